@@ -1,0 +1,71 @@
+// The broker: what a host opens once, to load CUDA plug-ins through it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctxbroker/device.hpp"
+#include "ctxbroker/driver.hpp"
+#include "ctxbroker/plugin_instance.hpp"
+#include "ctxbroker/plugin_library.hpp"
+#include "ctxbroker/record.hpp"
+
+namespace ctxbroker {
+
+namespace detail {
+class BrokerImpl;
+}
+
+struct BrokerOptions {
+  std::string host_name = "host";  // shown to plug-ins and in records
+  std::string host_version = "0";
+  std::optional<DriverChoice> driver;     // unset: CTXBROKER_DRIVER, and without it automatic
+  std::filesystem::path software_device;  // its library file; empty: beside the broker's own
+  RecordSink records;                     // may be empty
+};
+
+// Move-only. [main] thread, or serialised with it. It must outlive its libraries, instances and
+// chains; close refuses (wrong_state) while any is alive.
+class Broker {
+ public:
+  // Loads the driver and initialises it; touches no device. Throws Error: driver_choice,
+  // no_driver, no_device (the driver has none), driver_call.
+  static Broker open(BrokerOptions options = {});
+
+  // A broker without a driver: libraries can be loaded and described, nothing can be created.
+  // For listing plug-ins on any machine.
+  static Broker open_without_driver(BrokerOptions options = {});
+
+  Broker(Broker&&) noexcept;
+  Broker& operator=(Broker&&) noexcept;
+  // Closes; what is still alive is recorded as an error and left to the process's end.
+  ~Broker();
+
+  void close();
+
+  bool has_driver() const noexcept;
+  const DriverInfo& driver() const;                // wrong_state without a driver
+  const std::vector<DeviceInfo>& devices() const;  // likewise; never empty otherwise
+
+  // Loads one library, reads its entry, calls its init, checks its descriptors. The same file again
+  // gives the same tenant. Throws Error: plugin_load, plugin_entry, plugin_version, plugin_init.
+  PluginLibrary load(const std::filesystem::path& path);
+
+  // Creates an instance of a plug-in, named by its full id or short name. Throws Error:
+  // plugin_not_found, no_device, plugin_failed, driver_call, and kernel_image or no_device when
+  // the device's compute capability is below what the plug-in needs.
+  PluginInstance create(const PluginLibrary& library, std::string_view plugin,
+                        const InstanceOptions& options = {});
+
+  detail::BrokerImpl& impl() noexcept { return *impl_; }  // for the broker's own rooms
+
+ private:
+  explicit Broker(std::unique_ptr<detail::BrokerImpl> impl);
+  std::unique_ptr<detail::BrokerImpl> impl_;
+};
+
+}  // namespace ctxbroker

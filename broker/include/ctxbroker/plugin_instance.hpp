@@ -1,0 +1,77 @@
+// One created object of a plug-in, in its lease. Work goes through it by way of a Chain.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "ctxbroker/lease.hpp"
+#include "ctxbroker/metrics.hpp"
+#include "ctxbroker/plugin_description.hpp"
+
+namespace ctxbroker {
+
+namespace detail {
+class Instance;
+}
+
+struct InstanceOptions {
+  int device = 0;
+  LeaseKind lease = LeaseKind::automatic;  // automatic: what the descriptor wishes, else shared
+  std::uint64_t memory_budget = 0;         // bytes the instance may allocate; 0: no limit
+};
+
+// The largest jobs an activation must serve.
+struct ActivationSizes {
+  std::uint32_t max_width = 1;   // pixels in a row, or frames in a block
+  std::uint32_t max_height = 1;  // rows, or channels
+  double sample_rate = 0;        // Hz; 0 for images
+  bool realtime = false;
+};
+
+// Move-only. [main] thread, or serialised with it. Destroying it deactivates and destroys the
+// plug-in's object; errors there are recorded, never thrown.
+class PluginInstance {
+ public:
+  PluginInstance(PluginInstance&&) noexcept;
+  PluginInstance& operator=(PluginInstance&&) noexcept;
+  ~PluginInstance();
+
+  const PluginDescription& description() const noexcept;
+  LeaseInfo lease() const;
+  Metrics metrics() const;
+
+  // Throws Error: unknown_parameter, parameter_value; wrong_state for a parameter that is not
+  // automatable while the instance is active.
+  void set_parameter(std::string_view id, double value);
+  double parameter(std::string_view id) const;
+
+  // Loads the plug-in's modules into the lease and lets the plug-in allocate. Active already:
+  // wrong_state. Throws Error; the instance is then not active and holds nothing.
+  void activate(const ActivationSizes& sizes);
+  // Waits for the device, lets the plug-in give back, takes back what it forgot (and records it).
+  // Does nothing when not active.
+  void deactivate();
+  bool active() const noexcept;
+
+  // While active: frames of delay, and of ringing on after the input ends (UINT64_MAX: for ever);
+  // 0 where the plug-in says nothing.
+  std::uint64_t latency_frames() const;
+  std::uint64_t tail_frames() const;
+
+  // What the plug-in remembers beyond its parameters. Empty when it has no state extension. While
+  // not active; throws Error: wrong_state, plugin_failed.
+  std::vector<std::byte> save_state() const;
+  void load_state(const std::vector<std::byte>& state);
+
+  detail::Instance& impl() noexcept { return *impl_; }  // for the broker's own rooms
+
+ private:
+  friend class Broker;
+  explicit PluginInstance(std::unique_ptr<detail::Instance> impl);
+  std::unique_ptr<detail::Instance> impl_;
+};
+
+}  // namespace ctxbroker

@@ -1,0 +1,74 @@
+// Running one kernel launch on the CPU: blocks spread over a pool of threads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "exec/program.hpp"
+#include "memory/memory_map.hpp"
+
+namespace ctxbroker::software::exec {
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+// Which engine runs a group of lanes; `automatic` is what the driver uses.
+enum class EngineChoice { automatic, scalar, lockstep };
+
+// Instruction-set levels the lockstep engine is compiled for.
+enum class CpuLevel { baseline, avx2, avx512 };
+
+// The best level of this machine; CTXBROKER_SOFTWARE_CPU=baseline|avx2|avx512 lowers it.
+CpuLevel best_cpu_level() noexcept;
+
+struct Launch {
+  const Kernel* kernel = nullptr;
+  Dim3 grid, block;
+  std::uint32_t dynamic_shared_bytes = 0;
+  std::span<const std::byte> parameters;        // kernel->parameter_bytes
+  std::span<const std::uint64_t> globals;       // address of each Program::globals entry
+  const MemoryMap* memory = nullptr;            // which global addresses are legal
+  const std::atomic<bool>* stop = nullptr;      // set by another thread: end soon, as Fault::stopped
+  EngineChoice engine = EngineChoice::automatic;
+  CpuLevel cpu = CpuLevel::baseline;
+};
+
+enum class Fault {
+  none,
+  illegal_address,     // CUDA_ERROR_ILLEGAL_ADDRESS
+  misaligned_address,  // CUDA_ERROR_MISALIGNED_ADDRESS
+  trap,                // CUDA_ERROR_LAUNCH_FAILED
+  deadlock,            // a barrier that part of a block can never reach
+  stopped,
+};
+
+struct Outcome {
+  Fault fault = Fault::none;
+  std::string message;                   // for people: kernel, block, thread, address, PTX line
+  std::uint64_t thread_instructions = 0; // executed lane-instructions, for benchmarks
+};
+
+// Threads that execute blocks. One pool serves one device; run is called by one thread at a time.
+class WorkerPool {
+ public:
+  explicit WorkerPool(unsigned threads);  // the caller of run is one of them; at least 1
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // Returns when every block has finished, or one has faulted and the others have stopped.
+  Outcome run(const Launch& launch);
+
+  unsigned threads() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ctxbroker::software::exec

@@ -1,0 +1,27 @@
+// PTX text to ptx::Module. Accepts what nvcc writes and what the PTX ISA's grammar allows around it.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "ptx/module.hpp"
+
+namespace ctxbroker::software::ptx {
+
+// A mistake in the text, or an instruction that the software device does not execute. The line is
+// that of the PTX text, from 1; what() is one sentence without it.
+class SyntaxError : public std::runtime_error {
+ public:
+  SyntaxError(std::uint32_t line, const std::string& message)
+      : std::runtime_error(message), line_(line) {}
+  std::uint32_t line() const noexcept { return line_; }
+
+ private:
+  std::uint32_t line_;
+};
+
+// Throws SyntaxError. Never reads past `text`, whatever is in it; nesting and counts are bounded.
+Module parse(std::string_view text);
+
+}  // namespace ctxbroker::software::ptx

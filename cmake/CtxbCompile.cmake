@@ -1,0 +1,13 @@
+# ctxb_options: what every target of this project is compiled with.
+add_library(ctxb_options INTERFACE)
+target_compile_options(ctxb_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Werror
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
+  # Arithmetic is what the source says: no silent fusing of a * b + c.
+  -ffp-contract=off)
+
+if(CTXB_SANITIZE)
+  add_compile_options(-fsanitize=${CTXB_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${CTXB_SANITIZE})
+endif()

@@ -1,0 +1,490 @@
+/*
+ * ctxbroker plug-in ABI, version 1.0: everything that a host and a plug-in library say to each other.
+ *
+ * A plug-in library exports ONE data symbol, `ctxb_plugin_entry`. From it the host gets a factory,
+ * from the factory descriptors and instances. Most authors write against plugin.hpp, which wraps
+ * this header for C++; the two may be mixed.
+ *
+ * LIFE OF A LIBRARY AND OF AN INSTANCE
+ *   1. The host loads the library and reads `size` and `abi_major` of the entry; nothing is called
+ *      when they do not fit.
+ *   2. entry.init(path): counted, makes no CUDA call. Scanning for plug-ins stops after step 3, so
+ *      it is cheap and needs no GPU.
+ *   3. entry.get_factory(CTXB_PLUGIN_FACTORY_ID): the descriptors are static data.
+ *   4. factory.create(index, host) -> instance.
+ *   5. instance.activate(activation): the ONLY place to allocate or to look up kernels.
+ *   6. instance.process(job), any number of times: enqueues on the job's stream and returns. It
+ *      never allocates, never synchronises, never waits.
+ *   7. instance.deactivate(), then either activate again (other sizes, a new context) or
+ *   8. instance.destroy(). After the last instance: entry.deinit(), once for each init.
+ *   context_lost may come at any time after activate: every handle of that activation is dead; the
+ *   plug-in makes no GPU call in it, the host deactivates and activates again.
+ *
+ * TAGS, in the last line above every function
+ *   thread:  [main]   the host's main thread, or one thread at a time serialised with it
+ *            [render] one thread at a time per instance; may wait for memory, must not wait for I/O
+ *            [audio]  as [render], and real-time: no lock, no allocation, no system call that waits
+ *            [any]    any thread, several at once
+ *            A function tagged [render|audio] is called on whichever the host runs the plug-in.
+ *   context: [ctx]     a CUDA context of the plug-in's lease is current during the call
+ *            [no-ctx]  none is; make no CUDA call
+ *            [balanced] leave the context stack as you found it (every [ctx] function is balanced)
+ *            [no-sync] must not wait for the device
+ *   The host checks the tags it can check and names the plug-in that broke one.
+ *
+ * RULES FOR EVERY STRUCT AND FUNCTION
+ *   - `size` comes first and is sizeof the struct as the side that FILLED it knew it. Members are
+ *     appended only. Read a member that is not in version 1.0 only after CTXB_HAS says it is there.
+ *   - Text is UTF-8, ends with 0, and belongs to the side that handed it out. Unless a comment says
+ *     otherwise it is valid for the length of the call and is copied by who wants to keep it.
+ *   - No exception crosses a function of this header, no longjmp leaves one.
+ *   - Everything lent in a call (jobs, buffers, streams, arrays) is dead after the call returns.
+ *   - Nothing here needs a pointer into the other side's memory beyond the call, so that the host
+ *     may run the same library in a process of its own.
+ *
+ * VERSIONS. Libraries and hosts with equal `abi_major` work together, whatever their minors: what
+ * one side does not know is absent for it (CTXB_HAS, a null extension).
+ *
+ * This header compiles as C11, C++11 and later, and needs no CUDA header.
+ */
+#ifndef CTXBROKER_PLUGIN_H
+#define CTXBROKER_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CTXB_ABI_MAJOR 1
+#define CTXB_ABI_MINOR 0
+
+#if defined(_WIN32)
+#define CTXB_EXPORT __declspec(dllexport)
+#else
+#define CTXB_EXPORT __attribute__((visibility("default")))
+#endif
+
+/* True when the struct that `pointer` points to was filled by a side that knew `member`. */
+#define CTXB_HAS(pointer, type, member) \
+  ((pointer)->size >= offsetof(type, member) + sizeof((pointer)->member))
+
+/* ---- Status ---------------------------------------------------------------------------------
+ * 0 is success, a positive value is soft (nothing is broken), a negative value an error. Say more
+ * about an error with ctxb_host.fail before you return it. Values are never reused. */
+typedef int32_t ctxb_status;
+
+#define CTXB_OK 0
+/* Not ready: the output was not written; the host may offer the same job again. */
+#define CTXB_AGAIN 1
+/* The plug-in has nothing to do for this job: the host passes the input on as the output. */
+#define CTXB_BYPASS 2
+#define CTXB_ERROR (-1)                       /* anything without a code of its own */
+#define CTXB_ERROR_INVALID_ARGUMENT (-2)      /* the caller broke this header's contract */
+#define CTXB_ERROR_UNSUPPORTED (-3)           /* never possible with this plug-in, host or device */
+#define CTXB_ERROR_UNAVAILABLE (-4)           /* possible, but not now */
+#define CTXB_ERROR_OUT_OF_DEVICE_MEMORY (-5)  /* the host may free memory and try again */
+#define CTXB_ERROR_OUT_OF_HOST_MEMORY (-6)
+#define CTXB_ERROR_NO_KERNEL_IMAGE (-7)       /* no image of the module runs on this device */
+#define CTXB_ERROR_CONTEXT_LOST (-8)          /* the lease's context is gone: activate again */
+#define CTXB_ERROR_DEADLINE (-9)              /* the job could not be enqueued in its time */
+#define CTXB_ERROR_VERSION (-10)              /* a version of ABI, extension or state is not known */
+#define CTXB_ERROR_WRONG_STATE (-11)          /* called in the wrong phase of the life cycle */
+#define CTXB_ERROR_DRIVER (-12)               /* a CUDA driver call failed: see ctxb_host.fail */
+
+/* ---- Media ----------------------------------------------------------------------------------
+ * What a job's buffers hold. Samples are 32-bit floats in device memory. */
+#define CTXB_MEDIA_IMAGE 1 /* linear light, RGBA interleaved, straight (not premultiplied) alpha */
+#define CTXB_MEDIA_AUDIO 2 /* planar: one run of `frames` samples per channel, full scale is 1.0 */
+
+/* One lent buffer in device memory.
+ * Image: pixel (x, y), component c is at data + y * row_pitch + (x * channels + c) * 4, with
+ *        x < width, y < height, c < channels (4).
+ * Audio: sample i of channel c is at data + c * row_pitch + i * 4, with i < width (the block's
+ *        frames) and c < height (the channels); `channels` is 1. */
+typedef struct ctxb_buffer {
+  uint32_t size;
+  uint32_t media;     /* CTXB_MEDIA_* */
+  uint64_t data;      /* device address, valid in the plug-in's own lease */
+  uint64_t row_pitch; /* bytes from one row (image) or channel (audio) to the next; multiple of 4 */
+  uint32_t width;     /* pixels in a row, or frames in the block; at least 1 */
+  uint32_t height;    /* rows, or channels; at least 1 */
+  uint32_t channels;  /* floats per pixel: 4 for images, 1 for audio */
+} ctxb_buffer;
+
+/* ---- Parameters -----------------------------------------------------------------------------
+ * Described as static data, owned by the host, handed to the plug-in as a snapshot with every job.
+ * A parameter's index is its place in the descriptor's table; its id is for ever. */
+#define CTXB_PARAMETER_FLOAT 0
+#define CTXB_PARAMETER_INTEGER 1
+#define CTXB_PARAMETER_BOOLEAN 2 /* 0 or 1 */
+#define CTXB_PARAMETER_CHOICE 3  /* an index into `choices`; minimum is 0 */
+
+/* The value may change between two jobs of one activation. Without it the host changes the value
+ * only between deactivate and activate. */
+#define CTXB_PARAMETER_AUTOMATABLE (1u << 0)
+
+typedef struct ctxb_parameter {
+  uint32_t size;
+  uint32_t type;               /* CTXB_PARAMETER_FLOAT ... */
+  const char* id;              /* [a-z0-9_]+, unique in the plug-in, never changes its meaning */
+  const char* name;            /* for people */
+  const char* unit;            /* "EV", "px", "Hz", "dB", "ms", "%"; "" for a plain number */
+  const char* description;     /* one sentence */
+  double minimum, maximum;     /* inclusive */
+  double default_value;        /* within minimum and maximum */
+  const char* const* choices;  /* CHOICE only: names, ending with null; else null */
+  uint32_t flags;              /* CTXB_PARAMETER_AUTOMATABLE */
+} ctxb_parameter;
+
+/* ---- Modules: device code as data -----------------------------------------------------------
+ * The host loads each module into the plug-in's lease before activate and unloads it afterwards. */
+typedef struct ctxb_module {
+  uint32_t size;
+  const char* name;            /* unique in the plug-in; "exposure" */
+  const void* data;            /* PTX text (ending with 0), cubin or fatbin; static data */
+  uint64_t data_size;          /* bytes */
+  const char* const* kernels;  /* names, ending with null; or null: whatever the image holds */
+} ctxb_module;
+
+/* ---- Descriptor -----------------------------------------------------------------------------*/
+
+/* How the plug-in uses CUDA. */
+#define CTXB_CUDA_KERNELS 1 /* modules and launches through the host; links no CUDA library */
+#define CTXB_CUDA_DRIVER 2  /* calls the driver API in the lent context */
+#define CTXB_CUDA_RUNTIME 3 /* cudart, cuBLAS, cuFFT, Thrust, ... */
+
+/* Which lease the plug-in would like; the host decides. */
+#define CTXB_LEASE_AUTO 0
+#define CTXB_LEASE_SHARED 1  /* the device's primary context, shared with others */
+#define CTXB_LEASE_PRIVATE 2 /* a context of the plug-in's own */
+#define CTXB_LEASE_GREEN 3   /* a green context: its own streams, perhaps its own SMs */
+#define CTXB_LEASE_WORKER 4  /* a process of its own */
+
+/* How many instances may be in `process` at once. */
+#define CTXB_CONCURRENCY_INSTANCES 0 /* any number, each on one thread at a time */
+#define CTXB_CONCURRENCY_LIBRARY 1   /* one at a time in the whole library */
+
+#define CTXB_PLUGIN_UNLOADABLE (1u << 0)     /* the library may be unloaded after the last deinit */
+#define CTXB_PLUGIN_IN_PLACE (1u << 1)       /* input and output may be the same buffer */
+#define CTXB_PLUGIN_REALTIME (1u << 2)       /* process keeps the [audio] rules */
+#define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /* uses CU_STREAM_PER_THREAD (not under green) */
+
+typedef struct ctxb_plugin_descriptor {
+  uint32_t size;
+  uint32_t media;                     /* CTXB_MEDIA_*: what it processes */
+  const char* id;                     /* reverse DNS, for ever: "com.example.exposure" */
+  const char* name;                   /* for people: "Exposure" */
+  const char* vendor;
+  const char* version;                /* "1.2.3" */
+  const char* description;            /* one sentence */
+  const char* const* features;        /* "blur", "equaliser", ...; ending with null, or null */
+  uint32_t flags;                     /* CTXB_PLUGIN_* */
+  uint32_t cuda_use;                  /* CTXB_CUDA_* */
+  uint32_t lease;                     /* CTXB_LEASE_* */
+  uint32_t concurrency;               /* CTXB_CONCURRENCY_* */
+  uint32_t min_compute_major, min_compute_minor; /* least compute capability; 0.0: any */
+  const ctxb_parameter* parameters;   /* parameter_count of them; step is parameters[0].size */
+  uint32_t parameter_count;
+  uint32_t module_count;
+  const ctxb_module* modules;         /* module_count of them; step is modules[0].size */
+} ctxb_plugin_descriptor;
+
+/* ---- Host -----------------------------------------------------------------------------------
+ * What the host offers one instance. Valid from create until destroy has returned. */
+#define CTXB_LOG_DEBUG 0
+#define CTXB_LOG_INFO 1
+#define CTXB_LOG_WARNING 2
+#define CTXB_LOG_ERROR 3
+
+typedef struct ctxb_host ctxb_host;
+struct ctxb_host {
+  uint32_t size;
+  uint16_t abi_major, abi_minor; /* the host's */
+  const char* name;              /* valid as long as the host struct */
+  const char* version;
+
+  /* The host's side of an extension ("ctxbroker.gpu/1"), or null when it has none. The answer is
+   * valid as long as the host struct and does not change.
+   * [any] [balanced] */
+  const void* (*get_extension)(const ctxb_host* host, const char* id);
+
+  /* One line to the host's log, in this plug-in's channel. The text is copied before the return.
+   * [any] [balanced]; not from [audio] */
+  void (*log)(const ctxb_host* host, uint32_t severity, const char* text);
+
+  /* Says why the function that runs now is about to return `status`; the last call counts. The
+   * text is copied before the return. driver_status is the CUresult, or 0. Returns `status`, so
+   * that one can write: return host->fail(host, ...).
+   * [any] [balanced] */
+  ctxb_status (*fail)(const ctxb_host* host, ctxb_status status, int32_t driver_status,
+                      const char* text);
+
+  /* Asks the host to call the instance's extension CTXB_EXT_CALLBACK soon, on the main thread.
+   * [any] [balanced] */
+  void (*request_callback)(const ctxb_host* host);
+};
+
+/* ---- Activation -----------------------------------------------------------------------------*/
+typedef struct ctxb_activation {
+  uint32_t size;
+  int32_t device;                /* CUDA device ordinal */
+  uint32_t compute_major, compute_minor;
+  uint64_t generation;           /* which life of the lease's context this is; only grows */
+  uint64_t memory_budget;        /* bytes of device memory the instance may allocate; 0: no limit */
+  uint32_t max_width, max_height; /* largest buffer extents that process will be given */
+  uint32_t realtime;             /* 1: process will be called on an [audio] thread */
+  double sample_rate;            /* Hz; 0 for images */
+  void* stream;                  /* CUstream of the lease, for uploads and clears in activate; the
+                                    first job is ordered after what is enqueued on it */
+  const double* parameters;      /* snapshot of the parameters, descriptor's order */
+  uint32_t parameter_count;
+} ctxb_activation;
+
+/* ---- Job ------------------------------------------------------------------------------------
+ * One image, or one block of audio. Everything in it is lent for the length of the call. */
+typedef struct ctxb_job {
+  uint32_t size;
+  uint32_t parameter_count;
+  void* stream;                  /* CUstream of the plug-in's lease: enqueue here and only here */
+  int64_t position;              /* frame number (image) or first sample (audio) on the timeline */
+  double sample_rate;            /* Hz; 0 for images */
+  uint64_t deadline_ns;          /* time the whole job may take; 0: offline, as long as it needs */
+  const double* parameters;      /* snapshot, descriptor's order, each within its range */
+  const ctxb_buffer* inputs;     /* input_count of them; step is inputs[0].size */
+  const ctxb_buffer* outputs;    /* output_count of them, every byte to be written */
+  uint32_t input_count;          /* 1 in version 1.0 */
+  uint32_t output_count;         /* 1 in version 1.0 */
+  uint32_t discontinuity;        /* 1: not the successor of the last block; forget the history */
+} ctxb_job;
+
+/* ---- Instance -------------------------------------------------------------------------------*/
+typedef struct ctxb_plugin ctxb_plugin;
+struct ctxb_plugin {
+  uint32_t size;
+  void* data; /* the plug-in's own */
+
+  /* Allocates and looks up everything that process will need. After an error the host calls
+   * neither process nor deactivate; what was allocated is given back from the host's ledger.
+   * [main] [ctx] */
+  ctxb_status (*activate)(const ctxb_plugin* plugin, const ctxb_activation* activation);
+
+  /* Enqueues the work of one job on job->stream. Buffers never alias unless the descriptor says
+   * CTXB_PLUGIN_IN_PLACE.
+   * [render|audio] [ctx] [no-sync] */
+  ctxb_status (*process)(const ctxb_plugin* plugin, const ctxb_job* job);
+
+  /* Gives back what activate took. The device has finished every job. What is forgotten is given
+   * back by the host.
+   * [main] [ctx] */
+  void (*deactivate)(const ctxb_plugin* plugin);
+
+  /* The last call. Not active any more.
+   * [main] [no-ctx] */
+  void (*destroy)(const ctxb_plugin* plugin);
+
+  /* The context of this activation is gone, with all its memory, kernels and streams: forget every
+   * handle, call nothing. deactivate follows (with no context current), then perhaps activate.
+   * [main] [no-ctx] */
+  void (*context_lost)(const ctxb_plugin* plugin);
+
+  /* The plug-in's side of an extension, or null. Static data.
+   * [any] [no-ctx] */
+  const void* (*get_extension)(const ctxb_plugin* plugin, const char* id);
+};
+
+/* ---- Factory and entry ----------------------------------------------------------------------*/
+#define CTXB_PLUGIN_FACTORY_ID "ctxbroker.plugin-factory/1"
+
+typedef struct ctxb_plugin_factory {
+  uint32_t size;
+
+  /* How many plug-ins the library holds.
+   * [any] [no-ctx] */
+  uint32_t (*count)(void);
+
+  /* Descriptor `index`, static data; null when there is none.
+   * [any] [no-ctx] */
+  const ctxb_plugin_descriptor* (*describe)(uint32_t index);
+
+  /* Makes an instance, or returns null after ctxb_host.fail. `host` outlives the instance.
+   * [main] [no-ctx] */
+  const ctxb_plugin* (*create)(uint32_t index, const ctxb_host* host);
+} ctxb_plugin_factory;
+
+typedef struct ctxb_plugin_entry_type {
+  uint32_t size;
+  uint16_t abi_major, abi_minor; /* CTXB_ABI_MAJOR, CTXB_ABI_MINOR as the library was compiled */
+
+  /* Called before anything else; may be called again, each call answered by one deinit. Makes no
+   * CUDA call. `path` is the library's file. Not CTXB_OK: the library is not used.
+   * [main] [no-ctx] */
+  ctxb_status (*init)(const char* path);
+
+  /* [main] [no-ctx] */
+  void (*deinit)(void);
+
+  /* The factory with this id, static data, or null.
+   * [any] [no-ctx] */
+  const void* (*get_factory)(const char* id);
+} ctxb_plugin_entry_type;
+
+/* The one symbol that a plug-in library exports. */
+extern CTXB_EXPORT const ctxb_plugin_entry_type ctxb_plugin_entry;
+
+/* ---- Extensions: id "name/revision". A revision never changes; a better one gets a new number.
+ * A draft keeps its id when it is promoted. --------------------------------------------------- */
+
+/* Host's side: device memory, kernels and launches in the instance's lease. Everything is entered
+ * in the tenant's ledger; what is not given back is taken back at deactivate. Handles are dead
+ * after deactivate or context_lost; the host refuses a dead one with CTXB_ERROR_CONTEXT_LOST. */
+#define CTXB_EXT_GPU "ctxbroker.gpu/1"
+
+typedef struct ctxb_kernel ctxb_kernel; /* opaque; owned by the host; one generation */
+
+typedef struct ctxb_launch {
+  uint32_t size;
+  uint32_t argument_count;
+  const ctxb_kernel* kernel;
+  void* stream;              /* the job's (or, in activate, the activation's) stream */
+  uint32_t grid[3];          /* blocks; each at least 1 */
+  uint32_t block[3];         /* threads; each at least 1 */
+  uint32_t shared_bytes;     /* dynamic shared memory per block */
+  const void* const* arguments;   /* argument_count pointers to the values, in order */
+  const uint32_t* argument_sizes; /* sizeof each value; checked against the kernel when known */
+} ctxb_launch;
+
+typedef struct ctxb_gpu_extension {
+  uint32_t size;
+
+  /* A kernel of one of the descriptor's modules. `module` may be null when the plug-in has one.
+   * [main] [ctx]; in activate */
+  ctxb_status (*get_kernel)(const ctxb_host* host, const char* module, const char* name,
+                            const ctxb_kernel** kernel);
+
+  /* Address and size in bytes of a module's __device__ or __constant__ variable.
+   * [main] [ctx]; in activate */
+  ctxb_status (*get_global)(const ctxb_host* host, const char* module, const char* name,
+                            uint64_t* address, uint64_t* bytes);
+
+  /* Device memory, aligned to at least 256 bytes, content undefined. bytes is at least 1.
+   * [main] [ctx]; in activate */
+  ctxb_status (*allocate)(const ctxb_host* host, uint64_t bytes, uint64_t* address);
+
+  /* Gives back what allocate gave; 0 is ignored; anything else that is not this plug-in's is
+   * refused.
+   * [main] [ctx]; in activate or deactivate */
+  ctxb_status (*release)(const ctxb_host* host, uint64_t address);
+
+  /* Enqueues a launch.
+   * [render|audio] [ctx] [no-sync] */
+  ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch);
+
+  /* Enqueues a copy of `bytes` from host memory to the device. At most CTXB_UPLOAD_MAX bytes are
+   * allowed in process (they go through pinned staging that the host made in activate); in
+   * activate there is no limit. The source may be reused when the call returns.
+   * [render|audio] [ctx] [no-sync] */
+  ctxb_status (*upload)(const ctxb_host* host, void* stream, uint64_t destination,
+                        const void* source, uint64_t bytes);
+
+  /* Enqueues setting `bytes` (a multiple of 4) at `destination` to zero.
+   * [render|audio] [ctx] [no-sync] */
+  ctxb_status (*clear)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t bytes);
+
+  /* Enqueues a copy between two places of device memory; they do not overlap.
+   * [render|audio] [ctx] [no-sync] */
+  ctxb_status (*copy)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t source,
+                      uint64_t bytes);
+} ctxb_gpu_extension;
+
+/* Most that one `process` may upload, all its uploads together. */
+#define CTXB_UPLOAD_MAX 65536u
+
+/* Host's side: the current CUDA context, for plug-ins with CTXB_CUDA_DRIVER or _RUNTIME. */
+#define CTXB_EXT_NATIVE_CONTEXT "ctxbroker.native-context/1"
+
+typedef struct ctxb_native_context_extension {
+  uint32_t size;
+  /* The CUcontext of the lease (borrowed: never destroyed, never made current by the plug-in) and
+   * its device.
+   * [any] [ctx] */
+  ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
+} ctxb_native_context_extension;
+
+/* Host's side: which thread is this? For assertions in plug-ins. */
+#define CTXB_EXT_THREAD_CHECK "ctxbroker.thread-check/1"
+
+typedef struct ctxb_thread_check_extension {
+  uint32_t size;
+  /* 1 when the calling thread is the one the tag names, else 0. [any] */
+  uint32_t (*is_main_thread)(const ctxb_host* host);
+  uint32_t (*is_process_thread)(const ctxb_host* host); /* inside this instance's process call */
+} ctxb_thread_check_extension;
+
+/* Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
+#define CTXB_EXT_STATE "ctxbroker.state/1"
+
+typedef struct ctxb_output_stream {
+  uint32_t size;
+  void* data;
+  /* Takes 1 to `bytes` bytes and returns how many, or -1 when it cannot take any. */
+  int64_t (*write)(const struct ctxb_output_stream* stream, const void* source, uint64_t bytes);
+} ctxb_output_stream;
+
+typedef struct ctxb_input_stream {
+  uint32_t size;
+  void* data;
+  /* Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. A short read is
+   * no error and no end. */
+  int64_t (*read)(const struct ctxb_input_stream* stream, void* destination, uint64_t bytes);
+} ctxb_input_stream;
+
+typedef struct ctxb_state_extension {
+  uint32_t size;
+  /* Both while not active. A load that fails leaves the state as it was.
+   * [main] [no-ctx] */
+  ctxb_status (*save)(const ctxb_plugin* plugin, const ctxb_output_stream* stream);
+  ctxb_status (*load)(const ctxb_plugin* plugin, const ctxb_input_stream* stream);
+} ctxb_state_extension;
+
+/* Plug-in's side: by how many frames its output is late, and for how long it rings on. */
+#define CTXB_EXT_LATENCY "ctxbroker.latency/1"
+
+#define CTXB_TAIL_INFINITE UINT64_MAX
+
+typedef struct ctxb_latency_extension {
+  uint32_t size;
+  /* While active; constant for one activation. In frames.
+   * [main] [no-ctx] */
+  uint64_t (*latency)(const ctxb_plugin* plugin);
+  uint64_t (*tail)(const ctxb_plugin* plugin); /* CTXB_TAIL_INFINITE when it never ends */
+} ctxb_latency_extension;
+
+/* Plug-in's side: a parameter's value as people write it, and back. Without it the host prints
+ * numbers and choice names. */
+#define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
+
+typedef struct ctxb_parameter_text_extension {
+  uint32_t size;
+  /* Writes at most `bytes` bytes with the ending 0.
+   * [main] [no-ctx] */
+  ctxb_status (*to_text)(const ctxb_plugin* plugin, uint32_t parameter, double value, char* text,
+                         uint64_t bytes);
+  ctxb_status (*from_text)(const ctxb_plugin* plugin, uint32_t parameter, const char* text,
+                           double* value);
+} ctxb_parameter_text_extension;
+
+/* Plug-in's side: answered after ctxb_host.request_callback. */
+#define CTXB_EXT_CALLBACK "ctxbroker.callback/1"
+
+typedef struct ctxb_callback_extension {
+  uint32_t size;
+  /* [main] [no-ctx] */
+  void (*on_main_thread)(const ctxb_plugin* plugin);
+} ctxb_callback_extension;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CTXBROKER_PLUGIN_H */
