@@ -10,6 +10,7 @@
 
 #include "ctxbroker/device.hpp"
 #include "ctxbroker/driver.hpp"
+#include "ctxbroker/export.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/plugin_library.hpp"
 #include "ctxbroker/record.hpp"
@@ -30,7 +31,7 @@ struct BrokerOptions {
 
 // Move-only. [main] thread, or serialised with it. It must outlive its libraries, instances and
 // chains; close refuses (wrong_state) while any is alive.
-class Broker {
+class CTXB_API Broker {
  public:
   // Loads the driver and initialises it; touches no device. Throws Error: driver_choice,
   // no_driver, no_device (the driver has none), driver_call.
@@ -60,6 +61,11 @@ class Broker {
   // the device's compute capability is below what the plug-in needs.
   PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                         const InstanceOptions& options = {});
+
+  // Answers what plug-ins asked for with ctxb_host.request_callback. For the host's main thread,
+  // now and then (a GUI's idle time, once per block); cheap when nobody asked. Not from inside a
+  // plug-in.
+  void poll();
 
   detail::BrokerImpl& impl() noexcept { return *impl_; }  // for the broker's own rooms
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "ctxbroker/export.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 
 namespace ctxbroker {
@@ -13,17 +14,17 @@ namespace ctxbroker {
 class Broker;
 
 struct JobInfo {
-  std::uint32_t width = 1;   // pixels in a row, or frames in this block
-  std::uint32_t height = 1;  // rows, or channels
-  std::int64_t position = 0;  // frame number, or first sample
-  double sample_rate = 0;     // Hz; 0 for images
+  std::uint32_t width = 1;        // pixels in a row, or frames in this block
+  std::uint32_t height = 1;       // rows, or channels
+  std::int64_t position = 0;      // frame number, or first sample
+  double sample_rate = 0;         // Hz; 0 for images
   std::uint64_t deadline_ns = 0;  // 0: offline
   bool discontinuity = false;     // not the successor of the last block
 };
 
 // Where two neighbours share a context the buffer is handed over as it is; between contexts it is
 // copied on the device. Neither makes the host wait.
-class Chain {
+class CTXB_API Chain {
  public:
   // The instances are borrowed, are all of the same media and device, and are active for at least
   // `sizes`; the caller keeps them alive. Throws Error: invalid_argument, out_of_memory.

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "ctxbroker/export.hpp"
+
 namespace ctxbroker {
 
 // What went wrong, coarse enough to act on. `sample_host` gives each its own exit code.
@@ -28,9 +30,9 @@ enum class ErrorKind {
 };
 
 // "parameter-value", ...: the name of a kind in logs and JSON reports.
-const char* to_string(ErrorKind kind) noexcept;
+CTXB_API const char* to_string(ErrorKind kind) noexcept;
 
-class Error : public std::runtime_error {
+class CTXB_API Error : public std::runtime_error {
  public:
   // Where a failure happened. Members that do not apply stay at their defaults.
   struct Origin {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ctxbroker/cuda_handles.hpp"
+#include "ctxbroker/export.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
 namespace ctxbroker {
@@ -17,17 +18,17 @@ enum class LeaseKind {
   private_own,  // a context made for this tenant alone; written "private"
 };
 
-const char* to_string(LeaseKind kind) noexcept;  // "auto", "shared", "private"
-std::optional<LeaseKind> parse_lease_kind(std::string_view text) noexcept;
+CTXB_API const char* to_string(LeaseKind kind) noexcept;  // "auto", "shared", "private"
+CTXB_API std::optional<LeaseKind> parse_lease_kind(std::string_view text) noexcept;
 
 struct LeaseInfo {
   TenantId tenant;
   int device = 0;
   LeaseKind asked = LeaseKind::automatic;
   LeaseKind granted = LeaseKind::shared;
-  std::string reason;           // why this kind was granted
+  std::string reason;            // why this kind was granted
   std::uint64_t generation = 0;  // which life of the context this is; unique in the process
-  CUcontext context = nullptr;  // borrowed; for interoperation, never to be destroyed
+  CUcontext context = nullptr;   // borrowed; for interoperation, never to be destroyed
 };
 
 }  // namespace ctxbroker

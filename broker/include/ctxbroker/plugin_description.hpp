@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
 
 namespace ctxbroker {
@@ -14,11 +15,11 @@ enum class Media { image, audio };
 enum class CudaUse { kernels, driver, runtime };
 enum class ParameterType { floating, integer, boolean, choice };
 
-const char* to_string(Media media) noexcept;
-const char* to_string(CudaUse use) noexcept;
-const char* to_string(ParameterType type) noexcept;
+CTXB_API const char* to_string(Media media) noexcept;
+CTXB_API const char* to_string(CudaUse use) noexcept;
+CTXB_API const char* to_string(ParameterType type) noexcept;
 
-struct ParameterDescription {
+struct CTXB_API ParameterDescription {
   std::string id, name, unit, description;
   ParameterType type = ParameterType::floating;
   double minimum = 0, maximum = 0, default_value = 0;
@@ -32,7 +33,7 @@ struct ParameterDescription {
   void check(double value) const;
 };
 
-struct PluginDescription {
+struct CTXB_API PluginDescription {
   std::string id, name, vendor, version, description;
   std::string short_name;  // the id's last part: "exposure"
   std::vector<std::string> features;

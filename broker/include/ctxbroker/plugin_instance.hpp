@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/metrics.hpp"
 #include "ctxbroker/plugin_description.hpp"
@@ -33,7 +34,7 @@ struct ActivationSizes {
 
 // Move-only. [main] thread, or serialised with it. Destroying it deactivates and destroys the
 // plug-in's object; errors there are recorded, never thrown.
-class PluginInstance {
+class CTXB_API PluginInstance {
  public:
   PluginInstance(PluginInstance&&) noexcept;
   PluginInstance& operator=(PluginInstance&&) noexcept;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ctxbroker/export.hpp"
 #include "ctxbroker/plugin_description.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
@@ -17,7 +18,7 @@ class LoadedLibrary;
 
 // A counted handle: the library ends with its last handle and its last instance. Copying is cheap.
 // [main] thread, or serialised with it.
-class PluginLibrary {
+class CTXB_API PluginLibrary {
  public:
   // Never empty: a library without plug-ins is refused when it is loaded.
   const std::vector<PluginDescription>& plugins() const noexcept;

@@ -5,13 +5,14 @@
 #include <functional>
 #include <string>
 
+#include "ctxbroker/export.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
 namespace ctxbroker {
 
 enum class Severity { debug, info, warning, error };
 
-const char* to_string(Severity severity) noexcept;
+CTXB_API const char* to_string(Severity severity) noexcept;
 
 struct Record {
   std::chrono::system_clock::time_point time;
