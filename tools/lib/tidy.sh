@@ -1,0 +1,9 @@
+# Sourced: clang-tidy over what a preset compiles.
+
+# tidy PRESET: every source of the preset, as many at once as there are cores.
+tidy() {
+  local folder="build/$1"
+  sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$folder/compile_commands.json" | sort -u |
+    grep -E '\.(c|cpp)$' | grep -vF "$ctxb_root/build/" |
+    xargs -r -P "${CTXB_JOBS:-$(nproc)}" -n 4 clang-tidy --quiet -p "$folder" 2>/dev/null
+}
