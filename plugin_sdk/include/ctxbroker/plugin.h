@@ -106,8 +106,9 @@ typedef int32_t ctxb_status;
 typedef struct ctxb_buffer {
   uint32_t size;
   uint32_t media;     /* CTXB_MEDIA_* */
-  uint64_t data;      /* device address, valid in the plug-in's own lease */
-  uint64_t row_pitch; /* bytes from one row (image) or channel (audio) to the next; multiple of 4 */
+  uint64_t data;      /* device address, valid in the plug-in's own lease; multiple of 16 */
+  uint64_t row_pitch; /* bytes from one row (image: multiple of 16, so that a pixel can be moved as
+                         one float4) or channel (audio: multiple of 4) to the next */
   uint32_t width;     /* pixels in a row, or frames in the block; at least 1 */
   uint32_t height;    /* rows, or channels; at least 1 */
   uint32_t channels;  /* floats per pixel: 4 for images, 1 for audio */

@@ -1,0 +1,185 @@
+# ctxb_add_plugin: builds a ctxbroker plug-in library. Works inside ctxbroker's own build, from an
+# installed SDK (find_package(ctxbroker_plugin_sdk)), or included by its path.
+#
+#   ctxb_add_plugin(NAME SOURCES a.cpp ...           C++ of the library
+#                        KERNELS a.cu ...            device code, one module each
+#                        [ARCHITECTURES 75-virtual]  as CMAKE_CUDA_ARCHITECTURES: 90-real is machine
+#                                                    code, 90-virtual PTX, 90 both
+#                        [INCLUDES folder ...]       for C++ and device code
+#                        [NVCC_OPTIONS option ...])
+#
+# Each .cu becomes a fatbin inside the library. The sources include "NAME_kernels.hpp", where
+# NAME_kernels::modules is all of them, for Descriptor::modules. The library exports nothing but
+# ctxb_plugin_entry, links no CUDA library, and lands in CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set.
+# Needs nvcc: CTXB_NVCC, or wherever CUDA_HOME, PATH and the usual places say.
+include_guard(GLOBAL)
+
+set(CTXB_SDK_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
+
+if(NOT TARGET ctxbroker::plugin_sdk)
+  find_path(CTXB_SDK_INCLUDE_DIR ctxbroker/plugin.h NO_DEFAULT_PATH
+            PATHS ${CMAKE_CURRENT_LIST_DIR}/../include ${CMAKE_CURRENT_LIST_DIR}/../../../include
+                  ${CMAKE_CURRENT_LIST_DIR}/../../../../include)
+  if(NOT CTXB_SDK_INCLUDE_DIR)
+    message(FATAL_ERROR "ctxbroker/plugin.h not found beside ${CMAKE_CURRENT_LIST_DIR}: the SDK is "
+                        "incomplete. Set CTXB_SDK_INCLUDE_DIR to its include folder.")
+  endif()
+  add_library(ctxbroker_plugin_sdk INTERFACE)
+  add_library(ctxbroker::plugin_sdk ALIAS ctxbroker_plugin_sdk)
+  target_include_directories(ctxbroker_plugin_sdk INTERFACE ${CTXB_SDK_INCLUDE_DIR})
+  target_compile_features(ctxbroker_plugin_sdk INTERFACE cxx_std_17)
+endif()
+
+# Turns "75-virtual;90-real;100" into nvcc's -gencode options.
+function(_ctxb_gencode out architectures)
+  set(options)
+  set(has_ptx FALSE)
+  foreach(one ${architectures})
+    if(NOT one MATCHES "^([0-9]+[af]?)(-real|-virtual)?$")
+      message(FATAL_ERROR "ctxb_add_plugin: '${one}' is no architecture; write 75-virtual (PTX), "
+                          "90-real (machine code) or 90 (both).")
+    endif()
+    set(number ${CMAKE_MATCH_1})
+    set(kind "${CMAKE_MATCH_2}")
+    if(NOT kind STREQUAL "-virtual")
+      list(APPEND options -gencode arch=compute_${number},code=sm_${number})
+    endif()
+    if(NOT kind STREQUAL "-real")
+      list(APPEND options -gencode arch=compute_${number},code=compute_${number})
+      set(has_ptx TRUE)
+    endif()
+  endforeach()
+  if(NOT has_ptx)
+    message(WARNING "ctxb_add_plugin: no PTX among the ARCHITECTURES (${architectures}); the "
+                    "plug-in will not run on later GPUs nor on the software device.")
+  endif()
+  set(${out} "${options}" PARENT_SCOPE)
+endfunction()
+
+function(ctxb_add_plugin name)
+  cmake_parse_arguments(arg "" "" "SOURCES;KERNELS;ARCHITECTURES;INCLUDES;NVCC_OPTIONS" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
+    message(FATAL_ERROR "ctxb_add_plugin: the name '${name}' must be a C identifier")
+  endif()
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): SOURCES is empty")
+  endif()
+  if(NOT arg_ARCHITECTURES)
+    set(arg_ARCHITECTURES 75-virtual)
+  endif()
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/${name}_generated)
+  file(MAKE_DIRECTORY ${generated})
+
+  add_library(${name} MODULE ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ctxbroker::plugin_sdk)
+  target_include_directories(${name} PRIVATE ${generated} ${arg_INCLUDES})
+  if(TARGET ctxb_options)
+    target_link_libraries(${name} PRIVATE ctxb_options)
+  endif()
+  if(arg_KERNELS)
+    _ctxb_add_kernels(${name} "${generated}" "${arg_KERNELS}" "${arg_ARCHITECTURES}"
+                      "${arg_INCLUDES}" "${arg_NVCC_OPTIONS}")
+  endif()
+
+  set_target_properties(${name} PROPERTIES
+    PREFIX "" CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  if(CTXB_PLUGIN_OUTPUT_DIRECTORY)
+    set_target_properties(${name} PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY ${CTXB_PLUGIN_OUTPUT_DIRECTORY})
+  endif()
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    file(CONFIGURE OUTPUT ${generated}/exports.map
+         CONTENT "{ global: ctxb_plugin_entry; local: *; };\n")
+    target_link_options(${name} PRIVATE LINKER:--version-script=${generated}/exports.map
+                                        LINKER:-z,now)
+    set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${generated}/exports.map)
+    # A sanitizer's run time may be in the program alone; then its symbols are missing here.
+    if(NOT CTXB_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+      target_link_options(${name} PRIVATE LINKER:--no-undefined)
+    endif()
+  endif()
+endfunction()
+
+# The header is written now, the fatbins and the source that holds them when the project is built.
+function(_ctxb_add_kernels name generated kernels architectures includes nvcc_options)
+  if(NOT CTXB_NVCC)
+    file(GLOB usual LIST_DIRECTORIES true /usr/local/cuda /usr/local/cuda-* /opt/cuda)
+    find_program(CTXB_NVCC nvcc HINTS $ENV{CUDA_HOME} $ENV{CUDA_PATH} PATHS ${usual}
+                 PATH_SUFFIXES bin)
+  endif()
+  if(NOT CTXB_NVCC)
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): no CUDA compiler (nvcc) found. Put it on PATH, "
+                        "or set CUDA_HOME or CTXB_NVCC.")
+  endif()
+
+  _ctxb_gencode(gencode "${architectures}")
+  set(include_options)
+  foreach(folder ${includes})
+    get_filename_component(folder ${folder} ABSOLUTE)
+    list(APPEND include_options -I${folder})
+  endforeach()
+  set(host_compiler)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+    # It only preprocesses here, so its version is not nvcc's business.
+    set(host_compiler -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler)
+  endif()
+
+  set(module_names)
+  set(fatbins)
+  foreach(kernel ${kernels})
+    get_filename_component(module ${kernel} NAME_WE)
+    if(NOT module MATCHES "^[A-Za-z_][A-Za-z0-9_]*$" OR module STREQUAL "modules")
+      message(FATAL_ERROR "ctxb_add_plugin(${name}): the file name of '${kernel}' must be a C "
+                          "identifier other than 'modules', because its module is called like it")
+    endif()
+    if(module IN_LIST module_names)
+      message(FATAL_ERROR "ctxb_add_plugin(${name}): two kernel files are called '${module}'")
+    endif()
+    get_filename_component(source ${kernel} ABSOLUTE)
+    set(fatbin ${generated}/${module}.fatbin)
+    add_custom_command(
+      OUTPUT ${fatbin}
+      COMMAND ${CTXB_NVCC} -fatbin -std=c++17 -O3 ${gencode} ${host_compiler} ${include_options}
+              "-I$<JOIN:$<TARGET_PROPERTY:ctxbroker::plugin_sdk,INTERFACE_INCLUDE_DIRECTORIES>,;-I>"
+              ${nvcc_options} -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${source}
+      DEPENDS ${source} ${CTXB_NVCC}
+      DEPFILE ${fatbin}.d
+      COMMENT "Compiling device code ${name}/${module}.cu"
+      COMMAND_EXPAND_LISTS VERBATIM)
+    list(APPEND module_names ${module})
+    list(APPEND fatbins ${fatbin})
+  endforeach()
+
+  list(LENGTH module_names count)
+  set(constants "")
+  set(index 0)
+  foreach(module ${module_names})
+    string(APPEND constants "inline constexpr const ctxb_module& ${module} = modules[${index}];\n")
+    math(EXPR index "${index} + 1")
+  endforeach()
+  file(CONFIGURE OUTPUT ${generated}/${name}_kernels.hpp CONTENT
+"// The device code of ${name}; generated by ctxb_add_plugin.
+#pragma once
+
+#include \"ctxbroker/plugin.h\"
+
+namespace ${name}_kernels {
+
+extern const ctxb_module modules[${count}];
+${constants}
+}  // namespace ${name}_kernels
+" @ONLY)
+
+  add_custom_command(
+    OUTPUT ${generated}/${name}_kernels.cpp
+    COMMAND ${CMAKE_COMMAND} -DNAME=${name} "-DMODULES=${module_names}" -DFOLDER=${generated}
+            -P ${CTXB_SDK_CMAKE_DIR}/CtxbEmbedImages.cmake
+    DEPENDS ${fatbins} ${CTXB_SDK_CMAKE_DIR}/CtxbEmbedImages.cmake
+    COMMENT "Embedding the device code of ${name}"
+    VERBATIM)
+  target_sources(${name} PRIVATE ${generated}/${name}_kernels.cpp)
+endfunction()

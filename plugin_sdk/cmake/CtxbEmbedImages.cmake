@@ -1,0 +1,31 @@
+# Run as a script: writes FOLDER/NAME_kernels.cpp, which holds FOLDER/MODULE.fatbin for each of
+# MODULES as constant data.
+set(arrays "")
+set(table "")
+foreach(module ${MODULES})
+  file(READ ${FOLDER}/${module}.fatbin hex HEX)
+  string(LENGTH "${hex}" digits)
+  if(digits EQUAL 0)
+    message(FATAL_ERROR "${FOLDER}/${module}.fatbin is empty")
+  endif()
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(REGEX REPLACE "(....................................................................................................)" "\\1\n" bytes "${bytes}")
+  string(APPEND arrays "alignas(64) const unsigned char ${module}_image[] = {\n${bytes}};\n\n")
+  string(APPEND table "    {sizeof(ctxb_module), \"${module}\", ${module}_image, "
+                      "sizeof ${module}_image, nullptr},\n")
+endforeach()
+file(WRITE ${FOLDER}/${NAME}_kernels.cpp
+"// Generated; the device code as data.
+#include \"${NAME}_kernels.hpp\"
+
+namespace {
+
+${arrays}}  // namespace
+
+namespace ${NAME}_kernels {
+
+const ctxb_module modules[] = {
+${table}};
+
+}  // namespace ${NAME}_kernels
+")

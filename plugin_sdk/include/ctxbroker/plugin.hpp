@@ -1,0 +1,27 @@
+// The C++ side of the plug-in ABI: everything an author needs to write a plug-in library.
+//
+//   class Exposure final : public ctxbroker::sdk::Plugin {
+//    public:
+//     static constexpr ctxbroker::sdk::Descriptor descriptor = ...;
+//     using Plugin::Plugin;
+//     void activate(const Activation& activation) override;  // kernels, device memory
+//     Outcome process(const Job& job) override;              // launches; never waits
+//   };
+//   CTXB_EXPORT_PLUGINS(Exposure)
+//
+// Errors are exceptions (Failure); none leaves the library: each entry turns it into a status and
+// tells the host why. Header-only, C++17, no CUDA header, no static constructor.
+#pragma once
+
+#include "ctxbroker/plugin.h"
+#include "ctxbroker/sdk/descriptor.hpp"
+#include "ctxbroker/sdk/device_buffer.hpp"
+#include "ctxbroker/sdk/export.hpp"
+#include "ctxbroker/sdk/failure.hpp"
+#include "ctxbroker/sdk/host.hpp"
+#include "ctxbroker/sdk/job.hpp"
+#include "ctxbroker/sdk/parameter.hpp"
+#include "ctxbroker/sdk/plugin_base.hpp"
+#include "ctxbroker/sdk/state_stream.hpp"
+#include "ctxbroker/sdk/stream.hpp"
+#include "ctxbroker/sdk/views.hpp"

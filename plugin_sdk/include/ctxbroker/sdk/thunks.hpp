@@ -1,0 +1,168 @@
+// The C functions between the host and a plug-in's class. No exception passes them.
+#pragma once
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#include "ctxbroker/plugin.h"
+#include "ctxbroker/sdk/failure.hpp"
+#include "ctxbroker/sdk/plugin_base.hpp"
+
+namespace ctxbroker::sdk::detail {
+
+// Runs `body`, which returns a status, and turns every exception into one, told to the host.
+template <class Body>
+ctxb_status guarded(const ctxb_host* host, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const Failure& failure) {
+    const ctxb_status status = failure.status() < 0 ? failure.status() : CTXB_ERROR;
+    return host->fail(host, status, failure.driver_status(), failure.what());
+  } catch (const std::bad_alloc&) {
+    return host->fail(host, CTXB_ERROR_OUT_OF_HOST_MEMORY, 0, "out of host memory");
+  } catch (const std::exception& exception) {
+    return host->fail(host, CTXB_ERROR, 0, exception.what());
+  } catch (...) {
+    return host->fail(host, CTXB_ERROR, 0, "the plug-in threw something that is no std::exception");
+  }
+}
+
+// The same for functions that return nothing: the failure goes to the host's log.
+template <class Body>
+void guarded_void(const ctxb_host* host, Body&& body) noexcept {
+  try {
+    body();
+  } catch (const std::exception& exception) {
+    host->log(host, CTXB_LOG_ERROR, exception.what());
+  } catch (...) {
+    host->log(host, CTXB_LOG_ERROR, "the plug-in threw something that is no std::exception");
+  }
+}
+
+template <class Derived>
+struct Thunks {
+  static_assert(std::is_base_of_v<Plugin, Derived>, "derive from ctxbroker::sdk::Plugin");
+  static_assert(std::is_constructible_v<Derived, Host>, "write `using Plugin::Plugin;`");
+
+  static const ctxb_plugin* create(const ctxb_host* host) noexcept {
+    const ctxb_plugin* made = nullptr;
+    guarded(host, [&]() -> ctxb_status {
+      auto instance = std::make_unique<Derived>(Host(host));
+      Plugin& base = *instance;
+      base.raw_ = {sizeof(ctxb_plugin), &base,   activate,     process,
+                   deactivate,          destroy, context_lost, get_extension};
+      made = &base.raw_;
+      instance.release();
+      return CTXB_OK;
+    });
+    return made;
+  }
+
+ private:
+  static Plugin& base_of(const ctxb_plugin* plugin) noexcept {
+    return *static_cast<Plugin*>(plugin->data);
+  }
+  static Derived& self(const ctxb_plugin* plugin) noexcept {
+    return static_cast<Derived&>(base_of(plugin));
+  }
+  static const ctxb_host* host_of(const ctxb_plugin* plugin) noexcept {
+    return base_of(plugin).host_.raw();
+  }
+
+  static ctxb_status activate(const ctxb_plugin* plugin, const ctxb_activation* activation) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      Plugin& base = base_of(plugin);
+      try {
+        if (Derived::descriptor.raw().cuda_use == CTXB_CUDA_KERNELS) {
+          base.gpu_.open();
+        }
+        base.activate(Activation(base.gpu_, *activation));
+      } catch (...) {
+        base.gpu_.release_all();
+        throw;
+      }
+      return CTXB_OK;
+    });
+  }
+
+  static ctxb_status process(const ctxb_plugin* plugin, const ctxb_job* job) {
+    return guarded(host_of(plugin), [&] {
+      Plugin& base = base_of(plugin);
+      return static_cast<ctxb_status>(base.process(Job(base.gpu_, *job)));
+    });
+  }
+
+  static void deactivate(const ctxb_plugin* plugin) {
+    guarded_void(host_of(plugin), [&] { base_of(plugin).deactivate(); });
+    base_of(plugin).gpu_.release_all();
+  }
+
+  static void destroy(const ctxb_plugin* plugin) {
+    const ctxb_host* host = host_of(plugin);
+    guarded_void(host, [&] { delete &self(plugin); });
+  }
+
+  static void context_lost(const ctxb_plugin* plugin) {
+    base_of(plugin).gpu_.forget_all();
+    guarded_void(host_of(plugin), [&] { base_of(plugin).context_lost(); });
+  }
+
+  static const void* get_extension(const ctxb_plugin*, const char* id) {
+    if constexpr (std::is_base_of_v<Stateful, Derived>) {
+      static constexpr ctxb_state_extension state{sizeof(ctxb_state_extension), save, load};
+      if (std::strcmp(id, CTXB_EXT_STATE) == 0) {
+        return &state;
+      }
+    }
+    if constexpr (std::is_base_of_v<Latent, Derived>) {
+      static constexpr ctxb_latency_extension late{sizeof(ctxb_latency_extension), latency, tail};
+      if (std::strcmp(id, CTXB_EXT_LATENCY) == 0) {
+        return &late;
+      }
+    }
+    if constexpr (std::is_base_of_v<Callback, Derived>) {
+      static constexpr ctxb_callback_extension callback{sizeof(ctxb_callback_extension),
+                                                        on_main_thread};
+      if (std::strcmp(id, CTXB_EXT_CALLBACK) == 0) {
+        return &callback;
+      }
+    }
+    static_cast<void>(id);
+    return nullptr;
+  }
+
+  static ctxb_status save(const ctxb_plugin* plugin, const ctxb_output_stream* stream) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      StateWriter writer(*stream);
+      static_cast<const Stateful&>(self(plugin)).save(writer);
+      return CTXB_OK;
+    });
+  }
+  static ctxb_status load(const ctxb_plugin* plugin, const ctxb_input_stream* stream) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      StateReader reader(*stream);
+      static_cast<Stateful&>(self(plugin)).load(reader);
+      return CTXB_OK;
+    });
+  }
+  static std::uint64_t latency(const ctxb_plugin* plugin) {
+    std::uint64_t frames = 0;
+    guarded_void(host_of(plugin),
+                 [&] { frames = static_cast<const Latent&>(self(plugin)).latency(); });
+    return frames;
+  }
+  static std::uint64_t tail(const ctxb_plugin* plugin) {
+    std::uint64_t frames = 0;
+    guarded_void(host_of(plugin),
+                 [&] { frames = static_cast<const Latent&>(self(plugin)).tail(); });
+    return frames;
+  }
+  static void on_main_thread(const ctxb_plugin* plugin) {
+    guarded_void(host_of(plugin), [&] { static_cast<Callback&>(self(plugin)).on_main_thread(); });
+  }
+};
+
+}  // namespace ctxbroker::sdk::detail
