@@ -6,6 +6,13 @@
 set(CTXB_CUDA_ROOT "" CACHE PATH "CUDA Toolkit to use: the folder that holds bin/nvcc")
 set(CTXB_CUDA_LEAST_VERSION 12.4)
 
+# Another CTXB_CUDA_ROOT than last time: what was found then does not count.
+if(NOT "${CTXB_CUDA_ROOT}" STREQUAL "${CTXB_CUDA_ROOT_OF_LAST_RUN}")
+  unset(CTXB_NVCC CACHE)
+  unset(CTXB_CUDA_INCLUDE_DIR CACHE)
+endif()
+set(CTXB_CUDA_ROOT_OF_LAST_RUN "${CTXB_CUDA_ROOT}" CACHE INTERNAL "")
+
 if(CTXB_CUDA_ROOT)
   set(_hints NO_DEFAULT_PATH PATHS ${CTXB_CUDA_ROOT})
 else()

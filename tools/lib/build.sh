@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: configures and builds a preset with the toolkit that tools/setup chose.
 
 # configure PRESET: runs CMake unless the build folder already stands with the same toolkit (Ninja

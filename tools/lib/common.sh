@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts in tools/: where things are, how to say something, how to stop.
 # Every script runs from the repository root, wherever it was called from.
 

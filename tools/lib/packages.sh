@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: installs what the distribution has, and only what is missing.
 # Debian 12 is what the scripts are tried on. Ubuntu 24.04 has the same package names; untried.
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: runs CTest suites and sums them up.
 
 suite_passed=0

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: clang-tidy over what a preset compiles.
 
 # tidy PRESET: every source of the preset, as many at once as there are cores.
