@@ -12,11 +12,27 @@ namespace ctxbroker::software::ptx {
 enum class Space : std::uint8_t { none, reg, param, local, shared, constant, global };
 
 enum class Type : std::uint8_t {
-  none, pred,
-  b8, b16, b32, b64, b128,
-  u8, u16, u32, u64,
-  s8, s16, s32, s64,
-  f16, f16x2, bf16, bf16x2, f32, f64,
+  none,
+  pred,
+  b8,
+  b16,
+  b32,
+  b64,
+  b128,
+  u8,
+  u16,
+  u32,
+  u64,
+  s8,
+  s16,
+  s32,
+  s64,
+  f16,
+  f16x2,
+  bf16,
+  bf16x2,
+  f32,
+  f64,
 };
 
 // Bytes of one element; pred counts as 1.
@@ -25,16 +41,18 @@ std::uint32_t size_of(Type type) noexcept;
 // One operand. Which members count follows from `kind`.
 struct Operand {
   enum class Kind : std::uint8_t {
-    reg,        // name: "%r1", "%tid.x", "%SP"; a negated predicate source has negated = true
-    integer,    // integer (two's complement of a signed literal)
-    floating,   // bits of an f64 (floating_bits) or, after "0f", of an f32 (is_f32 = true)
-    symbol,     // name, plus offset: "smem+16", a variable, function or parameter as a value
-    address,    // [base + offset]: base is name (register or symbol) or empty for [123]
-    vector,     // elements: {%f1, %f2}
-    label,      // name, of a branch target
-    list,       // elements in parentheses: a call's arguments or results
-    sink,       // "_"
-    reg_pair,   // "%p1|%p2" (setp): elements holds both
+    reg,       // name: "%r1", "%tid.x", "%SP"; a negated predicate source has negated = true
+    integer,   // integer (two's complement of a signed literal)
+    floating,  // bits of an f64 (floating_bits) or, after "0f", of an f32 (is_f32 = true)
+    symbol,    // name, plus offset: "smem+16", a variable, function or parameter as a value; as an
+               // initial value, integer != 0 is a mask: only that byte of the address is stored
+    address,   // [base + offset]: base is name (register or symbol) or empty for [123]; elements
+               // holds what follows a comma inside the brackets (texture coordinates)
+    vector,    // elements: {%f1, %f2}
+    label,     // name of a branch target, of a BranchTable or of a CallPrototype
+    list,      // elements in parentheses: a call's arguments or results
+    sink,      // "_"
+    reg_pair,  // "%p1|%p2" (setp): elements holds both
   };
   Kind kind = Kind::reg;
   bool negated = false;
@@ -56,7 +74,7 @@ struct Instruction {
   std::string opcode;                  // "add", "ld", "bar"
   std::vector<std::string> modifiers;  // after the opcode, in order: {"rn", "f32"}
   std::optional<Guard> guard;
-  std::vector<Operand> operands;       // in text order: destination first
+  std::vector<Operand> operands;  // in text order: destination first
 
   std::string full_name() const;  // "add.rn.f32"
 };
@@ -68,20 +86,35 @@ struct Variable {
   std::string name;
   Space space = Space::none;
   Type type = Type::none;
-  std::uint32_t vector = 1;             // 2 or 4 for .v2 and .v4
-  std::uint32_t alignment = 0;          // bytes; never 0 after parsing
-  std::uint64_t count = 1;              // elements of an array (all dimensions); 1 for a scalar
+  std::uint32_t vector = 1;     // 2 or 4 for .v2 and .v4
+  std::uint32_t alignment = 0;  // bytes; never 0 after parsing
+  std::uint64_t count = 1;      // elements of an array (all dimensions); 1 for a scalar
   bool is_array = false;
-  bool is_extern = false;               // extern .shared name[]: dynamic shared memory, count is 0
-  std::uint32_t register_count = 0;     // Space::reg, "%r<12>": 12; 0: the one register `name`
-  std::vector<Operand> initial = {};    // flat list of integer, floating or symbol operands; symbol
-                                        // with negated = true means generic(symbol)
+  bool is_extern = false;             // extern .shared name[]: dynamic shared memory, count is 0;
+                                      // extern .global: defined in another module
+  std::uint32_t register_count = 0;   // Space::reg, "%r<12>": 12 (names are `name` and a number
+                                      // below it); 0: the one register `name`
+  std::vector<Operand> initial = {};  // flat list of integer, floating or symbol operands; symbol
+                                      // with negated = true means generic(symbol). May be
+                                      // shorter than the variable: the rest is zeros
   std::uint64_t size_bytes() const;
 };
 
 struct Label {
   std::string name;
   std::size_t instruction = 0;  // index of the first instruction after it
+};
+
+// "name: .branchtargets l0, l1;" (for brx.idx) or "name: .calltargets f, g;".
+struct BranchTable {
+  std::string name;
+  std::vector<std::string> targets;
+};
+
+// "name: .callprototype (results) _ (parameters);": what an indirect call passes.
+struct CallPrototype {
+  std::string name;
+  std::vector<Variable> results, parameters;
 };
 
 struct Function {
@@ -95,16 +128,18 @@ struct Function {
   std::vector<Variable> variables = {};  // .local, .shared, .param in the body, any scope
   std::vector<Instruction> body = {};
   std::vector<Label> labels = {};
-  std::optional<std::uint32_t> max_threads = {};  // product of .maxntid
-  std::optional<std::uint32_t> required_threads[3] = {};  // .reqntid
+  std::vector<BranchTable> branch_tables = {};  // and call targets
+  std::vector<CallPrototype> prototypes = {};
+  std::optional<std::uint32_t> max_threads = {};          // product of .maxntid
+  std::optional<std::uint32_t> required_threads[3] = {};  // .reqntid; all three or none
 };
 
 struct Module {
-  std::string version;      // "9.0"
-  std::string target;       // "sm_75"
+  std::string version;  // "9.0"
+  std::string target;   // "sm_75"
   std::uint32_t address_size = 64;
-  std::vector<Variable> variables = {};  // .global, .const, module-level .shared
-  std::vector<Function> functions = {};
+  std::vector<Variable> variables = {};  // .global, .const, module-level .shared; names are unique
+  std::vector<Function> functions = {};  // names are unique: a definition replaces its declaration
 };
 
 }  // namespace ctxbroker::software::ptx

@@ -1,4 +1,5 @@
-// PTX text to ptx::Module. Accepts what nvcc writes and what the PTX ISA's grammar allows around it.
+// PTX text to ptx::Module. Accepts what nvcc writes and what the PTX ISA's grammar allows around
+// it.
 #pragma once
 
 #include <stdexcept>

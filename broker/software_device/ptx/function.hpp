@@ -1,0 +1,20 @@
+// Kernels and functions. Internal to ptx/.
+#pragma once
+
+#include "ptx/context.hpp"
+
+namespace ctxbroker::software::ptx {
+
+// After ".entry" or ".func": results, name, parameters, directives and the body or semicolon; adds
+// the function to the module.
+void parse_function(Context& context, bool is_entry, bool is_extern);
+
+// Adds to the module, for a definition in place of an earlier declaration of the name. Throws
+// SyntaxError for a second definition.
+void add_function(Context& context, Function function);
+
+// ".file", ".loc", ".section", ".pragma": what says nothing about the program. False when the next
+// token is none of these.
+bool skip_debug_directive(Context& context);
+
+}  // namespace ctxbroker::software::ptx

@@ -1,0 +1,188 @@
+#include "ptx/instruction.hpp"
+
+#include <utility>
+
+#include "ptx/constant.hpp"
+
+namespace ctxbroker::software::ptx {
+
+namespace {
+
+using Kind = Operand::Kind;
+
+// Reads the operands of one instruction.
+class OperandReader {
+ public:
+  OperandReader(TokenStream& tokens, const Names& names, const Instruction& instruction)
+      : tokens_(tokens), names_(names), instruction_(instruction) {}
+
+  Operand read() { return read_operand(0); }
+
+ private:
+  std::string where() const { return "in the operands of " + quoted(instruction_.full_name()); }
+
+  Operand read_operand(std::size_t depth) {
+    Operand operand = read_single(depth);
+    if (!tokens_.at_symbol("|")) return operand;
+    tokens_.take();
+    Operand pair;
+    pair.kind = Kind::reg_pair;
+    pair.elements.push_back(std::move(operand));
+    pair.elements.push_back(read_single(depth));
+    for (const Operand& element : pair.elements) {
+      if (element.kind != Kind::reg && element.kind != Kind::sink) {
+        fail(tokens_.line(), "both sides of '|' must be registers " + where());
+      }
+    }
+    return pair;
+  }
+
+  Operand read_single(std::size_t depth) {
+    if (depth > limits::nesting) fail(tokens_.line(), "operands nested too deeply " + where());
+    if (++count_ > limits::operands) fail(tokens_.line(), "too many operands " + where());
+    if (tokens_.at_symbol("{")) return read_group("}", Kind::vector, depth);
+    if (tokens_.at_symbol("[")) return read_address(depth);
+    if (tokens_.at_symbol("(") && instruction_.opcode == "call") {
+      return read_group(")", Kind::list, depth);
+    }
+    if (tokens_.take_symbol_if("!")) {
+      Operand operand = read_name();
+      if (operand.kind != Kind::reg) {
+        fail(tokens_.line(), "'!' needs a predicate register " + where());
+      }
+      operand.negated = true;
+      return operand;
+    }
+    if (at_constant(tokens_)) return parse_constant(tokens_);
+    return read_name();
+  }
+
+  // {a, b} and (a, b), also empty.
+  Operand read_group(std::string_view end, Kind kind, std::size_t depth) {
+    tokens_.take();
+    Operand group;
+    group.kind = kind;
+    if (tokens_.take_symbol_if(end)) return group;
+    do {
+      group.elements.push_back(read_operand(depth + 1));
+    } while (tokens_.take_symbol_if(","));
+    tokens_.expect_symbol(end, where());
+    return group;
+  }
+
+  // [%rd1+8], [name], [123], [name, {%r1, %r2}].
+  Operand read_address(std::size_t depth) {
+    tokens_.take();
+    Operand address;
+    if (at_constant(tokens_)) {
+      address = parse_constant(tokens_);
+      if (address.kind != Kind::integer) fail(tokens_.line(), "an address cannot be a float");
+      address.offset = static_cast<std::int64_t>(address.integer);
+      address.integer = 0;
+    } else {
+      address = read_name();
+      if (address.kind == Kind::sink) fail(tokens_.line(), "'_' is no address");
+      if (tokens_.at_symbol("+")) {
+        tokens_.fail_expected("a constant", "after '+' in an address (registers cannot be added)");
+      }
+    }
+    address.kind = Kind::address;
+    while (tokens_.take_symbol_if(",")) address.elements.push_back(read_operand(depth + 1));
+    tokens_.expect_symbol("]", "at the end of an address");
+    return address;
+  }
+
+  // A register, symbol or label, with the offset that may follow a name.
+  Operand read_name() {
+    const Token token = tokens_.expect(TokenKind::word, "an operand", where());
+    Operand operand;
+    if (token.text == "_") {
+      operand.kind = Kind::sink;
+      return operand;
+    }
+    if (const auto found = names_.find(token.text, names_.current())) {
+      operand.kind = found->kind == NameKind::reg     ? Kind::reg
+                     : found->kind == NameKind::label ? Kind::label
+                                                      : Kind::symbol;
+      operand.name = found->unique;
+    } else {
+      operand.kind = token.text.front() == '%' ? Kind::reg : Kind::label;
+      operand.name = token.text;
+    }
+    while (tokens_.peek().kind == TokenKind::dot_word && tokens_.peek().joined) {
+      operand.name.append(".").append(tokens_.take().text);  // %tid.x
+    }
+    const bool offset_follows = (tokens_.at_symbol("+") || tokens_.at_symbol("-")) &&
+                                tokens_.peek_second().kind != TokenKind::word;
+    if (offset_follows) operand.offset = parse_offset(tokens_);
+    return operand;
+  }
+
+  TokenStream& tokens_;
+  const Names& names_;
+  const Instruction& instruction_;
+  std::size_t count_ = 0;
+};
+
+Guard parse_guard(Context& context, const Names& names) {
+  Guard guard;
+  guard.negated = context.tokens.take_symbol_if("!");
+  const Token token = context.tokens.expect(TokenKind::word, "a predicate register", "after '@'");
+  const auto found = names.find(token.text, names.current());
+  if (!found || found->kind != NameKind::reg) {
+    fail(token.line, "the predicate " + quoted(token.text) + " is not a declared register");
+  }
+  guard.predicate = found->unique;
+  return guard;
+}
+
+void resolve(Operand& operand, const Names& names, std::size_t scope) {
+  for (Operand& element : operand.elements) resolve(element, names, scope);
+  if (operand.kind != Kind::label) return;
+  const auto found = names.find(operand.name, scope);
+  if (found && found->kind == NameKind::label) {
+    operand.name = found->unique;
+  } else if (operand.name.find('@') == std::string::npos) {
+    operand.kind = Kind::symbol;
+  }
+}
+
+}  // namespace
+
+Instruction parse_instruction(Context& context, const Names& names) {
+  TokenStream& tokens = context.tokens;
+  Instruction instruction;
+  instruction.line = tokens.line();
+  context.instructions.spend(1, instruction.line);
+  if (tokens.take_symbol_if("@")) instruction.guard = parse_guard(context, names);
+  instruction.opcode =
+      tokens.expect(TokenKind::word, "an instruction", "in the body of a function").text;
+  while (tokens.peek().kind == TokenKind::dot_word) {
+    if (instruction.modifiers.size() == limits::modifiers) {
+      fail(tokens.line(), "too many modifiers after " + quoted(instruction.opcode));
+    }
+    instruction.modifiers.emplace_back(tokens.take().text);
+  }
+  if (!tokens.at_symbol(";")) {
+    OperandReader reader(tokens, names, instruction);
+    do {
+      instruction.operands.push_back(reader.read());
+    } while (tokens.take_symbol_if(","));
+  }
+  if (!tokens.take_symbol_if(";")) {
+    tokens.fail_expected("';'", "after the operands of " + quoted(instruction.full_name()));
+  }
+  return instruction;
+}
+
+void resolve_labels(Instruction& instruction, const Names& names, std::size_t scope) {
+  for (Operand& operand : instruction.operands) resolve(operand, names, scope);
+  const bool branches = instruction.opcode == "bra" || instruction.opcode == "brx";
+  if (!branches || instruction.operands.empty()) return;
+  const Operand& target = instruction.operands.back();
+  if (target.kind == Kind::symbol) {
+    fail(instruction.line, "the label " + quoted(target.name) + " is not in this function");
+  }
+}
+
+}  // namespace ctxbroker::software::ptx

@@ -1,0 +1,48 @@
+#include "ptx/module.hpp"
+
+namespace ctxbroker::software::ptx {
+
+std::uint32_t size_of(Type type) noexcept {
+  switch (type) {
+    case Type::none:
+      return 0;
+    case Type::pred:
+    case Type::b8:
+    case Type::u8:
+    case Type::s8:
+      return 1;
+    case Type::b16:
+    case Type::u16:
+    case Type::s16:
+    case Type::f16:
+    case Type::bf16:
+      return 2;
+    case Type::b32:
+    case Type::u32:
+    case Type::s32:
+    case Type::f16x2:
+    case Type::bf16x2:
+    case Type::f32:
+      return 4;
+    case Type::b64:
+    case Type::u64:
+    case Type::s64:
+    case Type::f64:
+      return 8;
+    case Type::b128:
+      return 16;
+  }
+  return 0;
+}
+
+std::uint64_t Variable::size_bytes() const {
+  return count * vector * size_of(type);
+}
+
+std::string Instruction::full_name() const {
+  std::string name = opcode;
+  for (const std::string& modifier : modifiers) name.append(".").append(modifier);
+  return name;
+}
+
+}  // namespace ctxbroker::software::ptx

@@ -1,0 +1,155 @@
+#include "ptx/parser.hpp"
+
+#include <utility>
+
+#include "ptx/constant.hpp"
+#include "ptx/context.hpp"
+#include "ptx/declaration.hpp"
+#include "ptx/function.hpp"
+
+namespace ctxbroker::software::ptx {
+
+namespace {
+
+void parse_version(Context& context) {
+  const std::string_view where = "after '.version'";
+  context.module.version = context.tokens.expect(TokenKind::number, "a number", where).text;
+}
+
+// ".target sm_90, debug": the options change nothing here.
+void parse_target(Context& context) {
+  TokenStream& tokens = context.tokens;
+  const Token target = tokens.expect(TokenKind::word, "an architecture", "after '.target'");
+  if (!target.text.starts_with("sm_") && !target.text.starts_with("compute_")) {
+    fail(target.line, "the target must begin with 'sm_', not be " + quoted(target.text));
+  }
+  context.module.target = target.text;
+  while (tokens.take_symbol_if(",")) tokens.expect(TokenKind::word, "an option", "in '.target'");
+}
+
+void parse_address_size(Context& context) {
+  const std::uint32_t line = context.tokens.line();
+  const auto size = parse_integer(context.tokens, 32, 64, "the address size");
+  if (size != 64) fail(line, "only modules with 64-bit addresses can run; build with -m64");
+  context.module.address_size = 64;
+}
+
+// ".alias name, target;": the target may be defined later.
+void parse_alias(Context& context) {
+  TokenStream& tokens = context.tokens;
+  Alias alias;
+  const Token name = tokens.expect(TokenKind::word, "a name", "after '.alias'");
+  alias.line = name.line;
+  alias.name = name.text;
+  tokens.expect_symbol(",", "in '.alias'");
+  alias.target = tokens.expect(TokenKind::word, "a name", "in '.alias'").text;
+  tokens.expect_symbol(";", "after '.alias'");
+  context.functions.spend(1, name.line);
+  context.aliases.push_back(std::move(alias));
+}
+
+// An alias becomes a second function with the same body.
+void add_aliases(Context& context) {
+  for (const Alias& alias : context.aliases) {
+    const auto found = context.function_index.find(alias.target);
+    if (found == context.function_index.end() ||
+        context.module.functions[found->second].is_declaration) {
+      fail(alias.line, "the alias " + quoted(alias.name) + " names " + quoted(alias.target) +
+                           ", which is not defined");
+    }
+    Function copy = context.module.functions[found->second];
+    context.instructions.spend(copy.body.size(), alias.line);
+    copy.name = alias.name;
+    copy.line = alias.line;
+    add_function(context, std::move(copy));
+  }
+}
+
+void add_variable(Context& context, Variable variable) {
+  const auto [place, fresh] =
+      context.variable_index.try_emplace(variable.name, context.module.variables.size());
+  if (fresh) {
+    context.module.variables.push_back(std::move(variable));
+    return;
+  }
+  Variable& earlier = context.module.variables[place->second];
+  if (variable.is_extern) return;
+  if (!earlier.is_extern) {
+    fail(variable.line, quoted(variable.name) + " is declared twice; the first time in line " +
+                            std::to_string(earlier.line));
+  }
+  earlier = std::move(variable);
+}
+
+struct Linkage {
+  bool any = false;
+  bool is_extern = false;
+};
+
+// ".visible", ".extern", ".weak", ".common": only ".extern" changes what a declaration means.
+Linkage take_linkage(TokenStream& tokens) {
+  Linkage linkage;
+  for (;;) {
+    const bool is_extern = tokens.at_dot_word("extern");
+    if (!is_extern && !tokens.at_dot_word("visible") && !tokens.at_dot_word("weak") &&
+        !tokens.at_dot_word("common")) {
+      return linkage;
+    }
+    tokens.take();
+    linkage.any = true;
+    linkage.is_extern = linkage.is_extern || is_extern;
+  }
+}
+
+void parse_declaration(Context& context) {
+  TokenStream& tokens = context.tokens;
+  const Linkage linkage = take_linkage(tokens);
+  const Token word = tokens.expect(TokenKind::dot_word, "a declaration", "in the module");
+  if (word.text == "entry" || word.text == "func") {
+    parse_function(context, word.text == "entry", linkage.is_extern);
+    return;
+  }
+  const Space space = space_of(word.text);
+  if (space != Space::global && space != Space::constant && space != Space::shared) {
+    fail(word.line, quoted_directive(word.text) + " has no meaning outside of a function");
+  }
+  for (Variable& variable : parse_variables(context, space, linkage.is_extern)) {
+    add_variable(context, std::move(variable));
+  }
+}
+
+void parse_statement(Context& context) {
+  TokenStream& tokens = context.tokens;
+  if (skip_debug_directive(context) || tokens.take_symbol_if(";")) return;
+  if (tokens.peek().kind != TokenKind::dot_word) {
+    tokens.fail_expected("a directive or declaration", "in the module");
+  }
+  using Parse = void (*)(Context&);
+  constexpr std::pair<std::string_view, Parse> statements[] = {
+      {"version", parse_version},
+      {"target", parse_target},
+      {"address_size", parse_address_size},
+      {"alias", parse_alias},
+  };
+  for (const auto& [word, parse_it] : statements) {
+    if (!tokens.at_dot_word(word)) continue;
+    tokens.take();
+    parse_it(context);
+    return;
+  }
+  parse_declaration(context);
+}
+
+}  // namespace
+
+Module parse(std::string_view text) {
+  Context context(text);
+  while (context.tokens.peek().kind != TokenKind::end) parse_statement(context);
+  const std::uint32_t line = context.tokens.line();
+  if (context.module.version.empty()) fail(line, "the text is no PTX: '.version' is missing");
+  if (context.module.target.empty()) fail(line, "the text is no PTX: '.target' is missing");
+  add_aliases(context);
+  return std::move(context.module);
+}
+
+}  // namespace ctxbroker::software::ptx
