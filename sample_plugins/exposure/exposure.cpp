@@ -8,8 +8,8 @@ namespace {
 
 using namespace ctxbroker::sdk;
 
-constexpr Real stops{0, "stops", "Stops", "EV", "How much brighter; each stop doubles the light.",
-                     {-16, 16}, 0};
+constexpr Real stops{
+    0, "stops", "Stops", "EV", "How much brighter; each stop doubles the light.", {-16, 16}, 0};
 constexpr Real gamma_value{1, "gamma", "Gamma", "", "Above 1 lifts the dark tones.", {0.1, 10}, 1};
 constexpr auto parameters = parameter_table(stops, gamma_value);
 constexpr const char* features[] = {"exposure", "gamma", "colour", nullptr};

@@ -1,0 +1,54 @@
+// Gaussian blur, separable, right for straight alpha: colours count by their alpha.
+#include <ctxbroker/plugin.hpp>
+
+#include "blur_kernels.hpp"
+#include "gaussian_stage.hpp"
+
+namespace {
+
+using namespace ctxbroker::sdk;
+
+constexpr Real radius{0,
+                      "radius",
+                      "Radius",
+                      "px",
+                      "How far it reaches: three standard deviations.",
+                      {0, sample::gaussian_max_radius},
+                      6};
+constexpr auto parameters = parameter_table(radius);
+constexpr const char* features[] = {"blur", "gaussian", nullptr};
+
+class Blur final : public Plugin {
+ public:
+  static constexpr Descriptor descriptor =
+      Descriptor::image("org.ctxbroker.sample.blur", "Blur", "1.0.0")
+          .vendor("ctxbroker")
+          .description("Gaussian blur of colours and alpha.")
+          .features(features)
+          .parameters(parameters)
+          .modules(blur_kernels::modules)
+          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_UNLOADABLE);
+
+  using Plugin::Plugin;
+
+  void activate(const Activation& activation) override {
+    columns_ = activation.kernel("blur_columns");
+    gaussian_.activate(activation);
+  }
+
+  Outcome process(const Job& job) override {
+    const ImageView in = job.input_image();
+    const ImageView sums = gaussian_.enqueue_rows(job, in, job[radius]);
+    job.launch(columns_, gaussian_.column_shape(in), sums, in, job.output_image(),
+               gaussian_.weights(), gaussian_.reach());
+    return Outcome::done;
+  }
+
+ private:
+  Kernel columns_;
+  sample::GaussianStage gaussian_;
+};
+
+}  // namespace
+
+CTXB_EXPORT_PLUGINS(Blur)

@@ -1,0 +1,58 @@
+// Unsharp mask: adds what a blur takes away. Alpha stays.
+#include <ctxbroker/plugin.hpp>
+
+#include "gaussian_stage.hpp"
+#include "unsharp_kernels.hpp"
+
+namespace {
+
+using namespace ctxbroker::sdk;
+
+constexpr Real radius{0,
+                      "radius",
+                      "Radius",
+                      "px",
+                      "How far the blur reaches: three standard deviations.",
+                      {0, sample::gaussian_max_radius},
+                      3};
+constexpr Real amount{1, "amount", "Amount", "", "How much of the detail is added.", {0, 10}, 1};
+constexpr Real threshold{
+    2, "threshold", "Threshold", "", "Differences up to it are left alone.", {0, 1}, 0};
+constexpr auto parameters = parameter_table(radius, amount, threshold);
+constexpr const char* features[] = {"sharpen", "unsharp-mask", nullptr};
+
+class Unsharp final : public Plugin {
+ public:
+  static constexpr Descriptor descriptor =
+      Descriptor::image("org.ctxbroker.sample.unsharp", "Unsharp mask", "1.0.0")
+          .vendor("ctxbroker")
+          .description("Sharpens by adding what a gaussian blur would take away.")
+          .features(features)
+          .parameters(parameters)
+          .modules(unsharp_kernels::modules)
+          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_UNLOADABLE);
+
+  using Plugin::Plugin;
+
+  void activate(const Activation& activation) override {
+    columns_ = activation.kernel("unsharp_columns");
+    gaussian_.activate(activation);
+  }
+
+  Outcome process(const Job& job) override {
+    const ImageView in = job.input_image();
+    const ImageView sums = gaussian_.enqueue_rows(job, in, job[radius]);
+    job.launch(columns_, gaussian_.column_shape(in), sums, in, job.output_image(),
+               gaussian_.weights(), gaussian_.reach(), static_cast<float>(job[amount]),
+               static_cast<float>(job[threshold]));
+    return Outcome::done;
+  }
+
+ private:
+  Kernel columns_;
+  sample::GaussianStage gaussian_;
+};
+
+}  // namespace
+
+CTXB_EXPORT_PLUGINS(Unsharp)
