@@ -1,0 +1,124 @@
+#include "catalogue.hpp"
+
+#include "ctxbroker/plugin_search.hpp"
+#include "exit_code.hpp"
+#include "suggestion.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+std::string names_of(const PluginLibrary& library) {
+  std::vector<std::string> names;
+  for (const PluginDescription& plugin : library.plugins()) names.push_back(plugin.short_name);
+  return join(names);
+}
+
+std::string folder_list(const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::string> names;
+  for (const auto& folder : folders) names.push_back("\"" + folder.string() + "\"");
+  return join(names);
+}
+
+Failure unknown_plugin(const std::string& name, const Catalogue& catalogue) {
+  std::vector<std::string> short_names;
+  std::vector<std::string> all_names;
+  for (const PluginDescription* plugin : catalogue.plugins()) {
+    short_names.push_back(plugin->short_name);
+    all_names.push_back(plugin->short_name);
+    all_names.push_back(plugin->id);
+  }
+  std::string text = "there is no plug-in \"" + name + "\"";
+  const std::string guess = nearest(name, all_names);
+  if (!guess.empty()) text += "; did you mean \"" + guess + "\"?";
+  if (short_names.empty()) {
+    text += "; none was found in " + folder_list(catalogue.folders()) +
+            "; name a folder with --plugin-path";
+  } else {
+    text += (guess.empty() ? "; there are: " : " There are: ") + join(short_names);
+  }
+  const std::size_t bad = catalogue.problems().size();
+  if (bad > 0) {
+    text += " (" + std::to_string(bad) + (bad == 1 ? " library" : " libraries") +
+            " could not be used: see sample_host list)";
+  }
+  return {ExitCode::plugin, text};
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> plugin_folders(const std::vector<std::filesystem::path>& first) {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::vector<std::filesystem::path> beside;
+  if (!error) beside.push_back(program.parent_path().parent_path() / "plugins");
+  return plugin_search_path(first, beside);
+}
+
+Catalogue::Catalogue(Broker& broker, const std::vector<std::filesystem::path>& folders)
+    : folders_(folders) {
+  for (const std::filesystem::path& file : find_plugin_libraries(folders)) {
+    try {
+      libraries_.push_back(broker.load(file));
+    } catch (const Error& error) {
+      problems_.push_back({file, error.kind(), error.what()});
+    }
+  }
+}
+
+std::vector<const PluginDescription*> Catalogue::plugins() const {
+  std::vector<const PluginDescription*> all;
+  for (const PluginLibrary& library : libraries_) {
+    for (const PluginDescription& plugin : library.plugins()) all.push_back(&plugin);
+  }
+  return all;
+}
+
+Choice Catalogue::find(const std::string& name) const {
+  std::vector<Choice> by_short_name;
+  std::vector<std::string> ids;
+  for (const PluginLibrary& library : libraries_) {
+    for (const PluginDescription& plugin : library.plugins()) {
+      if (plugin.id == name) return {library, &plugin};
+      if (plugin.short_name != name) continue;
+      // The same id in a later folder is another copy of the same plug-in: the first counts.
+      bool known = false;
+      for (const std::string& id : ids) known = known || id == plugin.id;
+      if (known) continue;
+      by_short_name.push_back({library, &plugin});
+      ids.push_back(plugin.id);
+    }
+  }
+  if (by_short_name.empty()) throw unknown_plugin(name, *this);
+  if (by_short_name.size() > 1) {
+    throw Failure(ExitCode::plugin, "plug-in \"" + name + "\" is ambiguous; it may be " +
+                                        join(ids) + "; write the whole id");
+  }
+  return by_short_name.front();
+}
+
+Choice load_choice(Broker& broker, const PluginArgument& argument) {
+  std::error_code error;
+  if (!std::filesystem::exists(argument.library, error)) {
+    throw Failure(ExitCode::plugin,
+                  "plug-in library \"" + argument.library.string() +
+                      "\" does not exist; see sample_host list for what there is");
+  }
+  const PluginLibrary library = broker.load(argument.library);
+  if (argument.plugin.empty()) {
+    if (library.plugins().size() == 1) return {library, &library.plugins().front()};
+    throw Failure(ExitCode::plugin, "plug-in library \"" + argument.library.string() +
+                                        "\" holds several plug-ins (" + names_of(library) +
+                                        "); write PATH#NAME");
+  }
+  for (const PluginDescription& plugin : library.plugins()) {
+    if (plugin.id == argument.plugin || plugin.short_name == argument.plugin) {
+      return {library, &plugin};
+    }
+  }
+  throw Failure(ExitCode::plugin, "plug-in library \"" + argument.library.string() +
+                                      "\" holds no plug-in \"" + argument.plugin +
+                                      "\"; it holds: " + names_of(library));
+}
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,62 @@
+#include "exit_code.hpp"
+
+#include <array>
+#include <system_error>
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+constexpr std::array rows{
+    ExitCodeRow{ExitCode::ok, "all went well"},
+    ExitCodeRow{ExitCode::internal, "a mistake in sample_host or the broker itself"},
+    ExitCodeRow{ExitCode::usage,
+                "the command line: unknown option, bad --plugin, unknown parameter, bad value"},
+    ExitCodeRow{ExitCode::input, "the input file: missing, unreadable, truncated, wrong format"},
+    ExitCodeRow{ExitCode::output,
+                "the output file: folder missing, not writable, disk full, format not written"},
+    ExitCodeRow{ExitCode::plugin,
+                "a plug-in: not found, cannot be loaded, other ABI, init or processing failed"},
+    ExitCodeRow{ExitCode::driver, "the driver or device: unknown, missing, a call failed"},
+    ExitCodeRow{ExitCode::kernel_image, "a plug-in's kernel image cannot be loaded here"},
+};
+
+}  // namespace
+
+std::span<const ExitCodeRow> exit_codes() noexcept {
+  return rows;
+}
+
+ExitCode exit_code_of(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::invalid_argument:
+    case ErrorKind::wrong_state:
+      return ExitCode::internal;
+    case ErrorKind::unknown_parameter:
+    case ErrorKind::parameter_value:
+      return ExitCode::usage;
+    case ErrorKind::driver_choice:
+    case ErrorKind::no_driver:
+    case ErrorKind::no_device:
+    case ErrorKind::driver_call:
+    case ErrorKind::out_of_memory:
+    case ErrorKind::context_lost:
+      return ExitCode::driver;
+    case ErrorKind::kernel_image:
+      return ExitCode::kernel_image;
+    case ErrorKind::plugin_not_found:
+    case ErrorKind::plugin_load:
+    case ErrorKind::plugin_entry:
+    case ErrorKind::plugin_version:
+    case ErrorKind::plugin_init:
+    case ErrorKind::plugin_failed:
+      return ExitCode::plugin;
+  }
+  return ExitCode::internal;
+}
+
+std::string errno_text(int error) {
+  return std::generic_category().message(error);
+}
+
+}  // namespace ctxbroker::sample_host

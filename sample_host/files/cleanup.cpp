@@ -1,0 +1,91 @@
+#include "files/cleanup.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+namespace ctxbroker::sample_host::cleanup {
+
+namespace {
+
+struct Slot {
+  std::atomic<bool> taken{false};
+  std::atomic<bool> armed{false};  // `path` is complete
+  std::array<char, PATH_MAX> path{};
+};
+
+// Global because a signal handler has no other way to reach it. The image or recording and the
+// report: two at once.
+std::array<Slot, 4> slots;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,
+                                    SIGSEGV, SIGBUS,  SIGILL, SIGFPE,  SIGABRT};
+
+// Async-signal-safe. The action is reset on entry (SA_RESETHAND), so the signal that is raised here
+// ends the process with its own status as soon as the handler returns.
+extern "C" void handle_ending_signal(int signal_number) {
+  for (const Slot& slot : slots) {
+    if (slot.armed.load(std::memory_order_acquire)) ::unlink(slot.path.data());
+  }
+  ::raise(signal_number);
+}
+
+}  // namespace
+
+int reserve() noexcept {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].taken.exchange(true)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int create(int slot, std::string& path, int suffix_length) {
+  Slot& place = slots[static_cast<std::size_t>(slot)];
+  if (path.size() >= place.path.size()) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int file = ::mkostemps(path.data(), suffix_length, O_CLOEXEC);
+  const int error = errno;
+  if (file >= 0) {
+    std::memcpy(place.path.data(), path.c_str(), path.size() + 1);
+    place.armed.store(true, std::memory_order_release);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return file;
+}
+
+void release(int slot) noexcept {
+  Slot& place = slots[static_cast<std::size_t>(slot)];
+  place.armed.store(false, std::memory_order_release);
+  place.taken.store(false);
+}
+
+void install() {
+  struct sigaction action = {};
+  action.sa_handler = handle_ending_signal;
+  action.sa_flags = SA_RESETHAND;
+  sigfillset(&action.sa_mask);
+  for (const int signal_number : ending_signals) {
+    struct sigaction current = {};
+    ::sigaction(signal_number, nullptr, &current);
+    if (current.sa_handler == SIG_DFL) ::sigaction(signal_number, &action, nullptr);
+  }
+  // A write beyond the file size limit shall fail with EFBIG instead of ending the process.
+  ::signal(SIGXFSZ, SIG_IGN);
+}
+
+}  // namespace ctxbroker::sample_host::cleanup

@@ -1,0 +1,24 @@
+// Unfinished files that a signal handler can remove: a fixed table, as a handler may neither lock
+// nor allocate.
+#pragma once
+
+#include <string>
+
+namespace ctxbroker::sample_host::cleanup {
+
+// A free slot, or -1 when all are taken.
+int reserve() noexcept;
+
+// Creates a file from a template as mkostemps does ("name.XXXXXX.part", suffix_length 5) with
+// every signal held back until the slot knows its name. `path` becomes the name. The descriptor, or
+// -1 with errno.
+int create(int slot, std::string& path, int suffix_length);
+
+// The slot's file is finished or removed.
+void release(int slot) noexcept;
+
+// Installs the handlers, each only where the default action stands (a sanitizer's or an embedding
+// host's handler stays).
+void install();
+
+}  // namespace ctxbroker::sample_host::cleanup

@@ -1,0 +1,31 @@
+#include "files/input_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "exit_code.hpp"
+
+namespace ctxbroker::sample_host {
+
+std::uint64_t check_input_file(const std::filesystem::path& path) {
+  const auto fail = [&](const std::string& why) -> Failure {
+    return {ExitCode::input, "input file \"" + path.string() + "\": " + why};
+  };
+  // O_NONBLOCK: a FIFO without a writer must be refused, not waited for.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) throw fail("cannot be opened: " + errno_text(errno));
+  struct stat status = {};
+  const int result = ::fstat(file, &status);
+  const int error = errno;
+  ::close(file);
+  if (result != 0) throw fail("cannot be read: " + errno_text(error));
+  if (S_ISDIR(status.st_mode)) throw fail("is a folder; name a file in it");
+  if (!S_ISREG(status.st_mode)) throw fail("is no regular file; copy the data into one first");
+  if (status.st_size == 0) throw fail("is empty (0 bytes)");
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+}  // namespace ctxbroker::sample_host

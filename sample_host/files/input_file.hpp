@@ -1,0 +1,13 @@
+// The checks that every input file passes before a format library sees it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace ctxbroker::sample_host {
+
+// Size in bytes of a file that exists, is a regular file, can be read and is not empty. Throws
+// Failure (input) otherwise, saying which of these it is not.
+std::uint64_t check_input_file(const std::filesystem::path& path);
+
+}  // namespace ctxbroker::sample_host

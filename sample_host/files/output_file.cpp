@@ -1,0 +1,148 @@
+#include "files/output_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "exit_code.hpp"
+#include "files/cleanup.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+Failure failure(const std::filesystem::path& path, const std::string& why) {
+  return {ExitCode::output, "output file \"" + path.string() + "\": " + why};
+}
+
+// Permissions of a file that is being replaced, or what the umask leaves of rw-rw-rw-.
+mode_t permissions_for(const std::filesystem::path& destination) {
+  struct stat status = {};
+  if (::stat(destination.c_str(), &status) == 0) return status.st_mode & 07777;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
+}
+
+// Follows symbolic links, so that the link stays and its target is replaced.
+std::filesystem::path follow(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  return error ? path : target;
+}
+
+void check_destination(const std::filesystem::path& given,
+                       const std::filesystem::path& destination) {
+  if (!destination.has_filename() || given.filename() == "." || given.filename() == "..") {
+    throw failure(given, "names a folder; add a file name");
+  }
+  const std::filesystem::path folder =
+      destination.has_parent_path() ? destination.parent_path() : ".";
+  struct stat status = {};
+  if (::stat(folder.c_str(), &status) != 0) {
+    throw failure(given, "its folder \"" + folder.string() + "\" cannot be used: " +
+                             errno_text(errno) + "; create it or name another");
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    throw failure(given, "\"" + folder.string() + "\" is no folder");
+  }
+  if (::stat(destination.c_str(), &status) != 0) return;
+  if (S_ISDIR(status.st_mode)) throw failure(given, "is a folder; add a file name");
+  if (!S_ISREG(status.st_mode)) throw failure(given, "is no regular file; name another");
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::filesystem::path& destination)
+    : path_(destination), destination_(follow(destination)) {
+  check_destination(path_, destination_);
+  part_ = destination_.string() + ".XXXXXX.part";
+  // The slot is filled before the file is there: no signal can fall between the two.
+  slot_ = cleanup::reserve();
+  if (slot_ < 0) throw failure(path_, "too many outputs at once");
+  const mode_t mode = permissions_for(destination_);
+  file_ = cleanup::create(slot_, part_, 5);
+  if (file_ < 0) {
+    const int error = errno;
+    cleanup::release(slot_);
+    throw failure(path_, "cannot be written: " + errno_text(error));
+  }
+  if (::fchmod(file_, mode) != 0) error_ = errno;
+}
+
+OutputFile::~OutputFile() {
+  if (file_ >= 0) ::close(file_);
+  remove_part();
+}
+
+void OutputFile::remove_part() noexcept {
+  if (slot_ < 0) return;
+  ::unlink(part_.c_str());
+  cleanup::release(slot_);
+  slot_ = -1;
+}
+
+bool OutputFile::write(const void* data, std::size_t bytes) noexcept {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0 && error_ == 0) {
+    const ssize_t done = ::write(file_, from, bytes);
+    if (done > 0) {
+      from += done;
+      bytes -= static_cast<std::size_t>(done);
+    } else if (done == 0) {
+      error_ = EIO;
+    } else if (errno != EINTR) {
+      error_ = errno;
+    }
+  }
+  return error_ == 0;
+}
+
+std::size_t OutputFile::read(void* data, std::size_t bytes) noexcept {
+  char* to = static_cast<char*>(data);
+  std::size_t total = 0;
+  while (total < bytes) {
+    const ssize_t done = ::read(file_, to + total, bytes - total);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) break;
+    total += static_cast<std::size_t>(done);
+  }
+  return total;
+}
+
+std::int64_t OutputFile::seek(std::int64_t offset, int whence) noexcept {
+  const off_t position = ::lseek(file_, offset, whence);
+  if (position < 0 && error_ == 0) error_ = errno;
+  return position;
+}
+
+std::int64_t OutputFile::size() const noexcept {
+  struct stat status = {};
+  return ::fstat(file_, &status) == 0 ? status.st_size : -1;
+}
+
+void OutputFile::check() const {
+  if (error_ != 0) throw failure(path_, "cannot be written: " + errno_text(error_));
+}
+
+void OutputFile::commit() {
+  if (error_ == 0 && ::fsync(file_) != 0) error_ = errno;
+  const int closed = ::close(file_);
+  file_ = -1;
+  if (error_ == 0 && closed != 0) error_ = errno;
+  check();
+  if (::rename(part_.c_str(), destination_.c_str()) != 0) {
+    throw failure(path_, "cannot be put in its place: " + errno_text(errno));
+  }
+  cleanup::release(slot_);
+  slot_ = -1;
+}
+
+void remove_on_signals() {
+  cleanup::install();
+}
+
+}  // namespace ctxbroker::sample_host

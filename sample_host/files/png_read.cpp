@@ -1,0 +1,186 @@
+#include <png.h>
+
+#include <array>
+#include <bit>
+#include <csetjmp>
+#include <cstdio>
+#include <memory>
+#include <new>
+
+#include "exit_code.hpp"
+#include "files/input_file.hpp"
+#include "files/png_file.hpp"
+#include "files/png_samples.hpp"
+
+// libpng reports errors by longjmp, which must not leave a frame that holds C++ objects. So every
+// call that can fail stands in a `*_guarded` function with plain locals only; what they fill lives
+// in Reader, outside of the jump.
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+struct FileCloser {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
+struct Reader {
+  std::unique_ptr<std::FILE, FileCloser> file;
+  const std::function<void(const std::string&)>* warning = nullptr;
+  bool at_end = false;
+  std::array<char, 200> error{};
+  png_structp png = nullptr;
+  png_infop info = nullptr;
+  png_uint_32 width = 0, height = 0;
+  int depth = 0, channels = 0;
+  std::size_t row_bytes = 0;
+
+  Reader() = default;
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
+};
+
+extern "C" void on_read_error(png_structp png, png_const_charp text) {
+  auto* reader = static_cast<Reader*>(png_get_error_ptr(png));
+  std::snprintf(reader->error.data(), reader->error.size(), "%s", text);
+  png_longjmp(png, 1);
+}
+
+extern "C" void on_read_warning(png_structp png, png_const_charp text) {
+  const auto* reader = static_cast<Reader*>(png_get_error_ptr(png));
+  if (*reader->warning) (*reader->warning)(text);
+}
+
+extern "C" void on_read_data(png_structp png, png_bytep data, std::size_t bytes) {
+  auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
+  if (std::fread(data, 1, bytes, reader->file.get()) == bytes) return;
+  reader->at_end = std::ferror(reader->file.get()) == 0;
+  png_error(png, reader->at_end ? "truncated" : "the system cannot read it");
+}
+
+// Reads up to the first row and asks for 8 or 16 bits in 1 to 4 channels.
+bool read_header_guarded(Reader& reader) {
+  png_structp png = reader.png;
+  png_infop info = reader.info;
+  if (setjmp(png_jmpbuf(png)) != 0) return false;
+  png_set_read_fn(png, &reader, on_read_data);
+  png_set_user_limits(png, 0x7fffffff, 0x7fffffff);
+  png_read_info(png, info);
+  int colour_type = 0;
+  png_get_IHDR(png, info, &reader.width, &reader.height, &reader.depth, &colour_type, nullptr,
+               nullptr, nullptr);
+  if (colour_type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
+  if (colour_type == PNG_COLOR_TYPE_GRAY && reader.depth < 8) png_set_expand_gray_1_2_4_to_8(png);
+  if (png_get_valid(png, info, PNG_INFO_tRNS) != 0) png_set_tRNS_to_alpha(png);
+  if (reader.depth == 16 && std::endian::native == std::endian::little) png_set_swap(png);
+  png_set_interlace_handling(png);
+  return true;
+}
+
+bool start_rows_guarded(Reader& reader) {
+  if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
+  png_read_update_info(reader.png, reader.info);
+  reader.depth = png_get_bit_depth(reader.png, reader.info);
+  reader.channels = png_get_channels(reader.png, reader.info);
+  reader.row_bytes = png_get_rowbytes(reader.png, reader.info);
+  return true;
+}
+
+// The end is read too: a file cut behind its pixels is truncated all the same.
+bool read_rows_guarded(Reader& reader, png_bytepp rows) {
+  if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
+  png_read_image(reader.png, rows);
+  png_read_end(reader.png, reader.info);
+  return true;
+}
+
+PngMetadata read_metadata(const Reader& reader) {
+  PngMetadata metadata;
+  png_const_structp png = reader.png;
+  png_infop info = reader.info;
+  int number = 0;
+  if (png_get_sRGB(png, info, &number) != 0) metadata.srgb_intent = number;
+  double gamma = 0;
+  if (png_get_gAMA(png, info, &gamma) != 0) metadata.gamma = gamma;
+  std::array<double, 8> c{};
+  if (png_get_cHRM(png, info, &c[0], &c[1], &c[2], &c[3], &c[4], &c[5], &c[6], &c[7]) != 0) {
+    metadata.chromaticities = c;
+  }
+  png_charp name = nullptr;
+  png_bytep bytes = nullptr;
+  png_uint_32 size = 0;
+  if (png_get_iCCP(png, info, &name, &number, &bytes, &size) != 0) {
+    metadata.icc_profile = PngMetadata::Profile{name, {bytes, bytes + size}};
+  }
+  PngMetadata::Resolution resolution;
+  if (png_get_pHYs(png, info, &resolution.x, &resolution.y, &resolution.unit) != 0) {
+    metadata.resolution = resolution;
+  }
+  if (png_get_eXIf_1(png, info, &size, &bytes) != 0) metadata.exif.assign(bytes, bytes + size);
+  return metadata;
+}
+
+Failure failure(const std::filesystem::path& path, const std::string& why) {
+  return {ExitCode::input, "input file \"" + path.string() + "\": " + why};
+}
+
+Failure read_failure(const std::filesystem::path& path, const Reader& reader) {
+  if (reader.at_end) {
+    return failure(path, "is truncated: the PNG ends before its last chunk; copy it again");
+  }
+  return failure(path, "is damaged: " + std::string(reader.error.data()));
+}
+
+void check_signature(const std::filesystem::path& path, std::FILE* file) {
+  std::array<unsigned char, 8> start{};
+  const std::size_t got = std::fread(start.data(), 1, start.size(), file);
+  if (got == 0 || png_sig_cmp(start.data(), 0, got) != 0) {
+    throw failure(path, "is not a PNG file; convert it to PNG first");
+  }
+  std::rewind(file);
+}
+
+}  // namespace
+
+PngImage read_png(const std::filesystem::path& path,
+                  const std::function<void(const std::string&)>& warning) {
+  check_input_file(path);
+  Reader reader;
+  reader.warning = &warning;
+  reader.file.reset(std::fopen(path.c_str(), "rbe"));
+  if (!reader.file) throw failure(path, "cannot be opened: " + errno_text(errno));
+  check_signature(path, reader.file.get());
+  reader.png =
+      png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, on_read_error, on_read_warning);
+  if (reader.png != nullptr) reader.info = png_create_info_struct(reader.png);
+  if (reader.info == nullptr) throw std::bad_alloc();
+
+  if (!read_header_guarded(reader)) throw read_failure(path, reader);
+  if (std::uint64_t{reader.width} * reader.height > png_max_pixels) {
+    throw failure(path, "is too large: " + std::to_string(reader.width) + " x " +
+                            std::to_string(reader.height) + " pixels, at most " +
+                            std::to_string(png_max_pixels) + " in all are read");
+  }
+  if (!start_rows_guarded(reader)) throw read_failure(path, reader);
+
+  std::vector<unsigned char> raw(reader.row_bytes * reader.height);
+  std::vector<png_bytep> rows(reader.height);
+  for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = raw.data() + y * reader.row_bytes;
+  if (!read_rows_guarded(reader, rows.data())) throw read_failure(path, reader);
+
+  PngImage image;
+  image.width = reader.width;
+  image.height = reader.height;
+  image.format = {reader.depth, reader.channels};
+  image.metadata = read_metadata(reader);
+  image.pixels.resize(std::size_t{reader.width} * reader.height * 4);
+  const SrgbTables tables(reader.depth);
+  for (std::size_t y = 0; y < rows.size(); ++y) {
+    decode_row(rows[y], image.format, tables, image.width,
+               image.pixels.data() + y * image.width * 4);
+  }
+  return image;
+}
+
+}  // namespace ctxbroker::sample_host

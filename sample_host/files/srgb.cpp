@@ -1,0 +1,67 @@
+#include "files/srgb.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+// Positive floats keep their order as integers; their top bits (exponent and 7 bits of the
+// fraction) divide the range 0..1 into buckets that hold few codes each.
+constexpr int bucket_shift = 16;
+constexpr std::uint32_t bucket_count = (std::bit_cast<std::uint32_t>(1.0F) >> bucket_shift) + 1;
+
+float bucket_floor(std::uint32_t bucket) {
+  return std::bit_cast<float>(bucket << bucket_shift);
+}
+
+// The least float that is not below `exact`.
+float round_up(double exact) {
+  const float nearest = static_cast<float>(exact);
+  if (static_cast<double>(nearest) >= exact) return nearest;
+  return std::nextafter(nearest, std::numeric_limits<float>::infinity());
+}
+
+}  // namespace
+
+double srgb_to_linear(double encoded) noexcept {
+  return encoded <= 0.04045 ? encoded / 12.92 : std::pow((encoded + 0.055) / 1.055, 2.4);
+}
+
+double linear_to_srgb(double linear) noexcept {
+  return linear <= 0.0031308 ? linear * 12.92 : 1.055 * std::pow(linear, 1 / 2.4) - 0.055;
+}
+
+SrgbTables::SrgbTables(int depth) {
+  const std::size_t codes = std::size_t{1} << depth;
+  const double top = static_cast<double>(codes - 1);
+  linear_.resize(codes);
+  lower_.resize(codes);
+  for (std::size_t code = 0; code < codes; ++code) {
+    const double value = static_cast<double>(code);
+    linear_[code] = static_cast<float>(srgb_to_linear(value / top));
+    lower_[code] = code == 0 ? 0.0F : round_up(srgb_to_linear((value - 0.5) / top));
+  }
+  start_.resize(bucket_count);
+  std::size_t code = 0;
+  for (std::uint32_t bucket = 0; bucket < bucket_count; ++bucket) {
+    while (code + 1 < codes && lower_[code + 1] <= bucket_floor(bucket)) ++code;
+    start_[bucket] = static_cast<std::uint16_t>(code);
+  }
+}
+
+std::uint16_t SrgbTables::encode(float linear) const noexcept {
+  if (!(linear > 0.0F)) return 0;
+  if (linear >= 1.0F) return static_cast<std::uint16_t>(lower_.size() - 1);
+  const std::uint32_t bucket = std::bit_cast<std::uint32_t>(linear) >> bucket_shift;
+  const auto first = lower_.begin() + start_[bucket];
+  const auto last =
+      bucket + 1 < bucket_count ? lower_.begin() + start_[bucket + 1] + 1 : lower_.end();
+  const auto above = std::upper_bound(first, last, linear);
+  return static_cast<std::uint16_t>(above - lower_.begin() - 1);
+}
+
+}  // namespace ctxbroker::sample_host

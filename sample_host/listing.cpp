@@ -1,0 +1,86 @@
+#include "listing.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "suggestion.hpp"
+#include "table.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const ParameterDescription& parameter) {
+  Json json{{"id", parameter.id},
+            {"name", parameter.name},
+            {"type", to_string(parameter.type)},
+            {"unit", parameter.unit},
+            {"minimum", parameter.minimum},
+            {"maximum", parameter.maximum},
+            {"default", parameter.default_value},
+            {"automatable", parameter.automatable},
+            {"description", parameter.description}};
+  if (parameter.type == ParameterType::choice) json["choices"] = parameter.choices;
+  return json;
+}
+
+}  // namespace
+
+std::string format_value(const ParameterDescription& parameter, double value) {
+  if (parameter.type == ParameterType::boolean) return value != 0 ? "on" : "off";
+  if (parameter.type == ParameterType::choice && value >= 0 &&
+      value < static_cast<double>(parameter.choices.size())) {
+    return parameter.choices[static_cast<std::size_t>(value)];
+  }
+  return format_number(value);
+}
+
+std::string format_range(const ParameterDescription& parameter) {
+  if (parameter.type == ParameterType::boolean) return "off, on";
+  if (parameter.type == ParameterType::choice) return join(parameter.choices);
+  return format_number(parameter.minimum) + " .. " + format_number(parameter.maximum);
+}
+
+std::string format_plugin(const PluginDescription& plugin) {
+  std::string text = plugin.short_name + "  (" + to_string(plugin.media) + ")  " + plugin.name +
+                     " " + plugin.version + ", " + plugin.vendor + "\n  " + plugin.id + "\n";
+  if (!plugin.description.empty()) text += "  " + plugin.description + "\n";
+  std::vector<std::vector<std::string>> rows;
+  for (const ParameterDescription& parameter : plugin.parameters) {
+    rows.push_back({"   ", parameter.id, format_range(parameter), parameter.unit,
+                    "default " + format_value(parameter, parameter.default_value),
+                    parameter.description});
+  }
+  return text + format_table(std::vector<Column>(6), rows);
+}
+
+Json to_json(const PluginDescription& plugin) {
+  Json parameters = Json::array();
+  for (const ParameterDescription& parameter : plugin.parameters) {
+    parameters.push_back(to_json(parameter));
+  }
+  return {{"id", plugin.id},
+          {"short_name", plugin.short_name},
+          {"name", plugin.name},
+          {"vendor", plugin.vendor},
+          {"version", plugin.version},
+          {"description", plugin.description},
+          {"media", to_string(plugin.media)},
+          {"features", plugin.features},
+          {"cuda_use", to_string(plugin.cuda_use)},
+          {"lease_wish", to_string(plugin.lease_wish)},
+          {"min_compute_capability", std::to_string(plugin.min_compute_major) + "." +
+                                         std::to_string(plugin.min_compute_minor)},
+          {"modules", plugin.modules},
+          {"library", plugin.library_path},
+          {"parameters", parameters}};
+}
+
+Json to_json(const Problem& problem) {
+  return {{"library", problem.library.string()},
+          {"kind", to_string(problem.kind)},
+          {"text", problem.text}};
+}
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,179 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "ctxbroker/version.hpp"
+#include "exit_code.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+// What CLI11 fills and Options holds in another type.
+struct Raw {
+  Options options;
+  std::vector<std::string> plugin_path;
+  std::string input, output, driver, lease = "auto";
+  int verbose = 0;
+  bool quiet = false;
+};
+
+std::string exit_code_help() {
+  std::string text = "Exit codes:\n";
+  for (const ExitCodeRow& row : exit_codes()) {
+    text += "  " + std::to_string(static_cast<int>(row.code)) + "  " + row.meaning + "\n";
+  }
+  return text;
+}
+
+void add_common(CLI::App& command, Raw& raw) {
+  command
+      .add_option("--plugin-path", raw.plugin_path,
+                  "Folder with plug-in libraries, searched first; may be repeated. Then come the "
+                  "folders of CTXBROKER_PLUGIN_PATH and ../plugins beside this program")
+      ->type_name("FOLDER")
+      ->allow_extra_args(false);
+  command.add_flag("-v,--verbose", raw.verbose, "Tell more on standard error; -vv tells most");
+  command.add_flag("-q,--quiet", raw.quiet, "Print errors only");
+}
+
+void add_driver(CLI::App& command, Raw& raw) {
+  command
+      .add_option("--driver", raw.driver,
+                  "CUDA driver to work on: auto, nvidia or software; stands above CTXBROKER_DRIVER")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "nvidia", "software"}));
+}
+
+void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* output_help) {
+  command.add_option("input", raw.input, input_help)->required()->type_name("FILE");
+  command.add_option("-o,--output", raw.output, output_help)->required()->type_name("FILE");
+  command
+      .add_option("-p,--plugin", raw.options.plugins,
+                  "NAME[:parameter=value,...]: a plug-in's id, its short name, or a library's path "
+                  "(path.so#name when it holds several); repeat it for a chain")
+      ->required()
+      ->type_name("PLUGIN")
+      ->allow_extra_args(false);
+  command
+      .add_option("--lease", raw.lease,
+                  "Context the plug-ins work in: auto (as each one wishes), shared or private")
+      ->type_name("KIND")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "shared", "private"}));
+  command.add_option("--device", raw.options.device, "CUDA device's number")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1023));
+  command
+      .add_option("--json", raw.options.report,
+                  "Write a report to this file; - for standard output instead of the table")
+      ->type_name("REPORT");
+  add_driver(command, raw);
+  add_common(command, raw);
+}
+
+void add_image(CLI::App& app, Raw& raw) {
+  CLI::App& command = *app.add_subcommand("image", "Run a PNG through a chain of image plug-ins");
+  add_run(command, raw, "PNG to read; its samples are taken as sRGB", "PNG to write");
+  command
+      .add_option("--depth", raw.options.depth,
+                  "Bits per sample of the output, 8 or 16; without it as the input")
+      ->type_name("BITS")
+      ->check(CLI::IsMember({8, 16}));
+}
+
+void add_audio(CLI::App& app, Raw& raw) {
+  CLI::App& command =
+      *app.add_subcommand("audio", "Run a recording through a chain of audio plug-ins");
+  add_run(command, raw, "WAV, FLAC, AIFF or Ogg to read", "WAV, FLAC or AIFF to write");
+  raw.options.block = 256;
+  command.add_option("--block", raw.options.block, "Frames per block, 1 to 65536")
+      ->type_name("FRAMES")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 65536U));
+  command
+      .add_option("--tail", raw.options.tail,
+                  "Seconds to go on after the input's end, so that delays can ring out; at most "
+                  "3600")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+}
+
+void add_list(CLI::App& app, Raw& raw) {
+  CLI::App& command = *app.add_subcommand("list", "Plug-ins and their parameters; needs no driver");
+  command.add_flag("--json", raw.options.json, "Print JSON");
+  add_common(command, raw);
+}
+
+void add_doctor(CLI::App& app, Raw& raw) {
+  CLI::App& command = *app.add_subcommand(
+      "doctor", "Driver, devices, what is protected, what is missing and how to get it");
+  command.add_flag("--json", raw.options.json, "Print JSON");
+  add_driver(command, raw);
+  add_common(command, raw);
+}
+
+struct CommandRow {
+  const char* name;
+  Command command;
+};
+constexpr std::array commands{
+    CommandRow{"image", Command::image}, CommandRow{"audio", Command::audio},
+    CommandRow{"list", Command::list}, CommandRow{"doctor", Command::doctor}};
+
+Options finish(const CLI::App& app, Raw raw) {
+  Options options = std::move(raw.options);
+  for (const CommandRow& row : commands) {
+    if (app.got_subcommand(row.name)) options.command = row.command;
+  }
+  if (!std::isfinite(options.tail)) throw Failure(ExitCode::usage, "--tail: is no finite number");
+  if (raw.quiet && raw.verbose > 0) {
+    throw Failure(ExitCode::usage, "--quiet and --verbose exclude each other");
+  }
+  options.verbosity = raw.quiet ? -1 : std::min(raw.verbose, 2);
+  options.plugin_path.assign(raw.plugin_path.begin(), raw.plugin_path.end());
+  options.input = raw.input;
+  options.output = raw.output;
+  if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
+  options.lease = parse_lease_kind(raw.lease).value_or(LeaseKind::automatic);
+  return options;
+}
+
+// "see sample_host image --help" for the subcommand that was being read.
+std::string help_hint(const CLI::App& app) {
+  std::string name;
+  for (const CLI::App* command : app.get_subcommands()) name = " " + command->get_name();
+  return "; see sample_host" + name + " --help";
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  Raw raw;
+  CLI::App app("Runs photographs and recordings through CUDA plug-ins, on a GPU or without one.",
+               "sample_host");
+  app.set_version_flag("--version", std::string("sample_host ") + version());
+  app.require_subcommand(1);
+  app.footer(exit_code_help());
+  add_image(app, raw);
+  add_audio(app, raw);
+  add_list(app, raw);
+  add_doctor(app, raw);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // help or version: CLI11 prints it
+      app.exit(error);
+      return std::nullopt;
+    }
+    throw Failure(ExitCode::usage, error.what() + help_hint(app));
+  }
+  return finish(app, std::move(raw));
+}
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,40 @@
+// The command line, read and checked.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/driver.hpp"
+#include "ctxbroker/lease.hpp"
+
+namespace ctxbroker::sample_host {
+
+enum class Command { image, audio, list, doctor };
+
+// Members that a command has no option for stay at their defaults.
+struct Options {
+  Command command = Command::doctor;
+  int verbosity = 0;  // -1 quiet, 0, 1 or 2: how often -v was given
+  std::vector<std::filesystem::path> plugin_path;
+  std::optional<DriverChoice> driver;  // unset: CTXBROKER_DRIVER decides
+
+  // image and audio
+  std::filesystem::path input, output;
+  std::vector<std::string> plugins;  // as written behind --plugin; at least one
+  LeaseKind lease = LeaseKind::automatic;
+  int device = 0;
+  std::string report;       // file name, "-" for standard output, empty for none
+  int depth = 0;            // image: bits per sample of the output; 0: as the input
+  std::uint32_t block = 0;  // audio: frames
+  double tail = 0;          // audio: seconds
+
+  bool json = false;  // list and doctor
+};
+
+// Nothing when help or the version was asked for and has been printed. Throws Failure (usage).
+std::optional<Options> parse_options(int argc, const char* const* argv);
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,70 @@
+#include "plugin_argument.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "exit_code.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+Failure failure(const std::string& text, const std::string& why) {
+  return {ExitCode::usage,
+          "--plugin \"" + text + "\": " + why + "; write NAME[:parameter=value,...]"};
+}
+
+std::pair<std::string, std::string> parse_setting(const std::string& text,
+                                                  std::string_view setting) {
+  const std::size_t equals = setting.find('=');
+  if (setting.empty()) throw failure(text, "a parameter is missing behind \":\" or \",\"");
+  if (equals == std::string_view::npos) {
+    throw failure(text, "\"" + std::string(setting) + "\" has no value");
+  }
+  if (equals == 0) throw failure(text, "a parameter's name is missing before \"=\"");
+  if (equals + 1 == setting.size()) {
+    throw failure(text, "the value of \"" + std::string(setting.substr(0, equals)) + "\" is empty");
+  }
+  return {std::string(setting.substr(0, equals)), std::string(setting.substr(equals + 1))};
+}
+
+bool is_path(std::string_view name) {
+  return name.find('/') != std::string_view::npos || name.ends_with(".so");
+}
+
+}  // namespace
+
+PluginArgument parse_plugin_argument(const std::string& text) {
+  PluginArgument argument;
+  argument.text = text;
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const std::size_t hash = name.find('#');
+  if (const std::string path = name.substr(0, hash); is_path(path)) {
+    argument.library = path;
+    if (hash != std::string::npos) {
+      argument.plugin = name.substr(hash + 1);
+      if (argument.plugin.empty())
+        throw failure(text, "the plug-in's name is missing behind \"#\"");
+    }
+  } else {
+    argument.plugin = name;
+    if (name.empty()) throw failure(text, "the plug-in's name is missing");
+  }
+  if (colon == std::string::npos) return argument;
+
+  std::string_view rest = std::string_view(text).substr(colon + 1);
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    auto setting = parse_setting(text, rest.substr(0, comma));
+    const auto same = [&](const auto& other) { return other.first == setting.first; };
+    if (std::any_of(argument.settings.begin(), argument.settings.end(), same)) {
+      throw failure(text, "\"" + setting.first + "\" is set twice");
+    }
+    argument.settings.push_back(std::move(setting));
+    if (comma == std::string_view::npos) return argument;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,41 @@
+// A progress bar on standard error: only on a terminal, and only when the work lasts.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace ctxbroker::sample_host {
+
+// One line of at most `columns` characters: "processing [#####     ]  50%  1.2 s". Without a
+// fraction (0 to 1) it shows the time alone.
+std::string format_progress(const std::string& label, std::optional<double> fraction,
+                            double seconds, int columns);
+
+// Draws from a thread of its own, so that it goes on while one long call runs. Draws nothing in
+// its first second, and removes its line when it ends.
+class Progress {
+ public:
+  Progress(std::string label, bool enabled);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();
+
+  // Any thread. Below 0: not known.
+  void set(double fraction) noexcept { fraction_.store(fraction, std::memory_order_relaxed); }
+
+ private:
+  void draw_until_stopped();
+
+  std::string label_;
+  std::atomic<double> fraction_{-1};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ctxbroker::sample_host

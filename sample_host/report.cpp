@@ -1,0 +1,189 @@
+#include "report.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "table.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string describe(const FileFacts& file) {
+  std::string size;
+  if (file.width != 0) {
+    size = ", " + std::to_string(file.width) + " x " + std::to_string(file.height);
+  } else {
+    size = ", " + std::to_string(file.frames) + (file.frames == 1 ? " frame" : " frames");
+  }
+  return file.path + " (" + file.format + size + ")";
+}
+
+std::string plugin_table(const Report& report) {
+  std::vector<std::vector<std::string>> rows;
+  Metrics total;
+  for (const PluginRow& plugin : report.plugins) {
+    const Metrics& m = plugin.metrics;
+    rows.push_back({plugin.short_name, to_string(plugin.granted), format_seconds(m.device_seconds),
+                    std::to_string(m.launches), format_bytes(m.memory_peak_bytes)});
+    total.device_seconds += m.device_seconds;
+    total.launches += m.launches;
+    total.memory_peak_bytes += m.memory_peak_bytes;
+  }
+  if (rows.size() > 1) {
+    rows.push_back({"all", "", format_seconds(total.device_seconds), std::to_string(total.launches),
+                    format_bytes(total.memory_peak_bytes)});
+  }
+  return format_table({{"plug-in"},
+                       {"lease"},
+                       {"time on device", Align::right},
+                       {"launches", Align::right},
+                       {"memory", Align::right}},
+                      rows);
+}
+
+Json to_json(const FileFacts& file) {
+  Json json{{"path", file.path}, {"format", file.format}};
+  if (file.width != 0) {
+    json["width"] = file.width;
+    json["height"] = file.height;
+  } else {
+    json["frames"] = file.frames;
+  }
+  return json;
+}
+
+Json to_json(const PluginRow& plugin) {
+  Json parameters = Json::object();
+  for (const auto& [id, value] : plugin.parameters) parameters[id] = value;
+  const Metrics& m = plugin.metrics;
+  return {{"id", plugin.id},
+          {"short_name", plugin.short_name},
+          {"version", plugin.version},
+          {"library", plugin.library},
+          {"parameters", parameters},
+          {"lease",
+           {{"asked", to_string(plugin.asked)},
+            {"granted", to_string(plugin.granted)},
+            {"reason", plugin.lease_reason}}},
+          {"jobs", m.jobs},
+          {"launches", m.launches},
+          {"device_seconds", m.device_seconds},
+          {"memory_bytes", m.memory_bytes},
+          {"memory_peak_bytes", m.memory_peak_bytes},
+          {"strikes", m.strikes}};
+}
+
+}  // namespace
+
+std::string describe(const DriverInfo& driver) {
+  const char* name = driver.kind == DriverChoice::nvidia ? "NVIDIA driver" : "software device";
+  return std::string(name) + ", CUDA " + version_text(driver.version);
+}
+
+std::string describe(const DeviceInfo& device) {
+  return device.name + ", compute capability " + std::to_string(device.compute_major) + "." +
+         std::to_string(device.compute_minor) + ", " + std::to_string(device.multiprocessors) +
+         (device.multiprocessors == 1 ? " multiprocessor, " : " multiprocessors, ") +
+         format_bytes(device.memory_bytes);
+}
+
+Json to_json(const DriverInfo& driver) {
+  return {{"kind", to_string(driver.kind)},
+          {"version", version_text(driver.version)},
+          {"path", driver.path},
+          {"reason", driver.reason}};
+}
+
+Json to_json(const DeviceInfo& device) {
+  return {{"ordinal", device.ordinal},
+          {"name", device.name},
+          {"compute_capability",
+           std::to_string(device.compute_major) + "." + std::to_string(device.compute_minor)},
+          {"multiprocessors", device.multiprocessors},
+          {"memory_bytes", device.memory_bytes}};
+}
+
+void describe_session(Session& session, Report& report) {
+  report.driver = session.broker().driver();
+  report.device = session.device();
+  for (const PluginInstance& instance : session.instances()) {
+    const PluginDescription& plugin = instance.description();
+    const LeaseInfo lease = instance.lease();
+    PluginRow row;
+    row.id = plugin.id;
+    row.short_name = plugin.short_name;
+    row.version = plugin.version;
+    row.library = plugin.library_path;
+    row.asked = session.asked_lease();
+    row.granted = lease.granted;
+    row.lease_reason = lease.reason;
+    row.metrics = instance.metrics();
+    for (const ParameterDescription& parameter : plugin.parameters) {
+      row.parameters.emplace_back(parameter.id, instance.parameter(parameter.id));
+    }
+    report.plugins.push_back(std::move(row));
+  }
+}
+
+double realtime_factor(const Report& report) {
+  if (!report.audio || report.process_seconds <= 0) return 0;
+  return static_cast<double>(report.output.frames) / report.audio->sample_rate /
+         report.process_seconds;
+}
+
+std::string format_report(const Report& report) {
+  std::string time = format_seconds(report.wall_seconds) + ", " +
+                     format_seconds(report.process_seconds) + " of it in the plug-ins";
+  if (report.audio) {
+    const double factor = realtime_factor(report);
+    time += factor >= 10 ? ", " + std::to_string(static_cast<std::uint64_t>(factor))
+                         : ", " + format_number(static_cast<int>(factor * 10) / 10.0);
+    time += " times real time";
+  }
+  std::vector<std::vector<std::string>> lines{
+      {"driver", describe(report.driver) + " (" + report.driver.reason + ")"},
+      {"device", std::to_string(report.device.ordinal) + ": " + describe(report.device)},
+      {"input", describe(report.input)},
+      {"output", describe(report.output)},
+      {"time", time}};
+  if (report.audio && report.audio->clips.clipped > 0) {
+    lines.push_back({"clipped", std::to_string(report.audio->clips.clipped) + " samples"});
+  }
+  return format_table({{}, {}}, lines) + '\n' + plugin_table(report);
+}
+
+Json report_to_json(const Report& report) {
+  Json json{{"schema", "ctxbroker.sample_host.report/1"},
+            {"command", report.command},
+            {"driver", to_json(report.driver)},
+            {"device", to_json(report.device)},
+            {"input", to_json(report.input)},
+            {"output", to_json(report.output)}};
+  if (report.audio) {
+    const AudioFacts& audio = *report.audio;
+    json["audio"] = {{"channels", audio.channels},
+                     {"sample_rate", audio.sample_rate},
+                     {"block_frames", audio.block_frames},
+                     {"latency_frames", audio.latency_frames},
+                     {"clipped_samples", audio.clips.clipped},
+                     {"not_a_number_samples", audio.clips.not_a_number},
+                     {"realtime_factor", realtime_factor(report)}};
+  }
+  json["wall_seconds"] = report.wall_seconds;
+  json["process_seconds"] = report.process_seconds;
+  json["plugins"] = Json::array();
+  for (const PluginRow& plugin : report.plugins) json["plugins"].push_back(to_json(plugin));
+  return json;
+}
+
+std::string dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace ctxbroker::sample_host

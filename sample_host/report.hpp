@@ -1,0 +1,72 @@
+// What a run did: a few lines and one table for people, the same and more as JSON for programs.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ctxbroker/device.hpp"
+#include "ctxbroker/driver.hpp"
+#include "ctxbroker/lease.hpp"
+#include "ctxbroker/metrics.hpp"
+#include "ctxbroker/plugin_description.hpp"
+#include "files/audio_file.hpp"
+#include "session.hpp"
+
+namespace ctxbroker::sample_host {
+
+struct PluginRow {
+  std::string id, short_name, version, library;
+  LeaseKind asked = LeaseKind::automatic, granted = LeaseKind::shared;
+  std::string lease_reason;
+  Metrics metrics;
+  std::vector<std::pair<std::string, double>> parameters;
+};
+
+struct FileFacts {
+  std::string path;
+  std::string format;        // in words
+  std::uint64_t width = 0;   // pixels; 0 for recordings
+  std::uint64_t height = 0;  // pixels
+  std::uint64_t frames = 0;  // recordings
+};
+
+struct AudioFacts {
+  int channels = 0;
+  int sample_rate = 0;  // Hz
+  std::uint32_t block_frames = 0;
+  std::uint64_t latency_frames = 0;
+  ClipCount clips;
+};
+
+struct Report {
+  std::string command;  // "image" or "audio"
+  DriverInfo driver;
+  DeviceInfo device;
+  FileFacts input, output;
+  std::optional<AudioFacts> audio;
+  double wall_seconds = 0;     // the whole command, until the output was complete
+  double process_seconds = 0;  // of these in the chain
+  std::vector<PluginRow> plugins;
+};
+
+// Driver, device and one row per plug-in. While the instances are active.
+void describe_session(Session& session, Report& report);
+
+// Seconds of sound per second in the chain; 0 for images.
+double realtime_factor(const Report& report);
+
+std::string format_report(const Report& report);
+nlohmann::ordered_json report_to_json(const Report& report);
+
+// JSON as text, with a line break at the end; bytes that are no UTF-8 become U+FFFD.
+std::string dump(const nlohmann::ordered_json& json);
+
+std::string describe(const DriverInfo& driver);  // "software device, CUDA 13.0"
+std::string describe(const DeviceInfo& device);  // "NAME, compute capability 9.0, ..."
+nlohmann::ordered_json to_json(const DriverInfo& driver);
+nlohmann::ordered_json to_json(const DeviceInfo& device);
+
+}  // namespace ctxbroker::sample_host

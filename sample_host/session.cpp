@@ -1,0 +1,118 @@
+#include "session.hpp"
+
+#include "ctxbroker/version.hpp"
+#include "exit_code.hpp"
+#include "logging.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+Broker open_broker(const Options& options) {
+  BrokerOptions broker_options;
+  broker_options.host_name = "sample_host";
+  broker_options.host_version = version();
+  broker_options.driver = options.driver;
+  broker_options.records = record_sink();
+  return Broker::open(std::move(broker_options));
+}
+
+DeviceInfo choose_device(const Broker& broker, int ordinal) {
+  for (const DeviceInfo& device : broker.devices()) {
+    if (device.ordinal == ordinal) return device;
+  }
+  const std::size_t count = broker.devices().size();
+  throw Failure(ExitCode::driver, "--device " + std::to_string(ordinal) + ": the driver has " +
+                                      std::to_string(count) +
+                                      (count == 1 ? " device" : " devices") +
+                                      ", numbered from 0; see sample_host doctor");
+}
+
+std::vector<Choice> choose_plugins(Broker& broker, const Options& options,
+                                   const std::vector<PluginArgument>& arguments) {
+  std::optional<Catalogue> catalogue;  // loads every library there is: only when a name needs it
+  std::vector<Choice> choices;
+  for (const PluginArgument& argument : arguments) {
+    if (!argument.library.empty()) {
+      choices.push_back(load_choice(broker, argument));
+      continue;
+    }
+    if (!catalogue) catalogue.emplace(broker, plugin_folders(options.plugin_path));
+    choices.push_back(catalogue->find(argument.plugin));
+  }
+  return choices;
+}
+
+struct Setting {
+  std::string parameter;
+  double value = 0;
+};
+
+std::vector<Setting> check_settings(const PluginArgument& argument,
+                                    const PluginDescription& plugin) {
+  std::vector<Setting> settings;
+  for (const auto& [parameter, text] : argument.settings) {
+    try {
+      const std::size_t index = plugin.parameter_index(parameter);
+      settings.push_back({parameter, plugin.parameters[index].parse(text)});
+    } catch (const Error& error) {
+      throw Failure(exit_code_of(error.kind()),
+                    "--plugin \"" + argument.text + "\": " + error.what());
+    }
+  }
+  return settings;
+}
+
+void check_media(const PluginArgument& argument, const PluginDescription& plugin, Media media) {
+  if (plugin.media == media) return;
+  throw Failure(ExitCode::usage, "--plugin \"" + argument.text + "\": " + plugin.id + " is for " +
+                                     to_string(plugin.media) + "; use it with sample_host " +
+                                     to_string(plugin.media));
+}
+
+}  // namespace
+
+std::vector<PluginArgument> parse_plugin_arguments(const Options& options) {
+  std::vector<PluginArgument> arguments;
+  for (const std::string& text : options.plugins) arguments.push_back(parse_plugin_argument(text));
+  return arguments;
+}
+
+Session::Session(const Options& options, const std::vector<PluginArgument>& arguments, Media media)
+    : broker_(open_broker(options)),
+      device_(choose_device(broker_, options.device)),
+      lease_(options.lease) {
+  const std::vector<Choice> choices = choose_plugins(broker_, options, arguments);
+  std::vector<std::vector<Setting>> settings;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    check_media(arguments[i], *choices[i].description, media);
+    settings.push_back(check_settings(arguments[i], *choices[i].description));
+  }
+  InstanceOptions instance_options;
+  instance_options.device = options.device;
+  instance_options.lease = options.lease;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    instances_.push_back(
+        broker_.create(choices[i].library, choices[i].description->id, instance_options));
+    for (const Setting& setting : settings[i]) {
+      instances_.back().set_parameter(setting.parameter, setting.value);
+    }
+  }
+}
+
+void Session::activate(const ActivationSizes& sizes) {
+  std::vector<PluginInstance*> stages;
+  for (PluginInstance& instance : instances_) {
+    instance.activate(sizes);
+    stages.push_back(&instance);
+  }
+  chain_.emplace(broker_, std::move(stages), sizes);
+}
+
+std::uint64_t Session::latency_frames() const {
+  std::uint64_t frames = 0;
+  for (const PluginInstance& instance : instances_) frames += instance.latency_frames();
+  return frames;
+}
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,47 @@
+// A broker with the chosen plug-ins in it, ready to process.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "catalogue.hpp"
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/chain.hpp"
+#include "options.hpp"
+
+namespace ctxbroker::sample_host {
+
+// All of --plugin, in order. Throws Failure (usage).
+std::vector<PluginArgument> parse_plugin_arguments(const Options& options);
+
+// Stays where it is made: the chain refers to the broker and the instances.
+class Session {
+ public:
+  // Opens the driver, finds the plug-ins, checks every parameter and only then creates instances.
+  // Throws Failure or Error.
+  Session(const Options& options, const std::vector<PluginArgument>& arguments, Media media);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Throws Error.
+  void activate(const ActivationSizes& sizes);
+  // After activate.
+  Chain& chain() { return *chain_; }
+
+  Broker& broker() noexcept { return broker_; }
+  const DeviceInfo& device() const noexcept { return device_; }
+  const std::vector<PluginInstance>& instances() const noexcept { return instances_; }
+  LeaseKind asked_lease() const noexcept { return lease_; }
+
+  // Sum over the chain, in frames. While active.
+  std::uint64_t latency_frames() const;
+
+ private:
+  Broker broker_;  // first: it outlives everything below
+  DeviceInfo device_;
+  LeaseKind lease_;
+  std::vector<PluginInstance> instances_;
+  std::optional<Chain> chain_;
+};
+
+}  // namespace ctxbroker::sample_host
