@@ -1,0 +1,42 @@
+// What the image samples compute, written down as plainly as possible, in double.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ctxbroker::reference {
+
+// RGBA, linear light, straight alpha; pixel (x, y), component c is at (y * width + x) * 4 + c.
+struct Image {
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  std::vector<double> values;
+
+  Image(std::uint32_t columns, std::uint32_t rows)
+      : width(columns), height(rows), values(std::size_t{4} * columns * rows) {}
+
+  double& at(std::uint32_t x, std::uint32_t y, std::size_t c) {
+    return values[(std::size_t{y} * width + x) * 4 + c];
+  }
+  double at(std::uint32_t x, std::uint32_t y, std::size_t c) const {
+    return values[(std::size_t{y} * width + x) * 4 + c];
+  }
+};
+
+// rgb = pow(max(rgb, 0) * 2^stops, 1 / gamma)
+Image exposure(const Image& in, double stops, double gamma);
+
+// rgb = matrix * rgb + offset, the matrix row by row
+Image colour_matrix(const Image& in, const std::array<double, 9>& matrix,
+                    const std::array<double, 3>& offset);
+
+// Gaussian with a standard deviation of radius / 3, cut off at ceil(radius); edges repeat the last
+// pixel; colours count by their alpha; where all around is invisible the colour stays.
+Image blur(const Image& in, double radius);
+
+// rgb + amount * (what of rgb - blur(rgb) is beyond the threshold)
+Image unsharp(const Image& in, double radius, double amount, double threshold);
+
+}  // namespace ctxbroker::reference
