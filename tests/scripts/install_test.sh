@@ -18,7 +18,7 @@ done
 run grep -rlF -e "$CTXB_SOURCE" -e "$CTXB_BUILD" "$prefix/lib/cmake" "$prefix/include"
 expect_status 1
 
-cp -r "$CTXB_SOURCE/tests/scripts/outside" "$outside"
+cp -r "$CTXB_SOURCE/tests/scripts/outside_tree/project" "$outside"
 run env -u CTXB_NVCC "$CMAKE" -S "$outside" -B "$built" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
   -DCTXB_NVCC="$CTXB_NVCC" -DCMAKE_BUILD_TYPE=Release
 expect_status 0
