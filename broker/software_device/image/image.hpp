@@ -10,9 +10,9 @@
 namespace ctxbroker::software::image {
 
 enum class Reason {
-  invalid,          // neither PTX nor fatbin nor ELF, truncated or corrupt
-  no_ptx,           // an image of machine code only: nothing a CPU could run
-  newer_ptx,        // all PTX is for a higher compute capability than the device's
+  invalid,    // neither PTX nor fatbin nor ELF, truncated or corrupt
+  no_ptx,     // an image of machine code only: nothing a CPU could run
+  newer_ptx,  // all PTX is for a higher compute capability than the device's
 };
 
 class ImageError : public std::runtime_error {

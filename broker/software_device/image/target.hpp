@@ -1,0 +1,24 @@
+// What PTX says it was made for. Internal to image/.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ctxbroker::software::image {
+
+// "sm_90a": capability 90, variant 'a'.
+struct Target {
+  int capability = 0;   // 10 * major + minor
+  char variant = '\0';  // 'a': only this capability; 'f': this family, upwards; 0: all above
+};
+
+// The target that PTX text declares in its first lines; nothing when the text is no PTX.
+std::optional<Target> find_target(std::string_view text);
+
+// Whether PTX for `target` may run on a device of this capability.
+bool runs_on(Target target, int compute) noexcept;
+
+std::string to_string(Target target);
+
+}  // namespace ctxbroker::software::image
