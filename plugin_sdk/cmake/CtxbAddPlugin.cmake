@@ -128,6 +128,9 @@ function(_ctxb_add_kernels name generated kernels architectures includes nvcc_op
     set(host_compiler -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler)
   endif()
 
+  # Some elements may be empty, because they count for an installation only.
+  set(sdk_folders $<TARGET_PROPERTY:ctxbroker::plugin_sdk,INTERFACE_INCLUDE_DIRECTORIES>)
+
   set(module_names)
   set(fatbins)
   foreach(kernel ${kernels})
@@ -144,7 +147,7 @@ function(_ctxb_add_kernels name generated kernels architectures includes nvcc_op
     add_custom_command(
       OUTPUT ${fatbin}
       COMMAND ${CTXB_NVCC} -fatbin -std=c++17 -O3 ${gencode} ${host_compiler} ${include_options}
-              "-I$<JOIN:$<TARGET_PROPERTY:ctxbroker::plugin_sdk,INTERFACE_INCLUDE_DIRECTORIES>,;-I>"
+              "-I$<JOIN:$<FILTER:${sdk_folders},INCLUDE,.>,;-I>"
               ${nvcc_options} -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${source}
       DEPENDS ${source} ${CTXB_NVCC}
       DEPFILE ${fatbin}.d

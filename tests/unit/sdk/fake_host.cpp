@@ -1,0 +1,91 @@
+#include "fake_host.hpp"
+
+namespace ctxbroker::test {
+namespace {
+
+// A kernel handle is the name's text.
+const ctxb_kernel* handle_of(const char* name) {
+  return reinterpret_cast<const ctxb_kernel*>(name);
+}
+
+}  // namespace
+
+FakeHost::FakeHost() : box_{}, gpu_{} {
+  ctxb_host& host = box_.host;
+  box_.owner = this;
+  host.size = sizeof(ctxb_host);
+  host.abi_major = CTXB_ABI_MAJOR;
+  host.abi_minor = CTXB_ABI_MINOR;
+  host.name = "fake";
+  host.version = "1";
+  host.get_extension = [](const ctxb_host* self, const char* id) -> const void* {
+    FakeHost& me = owner(self);
+    return me.offers_gpu && std::strcmp(id, CTXB_EXT_GPU) == 0 ? &me.gpu_ : nullptr;
+  };
+  host.log = [](const ctxb_host* self, std::uint32_t, const char* text) {
+    owner(self).logs.emplace_back(text);
+  };
+  host.fail = [](const ctxb_host* self, ctxb_status status, std::int32_t driver_status,
+                 const char* text) {
+    FakeHost& me = owner(self);
+    me.failed_status = status;
+    me.failed_driver_status = driver_status;
+    me.failed_text = text;
+    return status;
+  };
+  host.request_callback = [](const ctxb_host* self) { ++owner(self).callbacks_asked; };
+
+  gpu_.size = sizeof(gpu_);
+  gpu_.get_kernel = [](const ctxb_host* self, const char*, const char* name,
+                       const ctxb_kernel** kernel) {
+    *kernel = handle_of(name);
+    return owner(self).next_status;
+  };
+  gpu_.get_global = [](const ctxb_host*, const char*, const char*, std::uint64_t*,
+                       std::uint64_t*) -> ctxb_status { return CTXB_ERROR_UNSUPPORTED; };
+  gpu_.allocate = [](const ctxb_host* self, std::uint64_t bytes, std::uint64_t* address) {
+    FakeHost& me = owner(self);
+    if (me.next_status < 0) {
+      return me.next_status;
+    }
+    *address = me.next_address_;
+    me.next_address_ += (bytes + 0xFFF) & ~std::uint64_t{0xFFF};
+    me.live[*address] = bytes;
+    return me.next_status;
+  };
+  gpu_.release = [](const ctxb_host* self, std::uint64_t address) -> ctxb_status {
+    FakeHost& me = owner(self);
+    me.released.push_back(address);
+    return me.live.erase(address) == 1 ? CTXB_OK : CTXB_ERROR_INVALID_ARGUMENT;
+  };
+  gpu_.launch = [](const ctxb_host* self, const ctxb_launch* launch) {
+    RecordedLaunch record;
+    record.kernel = reinterpret_cast<const char*>(launch->kernel);
+    record.grid.assign(launch->grid, launch->grid + 3);
+    record.block.assign(launch->block, launch->block + 3);
+    record.shared_bytes = launch->shared_bytes;
+    record.stream = launch->stream;
+    for (std::uint32_t i = 0; i < launch->argument_count; ++i) {
+      const auto* bytes = static_cast<const unsigned char*>(launch->arguments[i]);
+      record.sizes.push_back(launch->argument_sizes[i]);
+      record.arguments.emplace_back(bytes, bytes + launch->argument_sizes[i]);
+    }
+    owner(self).launches.push_back(record);
+    return owner(self).next_status;
+  };
+  gpu_.upload = [](const ctxb_host* self, void*, std::uint64_t destination, const void* source,
+                   std::uint64_t bytes) {
+    const auto* from = static_cast<const unsigned char*>(source);
+    owner(self).uploads[destination].assign(from, from + bytes);
+    return owner(self).next_status;
+  };
+  gpu_.clear = [](const ctxb_host* self, void*, std::uint64_t destination, std::uint64_t bytes) {
+    owner(self).clears.emplace_back(destination, bytes);
+    return owner(self).next_status;
+  };
+  gpu_.copy = [](const ctxb_host* self, void*, std::uint64_t, std::uint64_t, std::uint64_t) {
+    return owner(self).next_status;
+  };
+}
+
+}  // namespace ctxbroker::test

@@ -1,0 +1,506 @@
+// The C++ SDK against a host that only takes notes: what a plug-in's class becomes at the C border.
+#include "ctxbroker/plugin.hpp"
+
+#include <gmock/gmock.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "fake_host.hpp"
+
+namespace {
+
+using namespace ctxbroker::sdk;
+using ctxbroker::test::FakeHost;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* colours[] = {"red", "green", "blue", nullptr};
+
+constexpr Real amount{0, "amount", "Amount", "px", "How much.", {-1, 1}, 0.5};
+constexpr Integer count = fixed(Integer{1, "count", "Count", "", "How many.", {0, 9}, 3});
+constexpr Toggle on{2, "on", "On", "Whether.", true};
+constexpr Choice colour{3, "colour", "Colour", "Which.", colours, 1};
+constexpr auto parameters = parameter_table(amount, count, on, colour);
+constexpr unsigned char image[] = {1, 2, 3};
+constexpr ctxb_module modules[] = {{sizeof(ctxb_module), "m", image, sizeof image, nullptr}};
+
+// What the next call of the probe does, and what it saw. The class has no other way to be told.
+struct Script {
+  std::string throws;  // "failure", "bad_alloc", "exception", "int", or empty
+  double amount = 0;
+  std::int64_t count = 0;
+  bool on = false;
+  std::uint32_t colour = 0;
+  bool empty_when_lost = false;
+  int destroyed = 0;
+  int callbacks = 0;
+};
+Script script;
+
+void obey() {
+  const std::string what = script.throws;
+  if (what == "failure") {
+    throw Failure(CTXB_ERROR_DEADLINE, "told to fail", 719);
+  }
+  if (what == "bad_alloc") {
+    throw std::bad_alloc();
+  }
+  if (what == "exception") {
+    throw std::runtime_error("something else");
+  }
+  if (what == "int") {
+    throw 42;
+  }
+}
+
+struct Triple {
+  float a, b, c;
+};
+
+class Probe final : public Plugin, public Stateful, public Latent, public Callback {
+ public:
+  static constexpr Descriptor descriptor = Descriptor::image("org.test.probe", "Probe", "1.2.3")
+                                               .vendor("test")
+                                               .description("Takes notes.")
+                                               .parameters(parameters)
+                                               .modules(modules)
+                                               .flags(CTXB_PLUGIN_IN_PLACE)
+                                               .lease(CTXB_LEASE_PRIVATE)
+                                               .least_compute_capability(7, 5);
+
+  explicit Probe(Host host_side) : Plugin(host_side) { obey(); }
+  ~Probe() override { ++script.destroyed; }
+
+  void activate(const Activation& activation) override {
+    kernel_ = activation.kernel("probe");
+    floats_ = activation.buffer<float>(10);
+    triples_ = activation.buffer<Triple>(4);
+    activation.clear(floats_);
+    const float values[] = {1, 2, 3};
+    activation.upload(floats_, values, 3, 2);
+    obey();
+  }
+
+  Outcome process(const Job& job) override {
+    obey();
+    script.amount = job[amount];
+    script.count = job[count];
+    script.on = job[on];
+    script.colour = job[colour];
+    const ImageView in = job.input_image();
+    job.launch(kernel_, {{2, 3, 4}, {5, 6, 7}, 80}, in, floats_, 1.5F, std::uint16_t{9},
+               Triple{1, 2, 3});
+    return script.on ? Outcome::done : Outcome::bypass;
+  }
+
+  void deactivate() override { obey(); }
+  void context_lost() override { script.empty_when_lost = !floats_ && triples_.size() == 0; }
+
+  void save(StateWriter& writer) const override {
+    writer.write(std::uint32_t{77});
+    writer.write_bytes("abcdefgh", 8);
+  }
+  void load(StateReader& reader) override {
+    number_ = reader.read<std::uint32_t>();
+    char text[8];
+    reader.read_bytes(text, 8);
+    reader.expect_end();
+  }
+  std::uint64_t latency() const override { return number_; }
+  std::uint64_t tail() const override { return CTXB_TAIL_INFINITE; }
+  void on_main_thread() override { ++script.callbacks; }
+
+ private:
+  Kernel kernel_;
+  DeviceBuffer<float> floats_;
+  DeviceBuffer<Triple> triples_;
+  std::uint32_t number_ = 0;
+};
+
+// The least there can be.
+class Plain final : public Plugin {
+ public:
+  static constexpr Descriptor descriptor = Descriptor::audio("org.test.plain", "Plain", "1.0.0");
+  using Plugin::Plugin;
+  void activate(const Activation&) override {}
+  Outcome process(const Job& job) override {
+    static_cast<void>(job.input_audio());
+    return Outcome::again;
+  }
+};
+
+}  // namespace
+
+CTXB_EXPORT_PLUGINS(Probe, Plain)
+
+namespace {
+
+const ctxb_plugin_factory& factory() {
+  return *static_cast<const ctxb_plugin_factory*>(
+      ctxb_plugin_entry.get_factory(CTXB_PLUGIN_FACTORY_ID));
+}
+
+class SdkPlugin : public testing::Test {
+ protected:
+  SdkPlugin() {
+    script = {};
+    activation.size = sizeof(activation);
+    activation.max_width = 4;
+    activation.max_height = 4;
+    activation.parameters = values;
+    activation.parameter_count = 4;
+    buffer = {sizeof(ctxb_buffer), CTXB_MEDIA_IMAGE, 0x100, 64, 4, 2, 4};
+    job.size = sizeof(job);
+    job.parameters = values;
+    job.parameter_count = 4;
+    job.inputs = job.outputs = &buffer;
+    job.input_count = job.output_count = 1;
+    job.stream = &job;
+  }
+  ~SdkPlugin() override {
+    if (plugin != nullptr) {
+      plugin->destroy(plugin);
+    }
+  }
+  void create(std::uint32_t index = 0) { plugin = factory().create(index, host.raw()); }
+  void create_active() {
+    create();
+    ASSERT_NE(plugin, nullptr);
+    ASSERT_EQ(plugin->activate(plugin, &activation), CTXB_OK) << host.failed_text;
+  }
+
+  FakeHost host;
+  const ctxb_plugin* plugin = nullptr;
+  double values[4] = {-0.25, 7, 0, 2};
+  ctxb_activation activation{};
+  ctxb_buffer buffer{};
+  ctxb_job job{};
+};
+
+TEST_F(SdkPlugin, EntryAndFactory) {
+  EXPECT_EQ(ctxb_plugin_entry.size, sizeof(ctxb_plugin_entry_type));
+  EXPECT_EQ(ctxb_plugin_entry.abi_major, CTXB_ABI_MAJOR);
+  EXPECT_EQ(ctxb_plugin_entry.init("anywhere"), CTXB_OK);
+  ctxb_plugin_entry.deinit();
+  EXPECT_EQ(ctxb_plugin_entry.get_factory("another/1"), nullptr);
+  EXPECT_EQ(factory().count(), 2U);
+  EXPECT_EQ(factory().describe(2), nullptr);
+  EXPECT_STREQ(factory().describe(1)->id, "org.test.plain");
+  EXPECT_EQ(factory().describe(1)->media, std::uint32_t{CTXB_MEDIA_AUDIO});
+}
+
+TEST_F(SdkPlugin, Descriptor) {
+  const ctxb_plugin_descriptor& d = *factory().describe(0);
+  EXPECT_EQ(d.size, sizeof(d));
+  EXPECT_EQ(d.media, std::uint32_t{CTXB_MEDIA_IMAGE});
+  EXPECT_STREQ(d.version, "1.2.3");
+  EXPECT_EQ(d.flags, CTXB_PLUGIN_IN_PLACE);
+  EXPECT_EQ(d.cuda_use, std::uint32_t{CTXB_CUDA_KERNELS});
+  EXPECT_EQ(d.lease, std::uint32_t{CTXB_LEASE_PRIVATE});
+  EXPECT_EQ(d.min_compute_major, 7U);
+  EXPECT_EQ(d.min_compute_minor, 5U);
+  ASSERT_EQ(d.module_count, 1U);
+  EXPECT_EQ(d.modules[0].data_size, 3U);
+  ASSERT_EQ(d.parameter_count, 4U);
+  EXPECT_EQ(d.parameters[0].size, sizeof(ctxb_parameter));
+  EXPECT_EQ(d.parameters[0].minimum, -1);
+  EXPECT_EQ(d.parameters[0].flags, CTXB_PARAMETER_AUTOMATABLE);
+  EXPECT_EQ(d.parameters[1].type, std::uint32_t{CTXB_PARAMETER_INTEGER});
+  EXPECT_EQ(d.parameters[1].flags, 0U);
+  EXPECT_EQ(d.parameters[2].default_value, 1);
+  EXPECT_EQ(d.parameters[3].maximum, 2);
+  EXPECT_STREQ(d.parameters[3].choices[2], "blue");
+}
+
+TEST(SdkParameterTable, RefusesMistakes) {
+  // In a constexpr variable these do not compile; at run time they throw.
+  EXPECT_THROW(parameter_table(on), std::logic_error);
+  EXPECT_THROW(parameter_table(Real{0, "a", "", "", "", {0, 1}, 2}), std::logic_error);
+  EXPECT_THROW(parameter_table(Real{0, "a", "", "", "", {1, 0}, 0}), std::logic_error);
+  EXPECT_THROW(parameter_table(Real{0, "A", "", "", "", {0, 1}, 0}), std::logic_error);
+  EXPECT_THROW(parameter_table(Real{0, "", "", "", "", {0, 1}, 0}), std::logic_error);
+  EXPECT_THROW(
+      parameter_table(Real{0, "a", "", "", "", {0, 1}, 0}, Real{1, "a", "", "", "", {0, 1}, 0}),
+      std::logic_error);
+}
+
+TEST_F(SdkPlugin, ProcessLaunchesWithTheArgumentsBytes) {
+  create_active();
+  const std::uint64_t floats = host.live.begin()->first;
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_BYPASS) << host.failed_text;
+  EXPECT_EQ(script.amount, -0.25);
+  EXPECT_EQ(script.count, 7);
+  EXPECT_FALSE(script.on);
+  EXPECT_EQ(script.colour, 2U);
+  ASSERT_EQ(host.launches.size(), 1U);
+  const auto& launch = host.launches[0];
+  EXPECT_EQ(launch.kernel, "probe");
+  EXPECT_EQ(launch.stream, &job);
+  EXPECT_THAT(launch.grid, ElementsAre(2, 3, 4));
+  EXPECT_THAT(launch.block, ElementsAre(5, 6, 7));
+  EXPECT_EQ(launch.shared_bytes, 80U);
+  EXPECT_THAT(launch.sizes, ElementsAre(sizeof(ImageView), 8, 4, 2, 12));
+  std::uint64_t passed = 0;
+  std::memcpy(&passed, launch.arguments[1].data(), 8);
+  EXPECT_EQ(passed, floats);
+  ImageView view{};
+  std::memcpy(&view, launch.arguments[0].data(), sizeof(view));
+  EXPECT_EQ(view.data, reinterpret_cast<float*>(0x100));
+  EXPECT_EQ(view.pitch, 64U);
+  EXPECT_EQ(view.width, 4U);
+  EXPECT_EQ(view.height, 2U);
+}
+
+TEST_F(SdkPlugin, ActivateUploadsAndClears) {
+  create_active();
+  ASSERT_EQ(host.live.size(), 2U);
+  const auto [address, bytes] = *host.live.begin();
+  EXPECT_EQ(bytes, 40U);
+  EXPECT_EQ(host.live.rbegin()->second, 48U);
+  EXPECT_THAT(host.clears, ElementsAre(std::pair(address, bytes)));
+  EXPECT_EQ(host.uploads.at(address + 8).size(), 12U);
+}
+
+TEST_F(SdkPlugin, DeactivateGivesBackWhatTheAuthorForgot) {
+  create_active();
+  const std::uint64_t first = host.live.begin()->first;
+  const std::uint64_t second = host.live.rbegin()->first;
+  plugin->deactivate(plugin);
+  EXPECT_TRUE(host.live.empty());
+  EXPECT_THAT(host.released, ElementsAre(second, first));
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_BYPASS);  // an empty buffer is a null pointer
+  EXPECT_EQ(host.launches.back().arguments[1], std::vector<unsigned char>(8));
+}
+
+TEST_F(SdkPlugin, DeactivateThatThrowsStillGivesBack) {
+  create_active();
+  script.throws = "exception";
+  plugin->deactivate(plugin);
+  EXPECT_TRUE(host.live.empty());
+  EXPECT_THAT(host.logs, ElementsAre("something else"));
+}
+
+TEST_F(SdkPlugin, ActivateThatThrowsGivesBackAndCanBeRepeated) {
+  create();
+  script.throws = "failure";
+  EXPECT_EQ(plugin->activate(plugin, &activation), CTXB_ERROR_DEADLINE);
+  EXPECT_TRUE(host.live.empty());
+  EXPECT_EQ(host.released.size(), 2U);
+  script.throws.clear();
+  EXPECT_EQ(plugin->activate(plugin, &activation), CTXB_OK);
+  EXPECT_EQ(plugin->activate(plugin, &activation), CTXB_OK);  // replaced buffers go back at once
+  EXPECT_EQ(host.live.size(), 2U);
+  plugin->deactivate(plugin);
+  EXPECT_TRUE(host.live.empty());
+}
+
+TEST_F(SdkPlugin, ContextLostEmptiesTheBuffersWithoutACall) {
+  create_active();
+  plugin->context_lost(plugin);
+  EXPECT_TRUE(script.empty_when_lost);
+  plugin->deactivate(plugin);
+  EXPECT_TRUE(host.released.empty());
+}
+
+TEST_F(SdkPlugin, NoExceptionCrossesTheBorder) {
+  const struct {
+    const char* throws;
+    ctxb_status status;
+    std::int32_t driver_status;
+    const char* text;
+  } cases[] = {
+      {"failure", CTXB_ERROR_DEADLINE, 719, "told to fail"},
+      {"bad_alloc", CTXB_ERROR_OUT_OF_HOST_MEMORY, 0, "memory"},
+      {"exception", CTXB_ERROR, 0, "something else"},
+      {"int", CTXB_ERROR, 0, "no std::exception"},
+  };
+  create_active();
+  for (const auto& one : cases) {
+    script.throws = one.throws;
+    EXPECT_EQ(plugin->process(plugin, &job), one.status);
+    EXPECT_EQ(host.failed_status, one.status);
+    EXPECT_EQ(host.failed_driver_status, one.driver_status);
+    EXPECT_THAT(host.failed_text, HasSubstr(one.text));
+    EXPECT_EQ(factory().create(0, host.raw()), nullptr);
+  }
+  script.throws.clear();
+}
+
+TEST_F(SdkPlugin, CreateRefusesWhatIsNotThere) {
+  EXPECT_EQ(factory().create(2, host.raw()), nullptr);
+  EXPECT_EQ(host.failed_status, CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(factory().create(0, nullptr), nullptr);
+}
+
+TEST_F(SdkPlugin, MissingGpuExtensionIsNamed) {
+  host.offers_gpu = false;
+  create();
+  EXPECT_EQ(plugin->activate(plugin, &activation), CTXB_ERROR_UNSUPPORTED);
+  EXPECT_THAT(host.failed_text, HasSubstr(CTXB_EXT_GPU));
+}
+
+TEST_F(SdkPlugin, GpuFailuresBecomeStatusAndText) {
+  create();
+  host.next_status = CTXB_ERROR_OUT_OF_DEVICE_MEMORY;
+  EXPECT_EQ(plugin->activate(plugin, &activation), CTXB_ERROR_OUT_OF_DEVICE_MEMORY);
+  host.next_status = CTXB_OK;
+  EXPECT_EQ(plugin->activate(plugin, &activation), CTXB_OK);
+  host.next_status = CTXB_ERROR_DRIVER;
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_ERROR_DRIVER);
+  EXPECT_THAT(host.failed_text, HasSubstr("'probe'"));
+  host.next_status = CTXB_OK;
+}
+
+TEST_F(SdkPlugin, ProcessBeforeActivateIsRefused) {
+  create();
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_ERROR_WRONG_STATE);
+}
+
+TEST_F(SdkPlugin, BuffersThatBreakTheContractAreRefused) {
+  create_active();
+  buffer.row_pitch = 20;
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_ERROR_INVALID_ARGUMENT);
+  buffer.row_pitch = 64;
+  buffer.media = CTXB_MEDIA_AUDIO;
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_ERROR_INVALID_ARGUMENT);
+  buffer.media = CTXB_MEDIA_IMAGE;
+  job.input_count = 0;
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_ERROR_INVALID_ARGUMENT);
+  job.input_count = 1;
+  job.parameter_count = 3;
+  EXPECT_LT(plugin->process(plugin, &job), 0);
+  EXPECT_THAT(host.failed_text, HasSubstr("'colour'"));
+}
+
+TEST_F(SdkPlugin, DestroyEndsTheObject) {
+  create();
+  plugin->destroy(plugin);
+  plugin = nullptr;
+  EXPECT_EQ(script.destroyed, 1);
+}
+
+TEST_F(SdkPlugin, ExtensionsOfTheClassAreOffered) {
+  create();
+  EXPECT_NE(plugin->get_extension(plugin, CTXB_EXT_STATE), nullptr);
+  EXPECT_EQ(plugin->get_extension(plugin, CTXB_EXT_PARAMETER_TEXT), nullptr);
+  const auto* late =
+      static_cast<const ctxb_latency_extension*>(plugin->get_extension(plugin, CTXB_EXT_LATENCY));
+  EXPECT_EQ(late->tail(plugin), CTXB_TAIL_INFINITE);
+  const auto* callback =
+      static_cast<const ctxb_callback_extension*>(plugin->get_extension(plugin, CTXB_EXT_CALLBACK));
+  callback->on_main_thread(plugin);
+  EXPECT_EQ(script.callbacks, 1);
+  plugin->destroy(plugin);
+  create(1);
+  for (const char* id : {CTXB_EXT_STATE, CTXB_EXT_LATENCY, CTXB_EXT_CALLBACK}) {
+    EXPECT_EQ(plugin->get_extension(plugin, id), nullptr);
+  }
+  buffer.media = CTXB_MEDIA_AUDIO;
+  EXPECT_EQ(plugin->process(plugin, &job), CTXB_AGAIN);
+}
+
+// Takes and gives three bytes at a time, or fails.
+struct Bytes {
+  std::string data;
+  std::size_t at = 0;
+  bool broken = false;
+};
+
+TEST_F(SdkPlugin, StateGoesThroughShortReadsAndWrites) {
+  create();
+  const auto& state =
+      *static_cast<const ctxb_state_extension*>(plugin->get_extension(plugin, CTXB_EXT_STATE));
+  Bytes bytes;
+  const ctxb_output_stream out{
+      sizeof(out), &bytes,
+      [](const ctxb_output_stream* self, const void* source, std::uint64_t size) {
+        auto& to = *static_cast<Bytes*>(self->data);
+        const std::uint64_t some = size < 3 ? size : 3;
+        to.data.append(static_cast<const char*>(source), some);
+        return to.broken ? std::int64_t{-1} : static_cast<std::int64_t>(some);
+      }};
+  const ctxb_input_stream in{
+      sizeof(in), &bytes, [](const ctxb_input_stream* self, void* target, std::uint64_t size) {
+        auto& from = *static_cast<Bytes*>(self->data);
+        if (from.broken) {
+          return std::int64_t{-1};
+        }
+        const std::size_t some =
+            from.data.copy(static_cast<char*>(target), size < 3 ? size : 3, from.at);
+        from.at += some;
+        return static_cast<std::int64_t>(some);
+      }};
+  ASSERT_EQ(state.save(plugin, &out), CTXB_OK);
+  EXPECT_EQ(bytes.data.size(), 12U);
+  ASSERT_EQ(state.load(plugin, &in), CTXB_OK) << host.failed_text;
+  const auto* late =
+      static_cast<const ctxb_latency_extension*>(plugin->get_extension(plugin, CTXB_EXT_LATENCY));
+  EXPECT_EQ(late->latency(plugin), 77U);
+
+  bytes.at = 0;
+  bytes.data.pop_back();
+  EXPECT_LT(state.load(plugin, &in), 0);
+  EXPECT_THAT(host.failed_text, HasSubstr("ends too early"));
+  bytes.at = 0;
+  bytes.data += "xyz";
+  EXPECT_LT(state.load(plugin, &in), 0);
+  EXPECT_THAT(host.failed_text, HasSubstr("longer"));
+  bytes.broken = true;
+  EXPECT_LT(state.load(plugin, &in), 0);
+  EXPECT_LT(state.save(plugin, &out), 0);
+}
+
+TEST(SdkDeviceBuffer, MovesAndReplacesWithoutLeakOrDoubleFree) {
+  FakeHost host;
+  ctxbroker::sdk::detail::Gpu gpu{Host(host.raw())};
+  gpu.open();
+  const ctxb_activation raw{};
+  const Activation activation(gpu, raw);
+  {
+    DeviceBuffer<float> a = activation.buffer<float>(1);
+    DeviceBuffer<float> b = activation.buffer<float>(2);
+    DeviceBuffer<float> c = activation.buffer<float>(3);
+    const std::uint64_t address_a = a.address();
+    const std::uint64_t address_b = b.address();
+    b = std::move(a);
+    EXPECT_THAT(host.released, ElementsAre(address_b));
+    EXPECT_EQ(b.address(), address_a);
+    EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move): that is the question
+    EXPECT_EQ(b.size(), 1U);
+    std::swap(b, c);
+    EXPECT_EQ(c.address(), address_a);
+    EXPECT_EQ(b.size(), 3U);
+    EXPECT_EQ(host.live.size(), 2U);
+    DeviceBuffer<float>& self = b;
+    b = std::move(self);
+    EXPECT_EQ(b.size(), 3U);
+    EXPECT_THROW(activation.buffer<float>(0), Failure);
+    EXPECT_THROW(activation.buffer<float>(SIZE_MAX / 2), Failure);
+    EXPECT_THROW(activation.upload(b, static_cast<const float*>(nullptr), 2, 2), Failure);
+    EXPECT_THROW(activation.copy(c, b, 2), Failure);
+  }
+  EXPECT_TRUE(host.live.empty());
+  DeviceBuffer<float> late = activation.buffer<float>(1);
+  gpu.release_all();
+  EXPECT_FALSE(late);
+  EXPECT_TRUE(host.live.empty());
+}
+
+TEST(SdkLaunchShape, CoversEverySize) {
+  for (const auto& [columns, rows] : {std::pair<std::uint32_t, std::uint32_t>{1, 1},
+                                     {1, 70000},
+                                     {70000, 1},
+                                     {1, 4000000},
+                                     {33, 9},
+                                     {640, 479},
+                                     {4000000000U, 3}}) {
+    const LaunchShape shape = over(columns, rows);
+    EXPECT_EQ(shape.block.x * shape.block.y, 256U);
+    EXPECT_LE(shape.grid.y, 65535U);
+    EXPECT_GE(std::uint64_t{shape.grid.x} * shape.block.x, columns);
+    EXPECT_TRUE(std::uint64_t{shape.grid.y} * shape.block.y >= rows || shape.grid.y == 65535);
+  }
+}
+
+}  // namespace
