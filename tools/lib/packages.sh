@@ -65,7 +65,8 @@ install_packages() {
     install -y -q --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
-    fail "apt-get could not install: ${missing[*]} (its words above)."
+    fail "apt-get could not install: ${missing[*]} (its words above)." \
+      "It needs the network and the package sources of /etc/apt."
   fi
   rm -f "$log"
 }
