@@ -1,12 +1,13 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "ctxbroker/version.hpp"
 #include "exit_code.hpp"
+#include "suggestion.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -144,6 +145,18 @@ Options finish(const CLI::App& app, Raw raw) {
   return options;
 }
 
+// CLI11 would only say that a command is missing.
+void check_command(int argc, const char* const* argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CommandRow& row : commands) names.emplace_back(row.name);
+  if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
+  const std::string guess = nearest(argv[1], names);
+  throw Failure(ExitCode::usage, "there is no command \"" + std::string(argv[1]) + "\"" +
+                                     (guess.empty() ? "" : "; did you mean \"" + guess + "\"?") +
+                                     "; there are: " + join(names));
+}
+
 // "see sample_host image --help" for the subcommand that was being read.
 std::string help_hint(const CLI::App& app) {
   std::string name;
@@ -164,6 +177,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   add_audio(app, raw);
   add_list(app, raw);
   add_doctor(app, raw);
+  check_command(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

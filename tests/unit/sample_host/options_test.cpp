@@ -1,0 +1,132 @@
+#include "options.hpp"
+
+#include <gtest/gtest.h>
+
+#include "failure_matcher.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+using testing::ElementsAre;
+
+Options parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "sample_host");
+  return parse_options(static_cast<int>(words.size()), words.data()).value();
+}
+
+TEST(OptionsTest, ImageWithEverything) {
+  const Options options = parse({"image",
+                                 "in.png",
+                                 "-o",
+                                 "out.png",
+                                 "--plugin",
+                                 "exposure:stops=0.7",
+                                 "--plugin",
+                                 "blur",
+                                 "--lease",
+                                 "private",
+                                 "--device",
+                                 "2",
+                                 "--driver",
+                                 "software",
+                                 "--json",
+                                 "r.json",
+                                 "--depth",
+                                 "16",
+                                 "--plugin-path",
+                                 "a",
+                                 "--plugin-path",
+                                 "b",
+                                 "-vv"});
+  EXPECT_EQ(options.command, Command::image);
+  EXPECT_EQ(options.input, "in.png");
+  EXPECT_EQ(options.output, "out.png");
+  EXPECT_THAT(options.plugins, ElementsAre("exposure:stops=0.7", "blur"));
+  EXPECT_EQ(options.lease, LeaseKind::private_own);
+  EXPECT_EQ(options.device, 2);
+  EXPECT_EQ(options.driver, DriverChoice::software);
+  EXPECT_EQ(options.report, "r.json");
+  EXPECT_EQ(options.depth, 16);
+  EXPECT_THAT(options.plugin_path, ElementsAre("a", "b"));
+  EXPECT_EQ(options.verbosity, 2);
+}
+
+TEST(OptionsTest, PluginsDoNotSwallowTheInput) {
+  const Options options = parse({"audio", "--plugin", "gain", "in.wav", "-o", "out.wav"});
+  EXPECT_THAT(options.plugins, ElementsAre("gain"));
+  EXPECT_EQ(options.input, "in.wav");
+}
+
+TEST(OptionsTest, Defaults) {
+  const Options options = parse({"audio", "in.wav", "-o", "out.wav", "-p", "gain"});
+  EXPECT_EQ(options.command, Command::audio);
+  EXPECT_EQ(options.block, 256U);
+  EXPECT_EQ(options.tail, 0.0);
+  EXPECT_EQ(options.lease, LeaseKind::automatic);
+  EXPECT_EQ(options.device, 0);
+  EXPECT_FALSE(options.driver);
+  EXPECT_EQ(options.verbosity, 0);
+}
+
+TEST(OptionsTest, ListAndDoctor) {
+  EXPECT_EQ(parse({"list"}).command, Command::list);
+  EXPECT_TRUE(parse({"list", "--json"}).json);
+  const Options doctor = parse({"doctor", "--json", "--driver", "nvidia", "-q"});
+  EXPECT_EQ(doctor.command, Command::doctor);
+  EXPECT_EQ(doctor.driver, DriverChoice::nvidia);
+  EXPECT_EQ(doctor.verbosity, -1);
+}
+
+TEST(OptionsTest, HelpAndVersionEndWithoutOptions) {
+  const char* help[] = {"sample_host", "--help"};
+  const char* image_help[] = {"sample_host", "image", "--help"};
+  const char* version[] = {"sample_host", "--version"};
+  testing::internal::CaptureStdout();
+  EXPECT_FALSE(parse_options(2, help));
+  EXPECT_FALSE(parse_options(3, image_help));
+  EXPECT_FALSE(parse_options(2, version));
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(text, testing::HasSubstr("Exit codes:"));
+  EXPECT_THAT(text, testing::HasSubstr("--depth"));
+}
+
+struct Bad {
+  std::vector<const char*> words;
+  const char* part;
+};
+
+// Names of tests show the line, not the bytes of pointers.
+void PrintTo(const Bad& bad, std::ostream* stream) {
+  for (const char* word : bad.words) *stream << word << ' ';
+}
+
+class BadOptions : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadOptions, AreUsageErrors) {
+  expect_failure([] { parse(GetParam().words); }, ExitCode::usage, GetParam().part);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lines, BadOptions,
+    testing::Values(
+        Bad{{}, "subcommand"}, Bad{{"bake"}, "\"bake\""}, Bad{{"imagine"}, "mean \"image\""},
+        Bad{{"image"}, "see sample_host image"}, Bad{{"image", "in.png", "-p", "x"}, "--output"},
+        Bad{{"image", "in.png", "-o", "out.png"}, "--plugin"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--bogus"}, "--bogus"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--depth", "12"}, "--depth"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--lease", "green"}, "--lease"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "-1"}, "--device"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "one"}, "--device"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--driver", "amd"}, "--driver"},
+        Bad{{"image", "in.png", "more.png", "-o", "out.png", "-p", "x"}, "more.png"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "-q", "-v"}, "--quiet"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "0"}, "--block"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "65537"}, "--block"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "-5"}, "--block"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "many"}, "--block"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--tail", "-1"}, "--tail"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--tail", "nan"}, "--tail"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--depth", "8"}, "--depth"}));
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test

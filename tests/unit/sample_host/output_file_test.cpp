@@ -1,0 +1,158 @@
+#include "files/output_file.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "failure_matcher.hpp"
+#include "fixtures/temp_folder.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(OutputFile, IsThereOnlyAfterCommit) {
+  const TempFolder folder;
+  OutputFile file(folder / "out");
+  EXPECT_TRUE(file.write("abc", 3));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  file.commit();
+  EXPECT_THAT(folder.names(), ElementsAre("out"));
+  EXPECT_EQ(read_bytes(folder / "out"), "abc");
+}
+
+TEST(OutputFile, LeavesNothingWithoutCommit) {
+  const TempFolder folder;
+  write_bytes(folder / "old", "before");
+  {
+    OutputFile fresh(folder / "out");
+    fresh.write("abc", 3);
+    OutputFile over(folder / "old");
+    over.write("new", 3);
+  }
+  EXPECT_THAT(folder.names(), ElementsAre("old"));
+  EXPECT_EQ(read_bytes(folder / "old"), "before");
+}
+
+TEST(OutputFile, ReplacesAndKeepsPermissions) {
+  const TempFolder folder;
+  write_bytes(folder / "old", "before");
+  ::chmod((folder / "old").c_str(), 0640);
+  OutputFile file(folder / "old");
+  file.write("new", 3);
+  EXPECT_EQ(read_bytes(folder / "old"), "before");
+  file.commit();
+  EXPECT_EQ(read_bytes(folder / "old"), "new");
+  struct stat status = {};
+  ::stat((folder / "old").c_str(), &status);
+  EXPECT_EQ(status.st_mode & 07777, 0640U);
+}
+
+TEST(OutputFile, FreshFilesFollowTheUmask) {
+  const TempFolder folder;
+  const mode_t before = ::umask(027);
+  OutputFile file(folder / "out");
+  file.commit();
+  ::umask(before);
+  struct stat status = {};
+  ::stat((folder / "out").c_str(), &status);
+  EXPECT_EQ(status.st_mode & 07777, 0640U);
+}
+
+TEST(OutputFile, ASymbolicLinkStaysOne) {
+  const TempFolder folder;
+  write_bytes(folder / "target", "before");
+  std::filesystem::create_symlink("target", folder / "link");
+  OutputFile file(folder / "link");
+  file.write("new", 3);
+  file.commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(read_bytes(folder / "target"), "new");
+}
+
+TEST(OutputFile, RefusesBadPlaces) {
+  const TempFolder folder;
+  write_bytes(folder / "plain", "x");
+  const auto refuse = [](const std::filesystem::path& path, const char* part) {
+    expect_failure([&] { const OutputFile file(path); }, ExitCode::output, part);
+  };
+  refuse(folder / "no/such/out", "No such file or directory");
+  refuse(folder / "plain/out", "plain");
+  refuse(folder.path(), "is a folder");
+  refuse(folder.path() / "", "names a folder");
+  refuse("/dev/null", "no regular file");
+  EXPECT_THAT(folder.names(), ElementsAre("plain"));
+}
+
+TEST(OutputFile, ManyAtOnceAreRefusedNotLost) {
+  const TempFolder folder;
+  const OutputFile a(folder / "a");
+  const OutputFile b(folder / "b");
+  const OutputFile c(folder / "c");
+  const OutputFile d(folder / "d");
+  expect_failure([&] { const OutputFile e(folder / "e"); }, ExitCode::output, "too many");
+}
+
+// In a child, as limits and signals are the process's.
+template <typename Body>
+int wait_status_of(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(99);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(OutputFile, AFullDiskIsAnError) {
+  const TempFolder folder;
+  const int status = wait_status_of([&] {
+    remove_on_signals();
+    const rlimit limit{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      OutputFile file(folder / "out");
+      const std::string data(5000, 'x');
+      if (file.write(data.data(), data.size())) ::_exit(1);
+      file.commit();
+      ::_exit(2);
+    } catch (const Failure& failure) {
+      const bool said = std::string(failure.what()).find("File too large") != std::string::npos;
+      ::_exit(failure.code() == ExitCode::output && said ? 0 : 3);
+    }
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_THAT(folder.names(), IsEmpty());
+}
+
+class OutputFileSignal : public testing::TestWithParam<int> {};
+
+TEST_P(OutputFileSignal, RemovesTheUnfinishedFile) {
+  const TempFolder folder;
+  const int status = wait_status_of([&] {
+    ::signal(GetParam(), SIG_DFL);
+    remove_on_signals();
+    OutputFile file(folder / "out");
+    file.write("abc", 3);
+    ::raise(GetParam());
+  });
+  ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  EXPECT_EQ(WTERMSIG(status), GetParam());
+  EXPECT_THAT(folder.names(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, OutputFileSignal,
+                         testing::Values(SIGINT, SIGTERM, SIGHUP, SIGPIPE));
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test

@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "failure_matcher.hpp"
+#include "files/png_file.hpp"
+#include "fixtures/png_fixture.hpp"
+#include "fixtures/temp_folder.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+void write(const std::filesystem::path& path, const PngImage& image, const PngFormat& format) {
+  OutputFile file(path);
+  write_png(file, image, format);
+  file.commit();
+}
+
+struct Kind {
+  const char* name;
+  int colour_type;
+  int depth;
+  bool transparency;
+};
+
+void PrintTo(const Kind& kind, std::ostream* stream) {
+  *stream << kind.name;
+}
+
+constexpr Kind kinds[] = {
+    {"grey1", 0, 1, false},
+    {"grey2", 0, 2, false},
+    {"grey4", 0, 4, false},
+    {"grey8", 0, 8, false},
+    {"grey16", 0, 16, false},
+    {"grey8_colour_key", 0, 8, true},
+    {"grey16_colour_key", 0, 16, true},
+    {"grey2_colour_key", 0, 2, true},
+    {"grey_alpha8", 4, 8, false},
+    {"grey_alpha16", 4, 16, false},
+    {"rgb8", 2, 8, false},
+    {"rgb16", 2, 16, false},
+    {"rgb8_colour_key", 2, 8, true},
+    {"rgb16_colour_key", 2, 16, true},
+    {"rgba8", 6, 8, false},
+    {"rgba16", 6, 16, false},
+    {"palette1", 3, 1, false},
+    {"palette2", 3, 2, false},
+    {"palette4", 3, 4, false},
+    {"palette8", 3, 8, false},
+    {"palette8_alpha", 3, 8, true},
+    {"palette4_alpha", 3, 4, true},
+};
+
+struct Extent {
+  std::uint32_t width, height;
+};
+
+void PrintTo(const Extent& extent, std::ostream* stream) {
+  *stream << extent.width << 'x' << extent.height;
+}
+
+class PngRoundTrip
+    : public testing::TestWithParam<std::tuple<Kind, Extent, bool /* interlaced */>> {};
+
+TEST_P(PngRoundTrip, SamplesAndFormatStayTheSame) {
+  const auto& [kind, extent, interlaced] = GetParam();
+  const TempFolder folder;
+  RawPng raw{extent.width, extent.height,     kind.depth, kind.colour_type,
+             interlaced,   kind.transparency, {}};
+  fill_samples(raw, extent.width * 31 + extent.height);
+  write_raw_png(folder / "in.png", raw);
+
+  const PngImage image = read_png(folder / "in.png");
+  EXPECT_EQ(image.width, extent.width);
+  EXPECT_EQ(image.height, extent.height);
+  ASSERT_EQ(image.pixels.size(), std::size_t{4} * extent.width * extent.height);
+  write(folder / "out.png", image, image.format);
+
+  const RawPng expected = expanded(raw);
+  const RawPng actual = read_raw_png(folder / "out.png");
+  EXPECT_EQ(actual.width, expected.width);
+  EXPECT_EQ(actual.height, expected.height);
+  EXPECT_EQ(actual.depth, expected.depth);
+  EXPECT_EQ(actual.colour_type, expected.colour_type);
+  EXPECT_EQ(actual.samples, expected.samples);
+}
+
+std::string round_trip_name(const testing::TestParamInfo<PngRoundTrip::ParamType>& info) {
+  const auto& [kind, extent, interlaced] = info.param;
+  return std::string(kind.name) + "_" + std::to_string(extent.width) + "x" +
+         std::to_string(extent.height) + (interlaced ? "_interlaced" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PngRoundTrip,
+                         testing::Combine(testing::ValuesIn(kinds),
+                                          testing::Values(Extent{1, 1}, Extent{1, 9}, Extent{9, 1},
+                                                          Extent{17, 13}, Extent{64, 40}),
+                                          testing::Bool()),
+                         round_trip_name);
+
+TEST(Png, PixelsAreLinearWithStraightAlpha) {
+  const TempFolder folder;
+  RawPng raw{2, 1, 8, 6, false, false, {255, 128, 0, 64, 10, 20, 30, 0}};
+  write_raw_png(folder / "in.png", raw);
+  const PngImage image = read_png(folder / "in.png");
+  EXPECT_FLOAT_EQ(image.pixels[0], 1.0F);
+  EXPECT_NEAR(image.pixels[1], 0.21586050, 1e-7);  // 128 / 255 decoded
+  EXPECT_FLOAT_EQ(image.pixels[2], 0.0F);
+  EXPECT_FLOAT_EQ(image.pixels[3], 64 / 255.0F);
+  EXPECT_NEAR(image.pixels[4], 10 / 255.0 / 12.92, 1e-8);  // a transparent pixel keeps its colour
+}
+
+TEST(Png, DepthCanChange) {
+  const TempFolder folder;
+  RawPng raw{16, 16, 8, 2, false, false, {}};
+  fill_samples(raw, 5);
+  write_raw_png(folder / "in.png", raw);
+  const PngImage image = read_png(folder / "in.png");
+  write(folder / "wide.png", image, {16, 3});
+  RawPng wide = read_raw_png(folder / "wide.png");
+  ASSERT_EQ(wide.depth, 16);
+  for (std::size_t i = 0; i < raw.samples.size(); ++i) {
+    ASSERT_EQ(wide.samples[i], raw.samples[i] * 257);
+  }
+  write(folder / "narrow.png", read_png(folder / "wide.png"), {8, 3});
+  EXPECT_EQ(read_raw_png(folder / "narrow.png").samples, raw.samples);
+}
+
+TEST(Png, GreyOfColourIsLuminance) {
+  const TempFolder folder;
+  PngImage image;
+  image.width = 1;
+  image.height = 1;
+  image.pixels = {1.0F, 0.0F, 0.0F, 1.0F};
+  write(folder / "grey.png", image, {8, 1});
+  const double expected = 255 * (1.055 * std::pow(0.2126, 1 / 2.4) - 0.055);
+  EXPECT_NEAR(read_raw_png(folder / "grey.png").samples[0], expected, 0.5);
+}
+
+TEST(Png, OutOfRangePixelsAreClamped) {
+  const TempFolder folder;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  PngImage image;
+  image.width = 2;
+  image.height = 1;
+  image.pixels = {-1.0F, 2.0F, nan, nan, infinity, -infinity, 1.0F, 3.0F};
+  write(folder / "out.png", image, {8, 4});
+  EXPECT_EQ(read_raw_png(folder / "out.png").samples,
+            (std::vector<std::uint16_t>{0, 255, 0, 0, 255, 0, 255, 255}));
+}
+
+TEST(Png, EveryTruncationIsNoticed) {
+  const TempFolder folder;
+  RawPng raw{33, 21, 8, 6, false, false, {}};
+  fill_samples(raw, 1);
+  write_raw_png(folder / "whole.png", raw);
+  const std::string bytes = read_bytes(folder / "whole.png");
+  for (std::size_t length = 0; length < bytes.size(); length += length < 64 ? 1 : 13) {
+    write_bytes(folder / "cut.png", bytes.substr(0, length));
+    expect_failure([&] { read_png(folder / "cut.png"); }, ExitCode::input, "cut.png");
+  }
+  write_bytes(folder / "cut.png", bytes.substr(0, bytes.size() - 1));
+  expect_failure([&] { read_png(folder / "cut.png"); }, ExitCode::input, "truncated");
+}
+
+TEST(Png, DamageIsNoticed) {
+  const TempFolder folder;
+  RawPng raw{33, 21, 8, 2, false, false, {}};
+  fill_samples(raw, 2);
+  write_raw_png(folder / "whole.png", raw);
+  std::string bytes = read_bytes(folder / "whole.png");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x55);
+  write_bytes(folder / "bad.png", bytes);
+  expect_failure([&] { read_png(folder / "bad.png"); }, ExitCode::input, "damaged");
+}
+
+TEST(Png, WhatIsNoPngIsRefused) {
+  const TempFolder folder;
+  const auto refuse = [&](const char* name, const char* part) {
+    expect_failure([&] { read_png(folder / name); }, ExitCode::input, part);
+  };
+  refuse("missing.png", "No such file");
+  write_bytes(folder / "empty.png", "");
+  refuse("empty.png", "empty");
+  write_bytes(folder / "text.png", "This is a text.\n");
+  refuse("text.png", "not a PNG");
+  std::filesystem::create_directory(folder / "folder.png");
+  refuse("folder.png", "is a folder");
+}
+
+TEST(Png, AHugeHeaderIsRefusedBeforeMemoryIsTaken) {
+  const TempFolder folder;
+  RawPng raw{1, 1, 8, 2, false, false, {1, 2, 3}};
+  write_raw_png(folder / "in.png", raw);
+  std::string bytes = read_bytes(folder / "in.png");
+  bytes.replace(16, 8, std::string("\x00\x01\x00\x00\x00\x01\x00\x00", 8));  // 65536 x 65536
+  const std::string crc("\x31\x83\x6b\x19", 4);
+  bytes.replace(29, 4, crc);
+  write_bytes(folder / "huge.png", bytes);
+  // The checksum of the changed header is wrong or right: refused either way, and at once.
+  expect_failure([&] { read_png(folder / "huge.png"); }, ExitCode::input, "huge.png");
+}
+
+TEST(Png, ResolutionAndProfileAreCarriedOver) {
+  const TempFolder folder;
+  PngImage image;
+  image.width = 1;
+  image.height = 1;
+  image.pixels = {0.5F, 0.5F, 0.5F, 1.0F};
+  image.metadata.resolution = PngMetadata::Resolution{2835, 2834, 1};
+  image.metadata.gamma = 0.45455;
+  image.metadata.exif = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0};
+  write(folder / "a.png", image, {8, 3});
+  const PngImage again = read_png(folder / "a.png");
+  ASSERT_TRUE(again.metadata.resolution);
+  EXPECT_EQ(again.metadata.resolution->x, 2835U);
+  EXPECT_EQ(again.metadata.resolution->y, 2834U);
+  ASSERT_TRUE(again.metadata.gamma);
+  EXPECT_NEAR(*again.metadata.gamma, 0.45455, 1e-4);
+  EXPECT_EQ(again.metadata.exif, image.metadata.exif);
+}
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include "progress.hpp"
+#include "suggestion.hpp"
+#include "table.hpp"
+
+namespace ctxbroker::sample_host {
+namespace {
+
+TEST(Table, AlignsColumns) {
+  EXPECT_EQ(format_table({{"plug-in"}, {"launches", Align::right}}, {{"blur", "2"}, {"b", "10"}}),
+            "plug-in  launches\n"
+            "-------  --------\n"
+            "blur            2\n"
+            "b              10\n");
+}
+
+TEST(Table, CountsCharactersAndTrimsLineEnds) {
+  EXPECT_EQ(format_table({{}, {}}, {{"\xc3\xa4", "x"}, {"ab", ""}}), "\xc3\xa4   x\nab\n");
+}
+
+TEST(Table, NumbersForPeople) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(33177600), "31.6 MiB");
+  EXPECT_EQ(format_bytes(std::uint64_t{140} << 30), "140 GiB");
+  EXPECT_EQ(format_bytes((1U << 20) - 1), "1.00 MiB");
+  EXPECT_EQ(format_seconds(0), "0 s");
+  EXPECT_EQ(format_seconds(12.34e-6), "12.3 us");
+  EXPECT_EQ(format_seconds(0.00456), "4.56 ms");
+  EXPECT_EQ(format_seconds(0.0009999), "1.00 ms");
+  EXPECT_EQ(format_seconds(1.234), "1.23 s");
+  EXPECT_EQ(format_seconds(123.4), "123 s");
+  EXPECT_EQ(format_number(0.7), "0.7");
+  EXPECT_EQ(format_number(20000), "20000");
+  EXPECT_EQ(format_number(-10), "-10");
+}
+
+TEST(Suggestion, EditDistance) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("blur", "blur"), 0U);
+  EXPECT_EQ(edit_distance("blurr", "blur"), 1U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+}
+
+TEST(Suggestion, NearestOrNothing) {
+  const std::vector<std::string> names{"exposure", "blur", "gain"};
+  EXPECT_EQ(nearest("exposur", names), "exposure");
+  EXPECT_EQ(nearest("gian", {"gin", "gain"}), "gin");
+  EXPECT_EQ(nearest("equaliser", names), "");
+  EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(join(names), "exposure, blur, gain");
+}
+
+TEST(Progress, LineFitsTheTerminal) {
+  EXPECT_EQ(format_progress("processing", 0.5, 1.25, 42),
+            "processing [#######       ]  50%  1.2 s");
+  EXPECT_EQ(format_progress("reading", std::nullopt, 2, 80), "reading  2.0 s");
+  EXPECT_EQ(format_progress("processing", 2.0, 1, 20), "processing 100%  1.");
+  for (int columns = 0; columns < 100; ++columns) {
+    for (const double fraction : {-1.0, 0.0, 0.333, 1.0}) {
+      EXPECT_LT(static_cast<int>(format_progress("processing", fraction, 1, columns).size()),
+                std::max(columns, 1));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ctxbroker::sample_host
