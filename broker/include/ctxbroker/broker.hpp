@@ -71,6 +71,7 @@ class CTXB_API Broker {
 
  private:
   explicit Broker(std::unique_ptr<detail::BrokerImpl> impl);
+  detail::BrokerImpl& open_impl() const;  // throws Error (wrong_state) when closed
   std::unique_ptr<detail::BrokerImpl> impl_;
 };
 

@@ -1,0 +1,91 @@
+// Puts the calling thread into a context (or into none) and takes it out again, whatever a plug-in
+// did to the thread's context stack meanwhile.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "context/tenant.hpp"
+#include "driver/driver_table.hpp"
+
+namespace ctxbroker::detail {
+
+// Where a guard goes. Two targets are the same place when their generations are equal: handle
+// values are reused by the driver and say nothing.
+struct GuardTarget {
+  const DriverTable* driver = nullptr;  // null: no driver is open, the guard does nothing
+  CUcontext context = nullptr;          // null: no context is to be current
+  std::uint64_t generation = 0;         // 0 exactly when context is null
+};
+
+// Whose function runs inside, and where a breach is counted. Borrowed for the guard's life.
+struct GuardedCall {
+  const Tenant* tenant = nullptr;                 // null: the broker's own code, not checked
+  std::atomic<std::uint64_t>* strikes = nullptr;  // may be null
+  const char* function = "";                      // static text: "process"
+};
+
+// One entry of the thread's list of frames. It lives in the guard, on the stack.
+struct Frame {
+  enum class Way : std::uint8_t {
+    nothing,  // no driver, or entering failed: nothing to undo
+    host,     // a call from a plug-in back into the host
+    nested,   // the context was current already: one look, no push
+    full,     // the thread's stack was taken away and the context pushed
+  };
+  Way way = Way::nothing;
+  GuardTarget target;
+  GuardedCall call;
+  Frame* outer = nullptr;
+  std::size_t saved_from = 0;  // the thread's own contexts start here in its store
+};
+
+// The one pair under every guard. `frame` is filled by enter and must live until leave; frames of a
+// thread nest. Afterwards the thread's context stack is what it was before, or a record says that
+// the driver refused. Neither throws, takes a lock, or allocates once a thread has entered before.
+CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call) noexcept;
+void leave(Frame& frame) noexcept;
+
+// Same list, for calls from a plug-in back into the host; makes no driver call.
+void enter_host(Frame& frame) noexcept;
+
+// Whose code runs on this thread: the tenant of the innermost frame, or the host.
+TenantId running_tenant() noexcept;
+
+// RAII form. After a failed enter the thread is as it was, and status() says why.
+class Guard {
+ public:
+  explicit Guard(const GuardTarget& target, const GuardedCall& call = {}) noexcept
+      : status_(enter(frame_, target, call)) {}
+  ~Guard() { leave(frame_); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  CUresult status() const noexcept { return status_; }
+
+ private:
+  Frame frame_;
+  CUresult status_;
+};
+
+class HostFrame {
+ public:
+  HostFrame() noexcept { enter_host(frame_); }
+  ~HostFrame() { leave(frame_); }
+  HostFrame(const HostFrame&) = delete;
+  HostFrame& operator=(const HostFrame&) = delete;
+
+ private:
+  Frame frame_;
+};
+
+// Callable form: runs `work`, which returns a CUresult, inside the target; its status, or the
+// guard's when that fails.
+template <typename Work>
+CUresult guarded(const GuardTarget& target, const GuardedCall& call, Work&& work) {
+  const Guard guard(target, call);
+  return guard.status() == CUDA_SUCCESS ? std::forward<Work>(work)() : guard.status();
+}
+
+}  // namespace ctxbroker::detail

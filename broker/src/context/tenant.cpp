@@ -1,0 +1,31 @@
+#include "context/tenant.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// Global because ids are promised to be unique in the process, whatever the number of brokers.
+std::atomic<std::uint32_t> last_tenant{0};
+std::atomic<std::uint64_t> last_generation{0};
+
+}  // namespace
+
+TenantId next_tenant_id() noexcept {
+  return {++last_tenant};
+}
+
+std::uint64_t next_generation() noexcept {
+  return ++last_generation;
+}
+
+void strike(const Tenant& tenant, std::atomic<std::uint64_t>* counter, const char* function,
+            const char* what) noexcept {
+  if (counter != nullptr) counter->fetch_add(1, std::memory_order_relaxed);
+  if (tenant.recorder == nullptr || !tenant.recorder->listening()) return;
+  try {
+    tenant.recorder->record(Severity::warning, tenant.id, tenant.name, "strike",
+                            std::string(function) + ": " + what);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+  }
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,164 @@
+#include "driver/driver.hpp"
+
+#include <cstdlib>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "driver/driver_choice.hpp"
+#include "driver/driver_error.hpp"
+#include "driver/driver_file.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+int attribute(const Driver& driver, int ordinal, CUdevice_attribute which) {
+  int value = 0;
+  check(driver.table, driver.table.device_get_attribute(&value, which, driver.handles[ordinal]),
+        "cuDeviceGetAttribute", {.device = ordinal},
+        [&] { return "cannot read attribute " + std::to_string(which) + " of the device"; });
+  return value;
+}
+
+DeviceInfo read_device(const Driver& driver, int ordinal) {
+  char name[256] = {};
+  check(driver.table, driver.table.device_get_name(name, sizeof name - 1, driver.handles[ordinal]),
+        "cuDeviceGetName", {.device = ordinal}, [] { return "cannot read the device's name"; });
+  size_t bytes = 0;
+  check(driver.table, driver.table.device_total_mem(&bytes, driver.handles[ordinal]),
+        "cuDeviceTotalMem_v2", {.device = ordinal}, [] { return "cannot read the memory size"; });
+  DeviceInfo info;
+  info.ordinal = ordinal;
+  info.name = name;
+  info.compute_major = attribute(driver, ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  info.compute_minor = attribute(driver, ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  info.multiprocessors = attribute(driver, ordinal, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  info.memory_bytes = bytes;
+  return info;
+}
+
+DeviceLimits read_limits(const Driver& driver, int ordinal) {
+  const auto read = [&](CUdevice_attribute which) {
+    return static_cast<unsigned int>(attribute(driver, ordinal, which));
+  };
+  DeviceLimits limits;
+  limits.grid[0] = read(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
+  limits.grid[1] = read(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y);
+  limits.grid[2] = read(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z);
+  limits.block[0] = read(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X);
+  limits.block[1] = read(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y);
+  limits.block[2] = read(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z);
+  limits.block_threads = read(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  limits.shared_bytes = read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+  limits.shared_optin_bytes = read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  return limits;
+}
+
+// What to tell who has no such driver, and who has one without a device.
+struct Help {
+  std::string no_file, no_device;
+};
+
+// Loads and initialises one file, and reads its devices.
+Driver open_file(DriverChoice kind, const std::filesystem::path& name, const Help& help) {
+  const LoadedFile file = load_driver_file(name);
+  const std::string what = kind == DriverChoice::nvidia ? "NVIDIA driver" : "software device";
+  if (file.handle == nullptr) {
+    throw Error(ErrorKind::no_driver, "no " + what + ": " + file.error + help.no_file,
+                {.call = "dlopen"});
+  }
+  Driver driver;
+  driver.info.kind = kind;
+  driver.info.path = file.path;
+  const auto missing = fill(driver.table, file.handle, find_symbol);
+  if (!missing.empty()) {
+    throw Error(ErrorKind::no_driver, file.path + " is no driver that can be used: it lacks " +
+                                          join(missing) +
+                                          "; a driver for CUDA 12.4 or later is needed");
+  }
+  CUresult status = driver.table.init(0);
+  if (status == CUDA_ERROR_NO_DEVICE) {
+    throw driver_error(driver.table, status, "cuInit",
+                       "the " + what + " (" + file.path + ") has no device" + help.no_device, {});
+  }
+  check(driver.table, status, "cuInit", {},
+        [&] { return "the " + what + " (" + file.path + ") cannot be initialised"; });
+  check(driver.table, driver.table.driver_get_version(&driver.info.version), "cuDriverGetVersion",
+        {}, [] { return "cannot read the driver's version"; });
+  int count = 0;
+  check(driver.table, driver.table.device_get_count(&count), "cuDeviceGetCount", {},
+        [] { return "cannot count the devices"; });
+  if (count <= 0) {
+    throw Error(ErrorKind::no_device,
+                "the " + what + " (" + file.path + ") has no device" + help.no_device);
+  }
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice handle = 0;
+    check(driver.table, driver.table.device_get(&handle, ordinal), "cuDeviceGet",
+          {.device = ordinal}, [] { return "cannot get the device"; });
+    driver.handles.push_back(handle);
+    driver.devices.push_back(read_device(driver, ordinal));
+    driver.limits.push_back(read_limits(driver, ordinal));
+  }
+  return driver;
+}
+
+Driver open_nvidia(const Help& help) {
+  return open_file(DriverChoice::nvidia, nvidia_driver_name(), help);
+}
+
+Driver open_software(const std::filesystem::path& file) {
+  return open_file(DriverChoice::software, file.empty() ? default_software_device() : file,
+                   {"; it is part of ctxbroker and stands beside its library: install it again",
+                    "; CTXBROKER_SOFTWARE_DEVICES sets how many it has"});
+}
+
+Driver open_automatic(const std::filesystem::path& software_file, std::string& reason) {
+  std::string without;
+  try {
+    Driver driver = open_nvidia({});
+    reason = "an NVIDIA driver with a device is installed";
+    return driver;
+  } catch (const Error& error) {
+    without = error.message();
+  }
+  try {
+    Driver driver = open_software(software_file);
+    reason = without;
+    return driver;
+  } catch (const Error& error) {
+    throw Error(error.kind(), without + "; and " + error.message(), error.origin());
+  }
+}
+
+}  // namespace
+
+Driver open_driver(const DriverRequest& request) {
+  // Nobody writes to the environment while a broker is opened: [main] thread only.
+  ChosenDriver chosen = choose_driver(request.choice, std::getenv("CTXBROKER_DRIVER"));
+  Driver driver;
+  switch (chosen.choice) {
+    case DriverChoice::nvidia:
+      driver = open_nvidia(
+          {"; install NVIDIA's driver and check it with nvidia-smi, or choose the software device "
+           "with CTXBROKER_DRIVER=software",
+           "; check it with nvidia-smi, or choose the software device with "
+           "CTXBROKER_DRIVER=software"});
+      break;
+    case DriverChoice::software:
+      driver = open_software(request.software_device);
+      break;
+    case DriverChoice::automatic:
+      driver = open_automatic(request.software_device, chosen.reason);
+      break;
+  }
+  driver.info.reason = std::move(chosen.reason);
+  return driver;
+}
+
+}  // namespace ctxbroker::detail

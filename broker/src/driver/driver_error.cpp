@@ -1,0 +1,77 @@
+#include "driver/driver_error.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+std::string from_driver(CUresult(CUDAAPI* function)(CUresult, const char**), CUresult status) {
+  const char* text = nullptr;
+  if (function == nullptr || function(status, &text) != CUDA_SUCCESS || text == nullptr) return {};
+  return text;
+}
+
+}  // namespace
+
+std::string status_name(const DriverTable& driver, CUresult status) {
+  std::string name = from_driver(driver.get_error_name, status);
+  if (name.empty()) name = "CUDA error " + std::to_string(static_cast<int>(status));
+  return name;
+}
+
+std::string status_text(const DriverTable& driver, CUresult status) {
+  const std::string name = status_name(driver, status);
+  const std::string words = from_driver(driver.get_error_string, status);
+  return words.empty() ? name : name + " (" + words + ")";
+}
+
+bool loses_context(CUresult status) noexcept {
+  switch (status) {
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+ErrorKind kind_of(CUresult status) noexcept {
+  if (loses_context(status)) return ErrorKind::context_lost;
+  switch (status) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return ErrorKind::out_of_memory;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+      return ErrorKind::no_device;
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_INVALID_SOURCE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+      return ErrorKind::kernel_image;
+    default:
+      return ErrorKind::driver_call;
+  }
+}
+
+Error driver_error(const DriverTable& driver, CUresult status, const char* call,
+                   const std::string& doing, CallOwner owner) {
+  const std::string words = from_driver(driver.get_error_string, status);
+  return {kind_of(status),
+          words.empty() ? doing : doing + ": " + words,
+          {.call = call,
+           .status = static_cast<int>(status),
+           .status_name = status_name(driver, status),
+           .device = owner.device,
+           .tenant = std::string(owner.tenant)}};
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,67 @@
+#include "driver/driver_file.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <system_error>
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr const char* software_device_file = "libctxbroker_software_device.so";
+
+std::filesystem::path own_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&nvidia_driver_name), &info) == 0 ||
+      info.dli_fname == nullptr) {
+    return {};
+  }
+  std::error_code ignored;
+  const auto path = std::filesystem::canonical(info.dli_fname, ignored);
+  return path.empty() ? std::filesystem::path(info.dli_fname).parent_path() : path.parent_path();
+}
+
+std::string loaded_path(void* handle, const std::filesystem::path& asked) {
+  link_map* map = nullptr;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name != nullptr &&
+      *map->l_name != '\0') {
+    return map->l_name;
+  }
+  return asked.string();
+}
+
+}  // namespace
+
+const char* nvidia_driver_name() noexcept {
+  return "libcuda.so.1";
+}
+
+LoadedFile load_driver_file(const std::filesystem::path& name) {
+  LoadedFile file;
+  file.handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (file.handle != nullptr) {
+    file.path = loaded_path(file.handle, name);
+  } else {
+    const char* text =
+        dlerror();  // NOLINT(concurrency-mt-unsafe): per thread in every libc we run on
+    file.error = text != nullptr ? text : "the loader gave no reason";
+  }
+  return file;
+}
+
+void* find_symbol(void* library, const char* symbol) noexcept {
+  return dlsym(library, symbol);
+}
+
+std::filesystem::path default_software_device() {
+  const auto folder = own_folder();
+  const std::filesystem::path places[] = {folder / software_device_file,
+                                          folder.parent_path() / "lib" / software_device_file};
+  std::error_code ignored;
+  for (const auto& place : places) {
+    if (std::filesystem::exists(place, ignored)) return place;
+  }
+  return places[0];
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,23 @@
+// The driver's entry points as typed function pointers, filled from one list.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+#include <vector>
+
+namespace ctxbroker::detail {
+
+struct DriverTable {
+#define CTXB_ENTRY(member, symbol, need, parameters) CUresult(CUDAAPI* member) parameters = nullptr;
+#include "driver/entry_points.def"
+#undef CTXB_ENTRY
+};
+
+// Finds one symbol of the driver; null when there is none.
+using SymbolLookup = void* (*)(void* library, const char* symbol);
+
+// Fills `table`. Returns the mandatory symbols that were not found; empty when all were.
+std::vector<std::string> fill(DriverTable& table, void* library, SymbolLookup lookup);
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,54 @@
+// The device memory an instance holds in its lease: who allocated what, how much it may have, and
+// what must be given back when the activation ends.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+#include "driver/driver_table.hpp"
+
+namespace ctxbroker::detail {
+
+// The lease's context is current in every call that makes a driver call. Any thread; the lock is
+// held for book-keeping only and never in a launch.
+class Ledger {
+ public:
+  // `budget` in bytes; 0: no limit.
+  Ledger(const DriverTable& driver, std::uint64_t budget) : driver_(driver), budget_(budget) {}
+
+  struct Outcome {
+    CUresult status = CUDA_SUCCESS;
+    bool over_budget = false;  // refused here; no driver call was made
+  };
+  Outcome allocate(std::uint64_t bytes, CUdeviceptr* address);
+
+  // CUDA_ERROR_INVALID_VALUE, without a driver call, when the address is not in the ledger.
+  CUresult release(CUdeviceptr address);
+
+  struct Forgotten {
+    std::uint64_t count = 0, bytes = 0;
+    CUresult status = CUDA_SUCCESS;  // the first failure
+  };
+  // Frees everything that is still there.
+  Forgotten give_back_all();
+  // The memory is gone with its context: forgets it without a driver call.
+  void forget_all() noexcept;
+
+  std::uint64_t budget() const noexcept { return budget_; }
+  std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+  std::uint64_t peak_bytes() const noexcept { return peak_.load(std::memory_order_relaxed); }
+
+ private:
+  bool reserve(std::uint64_t bytes);
+
+  const DriverTable& driver_;
+  const std::uint64_t budget_;
+  std::mutex mutex_;
+  std::unordered_map<CUdeviceptr, std::uint64_t> allocations_;
+  std::atomic<std::uint64_t> bytes_{0};
+  std::atomic<std::uint64_t> peak_{0};
+};
+
+}  // namespace ctxbroker::detail

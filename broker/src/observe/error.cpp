@@ -1,0 +1,60 @@
+#include "ctxbroker/error.hpp"
+
+#include <array>
+#include <utility>
+
+#include "ctxbroker/version.hpp"
+
+namespace ctxbroker {
+namespace {
+
+// In the order of the enumeration.
+constexpr std::array<const char*, 17> kind_names{
+    "invalid-argument",  "wrong-state",     "driver-choice",  "no-driver",    "no-device",
+    "driver-call",       "out-of-memory",   "context-lost",   "kernel-image", "plugin-not-found",
+    "plugin-load",       "plugin-entry",    "plugin-version", "plugin-init",  "plugin-failed",
+    "unknown-parameter", "parameter-value",
+};
+static_assert(kind_names.size() == static_cast<std::size_t>(ErrorKind::parameter_value) + 1);
+
+// " [cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2); device 0; blur]", or nothing.
+std::string in_words(const Error::Origin& origin) {
+  std::string text;
+  const auto add = [&text](const std::string& part) {
+    if (!part.empty()) text += (text.empty() ? "" : "; ") + part;
+  };
+  std::string status = origin.status_name;
+  if (origin.status != 0) {
+    status += status.empty() ? "status " + std::to_string(origin.status)
+                             : " (" + std::to_string(origin.status) + ")";
+  }
+  if (!origin.call.empty() && !status.empty()) {
+    add(origin.call + ": " + status);
+  } else {
+    add(origin.call + status);
+  }
+  if (origin.device >= 0) add("device " + std::to_string(origin.device));
+  if (!origin.tenant.empty()) add("for " + origin.tenant);
+  return text.empty() ? text : " [" + text + "]";
+}
+
+}  // namespace
+
+const char* to_string(ErrorKind kind) noexcept {
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kind_names.size() ? kind_names[index] : "unknown";
+}
+
+Error::Error(ErrorKind kind, const std::string& message, Origin origin)
+    : std::runtime_error(message + in_words(origin)),
+      kind_(kind),
+      message_(message),
+      origin_(std::move(origin)) {}
+
+Error::Error(ErrorKind kind, const std::string& message) : Error(kind, message, Origin{}) {}
+
+const char* version() noexcept {
+  return CTXB_VERSION;
+}
+
+}  // namespace ctxbroker

@@ -1,0 +1,39 @@
+#include "observe/recorder.hpp"
+
+namespace ctxbroker {
+
+const char* to_string(Severity severity) noexcept {
+  switch (severity) {
+    case Severity::debug:
+      return "debug";
+    case Severity::info:
+      return "info";
+    case Severity::warning:
+      return "warning";
+    case Severity::error:
+      return "error";
+  }
+  return "unknown";
+}
+
+namespace detail {
+
+void Recorder::record(Severity severity, TenantId tenant, const std::string& tenant_name,
+                      const char* topic, std::string text) const noexcept {
+  if (!sink_) return;
+  try {
+    for (char& c : text) {
+      if (c == '\n' || c == '\r') c = ' ';  // one record is one line
+    }
+    sink_({.time = std::chrono::system_clock::now(),
+           .severity = severity,
+           .tenant = tenant,
+           .tenant_name = tenant_name,
+           .topic = topic,
+           .text = std::move(text)});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a host's logging must not end a plug-in's work
+  }
+}
+
+}  // namespace detail
+}  // namespace ctxbroker

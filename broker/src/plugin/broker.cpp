@@ -1,0 +1,102 @@
+#include "ctxbroker/broker.hpp"
+
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/instance.hpp"
+#include "plugin/loaded_library.hpp"
+
+namespace ctxbroker {
+namespace {
+
+void say_driver(const detail::BrokerImpl& broker) {
+  const DriverInfo& info = broker.driver().info;
+  broker.recorder().record(Severity::info, host_tenant, "host", "driver",
+                           std::string(to_string(info.kind)) + " driver " + info.path + ", CUDA " +
+                               std::to_string(info.version / 1000) + "." +
+                               std::to_string(info.version % 1000 / 10) + ": " + info.reason);
+}
+
+}  // namespace
+
+Broker::Broker(std::unique_ptr<detail::BrokerImpl> impl) : impl_(std::move(impl)) {}
+
+Broker Broker::open(BrokerOptions options) {
+  detail::Driver driver = detail::open_driver({options.driver, options.software_device});
+  Broker broker(std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver)));
+  say_driver(*broker.impl_);
+  return broker;
+}
+
+Broker Broker::open_without_driver(BrokerOptions options) {
+  return Broker(std::make_unique<detail::BrokerImpl>(std::move(options), std::nullopt));
+}
+
+Broker::Broker(Broker&&) noexcept = default;
+
+Broker& Broker::operator=(Broker&& other) noexcept {
+  Broker old(std::move(*this));  // ends what stood here, with the same care
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+Broker::~Broker() {
+  if (impl_ == nullptr) return;
+  try {
+    const std::string alive = impl_->alive();
+    if (alive.empty()) return;
+    impl_->recorder().record(Severity::error, host_tenant, "host", "broker",
+                             "the broker ends while it is still used by " + alive +
+                                 "; it stays in memory until the process ends");
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
+  }
+  // Those that are alive still point to it.
+  static_cast<void>(impl_.release());  // NOLINT(bugprone-unused-return-value)
+}
+
+void Broker::close() {
+  if (impl_ == nullptr) return;
+  if (const std::string alive = impl_->alive(); !alive.empty()) {
+    throw Error(ErrorKind::wrong_state,
+                "the broker cannot be closed while it is used by " + alive + "; end them first");
+  }
+  impl_.reset();
+}
+
+bool Broker::has_driver() const noexcept {
+  return impl_ != nullptr && impl_->has_driver();
+}
+
+const DriverInfo& Broker::driver() const {
+  return open_impl().driver().info;
+}
+
+const std::vector<DeviceInfo>& Broker::devices() const {
+  return open_impl().driver().devices;
+}
+
+PluginLibrary Broker::load(const std::filesystem::path& path) {
+  return PluginLibrary(open_impl().load(path));
+}
+
+PluginInstance Broker::create(const PluginLibrary& library, std::string_view plugin,
+                              const InstanceOptions& options) {
+  detail::BrokerImpl& broker = open_impl();
+  if (library.impl_ == nullptr || &library.impl_->broker() != &broker) {
+    throw Error(ErrorKind::invalid_argument, "the library was loaded by another broker");
+  }
+  const std::size_t index = library.impl_->index_of(plugin);
+  return PluginInstance(std::make_unique<detail::Instance>(broker, library.impl_, index, options));
+}
+
+void Broker::poll() {
+  for (detail::Instance* instance : open_impl().instances()) instance->answer_callback();
+}
+
+detail::BrokerImpl& Broker::open_impl() const {
+  if (impl_ == nullptr) throw Error(ErrorKind::wrong_state, "the broker is closed");
+  return *impl_;
+}
+
+}  // namespace ctxbroker

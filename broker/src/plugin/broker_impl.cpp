@@ -1,0 +1,59 @@
+#include "plugin/broker_impl.hpp"
+
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "plugin/loaded_library.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+std::string counted(std::size_t count, const char* one, const char* many) {
+  if (count == 0) return {};
+  return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+
+}  // namespace
+
+BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver)
+    : options_(std::move(options)),
+      recorder_(std::move(options_.records)),
+      host_{host_tenant, "host", &recorder_},
+      main_thread_(std::this_thread::get_id()),
+      driver_(std::move(driver)) {}
+
+const Driver& BrokerImpl::driver() const {
+  if (!driver_) {
+    throw Error(ErrorKind::wrong_state,
+                "this broker was opened without a driver: it can load and describe plug-ins only");
+  }
+  return *driver_;
+}
+
+std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& path) {
+  const auto canonical = canonical_library(path);
+  const FileId id = file_id(canonical);
+  if (auto loaded = libraries_[id].lock()) return loaded;
+  std::shared_ptr<const Tenant>& tenant = tenants_[id];
+  if (tenant == nullptr) {
+    tenant = std::make_shared<const Tenant>(
+        Tenant{next_tenant_id(), library_name(canonical), &recorder_});
+  }
+  auto library = std::make_shared<LoadedLibrary>(*this, tenant, canonical);
+  libraries_[id] = library;
+  return library;
+}
+
+std::string BrokerImpl::alive() const {
+  std::size_t libraries = 0;
+  for (const auto& [id, library] : libraries_) libraries += library.expired() ? 0 : 1;
+  std::string text;
+  for (const auto& part : {counted(static_cast<std::size_t>(chains_), "chain", "chains"),
+                           counted(instances_.size(), "plug-in instance", "plug-in instances"),
+                           counted(libraries, "plug-in library", "plug-in libraries")}) {
+    if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
+  }
+  return text;
+}
+
+}  // namespace ctxbroker::detail

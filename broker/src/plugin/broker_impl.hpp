@@ -1,0 +1,67 @@
+// What stands behind ctxbroker::Broker: the driver, the tenants, their leases, and a count of what
+// is alive. Its address is stable; libraries, instances and chains point to it.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "context/lease_table.hpp"
+#include "ctxbroker/broker.hpp"
+#include "driver/driver.hpp"
+#include "observe/recorder.hpp"
+#include "plugin/library_file.hpp"
+
+namespace ctxbroker::detail {
+
+class Instance;
+class LoadedLibrary;
+
+// [main] thread, but for what says otherwise.
+class BrokerImpl {
+ public:
+  BrokerImpl(BrokerOptions options, std::optional<Driver> driver);
+
+  const std::string& host_name() const noexcept { return options_.host_name; }
+  const std::string& host_version() const noexcept { return options_.host_version; }
+  const Recorder& recorder() const noexcept { return recorder_; }  // any thread
+  const Tenant& host() const noexcept { return host_; }
+  std::thread::id main_thread() const noexcept { return main_thread_; }
+
+  bool has_driver() const noexcept { return driver_.has_value(); }
+  const Driver& driver() const;  // throws Error (wrong_state) when there is none
+
+  // Where a plug-in's [no-ctx] functions are called.
+  GuardTarget nowhere() const noexcept { return {driver_ ? &driver_->table : nullptr, nullptr, 0}; }
+
+  std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
+  LeaseTable& leases() noexcept { return leases_; }
+
+  // What is alive, so that close can refuse and poll can reach the instances.
+  void add(Instance& instance) { instances_.insert(&instance); }
+  void remove(Instance& instance) noexcept { instances_.erase(&instance); }
+  const std::set<Instance*>& instances() const noexcept { return instances_; }
+  void add_chain() noexcept { ++chains_; }
+  void remove_chain() noexcept { --chains_; }
+
+  // "2 plug-in instances, 1 chain"; empty when nothing is alive.
+  std::string alive() const;
+
+ private:
+  BrokerOptions options_;
+  Recorder recorder_;
+  Tenant host_;
+  std::thread::id main_thread_;
+  std::optional<Driver> driver_;
+  LeaseTable leases_;
+  std::map<FileId, std::shared_ptr<const Tenant>> tenants_;  // for ever: a file keeps its tenant
+  std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
+  std::set<Instance*> instances_;
+  int chains_ = 0;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,240 @@
+#include "plugin/descriptor_reader.hpp"
+
+#include <array>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "plugin/foreign_text.hpp"
+#include "plugin/struct_check.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::uint32_t most_parameters = 4096;
+constexpr std::uint32_t most_modules = 256;
+constexpr std::size_t most_names = 4096;                         // of one list
+constexpr std::uint64_t largest_image = std::uint64_t{1} << 30;  // bytes
+constexpr double largest_whole = 9007199254740992.0;             // 2^53: doubles count by ones
+
+// Reads with a memory of where it is, so that every refusal can name the place.
+struct Place {
+  std::string text;  // "libx.so: plug-in com.example.blur"
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(ErrorKind::plugin_entry,
+                text + ": " + why + "; the plug-in's author has to correct its descriptor");
+  }
+  void must(bool holds, const char* why) const {
+    if (!holds) refuse(why);
+  }
+  Place at(const std::string& inner) const { return {text + ", " + inner}; }
+};
+
+std::string text(const Place& place, const char* given, const char* member) {
+  auto copy = take_text(given);
+  if (!copy) place.refuse(std::string(member) + " is null, too long, or no clean UTF-8");
+  return *std::move(copy);
+}
+
+std::string filled_text(const Place& place, const char* given, const char* member) {
+  std::string copy = text(place, given, member);
+  if (copy.empty()) place.refuse(std::string(member) + " is empty");
+  return copy;
+}
+
+// A list that ends with null; an absent list is empty.
+std::vector<std::string> names(const Place& place, const char* const* list, const char* member) {
+  std::vector<std::string> copies;
+  if (list == nullptr) return copies;
+  for (std::size_t index = 0; list[index] != nullptr; ++index) {
+    if (index == most_names) place.refuse(std::string(member) + " does not end with null");
+    copies.push_back(filled_text(place, list[index], member));
+  }
+  return copies;
+}
+
+bool is_whole(double value) {
+  return std::trunc(value) == value && std::abs(value) <= largest_whole;
+}
+
+ParameterType parameter_type(const Place& place, std::uint32_t type) {
+  switch (type) {
+    case CTXB_PARAMETER_FLOAT:
+      return ParameterType::floating;
+    case CTXB_PARAMETER_INTEGER:
+      return ParameterType::integer;
+    case CTXB_PARAMETER_BOOLEAN:
+      return ParameterType::boolean;
+    case CTXB_PARAMETER_CHOICE:
+      return ParameterType::choice;
+    default:
+      place.refuse("type " + std::to_string(type) + " is unknown");
+  }
+}
+
+void check_range(const Place& place, const ParameterDescription& parameter) {
+  const double low = parameter.minimum, high = parameter.maximum;
+  place.must(std::isfinite(low) && std::isfinite(high) && std::isfinite(parameter.default_value),
+             "minimum, maximum and default_value must be finite");
+  place.must(low <= high, "minimum is above maximum");
+  place.must(parameter.default_value >= low && parameter.default_value <= high,
+             "default_value is outside minimum and maximum");
+  if (parameter.type == ParameterType::floating) return;
+  place.must(is_whole(low) && is_whole(high) && is_whole(parameter.default_value),
+             "minimum, maximum and default_value must be whole");
+  if (parameter.type == ParameterType::boolean) {
+    place.must(low == 0 && high == 1, "a boolean goes from 0 to 1");
+  }
+  if (parameter.type == ParameterType::choice) {
+    place.must(low == 0 && high == static_cast<double>(parameter.choices.size()) - 1,
+               "a choice goes from 0 to the number of its names less 1");
+  }
+}
+
+ParameterDescription read_parameter(const Place& outer, const ctxb_parameter& given) {
+  const std::string id = text(outer, given.id, "a parameter's id");
+  if (!is_parameter_id(id)) outer.refuse("parameter id \"" + id + "\" is not made of [a-z0-9_]");
+  const Place place = outer.at("parameter " + id);
+  ParameterDescription parameter;
+  parameter.id = id;
+  parameter.name = filled_text(place, given.name, "name");
+  parameter.unit = text(place, given.unit, "unit");
+  parameter.description = text(place, given.description, "description");
+  parameter.type = parameter_type(place, given.type);
+  parameter.choices = names(place, given.choices, "choices");
+  place.must((parameter.type == ParameterType::choice) == !parameter.choices.empty(),
+             "choices belong to a choice, and only to it");
+  place.must(std::set<std::string>(parameter.choices.begin(), parameter.choices.end()).size() ==
+                 parameter.choices.size(),
+             "two choices have the same name");
+  parameter.minimum = given.minimum;
+  parameter.maximum = given.maximum;
+  parameter.default_value = given.default_value;
+  parameter.automatable = (given.flags & CTXB_PARAMETER_AUTOMATABLE) != 0;
+  check_range(place, parameter);
+  return parameter;
+}
+
+std::vector<ParameterDescription> read_parameters(const Place& place,
+                                                  const ctxb_plugin_descriptor& given) {
+  std::vector<ParameterDescription> parameters;
+  if (given.parameter_count == 0) return parameters;
+  place.must(given.parameter_count <= most_parameters, "parameter_count is absurd");
+  place.must(given.parameters != nullptr, "parameters is null, parameter_count is not 0");
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_parameter, flags);
+  place.must(is_sound(given.parameters, least) && is_step(given.parameters),
+             "parameters[0].size is not that of a ctxb_parameter");
+  std::set<std::string> seen;
+  for (std::uint32_t index = 0; index < given.parameter_count; ++index) {
+    const ctxb_parameter* parameter = element(given.parameters, index);
+    place.must(parameter->size == given.parameters->size, "parameters differ in size");
+    parameters.push_back(read_parameter(place, *parameter));
+    if (!seen.insert(parameters.back().id).second) {
+      place.refuse("two parameters have the id \"" + parameters.back().id + "\"");
+    }
+  }
+  return parameters;
+}
+
+ModuleImage read_module(const Place& outer, const ctxb_module& given) {
+  ModuleImage module;
+  module.name = filled_text(outer, given.name, "a module's name");
+  const Place place = outer.at("module " + module.name);
+  place.must(given.data != nullptr, "data is null");
+  place.must(given.data_size >= 1 && given.data_size <= largest_image, "data_size is absurd");
+  module.data = static_cast<const std::byte*>(given.data);
+  module.size = given.data_size;
+  module.kernels = names(place, given.kernels, "kernels");
+  return module;
+}
+
+std::vector<ModuleImage> read_modules(const Place& place, const ctxb_plugin_descriptor& given) {
+  std::vector<ModuleImage> modules;
+  if (given.module_count == 0) return modules;
+  place.must(given.module_count <= most_modules, "module_count is absurd");
+  place.must(given.modules != nullptr, "modules is null, module_count is not 0");
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module, kernels);
+  place.must(is_sound(given.modules, least) && is_step(given.modules),
+             "modules[0].size is not that of a ctxb_module");
+  std::set<std::string> seen;
+  for (std::uint32_t index = 0; index < given.module_count; ++index) {
+    const ctxb_module* module = element(given.modules, index);
+    place.must(module->size == given.modules->size, "modules differ in size");
+    modules.push_back(read_module(place, *module));
+    if (!seen.insert(modules.back().name).second) {
+      place.refuse("two modules have the name \"" + modules.back().name + "\"");
+    }
+  }
+  return modules;
+}
+
+// The meaning of a code, or a refusal that shows it.
+template <typename Meaning, std::size_t count>
+Meaning meaning(const Place& place,
+                const std::array<std::pair<std::uint32_t, Meaning>, count>& table,
+                std::uint32_t code, const char* member) {
+  for (const auto& [known, value] : table) {
+    if (known == code) return value;
+  }
+  place.refuse(std::string(member) + " is " + std::to_string(code) + ", which means nothing");
+}
+
+constexpr std::array<std::pair<std::uint32_t, Media>, 2> medias{
+    {{CTXB_MEDIA_IMAGE, Media::image}, {CTXB_MEDIA_AUDIO, Media::audio}}};
+constexpr std::array<std::pair<std::uint32_t, CudaUse>, 3> cuda_uses{
+    {{CTXB_CUDA_KERNELS, CudaUse::kernels},
+     {CTXB_CUDA_DRIVER, CudaUse::driver},
+     {CTXB_CUDA_RUNTIME, CudaUse::runtime}}};
+
+struct LeaseWish {
+  LeaseKind kind;
+  const char* unmet;
+};
+constexpr std::array<std::pair<std::uint32_t, LeaseWish>, 5> lease_wishes{
+    {{CTXB_LEASE_AUTO, {LeaseKind::automatic, nullptr}},
+     {CTXB_LEASE_SHARED, {LeaseKind::shared, nullptr}},
+     {CTXB_LEASE_PRIVATE, {LeaseKind::private_own, nullptr}},
+     {CTXB_LEASE_GREEN, {LeaseKind::automatic, "green"}},
+     {CTXB_LEASE_WORKER, {LeaseKind::automatic, "worker"}}}};
+
+}  // namespace
+
+PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::string& where) {
+  const Place library{where};
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_plugin_descriptor, modules);
+  library.must(is_sound(given, least), "a descriptor is null or shorter than version 1.0 has it");
+  const std::string id = text(library, given->id, "a plug-in's id");
+  if (!is_reverse_dns(id)) {
+    library.refuse("plug-in id \"" + id + "\" is not of the form com.example.name");
+  }
+  const Place place = library.at("plug-in " + id);
+  PluginRecord record;
+  PluginDescription& description = record.description;
+  description.id = id;
+  description.short_name = id.substr(id.rfind('.') + 1);
+  description.name = filled_text(place, given->name, "name");
+  description.vendor = text(place, given->vendor, "vendor");
+  description.version = filled_text(place, given->version, "version");
+  description.description = text(place, given->description, "description");
+  description.features = names(place, given->features, "features");
+  description.media = meaning(place, medias, given->media, "media");
+  description.cuda_use = meaning(place, cuda_uses, given->cuda_use, "cuda_use");
+  const LeaseWish wish = meaning(place, lease_wishes, given->lease, "lease");
+  description.lease_wish = wish.kind;
+  record.unmet_lease_wish = wish.unmet;
+  description.flags = given->flags;
+  place.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency means nothing");
+  record.one_at_a_time = given->concurrency == CTXB_CONCURRENCY_LIBRARY;
+  place.must(given->min_compute_major <= 1000 && given->min_compute_minor <= 1000,
+             "the least compute capability is absurd");
+  description.min_compute_major = static_cast<int>(given->min_compute_major);
+  description.min_compute_minor = static_cast<int>(given->min_compute_minor);
+  description.parameters = read_parameters(place, *given);
+  record.modules = read_modules(place, *given);
+  for (const auto& module : record.modules) description.modules.push_back(module.name);
+  return record;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,263 @@
+// The host's side of CTXB_EXT_GPU. None of these functions throws: a plug-in calls them across the
+// C boundary.
+#include <cstring>
+#include <string>
+
+#include "module/kernel.hpp"
+#include "plugin/host_call.hpp"
+#include "plugin/struct_check.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr unsigned int setting_up = in(Phase::activating);
+constexpr unsigned int working = in(Phase::activating) | in(Phase::processing);
+
+std::string quoted(const char* text) {
+  return text == nullptr ? std::string("null") : "\"" + std::string(text) + "\"";
+}
+
+ctxb_status no_such_module(Instance& instance, const char* function, const char* module) {
+  return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, function,
+                       module == nullptr
+                           ? std::string("a null module needs a plug-in with just one")
+                           : "there is no module " + quoted(module));
+}
+
+ctxb_status look_up_kernel(Instance& instance, Activation& activation, const char* module,
+                           const char* name, const ctxb_kernel** kernel) {
+  const LoadedModule* loaded = find_module(activation, module);
+  if (loaded == nullptr) return no_such_module(instance, "get_kernel", module);
+  if (activation.kernels.size() >= most_kernels) {
+    return refuse_breach(instance, CTXB_ERROR_UNSUPPORTED, "get_kernel", "too many kernels");
+  }
+  Kernel found;
+  found.module = loaded->name;
+  found.name = name;
+  const DriverTable& driver = activation.lease->table();
+  const CUresult status = driver.module_get_function(&found.function, loaded->module.get(), name);
+  if (status == CUDA_ERROR_NOT_FOUND) {
+    return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
+                  "get_kernel: module \"" + loaded->name + "\" has no kernel " + quoted(name) +
+                      "; was it declared extern \"C\"?",
+                  status);
+  }
+  if (status != CUDA_SUCCESS) return answer(instance, "get_kernel", status);
+  const CUresult described = describe_kernel(driver, found);
+  if (described != CUDA_SUCCESS) return answer(instance, "get_kernel", described);
+  activation.kernels.push_back(std::move(found));
+  *kernel = kernel_handle(activation.serial, activation.kernels.size() - 1);
+  return CTXB_OK;
+}
+
+ctxb_status get_kernel(const ctxb_host* host, const char* module, const char* name,
+                       const ctxb_kernel** kernel) {
+  return host_call(host, "get_kernel", setting_up, [&](Instance& instance, Activation& activation) {
+    if (name == nullptr || kernel == nullptr) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "get_kernel",
+                           "name or kernel is null");
+    }
+    *kernel = nullptr;
+    return look_up_kernel(instance, activation, module, name, kernel);
+  });
+}
+
+ctxb_status get_global(const ctxb_host* host, const char* module, const char* name,
+                       std::uint64_t* address, std::uint64_t* bytes) {
+  return host_call(host, "get_global", setting_up, [&](Instance& instance, Activation& activation) {
+    if (name == nullptr || address == nullptr || bytes == nullptr) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "get_global",
+                           "name, address or bytes is null");
+    }
+    *address = *bytes = 0;
+    const LoadedModule* loaded = find_module(activation, module);
+    if (loaded == nullptr) return no_such_module(instance, "get_global", module);
+    CUdeviceptr found = 0;
+    std::size_t size = 0;
+    const CUresult status =
+        activation.lease->table().module_get_global(&found, &size, loaded->module.get(), name);
+    if (status == CUDA_ERROR_NOT_FOUND) {
+      return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
+                    "get_global: module \"" + loaded->name + "\" has no variable " + quoted(name),
+                    status);
+    }
+    if (status != CUDA_SUCCESS) return answer(instance, "get_global", status);
+    *address = found;
+    *bytes = size;
+    return CTXB_OK;
+  });
+}
+
+ctxb_status allocate(const ctxb_host* host, std::uint64_t bytes, std::uint64_t* address) {
+  return host_call(host, "allocate", setting_up, [&](Instance& instance, Activation&) {
+    if (address == nullptr || bytes == 0) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "allocate",
+                           "address is null or bytes is 0");
+    }
+    CUdeviceptr got = 0;
+    Ledger& ledger = instance.ledger();
+    const Ledger::Outcome outcome = ledger.allocate(bytes, &got);
+    *address = got;
+    if (outcome.over_budget) {
+      return refuse(instance, CTXB_ERROR_OUT_OF_DEVICE_MEMORY,
+                    "allocate: " + std::to_string(bytes) + " bytes do not fit into the budget of " +
+                        std::to_string(ledger.budget()) + " bytes, of which " +
+                        std::to_string(ledger.bytes()) + " are taken");
+    }
+    if (outcome.status != CUDA_SUCCESS) {
+      return answer(instance, ("allocate of " + std::to_string(bytes) + " bytes").c_str(),
+                    outcome.status);
+    }
+    return CTXB_OK;
+  });
+}
+
+ctxb_status release(const ctxb_host* host, std::uint64_t address) {
+  constexpr unsigned int phases = in(Phase::activating) | in(Phase::deactivating);
+  return host_call(host, "release", phases, [&](Instance& instance, Activation&) {
+    if (address == 0) return ctxb_status{CTXB_OK};
+    const CUresult status = instance.ledger().release(address);
+    if (status == CUDA_ERROR_INVALID_VALUE) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "release",
+                           "address " + std::to_string(address) + " is not this instance's");
+    }
+    return answer(instance, "release", status);
+  });
+}
+
+bool is_own_stream(const Activation& activation, void* stream) noexcept {
+  return stream != nullptr && stream == activation.stream.get();
+}
+
+ctxb_status wrong_stream(Instance& instance, const char* function) {
+  return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, function,
+                       "the stream is not the one lent with the job or the activation");
+}
+
+// Above 48 KiB a kernel must be told once that it may use more dynamic shared memory.
+CUresult allow_shared(const DriverTable& driver, Kernel& kernel, unsigned int bytes) noexcept {
+  if (bytes <= kernel.dynamic_shared_bytes) return CUDA_SUCCESS;
+  const CUresult status = driver.func_set_attribute(
+      kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
+  if (status == CUDA_SUCCESS) kernel.dynamic_shared_bytes = bytes;
+  return status;
+}
+
+ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
+  return host_call(host, "launch", working, [&](Instance& instance, Activation& activation) {
+    if (!is_sound(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes))) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch",
+                           "the launch is null or its size is wrong");
+    }
+    const std::ptrdiff_t index =
+        kernel_index(launch->kernel, activation.serial, activation.kernels.size());
+    if (index < 0) {
+      return refuse_breach(instance, CTXB_ERROR_CONTEXT_LOST, "launch",
+                           "the kernel is none that get_kernel gave in this activation");
+    }
+    if (!is_own_stream(activation, launch->stream)) return wrong_stream(instance, "launch");
+    Kernel& kernel = activation.kernels[static_cast<std::size_t>(index)];
+    const Lease& lease = *activation.lease;
+    const auto device = static_cast<std::size_t>(lease.info().device);
+    RefusalText refusal;
+    if (!launch_fits(kernel, lease.driver().limits[device], *launch, refusal)) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch", refusal.text);
+    }
+    CUresult status = allow_shared(lease.table(), kernel, launch->shared_bytes);
+    if (status == CUDA_SUCCESS) {
+      // The driver takes pointers to non-const values and only reads them.
+      status = lease.table().launch_kernel(
+          kernel.function, launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
+          launch->block[1], launch->block[2], launch->shared_bytes, activation.stream.get(),
+          const_cast<void**>(launch->arguments), nullptr);
+    }
+    if (status != CUDA_SUCCESS) {
+      return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
+    }
+    instance.counters().launches.fetch_add(1, std::memory_order_relaxed);
+    return ctxb_status{CTXB_OK};
+  });
+}
+
+// In activate there is no limit and no staging: the copy is waited for, so that the source is free.
+ctxb_status upload_now(Instance& instance, Activation& activation, std::uint64_t destination,
+                       const void* source, std::uint64_t bytes) {
+  const DriverTable& driver = activation.lease->table();
+  CUresult status = driver.memcpy_htod_async(destination, source, bytes, activation.stream.get());
+  if (status == CUDA_SUCCESS) status = driver.stream_synchronize(activation.stream.get());
+  return answer(instance, "upload", status);
+}
+
+ctxb_status upload_staged(Instance& instance, Activation& activation, std::uint64_t destination,
+                          const void* source, std::uint64_t bytes) {
+  if (bytes > CTXB_UPLOAD_MAX - activation.staged) {
+    return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "upload",
+                         std::to_string(bytes) + " bytes after " +
+                             std::to_string(activation.staged) + "; one process may upload " +
+                             std::to_string(CTXB_UPLOAD_MAX) + " in all");
+  }
+  auto* staged = static_cast<std::byte*>(activation.staging.get()) + activation.staged;
+  std::memcpy(staged, source, bytes);
+  activation.staged += bytes;
+  return answer(instance, "upload",
+                activation.lease->table().memcpy_htod_async(destination, staged, bytes,
+                                                            activation.stream.get()));
+}
+
+ctxb_status upload(const ctxb_host* host, void* stream, std::uint64_t destination,
+                   const void* source, std::uint64_t bytes) {
+  return host_call(host, "upload", working, [&](Instance& instance, Activation& activation) {
+    if (!is_own_stream(activation, stream)) return wrong_stream(instance, "upload");
+    if (bytes == 0) return ctxb_status{CTXB_OK};
+    if (source == nullptr) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "upload", "the source is null");
+    }
+    return instance.phase() == Phase::activating
+               ? upload_now(instance, activation, destination, source, bytes)
+               : upload_staged(instance, activation, destination, source, bytes);
+  });
+}
+
+ctxb_status clear(const ctxb_host* host, void* stream, std::uint64_t destination,
+                  std::uint64_t bytes) {
+  return host_call(host, "clear", working, [&](Instance& instance, Activation& activation) {
+    if (!is_own_stream(activation, stream)) return wrong_stream(instance, "clear");
+    if (bytes % 4 != 0 || destination % 4 != 0) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "clear",
+                           "destination and bytes must be multiples of 4");
+    }
+    if (bytes == 0) return ctxb_status{CTXB_OK};
+    return answer(instance, "clear",
+                  activation.lease->table().memset_d32_async(destination, 0, bytes / 4,
+                                                             activation.stream.get()));
+  });
+}
+
+ctxb_status copy(const ctxb_host* host, void* stream, std::uint64_t destination,
+                 std::uint64_t source, std::uint64_t bytes) {
+  return host_call(host, "copy", working, [&](Instance& instance, Activation& activation) {
+    if (!is_own_stream(activation, stream)) return wrong_stream(instance, "copy");
+    if (bytes == 0) return ctxb_status{CTXB_OK};
+    const std::uint64_t apart = destination > source ? destination - source : source - destination;
+    if (apart < bytes) {
+      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "copy", "the two places overlap");
+    }
+    return answer(instance, "copy",
+                  activation.lease->table().memcpy_dtod_async(destination, source, bytes,
+                                                              activation.stream.get()));
+  });
+}
+
+}  // namespace
+
+const ctxb_gpu_extension gpu_extension{sizeof(ctxb_gpu_extension),
+                                       get_kernel,
+                                       get_global,
+                                       allocate,
+                                       release,
+                                       launch,
+                                       upload,
+                                       clear,
+                                       copy};
+
+}  // namespace ctxbroker::detail

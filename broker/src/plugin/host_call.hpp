@@ -1,0 +1,72 @@
+// What every function behind ctxb_gpu_extension does before its work: find the instance, check the
+// phase, enter the lease; and how it says no.
+#pragma once
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include "plugin/host_side.hpp"
+#include "plugin/instance.hpp"
+#include "plugin/status_text.hpp"
+
+namespace ctxbroker::detail {
+
+// A set of phases in which a function may be called.
+constexpr unsigned int in(Phase phase) noexcept {
+  return 1u << static_cast<unsigned int>(phase);
+}
+
+// Notes why a call was refused, for the Error that the host will see; returns `status`.
+inline ctxb_status refuse(Instance& instance, ctxb_status status, const std::string& text,
+                          int driver_status = 0) {
+  instance.failures().host_refused({status, driver_status, text});
+  return status;
+}
+
+// A refusal of something that the contract forbids: a strike too.
+inline ctxb_status refuse_breach(Instance& instance, ctxb_status status, const char* function,
+                                 const std::string& text) {
+  instance.strike(function, text.c_str());
+  return refuse(instance, status, std::string(function) + ": " + text);
+}
+
+// The driver's answer as a plug-in's status; notes it and a loss of the context.
+inline ctxb_status answer(Instance& instance, const char* function, CUresult status) {
+  if (status == CUDA_SUCCESS) return CTXB_OK;
+  instance.lease()->note(status);
+  return refuse(instance, status_for_driver(status),
+                std::string(function) + ": " + status_text(instance.lease()->table(), status),
+                status);
+}
+
+// Runs work(instance, activation) -> ctxb_status inside the instance's lease. `phases` is a union
+// of in(...). Takes no lock and allocates nothing unless something is refused.
+template <typename Work>
+ctxb_status host_call(const ctxb_host* host, const char* function, unsigned int phases,
+                      Work&& work) noexcept {
+  Instance* instance = instance_of(host);
+  if (instance == nullptr) return CTXB_ERROR_INVALID_ARGUMENT;
+  const HostFrame frame;
+  try {
+    const Phase phase = instance->phase();
+    if ((in(phase)&phases) == 0) {
+      return refuse_breach(*instance, CTXB_ERROR_WRONG_STATE, function,
+                           std::string("not allowed while the instance is ") + to_string(phase));
+    }
+    Activation* activation = instance->mutable_activation();
+    if (activation == nullptr || activation->lease->lost()) {
+      return refuse(*instance, CTXB_ERROR_CONTEXT_LOST,
+                    std::string(function) + ": the lease's context is gone");
+    }
+    const Guard guard(activation->lease->target());
+    if (guard.status() != CUDA_SUCCESS) return answer(*instance, function, guard.status());
+    return std::forward<Work>(work)(*instance, *activation);
+  } catch (const std::bad_alloc&) {
+    return CTXB_ERROR_OUT_OF_HOST_MEMORY;
+  } catch (...) {
+    return CTXB_ERROR;
+  }
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,27 @@
+// The ctxb_host struct that one instance sees, with the functions behind it.
+#pragma once
+
+#include "ctxbroker/plugin.h"
+
+namespace ctxbroker::detail {
+
+class Instance;
+
+// `host` comes first: the address that a plug-in hands back is this struct's.
+struct HostSide {
+  ctxb_host host;
+  Instance* instance;
+};
+
+// The strings are borrowed and live as long as the instance.
+HostSide make_host_side(Instance& instance, const char* name, const char* version) noexcept;
+
+// The instance that a host pointer belongs to; null for null.
+Instance* instance_of(const ctxb_host* host) noexcept;
+
+// The tables behind get_extension: static data.
+extern const ctxb_gpu_extension gpu_extension;
+extern const ctxb_native_context_extension native_context_extension;
+extern const ctxb_thread_check_extension thread_check_extension;
+
+}  // namespace ctxbroker::detail

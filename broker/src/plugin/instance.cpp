@@ -1,0 +1,256 @@
+#include "plugin/instance.hpp"
+
+#include <utility>
+
+#include "plugin/broker_impl.hpp"
+#include "plugin/status_text.hpp"
+#include "plugin/struct_check.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The device must be there and new enough before a context is made on it.
+void check_device(const Driver& driver, const PluginDescription& plugin, int ordinal) {
+  const auto count = static_cast<int>(driver.devices.size());
+  if (ordinal < 0 || ordinal >= count) return;  // the lease's own message says it better
+  const DeviceInfo& device = driver.devices[static_cast<std::size_t>(ordinal)];
+  const std::pair have(device.compute_major, device.compute_minor);
+  const std::pair need(plugin.min_compute_major, plugin.min_compute_minor);
+  if (have >= need) return;
+  const auto text = [](std::pair<int, int> capability) {
+    return std::to_string(capability.first) + "." + std::to_string(capability.second);
+  };
+  throw Error(ErrorKind::kernel_image,
+              "plug-in " + plugin.short_name + " needs compute capability " + text(need) +
+                  "; device " + std::to_string(ordinal) + " (" + device.name + ") has " +
+                  text(have),
+              {.device = ordinal});
+}
+
+LeaseRequest lease_request(const InstanceOptions& options, const PluginRecord& plugin) {
+  return {options.device, options.lease, plugin.description.lease_wish, plugin.unmet_lease_wish};
+}
+
+ErrorKind kind_of_status(ctxb_status status) noexcept {
+  switch (status) {
+    case CTXB_ERROR_OUT_OF_DEVICE_MEMORY:
+      return ErrorKind::out_of_memory;
+    case CTXB_ERROR_NO_KERNEL_IMAGE:
+      return ErrorKind::kernel_image;
+    case CTXB_ERROR_CONTEXT_LOST:
+      return ErrorKind::context_lost;
+    default:
+      return ErrorKind::plugin_failed;
+  }
+}
+
+}  // namespace
+
+const char* to_string(Phase phase) noexcept {
+  switch (phase) {
+    case Phase::creating:
+      return "being created";
+    case Phase::idle:
+      return "not active";
+    case Phase::activating:
+      return "in activate";
+    case Phase::active:
+      return "active and not in process";
+    case Phase::processing:
+      return "in process";
+    case Phase::deactivating:
+      return "in deactivate";
+  }
+  return "in no known phase";
+}
+
+Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,
+                   const InstanceOptions& options)
+    : broker_(broker),
+      library_(std::move(library)),
+      index_(index),
+      description_(library_->record(index).description),
+      options_(options),
+      ledger_(broker.driver().table, options.memory_budget),
+      host_(make_host_side(*this, broker.host_name().c_str(), broker.host_version().c_str())) {
+  const Driver& driver = broker_.driver();
+  check_device(driver, description_, options_.device);
+  lease_ = broker_.leases().get(driver, library_->tenant(), lease_request(options_, plugin()));
+  for (const auto& parameter : description_.parameters) {
+    parameters_.push_back(parameter.default_value);
+  }
+  make_object();
+  phase_.store(Phase::idle, std::memory_order_release);
+  broker_.add(*this);
+}
+
+Instance::~Instance() {
+  deactivate();
+  call_main(Phase::idle, nowhere(), "destroy", [&] { object_->destroy(object_); });
+  broker_.remove(*this);
+}
+
+void Instance::make_object() {
+  const ctxb_plugin* made = nullptr;
+  const CallOutcome outcome = call_main(Phase::creating, nowhere(), "create", [&] {
+    made = library_->factory().create(static_cast<std::uint32_t>(index_), &host_.host);
+  });
+  if (made == nullptr || !outcome.ran()) throw failure("create", outcome, CTXB_ERROR);
+  const bool readable = is_sound(made, CTXB_BYTES_THROUGH(ctxb_plugin, get_extension));
+  if (!readable || made->activate == nullptr || made->process == nullptr ||
+      made->deactivate == nullptr || made->destroy == nullptr || made->context_lost == nullptr ||
+      made->get_extension == nullptr) {
+    if (readable && made->destroy != nullptr) {
+      call_main(Phase::creating, nowhere(), "destroy", [&] { made->destroy(made); });
+    }
+    throw Error(ErrorKind::plugin_failed,
+                "plug-in " + description_.short_name +
+                    ": create gave an object with a wrong size or with null functions",
+                {.call = "create", .device = options_.device, .tenant = tenant().name});
+  }
+  object_ = made;
+  state_ = extension<ctxb_state_extension>(CTXB_EXT_STATE,
+                                           CTXB_BYTES_THROUGH(ctxb_state_extension, load));
+  latency_ = extension<ctxb_latency_extension>(CTXB_EXT_LATENCY,
+                                               CTXB_BYTES_THROUGH(ctxb_latency_extension, tail));
+  callback_ = extension<ctxb_callback_extension>(
+      CTXB_EXT_CALLBACK, CTXB_BYTES_THROUGH(ctxb_callback_extension, on_main_thread));
+}
+
+// The plug-in's side of an extension; null when it has none, or one too short to use.
+template <typename Extension>
+const Extension* Instance::extension(const char* id, std::size_t least_bytes) {
+  const void* given = nullptr;
+  call_main(Phase::creating, nowhere(), "get_extension",
+            [&] { given = object_->get_extension(object_, id); });
+  const auto* table = static_cast<const Extension*>(given);
+  if (table == nullptr) return nullptr;
+  if (!is_sound(table, least_bytes)) {
+    strike("get_extension", (std::string(id) + ": the table's size is wrong; not used").c_str());
+    return nullptr;
+  }
+  return table;
+}
+
+GuardTarget Instance::nowhere() const noexcept {
+  return broker_.nowhere();
+}
+
+Error Instance::failure(const char* function, const CallOutcome& outcome,
+                        ctxb_status status) const {
+  const Error::Origin origin{.call = function,
+                             .status = status,
+                             .status_name = status_name(status),
+                             .device = options_.device,
+                             .tenant = tenant().name};
+  const std::string who = "plug-in " + description_.short_name + ": " + function;
+  if (outcome.entered != CUDA_SUCCESS) {
+    return driver_error(broker_.driver().table, outcome.entered, "cuCtxPushCurrent_v2",
+                        who + " was not called: its lease cannot be entered", lease_->owner());
+  }
+  if (outcome.threw) {
+    return {ErrorKind::plugin_failed, who + " threw an exception", origin};
+  }
+  const FailureNote::Both noted = failures_.read();
+  std::string why = noted.said.text;
+  if (!noted.refused.text.empty()) {
+    why += (why.empty() ? "the host refused " : " (the host refused ") + noted.refused.text +
+           (noted.said.text.empty() ? "" : ")");
+  }
+  if (why.empty()) why = "it did not say why";
+  if (noted.said.driver_status != 0 && noted.refused.driver_status != noted.said.driver_status) {
+    why += " (" +
+           status_text(broker_.driver().table, static_cast<CUresult>(noted.said.driver_status)) +
+           ")";
+  }
+  return {kind_of_status(status), who + " failed: " + why, origin};
+}
+
+bool Instance::active() const noexcept {
+  return phase() == Phase::active || phase() == Phase::processing;
+}
+
+Metrics Instance::metrics() const noexcept {
+  Metrics metrics;
+  metrics.jobs = counters_.jobs.load(std::memory_order_relaxed);
+  metrics.launches = counters_.launches.load(std::memory_order_relaxed);
+  metrics.device_seconds =
+      static_cast<double>(counters_.device_nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
+  metrics.memory_bytes = ledger_.bytes();
+  metrics.memory_peak_bytes = ledger_.peak_bytes();
+  metrics.strikes = counters_.strikes.load(std::memory_order_relaxed);
+  return metrics;
+}
+
+void Instance::set_parameter(std::string_view id, double value) {
+  const std::size_t index = description_.parameter_index(id);
+  const ParameterDescription& parameter = description_.parameters[index];
+  parameter.check(value);
+  if (active() && !parameter.automatable) {
+    throw Error(ErrorKind::wrong_state, "parameter \"" + parameter.id + "\" of plug-in " +
+                                            description_.short_name +
+                                            " cannot change while the plug-in is active; "
+                                            "deactivate it first");
+  }
+  parameters_[index] = value;
+}
+
+double Instance::parameter(std::string_view id) const {
+  return parameters_[description_.parameter_index(id)];
+}
+
+Instance::Processed Instance::process(ctxb_job job) noexcept {
+  // [audio]: no lock unless the plug-in asked for one, no allocation.
+  std::unique_lock<std::mutex> one_at_a_time(library_->process_mutex(), std::defer_lock);
+  if (plugin().one_at_a_time) one_at_a_time.lock();
+  failures_.clear();
+  activation_->staged = 0;
+  job.size = sizeof job;
+  job.stream = activation_->stream.get();
+  job.parameters = parameters_.data();
+  job.parameter_count = static_cast<std::uint32_t>(parameters_.size());
+  phase_.store(Phase::processing, std::memory_order_release);
+  process_thread_.store(std::this_thread::get_id(), std::memory_order_release);
+  Processed processed;
+  processed.outcome = call_plugin(activation_->lease->target(), call("process"),
+                                  [&] { processed.status = object_->process(object_, &job); });
+  process_thread_.store({}, std::memory_order_release);
+  phase_.store(Phase::active, std::memory_order_release);
+  return processed;
+}
+
+void Instance::answer_callback() noexcept {
+  if (!callback_asked_.exchange(false, std::memory_order_acq_rel)) return;
+  if (callback_ == nullptr || callback_->on_main_thread == nullptr) return;
+  call_main(phase(), nowhere(), "on_main_thread", [&] { callback_->on_main_thread(object_); });
+}
+
+bool Instance::is_main_thread() const noexcept {
+  const std::thread::id running = main_thread_.load(std::memory_order_acquire);
+  const std::thread::id here = std::this_thread::get_id();
+  return here == running || (running == std::thread::id() && here == broker_.main_thread());
+}
+
+bool Instance::is_process_thread() const noexcept {
+  return process_thread_.load(std::memory_order_acquire) == std::this_thread::get_id();
+}
+
+void Instance::strike(const char* function, const char* what) noexcept {
+  detail::strike(tenant(), &counters_.strikes, function, what);
+}
+
+std::uint64_t Instance::latency_frames() {
+  std::uint64_t frames = 0;
+  if (!active() || latency_ == nullptr || latency_->latency == nullptr) return 0;
+  call_main(phase(), nowhere(), "latency", [&] { frames = latency_->latency(object_); });
+  return frames;
+}
+
+std::uint64_t Instance::tail_frames() {
+  std::uint64_t frames = 0;
+  if (!active() || latency_ == nullptr || latency_->tail == nullptr) return 0;
+  call_main(phase(), nowhere(), "tail", [&] { frames = latency_->tail(object_); });
+  return frames;
+}
+
+}  // namespace ctxbroker::detail

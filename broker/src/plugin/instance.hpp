@@ -1,0 +1,135 @@
+// One created object of a plug-in: its life cycle, its parameters, and what it holds.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "context/lease.hpp"
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/plugin_instance.hpp"
+#include "memory/ledger.hpp"
+#include "observe/counters.hpp"
+#include "plugin/activation.hpp"
+#include "plugin/failure_note.hpp"
+#include "plugin/host_side.hpp"
+#include "plugin/loaded_library.hpp"
+#include "plugin/plugin_call.hpp"
+
+namespace ctxbroker::detail {
+
+class BrokerImpl;
+
+enum class Phase : std::uint8_t { creating, idle, activating, active, processing, deactivating };
+const char* to_string(Phase phase) noexcept;
+
+// [main] thread, but for process and what it calls.
+class Instance {
+ public:
+  // Throws Error: no_device, kernel_image, plugin_failed, driver_call and the lease's.
+  Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,
+           const InstanceOptions& options);
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+
+  const PluginRecord& plugin() const { return library_->record(index_); }
+  const PluginDescription& description() const noexcept { return description_; }
+  const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
+  Metrics metrics() const noexcept;
+
+  void set_parameter(std::string_view id, double value);
+  double parameter(std::string_view id) const;
+
+  void activate(const ActivationSizes& sizes);
+  void deactivate() noexcept;
+  bool active() const noexcept;
+  const Activation* activation() const noexcept { return activation_.get(); }
+
+  std::uint64_t latency_frames();
+  std::uint64_t tail_frames();
+  std::vector<std::byte> save_state();
+  void load_state(const std::vector<std::byte>& state);
+  void answer_callback() noexcept;
+
+  // One job; the lease is entered by the caller or here. [render|audio], one thread at a time.
+  struct Processed {
+    CallOutcome outcome;
+    ctxb_status status = CTXB_ERROR;  // what the plug-in returned
+  };
+  Processed process(ctxb_job job) noexcept;
+
+  // The Error for a function of this plug-in that failed, with what plug-in and host said.
+  Error failure(const char* function, const CallOutcome& outcome, ctxb_status status) const;
+
+  // For the functions behind ctxb_host. Any thread.
+  BrokerImpl& broker() const noexcept { return broker_; }
+  const Tenant& tenant() const noexcept { return *library_->tenant(); }
+  Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
+  Ledger& ledger() noexcept { return ledger_; }
+  Counters& counters() noexcept { return counters_; }
+  Activation* mutable_activation() noexcept { return activation_.get(); }
+  FailureNote& failures() noexcept { return failures_; }
+  void ask_callback() noexcept { callback_asked_.store(true, std::memory_order_release); }
+  bool is_main_thread() const noexcept;
+  bool is_process_thread() const noexcept;
+  void strike(const char* function, const char* what) noexcept;
+
+ private:
+  void make_object();
+  template <typename Extension>
+  const Extension* extension(const char* id, std::size_t least_bytes);
+  void end_activation() noexcept;
+  void end_lost_activation() noexcept;
+  void take_back_memory() noexcept;
+  void renew_lost_lease();
+  GuardTarget nowhere() const noexcept;
+  GuardedCall call(const char* function) noexcept {
+    return {&tenant(), &counters_.strikes, function};
+  }
+  // Calls a [main] function of the plug-in in `phase`; the phase before stands again afterwards.
+  template <typename Function>
+  CallOutcome call_main(Phase phase, const GuardTarget& target, const char* function,
+                        Function&& body) noexcept;
+
+  BrokerImpl& broker_;
+  std::shared_ptr<LoadedLibrary> library_;  // before lease_: the lease ends first
+  std::shared_ptr<Lease> lease_;
+  std::size_t index_;
+  PluginDescription description_;
+  InstanceOptions options_;
+  std::vector<double> parameters_;
+  Ledger ledger_;
+  Counters counters_;
+  FailureNote failures_;
+  HostSide host_;
+  const ctxb_plugin* object_ = nullptr;
+  const ctxb_state_extension* state_ = nullptr;
+  const ctxb_latency_extension* latency_ = nullptr;
+  const ctxb_callback_extension* callback_ = nullptr;
+  std::unique_ptr<Activation> activation_;
+  std::atomic<Phase> phase_{Phase::creating};
+  std::atomic<std::thread::id> main_thread_{};     // inside a [main] function of this instance
+  std::atomic<std::thread::id> process_thread_{};  // inside process
+  std::atomic<bool> callback_asked_{false};
+};
+
+template <typename Function>
+CallOutcome Instance::call_main(Phase phase, const GuardTarget& target, const char* function,
+                                Function&& body) noexcept {
+  failures_.clear();
+  const Phase before = phase_.exchange(phase, std::memory_order_acq_rel);
+  const std::thread::id outer =
+      main_thread_.exchange(std::this_thread::get_id(), std::memory_order_acq_rel);
+  const CallOutcome outcome = call_plugin(target, call(function), std::forward<Function>(body));
+  main_thread_.store(outer, std::memory_order_release);
+  phase_.store(before, std::memory_order_release);
+  return outcome;
+}
+
+}  // namespace ctxbroker::detail

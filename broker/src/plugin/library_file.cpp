@@ -1,0 +1,82 @@
+#include "plugin/library_file.hpp"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <system_error>
+
+#include "ctxbroker/error.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+bool is_this_program(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::equivalent(path, "/proc/self/exe", error) && !error;
+}
+
+// The text of the last dlopen; Boost.DLL's own error code has lost it.
+std::string loader_text(const boost::dll::fs::error_code& error) {
+  const char* text =
+      dlerror();  // NOLINT(concurrency-mt-unsafe): per thread in every libc we run on
+  return text != nullptr ? text : error.message();
+}
+
+}  // namespace
+
+std::filesystem::path canonical_library(const std::filesystem::path& path) {
+  std::error_code error;
+  auto canonical = std::filesystem::canonical(path, error);
+  if (error) {
+    throw Error(ErrorKind::plugin_not_found,
+                "there is no plug-in library \"" + path.string() + "\": " + error.message());
+  }
+  if (!std::filesystem::is_regular_file(canonical, error)) {
+    throw Error(ErrorKind::plugin_load, "\"" + path.string() + "\" is no file");
+  }
+  return canonical;
+}
+
+FileId file_id(const std::filesystem::path& canonical) {
+  struct stat status {};
+  if (stat(canonical.c_str(), &status) != 0) {
+    throw Error(ErrorKind::plugin_not_found,
+                "plug-in library \"" + canonical.string() +
+                    "\" cannot be read: " + std::generic_category().message(errno));
+  }
+  return {status.st_dev, status.st_ino};
+}
+
+std::string library_name(const std::filesystem::path& path) {
+  std::string name = path.filename().string();
+  name = name.substr(0, name.find(".so"));
+  if (name.size() > 3 && name.compare(0, 3, "lib") == 0) name.erase(0, 3);
+  return name;
+}
+
+boost::dll::shared_library load_library(const std::filesystem::path& canonical) {
+  // Boost.DLL would open the program itself in its place.
+  if (is_this_program(canonical)) {
+    throw Error(ErrorKind::plugin_load, "\"" + canonical.string() + "\" is this program itself");
+  }
+  boost::dll::shared_library library;
+  boost::dll::fs::error_code error;
+  // Lazy is Boost.DLL's default; a plug-in that lacks a symbol is refused now, not in mid-work.
+  library.load(boost::dll::fs::path(canonical.native()), error,
+               boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
+  if (error || !library.is_loaded()) {
+    throw Error(
+        ErrorKind::plugin_load,
+        "plug-in library \"" + canonical.string() + "\" cannot be loaded: " + loader_text(error),
+        {.call = "dlopen", .tenant = library_name(canonical)});
+  }
+  return library;
+}
+
+void keep_resident(const std::filesystem::path& canonical) noexcept {
+  void* again = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+  if (again != nullptr) dlclose(again);  // takes back this call's count only
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,70 @@
+// One plug-in library in memory: a tenant with its entry, its factory and what its plug-ins say of
+// themselves.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "context/guard.hpp"
+#include "context/tenant.hpp"
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/plugin.h"
+#include "ctxbroker/plugin_description.hpp"
+#include "plugin/descriptor_reader.hpp"
+#include "plugin/library_file.hpp"
+
+namespace ctxbroker::detail {
+
+class BrokerImpl;
+
+// [main] thread. Its end calls the library's deinit and, where the library allows it, unloads it.
+class LoadedLibrary {
+ public:
+  // `canonical` is the file. Throws Error: plugin_load, plugin_entry, plugin_version, plugin_init.
+  LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const Tenant> tenant,
+                std::filesystem::path canonical);
+  ~LoadedLibrary();
+  LoadedLibrary(const LoadedLibrary&) = delete;
+  LoadedLibrary& operator=(const LoadedLibrary&) = delete;
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+  const std::shared_ptr<const Tenant>& tenant() const noexcept { return tenant_; }
+  const std::vector<PluginDescription>& descriptions() const noexcept { return descriptions_; }
+  const PluginRecord& record(std::size_t index) const { return records_[index]; }
+  const ctxb_plugin_factory& factory() const noexcept { return *factory_; }
+  BrokerImpl& broker() const noexcept { return broker_; }
+
+  // Held around process by plug-ins that allow one at a time in their whole library.
+  std::mutex& process_mutex() noexcept { return process_mutex_; }
+
+  // Index of the plug-in with this id or short name. Throws Error (plugin_not_found), with those
+  // that there are.
+  std::size_t index_of(std::string_view plugin) const;
+
+ private:
+  void read_entry();
+  void call_init();
+  void read_factory();
+  void end() noexcept;
+  GuardedCall call(const char* function) const noexcept {
+    return {tenant_.get(), nullptr, function};
+  }
+  Error::Origin origin(const char* function) const;
+
+  BrokerImpl& broker_;
+  std::shared_ptr<const Tenant> tenant_;
+  std::filesystem::path path_;
+  boost::dll::shared_library image_;
+  const ctxb_plugin_entry_type* entry_ = nullptr;
+  const ctxb_plugin_factory* factory_ = nullptr;
+  std::vector<PluginRecord> records_;
+  std::vector<PluginDescription> descriptions_;  // the records', in the form that hosts see
+  std::mutex process_mutex_;
+  bool initialised_ = false;
+  bool unloadable_ = false;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,42 @@
+// The one way into a plug-in's code: inside a guard, with exceptions stopped at the boundary.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "context/guard.hpp"
+
+namespace ctxbroker::detail {
+
+struct CallOutcome {
+  CUresult entered = CUDA_SUCCESS;  // otherwise the plug-in was not called
+  bool threw = false;               // an exception crossed the C boundary and was stopped
+  bool ran() const noexcept { return entered == CUDA_SUCCESS && !threw; }
+};
+
+// Calls `function`, which calls the plug-in, inside `target`. An exception is a strike.
+template <typename Function>
+CallOutcome call_plugin(const GuardTarget& target, const GuardedCall& call,
+                        Function&& function) noexcept {
+  const Guard guard(target, call);
+  CallOutcome outcome{guard.status()};
+  if (outcome.entered != CUDA_SUCCESS) return outcome;
+  try {
+    std::forward<Function>(function)();
+  } catch (const std::exception& error) {
+    outcome.threw = true;
+    try {
+      const std::string text = std::string("threw an exception: ") + error.what();
+      strike(*call.tenant, call.strikes, call.function, text.c_str());
+    } catch (...) {
+      strike(*call.tenant, call.strikes, call.function, "threw an exception");
+    }
+  } catch (...) {
+    outcome.threw = true;
+    strike(*call.tenant, call.strikes, call.function, "threw something that is no std::exception");
+  }
+  return outcome;
+}
+
+}  // namespace ctxbroker::detail

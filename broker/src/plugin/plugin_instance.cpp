@@ -1,0 +1,62 @@
+#include "ctxbroker/plugin_instance.hpp"
+
+#include <utility>
+
+#include "plugin/instance.hpp"
+
+namespace ctxbroker {
+
+PluginInstance::PluginInstance(std::unique_ptr<detail::Instance> impl) : impl_(std::move(impl)) {}
+PluginInstance::PluginInstance(PluginInstance&&) noexcept = default;
+PluginInstance& PluginInstance::operator=(PluginInstance&&) noexcept = default;
+PluginInstance::~PluginInstance() = default;
+
+const PluginDescription& PluginInstance::description() const noexcept {
+  return impl_->description();
+}
+
+LeaseInfo PluginInstance::lease() const {
+  return impl_->lease()->info();
+}
+
+Metrics PluginInstance::metrics() const {
+  return impl_->metrics();
+}
+
+void PluginInstance::set_parameter(std::string_view id, double value) {
+  impl_->set_parameter(id, value);
+}
+
+double PluginInstance::parameter(std::string_view id) const {
+  return impl_->parameter(id);
+}
+
+void PluginInstance::activate(const ActivationSizes& sizes) {
+  impl_->activate(sizes);
+}
+
+void PluginInstance::deactivate() {
+  impl_->deactivate();
+}
+
+bool PluginInstance::active() const noexcept {
+  return impl_->active();
+}
+
+std::uint64_t PluginInstance::latency_frames() const {
+  return impl_->latency_frames();
+}
+
+std::uint64_t PluginInstance::tail_frames() const {
+  return impl_->tail_frames();
+}
+
+std::vector<std::byte> PluginInstance::save_state() const {
+  return impl_->save_state();
+}
+
+void PluginInstance::load_state(const std::vector<std::byte>& state) {
+  impl_->load_state(state);
+}
+
+}  // namespace ctxbroker
