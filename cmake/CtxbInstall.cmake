@@ -1,9 +1,8 @@
 # Install rules and the CMake package, in one place. An installation has the layout of the build
 # folder: bin/, lib/ and plugins/ side by side, each found relative to the others.
 #
-#   find_package(ctxbroker)                          ctxbroker::broker, ctxbroker::plugin_sdk,
-#                                                    ctxb_add_plugin
-#   find_package(ctxbroker COMPONENTS boost_log)     also ctxbroker::boost_log (needs Boost.Log)
+#   find_package(ctxbroker)   gives ctxbroker::broker, ctxbroker::boost_log, ctxbroker::plugin_sdk
+#                             and ctxb_add_plugin
 foreach(target ctxbroker ctxbroker_boost_log ctxbroker_software_device sample_host)
   if(NOT TARGET ${target})
     message(STATUS "No install rules: ${target} is not built here.")
@@ -14,23 +13,18 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(CTXB_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ctxbroker)
 
-# Folders of the source tree serve the build alone; an installation has include/.
-function(ctxb_install_library target export_name set)
-  get_target_property(folders ${target} INTERFACE_INCLUDE_DIRECTORIES)
-  set(wrapped $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  foreach(folder ${folders})
-    if(folder AND NOT folder MATCHES "^\\$<")
-      list(APPEND wrapped $<BUILD_INTERFACE:${folder}>)
-    endif()
-  endforeach()
-  set_target_properties(${target} PROPERTIES
-    EXPORT_NAME ${export_name} INTERFACE_INCLUDE_DIRECTORIES "${wrapped}")
-  install(TARGETS ${target} EXPORT ${set} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endfunction()
+# Plug-in authors can have the SDK alone, so its target knows only where its headers lie now; an
+# installation has them in include/.
+get_target_property(_sdk_headers ctxbroker_plugin_sdk INTERFACE_INCLUDE_DIRECTORIES)
+set_target_properties(ctxbroker_plugin_sdk PROPERTIES
+  EXPORT_NAME plugin_sdk
+  INTERFACE_INCLUDE_DIRECTORIES
+    "$<BUILD_INTERFACE:${_sdk_headers}>;$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+set_target_properties(ctxbroker PROPERTIES EXPORT_NAME broker)
+set_target_properties(ctxbroker_boost_log PROPERTIES EXPORT_NAME boost_log)
 
-ctxb_install_library(ctxbroker_plugin_sdk plugin_sdk ctxbroker-targets)
-ctxb_install_library(ctxbroker broker ctxbroker-targets)
-ctxb_install_library(ctxbroker_boost_log boost_log ctxbroker_boost_log-targets)
+install(TARGETS ctxbroker ctxbroker_boost_log ctxbroker_plugin_sdk EXPORT ctxbroker-targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ctxbroker_software_device LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/software_device
         DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -39,9 +33,7 @@ install(TARGETS ${CTXB_SAMPLE_PLUGINS} LIBRARY DESTINATION plugins)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/broker/include/ctxbroker
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
-foreach(set ctxbroker-targets ctxbroker_boost_log-targets)
-  install(EXPORT ${set} NAMESPACE ctxbroker:: DESTINATION ${CTXB_PACKAGE_DIR})
-endforeach()
+install(EXPORT ctxbroker-targets NAMESPACE ctxbroker:: DESTINATION ${CTXB_PACKAGE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ctxbroker-config-version.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_SOURCE_DIR}/cmake/ctxbroker-config.cmake

@@ -41,11 +41,3 @@ run env CTXBROKER_DRIVER=software CTXBROKER_PLUGIN_PATH="$(dirname "$plugin")" \
   "$prefix/bin/sample_host" audio "$CTXB_SOURCE/assets/tabla.flac" -o "$scratch/half.wav" --plugin halve
 expect_status 0
 expect_file "$scratch/half.wav"
-
-# A component that does not exist is refused by name.
-mkdir "$scratch/wrong"
-printf '%s\n' 'cmake_minimum_required(VERSION 3.25)' 'project(wrong LANGUAGES CXX)' \
-  'find_package(ctxbroker REQUIRED COMPONENTS no_such)' >"$scratch/wrong/CMakeLists.txt"
-run "$CMAKE" -S "$scratch/wrong" -B "$scratch/wrong/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix"
-expect_status 1
-expect_err "no component 'no_such'"
