@@ -3,13 +3,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "image/bytes.hpp"
 
 namespace ctxbroker::software::image {
 
-constexpr std::uint32_t fatbin_magic = 0xBA55ED50;
-constexpr std::uint32_t wrapper_magic = 0x466243B1;
+// 0xBA55ED50 and 0x466243B1, as they stand in memory.
+constexpr std::string_view fatbin_magic = "\x50\xED\x55\xBA";
+constexpr std::string_view wrapper_magic = "\xB1\x43\x62\x46";
 constexpr std::size_t wrapper_bytes = 24;
 constexpr std::size_t fatbin_header_bytes = 16;
 

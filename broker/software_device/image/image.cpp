@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "image/bytes.hpp"
@@ -27,19 +28,21 @@ bool begins_text(char c) noexcept {
   return c == '.' || c == '/' || c == '#' || std::isspace(static_cast<unsigned char>(c)) != 0;
 }
 
-// Reads no further than it must: the image may end anywhere after its first byte.
+// Byte by byte: where the size is not known, nothing beyond the first difference may be read.
+bool begins_with(const char* image, std::size_t size, std::string_view magic) noexcept {
+  if (size < magic.size()) return false;
+  for (std::size_t i = 0; i < magic.size(); ++i) {
+    if (image[i] != magic[i]) return false;
+  }
+  return true;
+}
+
 Format format_of(const char* image, std::size_t size) noexcept {
   if (size == 0) return Format::unknown;
   if (begins_text(*image)) return Format::text;
-  // A first byte that begins a magic number belongs to an image that has all four of them.
-  if (size < sizeof(std::uint32_t)) return Format::unknown;
-  const auto first = static_cast<unsigned char>(*image);
-  if (first != 0x50 && first != 0xB1 && first != 0x7F) return Format::unknown;
-  if (std::string_view(image, elf_magic.size()) == elf_magic) return Format::elf;
-  std::uint32_t magic = 0;
-  std::memcpy(&magic, image, sizeof magic);
-  if (magic == fatbin_magic) return Format::fatbin;
-  return magic == wrapper_magic ? Format::wrapper : Format::unknown;
+  if (begins_with(image, size, fatbin_magic)) return Format::fatbin;
+  if (begins_with(image, size, wrapper_magic)) return Format::wrapper;
+  return begins_with(image, size, elf_magic) ? Format::elf : Format::unknown;
 }
 
 [[noreturn]] void fail_unknown() {
@@ -111,7 +114,7 @@ Bytes unwrap(Bytes image) {
   std::memcpy(&data, image.data() + 8, sizeof data);
   if (data == nullptr) fail(Reason::invalid, "the fatbin's wrapper points to nothing");
   const Bytes header(reinterpret_cast<const std::byte*>(data), fatbin_header_bytes);
-  if (read<std::uint32_t>(header, 0) != fatbin_magic) {
+  if (!begins_with(data, fatbin_header_bytes, fatbin_magic)) {
     fail(Reason::invalid, "the fatbin's wrapper does not point to a fatbin");
   }
   return {header.data(), fatbin_size(header)};
@@ -123,7 +126,7 @@ std::size_t image_size(const void* image) {
   if (image == nullptr) fail(Reason::invalid, "the image is a null pointer");
   const auto* text = static_cast<const char*>(image);
   const auto* bytes = static_cast<const std::byte*>(image);
-  switch (format_of(text, *text == '\0' ? 0 : sizeof(std::uint32_t))) {
+  switch (format_of(text, std::numeric_limits<std::size_t>::max())) {
     case Format::text:
       return std::strlen(text);
     case Format::fatbin:

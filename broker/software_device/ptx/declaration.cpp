@@ -119,7 +119,9 @@ std::optional<Operand> parse_symbol_value(Context& context) {
 Operand parse_initial_value(Context& context) {
   TokenStream& tokens = context.tokens;
   if (auto symbol = parse_symbol_value(context)) return *std::move(symbol);
-  if (!at_constant(tokens)) tokens.fail_expected("a value", "in an initialiser");
+  if (!at_constant(tokens) && !tokens.at_symbol("!")) {
+    tokens.fail_expected("a value", "in an initialiser");
+  }
   const std::uint32_t line = tokens.line();
   Operand value = parse_constant(tokens);
   if (!tokens.take_symbol_if("(")) return value;

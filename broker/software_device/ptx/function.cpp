@@ -97,8 +97,8 @@ class BodyReader {
   void read() {
     declare(function_.results);
     declare(function_.parameters);
-    tokens_.expect_symbol("{", "at the start of a function");
     const std::uint32_t begin = tokens_.line();
+    tokens_.expect_symbol("{", "at the start of a function");
     for (;;) {
       if (tokens_.peek().kind == TokenKind::end) {
         fail(tokens_.line(), "the text ends inside of " + quoted(function_.name) +

@@ -1,0 +1,128 @@
+// Fatbins, wrappers and ELF files made by hand: what headers may claim.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "image_fixtures.hpp"
+
+namespace ctxbroker::software::image {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Where the fields of the first entry stand; the fatbin's own header has 16 bytes.
+constexpr std::size_t entry_at = 16, header_size_at = entry_at + 4, payload_size_at = entry_at + 8,
+                      packed_size_at = entry_at + 16, unpacked_size_at = entry_at + 56;
+
+template <typename Number>
+std::string with(std::string_view image, std::size_t offset, Number number) {
+  std::string changed(image);
+  std::memcpy(changed.data() + offset, &number, sizeof number);
+  return changed;
+}
+
+void expect_invalid(const std::string& image, const char* message) {
+  const auto refusal = refusal_of(image);
+  ASSERT_TRUE(refusal.has_value()) << message;
+  EXPECT_EQ(refusal->reason, Reason::invalid) << refusal->message;
+  EXPECT_THAT(refusal->message, HasSubstr(message));
+}
+
+TEST(Forged, HeaderOfTheFatbin) {
+  const std::string_view good = fixtures::usual_fatbin;
+  expect_invalid(with<std::uint16_t>(good, 6, 8), "its header has 8 bytes");
+  expect_invalid(with<std::uint64_t>(good, 8, ~std::uint64_t{0}), "absurdly large");
+  expect_invalid(with<std::uint64_t>(good, 8, good.size()), "the fatbin is truncated");
+  expect_invalid(with<std::uint64_t>(good, 8, 20), "entry 1 at byte 16 has no room");
+  expect_invalid(std::string(good.substr(0, 10)), "less than its header");
+  EXPECT_THROW(image_size(with<std::uint64_t>(good, 8, ~std::uint64_t{0}).data()), ImageError);
+}
+
+TEST(Forged, HeaderOfAnEntry) {
+  const std::string_view good = fixtures::usual_fatbin;
+  expect_invalid(with<std::uint32_t>(good, header_size_at, 8), "its header has 8 bytes");
+  expect_invalid(with<std::uint32_t>(good, header_size_at, 0xFFFFFFFF),
+                 "its header has 4294967295");
+  expect_invalid(with<std::uint64_t>(good, payload_size_at, 0xFFFFFFFFFFFF),
+                 "says it has 281474976710655 bytes where");
+  expect_invalid(with<std::uint64_t>(good, payload_size_at, ~std::uint64_t{0}), "are left");
+  expect_invalid(with<std::uint32_t>(good, packed_size_at, 0x7FFFFFFF), "packed bytes in");
+}
+
+TEST(Forged, UnpackedSizesAreNotBelieved) {
+  for (const std::string_view good : {fixtures::usual_fatbin, fixtures::speed_fatbin}) {
+    const auto real = [&] {
+      std::uint64_t size = 0;
+      std::memcpy(&size, good.data() + unpacked_size_at, sizeof size);
+      return size;
+    }();
+    for (const std::uint64_t claim : {real + 1, real - 1, std::uint64_t{0}, std::uint64_t{1} << 27,
+                                      std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+      const auto refusal = refusal_of(with(good, unpacked_size_at, claim));
+      ASSERT_TRUE(refusal.has_value()) << claim;
+      EXPECT_EQ(refusal->reason, Reason::invalid);
+      EXPECT_THAT(refusal->message, HasSubstr("entry 1 of the fatbin (PTX for sm_75)"));
+    }
+  }
+}
+
+TEST(Forged, PackedBytesAreChecked) {
+  std::string image(fixtures::usual_fatbin);
+  std::uint32_t header_size = 0;
+  std::memcpy(&header_size, image.data() + header_size_at, sizeof header_size);
+  std::memset(image.data() + entry_at + header_size, 0x55, 64);
+  expect_invalid(image, "corrupt");
+}
+
+TEST(Forged, APackedTextThatIsNoPtx) {
+  std::string image(fixtures::unpacked_fatbin);
+  const std::size_t target = image.find(".target");
+  ASSERT_NE(target, std::string::npos);
+  image.replace(target, 7, ".tarGet");
+  expect_invalid(image, "no .version and .target");
+}
+
+struct Wrapper {
+  std::uint32_t magic = 0x466243B1, version = 1;
+  const char* data = nullptr;
+  const void* other = nullptr;
+};
+
+TEST(Wrapper, LeadsToItsFatbin) {
+  const Wrapper wrapper{.data = fixtures::usual_fatbin.data()};
+  EXPECT_EQ(image_size(&wrapper), sizeof wrapper);
+  const std::string_view image(reinterpret_cast<const char*>(&wrapper), sizeof wrapper);
+  EXPECT_EQ(extract(image, 75), extract(fixtures::usual_fatbin, 75));
+  EXPECT_EQ(refusal_of(image.substr(0, 20))->reason, Reason::invalid);
+}
+
+TEST(Wrapper, ToSomethingElseIsRefused) {
+  const std::string other(32, 'x');
+  for (const char* data : {static_cast<const char*>(nullptr), other.data()}) {
+    const Wrapper wrapper{.data = data};
+    const auto refusal = refusal_of({reinterpret_cast<const char*>(&wrapper), sizeof wrapper});
+    ASSERT_TRUE(refusal.has_value());
+    EXPECT_EQ(refusal->reason, Reason::invalid);
+  }
+}
+
+TEST(Elf, OfAnotherMachine) {
+  expect_invalid(with<std::uint16_t>(fixtures::cubin, 18, 62), "not one with code for NVIDIA GPUs");
+}
+
+TEST(Elf, OfAnOlderAbiNamesItsArchitecture) {
+  std::string image = with<std::uint8_t>(fixtures::cubin, 8, 7);
+  image = with<std::uint32_t>(image, 48, 0x00560556);
+  EXPECT_THAT(refusal_of(image)->message, HasSubstr("sm_86"));
+}
+
+TEST(Elf, TruncatedOrAbsurd) {
+  expect_invalid(std::string(fixtures::cubin.substr(0, 40)), "truncated");
+  const std::string image = with<std::uint64_t>(fixtures::cubin, 40, ~std::uint64_t{0});
+  EXPECT_THROW(image_size(image.data()), ImageError);
+}
+
+}  // namespace
+}  // namespace ctxbroker::software::image
