@@ -1,0 +1,137 @@
+#include "api/context.hpp"
+
+#include <mutex>
+#include <vector>
+
+#include "api/context_table.hpp"
+#include "api/device.hpp"
+#include "api/process.hpp"
+#include "api/status.hpp"
+
+namespace ctxbroker::software {
+namespace {
+
+// Below this many bits above a handle's serial it is one of ours: see make_handle.
+std::uint64_t serial_of(CUcontext handle) noexcept {
+  auto bits = reinterpret_cast<std::uintptr_t>(handle);
+  if (bits >> 40 != static_cast<std::uint64_t>(HandleKind::context) || (bits & 15) != 0) return 0;
+  return (bits & ((std::uint64_t(1) << 40) - 1)) >> 4;
+}
+
+std::vector<CUcontext>& stack() noexcept {
+  // What is current is a property of the thread by the interface's definition.
+  thread_local std::vector<CUcontext> contexts;
+  return contexts;
+}
+
+}  // namespace
+
+Context::Context(Device& of, bool is_primary, CUcontext its_handle, unsigned its_flags)
+    : device(of), id(next_id()), primary(is_primary), handle(its_handle), flags(its_flags) {
+  limits[CU_LIMIT_STACK_SIZE] = 1024;
+  limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+  limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+  limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+  limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+  legacy_stream = std::make_shared<Stream>(*this, Ordering::legacy, CU_STREAM_DEFAULT, 0);
+  legacy_stream->legacy = legacy_stream.get();
+}
+
+void Context::require_alive() const {
+  require(alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+bool destroy_context(Context& context) {
+  Process& process = Process::instance();
+  Executor& executor = context.device.executor;
+  bool first = false;
+  executor.locked([&] { first = context.alive.exchange(false); });
+  if (!first) return false;
+  executor.wait(executor.pending_of_group(&context));
+  auto belongs = [&](const auto& object) { return &object.context == &context; };
+  process.functions.take_all(belongs);
+  process.modules.take_all(belongs);
+  process.events.take_all(belongs);
+  process.streams.take_all(belongs);
+  process.memory.remove_all_of(context);
+  return true;
+}
+
+bool valid_context_flags(unsigned flags) noexcept {
+  constexpr unsigned known = CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX |
+                             CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE |
+                             CU_CTX_SYNC_MEMOPS;
+  unsigned schedule = flags & CU_CTX_SCHED_MASK;
+  return (flags & ~known) == 0 &&
+         (schedule == CU_CTX_SCHED_AUTO || schedule == CU_CTX_SCHED_SPIN ||
+          schedule == CU_CTX_SCHED_YIELD || schedule == CU_CTX_SCHED_BLOCKING_SYNC);
+}
+
+Context& ContextTable::create(Device& device, unsigned flags) {
+  std::unique_lock lock(mutex_);
+  auto handle = make_handle<CUcontext>(HandleKind::context, primary_handles + contexts_.size() + 1);
+  contexts_.push_back(std::make_unique<Context>(device, false, handle, flags));
+  return *contexts_.back();
+}
+
+Context* ContextTable::find(CUcontext handle) const noexcept {
+  std::uint64_t serial = serial_of(handle);
+  if (serial <= primary_handles) return nullptr;
+  std::shared_lock lock(mutex_);
+  std::uint64_t index = serial - primary_handles - 1;
+  return index < contexts_.size() ? contexts_[index].get() : nullptr;
+}
+
+namespace context_stack {
+
+CUcontext top() noexcept {
+  return stack().empty() ? nullptr : stack().back();
+}
+
+void push(CUcontext handle) {
+  stack().push_back(handle);
+}
+
+bool pop(CUcontext* handle) noexcept {
+  if (stack().empty()) return false;
+  if (handle != nullptr) *handle = stack().back();
+  stack().pop_back();
+  return true;
+}
+
+void replace_top(CUcontext handle) {
+  if (!stack().empty()) stack().pop_back();
+  if (handle != nullptr) stack().push_back(handle);
+}
+
+}  // namespace context_stack
+
+Context& any_context(CUcontext handle) {
+  Process& process = Process::instance();
+  std::uint64_t serial = serial_of(handle);
+  Context* context = nullptr;
+  if (serial > primary_handles)
+    context = process.contexts.find(handle);
+  else if (serial > 0 && serial <= process.devices.size())
+    context = process.devices[serial - 1]->primary();
+  require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+  return *context;
+}
+
+Context& current_context_or_corpse() {
+  return any_context(context_stack::top());
+}
+
+Context& living_context(CUcontext handle) {
+  Context& context = handle == nullptr ? current_context_or_corpse() : any_context(handle);
+  context.require_alive();
+  return context;
+}
+
+Context& working_context() {
+  Context& context = living_context(nullptr);
+  require(Process::fault() == CUDA_SUCCESS, Process::fault());
+  return context;
+}
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,126 @@
+// Making, ending and making current of contexts.
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/entry.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
+  return working([&] {
+    Device& found = find_device(device);
+    require_value(context != nullptr && valid_context_flags(flags));
+    Context& made = Process::instance().contexts.create(found, flags);
+    context_stack::push(made.handle);
+    *context = made.handle;
+  });
+}
+
+// Ends a private context and takes it off the caller's stack, if it is on top there.
+void end(Context& context) {
+  require(!context.primary, CUDA_ERROR_INVALID_CONTEXT);
+  require(destroy_context(context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  if (context_stack::top() == context.handle) context_stack::pop(nullptr);
+}
+
+CUresult destroy(CUcontext context) {
+  return initialised([&] {
+    require_value(context != nullptr);
+    end(any_context(context));
+  });
+}
+
+CUresult push(CUcontext context) {
+  return initialised([&] {
+    require_value(context != nullptr);
+    any_context(context);  // a dead one may be pushed; its use fails
+    context_stack::push(context);
+  });
+}
+
+CUresult pop(CUcontext* context) {
+  return initialised([&] { require(context_stack::pop(context), CUDA_ERROR_INVALID_CONTEXT); });
+}
+
+void require_no_affinity(const CUexecAffinityParam* parameters, int count) {
+  require_value(count >= 0 && (count == 0 || parameters != nullptr));
+  require(count == 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+  return create(context, flags, device);
+}
+CTXB_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+  return create(context, flags, device);
+}
+CTXB_EXPORT CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity,
+                                    int affinities, unsigned int flags, CUdevice device) {
+  CUresult status = at_any_time([&] { require_no_affinity(affinity, affinities); });
+  return status != CUDA_SUCCESS ? status : create(context, flags, device);
+}
+#if CUDA_VERSION >= 12050
+CTXB_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters,
+                                    unsigned int flags, CUdevice device) {
+  CUresult status = at_any_time([&] {
+    if (parameters == nullptr) return;
+    require_no_affinity(parameters->execAffinityParams, parameters->numExecAffinityParams);
+    require(parameters->cigParams == nullptr, CUDA_ERROR_NOT_SUPPORTED);
+  });
+  return status != CUDA_SUCCESS ? status : create(context, flags, device);
+}
+#endif
+
+CTXB_EXPORT CUresult cuCtxDestroy(CUcontext context) {
+  return destroy(context);
+}
+CTXB_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
+  return destroy(context);
+}
+
+CTXB_EXPORT CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
+  return initialised([&] {
+    require_value(context != nullptr && flags == 0);
+    Context& current = working_context();
+    ++current.usage;
+    *context = current.handle;
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxDetach(CUcontext context) {
+  return initialised([&] {
+    Context& found = any_context(context);
+    require(context_stack::top() == context, CUDA_ERROR_INVALID_CONTEXT);
+    if (found.primary) return;  // its count is of retains
+    if (--found.usage == 0) end(found);
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxPushCurrent(CUcontext context) {
+  return push(context);
+}
+CTXB_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  return push(context);
+}
+CTXB_EXPORT CUresult cuCtxPopCurrent(CUcontext* context) {
+  return pop(context);
+}
+CTXB_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  return pop(context);
+}
+
+CTXB_EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
+  return initialised([&] {
+    if (context != nullptr) any_context(context);  // as with push
+    context_stack::replace_top(context);
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
+  return initialised([&] {
+    require_value(context != nullptr);
+    *context = context_stack::top();
+  });
+}

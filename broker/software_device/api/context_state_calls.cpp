@@ -1,0 +1,170 @@
+// What can be asked of a context and set in it.
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/entry.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+CUresult synchronise(CUcontext handle) {
+  return initialised([&] {
+    Context& context = handle == nullptr ? working_context() : living_context(handle);
+    return wait_for(context, context.device.executor.pending_of_group(&context));
+  });
+}
+
+CUresult get_device(CUdevice* device, CUcontext handle) {
+  return initialised([&] {
+    require_value(device != nullptr);
+    Context& context = handle == nullptr ? current_context_or_corpse() : any_context(handle);
+    *device = context.device.ordinal;
+  });
+}
+
+bool known_limit(CUlimit limit) {
+  switch (limit) {
+    case CU_LIMIT_STACK_SIZE:
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::atomic<std::size_t>& limit_of(Context& context, CUlimit limit) {
+  require_value(limit >= 0 && limit < CU_LIMIT_MAX);
+  require(known_limit(limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
+  return context.limits[static_cast<std::size_t>(limit)];
+}
+
+bool valid_cache_config(CUfunc_cache config) {
+  return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL;
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuCtxSynchronize() {
+  return synchronise(nullptr);
+}
+CTXB_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) {
+  return synchronise(context);
+}
+
+CTXB_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
+  return get_device(device, nullptr);
+}
+CTXB_EXPORT CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context) {
+  return get_device(device, context);
+}
+
+CTXB_EXPORT CUresult cuCtxGetFlags(unsigned int* flags) {
+  return initialised([&] {
+    require_value(flags != nullptr);
+    const Context& context = current_context_or_corpse();
+    // The primary maps host memory whatever it was asked.
+    *flags = context.flags | (context.primary ? unsigned(CU_CTX_MAP_HOST) : 0u);
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxSetFlags(unsigned int flags) {
+  return initialised([&] {
+    require_value(valid_context_flags(flags));
+    Context& context = working_context();
+    context.flags = flags;
+    if (context.primary) context.device.set_primary_flags(flags);
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
+  return initialised([&] {
+    require_value(id != nullptr);
+    *id = living_context(context).id;
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
+  return initialised([&] {
+    require_value(version != nullptr);
+    Context& found = context == nullptr ? current_context_or_corpse() : any_context(context);
+    require(found.alive,
+            context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT);
+    *version = 3020;  // what NVIDIA's driver says of every context
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {
+  return initialised([&] {
+    require_value(value != nullptr);
+    *value = limit_of(working_context(), limit);
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
+  return initialised([&] { limit_of(working_context(), limit) = value; });
+}
+
+CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
+  return initialised([&] {
+    Context& context = working_context();
+    require_value(config != nullptr);
+    *config = context.cache_config;
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+  return initialised([&] {
+    require_value(valid_cache_config(config));
+    working_context().cache_config = config;
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
+  return initialised([&] {
+    require_value(config != nullptr);
+    *config = working_context().shared_config;
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+  return initialised([&] {
+    require_value(config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
+                  config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
+    working_context();  // the bank size is fixed, as on every device of today
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return initialised([&] {
+    working_context();
+    if (least != nullptr) *least = device_limits::least_priority;
+    if (greatest != nullptr) *greatest = device_limits::greatest_priority;
+  });
+}
+
+// Software devices share the host's memory, so access is always there; what remains is the record
+// that the calls are paired, which NVIDIA's driver checks too.
+CTXB_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+  return initialised([&] {
+    require_value(flags == 0);
+    Context& context = working_context();
+    Context& other = living_context(peer);
+    require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+    require(&context.device != &other.device, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    std::uint64_t bit = std::uint64_t(1) << other.device.ordinal;
+    require((context.peers.fetch_or(bit) & bit) == 0, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  });
+}
+
+CTXB_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  return initialised([&] {
+    Context& context = working_context();
+    require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+    std::uint64_t bit = std::uint64_t(1) << living_context(peer).device.ordinal;
+    require((context.peers.fetch_and(~bit) & bit) != 0, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+  });
+}

@@ -1,0 +1,31 @@
+// The private contexts of the process, dead ones included.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <shared_mutex>
+
+#include "api/context.hpp"
+#include "api/handle_table.hpp"
+
+namespace ctxbroker::software {
+
+// Serials of context handles: first the devices' primary contexts, then the private ones.
+inline constexpr std::uint64_t primary_handles = 64;
+
+inline CUcontext primary_context_handle(int ordinal) noexcept {
+  return make_handle<CUcontext>(HandleKind::context, static_cast<std::uint64_t>(ordinal) + 1);
+}
+
+class ContextTable {
+ public:
+  Context& create(Device& device, unsigned flags);
+  Context* find(CUcontext handle) const noexcept;  // null for what is no private context's
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::deque<std::unique_ptr<Context>> contexts_;
+};
+
+}  // namespace ctxbroker::software

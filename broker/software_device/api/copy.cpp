@@ -1,0 +1,114 @@
+#include "api/copy.hpp"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/process.hpp"
+#include "api/status.hpp"
+
+namespace ctxbroker::software {
+namespace {
+
+// Pageable sources up to this are copied aside so that the call need not wait; bytes.
+constexpr std::size_t stage_at_most = std::size_t(16) << 20;
+
+std::byte* bytes_at(std::uintptr_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+std::size_t span_of(const Surface& surface, Extent extent) {
+  std::size_t rows = extent.height - 1;
+  std::size_t steps = 0, span = 0;
+  require_value(!__builtin_mul_overflow(rows, surface.pitch, &steps) &&
+                !__builtin_add_overflow(steps, extent.width, &span));
+  return span;
+}
+
+// The driver's block behind a surface; null for pageable memory.
+std::shared_ptr<Block> block_of(const Surface& surface, std::size_t span) {
+  const MemoryRegistry& memory = Process::instance().memory;
+  if (surface.side == Side::device) return memory.require_range(surface.address, span);
+  require_value(surface.address != 0);
+  std::shared_ptr<Block> block = memory.find(surface.address);
+  if (block != nullptr && !block->holds(surface.address, span)) {
+    require_value(!block->on_device());
+    return nullptr;  // begins in pinned memory and leaves it: treated as pageable
+  }
+  return block;
+}
+
+void copy_rows(const Surface& to, const Surface& from, Extent extent) {
+  if (to.pitch == extent.width && from.pitch == extent.width) {
+    std::memmove(bytes_at(to.address), bytes_at(from.address), extent.width * extent.height);
+    return;
+  }
+  for (std::size_t row = 0; row < extent.height; ++row)
+    std::memmove(bytes_at(to.address + row * to.pitch), bytes_at(from.address + row * from.pitch),
+                 extent.width);
+}
+
+void fill_row(std::byte* row, Pattern pattern, std::size_t bytes) {
+  if (pattern.bytes == 1) {
+    std::memset(row, static_cast<int>(pattern.value & 0xFF), bytes);
+    return;
+  }
+  for (std::size_t at = 0; at < bytes; at += pattern.bytes)
+    std::memcpy(row + at, &pattern.value, pattern.bytes);  // little-endian
+}
+
+}  // namespace
+
+CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, Extent extent,
+              Waiting waiting) {
+  stream->context.require_alive();
+  if (extent.width == 0 || extent.height == 0) return CUDA_SUCCESS;
+  if (extent.height == 1) to.pitch = from.pitch = extent.width;
+  std::size_t from_span = span_of(from, extent);
+  std::shared_ptr<Block> source = block_of(from, from_span);
+  std::shared_ptr<Block> target = block_of(to, span_of(to, extent));
+
+  Executor& executor = stream->context.device.executor;
+  bool wait = waiting == Waiting::done || target == nullptr;
+  if (wait && executor.pending(*stream).empty()) {
+    copy_rows(to, from, extent);  // nothing to wait behind: no need for the other thread
+    return Process::fault();
+  }
+  std::shared_ptr<std::vector<std::byte>> staged;
+  if (!wait && source == nullptr) {
+    if (from_span <= stage_at_most) {
+      staged = std::make_shared<std::vector<std::byte>>(bytes_at(from.address),
+                                                        bytes_at(from.address) + from_span);
+      from.address = reinterpret_cast<std::uintptr_t>(staged->data());
+    } else {
+      wait = true;
+    }
+  }
+  auto command = enqueue_work(stream, [=, source = std::move(source), target = std::move(target),
+                                       staged = std::move(staged)] {
+    copy_rows(to, from, extent);
+    return CUDA_SUCCESS;
+  });
+  return wait ? wait_for(stream->context, {command}) : CUDA_SUCCESS;
+}
+
+CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::size_t pitch,
+              Pattern pattern, Extent extent) {
+  stream->context.require_alive();
+  require_value(address % pattern.bytes == 0);
+  if (extent.width == 0 || extent.height == 0) return CUDA_SUCCESS;
+  if (extent.height == 1) pitch = extent.width;
+  require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
+  Surface surface{Side::device, address, pitch};
+  std::shared_ptr<Block> target = block_of(surface, span_of(surface, extent));
+  enqueue_work(stream, [=, target = std::move(target)] {
+    for (std::size_t row = 0; row < extent.height; ++row)
+      fill_row(bytes_at(address + row * pitch), pattern, extent.width);
+    return CUDA_SUCCESS;
+  });
+  return CUDA_SUCCESS;
+}
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,51 @@
+// Copies and fills between device, pinned and pageable memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "api/memory_registry.hpp"
+#include "api/stream.hpp"
+
+namespace ctxbroker::software {
+
+// What the caller says about an address.
+enum class Side : std::uint8_t {
+  host,     // any readable or writable memory of the process
+  device,   // must lie in a block the driver knows
+  unified,  // either
+};
+
+// Rows of a source or a destination. One row for a plain copy.
+struct Surface {
+  Side side = Side::unified;
+  std::uintptr_t address = 0;
+  std::size_t pitch = 0;  // bytes from row to row
+};
+
+struct Extent {
+  std::size_t width = 0;  // bytes
+  std::size_t height = 1;
+};
+
+enum class Waiting : std::uint8_t {
+  as_driver,  // returns when the caller may touch its pageable memory again
+  done,       // returns when the copy is done
+};
+
+// Checks both sides (CUDA_ERROR_INVALID_VALUE) and enqueues. From pageable memory: the source is
+// read before the call returns. To pageable memory: the call waits.
+CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, Extent extent,
+              Waiting waiting);
+
+struct Pattern {
+  std::uint32_t value = 0;
+  unsigned bytes = 1;  // 1, 2 or 4
+};
+
+// Fills `extent` (its width in bytes); does not wait.
+CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::size_t pitch,
+              Pattern pattern, Extent extent);
+
+}  // namespace ctxbroker::software

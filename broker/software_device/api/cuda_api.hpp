@@ -1,0 +1,7 @@
+// cuda.h with every version of every function declared under its own name, so that the compiler
+// checks each exported definition against NVIDIA's declaration.
+#pragma once
+
+// NVIDIA's switch for the driver's own sources.
+#define __CUDA_API_VERSION_INTERNAL  // NOLINT(bugprone-reserved-identifier)
+#include <cuda.h>

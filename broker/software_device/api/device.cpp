@@ -1,0 +1,86 @@
+#include "api/device.hpp"
+
+#include "api/context_table.hpp"
+#include "api/process.hpp"
+#include "api/status.hpp"
+
+namespace ctxbroker::software {
+
+Device::Device(int its_ordinal, const Settings& settings)
+    : ordinal(its_ordinal),
+      memory(settings.memory),
+      threads(settings.threads),
+      executor({.on_finished =
+                    [this] {
+                      const auto& devices = Process::instance().devices;
+                      for (const auto& other : devices)
+                        if (other.get() != this) other->executor.wake();
+                    },
+                .on_end = [this] { pool_.reset(); }}) {}
+
+exec::WorkerPool& Device::pool() {
+  if (!pool_) pool_ = std::make_unique<exec::WorkerPool>(threads);
+  return *pool_;
+}
+
+CUcontext Device::primary_handle() const noexcept {
+  return primary_context_handle(ordinal);
+}
+
+Context& Device::retain_primary() {
+  std::lock_guard lock(primary_mutex_);
+  Context* context = primary();
+  if (context == nullptr || !context->alive) {
+    primary_lives_.push_back(
+        std::make_unique<Context>(*this, true, primary_handle(), primary_flags_));
+    context = primary_lives_.back().get();
+    primary_.store(context, std::memory_order_release);
+  }
+  ++primary_retains_;
+  return *context;
+}
+
+void Device::end_primary() {
+  if (Context* context = primary()) destroy_context(*context);
+  primary_flags_ = 0;
+}
+
+void Device::release_primary() {
+  std::lock_guard lock(primary_mutex_);
+  require(primary_retains_ > 0, CUDA_ERROR_INVALID_CONTEXT);
+  if (--primary_retains_ == 0) end_primary();
+}
+
+void Device::reset_primary() {
+  std::lock_guard lock(primary_mutex_);
+  end_primary();
+}
+
+Device::PrimaryState Device::primary_state() {
+  std::lock_guard lock(primary_mutex_);
+  Context* context = primary();
+  return {primary_flags_, context != nullptr && context->alive};
+}
+
+void Device::set_primary_flags(unsigned flags) {
+  std::lock_guard lock(primary_mutex_);
+  primary_flags_ = flags;
+  if (Context* context = primary()) context->flags = flags;
+}
+
+bool Device::reserve(std::size_t bytes) noexcept {
+  std::size_t now = used;
+  do {
+    if (bytes > memory - now) return false;
+  } while (!used.compare_exchange_weak(now, now + bytes));
+  return true;
+}
+
+Device& find_device(CUdevice ordinal) {
+  const auto& devices = Process::instance().devices;
+  require(ordinal >= 0 && static_cast<std::size_t>(ordinal) < devices.size(),
+          CUDA_ERROR_INVALID_DEVICE);
+  return *devices[static_cast<std::size_t>(ordinal)];
+}
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,79 @@
+// One software device: its executor, its memory budget, its primary context.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "api/context.hpp"
+#include "api/cuda_api.hpp"
+#include "api/executor.hpp"
+#include "api/settings.hpp"
+#include "exec/execute.hpp"
+
+namespace ctxbroker::software {
+
+// What the device says it is. The rest of the attributes is in device_attributes.cpp.
+namespace device_limits {
+inline constexpr int compute_major = 7, compute_minor = 5;
+inline constexpr int compute = 10 * compute_major + compute_minor;
+inline constexpr unsigned max_threads = 1024;  // per block, and per multiprocessor
+inline constexpr unsigned max_block[3] = {1024, 1024, 64};
+inline constexpr unsigned max_grid[3] = {2147483647, 65535, 65535};
+inline constexpr unsigned max_blocks_per_multiprocessor = 16;
+inline constexpr unsigned shared_per_block = 48 * 1024;        // bytes, without opting in
+inline constexpr unsigned shared_per_block_optin = 64 * 1024;  // bytes
+inline constexpr std::size_t alignment = 512;                  // bytes, of allocations and pitches
+inline constexpr int least_priority = 0, greatest_priority = -5;
+}  // namespace device_limits
+
+class Device {
+ public:
+  Device(int ordinal, const Settings& settings);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const int ordinal;
+  const std::size_t memory;           // bytes
+  const unsigned threads;             // that execute kernels
+  std::atomic<std::size_t> used = 0;  // bytes of `memory`
+  Executor executor;
+
+  // Only on the executor's thread.
+  exec::WorkerPool& pool();
+
+  // The primary context. `retain` brings it to life; the count of retains outlives a reset.
+  Context& retain_primary();
+  void release_primary();  // CUDA_ERROR_INVALID_CONTEXT when nothing is retained
+  void reset_primary();
+  struct PrimaryState {
+    unsigned flags = 0;
+    bool active = false;
+  };
+  PrimaryState primary_state();
+  void set_primary_flags(unsigned flags);
+  // The primary's present or last life; null if there never was one.
+  Context* primary() const noexcept { return primary_.load(std::memory_order_acquire); }
+  CUcontext primary_handle() const noexcept;
+
+  // Takes bytes of the budget; false when they are not there.
+  bool reserve(std::size_t bytes) noexcept;
+  void give_back(std::size_t bytes) noexcept { used -= bytes; }
+
+ private:
+  void end_primary();
+
+  std::unique_ptr<exec::WorkerPool> pool_;
+  std::mutex primary_mutex_;
+  std::atomic<Context*> primary_ = nullptr;
+  std::vector<std::unique_ptr<Context>> primary_lives_;
+  unsigned primary_retains_ = 0;
+  unsigned primary_flags_ = 0;
+};
+
+// The device of an ordinal; CUDA_ERROR_INVALID_DEVICE.
+Device& find_device(CUdevice ordinal);
+
+}  // namespace ctxbroker::software

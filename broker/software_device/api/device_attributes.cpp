@@ -1,0 +1,81 @@
+#include "api/device_attributes.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace ctxbroker::software {
+namespace {
+
+namespace limits = device_limits;
+
+struct Row {
+  CUdevice_attribute attribute;
+  int value;
+};
+
+// The attributes that are not 0 and do not depend on the settings.
+constexpr Row rows[] = {
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, limits::max_threads},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, limits::max_block[0]},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, limits::max_block[1]},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, limits::max_block[2]},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, limits::max_grid[0]},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, limits::max_grid[1]},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, limits::max_grid[2]},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, limits::shared_per_block},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, limits::shared_per_block_optin},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, limits::shared_per_block_optin},
+    {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
+    {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+    {CU_DEVICE_ATTRIBUTE_MAX_PITCH, 2147483647},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
+    {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},         // kHz
+    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},  // kHz
+    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 64},
+    {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, limits::alignment},
+    {CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
+    {CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, limits::alignment},
+    {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
+    {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_COMPUTEMODE_DEFAULT},
+    {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+    {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, pci_domain},
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, limits::max_threads},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, limits::max_blocks_per_multiprocessor},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, limits::compute_major},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, limits::compute_minor},
+    {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
+    {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_INTEGRATED, 1},  // its memory is the host's
+};
+
+}  // namespace
+
+std::optional<int> device_attribute(const Device& device, int attribute) noexcept {
+  if (attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return std::nullopt;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      return static_cast<int>(device.threads);
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      return pci_bus;
+    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+      return device.ordinal;
+    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID:
+      return device.ordinal;
+    default:
+      break;
+  }
+  const Row* row = std::find_if(std::begin(rows), std::end(rows), [&](const Row& candidate) {
+    return static_cast<int>(candidate.attribute) == attribute;
+  });
+  return row == std::end(rows) ? 0 : row->value;
+}
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,22 @@
+/* The calls that are not implemented: weak, so that the implemented ones take their place. They are
+ * called with arguments they do not look at, which the platform's calling convention allows. */
+#include "api/entry_points.h"
+
+enum { not_supported = 801 }; /* CUDA_ERROR_NOT_SUPPORTED */
+
+#define CTXB_ENTRY(symbol, base, version, per_thread)            \
+  __attribute__((weak, visibility("default"))) int symbol(void); \
+  int symbol(void) {                                             \
+    return not_supported;                                        \
+  }
+#include "api/entry_points.inc"
+#undef CTXB_ENTRY
+
+#define CTXB_ENTRY(symbol, base, version, per_thread) \
+  {#symbol, #base, version, per_thread, (void (*)(void))symbol},
+const struct ctxb_entry_point ctxb_entry_points[] = {
+#include "api/entry_points.inc"
+};
+#undef CTXB_ENTRY
+
+const unsigned ctxb_entry_point_count = sizeof ctxb_entry_points / sizeof ctxb_entry_points[0];

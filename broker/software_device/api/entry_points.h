@@ -1,0 +1,22 @@
+/* Every name the driver exports. C, so that one list can define the calls that are not implemented
+ * and hold the address of each one that is, whatever its signature. */
+#pragma once
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ctxb_entry_point {
+  const char* symbol; /* as exported: "cuMemAlloc_v2" */
+  const char* base;   /* as cuGetProcAddress knows it: "cuMemAlloc" */
+  int version;        /* first CUDA version that returns it: 3020 */
+  int per_thread;     /* 1: for CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
+  void (*address)(void);
+};
+
+extern const struct ctxb_entry_point ctxb_entry_points[]; /* by base, versions rising */
+extern const unsigned ctxb_entry_point_count;
+
+#ifdef __cplusplus
+}
+#endif

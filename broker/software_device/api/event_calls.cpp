@@ -1,0 +1,110 @@
+// cuEvent*.
+#include <chrono>
+
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/entry.hpp"
+#include "api/event.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+std::shared_ptr<Event> find_event(CUevent handle) {
+  return Process::instance().events.find(handle);
+}
+
+CUresult destroy(CUevent event) {
+  return working([&] { Process::instance().events.take(event); });
+}
+
+CUresult record(CUevent event, CUstream stream, unsigned flags) {
+  return initialised([&] {
+    std::shared_ptr<Stream> found = find_stream(stream);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    // CU_EVENT_RECORD_EXTERNAL means something only while a graph is captured.
+    require_value((flags & ~unsigned(CU_EVENT_RECORD_EXTERNAL)) == 0);
+    require(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
+    std::shared_ptr<Event> recorded = find_event(event);
+    require(&recorded->context == &found->context, CUDA_ERROR_INVALID_HANDLE);
+    recorded->set_latest(enqueue_work(found, {}));
+  });
+}
+
+CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
+  return working([&] {
+    require_value(milliseconds != nullptr);
+    std::shared_ptr<Event> events[] = {find_event(start), find_event(end)};
+    std::shared_ptr<Command> points[2];
+    for (int i = 0; i < 2; ++i) {
+      points[i] = events[i]->latest();
+      require(points[i] != nullptr && (events[i]->flags & CU_EVENT_DISABLE_TIMING) == 0,
+              CUDA_ERROR_INVALID_HANDLE);
+    }
+    require(&events[0]->context == &events[1]->context, CUDA_ERROR_INVALID_HANDLE);
+    if (!points[0]->done || !points[1]->done) return CUDA_ERROR_NOT_READY;
+    std::chrono::duration<float, std::milli> time = points[1]->finished_at - points[0]->finished_at;
+    *milliseconds = time.count();
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  return initialised([&] {
+    Context& context = working_context();
+    constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
+    require((flags & ~(known | CU_EVENT_INTERPROCESS)) == 0, CUDA_ERROR_INVALID_VALUE);
+    require_value(event != nullptr);
+    if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+      require_value((flags & CU_EVENT_DISABLE_TIMING) != 0);
+      fail(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    *event = Process::instance().events.insert(std::make_shared<Event>(context, flags),
+                                               [&] { context.require_alive(); });
+  });
+}
+
+CTXB_EXPORT CUresult cuEventDestroy(CUevent event) {
+  return destroy(event);
+}
+CTXB_EXPORT CUresult cuEventDestroy_v2(CUevent event) {
+  return destroy(event);
+}
+
+CTXB_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return record(event, stream, 0);
+}
+CTXB_EXPORT CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
+  return record(event, per_thread(stream), 0);
+}
+CTXB_EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+  return record(event, stream, flags);
+}
+CTXB_EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
+                                                 unsigned int flags) {
+  return record(event, per_thread(stream), flags);
+}
+
+CTXB_EXPORT CUresult cuEventQuery(CUevent event) {
+  return working([&] {
+    std::shared_ptr<Command> point = find_event(event)->latest();
+    return point == nullptr || point->done ? Process::fault() : CUDA_ERROR_NOT_READY;
+  });
+}
+
+CTXB_EXPORT CUresult cuEventSynchronize(CUevent event) {
+  return working([&] {
+    std::shared_ptr<Event> found = find_event(event);
+    std::shared_ptr<Command> point = found->latest();
+    return point == nullptr ? CUDA_SUCCESS : wait_for(found->context, {point});
+  });
+}
+
+CTXB_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return elapsed(milliseconds, start, end);
+}
+CTXB_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  return elapsed(milliseconds, start, end);
+}

@@ -1,0 +1,105 @@
+// Pinned and registered host memory. The device's address of it is the host's.
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/entry.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+std::uintptr_t address_of(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+CUresult allocate(void** pointer, std::size_t bytes, unsigned flags) {
+  return initialised([&] {
+    Context& context = working_context();
+    constexpr unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    require_value(pointer != nullptr && (flags & ~known) == 0);
+    *pointer = nullptr;
+    if (bytes == 0) return;
+    auto block = Process::instance().memory.allocate(Block::Kind::pinned, context, bytes,
+                                                     flags | CU_MEMHOSTALLOC_DEVICEMAP);
+    *pointer = reinterpret_cast<void*>(block->begin);  // NOLINT(performance-no-int-to-ptr)
+  });
+}
+
+CUresult register_memory(void* pointer, std::size_t bytes, unsigned flags) {
+  return initialised([&] {
+    Context& context = working_context();
+    constexpr unsigned known =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    require_value((flags & ~known) == 0);
+    Process::instance().memory.add_registered(context, address_of(pointer), bytes,
+                                              flags | CU_MEMHOSTREGISTER_DEVICEMAP);
+  });
+}
+
+// Pinned or registered memory that holds the address; CUDA_ERROR_INVALID_VALUE.
+std::shared_ptr<Block> host_block(const void* pointer) {
+  std::shared_ptr<Block> block = Process::instance().memory.find(address_of(pointer));
+  require_value(block != nullptr && !block->on_device());
+  return block;
+}
+
+void remove_after_its_work(const Block& block) {
+  Executor& executor = block.context.device.executor;
+  executor.wait(executor.pending_of_group(&block.context));
+  require_value(Process::instance().memory.remove(block));
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuMemAllocHost(void** pointer, unsigned int bytes) {
+  return allocate(pointer, bytes, 0);
+}
+CTXB_EXPORT CUresult cuMemAllocHost_v2(void** pointer, std::size_t bytes) {
+  return allocate(pointer, bytes, 0);
+}
+CTXB_EXPORT CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned int flags) {
+  return allocate(pointer, bytes, flags);
+}
+
+CTXB_EXPORT CUresult cuMemFreeHost(void* pointer) {
+  return working([&] {
+    if (pointer == nullptr) return;
+    std::shared_ptr<Block> block = host_block(pointer);
+    require_value(block->kind == Block::Kind::pinned && block->begin == address_of(pointer));
+    remove_after_its_work(*block);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* pointer,
+                                                  unsigned int flags) {
+  return initialised([&] {
+    working_context();
+    require_value(address != nullptr && flags == 0);
+    host_block(pointer);
+    *address = address_of(pointer);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemHostGetFlags(unsigned int* flags, void* pointer) {
+  return working([&] {
+    require_value(flags != nullptr);
+    *flags = host_block(pointer)->host_flags;
+  });
+}
+
+CTXB_EXPORT CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned int flags) {
+  return register_memory(pointer, bytes, flags);
+}
+CTXB_EXPORT CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned int flags) {
+  return register_memory(pointer, bytes, flags);
+}
+
+CTXB_EXPORT CUresult cuMemHostUnregister(void* pointer) {
+  return working([&] {
+    require_value(pointer != nullptr);
+    std::shared_ptr<Block> block = Process::instance().memory.find(address_of(pointer));
+    require(block != nullptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    require_value(block->kind == Block::Kind::registered && block->begin == address_of(pointer));
+    remove_after_its_work(*block);
+  });
+}

@@ -1,0 +1,38 @@
+// cuInit, cuDriverGetVersion, cuGetErrorName, cuGetErrorString.
+#include "api/entry.hpp"
+#include "api/error_names.hpp"
+#include "api/process.hpp"
+
+using namespace ctxbroker::software;
+
+CTXB_EXPORT CUresult cuInit(unsigned int flags) {
+  return at_any_time([&] {
+    require_value(flags == 0);
+    return Process::initialise();
+  });
+}
+
+CTXB_EXPORT CUresult cuDriverGetVersion(int* version) {
+  return at_any_time([&] {
+    require_value(version != nullptr);
+    *version = CUDA_VERSION;
+  });
+}
+
+CTXB_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
+  return at_any_time([&] {
+    require_value(text != nullptr);
+    auto found = find_error_name(error);
+    *text = !found ? nullptr : found->name;
+    require_value(found.has_value());
+  });
+}
+
+CTXB_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
+  return at_any_time([&] {
+    require_value(text != nullptr);
+    auto found = find_error_name(error);
+    *text = !found ? nullptr : found->text;
+    require_value(found.has_value());
+  });
+}

@@ -1,0 +1,158 @@
+#include "api/launch.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/logs.hpp"
+#include "api/process.hpp"
+#include "api/status.hpp"
+
+namespace ctxbroker::software {
+namespace {
+
+namespace limits = device_limits;
+
+std::string text_of(const exec::Dim3& size) {
+  return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," +
+         std::to_string(size.z) + ")";
+}
+
+[[noreturn]] void refuse(const exec::Kernel& kernel, CUresult status, const std::string& why) {
+  log_error("launch of " + kernel.name + ": " + why);
+  fail(status);
+}
+
+bool within(const exec::Dim3& size, const unsigned (&most)[3]) {
+  return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= most[0] && size.y <= most[1] &&
+         size.z <= most[2];
+}
+
+void check_sizes(const Function& function, const LaunchRequest& request) {
+  const exec::Kernel& kernel = function.kernel;
+  if (!within(request.grid, limits::max_grid))
+    refuse(kernel, CUDA_ERROR_INVALID_VALUE,
+           "grid dimensions " + text_of(request.grid) +
+               " are not between 1 and (2147483647,65535,65535)");
+  if (!within(request.block, limits::max_block))
+    refuse(kernel, CUDA_ERROR_INVALID_VALUE,
+           "block dimensions " + text_of(request.block) + " are not between 1 and (1024,1024,64)");
+  unsigned threads = request.block.x * request.block.y * request.block.z;
+  unsigned most = std::min(kernel.max_threads, limits::max_threads);
+  if (threads > most)
+    refuse(kernel, CUDA_ERROR_INVALID_VALUE,
+           std::to_string(threads) + " threads per block are more than the kernel's " +
+               std::to_string(most));
+  if (request.dynamic_shared > static_cast<unsigned>(function.max_dynamic_shared.load()))
+    refuse(kernel, CUDA_ERROR_INVALID_VALUE,
+           std::to_string(request.dynamic_shared) +
+               " bytes of dynamic shared memory are more than the function's limit of " +
+               std::to_string(function.max_dynamic_shared.load()) +
+               "; raise CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES");
+}
+
+struct PackedBuffer {
+  const void* data = nullptr;
+  std::size_t size = 0;  // bytes
+};
+
+PackedBuffer read_extra(void** extra) {
+  PackedBuffer buffer;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+      buffer.data = extra[1];
+    } else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      require_value(extra[1] != nullptr);
+      buffer.size = *static_cast<const std::size_t*>(extra[1]);
+    } else {
+      fail(CUDA_ERROR_INVALID_VALUE);
+    }
+  }
+  require_value((buffer.data != nullptr) == (buffer.size != 0));
+  return buffer;
+}
+
+std::vector<std::byte> pack_arguments(const exec::Kernel& kernel, const LaunchRequest& request) {
+  require_value(request.parameters == nullptr || request.extra == nullptr);
+  std::vector<std::byte> packed(kernel.parameter_bytes);
+  if (request.extra != nullptr) {
+    PackedBuffer buffer = read_extra(request.extra);
+    require_value(buffer.data != nullptr || kernel.parameters.empty());
+    if (buffer.size > packed.size())
+      refuse(kernel, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+             std::to_string(buffer.size) + " bytes of arguments are more than the kernel's " +
+                 std::to_string(packed.size()));
+    if (buffer.size != 0) std::memcpy(packed.data(), buffer.data, buffer.size);
+    return packed;
+  }
+  if (kernel.parameters.empty()) return packed;
+  if (request.parameters == nullptr)
+    refuse(kernel, CUDA_ERROR_INVALID_VALUE,
+           "it takes " + std::to_string(kernel.parameters.size()) + " arguments, none is given");
+  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    if (request.parameters[i] == nullptr)
+      refuse(kernel, CUDA_ERROR_INVALID_VALUE, "argument " + std::to_string(i) + " is null");
+    const exec::KernelParameter& parameter = kernel.parameters[i];
+    std::memcpy(packed.data() + parameter.offset, request.parameters[i], parameter.size);
+  }
+  return packed;
+}
+
+CUresult status_of(exec::Fault fault) {
+  switch (fault) {
+    case exec::Fault::none:
+    case exec::Fault::stopped:
+      return CUDA_SUCCESS;
+    case exec::Fault::illegal_address:
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case exec::Fault::misaligned_address:
+      return CUDA_ERROR_MISALIGNED_ADDRESS;
+    case exec::Fault::trap:
+      return CUDA_ERROR_LAUNCH_FAILED;
+    case exec::Fault::deadlock:
+      return CUDA_ERROR_LAUNCH_TIMEOUT;
+  }
+  return CUDA_ERROR_UNKNOWN;
+}
+
+// On the executor's thread.
+CUresult execute(Device& device, const Module& module, const exec::Kernel& kernel,
+                 const LaunchRequest& request, const std::vector<std::byte>& arguments) {
+  exec::Launch run;
+  run.kernel = &kernel;
+  run.grid = request.grid;
+  run.block = request.block;
+  run.dynamic_shared_bytes = request.dynamic_shared;
+  run.parameters = arguments;
+  run.globals = module.global_addresses;
+  run.memory = &Process::instance().memory.map();
+  run.stop = &device.executor.stopping();
+  run.cpu = exec::best_cpu_level();
+  exec::Outcome outcome = device.pool().run(run);
+  if (outcome.fault != exec::Fault::none && outcome.fault != exec::Fault::stopped)
+    log_error(outcome.message);
+  return status_of(outcome.fault);
+}
+
+}  // namespace
+
+void launch(const LaunchRequest& request) {
+  std::shared_ptr<Stream> stream = find_stream(request.stream);
+  std::shared_ptr<Function> function = Process::instance().functions.find(request.function);
+  std::shared_ptr<Module> module = function->module.lock();
+  require(module != nullptr && &function->context == &stream->context, CUDA_ERROR_INVALID_HANDLE);
+  check_sizes(*function, request);
+  std::vector<std::byte> arguments = pack_arguments(function->kernel, request);
+  Device& device = stream->context.device;
+  enqueue_work(stream, [&device, module = std::move(module), &kernel = function->kernel, request,
+                        arguments = std::move(arguments)] {
+    return execute(device, *module, kernel, request, arguments);
+  });
+}
+
+}  // namespace ctxbroker::software

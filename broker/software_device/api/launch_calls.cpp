@@ -1,0 +1,87 @@
+// cuLaunchKernel and its relatives.
+#include "api/entry.hpp"
+#include "api/launch.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+CUresult launch_kernel(const LaunchRequest& request) {
+  return working([&] { launch(request); });
+}
+
+// What a launch with attributes asks for must be what it gets.
+void check_attribute(const CUlaunchAttribute& attribute) {
+  switch (attribute.id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:  // a wish, to a scheduler that runs one kernel at a time
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:  // allows overlap, never needs it
+      return;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      require(attribute.value.cooperative == 0, CUDA_ERROR_NOT_SUPPORTED);
+      return;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
+      const auto& size = attribute.value.clusterDim;
+      require(size.x == 1 && size.y == 1 && size.z == 1, CUDA_ERROR_NOT_SUPPORTED);
+      return;
+    }
+    default:
+      fail(attribute.id > CU_LAUNCH_ATTRIBUTE_IGNORE && attribute.id < CU_LAUNCH_ATTRIBUTE_MAX
+               ? CUDA_ERROR_NOT_SUPPORTED
+               : CUDA_ERROR_INVALID_VALUE);
+  }
+}
+
+CUresult launch_config(const CUlaunchConfig* config, bool own_stream, CUfunction function,
+                       void** parameters, void** extra) {
+  return working([&] {
+    require_value(config != nullptr && (config->numAttrs == 0 || config->attrs != nullptr));
+    for (unsigned i = 0; i < config->numAttrs; ++i) check_attribute(config->attrs[i]);
+    launch({.function = function,
+            .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+            .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+            .dynamic_shared = config->sharedMemBytes,
+            .stream = own_stream ? per_thread(config->hStream) : config->hStream,
+            .parameters = parameters,
+            .extra = extra});
+  });
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                    unsigned int block_z, unsigned int dynamic_shared,
+                                    CUstream stream, void** parameters, void** extra) {
+  return launch_kernel({function,
+                        {grid_x, grid_y, grid_z},
+                        {block_x, block_y, block_z},
+                        dynamic_shared,
+                        stream,
+                        parameters,
+                        extra});
+}
+
+CTXB_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
+                                         unsigned int grid_y, unsigned int grid_z,
+                                         unsigned int block_x, unsigned int block_y,
+                                         unsigned int block_z, unsigned int dynamic_shared,
+                                         CUstream stream, void** parameters, void** extra) {
+  return launch_kernel({function,
+                        {grid_x, grid_y, grid_z},
+                        {block_x, block_y, block_z},
+                        dynamic_shared,
+                        per_thread(stream),
+                        parameters,
+                        extra});
+}
+
+CTXB_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                                      void** parameters, void** extra) {
+  return launch_config(config, false, function, parameters, extra);
+}
+
+CTXB_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
+                                           void** parameters, void** extra) {
+  return launch_config(config, true, function, parameters, extra);
+}

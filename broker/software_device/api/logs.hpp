@@ -1,0 +1,13 @@
+// The driver's error log: what a status code cannot say. Readers register with
+// cuLogsRegisterCallback, or set CUDA_LOG_FILE to stdout, stderr or a path, as with NVIDIA's
+// driver.
+#pragma once
+
+#include <string>
+
+namespace ctxbroker::software {
+
+// One sentence, without a line end. Any thread; never throws.
+void log_error(const std::string& text) noexcept;
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,78 @@
+// Device memory: cuMemAlloc, cuMemFree and what is asked about them.
+#include <algorithm>
+#include <climits>
+
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/entry.hpp"
+
+using namespace ctxbroker::software;
+
+CTXB_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
+  return initialised([&] {
+    Context& context = working_context();
+    require_value(address != nullptr && bytes != 0);
+    *address = Process::instance().memory.allocate(Block::Kind::device, context, bytes, 0)->begin;
+  });
+}
+
+CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
+                                        std::size_t height, unsigned int element_bytes) {
+  return initialised([&] {
+    Context& context = working_context();
+    require_value(address != nullptr && pitch != nullptr && width != 0 && height != 0);
+    require_value(element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
+    constexpr std::size_t unit = device_limits::alignment;
+    std::size_t row = 0, bytes = 0;
+    require(!__builtin_add_overflow(width, unit - 1, &row), CUDA_ERROR_OUT_OF_MEMORY);
+    row = row / unit * unit;
+    require(!__builtin_mul_overflow(row, height, &bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    *address = Process::instance().memory.allocate(Block::Kind::device, context, bytes, 0)->begin;
+    *pitch = row;
+  });
+}
+
+// Works whatever context is current, and waits for the work of the context that owns the memory.
+CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
+  return initialised([&] {
+    if (context_stack::top() != nullptr) living_context(nullptr);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    if (address == 0) return;
+    MemoryRegistry& memory = Process::instance().memory;
+    std::shared_ptr<Block> block = memory.find(address);
+    require_value(block != nullptr && block->begin == address &&
+                  block->kind == Block::Kind::device);
+    Executor& executor = block->context.device.executor;
+    executor.wait(executor.pending_of_group(&block->context));
+    require_value(memory.remove(*block));
+  });
+}
+
+CTXB_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  return initialised([&] {
+    const Device& device = working_context().device;
+    if (free != nullptr) *free = device.memory - device.used;
+    if (total != nullptr) *total = device.memory;
+  });
+}
+
+CTXB_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
+  std::size_t free_bytes = 0, total_bytes = 0;
+  CUresult status = cuMemGetInfo_v2(&free_bytes, &total_bytes);
+  if (status != CUDA_SUCCESS) return status;
+  if (free != nullptr) *free = static_cast<unsigned>(std::min<std::size_t>(free_bytes, UINT_MAX));
+  if (total != nullptr)
+    *total = static_cast<unsigned>(std::min<std::size_t>(total_bytes, UINT_MAX));
+  return CUDA_SUCCESS;
+}
+
+CTXB_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* begin, std::size_t* bytes,
+                                             CUdeviceptr address) {
+  return initialised([&] {
+    working_context();
+    std::shared_ptr<Block> block = Process::instance().memory.find(address);
+    require(block != nullptr, CUDA_ERROR_NOT_FOUND);
+    if (begin != nullptr) *begin = block->begin;
+    if (bytes != nullptr) *bytes = block->size;
+  });
+}

@@ -1,0 +1,75 @@
+// Every block of memory the driver knows: allocated on a device, pinned, registered, of modules.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+
+#include "api/cuda_api.hpp"
+#include "memory/memory_map.hpp"
+
+namespace ctxbroker::software {
+
+struct Context;
+
+struct Block {
+  enum class Kind : std::uint8_t {
+    device,      // cuMemAlloc
+    module,      // a module's variables
+    pinned,      // cuMemAllocHost, cuMemHostAlloc
+    registered,  // the application's memory, cuMemHostRegister
+  };
+
+  Block(Kind kind, Context& context, std::uintptr_t begin, std::size_t size, unsigned host_flags);
+  ~Block();  // frees what the driver allocated
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  const Kind kind;
+  Context& context;
+  const std::uintptr_t begin;
+  const std::size_t size;     // bytes, as asked for
+  const unsigned host_flags;  // of pinned and registered memory
+  const std::uint64_t id;
+
+  bool on_device() const noexcept { return kind == Kind::device || kind == Kind::module; }
+  bool holds(std::uintptr_t address, std::size_t bytes) const noexcept {
+    return address >= begin && bytes <= size && address - begin <= size - bytes;
+  }
+};
+
+class MemoryRegistry {
+ public:
+  // New memory, filled with a pattern that is not zero (of more than 64 MiB: its first MiB), so
+  // that whoever reads what was never written notices. CUDA_ERROR_OUT_OF_MEMORY.
+  std::shared_ptr<Block> allocate(Block::Kind kind, Context& context, std::size_t bytes,
+                                  unsigned host_flags);
+  // The application's memory. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where it overlaps.
+  void add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
+                      unsigned host_flags);
+
+  // The block that holds the address; null.
+  std::shared_ptr<Block> find(std::uintptr_t address) const;
+  // The block that holds the whole range; CUDA_ERROR_INVALID_VALUE.
+  std::shared_ptr<Block> require_range(std::uintptr_t address, std::size_t bytes) const;
+
+  // Takes the block out. Its memory goes when no command uses it any more. False when another
+  // thread was first.
+  bool remove(const Block& block);
+  void remove_all_of(const Context& context);
+
+  const MemoryMap& map() const noexcept { return map_; }
+
+ private:
+  void insert(const std::shared_ptr<Block>& block);
+  void retire(std::shared_ptr<Block> block);
+
+  mutable std::shared_mutex mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;
+  MemoryMap map_;
+};
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,108 @@
+#include "api/module.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/logs.hpp"
+#include "api/process.hpp"
+#include "api/status.hpp"
+
+namespace ctxbroker::software {
+namespace {
+
+std::byte* memory_of(const Block& block) {
+  return reinterpret_cast<std::byte*>(block.begin);  // NOLINT(performance-no-int-to-ptr)
+}
+
+// Writes the initial values; every variable has its address by now.
+void initialise_variables(const Module& module) {
+  const auto& globals = module.program->globals;
+  std::unordered_map<std::string_view, std::uint64_t> addresses;
+  for (std::size_t i = 0; i < globals.size(); ++i)
+    addresses[globals[i].name] = module.global_addresses[i];
+  for (std::size_t i = 0; i < globals.size(); ++i) {
+    const exec::GlobalVariable& variable = globals[i];
+    std::byte* memory = memory_of(*module.blocks[i]);
+    if (variable.initial.empty())
+      std::memset(memory, 0, variable.size);
+    else
+      std::memcpy(memory, variable.initial.data(),
+                  std::min<std::size_t>(variable.size, variable.initial.size()));
+    for (const exec::Relocation& relocation : variable.relocations) {
+      auto found = addresses.find(relocation.symbol);
+      if (found == addresses.end() || variable.size < sizeof(std::uint64_t) ||
+          relocation.offset > variable.size - sizeof(std::uint64_t)) {
+        log_error("module: the initial value of " + variable.name + " refers to " +
+                  relocation.symbol + ", which is no variable of the module");
+        fail(CUDA_ERROR_INVALID_PTX);
+      }
+      std::uint64_t value = found->second + static_cast<std::uint64_t>(relocation.addend);
+      std::memcpy(memory + relocation.offset, &value, sizeof value);
+    }
+  }
+}
+
+void release_variables(const Module& module) {
+  for (const auto& block : module.blocks) Process::instance().memory.remove(*block);
+}
+
+}  // namespace
+
+Function::Function(const std::shared_ptr<Module>& of, const exec::Kernel& its_kernel)
+    : context(of->context),
+      module(of),
+      kernel(its_kernel),
+      max_dynamic_shared(its_kernel.static_shared_bytes >= device_limits::shared_per_block
+                             ? 0
+                             : static_cast<int>(device_limits::shared_per_block -
+                                                its_kernel.static_shared_bytes)) {}
+
+Module::Module(Context& of, std::shared_ptr<const exec::Program> its_program)
+    : context(of), program(std::move(its_program)) {}
+
+std::shared_ptr<Module> place_module(Context& context,
+                                     std::shared_ptr<const exec::Program> program) {
+  Process& process = Process::instance();
+  auto module = std::make_shared<Module>(context, std::move(program));
+  auto admit = [&] { context.require_alive(); };
+  try {
+    for (const exec::GlobalVariable& variable : module->program->globals) {
+      require(variable.alignment <= device_limits::alignment, CUDA_ERROR_INVALID_PTX);
+      std::size_t bytes = std::max<std::size_t>(1, variable.size);
+      module->blocks.push_back(process.memory.allocate(Block::Kind::module, context, bytes, 0));
+      module->global_addresses.push_back(module->blocks.back()->begin);
+    }
+    initialise_variables(*module);
+    for (const exec::Kernel& kernel : module->program->kernels)
+      module->functions.push_back(
+          process.functions.insert(std::make_shared<Function>(module, kernel), admit));
+    process.modules.insert(module, admit);
+  } catch (...) {
+    release_variables(*module);
+    process.functions.take_all(
+        [&](const Function& function) { return function.module.lock() == module; });
+    throw;
+  }
+  return module;
+}
+
+void unload_module(CUmodule handle) {
+  Process& process = Process::instance();
+  std::shared_ptr<Module> module = process.modules.take(handle);
+  for (CUfunction function : module->functions) {
+    try {
+      process.functions.take(function);
+    } catch (const Failure&) {  // gone with its context at this very moment
+    }
+  }
+  Executor& executor = module->context.device.executor;
+  executor.wait(executor.pending_of_group(&module->context));
+  release_variables(*module);
+}
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,87 @@
+// cuOccupancy*: how many blocks of a function would be resident at once, by the limits that the
+// device's attributes state.
+#include <algorithm>
+
+#include "api/device.hpp"
+#include "api/entry.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+namespace limits = device_limits;
+
+int active_blocks(const Function& function, unsigned block_size, std::size_t dynamic_shared) {
+  unsigned most = std::min(function.kernel.max_threads, limits::max_threads);
+  if (block_size > most) return 0;
+  unsigned warps = (block_size + 31) / 32;
+  unsigned blocks =
+      std::min(limits::max_blocks_per_multiprocessor, limits::max_threads / (warps * 32));
+  std::size_t shared = function.kernel.static_shared_bytes + dynamic_shared;
+  if (dynamic_shared > static_cast<std::size_t>(function.max_dynamic_shared.load())) return 0;
+  if (shared != 0)
+    blocks = static_cast<unsigned>(
+        std::min<std::size_t>(blocks, limits::shared_per_block_optin / shared));
+  return static_cast<int>(blocks);
+}
+
+CUresult blocks_per_multiprocessor(int* blocks, CUfunction function, int block_size,
+                                   std::size_t dynamic_shared) {
+  return working([&] {
+    std::shared_ptr<Function> found = Process::instance().functions.find(function);
+    require_value(blocks != nullptr && block_size > 0);
+    *blocks = active_blocks(*found, static_cast<unsigned>(block_size), dynamic_shared);
+  });
+}
+
+// The block size with the most resident threads; of equals the largest.
+CUresult best_block_size(int* grid_size, int* block_size, CUfunction function,
+                         CUoccupancyB2DSize shared_of, std::size_t dynamic_shared,
+                         int block_limit) {
+  return working([&] {
+    std::shared_ptr<Function> found = Process::instance().functions.find(function);
+    require_value(grid_size != nullptr && block_size != nullptr);
+    int most = static_cast<int>(std::min(found->kernel.max_threads, limits::max_threads));
+    if (block_limit > 0) most = std::min(most, block_limit);
+    int best_threads = 0, best_block = 0, best_blocks = 0;
+    for (int size = most; size > 0; size = (size - 1) / 32 * 32) {
+      std::size_t shared = shared_of != nullptr ? shared_of(size) : dynamic_shared;
+      int blocks = active_blocks(*found, static_cast<unsigned>(size), shared);
+      if (blocks * size <= best_threads) continue;
+      best_threads = blocks * size;
+      best_block = size;
+      best_blocks = blocks;
+    }
+    *block_size = best_block;
+    *grid_size = best_blocks * static_cast<int>(found->context.device.threads);
+  });
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function,
+                                                                 int block_size,
+                                                                 std::size_t dynamic_shared) {
+  return blocks_per_multiprocessor(blocks, function, block_size, dynamic_shared);
+}
+
+CTXB_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* blocks, CUfunction function, int block_size, std::size_t dynamic_shared,
+    unsigned int flags) {
+  if (flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return CUDA_ERROR_INVALID_VALUE;
+  return blocks_per_multiprocessor(blocks, function, block_size, dynamic_shared);
+}
+
+CTXB_EXPORT CUresult cuOccupancyMaxPotentialBlockSize(int* grid_size, int* block_size,
+                                                      CUfunction function,
+                                                      CUoccupancyB2DSize shared_of,
+                                                      std::size_t dynamic_shared, int block_limit) {
+  return best_block_size(grid_size, block_size, function, shared_of, dynamic_shared, block_limit);
+}
+
+CTXB_EXPORT CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
+    int* grid_size, int* block_size, CUfunction function, CUoccupancyB2DSize shared_of,
+    std::size_t dynamic_shared, int block_limit, unsigned int flags) {
+  if (flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return CUDA_ERROR_INVALID_VALUE;
+  return best_block_size(grid_size, block_size, function, shared_of, dynamic_shared, block_limit);
+}

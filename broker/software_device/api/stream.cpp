@@ -1,0 +1,60 @@
+#include "api/stream.hpp"
+
+#include <map>
+#include <utility>
+
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/process.hpp"
+#include "api/status.hpp"
+
+namespace ctxbroker::software {
+namespace {
+
+// The calling thread's default stream of each context it used one in.
+std::shared_ptr<Stream> thread_stream(Context& context) {
+  thread_local std::map<Context*, std::shared_ptr<Stream>> streams;
+  std::shared_ptr<Stream>& stream = streams[&context];
+  if (!stream) {
+    std::erase_if(
+        streams, [&](const auto& entry) { return entry.first != &context && !entry.first->alive; });
+    stream = std::make_shared<Stream>(context, Ordering::blocking, CU_STREAM_DEFAULT, 0);
+  }
+  return stream;
+}
+
+}  // namespace
+
+Stream::Stream(Context& of, Ordering how, unsigned its_flags, int its_priority)
+    : context(of), id(next_id()), flags(its_flags) {
+  group = &of;
+  ordering = how;
+  priority = its_priority;
+  legacy = of.legacy_stream.get();
+}
+
+std::shared_ptr<Stream> find_stream(CUstream handle) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return working_context().legacy_stream;
+  if (handle == CU_STREAM_PER_THREAD) return thread_stream(working_context());
+  return Process::instance().streams.find(handle);
+}
+
+void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Command>& command) {
+  Context& context = stream->context;
+  context.device.executor.enqueue(stream, command, [&] { context.require_alive(); });
+}
+
+std::shared_ptr<Command> enqueue_work(const std::shared_ptr<Stream>& stream,
+                                      std::function<CUresult()> work) {
+  auto command = std::make_shared<Command>();
+  command->work = std::move(work);
+  enqueue(stream, command);
+  return command;
+}
+
+CUresult wait_for(Context& context, const std::vector<std::shared_ptr<Command>>& commands) {
+  if (!commands.empty()) context.device.executor.wait(commands);
+  return Process::fault();
+}
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,44 @@
+// Streams: queues of a context.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "api/command.hpp"
+#include "api/cuda_api.hpp"
+
+namespace ctxbroker::software {
+
+struct Context;
+
+struct Stream : StreamQueue {
+  Stream(Context& of, Ordering how, unsigned its_flags, int its_priority);
+
+  Context& context;
+  CUstream handle = nullptr;  // null for the default streams
+  const std::uint64_t id;     // unique in the process
+  const unsigned flags;       // as cuStreamGetFlags tells them
+};
+
+// The stream of a handle: null and CU_STREAM_LEGACY the current context's legacy stream,
+// CU_STREAM_PER_THREAD the calling thread's own. Throws CUDA_ERROR_INVALID_HANDLE, and what
+// working_context throws.
+std::shared_ptr<Stream> find_stream(CUstream handle);
+
+// What the _ptsz entry points make of their stream argument.
+inline CUstream per_thread(CUstream handle) noexcept {
+  return handle == nullptr ? CU_STREAM_PER_THREAD : handle;
+}
+
+// Enqueues `work`; the context must live, else CUDA_ERROR_CONTEXT_IS_DESTROYED.
+std::shared_ptr<Command> enqueue_work(const std::shared_ptr<Stream>& stream,
+                                      std::function<CUresult()> work);
+// The same for a command that is more than its work.
+void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Command>& command);
+
+// Waits for the commands and reports a fault that came meanwhile.
+CUresult wait_for(Context& context, const std::vector<std::shared_ptr<Command>>& commands);
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,221 @@
+// cuStream*. Each function that takes a stream exists twice: as _ptsz the null stream is the
+// calling thread's own.
+#include <algorithm>
+
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/entry.hpp"
+#include "api/event.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+CUresult create(CUstream* stream, unsigned flags, int priority) {
+  return initialised([&] {
+    Context& context = working_context();
+    require_value(stream != nullptr && (flags & ~unsigned(CU_STREAM_NON_BLOCKING)) == 0);
+    auto made = std::make_shared<Stream>(
+        context, flags == CU_STREAM_NON_BLOCKING ? Ordering::independent : Ordering::blocking,
+        flags,
+        std::clamp(priority, device_limits::greatest_priority, device_limits::least_priority));
+    *stream = Process::instance().streams.insert(made, [&] { context.require_alive(); });
+  });
+}
+
+// What is enqueued is still done.
+CUresult destroy(CUstream stream) {
+  return working([&] { Process::instance().streams.take(stream); });
+}
+
+// Calls `body` with the stream of a handle.
+template <class Body>
+CUresult with(CUstream stream, Body body) {
+  return initialised([&] {
+    std::shared_ptr<Stream> found = find_stream(stream);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    return body(*found, found);
+  });
+}
+
+template <class Value, class Read>
+CUresult ask(CUstream stream, Value* value, Read read) {
+  return with(stream, [&](Stream& found, auto&) {
+    require_value(value != nullptr);
+    *value = read(found);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult query(CUstream stream) {
+  return with(stream, [](Stream& found, auto&) {
+    bool idle = found.context.device.executor.pending(found).empty();
+    return idle ? Process::fault() : CUDA_ERROR_NOT_READY;
+  });
+}
+
+CUresult synchronise(CUstream stream) {
+  return with(stream, [](Stream& found, auto&) {
+    return wait_for(found.context, found.context.device.executor.pending(found));
+  });
+}
+
+CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
+  return with(stream, [&](Stream&, auto& found) {
+    require_value((flags & ~unsigned(CU_EVENT_WAIT_EXTERNAL)) == 0);
+    std::shared_ptr<Command> recorded = Process::instance().events.find(event)->latest();
+    if (recorded == nullptr || recorded->done) return CUDA_SUCCESS;
+    auto command = std::make_shared<Command>();
+    command->after.push_back(std::move(recorded));
+    enqueue(found, command);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult add_callback(CUstream stream, CUstreamCallback callback, void* data, unsigned flags) {
+  return with(stream, [&](Stream&, auto& found) {
+    require_value(callback != nullptr && flags == 0);
+    auto command = std::make_shared<Command>();
+    command->on_host_thread = command->even_after_fault = true;
+    command->work = [=] {
+      callback(stream, Process::fault(), data);
+      return CUDA_SUCCESS;
+    };
+    enqueue(found, command);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult launch_host_function(CUstream stream, CUhostFn function, void* data) {
+  return with(stream, [&](Stream&, auto& found) {
+    require_value(function != nullptr);
+    auto command = std::make_shared<Command>();
+    command->on_host_thread = true;
+    command->work = [=] {
+      function(data);
+      return CUDA_SUCCESS;
+    };
+    enqueue(found, command);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult get_priority(CUstream stream, int* priority) {
+  return ask(stream, priority, [](const Stream& found) { return found.priority; });
+}
+CUresult get_flags(CUstream stream, unsigned* flags) {
+  return ask(stream, flags, [](const Stream& found) { return found.flags; });
+}
+CUresult get_id(CUstream stream, unsigned long long* id) {
+  return ask(stream, id, [](const Stream& found) { return found.id; });
+}
+CUresult get_context(CUstream stream, CUcontext* context) {
+  return ask(stream, context, [](const Stream& found) { return found.context.handle; });
+}
+CUresult get_device(CUstream stream, CUdevice* device) {
+  return ask(stream, device, [](const Stream& found) { return found.context.device.ordinal; });
+}
+// Nothing here captures a stream into a graph.
+CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return ask(stream, status, [](const Stream&) { return CU_STREAM_CAPTURE_STATUS_NONE; });
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+  return create(stream, flags, 0);
+}
+CTXB_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags,
+                                                int priority) {
+  return create(stream, flags, priority);
+}
+CTXB_EXPORT CUresult cuStreamDestroy(CUstream stream) {
+  return destroy(stream);
+}
+CTXB_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
+  return destroy(stream);
+}
+
+CTXB_EXPORT CUresult cuStreamQuery(CUstream stream) {
+  return query(stream);
+}
+CTXB_EXPORT CUresult cuStreamQuery_ptsz(CUstream stream) {
+  return query(per_thread(stream));
+}
+
+CTXB_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
+  return synchronise(stream);
+}
+CTXB_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream) {
+  return synchronise(per_thread(stream));
+}
+
+CTXB_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  return wait_event(stream, event, flags);
+}
+CTXB_EXPORT CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags) {
+  return wait_event(per_thread(stream), event, flags);
+}
+
+CTXB_EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data,
+                                         unsigned int flags) {
+  return add_callback(stream, callback, data, flags);
+}
+CTXB_EXPORT CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback,
+                                              void* data, unsigned int flags) {
+  return add_callback(per_thread(stream), callback, data, flags);
+}
+
+CTXB_EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  return launch_host_function(stream, function, data);
+}
+CTXB_EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void* data) {
+  return launch_host_function(per_thread(stream), function, data);
+}
+
+CTXB_EXPORT CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  return get_priority(stream, priority);
+}
+CTXB_EXPORT CUresult cuStreamGetPriority_ptsz(CUstream stream, int* priority) {
+  return get_priority(per_thread(stream), priority);
+}
+CTXB_EXPORT CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  return get_flags(stream, flags);
+}
+CTXB_EXPORT CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned int* flags) {
+  return get_flags(per_thread(stream), flags);
+}
+CTXB_EXPORT CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  return get_id(stream, id);
+}
+CTXB_EXPORT CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long* id) {
+  return get_id(per_thread(stream), id);
+}
+CTXB_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  return get_context(stream, context);
+}
+CTXB_EXPORT CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext* context) {
+  return get_context(per_thread(stream), context);
+}
+CTXB_EXPORT CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
+  return get_device(stream, device);
+}
+CTXB_EXPORT CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice* device) {
+  return get_device(per_thread(stream), device);
+}
+CTXB_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return is_capturing(stream, status);
+}
+CTXB_EXPORT CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus* status) {
+  return is_capturing(per_thread(stream), status);
+}
+
+CTXB_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return initialised([&] {
+    // The thread's by the interface's definition. With nothing captured it forbids nothing.
+    thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    require_value(mode != nullptr && *mode >= CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                  *mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
+    std::swap(current, *mode);
+  });
+}
