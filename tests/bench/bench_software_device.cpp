@@ -70,7 +70,7 @@ void audio_minute(benchmark::State& state) {
   chain.process(samples.data(), result.data(), job);  // the first one also readies the device
 
   double seconds = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < blocks; ++i) {
       job.position += block;
@@ -104,7 +104,7 @@ void blur_full_hd(benchmark::State& state) {
   job.width = width;
   job.height = height;
   chain.process(pixels.data(), result.data(), job);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     chain.process(pixels.data(), result.data(), job);
     benchmark::DoNotOptimize(result.data());
   }

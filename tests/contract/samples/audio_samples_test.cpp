@@ -20,6 +20,7 @@ struct Case {
   double sample_rate = rate;
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest's name
 void PrintTo(const Case& one, std::ostream* stream) {
   *stream << one.name;
 }

@@ -14,6 +14,7 @@ struct Case {
   Image (*expected)(const Image& in);
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest's name
 void PrintTo(const Case& one, std::ostream* stream) {
   *stream << one.name;
 }

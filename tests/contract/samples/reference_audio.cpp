@@ -49,18 +49,18 @@ Biquad peak(const Band& band, double rate) {
 
 Biquad low_shelf(const Band& band, double rate) {
   const Terms t(band, rate);
-  const double A = t.A, cosine = std::cos(t.w0), root = 2 * std::sqrt(A) * t.alpha;
-  return {A * ((A + 1) - (A - 1) * cosine + root), 2 * A * ((A - 1) - (A + 1) * cosine),
-          A * ((A + 1) - (A - 1) * cosine - root), (A + 1) + (A - 1) * cosine + root,
-          -2 * ((A - 1) + (A + 1) * cosine),       (A + 1) + (A - 1) * cosine - root};
+  const double a = t.A, cosine = std::cos(t.w0), root = 2 * std::sqrt(a) * t.alpha;
+  return {a * ((a + 1) - (a - 1) * cosine + root), 2 * a * ((a - 1) - (a + 1) * cosine),
+          a * ((a + 1) - (a - 1) * cosine - root), (a + 1) + (a - 1) * cosine + root,
+          -2 * ((a - 1) + (a + 1) * cosine),       (a + 1) + (a - 1) * cosine - root};
 }
 
 Biquad high_shelf(const Band& band, double rate) {
   const Terms t(band, rate);
-  const double A = t.A, cosine = std::cos(t.w0), root = 2 * std::sqrt(A) * t.alpha;
-  return {A * ((A + 1) + (A - 1) * cosine + root), -2 * A * ((A - 1) + (A + 1) * cosine),
-          A * ((A + 1) + (A - 1) * cosine - root), (A + 1) - (A - 1) * cosine + root,
-          2 * ((A - 1) - (A + 1) * cosine),        (A + 1) - (A - 1) * cosine - root};
+  const double a = t.A, cosine = std::cos(t.w0), root = 2 * std::sqrt(a) * t.alpha;
+  return {a * ((a + 1) + (a - 1) * cosine + root), -2 * a * ((a - 1) + (a + 1) * cosine),
+          a * ((a + 1) + (a - 1) * cosine - root), (a + 1) - (a - 1) * cosine + root,
+          2 * ((a - 1) - (a + 1) * cosine),        (a + 1) - (a - 1) * cosine - root};
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ std::vector<double> gaussian(double radius) {
 Image convolve(const Image& in, const std::vector<double>& weights, int dx, int dy) {
   Image out(in.width, in.height);
   const int reach = static_cast<int>(weights.size() / 2);
+  const double* middle = weights.data() + reach;
   const int width = static_cast<int>(in.width);
   const int height = static_cast<int>(in.height);
   for (int y = 0; y < height; ++y) {
@@ -45,7 +46,7 @@ Image convolve(const Image& in, const std::vector<double>& weights, int dx, int 
         const int from_y = std::clamp(y + i * dy, 0, height - 1);
         for (std::size_t c = 0; c < 4; ++c) {
           out.at(static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y), c) +=
-              weights[static_cast<std::size_t>(i + reach)] *
+              middle[i] *
               in.at(static_cast<std::uint32_t>(from_x), static_cast<std::uint32_t>(from_y), c);
         }
       }

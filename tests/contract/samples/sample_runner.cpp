@@ -33,6 +33,7 @@ PluginInstance SampleRunner::create(const Stage& stage, LeaseKind lease) {
 SampleRunner::Session SampleRunner::start(const std::vector<Stage>& stages,
                                           const ActivationSizes& sizes, LeaseKind lease) {
   std::vector<PluginInstance> instances;
+  instances.reserve(stages.size());
   for (const Stage& stage : stages) {
     instances.push_back(create(stage, lease));
   }

@@ -142,6 +142,13 @@ const ctxb_plugin_factory& factory() {
 }
 
 class SdkPlugin : public testing::Test {
+ public:
+  ~SdkPlugin() override {
+    if (plugin != nullptr) {
+      plugin->destroy(plugin);
+    }
+  }
+
  protected:
   SdkPlugin() {
     script = {};
@@ -157,11 +164,6 @@ class SdkPlugin : public testing::Test {
     job.inputs = job.outputs = &buffer;
     job.input_count = job.output_count = 1;
     job.stream = &job;
-  }
-  ~SdkPlugin() override {
-    if (plugin != nullptr) {
-      plugin->destroy(plugin);
-    }
   }
   void create(std::uint32_t index = 0) { plugin = factory().create(index, host.raw()); }
   void create_active() {
@@ -211,18 +213,6 @@ TEST_F(SdkPlugin, Descriptor) {
   EXPECT_EQ(d.parameters[2].default_value, 1);
   EXPECT_EQ(d.parameters[3].maximum, 2);
   EXPECT_STREQ(d.parameters[3].choices[2], "blue");
-}
-
-TEST(SdkParameterTable, RefusesMistakes) {
-  // In a constexpr variable these do not compile; at run time they throw.
-  EXPECT_THROW(parameter_table(on), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "a", "", "", "", {0, 1}, 2}), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "a", "", "", "", {1, 0}, 0}), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "A", "", "", "", {0, 1}, 0}), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "", "", "", "", {0, 1}, 0}), std::logic_error);
-  EXPECT_THROW(
-      parameter_table(Real{0, "a", "", "", "", {0, 1}, 0}, Real{1, "a", "", "", "", {0, 1}, 0}),
-      std::logic_error);
 }
 
 TEST_F(SdkPlugin, ProcessLaunchesWithTheArgumentsBytes) {
@@ -449,58 +439,6 @@ TEST_F(SdkPlugin, StateGoesThroughShortReadsAndWrites) {
   bytes.broken = true;
   EXPECT_LT(state.load(plugin, &in), 0);
   EXPECT_LT(state.save(plugin, &out), 0);
-}
-
-TEST(SdkDeviceBuffer, MovesAndReplacesWithoutLeakOrDoubleFree) {
-  FakeHost host;
-  ctxbroker::sdk::detail::Gpu gpu{Host(host.raw())};
-  gpu.open();
-  const ctxb_activation raw{};
-  const Activation activation(gpu, raw);
-  {
-    DeviceBuffer<float> a = activation.buffer<float>(1);
-    DeviceBuffer<float> b = activation.buffer<float>(2);
-    DeviceBuffer<float> c = activation.buffer<float>(3);
-    const std::uint64_t address_a = a.address();
-    const std::uint64_t address_b = b.address();
-    b = std::move(a);
-    EXPECT_THAT(host.released, ElementsAre(address_b));
-    EXPECT_EQ(b.address(), address_a);
-    EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move): that is the question
-    EXPECT_EQ(b.size(), 1U);
-    std::swap(b, c);
-    EXPECT_EQ(c.address(), address_a);
-    EXPECT_EQ(b.size(), 3U);
-    EXPECT_EQ(host.live.size(), 2U);
-    DeviceBuffer<float>& self = b;
-    b = std::move(self);
-    EXPECT_EQ(b.size(), 3U);
-    EXPECT_THROW(activation.buffer<float>(0), Failure);
-    EXPECT_THROW(activation.buffer<float>(SIZE_MAX / 2), Failure);
-    EXPECT_THROW(activation.upload(b, static_cast<const float*>(nullptr), 2, 2), Failure);
-    EXPECT_THROW(activation.copy(c, b, 2), Failure);
-  }
-  EXPECT_TRUE(host.live.empty());
-  DeviceBuffer<float> late = activation.buffer<float>(1);
-  gpu.release_all();
-  EXPECT_FALSE(late);
-  EXPECT_TRUE(host.live.empty());
-}
-
-TEST(SdkLaunchShape, CoversEverySize) {
-  for (const auto& [columns, rows] : {std::pair<std::uint32_t, std::uint32_t>{1, 1},
-                                     {1, 70000},
-                                     {70000, 1},
-                                     {1, 4000000},
-                                     {33, 9},
-                                     {640, 479},
-                                     {4000000000U, 3}}) {
-    const LaunchShape shape = over(columns, rows);
-    EXPECT_EQ(shape.block.x * shape.block.y, 256U);
-    EXPECT_LE(shape.grid.y, 65535U);
-    EXPECT_GE(std::uint64_t{shape.grid.x} * shape.block.x, columns);
-    EXPECT_TRUE(std::uint64_t{shape.grid.y} * shape.block.y >= rows || shape.grid.y == 65535);
-  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -152,11 +153,9 @@ class ParameterValues {
  private:
   static double convert(double value, double) noexcept { return value; }
   static bool convert(double value, bool) noexcept { return value >= 0.5; }
-  static std::int64_t convert(double value, std::int64_t) noexcept {
-    return static_cast<std::int64_t>(value < 0 ? value - 0.5 : value + 0.5);
-  }
+  static std::int64_t convert(double value, std::int64_t) noexcept { return std::llround(value); }
   static std::uint32_t convert(double value, std::uint32_t) noexcept {
-    return static_cast<std::uint32_t>(value + 0.5);
+    return static_cast<std::uint32_t>(std::llround(value));
   }
 
   const double* values_;

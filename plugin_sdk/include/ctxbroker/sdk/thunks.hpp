@@ -55,7 +55,7 @@ struct Thunks {
       base.raw_ = {sizeof(ctxb_plugin), &base,   activate,     process,
                    deactivate,          destroy, context_lost, get_extension};
       made = &base.raw_;
-      instance.release();
+      static_cast<void>(instance.release());
       return CTXB_OK;
     });
     return made;
