@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <cmath>
 #include <limits>
@@ -197,12 +198,12 @@ TEST(Png, AHugeHeaderIsRefusedBeforeMemoryIsTaken) {
   RawPng raw{1, 1, 8, 2, false, false, {1, 2, 3}};
   write_raw_png(folder / "in.png", raw);
   std::string bytes = read_bytes(folder / "in.png");
-  bytes.replace(16, 8, std::string("\x00\x01\x00\x00\x00\x01\x00\x00", 8));  // 65536 x 65536
-  const std::string crc("\x31\x83\x6b\x19", 4);
-  bytes.replace(29, 4, crc);
+  bytes.replace(16, 8, std::string("\x00\x01\x00\x00\x00\x01\x00\x00", 8));        // 65536 x 65536
+  const auto* header = reinterpret_cast<const unsigned char*>(bytes.data()) + 12;  // "IHDR" ...
+  const auto crc = static_cast<std::uint32_t>(::crc32(0, header, 17));
+  for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
   write_bytes(folder / "huge.png", bytes);
-  // The checksum of the changed header is wrong or right: refused either way, and at once.
-  expect_failure([&] { read_png(folder / "huge.png"); }, ExitCode::input, "huge.png");
+  expect_failure([&] { read_png(folder / "huge.png"); }, ExitCode::input, "65536 x 65536");
 }
 
 TEST(Png, ResolutionAndProfileAreCarriedOver) {

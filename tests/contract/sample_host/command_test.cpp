@@ -1,0 +1,63 @@
+#include "command_test.hpp"
+
+#include <sndfile.h>
+
+#include <algorithm>
+
+namespace ctxbroker::sample_host::test {
+
+std::string CommandTest::png(const std::string& name, std::uint32_t width, std::uint32_t height,
+                             int depth, int colour_type) const {
+  RawPng raw{width, height, depth, colour_type, false, false, {}};
+  fill_samples(raw, width + height);
+  write_raw_png(folder / name, raw);
+  return at(name);
+}
+
+std::string CommandTest::wav(const std::string& name, std::size_t frames, int channels) const {
+  write_raw_audio(folder / name,
+                  sine(SF_FORMAT_WAV | SF_FORMAT_PCM_16, channels, 48000, frames, 440));
+  return at(name);
+}
+
+std::string CommandTest::test_plugin(const std::string& name) {
+  return (program_folder().parent_path() / "test_plugins" / "sample_host" / (name + ".so"))
+      .string();
+}
+
+Ended CommandTest::run(std::vector<std::string> arguments,
+                       std::vector<std::string> environment) const {
+  Start start;
+  start.arguments = std::move(arguments);
+  start.environment = std::move(environment);
+  return run_sample_host(start);
+}
+
+Ended CommandTest::run_well(std::vector<std::string> arguments,
+                            std::vector<std::string> environment) const {
+  const Ended ended = run(std::move(arguments), std::move(environment));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.signal, 0);
+  EXPECT_EQ(ended.err, "");
+  return ended;
+}
+
+void CommandTest::expect_error(const Start& start, ExitCode code,
+                               const std::vector<std::string>& parts) const {
+  const std::vector<std::string> before = folder.names();
+  const Ended ended = run_sample_host(start);
+  EXPECT_EQ(ended.exit_code, static_cast<int>(code)) << ended.err;
+  EXPECT_EQ(ended.signal, 0);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_THAT(ended.err, testing::StartsWith("sample_host: error: "));
+  for (const std::string& part : parts) EXPECT_THAT(ended.err, testing::HasSubstr(part));
+  // One message; only a compiler's log may follow, indented, on lines of its own.
+  for (std::size_t end = ended.err.find('\n'); end + 1 < ended.err.size();
+       end = ended.err.find('\n', end + 1)) {
+    EXPECT_EQ(code, ExitCode::kernel_image) << "several lines: " << ended.err;
+    EXPECT_EQ(ended.err.substr(end + 1, 2), "  ") << ended.err;
+  }
+  EXPECT_EQ(folder.names(), before);
+}
+
+}  // namespace ctxbroker::sample_host::test

@@ -1,0 +1,110 @@
+#include "command_test.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::IsSupersetOf;
+
+class ListCommand : public CommandTest {};
+class DoctorCommand : public CommandTest {};
+
+std::vector<std::string> names(const json& plugins) {
+  std::vector<std::string> result;
+  for (const json& plugin : plugins) result.push_back(plugin["short_name"]);
+  return result;
+}
+
+TEST_F(ListCommand, NamesTheSamplesWithoutAnyDriver) {
+  const Ended ended = run_well({"list", "--json"}, {"CTXBROKER_DRIVER=nvidia"});
+  const json list = json::parse(ended.out);
+  EXPECT_EQ(list["schema"], "ctxbroker.sample_host.plugins/1");
+  EXPECT_THAT(names(list["plugins"]), IsSupersetOf({"exposure", "blur", "unsharp", "colour_matrix",
+                                                    "gain", "equaliser", "fir", "delay"}));
+  for (const json& plugin : list["plugins"]) {
+    if (plugin["short_name"] != "exposure") continue;
+    EXPECT_EQ(plugin["id"], "org.ctxbroker.sample.exposure");
+    EXPECT_EQ(plugin["media"], "image");
+    const json& stops = plugin["parameters"][0];
+    EXPECT_EQ(stops["id"], "stops");
+    EXPECT_EQ(stops["unit"], "EV");
+    EXPECT_LT(stops["minimum"], stops["maximum"]);
+    EXPECT_EQ(stops["default"], 0.0);
+  }
+}
+
+TEST_F(ListCommand, TextNamesParametersRangesAndUnits) {
+  const Ended ended = run_well({"list"});
+  for (const char* word : {"exposure", "org.ctxbroker.sample.exposure", "stops", "EV", " .. ",
+                           "default 0", "gain_db", "dB"}) {
+    EXPECT_THAT(ended.out, HasSubstr(word));
+  }
+}
+
+TEST_F(ListCommand, ABadLibraryIsAWarningNotAnEnd) {
+  std::filesystem::create_directory(folder / "plugins");
+  write_bytes(folder / "plugins/text.so", "not a library\n");
+  const Ended ended = run({"list", "--json", "--plugin-path", at("plugins")});
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("text.so"));
+  const json list = json::parse(ended.out);
+  ASSERT_EQ(list["problems"].size(), 1U);
+  EXPECT_THAT(list["problems"][0]["library"].get<std::string>(), HasSubstr("text.so"));
+  EXPECT_GE(list["plugins"].size(), 8U);
+}
+
+TEST_F(ListCommand, FoldersOfTheEnvironmentAreSearched) {
+  std::filesystem::create_directory(folder / "plugins");
+  std::filesystem::copy_file(test_plugin("twins"), folder / "plugins/twins.so");
+  const Ended ended = run_well({"list"}, {"CTXBROKER_PLUGIN_PATH=" + at("plugins")});
+  EXPECT_THAT(ended.out, HasSubstr("org.ctxbroker.test.a.twin"));
+}
+
+TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
+  const Ended ended = run_well({"doctor", "--json"});
+  const json doctor = json::parse(ended.out);
+  EXPECT_EQ(doctor["schema"], "ctxbroker.sample_host.doctor/1");
+  EXPECT_EQ(doctor["usable"], true);
+  EXPECT_FALSE(doctor["driver"]["reason"].get<std::string>().empty());
+  EXPECT_GE(doctor["devices"].size(), 1U);
+  EXPECT_EQ(doctor["driver_error"], nullptr);
+  std::vector<std::string> protections;
+  for (const json& protection : doctor["protection"]) {
+    protections.push_back(protection["name"]);
+    if (protection["name"] == "gate") {
+      EXPECT_EQ(protection["built"], false);
+    }
+  }
+  EXPECT_THAT(protections, IsSupersetOf({"guards", "leases", "gate", "shield"}));
+  EXPECT_GE(doctor["plugins"].size(), 8U);
+
+  const Ended text = run_well({"doctor"});
+  for (const char* word :
+       {"driver", "why:", "devices", "guards", "gate", "not built", "plug-ins", "searched:"}) {
+    EXPECT_THAT(text.out, HasSubstr(word));
+  }
+}
+
+TEST_F(DoctorCommand, WithoutADeviceSaysWhatToDo) {
+  const Ended ended =
+      run({"doctor"}, {"CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=0"});
+  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver));
+  EXPECT_THAT(ended.out, HasSubstr("NOT USABLE"));
+  EXPECT_THAT(ended.out, HasSubstr("missing"));
+}
+
+TEST_F(DoctorCommand, NamesLibrariesThatCannotBeUsed) {
+  std::filesystem::create_directory(folder / "plugins");
+  std::filesystem::copy_file(test_plugin("wrong_major"), folder / "plugins/wrong_major.so");
+  std::filesystem::copy_file(test_plugin("init_fails"), folder / "plugins/init_fails.so");
+  const Ended ended = run({"doctor", "--json", "--plugin-path", at("plugins")});
+  EXPECT_EQ(ended.exit_code, 0);
+  const json doctor = json::parse(ended.out);
+  ASSERT_EQ(doctor["problems"].size(), 2U);
+  EXPECT_EQ(doctor["problems"][0]["kind"], "plugin-init");
+  EXPECT_EQ(doctor["problems"][1]["kind"], "plugin-version");
+}
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test
