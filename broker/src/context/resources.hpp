@@ -35,7 +35,7 @@ class Owned {
   explicit operator bool() const noexcept { return handle_ != Handle{}; }
 
   void reset() noexcept {
-    if (handle_ != Handle{} && !lease_->lost()) {
+    if (handle_ != Handle{} && lease_ != nullptr && !lease_->lost()) {
       const DriverTable& table = lease_->table();
       report_failed_end(*lease_,
                         guarded(lease_->target(), {}, [&] { return (table.*End)(handle_); }));

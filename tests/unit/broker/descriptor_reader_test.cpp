@@ -1,0 +1,218 @@
+// Every lie a descriptor can tell, one at a time, on top of one that is sound.
+#include "plugin/descriptor_reader.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/error.hpp"
+#include "plugin/foreign_text.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A sound descriptor and everything it points to, to be spoilt.
+struct Sample {
+  const char* choices[3] = {"low", "high", nullptr};
+  const char* features[2] = {"blur", nullptr};
+  const char* kernels[2] = {"run", nullptr};
+  ctxb_parameter parameters[2] = {};
+  ctxb_module modules[2] = {};
+  ctxb_plugin_descriptor descriptor = {};
+
+  Sample() {
+    parameters[0] = {sizeof(ctxb_parameter),
+                     CTXB_PARAMETER_FLOAT,
+                     "stops",
+                     "Stops",
+                     "EV",
+                     "Brightness.",
+                     -10,
+                     10,
+                     0,
+                     nullptr,
+                     CTXB_PARAMETER_AUTOMATABLE};
+    parameters[1] = {sizeof(ctxb_parameter),
+                     CTXB_PARAMETER_CHOICE,
+                     "mode",
+                     "Mode",
+                     "",
+                     "How.",
+                     0,
+                     1,
+                     1,
+                     choices,
+                     0};
+    modules[0] = {sizeof(ctxb_module), "first", ".version 7.0", 13, kernels};
+    modules[1] = {sizeof(ctxb_module), "second", ".version 7.0", 13, nullptr};
+    descriptor = {sizeof(ctxb_plugin_descriptor),
+                  CTXB_MEDIA_AUDIO,
+                  "com.example.gain",
+                  "Gain",
+                  "Example",
+                  "1.2.3",
+                  "Louder.",
+                  features,
+                  CTXB_PLUGIN_IN_PLACE,
+                  CTXB_CUDA_KERNELS,
+                  CTXB_LEASE_PRIVATE,
+                  CTXB_CONCURRENCY_LIBRARY,
+                  7,
+                  5,
+                  parameters,
+                  2,
+                  2,
+                  modules};
+  }
+};
+
+TEST(DescriptorReaderTest, CopiesASoundOne) {
+  const Sample sample;
+  const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
+  const PluginDescription& plugin = record.description;
+  EXPECT_EQ(plugin.id, "com.example.gain");
+  EXPECT_EQ(plugin.short_name, "gain");
+  EXPECT_EQ(plugin.media, Media::audio);
+  EXPECT_EQ(plugin.cuda_use, CudaUse::kernels);
+  EXPECT_EQ(plugin.lease_wish, LeaseKind::private_own);
+  EXPECT_EQ(plugin.min_compute_minor, 5);
+  EXPECT_THAT(plugin.features, ElementsAre("blur"));
+  EXPECT_THAT(plugin.modules, ElementsAre("first", "second"));
+  EXPECT_TRUE(record.one_at_a_time);
+  ASSERT_EQ(plugin.parameters.size(), 2u);
+  EXPECT_TRUE(plugin.parameters[0].automatable);
+  EXPECT_EQ(plugin.parameters[0].minimum, -10);
+  EXPECT_EQ(plugin.parameters[1].type, ParameterType::choice);
+  EXPECT_THAT(plugin.parameters[1].choices, ElementsAre("low", "high"));
+  EXPECT_THAT(record.modules[0].kernels, ElementsAre("run"));
+}
+
+TEST(DescriptorReaderTest, AnEmptyDescriptorHasNoParametersOrModules) {
+  Sample sample;
+  sample.descriptor.parameters = nullptr;
+  sample.descriptor.parameter_count = 0;
+  sample.descriptor.modules = nullptr;
+  sample.descriptor.module_count = 0;
+  sample.descriptor.features = nullptr;
+  const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
+  EXPECT_TRUE(record.description.parameters.empty());
+  EXPECT_TRUE(record.modules.empty());
+}
+
+TEST(DescriptorReaderTest, ALaterMinorsLongerStructsAreStridden) {
+  struct LongParameter {
+    ctxb_parameter known;
+    double unknown[4];
+  };
+  Sample sample;
+  LongParameter parameters[2] = {{sample.parameters[0], {9, 9, 9, 9}},
+                                 {sample.parameters[1], {9, 9, 9, 9}}};
+  for (auto& one : parameters) one.known.size = sizeof(LongParameter);
+  sample.descriptor.parameters = &parameters[0].known;
+  const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
+  EXPECT_EQ(record.description.parameters[1].id, "mode");
+}
+
+TEST(DescriptorReaderTest, AWishThatCannotBeMetIsRemembered) {
+  Sample sample;
+  sample.descriptor.lease = CTXB_LEASE_GREEN;
+  const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
+  EXPECT_EQ(record.description.lease_wish, LeaseKind::automatic);
+  EXPECT_STREQ(record.unmet_lease_wish, "green");
+}
+
+TEST(DescriptorReaderTest, UnknownFlagsOfALaterMinorAreNoError) {
+  Sample sample;
+  sample.descriptor.flags |= 1u << 31;
+  EXPECT_NO_THROW(read_descriptor(&sample.descriptor, "lib"));
+}
+
+struct Lie {
+  const char* name;
+  std::function<void(Sample&)> spoil;
+  const char* says;
+};
+
+const std::string endless(longest_text + 1, 'a');
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<Lie> lies() {
+  return {
+      {"short_struct", [](Sample& s) { s.descriptor.size = 8; }, "shorter than version 1.0"},
+      {"absurd_struct", [](Sample& s) { s.descriptor.size = 1u << 30; }, "shorter"},
+      {"null_id", [](Sample& s) { s.descriptor.id = nullptr; }, "id is null"},
+      {"plain_id", [](Sample& s) { s.descriptor.id = "gain"; }, "com.example.name"},
+      {"odd_id", [](Sample& s) { s.descriptor.id = "com.ex ample"; }, "com.example.name"},
+      {"null_name", [](Sample& s) { s.descriptor.name = nullptr; }, "name is null"},
+      {"empty_name", [](Sample& s) { s.descriptor.name = ""; }, "name is empty"},
+      {"dirty_vendor", [](Sample& s) { s.descriptor.vendor = "\xFF"; }, "vendor"},
+      {"endless_text", [](Sample& s) { s.descriptor.description = endless.c_str(); }, "too long"},
+      {"empty_version", [](Sample& s) { s.descriptor.version = ""; }, "version is empty"},
+      {"no_media", [](Sample& s) { s.descriptor.media = 0; }, "media is 0"},
+      {"no_use", [](Sample& s) { s.descriptor.cuda_use = 9; }, "cuda_use is 9"},
+      {"no_lease", [](Sample& s) { s.descriptor.lease = 77; }, "lease is 77"},
+      {"no_concurrency", [](Sample& s) { s.descriptor.concurrency = 5; }, "concurrency"},
+      {"compute", [](Sample& s) { s.descriptor.min_compute_major = 99999; }, "compute"},
+      {"many_parameters", [](Sample& s) { s.descriptor.parameter_count = 1u << 30; }, "absurd"},
+      {"null_parameters", [](Sample& s) { s.descriptor.parameters = nullptr; },
+       "parameters is null"},
+      {"short_parameter", [](Sample& s) { s.parameters[0].size = 16; }, "parameters[0].size"},
+      {"odd_parameter", [](Sample& s) { s.parameters[0].size += 3; }, "parameters[0].size"},
+      {"unequal_parameters", [](Sample& s) { s.parameters[1].size += 8; }, "differ in size"},
+      {"parameter_id", [](Sample& s) { s.parameters[0].id = "Stops"; }, "[a-z0-9_]"},
+      {"same_ids", [](Sample& s) { s.parameters[1].id = "stops"; }, "two parameters"},
+      {"parameter_type", [](Sample& s) { s.parameters[0].type = 12; }, "type 12"},
+      {"null_unit", [](Sample& s) { s.parameters[0].unit = nullptr; }, "unit is null"},
+      {"turned_range", [](Sample& s) { s.parameters[0].minimum = 11; }, "minimum is above"},
+      {"nan_range", [](Sample& s) { s.parameters[0].maximum = not_a_number; }, "finite"},
+      {"default_outside", [](Sample& s) { s.parameters[0].default_value = 11; }, "default_value"},
+      {"choices_of_float", [](Sample& s) { s.parameters[0].choices = s.choices; }, "choices"},
+      {"no_choices", [](Sample& s) { s.parameters[1].choices = nullptr; }, "choices"},
+      {"same_choices", [](Sample& s) { s.choices[1] = "low"; }, "same name"},
+      {"choice_range", [](Sample& s) { s.parameters[1].maximum = 2; }, "number of its names"},
+      {"choice_fraction", [](Sample& s) { s.parameters[1].default_value = 0.5; }, "whole"},
+      {"boolean_range", [](Sample& s) { s.parameters[0].type = CTXB_PARAMETER_BOOLEAN; }, "0 to 1"},
+      {"null_modules", [](Sample& s) { s.descriptor.modules = nullptr; }, "modules is null"},
+      {"many_modules", [](Sample& s) { s.descriptor.module_count = 100000; }, "absurd"},
+      {"short_module", [](Sample& s) { s.modules[0].size = 4; }, "modules[0].size"},
+      {"null_data", [](Sample& s) { s.modules[0].data = nullptr; }, "data is null"},
+      {"no_data", [](Sample& s) { s.modules[0].data_size = 0; }, "data_size"},
+      {"absurd_data", [](Sample& s) { s.modules[0].data_size = ~std::uint64_t{0}; }, "data_size"},
+      {"same_modules", [](Sample& s) { s.modules[1].name = "first"; }, "two modules"},
+      {"null_module_name", [](Sample& s) { s.modules[1].name = nullptr; }, "module's name"},
+  };
+}
+
+TEST(DescriptorReaderTest, EveryLieIsRefusedWithItsPlace) {
+  for (const Lie& lie : lies()) {
+    SCOPED_TRACE(lie.name);
+    Sample sample;
+    lie.spoil(sample);
+    try {
+      read_descriptor(&sample.descriptor, "libgain.so");
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::plugin_entry);
+      EXPECT_THAT(error.what(), HasSubstr("libgain.so"));
+      EXPECT_THAT(error.what(), HasSubstr(lie.says));
+    }
+  }
+}
+
+TEST(DescriptorReaderTest, NoDescriptorAtAll) {
+  EXPECT_THROW(read_descriptor(nullptr, "lib"), Error);
+  const Sample sample;
+  const auto* crooked = reinterpret_cast<const ctxb_plugin_descriptor*>(
+      reinterpret_cast<std::uintptr_t>(&sample.descriptor) + 1);
+  EXPECT_THROW(read_descriptor(crooked, "lib"), Error);
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail

@@ -1,0 +1,30 @@
+// A driver that keeps books and does nothing: a context stack per thread, and memory by number.
+#pragma once
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "driver/driver.hpp"
+
+namespace ctxbroker::detail {
+
+struct FakeDriver {
+  std::vector<CUcontext> stack;  // of the one thread that tests use; back is the top
+  std::map<CUdeviceptr, std::size_t> memory;
+  std::set<CUcontext> contexts;  // private ones that exist
+  int primary_retains = 0;
+  int calls = 0;                        // all calls that touch a context stack
+  CUresult push_status = CUDA_SUCCESS;  // what the next pushes return
+  CUresult alloc_status = CUDA_SUCCESS;
+};
+
+// Starts anew and returns the books. One at a time: the driver's functions have no argument for it.
+FakeDriver& fresh_fake_driver();
+
+// A driver over the books, with one device.
+Driver fake_driver();
+
+CUcontext fake_context(int number);
+
+}  // namespace ctxbroker::detail
