@@ -12,8 +12,8 @@ if(CTXB_SANITIZE)
   add_link_options(-fsanitize=${CTXB_SANITIZE})
 endif()
 
-# GCC 12 takes std::string's operator+ and the moves of std::vector for overflows at -O3 (GCC bugs
-# 105651 and 105562); what these two warnings would find, AddressSanitizer finds too.
+# GCC 12 takes std::string's operator+ (GCC bug 105651) and moves within a std::vector for overflows
+# at -O3. What these two warnings would find, AddressSanitizer finds too.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(ctxb_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-stringop-overflow>)
