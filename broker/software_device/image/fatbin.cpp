@@ -20,7 +20,7 @@ namespace entry {
 constexpr std::size_t kind = 0, header_size = 4, payload_size = 8, packed_size = 16, arch = 28,
                       flags = 40, unpacked_size = 56;
 constexpr std::size_t least_header = 64;
-constexpr std::uint16_t kind_ptx = 1, kind_elf = 2;
+constexpr std::uint16_t kind_ptx = 1, kind_elf = 2, kind_link_time = 8;
 constexpr std::uint64_t flag_lz4 = 0x2000, flag_zstd = 0x8000, flag_arch_specific = 0x100000,
                         flag_family_specific = 0x200000;
 }  // namespace entry
@@ -127,10 +127,13 @@ std::string how_to_build(int compute) {
 
 [[noreturn]] void fail_without_ptx(const std::vector<Entry>& entries, int compute) {
   const std::string machine_code = list_targets(entries, entry::kind_elf);
-  fail(Reason::no_ptx, "the fatbin holds " +
-                           (machine_code.empty() ? std::string("neither PTX nor machine code")
-                                                 : "machine code only (" + machine_code + ")") +
-                           ", and the software device runs PTX" + how_to_build(compute));
+  const std::string link_time_code = list_targets(entries, entry::kind_link_time);
+  std::string held = "nothing that this reader knows";
+  if (!link_time_code.empty())
+    held = "code for link-time optimisation only (" + link_time_code + ")";
+  if (!machine_code.empty()) held = "machine code only (" + machine_code + ")";
+  fail(Reason::no_ptx,
+       "the fatbin holds " + held + ", and the software device runs PTX" + how_to_build(compute));
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ void set_count(Variable& variable, const Dimensions& dimensions) {
     }
     variable.count *= dimension;
   }
-  if (variable.count > limits::variable_bytes / (size_of(variable.type) * variable.vector)) {
+  if (variable.count > limits::variable_bytes / size_of(variable.type) / variable.vector) {
     fail(variable.line, quoted(variable.name) + " is larger than a variable can be");
   }
 }

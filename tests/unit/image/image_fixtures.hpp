@@ -10,7 +10,7 @@
 
 namespace ctxbroker::fixtures {
 extern const std::string_view plain_ptx, usual_fatbin, unpacked_fatbin, lines_fatbin, small_fatbin,
-    machine_fatbin, specific_fatbin, cubin, speed_fatbin, size_fatbin;
+    machine_fatbin, link_time_fatbin, specific_fatbin, cubin, speed_fatbin, size_fatbin;
 }
 
 namespace ctxbroker::software::image {

@@ -92,6 +92,13 @@ TEST(Fatbin, OnlyMachineCode) {
   EXPECT_THAT(refusal->message, HasSubstr("-gencode"));
 }
 
+TEST(Fatbin, OnlyLinkTimeCode) {
+  const auto refusal = refusal_of(fixtures::link_time_fatbin);
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->reason, Reason::no_ptx);
+  EXPECT_THAT(refusal->message, HasSubstr("link-time optimisation only (sm_75)"));
+}
+
 TEST(Cubin, IsNamedForWhatItIs) {
   const auto refusal = refusal_of(fixtures::cubin);
   ASSERT_TRUE(refusal.has_value());

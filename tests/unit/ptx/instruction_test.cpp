@@ -75,7 +75,7 @@ TEST(Operand, Numbers) {
 
 TEST(Operand, Addresses) {
   const auto address = [](const std::string& text) {
-    const Operand operand = instruction_of("ld.u32 %r1, " + text + ";").operands[1];
+    Operand operand = instruction_of("ld.u32 %r1, " + text + ";").operands[1];
     EXPECT_EQ(operand.kind, Kind::address) << text;
     return operand;
   };
