@@ -30,10 +30,10 @@ struct Launch {
   const Kernel* kernel = nullptr;
   Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
-  std::span<const std::byte> parameters;        // kernel->parameter_bytes
-  std::span<const std::uint64_t> globals;       // address of each Program::globals entry
-  const MemoryMap* memory = nullptr;            // which global addresses are legal
-  const std::atomic<bool>* stop = nullptr;      // set by another thread: end soon, as Fault::stopped
+  std::span<const std::byte> parameters;    // kernel->parameter_bytes
+  std::span<const std::uint64_t> globals;   // address of each Program::globals entry
+  const MemoryMap* memory = nullptr;        // which global addresses are legal
+  const std::atomic<bool>* stop = nullptr;  // set by another thread: end soon, as Fault::stopped
   EngineChoice engine = EngineChoice::automatic;
   CpuLevel cpu = CpuLevel::baseline;
 };
@@ -49,8 +49,8 @@ enum class Fault {
 
 struct Outcome {
   Fault fault = Fault::none;
-  std::string message;                   // for people: kernel, block, thread, address, PTX line
-  std::uint64_t thread_instructions = 0; // executed lane-instructions, for benchmarks
+  std::string message;                    // for people: kernel, block, thread, address, PTX line
+  std::uint64_t thread_instructions = 0;  // executed lane-instructions, for benchmarks
 };
 
 // Threads that execute blocks. One pool serves one device; run is called by one thread at a time.

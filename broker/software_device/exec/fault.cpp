@@ -1,0 +1,80 @@
+// The slow path of memory accesses: a range that was not remembered, or a fault.
+#include "exec/fault.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "exec/engine.hpp"
+
+namespace ctxbroker::software::exec {
+
+void record_fault(Group& group, const Instr& in, std::uint32_t lane, Fault fault,
+                  std::uint64_t address, std::uint32_t bytes) {
+  group.block->fault = {fault, group.first_thread + lane, in.line, address, bytes};
+}
+
+std::byte* resolve_address(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t address,
+                           std::uint32_t bytes) {
+  BlockState& block = *group.block;
+  if (address % bytes != 0) {
+    record_fault(group, in, lane, Fault::misaligned_address, address, bytes);
+    return nullptr;
+  }
+  const auto inside = [&](std::uint64_t begin, std::uint64_t size) {
+    return address >= begin && address - begin < size && size - (address - begin) >= bytes;
+  };
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are host addresses
+  auto* memory = reinterpret_cast<std::byte*>(address);
+  // Generic addresses of the lane's local memory: not remembered, since it is the lane's alone.
+  const auto local = reinterpret_cast<std::uintptr_t>(group.local) + lane * group.local_stride;
+  if (inside(local, group.local_bytes)) return memory;
+  const auto shared = reinterpret_cast<std::uintptr_t>(block.shared);
+  if (inside(shared, block.shared_bytes)) {
+    block.sites[in.site] = {shared, shared + block.shared_bytes};
+    return memory;
+  }
+  const auto parameters = reinterpret_cast<std::uintptr_t>(block.parameters);
+  if (inside(parameters, block.parameter_bytes)) return memory;
+  if (block.memory != nullptr) {
+    const auto range = block.memory->find(address);
+    if (range && range->end - address >= bytes) {
+      block.sites[in.site] = *range;
+      return memory;
+    }
+  }
+  record_fault(group, in, lane, Fault::illegal_address, address, bytes);
+  return nullptr;
+}
+
+std::string describe(const FaultRecord& fault, const std::string& kernel, const Dim3& block,
+                     const Dim3& thread) {
+  char where[256];
+  std::snprintf(where, sizeof(where), "block (%u, %u, %u), thread (%u, %u, %u)", block.x, block.y,
+                block.z, thread.x, thread.y, thread.z);
+  char what[160] = "";
+  switch (fault.fault) {
+    case Fault::illegal_address:
+      std::snprintf(what, sizeof(what), "access of %u bytes at illegal address 0x%" PRIx64,
+                    fault.bytes, fault.address);
+      break;
+    case Fault::misaligned_address:
+      std::snprintf(what, sizeof(what), "access of %u bytes at misaligned address 0x%" PRIx64,
+                    fault.bytes, fault.address);
+      break;
+    case Fault::trap:
+      std::snprintf(what, sizeof(what), "trap");
+      break;
+    case Fault::deadlock:
+      std::snprintf(what, sizeof(what),
+                    "waits at a barrier that the rest of the block can never reach");
+      break;
+    case Fault::stopped:
+      return "kernel " + kernel + " was stopped";
+    case Fault::none:
+      return {};
+  }
+  return "kernel " + kernel + ", " + where + ": " + what + " (PTX line " +
+         std::to_string(fault.line) + ")";
+}
+
+}  // namespace ctxbroker::software::exec

@@ -1,0 +1,14 @@
+// What a fault says to people.
+#pragma once
+
+#include <string>
+
+#include "exec/engine.hpp"
+
+namespace ctxbroker::software::exec {
+
+// One sentence: kernel, block, thread, address, line of the PTX text.
+std::string describe(const FaultRecord& fault, const std::string& kernel, const Dim3& block,
+                     const Dim3& thread);
+
+}  // namespace ctxbroker::software::exec

@@ -1,0 +1,137 @@
+// Loads. Neighbouring lanes that read neighbouring elements become block copies, lanes that read
+// the same element a broadcast; everything else goes lane by lane.
+#include "exec/level/memory_access.hpp"
+
+namespace ctxbroker::software::exec::CTXB_LEVEL {
+namespace {
+
+// M: type in memory; R: of the register; N: elements of the vector.
+template <Where W, class M, class R, u32 N>
+struct Load {
+  static constexpr u32 bytes = sizeof(M) * N;
+
+  struct Destination {
+    R* lanes[N];
+  };
+  CTXB_OP static Destination destination(const Group& g, const Instr& in) {
+    Destination d;
+    if constexpr (N == 1) {
+      d.lanes[0] = lanes_at<R>(g.frame + in.dst);
+    } else {
+      for (u32 k = 0; k < N; ++k) d.lanes[k] = lanes_at<R>(g.frame + in.extra[k]);
+    }
+    return d;
+  }
+
+  template <u32 Count>
+  CTXB_OP static void copy(const Destination& d, u32 first, const byte* from) {
+    for (u32 k = 0; k < N; ++k) {
+      R* to = d.lanes[k] + first;
+      _Pragma("GCC ivdep") for (u32 i = 0; i < Count; ++i) {
+        to[i] = static_cast<R>(load<M>(from + (i * N + k) * sizeof(M)));
+      }
+    }
+  }
+  template <u32 Count>
+  CTXB_OP static void broadcast(const Destination& d, u32 first, const byte* from) {
+    for (u32 k = 0; k < N; ++k) {
+      const R value = static_cast<R>(load<M>(from + k * sizeof(M)));
+      R* to = d.lanes[k] + first;
+      for (u32 i = 0; i < Count; ++i) to[i] = value;
+    }
+  }
+  CTXB_OP static void one(const Destination& d, u32 i, const byte* from) {
+    for (u32 k = 0; k < N; ++k) d.lanes[k][i] = static_cast<R>(load<M>(from + k * sizeof(M)));
+  }
+
+  // False: not one known piece of memory; nothing was loaded.
+  CTXB_OP static bool whole(Group& g, const Instr& in, const Address<W>* a) {
+    const auto shape = shape_of<Address<W>, bytes, group_lanes>(a);
+    const u64 first = effective<W>(a[0], in);
+    if (shape.contiguous) {
+      const byte* from = span_at<W>(g, in, first, u64{bytes} * group_lanes);
+      if (from == nullptr || (first & (bytes - 1)) != 0) return false;
+      copy<group_lanes>(destination(g, in), 0, from);
+      return true;
+    }
+    if (shape.uniform) {
+      const byte* from = span_at<W>(g, in, first, bytes);
+      if (from == nullptr || (first & (bytes - 1)) != 0) return false;
+      broadcast<group_lanes>(destination(g, in), 0, from);
+      return true;
+    }
+    const Extent extent = extent_of<W>(a, in);
+    const byte* base = span_at<W>(g, in, extent.low, extent.high - extent.low + bytes);
+    if (base == nullptr || (extent.low_bits & (bytes - 1)) != 0) return false;
+    const Destination d = destination(g, in);
+    for (u32 s = 0; s < group_lanes; s += segment_lanes) {
+      const auto part = shape_of<Address<W>, bytes, segment_lanes>(a + s);
+      if (part.contiguous) {
+        copy<segment_lanes>(d, s, base + (effective<W>(a[s], in) - extent.low));
+      } else if (part.uniform) {
+        broadcast<segment_lanes>(d, s, base + (effective<W>(a[s], in) - extent.low));
+      } else {
+        for (u32 i = s; i < s + segment_lanes; ++i)
+          one(d, i, base + (effective<W>(a[i], in) - extent.low));
+      }
+    }
+    return true;
+  }
+
+  static bool lanes(Group& g, const Instr& in, u64 mask) {
+    const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
+    if constexpr (W == Where::global || W == Where::shared) {
+      if (mask == all_lanes && whole(g, in, a)) [[likely]] {
+        return true;
+      }
+    }
+    const Destination d = destination(g, in);
+    for (; mask != 0; mask &= mask - 1) {
+      const u32 i = static_cast<u32>(__builtin_ctzll(mask));
+      const byte* from = lane_at<W, bytes>(g, in, i, effective<W>(a[i], in));
+      if (from == nullptr) return false;
+      one(d, i, from);
+    }
+    return true;
+  }
+
+  static const Instr* lane(const Instr* in, byte* frame, Lane& l) {
+    const u64 address = effective<W>(load<Address<W>>(frame + in->a), *in);
+    const byte* from = lane_at<W, bytes>(*l.group, *in, l.index, address);
+    if (from == nullptr) [[unlikely]] {
+      l.result = Lane::Result::fault;
+      return nullptr;
+    }
+    if constexpr (N == 1) {
+      store<R>(frame + in->dst, static_cast<R>(load<M>(from)));
+    } else {
+      for (u32 k = 0; k < N; ++k) {
+        store<R>(frame + in->extra[k], static_cast<R>(load<M>(from + k * sizeof(M))));
+      }
+    }
+    ++in;
+    CTXB_NEXT(in, frame, l);
+  }
+
+  static constexpr OpEntry entry(const char* name) {
+    return {name,  Kind::effect, N == 1 ? sizeof(R) : 0, 1, {sizeof(Address<W>)}, nullptr,
+            lanes, lane};
+  }
+};
+
+}  // namespace
+
+#define CTXB_LOAD_N(where, memory, reg, n) \
+  Load<Where::where, memory, reg, n>::entry("ld." #where "." #memory ".v" #n)
+#define CTXB_LOAD(where, memory, reg)                                     \
+  CTXB_LOAD_N(where, memory, reg, 1), CTXB_LOAD_N(where, memory, reg, 2), \
+      CTXB_LOAD_N(where, memory, reg, 4)
+#define CTXB_LOADS(where)                                                           \
+  CTXB_LOAD(where, u8, u16), CTXB_LOAD(where, s8, u16), CTXB_LOAD(where, u16, u16), \
+      CTXB_LOAD(where, u32, u32), CTXB_LOAD_N(where, u64, u64, 1), CTXB_LOAD_N(where, u64, u64, 2)
+
+extern const OpEntry load_ops[] = {
+    CTXB_LOADS(global), CTXB_LOADS(shared), CTXB_LOADS(local), CTXB_LOADS(param), end_of_table,
+};
+
+}  // namespace ctxbroker::software::exec::CTXB_LEVEL

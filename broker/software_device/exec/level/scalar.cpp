@@ -1,0 +1,178 @@
+// The scalar engine: one lane at a time, each operation jumping to the next. Also the operations
+// that steer both engines.
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
+
+#include "exec/level/lanes.hpp"
+
+namespace ctxbroker::software::exec::CTXB_LEVEL {
+namespace {
+
+CTXB_OP bool guard_holds(const Instr* in, const byte* frame) {
+  return in->guard == no_offset ||
+         (load<Pred>(frame + in->guard) != 0) != static_cast<bool>(in->guard_negated);
+}
+
+CTXB_OP void count_to(const Instr* in, Lane& l) {
+  l.instructions += static_cast<u64>(in - l.segment) + 1;
+}
+
+const Instr* branch(const Instr* in, byte* frame, Lane& l) {
+  if (!guard_holds(in, frame)) {
+    ++in;
+    CTXB_NEXT(in, frame, l);
+  }
+  const Instr* to = in->target;
+  count_to(in, l);
+  l.segment = to;
+  if (to <= in && --l.turn_left <= 0) [[unlikely]] {
+    l.resume = to;
+    l.result = Lane::Result::turn;
+    return nullptr;
+  }
+  CTXB_NEXT(to, frame, l);
+}
+
+const Instr* exit(const Instr* in, byte* frame, Lane& l) {
+  if (!guard_holds(in, frame)) {
+    ++in;
+    CTXB_NEXT(in, frame, l);
+  }
+  count_to(in, l);
+  l.result = Lane::Result::exited;
+  return nullptr;
+}
+
+const Instr* barrier(const Instr* in, byte* frame, Lane& l) {
+  if (!guard_holds(in, frame)) {
+    ++in;
+    CTXB_NEXT(in, frame, l);
+  }
+  const u32 id = load<u32>(frame + in->a);
+  if (id >= barrier_count) {
+    record_fault(*l.group, *in, l.index, Fault::trap, id, 0);
+    l.result = Lane::Result::fault;
+    return nullptr;
+  }
+  Barrier& at = l.block->barriers[id];
+  at.arrived += 1;
+  at.expected = in->b == no_offset ? 0 : load<u32>(frame + in->b);
+  if (in->c != no_offset) at.votes += load<Pred>(frame + in->c);
+  if (static_cast<BarrierMode>(in->immediate) == BarrierMode::arrive) {
+    ++in;
+    CTXB_NEXT(in, frame, l);
+  }
+  count_to(in, l);
+  l.barrier = id;
+  l.resume = in + 1;
+  l.result = Lane::Result::barrier;
+  return nullptr;
+}
+
+// The rounding mode of the processor, for the one instruction that follows. It sits between calls
+// through pointers, which no compiler moves arithmetic across.
+void set_mode([[maybe_unused]] s64 mode) {
+#ifdef __SSE2__
+  _mm_setcsr((_mm_getcsr() & ~0x6000U) | static_cast<u32>(mode));
+#endif
+}
+bool rounding_lanes(Group&, const Instr& in, u64) {
+  set_mode(in.immediate);
+  return true;
+}
+const Instr* rounding_lane(const Instr* in, byte* frame, Lane& l) {
+  set_mode(in->immediate);
+  ++in;
+  CTXB_NEXT(in, frame, l);
+}
+
+bool trap_lanes(Group& g, const Instr& in, u64 mask) {
+  record_fault(g, in, static_cast<u32>(__builtin_ctzll(mask)), Fault::trap, 0, 0);
+  return false;
+}
+const Instr* trap_lane(const Instr* in, byte*, Lane& l) {
+  record_fault(*l.group, *in, l.index, Fault::trap, 0, 0);
+  l.result = Lane::Result::fault;
+  return nullptr;
+}
+
+bool fence_lanes(Group&, const Instr&, u64) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return true;
+}
+const Instr* fence_lane(const Instr* in, byte* frame, Lane& l) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  ++in;
+  CTXB_NEXT(in, frame, l);
+}
+
+u64 cycles() {
+#ifdef __x86_64__
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<u64>(__builtin_readcyclecounter());
+#endif
+}
+CTXB_OP u32 clock_32() {
+  return static_cast<u32>(cycles());
+}
+CTXB_OP u32 clock_hi() {
+  return static_cast<u32>(cycles() >> 32);
+}
+CTXB_OP u64 clock_64() {
+  return cycles();
+}
+
+// The real address of this lane's local memory, for cvta.local.
+struct LocalBase {
+  static bool lanes(Group& g, const Instr& in, u64 mask) {
+    const u64* a = lanes_at<u64>(g.frame, in.a);
+    u64* d = lanes_at<u64>(g.frame + in.dst);
+    for (; mask != 0; mask &= mask - 1) {
+      const u32 i = static_cast<u32>(__builtin_ctzll(mask));
+      d[i] = a[i] + base(g, i) * static_cast<u64>(in.immediate);
+    }
+    return true;
+  }
+  static const Instr* lane(const Instr* in, byte* frame, Lane& l) {
+    store<u64>(frame + in->dst, load<u64>(frame + in->a) +
+                                    base(*l.group, l.index) * static_cast<u64>(in->immediate));
+    ++in;
+    CTXB_NEXT(in, frame, l);
+  }
+  CTXB_OP static u64 base(const Group& g, u32 lane) {
+    return reinterpret_cast<u64>(g.local) + lane * g.local_stride;
+  }
+};
+
+}  // namespace
+
+// Runs a guarded operation whose own function knows nothing of guards.
+const Instr* scalar_guard(const Instr* in, byte* frame, Lane& l) {
+  if (guard_holds(in, frame)) return in->inner(in, frame, l);
+  ++in;
+  CTXB_NEXT(in, frame, l);
+}
+
+void run_lane(Lane& l, const Instr* from) {
+  l.segment = from;
+  const Instr* in = from;
+  while (in != nullptr) in = in->scalar(in, l.frame, l);
+}
+
+extern const OpEntry control_ops[] = {
+    {"bra", Kind::branch, 0, 0, {}, nullptr, nullptr, branch},
+    {"exit", Kind::exit, 0, 0, {}, nullptr, nullptr, exit},
+    {"barrier", Kind::barrier, 0, 0, {}, nullptr, nullptr, barrier},
+    {"set_rounding", Kind::effect, 0, 0, {}, nullptr, rounding_lanes, rounding_lane},
+    {"trap", Kind::effect, 0, 0, {}, nullptr, trap_lanes, trap_lane},
+    {"fence", Kind::effect, 0, 0, {}, nullptr, fence_lanes, fence_lane},
+    {"local.base", Kind::effect, 8, 1, {8}, nullptr, LocalBase::lanes, LocalBase::lane},
+    pure<clock_32>("clock.b32"),
+    pure<clock_hi>("clock.hi.b32"),
+    pure<clock_64>("clock.b64"),
+    end_of_table,
+};
+
+}  // namespace ctxbroker::software::exec::CTXB_LEVEL

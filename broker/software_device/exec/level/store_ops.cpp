@@ -1,0 +1,118 @@
+// Stores; the mirror image of loads. Where several lanes write one address, the highest wins.
+#include "exec/level/memory_access.hpp"
+
+namespace ctxbroker::software::exec::CTXB_LEVEL {
+namespace {
+
+template <Where W, class M, class R, u32 N>
+struct Store {
+  static constexpr u32 bytes = sizeof(M) * N;
+
+  struct Source {
+    const R* lanes[N];
+  };
+  CTXB_OP static Source source(const Group& g, const Instr& in) {
+    Source d;
+    if constexpr (N == 1) {
+      d.lanes[0] = lanes_at<R>(g.frame, in.b);
+    } else {
+      for (u32 k = 0; k < N; ++k) d.lanes[k] = lanes_at<R>(g.frame, in.extra[k]);
+    }
+    return d;
+  }
+  template <u32 Count>
+  CTXB_OP static void copy(byte* to, const Source& from, u32 first) {
+    _Pragma("GCC ivdep") for (u32 i = 0; i < Count; ++i) {
+      for (u32 k = 0; k < N; ++k) {
+        store<M>(to + (i * N + k) * sizeof(M), static_cast<M>(from.lanes[k][first + i]));
+      }
+    }
+  }
+  CTXB_OP static void one(byte* to, const Source& from, u32 i) {
+    for (u32 k = 0; k < N; ++k) store<M>(to + k * sizeof(M), static_cast<M>(from.lanes[k][i]));
+  }
+
+  CTXB_OP static bool whole(Group& g, const Instr& in, const Address<W>* a) {
+    const auto shape = shape_of<Address<W>, bytes, group_lanes>(a);
+    if (shape.contiguous) {
+      const u64 first = effective<W>(a[0], in);
+      byte* to = span_at<W>(g, in, first, u64{bytes} * group_lanes);
+      if (to == nullptr || (first & (bytes - 1)) != 0) return false;
+      copy<group_lanes>(to, source(g, in), 0);
+      return true;
+    }
+    const Extent extent = extent_of<W>(a, in);
+    byte* base = span_at<W>(g, in, extent.low, extent.high - extent.low + bytes);
+    if (base == nullptr || (extent.low_bits & (bytes - 1)) != 0) return false;
+    const Source from = source(g, in);
+    for (u32 s = 0; s < group_lanes; s += segment_lanes) {
+      if (shape_of<Address<W>, bytes, segment_lanes>(a + s).contiguous) {
+        copy<segment_lanes>(base + (effective<W>(a[s], in) - extent.low), from, s);
+      } else {
+        for (u32 i = s; i < s + segment_lanes; ++i)
+          one(base + (effective<W>(a[i], in) - extent.low), from, i);
+      }
+    }
+    return true;
+  }
+
+  static bool lanes(Group& g, const Instr& in, u64 mask) {
+    const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
+    if constexpr (W == Where::global || W == Where::shared) {
+      if (mask == all_lanes && whole(g, in, a)) [[likely]] {
+        return true;
+      }
+    }
+    const Source from = source(g, in);
+    for (; mask != 0; mask &= mask - 1) {
+      const u32 i = static_cast<u32>(__builtin_ctzll(mask));
+      byte* to = lane_at<W, bytes>(g, in, i, effective<W>(a[i], in));
+      if (to == nullptr) return false;
+      one(to, from, i);
+    }
+    return true;
+  }
+
+  static const Instr* lane(const Instr* in, byte* frame, Lane& l) {
+    const u64 address = effective<W>(load<Address<W>>(frame + in->a), *in);
+    byte* to = lane_at<W, bytes>(*l.group, *in, l.index, address);
+    if (to == nullptr) [[unlikely]] {
+      l.result = Lane::Result::fault;
+      return nullptr;
+    }
+    if constexpr (N == 1) {
+      store<M>(to, static_cast<M>(load<R>(frame + in->b)));
+    } else {
+      for (u32 k = 0; k < N; ++k) {
+        store<M>(to + k * sizeof(M), static_cast<M>(load<R>(frame + in->extra[k])));
+      }
+    }
+    ++in;
+    CTXB_NEXT(in, frame, l);
+  }
+
+  static constexpr OpEntry entry(const char* name) {
+    return {name,    Kind::effect, 0,   N == 1 ? 2 : 1, {sizeof(Address<W>), sizeof(R)},
+            nullptr, lanes,        lane};
+  }
+};
+
+}  // namespace
+
+#define CTXB_STORE_N(where, memory, reg, n) \
+  Store<Where::where, memory, reg, n>::entry("st." #where "." #memory ".v" #n)
+#define CTXB_STORE(where, memory, reg)                                      \
+  CTXB_STORE_N(where, memory, reg, 1), CTXB_STORE_N(where, memory, reg, 2), \
+      CTXB_STORE_N(where, memory, reg, 4)
+#define CTXB_STORES(where)                                                              \
+  CTXB_STORE(where, u8, u16), CTXB_STORE(where, u16, u16), CTXB_STORE(where, u32, u32), \
+      CTXB_STORE_N(where, u64, u64, 1), CTXB_STORE_N(where, u64, u64, 2)
+
+extern const OpEntry store_ops[] = {
+    CTXB_STORES(global),
+    CTXB_STORES(shared),
+    CTXB_STORES(local),
+    end_of_table,
+};
+
+}  // namespace ctxbroker::software::exec::CTXB_LEVEL

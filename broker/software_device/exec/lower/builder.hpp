@@ -1,0 +1,162 @@
+// Collects the steps of one kernel while its PTX is lowered, function by function (calls are
+// expanded in place). The families of instructions, in the other files, write through it.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "exec/code.hpp"
+#include "ptx/parser.hpp"
+
+namespace ctxbroker::software::exec::lower {
+
+using ptx::Instruction;
+using ptx::Operand;
+using ptx::Space;
+using ptx::Type;
+
+using LabelId = std::uint32_t;
+
+// What a variable's name means in a function body.
+struct Symbol {
+  enum class Kind : std::uint8_t {
+    global,            // index of Program::globals
+    shared,            // offset in static shared memory
+    dynamic_shared,    // behind static shared memory
+    local,             // offset in local memory
+    kernel_parameter,  // offset in the parameter buffer
+    cell,              // a parameter of an expanded call, held in a value
+  };
+  Kind kind = Kind::global;
+  std::uint64_t offset = 0;  // or the index
+  ValueId value = no_value;  // cell
+};
+
+// The names of the module, shared by all its kernels.
+struct ModuleNames {
+  std::unordered_map<std::string, Symbol> globals;
+  std::unordered_map<std::string, const ptx::Variable*> shared;
+  std::unordered_map<std::string, const ptx::Function*> functions;
+};
+
+// A function body that is being lowered: the kernel's, or that of a call.
+struct Scope {
+  const ptx::Function* function = nullptr;
+  std::unordered_map<std::string, ValueId> registers = {};
+  std::unordered_map<std::string, unsigned> definitions = {};  // per register: writing instructions
+  std::unordered_map<std::string, Symbol> symbols = {};
+  std::unordered_map<std::string, LabelId> labels = {};
+  LabelId end = 0;  // where `ret` of an expanded call goes
+  Scope* caller = nullptr;
+};
+
+// The registers' width that holds a type: 1 for predicates, 2, 4 or 8 bytes; 0: none does.
+std::uint8_t register_width(Type type) noexcept;
+
+class Builder {
+ public:
+  explicit Builder(const ModuleNames& names) : names_(names) {}
+
+  const ModuleNames& names() const { return names_; }
+  Scope& scope() { return *scope_; }
+  void enter(Scope& scope) { scope_ = &scope; }
+  void leave() { scope_ = scope_->caller; }
+
+  // Every step until the next call belongs to this instruction: its line, its guard.
+  void begin(const Instruction& instruction);
+  const Instruction& instruction() const { return *instruction_; }
+  bool is_guarded() const { return guard_ != no_value; }
+
+  [[noreturn]] void fail(const std::string& message) const;
+  [[noreturn]] void unsupported() const;
+
+  // Values.
+  ValueId add_value(std::uint8_t width, bool temporary);
+  ValueId temp(std::uint8_t width) { return add_value(width, true); }
+  ValueId preset(const Preset& preset);
+  ValueId literal(std::uint8_t width, std::uint64_t bits);
+  ValueId dynamic_shared(std::uint8_t width, std::uint64_t addend);
+  ValueId thread_value(ThreadValue which);
+  ValueId block_value(BlockValue which);
+  std::uint8_t width(ValueId value) const { return values_[value].width; }
+  bool is_preset(ValueId value) const { return values_[value].preset; }
+  // What a register stands for, where it is known to stand for a preset.
+  ValueId resolved(ValueId value) const;
+
+  // Operands. source() takes registers, special registers, constants and symbols of the type's
+  // width; any_source() a register of any width, constants at `type`'s.
+  ValueId source(const Operand& operand, Type type);
+  ValueId any_source(const Operand& operand, Type type);
+  ValueId predicate(const Operand& operand);
+  ValueId destination(const Operand& operand, Type type);
+  ValueId any_destination(const Operand& operand);  // no_value for "_"
+  bool is_register(const Operand& operand) const;
+  ValueId register_named(const std::string& name) const;
+  const Operand& operand(std::size_t index) const;
+  void expect_operands(std::size_t least, std::size_t most) const;
+  const Symbol& symbol(const std::string& name);
+  ValueId symbol_value(const Operand& operand, std::uint8_t width);
+
+  // Steps. An operation that the engines do not have: the instruction is refused.
+  Step& emit(std::string_view op, ValueId dst, std::initializer_list<ValueId> sources,
+             std::int64_t immediate = 0);
+  Step& emit_extra(std::string_view op, ValueId dst, std::initializer_list<ValueId> sources,
+                   const std::vector<ValueId>& extra, bool extra_written);
+  // dst becomes value: no step at all if dst is written nowhere else and value is a preset.
+  void assign(const Operand& dst, ValueId to, ValueId value);
+  void move(ValueId to, ValueId value);
+
+  LabelId add_label();
+  void place_label(LabelId label) { labels_[label] = static_cast<std::uint32_t>(steps_.size()); }
+  LabelId label_named(const std::string& name) const;
+  void branch(LabelId target);
+  void branch_if(LabelId target, ValueId predicate);
+
+  std::uint64_t add_local(std::uint64_t size, std::uint64_t alignment);
+  std::uint64_t add_shared(std::uint64_t size, std::uint64_t alignment);
+
+  // Gives values their places and hands the code over.
+  std::shared_ptr<Code> finish(const std::string& kernel_name);
+
+ private:
+  struct Value {
+    std::uint8_t width;
+    bool temporary;
+    bool preset;
+  };
+  using PresetKey =
+      std::tuple<Origin, std::uint8_t, bool, std::uint8_t, std::uint32_t, std::uint64_t>;
+
+  ValueId special(const std::string& name, Type type);
+  ValueId constant(const Operand& operand, Type type);
+  void check_width(ValueId value, std::uint8_t wanted, const Operand& operand) const;
+  Step& add_step(const Op& op, ValueId dst);
+
+  const ModuleNames& names_;
+  Scope* scope_ = nullptr;
+  const Instruction* instruction_ = nullptr;
+  ValueId guard_ = no_value;
+  bool guard_negated_ = false;
+
+  std::vector<Value> values_;
+  std::vector<ValueId> aliases_;  // by value; no_value: stands for itself
+  std::vector<Preset> presets_;
+  std::map<PresetKey, ValueId> preset_values_;
+  std::vector<ValueId> dynamic_shared_;  // presets whose bits grow by the static size
+  std::unordered_map<std::string, std::uint64_t> placed_shared_;  // module-level, used here
+  std::vector<Step> steps_;
+  std::vector<ValueId> extra_;
+  std::vector<bool> extra_written_;    // by step
+  std::vector<std::uint32_t> labels_;  // by LabelId: step
+  std::uint64_t local_bytes_ = 0, shared_bytes_ = 0;
+};
+
+// A kernel may not grow beyond this by expanding calls.
+inline constexpr std::size_t most_steps = 1'000'000;
+
+}  // namespace ctxbroker::software::exec::lower

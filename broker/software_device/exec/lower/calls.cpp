@@ -1,0 +1,120 @@
+// Calls, expanded in place: the callee's parameters stand for the caller's .param variables.
+#include "exec/lower/families.hpp"
+
+namespace ctxbroker::software::exec::lower {
+namespace {
+
+const std::vector<Operand> no_operands;
+
+// call [(results),] function [, (arguments)] [, prototype];
+struct Call {
+  const Operand* function = nullptr;
+  const std::vector<Operand>* results = &no_operands;
+  const std::vector<Operand>* arguments = &no_operands;
+};
+
+Call parse(Builder& b) {
+  Call call;
+  for (const Operand& operand : b.instruction().operands) {
+    if (operand.kind == Operand::Kind::list) {
+      (call.function == nullptr ? call.results : call.arguments) = &operand.elements;
+    } else if (call.function == nullptr) {
+      call.function = &operand;
+    }
+  }
+  return call;
+}
+
+// Registers are passed by value, .param variables by name.
+void bind(Builder& b, Scope& callee, const ptx::Variable& formal, const Operand& actual,
+          std::vector<std::pair<ValueId, ValueId>>& copies, bool is_result) {
+  if (formal.space == Space::reg) {
+    const ValueId value = b.add_value(register_width(formal.type), false);
+    callee.registers[formal.name] = value;
+    if (is_result) {
+      copies.emplace_back(b.destination(actual, formal.type), value);
+    } else {
+      b.move(value, b.source(actual, formal.type));
+    }
+    return;
+  }
+  if (actual.kind == Operand::Kind::symbol) {
+    callee.symbols[formal.name] = b.symbol(actual.name);
+    return;
+  }
+  // A register or a constant where the callee has a .param: a cell takes it.
+  const ValueId value = b.add_value(register_width(formal.type), false);
+  callee.symbols[formal.name] = {Symbol::Kind::cell, 0, value};
+  if (is_result) {
+    copies.emplace_back(b.destination(actual, formal.type), value);
+  } else {
+    b.move(value, b.source(actual, formal.type));
+  }
+}
+
+void expand(Builder& b, const ptx::Function& function, const Call& call) {
+  unsigned depth = 0;
+  for (const Scope* at = &b.scope(); at != nullptr; at = at->caller, ++depth) {
+    if (at->function == &function || depth > 64) {
+      b.fail("recursive call of '" + function.name + "': not supported by the software device");
+    }
+  }
+  if (call.arguments->size() != function.parameters.size() ||
+      call.results->size() != function.results.size()) {
+    b.fail("the call of '" + function.name + "' passes another number of parameters than it has");
+  }
+  Scope scope;
+  scope.function = &function;
+  scope.caller = &b.scope();
+  scope.end = b.add_label();
+  const LabelId after = scope.end;
+  const Instruction& instruction = b.instruction();
+  std::vector<std::pair<ValueId, ValueId>> copies;
+  if (b.is_guarded()) {
+    const ValueId skip = b.temp(1), holds = b.register_named(instruction.guard->predicate);
+    b.emit(instruction.guard->negated ? "mov.pred" : "not.pred", skip, {holds});
+    b.branch_if(after, skip);
+  }
+  for (std::size_t i = 0; i < function.parameters.size(); ++i) {
+    bind(b, scope, function.parameters[i], (*call.arguments)[i], copies, false);
+  }
+  for (std::size_t i = 0; i < function.results.size(); ++i) {
+    bind(b, scope, function.results[i], (*call.results)[i], copies, true);
+  }
+  b.enter(scope);
+  lower_body(b);
+  b.place_label(after);
+  b.leave();
+  b.begin(instruction);
+  for (const auto& [to, value] : copies) b.move(to, value);
+}
+
+void call(Builder& b) {
+  const Call call = parse(b);
+  for (const std::string& modifier : b.instruction().modifiers) {
+    if (modifier != "uni") b.unsupported();
+  }
+  if (call.function == nullptr) b.fail("call without a function");
+  if (call.function->kind == Operand::Kind::reg) {
+    b.fail("indirect call through '" + call.function->name +
+           "': not supported by the software device");
+  }
+  const auto found = b.names().functions.find(call.function->name);
+  if (found == b.names().functions.end()) {
+    b.fail("call of the unknown function '" + call.function->name + "'");
+  }
+  const ptx::Function& function = *found->second;
+  if (!function.is_declaration) return expand(b, function, call);
+  if (function.name == "__assertfail") {
+    b.emit("trap", no_value, {});
+    return;
+  }
+  b.fail("call of the external function '" + function.name +
+         "': not supported by the software device");
+}
+
+}  // namespace
+
+const Family call_family[] = {{"call", call}, {"", nullptr}};
+
+}  // namespace ctxbroker::software::exec::lower

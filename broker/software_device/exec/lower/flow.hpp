@@ -1,0 +1,37 @@
+// What happens to a kernel's steps once all are there: the blocks are put into an order in which
+// lanes that parted meet again as early as can be, and the values get their places in the frames.
+#pragma once
+
+#include <vector>
+
+#include "exec/code.hpp"
+
+namespace ctxbroker::software::exec::lower {
+
+struct Flow {
+  std::vector<Step> steps;          // branches: immediate is the index of the target step
+  std::vector<bool> extra_written;  // by step: its extra operands are results
+  std::vector<ValueId> extra;
+  std::vector<std::uint8_t> widths;  // by value
+  std::vector<bool> presets;         // by value: no step writes it
+  std::vector<bool> temporaries;     // by value: used only by the instruction that computes it
+};
+
+struct Block {
+  std::uint32_t begin = 0, end = 0;            // steps
+  std::vector<std::uint32_t> successors = {};  // blocks; the one that follows by falling through
+                                               // comes first, if there is one
+  bool falls_through = false;
+};
+std::vector<Block> find_blocks(const std::vector<Step>& steps);
+
+// Sorts the blocks so that a block comes after all that lead to it (loops' back edges aside) and
+// loops stay together; drops what cannot be reached. The lockstep engine always runs the lowest
+// lanes, so in this order lanes wait where paths join, and after loops.
+void order_blocks(Flow& flow);
+
+// Finds out which values live at the same time and gives each its slot; fills code.places, slots
+// and frame sizes. code.presets must be complete.
+void give_places(const Flow& flow, Code& code);
+
+}  // namespace ctxbroker::software::exec::lower

@@ -1,0 +1,104 @@
+// A function body: its names, then its instructions one by one.
+#include <unordered_map>
+
+#include "exec/lower/families.hpp"
+
+namespace ctxbroker::software::exec::lower {
+namespace {
+
+const std::unordered_map<std::string_view, Lowering>& lowerings() {
+  static const auto all = [] {
+    std::unordered_map<std::string_view, Lowering> map;
+    for (const Family* family :
+         {arithmetic_family, float_family, bit_family, compare_family, convert_family, move_family,
+          memory_family, atomic_family, control_family, warp_family, call_family}) {
+      for (; !family->opcode.empty(); ++family) map[family->opcode] = family->lower;
+    }
+    return map;
+  }();
+  return all;
+}
+
+void declare_register(Builder& b, Scope& scope, const ptx::Variable& variable) {
+  const std::uint8_t width = register_width(variable.type);
+  if (variable.register_count == 0) {
+    if (!scope.registers.contains(variable.name)) {
+      scope.registers[variable.name] = b.add_value(width, false);
+    }
+    return;
+  }
+  for (std::uint32_t i = 0; i < variable.register_count; ++i) {
+    scope.registers[variable.name + std::to_string(i)] = b.add_value(width, false);
+  }
+}
+
+// .param variables of a body carry the parameters of calls: simple ones in a value, others in
+// local memory.
+void declare_variable(Builder& b, Scope& scope, const ptx::Variable& variable) {
+  const std::uint64_t size = variable.size_bytes();
+  switch (variable.space) {
+    case Space::local:
+      scope.symbols[variable.name] = {Symbol::Kind::local, b.add_local(size, variable.alignment)};
+      return;
+    case Space::shared:
+      scope.symbols[variable.name] =
+          variable.is_extern ? Symbol{Symbol::Kind::dynamic_shared}
+                             : Symbol{Symbol::Kind::shared, b.add_shared(size, variable.alignment)};
+      return;
+    case Space::param:
+      if (!variable.is_array && variable.vector == 1 && register_width(variable.type) >= 4) {
+        scope.symbols[variable.name] = {Symbol::Kind::cell, 0,
+                                        b.add_value(register_width(variable.type), false)};
+      } else {
+        scope.symbols[variable.name] = {Symbol::Kind::local, b.add_local(size, variable.alignment)};
+      }
+      return;
+    default:
+      throw ptx::SyntaxError(
+          variable.line, "the variable '" + variable.name + "' is not possible in a function body");
+  }
+}
+
+// Counts how many instructions write a register. The first operand is the destination, except
+// for stores and branches, where it is an address or a label; too high a count does no harm.
+void count_definitions(Scope& scope, const Operand& operand) {
+  if (operand.kind == Operand::Kind::reg) ++scope.definitions[operand.name];
+  if (operand.kind == Operand::Kind::address) return;
+  for (const Operand& element : operand.elements) count_definitions(scope, element);
+}
+
+}  // namespace
+
+void lower_instruction(Builder& b) {
+  const auto found = lowerings().find(b.instruction().opcode);
+  if (found == lowerings().end()) b.unsupported();
+  found->second(b);
+}
+
+void lower_body(Builder& b) {
+  Scope& scope = b.scope();
+  const ptx::Function& function = *scope.function;
+  for (const ptx::Variable& variable : function.registers) declare_register(b, scope, variable);
+  for (const ptx::Variable& variable : function.variables) declare_variable(b, scope, variable);
+  std::unordered_multimap<std::size_t, LabelId> labels_at;
+  for (const ptx::Label& label : function.labels) {
+    const LabelId id = b.add_label();
+    scope.labels[label.name] = id;
+    labels_at.emplace(label.instruction, id);
+  }
+  for (const Instruction& instruction : function.body) {
+    if (!instruction.operands.empty()) count_definitions(scope, instruction.operands.front());
+  }
+  const auto place_labels = [&](std::size_t index) {
+    const auto [first, last] = labels_at.equal_range(index);
+    for (auto at = first; at != last; ++at) b.place_label(at->second);
+  };
+  for (std::size_t i = 0; i < function.body.size(); ++i) {
+    place_labels(i);
+    b.begin(function.body[i]);
+    lower_instruction(b);
+  }
+  place_labels(function.body.size());
+}
+
+}  // namespace ctxbroker::software::exec::lower

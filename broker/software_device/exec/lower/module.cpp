@@ -1,0 +1,178 @@
+// A module: its variables, then its kernels.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "exec/lower/families.hpp"
+#include "exec/program.hpp"
+
+namespace ctxbroker::software::exec {
+namespace {
+
+using lower::Symbol;
+using ptx::Operand;
+using ptx::Space;
+using ptx::Type;
+
+constexpr std::uint64_t most_initial_bytes = 1ULL << 30;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
+  return (value + to - 1) / to * to;
+}
+
+std::uint64_t initial_bits(const Operand& operand, Type type, std::uint32_t line) {
+  if (operand.kind == Operand::Kind::integer) {
+    if (type == Type::f32) {
+      return std::bit_cast<std::uint32_t>(
+          static_cast<float>(static_cast<std::int64_t>(operand.integer)));
+    }
+    if (type == Type::f64) {
+      return std::bit_cast<std::uint64_t>(
+          static_cast<double>(static_cast<std::int64_t>(operand.integer)));
+    }
+    return operand.integer;
+  }
+  if (operand.kind != Operand::Kind::floating) {
+    throw ptx::SyntaxError(line, "an initial value is neither a number nor a name");
+  }
+  const double value = operand.is_f32
+                           ? std::bit_cast<float>(static_cast<std::uint32_t>(operand.floating_bits))
+                           : std::bit_cast<double>(operand.floating_bits);
+  if (ptx::size_of(type) == 4) {
+    return operand.is_f32 ? operand.floating_bits
+                          : std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  }
+  return operand.is_f32 ? std::bit_cast<std::uint64_t>(value) : operand.floating_bits;
+}
+
+GlobalVariable global_variable(const ptx::Variable& variable) {
+  if (variable.is_extern) {
+    throw ptx::SyntaxError(variable.line, "'" + variable.name +
+                                              "' is defined in another module: linking modules is "
+                                              "not supported by the software device");
+  }
+  GlobalVariable global;
+  global.name = variable.name;
+  global.size = variable.size_bytes();
+  global.alignment = std::max<std::uint64_t>(variable.alignment, 1);
+  global.constant = variable.space == Space::constant;
+  if (variable.initial.empty()) return global;
+  const std::uint32_t element = ptx::size_of(variable.type);
+  if (variable.initial.size() * element > global.size || global.size > most_initial_bytes) {
+    throw ptx::SyntaxError(variable.line, "'" + variable.name + "' has too many initial values");
+  }
+  global.initial.resize(global.size);
+  for (std::size_t i = 0; i < variable.initial.size(); ++i) {
+    const Operand& operand = variable.initial[i];
+    if (operand.kind == Operand::Kind::symbol) {
+      if (element != 8) {
+        throw ptx::SyntaxError(variable.line,
+                               "an address does not fit an element of '" + variable.name + "'");
+      }
+      global.relocations.push_back({i * element, operand.name, operand.offset});
+      continue;
+    }
+    const std::uint64_t bits = initial_bits(operand, variable.type, variable.line);
+    std::memcpy(global.initial.data() + i * element, &bits, std::min(element, 8U));
+  }
+  return global;
+}
+
+// The offsets of a kernel's parameters; true layout of the buffer that a launch passes.
+void lay_out_parameters(const ptx::Function& function, Kernel& kernel, lower::Scope& scope) {
+  std::uint64_t offset = 0;
+  for (const ptx::Variable& parameter : function.parameters) {
+    const std::uint64_t alignment = std::max<std::uint64_t>(parameter.alignment, 1);
+    offset = round_up(offset, alignment);
+    const std::uint64_t size = parameter.size_bytes();
+    if (offset + size > 32764) {
+      throw ptx::SyntaxError(
+          parameter.line, "the parameters of '" + function.name + "' need more than 32764 bytes");
+    }
+    kernel.parameters.push_back({static_cast<std::uint32_t>(offset),
+                                 static_cast<std::uint32_t>(size),
+                                 static_cast<std::uint32_t>(alignment)});
+    scope.symbols[parameter.name] = {Symbol::Kind::kernel_parameter, offset};
+    offset += size;
+  }
+  kernel.parameter_bytes = static_cast<std::uint32_t>(offset);
+}
+
+// As a driver would say it: 32-bit registers that are in use at the same time, in steps of 8.
+std::uint32_t estimated_registers(const Code& code) {
+  std::uint32_t bytes = 0;
+  std::vector<bool> is_preset(code.lockstep_bytes / group_lanes + 1);
+  for (const Preset& preset : code.presets) {
+    is_preset[code.places[preset.value].lockstep / group_lanes] = true;
+  }
+  for (const Place& slot : code.slots) {
+    if (!is_preset[slot.lockstep / group_lanes] && slot.width > 1) {
+      bytes += std::max<std::uint32_t>(slot.width, 4);
+    }
+  }
+  return std::clamp<std::uint32_t>(static_cast<std::uint32_t>(round_up(bytes / 4, 8)), 16, 255);
+}
+
+std::uint32_t most_threads(const ptx::Function& function) {
+  constexpr std::uint32_t hardware = 1024;
+  std::uint64_t threads = function.max_threads.value_or(hardware);
+  if (function.required_threads[0]) {
+    threads = 1;
+    for (const auto& size : function.required_threads) threads *= size.value_or(1);
+  }
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(threads, hardware));
+}
+
+Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& names) {
+  Kernel kernel;
+  kernel.name = function.name;
+  lower::Scope scope;
+  scope.function = &function;
+  lay_out_parameters(function, kernel, scope);
+  lower::Builder builder(names);
+  builder.enter(scope);
+  lower::lower_body(builder);
+  // Running off the end is an exit.
+  ptx::Instruction last;
+  last.line = function.body.empty() ? function.line : function.body.back().line;
+  last.opcode = "exit";
+  builder.begin(last);
+  lower::lower_instruction(builder);
+  const std::shared_ptr<Code> code = builder.finish(function.name);
+  kernel.static_shared_bytes = code->static_shared_bytes;
+  kernel.local_bytes = code->local_bytes;
+  kernel.registers = estimated_registers(*code);
+  kernel.max_threads = most_threads(function);
+  kernel.code = code;
+  return kernel;
+}
+
+}  // namespace
+
+std::shared_ptr<const Program> compile(std::string_view ptx_text) {
+  const ptx::Module module = ptx::parse(ptx_text);
+  if (module.address_size != 64) {
+    throw ptx::SyntaxError(1, "the module is for 32-bit addresses; only .address_size 64 runs");
+  }
+  auto program = std::make_shared<Program>();
+  lower::ModuleNames names;
+  for (const ptx::Variable& variable : module.variables) {
+    if (variable.space == Space::shared) {
+      names.shared[variable.name] = &variable;
+      continue;
+    }
+    names.globals[variable.name] = {Symbol::Kind::global, program->globals.size()};
+    program->globals.push_back(global_variable(variable));
+  }
+  for (const ptx::Function& function : module.functions) {
+    names.functions[function.name] = &function;
+  }
+  for (const ptx::Function& function : module.functions) {
+    if (function.is_entry && !function.is_declaration) {
+      program->kernels.push_back(lower_kernel(function, names));
+    }
+  }
+  return program;
+}
+
+}  // namespace ctxbroker::software::exec

@@ -1,0 +1,225 @@
+// The threads of one device, and the spreading of a launch's blocks over them.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
+
+#include "exec/block.hpp"
+#include "exec/fault.hpp"
+
+namespace ctxbroker::software::exec {
+namespace {
+
+// From this many threads on, a launch is worth waking the others for at once.
+constexpr std::uint64_t many_threads = 16384;
+constexpr auto patience = std::chrono::microseconds(20);
+
+// Kernels see default rounding and subnormal numbers, whatever the calling thread has set (audio
+// hosts flush subnormals).
+class FloatEnvironment {
+ public:
+  FloatEnvironment() {
+#ifdef __SSE2__
+    saved_ = _mm_getcsr();
+    _mm_setcsr(0x1f80);
+#endif
+  }
+  ~FloatEnvironment() {
+#ifdef __SSE2__
+    _mm_setcsr(saved_);
+#endif
+  }
+  FloatEnvironment(const FloatEnvironment&) = delete;
+  FloatEnvironment& operator=(const FloatEnvironment&) = delete;
+
+ private:
+  unsigned saved_ = 0;
+};
+
+struct Job {
+  Launch launch;
+  std::vector<std::max_align_t> parameters;  // a copy, so that a kernel cannot reach the caller's
+  std::uint64_t blocks = 0, chunk = 1;
+  std::atomic<std::uint64_t> next = 0;
+  std::atomic<bool> end = false;  // a block has faulted
+  std::mutex mutex;               // guards outcome
+  Outcome outcome;
+
+  explicit Job(const Launch& from) : launch(from) {
+    const std::size_t bytes = from.parameters.size();
+    parameters.resize(bytes / sizeof(std::max_align_t) + 1);
+    if (bytes != 0) std::memcpy(parameters.data(), from.parameters.data(), bytes);
+    launch.parameters = {reinterpret_cast<const std::byte*>(parameters.data()), bytes};
+    blocks = std::uint64_t{from.grid.x} * from.grid.y * from.grid.z;
+  }
+
+  bool open() const { return next.load(std::memory_order_relaxed) < blocks; }
+
+  bool stopped() const {
+    return end.load(std::memory_order_relaxed) ||
+           (launch.stop != nullptr && launch.stop->load(std::memory_order_relaxed));
+  }
+
+  void fail(Fault fault, const std::string& message) {
+    const std::lock_guard lock(mutex);
+    if (outcome.fault == Fault::none || outcome.fault == Fault::stopped) {
+      // A fault of this launch makes the other threads stop: theirs is not the reason.
+      if (outcome.fault == Fault::stopped && fault == Fault::stopped) return;
+      outcome.fault = fault;
+      outcome.message = message;
+    }
+    end.store(true, std::memory_order_relaxed);
+  }
+
+  Dim3 block_at(std::uint64_t index) const {
+    const std::uint64_t x = launch.grid.x, y = launch.grid.y;
+    return {static_cast<std::uint32_t>(index % x), static_cast<std::uint32_t>(index / x % y),
+            static_cast<std::uint32_t>(index / x / y)};
+  }
+};
+
+}  // namespace
+
+struct WorkerPool::Impl {
+  std::mutex mutex;
+  std::condition_variable start, done;
+  Job* job = nullptr;  // what helpers may join
+  unsigned helping = 0;
+  bool quit = false;
+  std::vector<std::thread> helpers;
+  BlockRunner own;
+
+  void offer(Job& to) {
+    {
+      const std::lock_guard lock(mutex);
+      job = &to;
+    }
+    start.notify_all();
+  }
+
+  void withdraw() {
+    std::unique_lock lock(mutex);
+    job = nullptr;
+    done.wait(lock, [&] { return helping == 0; });
+  }
+
+  void help() {
+    BlockRunner runner;
+    std::unique_lock lock(mutex);
+    for (;;) {
+      start.wait(lock, [&] { return quit || (job != nullptr && job->open()); });
+      if (quit) return;
+      Job& current = *job;
+      ++helping;
+      lock.unlock();
+      work(current, runner, [] {});
+      lock.lock();
+      if (--helping == 0) done.notify_all();
+    }
+  }
+
+  // Takes blocks until none is left. `idle_helpers` is called at a good moment to wake others.
+  template <class Wake>
+  static void work(Job& job, BlockRunner& runner, Wake wake);
+};
+
+namespace {
+
+template <class Wake>
+class JobInterrupt final : public Interrupt {
+ public:
+  JobInterrupt(Job& job, Wake& wake) : job_(job), wake_(wake) {}
+  bool should_stop() override {
+    if (job_.open()) wake_();
+    return job_.stopped();
+  }
+
+ private:
+  Job& job_;
+  Wake& wake_;
+};
+
+}  // namespace
+
+template <class Wake>
+void WorkerPool::Impl::work(Job& job, BlockRunner& runner, Wake wake) {
+  const FloatEnvironment environment;
+  try {
+    runner.prepare(job.launch);
+    JobInterrupt<Wake> interrupt(job, wake);
+    const auto began = std::chrono::steady_clock::now();
+    while (!job.stopped()) {
+      const std::uint64_t first = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
+      if (first >= job.blocks) break;
+      const std::uint64_t last = std::min(first + job.chunk, job.blocks);
+      for (std::uint64_t index = first; index < last && !job.stopped(); ++index) {
+        const Fault fault = runner.run(job.block_at(index), interrupt);
+        if (fault != Fault::none) {
+          job.fail(fault, fault == Fault::stopped
+                              ? "kernel " + job.launch.kernel->name + " was stopped"
+                              : runner.message());
+          break;
+        }
+      }
+      if (job.open() && std::chrono::steady_clock::now() - began > patience) wake();
+    }
+    if (job.launch.stop != nullptr && job.launch.stop->load() && !job.end.load()) {
+      job.fail(Fault::stopped, "kernel " + job.launch.kernel->name + " was stopped");
+    }
+  } catch (const std::bad_alloc&) {
+    job.fail(Fault::trap,
+             "kernel " + job.launch.kernel->name +
+                 ": not enough host memory for its registers, shared and local memory");
+  }
+  const std::lock_guard lock(job.mutex);
+  job.outcome.thread_instructions += runner.take_instructions();
+}
+
+WorkerPool::WorkerPool(unsigned threads) : impl_(std::make_unique<Impl>()) {
+  try {
+    for (unsigned i = 1; i < threads; ++i) impl_->helpers.emplace_back([this] { impl_->help(); });
+  } catch (const std::system_error&) {
+    // Fewer threads, then: the caller of run is always one.
+  }
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->quit = true;
+  }
+  impl_->start.notify_all();
+  for (std::thread& helper : impl_->helpers) helper.join();
+}
+
+unsigned WorkerPool::threads() const noexcept {
+  return static_cast<unsigned>(impl_->helpers.size()) + 1;
+}
+
+Outcome WorkerPool::run(const Launch& launch) {
+  Job job(launch);
+  const std::uint64_t threads = std::uint64_t{launch.block.x} * launch.block.y * launch.block.z;
+  const std::uint64_t workers = this->threads();
+  job.chunk = std::clamp<std::uint64_t>(job.blocks / (workers * 8), 1, 64);
+  bool offered = workers == 1 || job.blocks <= 1;
+  const bool at_once = !offered && job.blocks * threads >= many_threads;
+  const auto wake = [&] {
+    if (offered) return;
+    offered = true;
+    impl_->offer(job);
+  };
+  if (at_once) wake();
+  Impl::work(job, impl_->own, wake);
+  if (offered) impl_->withdraw();
+  return std::move(job.outcome);
+}
+
+}  // namespace ctxbroker::software::exec
