@@ -59,8 +59,11 @@ run_program() { # NAME TIMEOUT ENVIRONMENT
     limit=$((limit * 10))
   fi
   local from=$SECONDS
-  env "CTXBROKER_DRIVER=$driver" "${environment[@]}" \
-    timeout --kill-after=10 "$limit" "$here/bin/$name" "${arguments[@]}" >"$log" 2>&1 || status=$?
+  # In a group of its own, so that bash's word about a program that died goes nowhere.
+  {
+    env "CTXBROKER_DRIVER=$driver" "${environment[@]}" \
+      timeout --kill-after=10 "$limit" "$here/bin/$name" "${arguments[@]}" >"$log" 2>&1
+  } 2>/dev/null || status=$?
   ran=$((ran + 1))
   p="$(number_after PASSED "$log")" s="$(number_after SKIPPED "$log")" f="$(number_after FAILED "$log")"
   p="${p:-0}" s="${s:-0}" f="${f:-0}"
