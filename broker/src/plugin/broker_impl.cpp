@@ -35,7 +35,8 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
   const FileId id = file_id(canonical);
   if (auto loaded = libraries_[id].lock()) return loaded;
   std::shared_ptr<const Tenant>& tenant = tenants_[id];
-  if (tenant == nullptr) {
+  // A file that was deleted may have left its number to another one.
+  if (tenant == nullptr || tenant->name != library_name(canonical)) {
     tenant = std::make_shared<const Tenant>(
         Tenant{next_tenant_id(), library_name(canonical), &recorder_});
   }

@@ -1,0 +1,83 @@
+// What the host refuses a plug-in, and how it says so.
+#include <gmock/gmock.h>
+
+#include "broker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+struct Breach {
+  const char* behaviour;
+  const char* says;
+  ErrorKind kind = ErrorKind::plugin_failed;
+};
+
+std::string name_of(const ::testing::TestParamInfo<Breach>& info) {
+  return info.param.behaviour;
+}
+
+class ProcessBreachTest : public BrokerTest, public ::testing::WithParamInterface<Breach> {};
+
+TEST_P(ProcessBreachTest, IsRefusedStruckAndExplained) {
+  const Breach& breach = GetParam();
+  PluginInstance instance = active(breach.behaviour);
+  EXPECT_THAT(error_text(breach.kind, [&] { run({&instance}); }),
+              AllOf(HasSubstr(breach.behaviour), HasSubstr(breach.says)));
+  EXPECT_EQ(instance.metrics().strikes, 1u);
+  EXPECT_THAT(said("strike"), Contains(HasSubstr(breach.says)));
+  PluginInstance neighbour = active("affine");
+  EXPECT_EQ(run({&neighbour})[3], 3.0F) << "nobody else is hurt";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ProcessBreachTest,
+    ::testing::Values(
+        Breach{"process_allocates", "not allowed while the instance is in process"},
+        Breach{"invented_kernel", "none that get_kernel gave", ErrorKind::context_lost},
+        Breach{"null_stream", "the stream is not the one lent"},
+        Breach{"too_many_threads", "a block of 1024 x 2 x 1 has 2048 threads; at most"},
+        Breach{"upload_too_much", "32769 bytes after 32769; one process may upload 65536"}),
+    name_of);
+
+TEST_F(BrokerTest, KernelsOfAnEarlierActivationAreDead) {
+  PluginInstance instance = active("earlier_kernel");
+  EXPECT_EQ(run({&instance})[3], 3.0F);
+  instance.deactivate();
+  instance.activate(test_sizes);
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { run({&instance}); }),
+              HasSubstr("none that get_kernel gave in this activation"));
+}
+
+TEST_F(BrokerTest, ArgumentSizesAreComparedWhereTheDriverTellsThem) {
+  PluginInstance instance = active("wrong_argument");
+  try {
+    run({&instance});
+    GTEST_SKIP() << "this driver does not tell the sizes of a kernel's arguments";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("argument 2 has 8 bytes; the kernel takes 4"));
+  }
+}
+
+class ActivateBreachTest : public BrokerTest, public ::testing::WithParamInterface<Breach> {};
+
+TEST_P(ActivateBreachTest, IsRefusedAndExplained) {
+  const Breach& breach = GetParam();
+  PluginInstance instance = create(breach.behaviour);
+  EXPECT_THAT(error_text(breach.kind, [&] { instance.activate(test_sizes); }),
+              AllOf(HasSubstr(breach.behaviour), HasSubstr(breach.says)));
+  EXPECT_FALSE(instance.active());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ActivateBreachTest,
+                         ::testing::Values(Breach{"unknown_kernel", "no kernel \"no_such_kernel\"",
+                                                  ErrorKind::kernel_image},
+                                           Breach{"unknown_module", "no module \"no_such_module\""},
+                                           Breach{"foreign_release", "is not this instance's"}),
+                         name_of);
+
+}  // namespace
+}  // namespace ctxbroker

@@ -1,0 +1,73 @@
+#include "broker_fixture.hpp"
+
+#include <cstdlib>
+#include <numeric>
+
+namespace ctxbroker {
+
+std::filesystem::path test_plugin(const std::string& name) {
+  const auto bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return bin.parent_path() / "test_plugins" / (name + ".so");
+}
+
+std::string error_text(ErrorKind kind, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    EXPECT_STREQ(to_string(error.kind()), to_string(kind)) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error; " << to_string(kind) << " was expected";
+  return {};
+}
+
+BrokerTest::BrokerTest() : broker(Broker::open(options())) {
+  // For the plug-ins that call the driver themselves.
+  setenv("CTXB_TEST_DRIVER", broker.driver().path.c_str(), 1);
+}
+
+BrokerOptions BrokerTest::options() {
+  BrokerOptions options;
+  options.host_name = "contract test";
+  options.host_version = "1";
+  options.records = [this](const Record& record) {
+    const std::lock_guard lock(mutex_);
+    records_.push_back(record);
+  };
+  return options;
+}
+
+PluginInstance BrokerTest::create(const std::string& behaviour, LeaseKind lease,
+                                  std::uint64_t budget) {
+  return broker.create(behaviours(), behaviour, {0, lease, budget});
+}
+
+PluginInstance BrokerTest::active(const std::string& behaviour, LeaseKind lease,
+                                  std::uint64_t budget) {
+  PluginInstance instance = create(behaviour, lease, budget);
+  instance.activate(test_sizes);
+  return instance;
+}
+
+std::vector<float> BrokerTest::run(const std::vector<PluginInstance*>& stages, std::uint32_t width,
+                                   std::uint32_t height) {
+  std::vector<float> input(std::size_t{width} * height * 4);
+  std::iota(input.begin(), input.end(), 0.0F);
+  std::vector<float> output(input.size(), -1.0F);
+  JobInfo job;
+  job.width = width;
+  job.height = height;
+  Chain(broker, stages, test_sizes).process(input.data(), output.data(), job);
+  return output;
+}
+
+std::vector<std::string> BrokerTest::said(const std::string& topic) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> texts;
+  for (const auto& record : records_) {
+    if (record.topic == topic) texts.push_back(record.text);
+  }
+  return texts;
+}
+
+}  // namespace ctxbroker

@@ -1,0 +1,143 @@
+// Plug-ins that leave the thread's context stack in disorder, with and without the guard.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+
+#include "broker_fixture.hpp"
+#include "ctxbroker/plugin.h"
+#include "raw_driver.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class DisorderTest : public BrokerTest {
+ protected:
+  DisorderTest() : driver(broker.driver().path), own(driver.make_context()) {
+    before = driver.stack();
+  }
+  ~DisorderTest() override {
+    driver.pop_all();
+    driver.destroy_context(own);
+  }
+
+  RawDriver driver;
+  CUcontext own;  // the host's, current on this thread
+  std::vector<CUcontext> before;
+};
+
+struct Disorder {
+  const char* behaviour;
+  const char* says;
+};
+class ProcessDisorderTest : public DisorderTest, public ::testing::WithParamInterface<Disorder> {};
+
+TEST_P(ProcessDisorderTest, IsRepairedAndNamed) {
+  const auto& [behaviour, says] = GetParam();
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own}) {
+    PluginInstance bad = active(behaviour, kind), good = active("affine");
+    EXPECT_EQ(run({&good, &bad, &good})[3], 3.0F);
+    EXPECT_EQ(driver.stack(), before);
+    EXPECT_EQ(bad.metrics().strikes, 1u);
+    EXPECT_EQ(good.metrics().strikes, 0u);
+  }
+  EXPECT_THAT(said("strike"), Contains(HasSubstr(says)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProcessDisorderTest,
+                         ::testing::Values(Disorder{"pushes_twice", "left 1 context(s) pushed"},
+                                           Disorder{"pops", "popped a context"},
+                                           Disorder{"sets_none", "popped a context"}),
+                         [](const auto& test) { return std::string(test.param.behaviour); });
+
+TEST_F(DisorderTest, AContextCreatedInActivateDoesNotStayCurrent) {
+  PluginInstance instance = active("creates_context");
+  EXPECT_EQ(driver.stack(), before);
+  EXPECT_EQ(instance.metrics().strikes, 1u);
+  EXPECT_THAT(said("strike"), Contains(HasSubstr("activate: left 1 context(s) pushed")));
+  EXPECT_EQ(run({&instance})[3], 3.0F);
+}
+
+TEST_F(DisorderTest, CallsWithoutContextAreGuardedToo) {
+  PluginInstance instance = create("pushes_in_create");
+  EXPECT_EQ(driver.stack(), before);
+  EXPECT_THAT(said("strike"), Contains(HasSubstr("create: left 1 context(s) pushed")));
+}
+
+TEST_F(DisorderTest, EveryCallLeavesTheThreadAsItWas) {
+  {
+    PluginInstance instance = create("affine", LeaseKind::private_own);
+    EXPECT_EQ(driver.stack(), before);
+    instance.load_state(instance.save_state());
+    EXPECT_EQ(driver.stack(), before);
+    instance.activate(test_sizes);
+    EXPECT_EQ(driver.stack(), before);
+    run({&instance});
+    EXPECT_EQ(driver.stack(), before);
+    instance.deactivate();
+    EXPECT_EQ(driver.stack(), before);
+    error_text(ErrorKind::parameter_value, [&] { instance.set_parameter("factor", 1e9); });
+    PluginInstance failing = active("process_throws");
+    error_text(ErrorKind::plugin_failed, [&] { run({&failing}); });
+    EXPECT_EQ(driver.stack(), before);
+  }
+  EXPECT_EQ(driver.stack(), before);
+}
+
+// The control: the same plug-ins, called without a guard by a host that trusts them, damage the
+// thread. Were this test to fail, the ones above would show nothing.
+class WithoutGuardTest : public DisorderTest {
+ protected:
+  // Calls the plug-in's process as a naive host would, with `own` current. The host offers nothing,
+  // so that the launch at its end fails; the damage is done by then or done anyway.
+  void call_process(const char* id) {
+    void* library = dlopen(test_plugin("behaviours").c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr);
+    const auto* entry =
+        static_cast<const ctxb_plugin_entry_type*>(dlsym(library, "ctxb_plugin_entry"));
+    const auto* factory =
+        static_cast<const ctxb_plugin_factory*>(entry->get_factory(CTXB_PLUGIN_FACTORY_ID));
+    static const ctxb_gpu_extension gpu = [] {
+      ctxb_gpu_extension none{};
+      none.size = sizeof none;
+      none.launch = [](const ctxb_host*, const ctxb_launch*) { return ctxb_status{CTXB_OK}; };
+      return none;
+    }();
+    ctxb_host host{};
+    host.size = sizeof host;
+    host.get_extension = [](const ctxb_host*, const char*) -> const void* { return &gpu; };
+    std::uint32_t index = 0;
+    while (std::string(factory->describe(index)->id) != id) ++index;
+    const ctxb_plugin* plugin = factory->create(index, &host);
+    const double parameters[3] = {1, 0, 0};
+    ctxb_buffer buffer{};
+    buffer.width = buffer.height = 1;
+    buffer.channels = 4;
+    ctxb_job job{};
+    job.size = sizeof job;
+    job.parameters = parameters;
+    job.inputs = job.outputs = &buffer;
+    EXPECT_EQ(plugin->process(plugin, &job), CTXB_OK);
+    plugin->destroy(plugin);
+    dlclose(library);
+  }
+};
+
+TEST_F(WithoutGuardTest, APushStays) {
+  call_process("com.example.test.pushes_twice");
+  EXPECT_EQ(driver.stack().size(), before.size() + 1);
+}
+
+TEST_F(WithoutGuardTest, AHostsContextIsPoppedAway) {
+  call_process("com.example.test.pops");
+  EXPECT_EQ(driver.current(), nullptr);
+}
+
+TEST_F(WithoutGuardTest, AHostsContextIsReplaced) {
+  call_process("com.example.test.sets_none");
+  EXPECT_NE(driver.current(), own);
+}
+
+}  // namespace
+}  // namespace ctxbroker

@@ -1,0 +1,84 @@
+// Leases against a real driver.
+#include <gmock/gmock.h>
+
+#include "broker_fixture.hpp"
+#include "raw_driver.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(BrokerTest, SharedLeasesShareOnePrimary) {
+  const PluginInstance one = create("affine", LeaseKind::shared);
+  const PluginInstance twin = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                            {0, LeaseKind::shared, 0});
+  EXPECT_EQ(one.lease().granted, LeaseKind::shared);
+  EXPECT_EQ(one.lease().context, twin.lease().context);
+  EXPECT_NE(one.lease().tenant, twin.lease().tenant);
+  EXPECT_NE(one.lease().generation, twin.lease().generation);
+}
+
+TEST_F(BrokerTest, PrivateLeasesAreOnePerTenant) {
+  const PluginInstance one = create("affine", LeaseKind::private_own);
+  const PluginInstance two = create("bias", LeaseKind::private_own);
+  const PluginInstance twin = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                            {0, LeaseKind::private_own, 0});
+  const PluginInstance shared = create("affine", LeaseKind::shared);
+  EXPECT_EQ(one.lease().granted, LeaseKind::private_own);
+  EXPECT_EQ(one.lease().context, two.lease().context) << "one tenant, one lease";
+  EXPECT_NE(one.lease().context, twin.lease().context);
+  EXPECT_NE(one.lease().context, shared.lease().context);
+}
+
+TEST_F(BrokerTest, AskedAndGrantedAreBothReported) {
+  const LeaseInfo by_wish = create("wishes_private").lease();
+  EXPECT_EQ(by_wish.asked, LeaseKind::automatic);
+  EXPECT_EQ(by_wish.granted, LeaseKind::private_own);
+  EXPECT_THAT(by_wish.reason, HasSubstr("plug-in wishes private"));
+  EXPECT_EQ(create("wishes_private", LeaseKind::shared).lease().granted, LeaseKind::shared);
+  const LeaseInfo unmet = create("wishes_green").lease();
+  EXPECT_EQ(unmet.granted, LeaseKind::shared);
+  EXPECT_THAT(unmet.reason, HasSubstr("green"));
+}
+
+TEST_F(BrokerTest, EveryLifeOfALeaseHasItsOwnGeneration) {
+  std::uint64_t last = 0;
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::private_own}) {
+    const LeaseInfo info = create("affine", kind).lease();
+    EXPECT_GT(info.generation, last);
+    last = info.generation;
+  }
+}
+
+TEST_F(BrokerTest, DevicesThatAreNotThereAreRefused) {
+  for (const int device : {-1, 1000}) {
+    EXPECT_THAT(error_text(ErrorKind::no_device,
+                           [&] {
+                             broker.create(behaviours(), "affine", {device, {}, 0});
+                           }),
+                HasSubstr("there is no device " + std::to_string(device)));
+  }
+}
+
+TEST_F(BrokerTest, APluginForANewerDeviceIsRefused) {
+  EXPECT_THAT(error_text(ErrorKind::kernel_image, [&] { create("too_new"); }),
+              HasSubstr("needs compute capability 999.0"));
+}
+
+TEST_F(BrokerTest, CreatingLeasesLeavesTheThreadsStackAlone) {
+  const RawDriver driver(broker.driver().path);
+  CUcontext own = driver.make_context();
+  const auto before = driver.stack();
+  {
+    const PluginInstance a = active("affine", LeaseKind::private_own);
+    const PluginInstance b = active("affine", LeaseKind::shared);
+    EXPECT_EQ(driver.stack(), before);
+  }
+  EXPECT_EQ(driver.stack(), before);
+  driver.pop_all();
+  driver.destroy_context(own);
+}
+
+}  // namespace
+}  // namespace ctxbroker

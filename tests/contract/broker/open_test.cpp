@@ -1,0 +1,116 @@
+// Opening and closing a broker, and the choice of the driver.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "broker_fixture.hpp"
+#include "child_process.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST_F(BrokerTest, SaysWhichDriverAndDevicesAndWhy) {
+  EXPECT_TRUE(broker.has_driver());
+  EXPECT_NE(broker.driver().kind, DriverChoice::automatic);
+  EXPECT_GE(broker.driver().version, 12040);
+  EXPECT_FALSE(broker.driver().path.empty());
+  EXPECT_FALSE(broker.driver().reason.empty());
+  ASSERT_FALSE(broker.devices().empty());
+  const DeviceInfo& device = broker.devices()[0];
+  EXPECT_FALSE(device.name.empty());
+  EXPECT_GE(device.compute_major, 7);
+  EXPECT_GT(device.memory_bytes, 1u << 20);
+  EXPECT_GT(device.multiprocessors, 0);
+  EXPECT_EQ(said("driver").size(), 1u);
+}
+
+TEST_F(BrokerTest, OpensTwiceAndAgain) {
+  {
+    Broker second = Broker::open();
+    EXPECT_EQ(second.driver().path, broker.driver().path);
+    second.close();
+    EXPECT_FALSE(second.has_driver());
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { second.devices(); }), HasSubstr("closed"));
+  }
+  EXPECT_FALSE(broker.devices().empty());
+}
+
+TEST_F(BrokerTest, CloseRefusesWhileSomethingIsAlive) {
+  {
+    PluginInstance instance = create("affine");
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }),
+                AllOf(HasSubstr("1 plug-in instance"), HasSubstr("1 plug-in library")));
+    instance.activate(test_sizes);
+    const Chain chain(broker, {&instance}, test_sizes);
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }), HasSubstr("1 chain"));
+  }
+  broker.close();
+}
+
+TEST_F(BrokerTest, ABrokerThatEndsTooEarlySaysSoAndHurtsNobody) {
+  auto early = std::make_unique<Broker>(Broker::open(options()));
+  const PluginLibrary library = early->load(test_plugin("behaviours"));
+  PluginInstance instance = early->create(library, "affine");
+  early.reset();
+  EXPECT_THAT(said("broker"), testing::ElementsAre(HasSubstr("1 plug-in instance")));
+  instance.activate(test_sizes);
+  EXPECT_TRUE(instance.active());
+}
+
+TEST_F(BrokerTest, MovesKeepEverything) {
+  PluginInstance instance = active("affine");
+  Broker moved = std::move(broker);
+  EXPECT_TRUE(moved.has_driver());
+  EXPECT_EQ(instance.lease().device, 0);
+  broker = std::move(moved);
+  EXPECT_EQ(run({&instance}).size(), 8u * 4 * 4);
+}
+
+TEST(WithoutDriverTest, DescribesAndRefusesToCreate) {
+  Broker broker = Broker::open_without_driver();
+  EXPECT_FALSE(broker.has_driver());
+  const PluginLibrary library = broker.load(test_plugin("behaviours"));
+  EXPECT_FALSE(library.plugins().empty());
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.create(library, "affine"); }),
+              HasSubstr("without a driver"));
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.driver(); }),
+              HasSubstr("without a driver"));
+}
+
+// ---- In children: another environment, another process's CUDA -------------------------------
+
+TEST(DriverChildTest, DISABLED_OpensBroker) {
+  try {
+    Broker broker = Broker::open();
+    std::printf("opened %s\n", to_string(broker.driver().kind));
+  } catch (const Error& error) {
+    std::printf("kind %s: %s\n", to_string(error.kind()), error.what());
+  }
+}
+
+std::string opened_with(const Environment& environment) {
+  const ChildResult child = run_child("DriverChildTest.DISABLED_OpensBroker", environment);
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  return child.output;
+}
+
+TEST(DriverTest, AnUnknownNameIsRefusedWithTheKnownOnes) {
+  EXPECT_THAT(opened_with({{"CTXBROKER_DRIVER", "magic"}}),
+              AllOf(HasSubstr("kind driver-choice"), HasSubstr("\"magic\""),
+                    HasSubstr("auto, nvidia or software")));
+}
+
+TEST(DriverTest, TheSoftwareDeviceIsFoundBesideTheLibrary) {
+  EXPECT_THAT(opened_with({{"CTXBROKER_DRIVER", "software"}}), HasSubstr("opened software"));
+}
+
+TEST(DriverTest, NoDeviceAtAllIsSaid) {
+  EXPECT_THAT(opened_with({{"CTXBROKER_DRIVER", "software"}, {"CTXBROKER_SOFTWARE_DEVICES", "0"}}),
+              AllOf(HasSubstr("kind no-device"), HasSubstr("CTXBROKER_SOFTWARE_DEVICES")));
+}
+
+}  // namespace
+}  // namespace ctxbroker

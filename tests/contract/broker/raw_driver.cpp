@@ -1,0 +1,71 @@
+#include "raw_driver.hpp"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+
+namespace ctxbroker {
+namespace {
+
+void must(CUresult status, const char* call) {
+  if (status != CUDA_SUCCESS) {
+    throw std::runtime_error(std::string(call) + " returned " + std::to_string(status));
+  }
+}
+
+}  // namespace
+
+RawDriver::RawDriver(const std::string& path)
+    : library_(dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD)) {
+  if (library_ == nullptr) throw std::runtime_error("driver " + path + " is not loaded");
+}
+
+template <typename Function>
+Function* RawDriver::function(const char* symbol) const {
+  void* found = dlsym(library_, symbol);
+  if (found == nullptr) throw std::runtime_error(std::string("no ") + symbol);
+  return reinterpret_cast<Function*>(found);
+}
+
+CUcontext RawDriver::make_context() const {
+  CUcontext context = nullptr;
+  must(function<CUresult(CUcontext*, unsigned int, CUdevice)>("cuCtxCreate_v2")(&context, 0, 0),
+       "cuCtxCreate_v2");
+  return context;
+}
+
+void RawDriver::destroy_context(CUcontext context) const {
+  must(function<CUresult(CUcontext)>("cuCtxDestroy_v2")(context), "cuCtxDestroy_v2");
+}
+
+CUcontext RawDriver::current() const {
+  CUcontext context = nullptr;
+  must(function<CUresult(CUcontext*)>("cuCtxGetCurrent")(&context), "cuCtxGetCurrent");
+  return context;
+}
+
+std::vector<CUcontext> RawDriver::stack() const {
+  auto* pop = function<CUresult(CUcontext*)>("cuCtxPopCurrent_v2");
+  auto* push = function<CUresult(CUcontext)>("cuCtxPushCurrent_v2");
+  std::vector<CUcontext> contexts;
+  CUcontext popped = nullptr;
+  while (current() != nullptr && pop(&popped) == CUDA_SUCCESS) contexts.push_back(popped);
+  for (auto one = contexts.rbegin(); one != contexts.rend(); ++one) must(push(*one), "push");
+  return contexts;
+}
+
+void RawDriver::pop_all() const {
+  auto* pop = function<CUresult(CUcontext*)>("cuCtxPopCurrent_v2");
+  CUcontext popped = nullptr;
+  while (current() != nullptr && pop(&popped) == CUDA_SUCCESS) {
+  }
+}
+
+std::size_t RawDriver::free_memory() const {
+  std::size_t free = 0, total = 0;
+  must(function<CUresult(std::size_t*, std::size_t*)>("cuMemGetInfo_v2")(&free, &total),
+       "cuMemGetInfo_v2");
+  return free;
+}
+
+}  // namespace ctxbroker
