@@ -16,10 +16,18 @@ namespace ctxbroker::software {
 struct Command {
   using Clock = std::chrono::steady_clock;
 
-  // What is done. An error ends CUDA for the process. Empty: the command only marks a point.
+  enum class Kind : std::uint8_t {
+    marker,         // no work: a point in the stream
+    transfer,       // a copy or a fill; may run beside a kernel
+    kernel,         // one at a time
+    host_function,  // on a thread of its own, so that one that waits does not stop the device
+  };
+
+  Kind kind = Kind::marker;
+  // What is done. An error ends CUDA for the process.
   std::function<CUresult()> work;
-  // Done on the thread for host functions, so that a function that waits does not stop the device.
-  bool on_host_thread = false;
+  // What the command uses, for those who must wait for its users (a module); or null.
+  const void* uses = nullptr;
   // Done even after a fault (cuStreamAddCallback reports the fault to its function).
   bool even_after_fault = false;
 

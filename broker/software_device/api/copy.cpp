@@ -86,11 +86,14 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
       wait = true;
     }
   }
-  auto command = enqueue_work(stream, [=, source = std::move(source), target = std::move(target),
-                                       staged = std::move(staged)] {
+  auto command = std::make_shared<Command>();
+  command->kind = Command::Kind::transfer;
+  command->work = [=, source = std::move(source), target = std::move(target),
+                   staged = std::move(staged)] {
     copy_rows(to, from, extent);
     return CUDA_SUCCESS;
-  });
+  };
+  enqueue(stream, command);
   return wait ? wait_for(stream->context, {command}) : CUDA_SUCCESS;
 }
 
@@ -103,11 +106,14 @@ CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::s
   require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
   Surface surface{Side::device, address, pitch};
   std::shared_ptr<Block> target = block_of(surface, span_of(surface, extent));
-  enqueue_work(stream, [=, target = std::move(target)] {
+  auto command = std::make_shared<Command>();
+  command->kind = Command::Kind::transfer;
+  command->work = [=, target = std::move(target)] {
     for (std::size_t row = 0; row < extent.height; ++row)
       fill_row(bytes_at(address + row * pitch), pattern, extent.width);
     return CUDA_SUCCESS;
-  });
+  };
+  enqueue(stream, command);
   return CUDA_SUCCESS;
 }
 

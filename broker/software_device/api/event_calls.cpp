@@ -27,7 +27,9 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
     require(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
     std::shared_ptr<Event> recorded = find_event(event);
     require(&recorded->context == &found->context, CUDA_ERROR_INVALID_HANDLE);
-    recorded->set_latest(enqueue_work(found, {}));
+    auto point = std::make_shared<Command>();
+    enqueue(found, point);
+    recorded->set_latest(std::move(point));
   });
 }
 

@@ -15,7 +15,10 @@ using namespace std::chrono_literals;
 // they sleep.
 constexpr auto look_for_work = 30us;
 constexpr auto look_for_end = 20us;
+// A host function may wait for something that never comes once the process ends.
+constexpr auto host_function_grace = 500ms;
 
+// The thread's own, so that the driver can refuse calls from host functions.
 thread_local bool host_function_running = false;
 
 template <class Condition>
@@ -32,10 +35,21 @@ bool spin(std::chrono::nanoseconds limit, Condition condition) {
   return condition();
 }
 
-bool all_done(const std::vector<std::shared_ptr<Command>>& commands) {
+bool all_done(const Executor::Commands& commands) {
   return std::all_of(commands.begin(), commands.end(), [](const auto& command) {
     return command->done.load(std::memory_order_acquire);
   });
+}
+
+bool is_ready(const Command& head) {
+  return !head.started && all_done(head.after);
+}
+
+void join(std::thread& thread) {
+  if (thread.get_id() == std::this_thread::get_id())
+    thread.detach();  // what runs on it called exit
+  else if (thread.joinable())
+    thread.join();
 }
 
 }  // namespace
@@ -49,20 +63,22 @@ Executor::Executor(Hooks hooks) : hooks_(std::move(hooks)) {}
 Executor::~Executor() = default;
 
 void Executor::start_threads() {
-  if (!thread_.joinable()) thread_ = std::thread([this] { run_commands(); });
+  if (first_.joinable()) return;
+  first_ = std::thread([this] { run(Role::first); });
+  transfers_ = std::thread([this] { run(Role::transfers); });
 }
 
 void Executor::enqueue(const std::shared_ptr<StreamQueue>& queue,
                        const std::shared_ptr<Command>& command,
                        const std::function<void()>& admit) {
-  bool wake_thread = false;
+  bool settled = false;
   {
     std::lock_guard lock(mutex_);
     admit();
     if (stopping_) fail(CUDA_ERROR_DEINITIALIZED);
     start_threads();
     if (queue->ordering == Ordering::legacy) {
-      auto others = last_of_legacy_group(*queue);
+      Commands others = last_of_blocking(*queue);
       command->after.insert(command->after.end(), others.begin(), others.end());
     } else if (queue->ordering == Ordering::blocking && !queue->legacy->waiting.empty()) {
       command->after.push_back(queue->legacy->waiting.back());
@@ -70,38 +86,46 @@ void Executor::enqueue(const std::shared_ptr<StreamQueue>& queue,
     command->serial = ++last_serial_;
     if (queue->waiting.empty()) active_.push_back(queue);
     queue->waiting.push_back(command);
-    arrivals_.fetch_add(1, std::memory_order_release);
-    wake_thread = sleeping_;
+    settled = settle();
+    tell_threads();
   }
-  if (wake_thread) arrived_.notify_one();
+  if (settled) hooks_.on_finished();
 }
 
-// The last commands of the group's blocking queues. The lock is held.
-std::vector<std::shared_ptr<Command>> Executor::last_of_legacy_group(const StreamQueue& queue) {
-  std::vector<std::shared_ptr<Command>> last;
+Executor::Commands Executor::last_of_blocking(const StreamQueue& queue) const {
+  Commands last;
   for (const auto& other : active_)
     if (other->group == queue.group && other->ordering == Ordering::blocking)
       last.push_back(other->waiting.back());
   return last;
 }
 
-std::vector<std::shared_ptr<Command>> Executor::pending(const StreamQueue& queue) {
+Executor::Commands Executor::pending(const StreamQueue& queue) {
   std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Command>> last;
-  if (queue.ordering == Ordering::legacy) last = last_of_legacy_group(queue);
+  Commands last;
+  if (queue.ordering == Ordering::legacy) last = last_of_blocking(queue);
   if (!queue.waiting.empty()) last.push_back(queue.waiting.back());
   return last;
 }
 
-std::vector<std::shared_ptr<Command>> Executor::pending_of_group(const void* group) {
+Executor::Commands Executor::pending_of_group(const void* group) {
   std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Command>> last;
+  Commands last;
   for (const auto& queue : active_)
-    if (group == nullptr || queue->group == group) last.push_back(queue->waiting.back());
+    if (queue->group == group) last.push_back(queue->waiting.back());
   return last;
 }
 
-void Executor::wait(const std::vector<std::shared_ptr<Command>>& commands) {
+Executor::Commands Executor::pending_users(const void* object) {
+  std::lock_guard lock(mutex_);
+  Commands users;
+  for (const auto& queue : active_)
+    for (const auto& command : queue->waiting)
+      if (command->uses == object) users.push_back(command);
+  return users;
+}
+
+void Executor::wait(const Commands& commands) {
   if (spin(look_for_end, [&] { return all_done(commands); })) return;
   std::unique_lock lock(mutex_);
   ++waiters_;
@@ -116,23 +140,27 @@ void Executor::locked(const std::function<void()>& change) {
 
 void Executor::retire(std::shared_ptr<void> object) {
   std::lock_guard lock(mutex_);
-  if (busy_) retired_.push_back(std::move(object));
+  if (running_ > 0) retired_.push_back(std::move(object));
 }
 
 void Executor::wake() {
+  bool settled = false;
   {
     std::lock_guard lock(mutex_);
-    arrivals_.fetch_add(1, std::memory_order_release);
+    settled = settle();
+    tell_threads();
   }
-  arrived_.notify_one();
+  if (settled) hooks_.on_finished();
 }
 
-// The oldest ready command of the most urgent queue. The lock is held.
-Executor::Next Executor::take_ready() {
+// The oldest ready command of the most urgent queue.
+Executor::Next Executor::take_ready(bool kernels_too) {
   const std::shared_ptr<StreamQueue>* best = nullptr;
   for (const auto& queue : active_) {
     const Command& head = *queue->waiting.front();
-    if (head.started || !all_done(head.after)) continue;
+    bool mine =
+        head.kind == Command::Kind::transfer || (kernels_too && head.kind == Command::Kind::kernel);
+    if (!mine || !is_ready(head)) continue;
     if (best == nullptr || queue->priority < (*best)->priority ||
         (queue->priority == (*best)->priority && head.serial < (*best)->waiting.front()->serial))
       best = &queue;
@@ -143,68 +171,105 @@ Executor::Next Executor::take_ready() {
   return next;
 }
 
-void Executor::execute(const Next& next) {
+void Executor::mark_done(const std::shared_ptr<StreamQueue>& queue) {
+  Command& command = *queue->waiting.front();
+  command.after.clear();
+  command.finished_at = Command::Clock::now();
+  command.done.store(true, std::memory_order_release);
+  queue->waiting.pop_front();
+  if (waiters_ > 0) finished_.notify_all();
+}
+
+// Does what needs no thread of the device: markers that are reached are done, host functions handed
+// over. True if any command was done.
+bool Executor::settle() {
+  bool any = false;
+  for (bool again = true; again;) {
+    again = false;
+    for (std::size_t i = 0; i < active_.size();) {
+      const std::shared_ptr<StreamQueue> queue = active_[i];
+      while (!queue->waiting.empty() && is_ready(*queue->waiting.front())) {
+        const std::shared_ptr<Command> head = queue->waiting.front();
+        if (head->kind == Command::Kind::marker) {
+          mark_done(queue);
+          again = any = true;
+          continue;
+        }
+        if (head->kind == Command::Kind::host_function) {
+          head->started = true;
+          if (!host_.joinable()) host_ = std::thread([this] { run_host_functions(); });
+          host_functions_.push_back({queue, head});
+          host_arrived_.notify_one();
+        }
+        break;
+      }
+      if (queue->waiting.empty())
+        active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      else
+        ++i;
+    }
+  }
+  return any;
+}
+
+void Executor::tell_threads() {
+  changes_.fetch_add(1, std::memory_order_release);
+  if (first_sleeps_) arrived_.notify_one();
+  if (kernel_runs_) transfer_arrived_.notify_one();
+}
+
+void Executor::execute(Next next) {
   Command& command = *next.command;
   bool skipped = Process::fault() != CUDA_SUCCESS && !command.even_after_fault;
-  if (!skipped && command.work) {
+  if (!skipped) {
     CUresult status = command.work();
     if (status != CUDA_SUCCESS && !stopping_) Process::raise_fault(status);
   }
   command.work = nullptr;  // what it held is given back before anyone sees it done
-}
-
-void Executor::finish(const Next& next) {
-  bool tell = false;
   std::vector<std::shared_ptr<void>> retired;
   {
     std::lock_guard lock(mutex_);
-    if (!next.command->on_host_thread) {
-      busy_ = false;
-      retired.swap(retired_);
-    }
-    next.command->after.clear();
-    next.command->finished_at = Command::Clock::now();
-    next.command->done.store(true, std::memory_order_release);
-    next.queue->waiting.pop_front();
-    if (next.queue->waiting.empty()) std::erase(active_, next.queue);
-    arrivals_.fetch_add(1, std::memory_order_release);
-    tell = waiters_ > 0;
+    if (command.kind != Command::Kind::host_function && --running_ == 0) retired.swap(retired_);
+    if (command.kind == Command::Kind::kernel) kernel_runs_ = false;
+    mark_done(next.queue);
+    settle();
+    tell_threads();
   }
-  if (tell) finished_.notify_all();
   hooks_.on_finished();
 }
 
-void Executor::run_commands() {
+void Executor::run(Role role) {
+  bool first = role == Role::first;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    Next next = take_ready();
-    if (next.command == nullptr) {
-      std::uint64_t seen = arrivals_;
-      auto changed = [&] { return arrivals_ != seen || stopping_; };
+    Next next = first || kernel_runs_ ? take_ready(first) : Next{};
+    if (next.command != nullptr) {
+      ++running_;
+      if (next.command->kind == Command::Kind::kernel) {
+        kernel_runs_ = true;
+        transfer_arrived_.notify_one();
+      }
       lock.unlock();
-      bool found = spin(look_for_work, changed);
+      execute(std::move(next));
       lock.lock();
-      if (found) continue;
-      sleeping_ = true;
-      arrived_.wait(lock, changed);
-      sleeping_ = false;
       continue;
     }
-    if (next.command->on_host_thread) {
-      if (!host_thread_.joinable()) host_thread_ = std::thread([this] { run_host_functions(); });
-      host_functions_.push_back(std::move(next));
-      host_arrived_.notify_one();
+    std::uint64_t seen = changes_;
+    auto changed = [&] { return changes_ != seen || stopping_; };
+    if (!first) {
+      transfer_arrived_.wait(lock);
       continue;
     }
-    busy_ = true;
     lock.unlock();
-    execute(next);
-    finish(next);
-    next = {};
+    bool found = spin(look_for_work, changed);
     lock.lock();
+    if (found) continue;
+    first_sleeps_ = true;
+    arrived_.wait(lock, changed);
+    first_sleeps_ = false;
   }
   lock.unlock();
-  hooks_.on_end();
+  if (first) hooks_.on_end();
 }
 
 void Executor::run_host_functions() {
@@ -215,43 +280,33 @@ void Executor::run_host_functions() {
     if (stopping_) return;
     Next next = std::move(host_functions_.front());
     host_functions_.pop_front();
-    host_busy_ = true;
+    host_function_runs_ = true;
     lock.unlock();
-    execute(next);
-    finish(next);
-    next = {};
+    execute(std::move(next));
     lock.lock();
-    host_busy_ = false;
-    finished_.notify_all();
-    arrived_.notify_one();
+    host_function_runs_ = false;
+    if (stopping_) finished_.notify_all();
   }
 }
 
 void Executor::stop() {
-  bool host_ended = true;
+  bool host_ends = true;
   {
     std::unique_lock lock(mutex_);
     stopping_ = true;
     arrived_.notify_all();
+    transfer_arrived_.notify_all();
     host_arrived_.notify_all();
-    // A host function may wait for something that never comes now: a while is all it gets. One
-    // that called exit is this very thread.
-    if (host_thread_.get_id() == std::this_thread::get_id()) {
-      host_ended = false;
-    } else {
-      host_ended = finished_.wait_for(lock, 500ms, [&] { return !host_busy_; });
-    }
+    if (host_.get_id() != std::this_thread::get_id())
+      host_ends =
+          finished_.wait_for(lock, host_function_grace, [&] { return !host_function_runs_; });
   }
-  if (thread_.get_id() == std::this_thread::get_id())
-    thread_.detach();  // a log reader called exit
-  else if (thread_.joinable())
-    thread_.join();
-  if (host_thread_.joinable()) {
-    if (host_ended)
-      host_thread_.join();
-    else
-      host_thread_.detach();
-  }
+  join(first_);
+  join(transfers_);
+  if (host_ends)
+    join(host_);
+  else
+    host_.detach();
   std::lock_guard lock(mutex_);
   for (const auto& queue : active_)
     for (const auto& command : queue->waiting) command->done.store(true);

@@ -1,9 +1,10 @@
-// Executes one device's commands: one thread takes what is ready, stream by stream in order.
+// Executes one device's commands, stream by stream in order.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,13 +15,14 @@
 
 namespace ctxbroker::software {
 
+// Its threads: the first takes whatever is ready; the second takes transfers while the first is
+// busy with a kernel, so that a long kernel holds up no copy of another stream; the third runs host
+// functions. Markers need no thread: they are done as soon as they are reached.
 class Executor {
  public:
-  // `on_finished` is called after every command without a lock held: other executors may wait for
-  // it. `on_end` is the last that the executing thread does.
   struct Hooks {
-    std::function<void()> on_finished;
-    std::function<void()> on_end;
+    std::function<void()> on_finished;  // after commands were done; no lock is held
+    std::function<void()> on_end;       // the last thing that the first thread does
   };
   explicit Executor(Hooks hooks);
   ~Executor();  // only of one that was stopped or never started
@@ -32,14 +34,18 @@ class Executor {
   void enqueue(const std::shared_ptr<StreamQueue>& queue, const std::shared_ptr<Command>& command,
                const std::function<void()>& admit);
 
-  // The commands that a synchronise of this queue waits for: its last, and for the legacy queue
-  // the last of every blocking queue of the group.
-  std::vector<std::shared_ptr<Command>> pending(const StreamQueue& queue);
-  // The last command of every queue of the group; of all groups for nullptr.
-  std::vector<std::shared_ptr<Command>> pending_of_group(const void* group);
+  using Commands = std::vector<std::shared_ptr<Command>>;
+
+  // What a synchronise of this queue waits for: its last command, and for the legacy queue the last
+  // of every blocking queue of the group.
+  Commands pending(const StreamQueue& queue);
+  // The last command of every queue of the group.
+  Commands pending_of_group(const void* group);
+  // All commands that use this object.
+  Commands pending_users(const void* object);
 
   // Returns when every command is done, which after a fault is soon.
-  void wait(const std::vector<std::shared_ptr<Command>>& commands);
+  void wait(const Commands& commands);
 
   // Runs `change` under the executor's lock.
   void locked(const std::function<void()>& change);
@@ -61,29 +67,35 @@ class Executor {
     std::shared_ptr<StreamQueue> queue;
     std::shared_ptr<Command> command;
   };
+  enum class Role : std::uint8_t { first, transfers };
 
-  void run_commands();
-  void run_host_functions();
-  Next take_ready();
-  void execute(const Next& next);
-  void finish(const Next& next);
-  std::vector<std::shared_ptr<Command>> last_of_legacy_group(const StreamQueue& queue);
   void start_threads();
+  void run(Role role);
+  void run_host_functions();
+  void execute(Next next);
+
+  // With the lock held.
+  Commands last_of_blocking(const StreamQueue& queue) const;
+  Next take_ready(bool kernels_too);
+  bool settle();
+  void mark_done(const std::shared_ptr<StreamQueue>& queue);
+  void tell_threads();
 
   Hooks hooks_;
   std::mutex mutex_;
-  std::condition_variable arrived_, finished_, host_arrived_;
+  std::condition_variable arrived_, transfer_arrived_, host_arrived_, finished_;
   std::vector<std::shared_ptr<StreamQueue>> active_;  // queues with waiting commands
   std::deque<Next> host_functions_;
   std::vector<std::shared_ptr<void>> retired_;
   std::uint64_t last_serial_ = 0;
-  std::atomic<std::uint64_t> arrivals_ = 0;  // changes when something may have become ready
+  std::atomic<std::uint64_t> changes_ = 0;  // of what may be ready
   unsigned waiters_ = 0;
-  bool busy_ = false;  // a command is executing on the executor's own thread
-  bool sleeping_ = false;
-  bool host_busy_ = false;
+  unsigned running_ = 0;      // commands that execute now, host functions aside
+  bool kernel_runs_ = false;  // on the first thread
+  bool first_sleeps_ = false;
+  bool host_function_runs_ = false;
   std::atomic<bool> stopping_ = false;
-  std::thread thread_, host_thread_;
+  std::thread first_, transfers_, host_;
 };
 
 // True on a thread that runs a host function now: such a function must not call the driver.

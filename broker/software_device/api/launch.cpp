@@ -149,10 +149,14 @@ void launch(const LaunchRequest& request) {
   check_sizes(*function, request);
   std::vector<std::byte> arguments = pack_arguments(function->kernel, request);
   Device& device = stream->context.device;
-  enqueue_work(stream, [&device, module = std::move(module), &kernel = function->kernel, request,
-                        arguments = std::move(arguments)] {
+  auto command = std::make_shared<Command>();
+  command->kind = Command::Kind::kernel;
+  command->uses = module.get();
+  command->work = [&device, module = std::move(module), &kernel = function->kernel, request,
+                   arguments = std::move(arguments)] {
     return execute(device, *module, kernel, request, arguments);
-  });
+  };
+  enqueue(stream, command);
 }
 
 }  // namespace ctxbroker::software

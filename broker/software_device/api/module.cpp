@@ -101,7 +101,7 @@ void unload_module(CUmodule handle) {
     }
   }
   Executor& executor = module->context.device.executor;
-  executor.wait(executor.pending_of_group(&module->context));
+  executor.wait(executor.pending_users(module.get()));
   release_variables(*module);
 }
 

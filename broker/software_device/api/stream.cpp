@@ -44,14 +44,6 @@ void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Comman
   context.device.executor.enqueue(stream, command, [&] { context.require_alive(); });
 }
 
-std::shared_ptr<Command> enqueue_work(const std::shared_ptr<Stream>& stream,
-                                      std::function<CUresult()> work) {
-  auto command = std::make_shared<Command>();
-  command->work = std::move(work);
-  enqueue(stream, command);
-  return command;
-}
-
 CUresult wait_for(Context& context, const std::vector<std::shared_ptr<Command>>& commands) {
   if (!commands.empty()) context.device.executor.wait(commands);
   return Process::fault();

@@ -32,10 +32,7 @@ inline CUstream per_thread(CUstream handle) noexcept {
   return handle == nullptr ? CU_STREAM_PER_THREAD : handle;
 }
 
-// Enqueues `work`; the context must live, else CUDA_ERROR_CONTEXT_IS_DESTROYED.
-std::shared_ptr<Command> enqueue_work(const std::shared_ptr<Stream>& stream,
-                                      std::function<CUresult()> work);
-// The same for a command that is more than its work.
+// Enqueues; the context must live, else CUDA_ERROR_CONTEXT_IS_DESTROYED.
 void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Command>& command);
 
 // Waits for the commands and reports a fault that came meanwhile.

@@ -76,7 +76,8 @@ CUresult add_callback(CUstream stream, CUstreamCallback callback, void* data, un
   return with(stream, [&](Stream&, auto& found) {
     require_value(callback != nullptr && flags == 0);
     auto command = std::make_shared<Command>();
-    command->on_host_thread = command->even_after_fault = true;
+    command->kind = Command::Kind::host_function;
+    command->even_after_fault = true;
     command->work = [=] {
       callback(stream, Process::fault(), data);
       return CUDA_SUCCESS;
@@ -90,7 +91,7 @@ CUresult launch_host_function(CUstream stream, CUhostFn function, void* data) {
   return with(stream, [&](Stream&, auto& found) {
     require_value(function != nullptr);
     auto command = std::make_shared<Command>();
-    command->on_host_thread = true;
+    command->kind = Command::Kind::host_function;
     command->work = [=] {
       function(data);
       return CUDA_SUCCESS;

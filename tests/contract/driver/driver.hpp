@@ -1,0 +1,137 @@
+// The driver under test, called by its own names, and what the tests share. The same tests run on
+// the software device and, with CTXBROKER_DRIVER=nvidia, on a GPU: they assert only what both do.
+#pragma once
+
+// NVIDIA's switch that declares every version of every function under its own name.
+#define __CUDA_API_VERSION_INTERNAL  // NOLINT(bugprone-reserved-identifier)
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+namespace ctxbroker::test {
+
+#define CTXB_DRIVER_CALLS(X)                                                                                                                 \
+  X(cuInit)                                                                                                                                  \
+  X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress) X(                                                         \
+      cuGetProcAddress_v2) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid_v2)                                       \
+      X(cuDeviceTotalMem_v2) X(cuDeviceGetAttribute) X(cuDeviceComputeCapability) X(                                                         \
+          cuDeviceGetPCIBusId) X(cuDeviceGetByPCIBusId) X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain)                                 \
+          X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset) X(                                         \
+              cuDevicePrimaryCtxReset_v2) X(cuDevicePrimaryCtxSetFlags_v2) X(cuDevicePrimaryCtxGetState)                                     \
+              X(cuCtxCreate_v2) X(cuCtxCreate_v3) X(cuCtxDestroy_v2) X(cuCtxAttach) X(cuCtxDetach) X(                                        \
+                  cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxSetCurrent) X(cuCtxGetCurrent)                                           \
+                  X(cuCtxGetDevice) X(cuCtxGetFlags) X(cuCtxGetId) X(cuCtxGetApiVersion) X(cuCtxGetLimit) X(                                 \
+                      cuCtxSetLimit) X(cuCtxGetCacheConfig) X(cuCtxSetCacheConfig) X(cuCtxGetStreamPriorityRange)                            \
+                      X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemFree_v2) X(                                          \
+                          cuMemGetInfo_v2) X(cuMemGetAddressRange_v2) X(cuMemAllocHost_v2) X(cuMemHostAlloc)                                 \
+                          X(cuMemFreeHost) X(cuMemHostGetDevicePointer_v2) X(cuMemHostGetFlags) X(                                           \
+                              cuMemHostRegister_v2) X(cuMemHostUnregister) X(cuPointerGetAttribute)                                          \
+                              X(cuPointerGetAttributes) X(cuMemcpy) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(                                 \
+                                  cuMemcpyDtoD_v2) X(cuMemcpyPeer) X(cuMemcpy2D_v2) X(cuMemcpy2DUnaligned_v2)                                \
+                                  X(cuMemcpyAsync) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(                                        \
+                                      cuMemcpyDtoDAsync_v2) X(cuMemcpyPeerAsync)                                                             \
+                                      X(cuMemcpy2DAsync_v2) X(cuMemcpyHtoD_v2_ptds) X(cuMemcpyDtoH_v2_ptds) X(                               \
+                                          cuMemsetD8_v2) X(cuMemsetD16_v2) X(cuMemsetD32_v2)                                                 \
+                                          X(cuMemsetD2D8_v2) X(cuMemsetD2D16_v2) X(cuMemsetD2D32_v2) X(                                      \
+                                              cuMemsetD8Async) X(cuMemsetD32Async) X(cuStreamCreate) X(cuStreamCreateWithPriority)           \
+                                              X(cuStreamDestroy_v2) X(cuStreamQuery) X(cuStreamQuery_ptsz) X(                                \
+                                                  cuStreamSynchronize) X(cuStreamSynchronize_ptsz)                                           \
+                                                  X(cuStreamWaitEvent) X(cuStreamGetFlags) X(cuStreamGetPriority) X(                         \
+                                                      cuStreamGetCtx) X(cuStreamGetId) X(cuStreamGetId_ptsz)                                 \
+                                                      X(cuStreamAddCallback) X(cuLaunchHostFunc) X(                                          \
+                                                          cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)                          \
+                                                          X(cuEventCreate) X(cuEventDestroy_v2) X(                                           \
+                                                              cuEventRecord) X(cuEventRecord_ptsz) X(cuEventQuery)                           \
+                                                              X(cuEventSynchronize) X(                                                       \
+                                                                  cuEventElapsedTime) X(cuModuleLoad) X(cuModuleLoadData)                    \
+                                                                  X(cuModuleLoadDataEx) X(                                                   \
+                                                                      cuModuleLoadFatBinary) X(cuModuleUnload)                               \
+                                                                      X(cuModuleGetFunction) X(                                              \
+                                                                          cuModuleGetGlobal_v2) X(cuModuleGetFunctionCount)                  \
+                                                                          X(cuModuleEnumerateFunctions) X(                                   \
+                                                                              cuFuncGetAttribute)                                            \
+                                                                              X(cuFuncSetAttribute) X(                                       \
+                                                                                  cuFuncSetCacheConfig)                                      \
+                                                                                  X(cuFuncGetModule) X(                                      \
+                                                                                      cuFuncGetName) X(cuFuncGetParamInfo)                   \
+                                                                                      X(cuLaunchKernel) X(                                   \
+                                                                                          cuLaunchKernel_ptsz)                               \
+                                                                                          X(cuLaunchKernelEx)                                \
+                                                                                              X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+                                                                                                  X(cuOccupancyMaxPotentialBlockSize)
+
+struct Driver {
+  void* library = nullptr;
+  bool is_software = false;
+  std::string path;     // that was opened
+  std::string missing;  // why there is no driver; empty if there is one
+#define CTXB_MEMBER(name) decltype(&::name) name = nullptr;
+  CTXB_DRIVER_CALLS(CTXB_MEMBER)
+#undef CTXB_MEMBER
+};
+
+// The driver that CTXBROKER_DRIVER names (software unless it says nvidia), opened once.
+const Driver& driver();
+
+// The file of the software device that was built with these tests.
+std::string software_device_path();
+
+// PTX for any device since sm_70: fill(address, value, count), add_one(address, count),
+// hold(flag), crash(), trap(), bump() of the variable counter, empty(), shared_sum(in, out, count).
+extern const char* const ptx;
+
+// A device, its primary context retained and current on the test's thread.
+class DriverTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  const Driver& d = driver();
+  CUdevice device = 0;
+  CUcontext primary = nullptr;
+};
+
+// The same with the kernels above loaded.
+class KernelTest : public DriverTest {
+ protected:
+  void SetUp() override;
+  CUfunction function(const char* name) const;
+  CUresult launch(const char* name, CUstream stream, void** arguments, unsigned blocks = 1,
+                  unsigned threads = 1) const;
+  CUresult fill(CUdeviceptr address, unsigned value, unsigned count, CUstream stream) const;
+
+  CUmodule module = nullptr;
+};
+
+// Skips the test where there is no device to test.
+#define CTXB_REQUIRE_DEVICE()                                        \
+  do {                                                               \
+    if (!driver().missing.empty()) GTEST_SKIP() << driver().missing; \
+  } while (false)
+
+// Keeps a stream busy with a kernel until let go, or until its end of life.
+class Hold {
+ public:
+  // `hold` is the function of that name in `ptx`.
+  Hold(CUfunction hold, CUstream stream);
+  ~Hold();
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  void let_go();
+
+ private:
+  unsigned* flag_ = nullptr;  // pinned
+  CUevent end_ = nullptr;
+};
+
+// Runs `body` in a process of its own, for tests that end CUDA in the process; its failures are the
+// test's. The test must not have used the driver before.
+void expect_in_child(const std::function<void()>& body);
+
+// Waits up to ten seconds.
+bool eventually(const std::function<bool()>& condition);
+
+}  // namespace ctxbroker::test

@@ -1,0 +1,69 @@
+// The software device's exported names: all of the driver's, and no other.
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "driver.hpp"
+
+namespace ctxbroker::test {
+namespace {
+
+std::set<std::string> expected_names() {
+  return {
+#define CTXB_ENTRY(symbol, base, version, per_thread) #symbol,
+#include "api/entry_points.inc"
+#undef CTXB_ENTRY
+  };
+}
+
+// What the library defines for others, from its dynamic symbol table.
+std::set<std::string> exported_names(void* library) {
+  link_map* map = nullptr;
+  EXPECT_EQ(dlinfo(library, RTLD_DI_LINKMAP, &map), 0);
+  const char* strings = nullptr;
+  const ElfW(Sym)* symbols = nullptr;
+  for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+    if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
+  }
+  std::set<std::string> names;
+  // The string table follows the symbol table: there is no count of symbols.
+  auto end = reinterpret_cast<const ElfW(Sym)*>(strings);
+  for (const ElfW(Sym)* symbol = symbols; symbol + 1 <= end; ++symbol)
+    if (symbol->st_shndx != SHN_UNDEF && symbol->st_name != 0)
+      names.insert(strings + symbol->st_name);
+  return names;
+}
+
+TEST(Exports, AreTheDriversNamesAndNoOther) {
+  CTXB_REQUIRE_DEVICE();
+  EXPECT_EQ(expected_names().size(), 637u);
+  EXPECT_EQ(exported_names(driver().library), expected_names());
+}
+
+TEST(Exports, WhatIsNotImplementedSaysSo) {
+  CTXB_REQUIRE_DEVICE();
+  using Unknown = CUresult (*)();
+  for (const char* name : {"cuGraphCreate", "cuMemAllocManaged", "cuGetExportTable"}) {
+    auto call = reinterpret_cast<Unknown>(dlsym(driver().library, name));
+    ASSERT_NE(call, nullptr) << name;
+    EXPECT_EQ(call(), CUDA_ERROR_NOT_SUPPORTED) << name;
+  }
+}
+
+TEST(Exports, AreFoundUnderTheDriversFileName) {
+  CTXB_REQUIRE_DEVICE();
+  auto alias =
+      std::filesystem::path(software_device_path()).parent_path() / "software_device/libcuda.so.1";
+  void* library = dlopen(alias.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  EXPECT_EQ(dlsym(library, "cuInit"), dlsym(driver().library, "cuInit"));
+}
+
+}  // namespace
+}  // namespace ctxbroker::test

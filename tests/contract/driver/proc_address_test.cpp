@@ -1,0 +1,78 @@
+#include <dlfcn.h>
+
+#include "driver.hpp"
+
+namespace ctxbroker::test {
+namespace {
+
+class ProcAddressTest : public ::testing::Test {
+ protected:
+  void SetUp() override { CTXB_REQUIRE_DEVICE(); }
+  struct Answer {
+    CUresult status = CUDA_ERROR_UNKNOWN;
+    void* address = nullptr;
+    int result = -1;
+  };
+  Answer ask(const char* name, int version, cuuint64_t flags = 0) const {
+    Answer answer;
+    CUdriverProcAddressQueryResult result{};
+    answer.status = d.cuGetProcAddress_v2(name, &answer.address, version, flags, &result);
+    answer.result = result;
+    return answer;
+  }
+  void* symbol(const char* name) const { return dlsym(d.library, name); }
+  const Driver& d = driver();
+};
+
+// Look-ups need no cuInit.
+TEST_F(ProcAddressTest, AnswersByVersion) {
+  EXPECT_EQ(ask("cuMemAlloc", 12000).address, symbol("cuMemAlloc_v2"));
+  EXPECT_EQ(ask("cuMemAlloc", 2000).address, symbol("cuMemAlloc"));
+  EXPECT_EQ(ask("cuDevicePrimaryCtxReset", 7000).address, symbol("cuDevicePrimaryCtxReset"));
+  EXPECT_EQ(ask("cuDevicePrimaryCtxReset", 12000).address, symbol("cuDevicePrimaryCtxReset_v2"));
+  EXPECT_EQ(ask("cuInit", 12000).address, symbol("cuInit"));
+}
+
+TEST_F(ProcAddressTest, AnswersByDefaultStream) {
+  cuuint64_t own = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  cuuint64_t legacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+  EXPECT_EQ(ask("cuMemcpyHtoD", 12000, own).address, symbol("cuMemcpyHtoD_v2_ptds"));
+  EXPECT_EQ(ask("cuMemcpyHtoD", 12000, legacy).address, symbol("cuMemcpyHtoD_v2"));
+  EXPECT_EQ(ask("cuLaunchKernel", 12000, own).address, symbol("cuLaunchKernel_ptsz"));
+  EXPECT_EQ(ask("cuMemAlloc", 12000, own).address, symbol("cuMemAlloc_v2")) << "has no such form";
+  EXPECT_EQ(ask("cuMemcpyHtoD", 5000, own).result, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+}
+
+TEST_F(ProcAddressTest, AnswersAboutItselfWithTheRightArity) {
+  EXPECT_EQ(ask("cuGetProcAddress", 11030).address, symbol("cuGetProcAddress"));
+  EXPECT_EQ(ask("cuGetProcAddress", 12000).address, symbol("cuGetProcAddress_v2"));
+}
+
+TEST_F(ProcAddressTest, SaysWhyThereIsNone) {
+  for (const char* unknown : {"cuNope", "", "cuMemAlloc_v2", "cuMemcpy_ptds"}) {
+    Answer answer = ask(unknown, 12000);
+    EXPECT_EQ(answer.status, CUDA_SUCCESS) << unknown;
+    EXPECT_EQ(answer.address, nullptr) << unknown;
+    EXPECT_EQ(answer.result, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) << unknown;
+  }
+  Answer old = ask("cuMemAlloc", 1000);
+  EXPECT_EQ(old.status, CUDA_SUCCESS);
+  EXPECT_EQ(old.address, nullptr);
+  EXPECT_EQ(old.result, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+  EXPECT_EQ(ask("cuMemAlloc", 99000).status, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(ask("cuMemAlloc", 12000, 4).status, CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(ProcAddressTest, FirstFormFailsInstead) {
+  void* address = nullptr;
+  EXPECT_EQ(d.cuGetProcAddress("cuMemAlloc", &address, 11030, 0), CUDA_SUCCESS);
+  EXPECT_EQ(address, symbol("cuMemAlloc_v2"));
+  EXPECT_EQ(d.cuGetProcAddress("cuNope", &address, 12000, 0), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(d.cuGetProcAddress("cuGraphLaunch", &address, 9000, 0), CUDA_ERROR_NOT_FOUND);
+  void* without_result = nullptr;
+  EXPECT_EQ(d.cuGetProcAddress_v2("cuInit", &without_result, 12000, 0, nullptr), CUDA_SUCCESS);
+  EXPECT_NE(without_result, nullptr);
+}
+
+}  // namespace
+}  // namespace ctxbroker::test

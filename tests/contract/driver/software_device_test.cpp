@@ -1,0 +1,197 @@
+// What only the software device promises: an answer for every stale handle, several devices, and
+// errors in words.
+#include <dlfcn.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace ctxbroker::test {
+namespace {
+
+using SoftwareDeviceTest = KernelTest;
+
+TEST_F(SoftwareDeviceTest, StaleHandlesAreAnErrorNotACrash) {
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  float milliseconds = 0;
+  unsigned flags = 0;
+  ASSERT_EQ(d.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuEventCreate(&event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuEventDestroy_v2(event), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamDestroy_v2(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuStreamGetFlags(stream, &flags), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuEventDestroy_v2(event), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuEventRecord(event, nullptr), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuEventElapsedTime(&milliseconds, event, event), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(launch("empty", stream, nullptr), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(SoftwareDeviceTest, HandlesOfAnotherKindOrOfNoneAreAnError) {
+  char junk[64] = {};
+  auto as_stream = reinterpret_cast<CUstream>(module);
+  EXPECT_EQ(d.cuStreamQuery(as_stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuStreamQuery(reinterpret_cast<CUstream>(junk)), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuModuleUnload(reinterpret_cast<CUmodule>(junk)), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuCtxSetCurrent(reinterpret_cast<CUcontext>(junk)), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(d.cuCtxDestroy_v2(reinterpret_cast<CUcontext>(module)), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+TEST_F(SoftwareDeviceTest, WhatDiedWithAPrimaryStaysDeadInItsNextLife) {
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  ASSERT_EQ(d.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuEventCreate(&event, 0), CUDA_SUCCESS);
+  CUfunction empty = function("empty");
+  ASSERT_EQ(d.cuDevicePrimaryCtxReset_v2(device), CUDA_SUCCESS);
+  CUcontext again = nullptr;
+  ASSERT_EQ(d.cuDevicePrimaryCtxRetain(&again, device), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
+            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_SUCCESS);
+}
+
+TEST_F(SoftwareDeviceTest, SaysInWordsWhatALaunchLacks) {
+#if CUDA_VERSION >= 12090
+  auto register_reader = reinterpret_cast<decltype(&::cuLogsRegisterCallback)>(
+      dlsym(d.library, "cuLogsRegisterCallback"));
+  auto unregister = reinterpret_cast<decltype(&::cuLogsUnregisterCallback)>(
+      dlsym(d.library, "cuLogsUnregisterCallback"));
+  std::string said;
+  auto reader = [](void* data, CUlogLevel, char* text, std::size_t length) {
+    static_cast<std::string*>(data)->append(text, length);
+  };
+  CUlogsCallbackHandle handle = nullptr;
+  ASSERT_EQ(register_reader(reader, &said, &handle), CUDA_SUCCESS);
+  EXPECT_EQ(launch("empty", nullptr, nullptr, 1, 1025), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_NE(said.find("empty"), std::string::npos) << said;
+  EXPECT_NE(said.find("(1025,1,1)"), std::string::npos) << said;
+  EXPECT_EQ(unregister(handle), CUDA_SUCCESS);
+  EXPECT_EQ(unregister(handle), CUDA_ERROR_INVALID_VALUE);
+  said.clear();
+  EXPECT_EQ(launch("empty", nullptr, nullptr, 1, 1025), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(said, "");
+#else
+  GTEST_SKIP() << "cuLogsRegisterCallback came with CUDA 12.9";
+#endif
+}
+
+TEST(SoftwareDevices, NoneIsNoDevice) {
+  CTXB_REQUIRE_DEVICE();
+  expect_in_child([] {
+    setenv("CTXBROKER_SOFTWARE_DEVICES", "0", 1);
+    EXPECT_EQ(driver().cuInit(0), CUDA_ERROR_NO_DEVICE);
+    int count = 0;
+    EXPECT_EQ(driver().cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+  });
+}
+
+TEST(SoftwareDevices, NonsenseInTheEnvironmentLeavesTheDefault) {
+  CTXB_REQUIRE_DEVICE();
+  expect_in_child([] {
+    setenv("CTXBROKER_SOFTWARE_DEVICES", "many", 1);
+    EXPECT_EQ(driver().cuInit(0), CUDA_SUCCESS);
+    int count = 0;
+    EXPECT_EQ(driver().cuDeviceGetCount(&count), CUDA_SUCCESS);
+    EXPECT_EQ(count, 1);
+  });
+}
+
+// Two devices: events order work across them, peer copies cross them, a fault ends both.
+TEST(SoftwareDevices, SeveralWorkTogether) {
+  CTXB_REQUIRE_DEVICE();
+  expect_in_child([] {
+    setenv("CTXBROKER_SOFTWARE_DEVICES", "2", 1);
+    const Driver& d = driver();
+    EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
+    CUcontext contexts[2] = {};
+    CUstream streams[2] = {};
+    CUdeviceptr memory[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&contexts[i], i), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuCtxSetCurrent(contexts[i]), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuMemAlloc_v2(&memory[i], 4), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuMemsetD32_v2(memory[i], 0, 1), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+    }
+    EXPECT_NE(contexts[0], contexts[1]);
+    int can = 0;
+    EXPECT_EQ(d.cuDeviceCanAccessPeer(&can, 0, 1), CUDA_SUCCESS);
+    EXPECT_EQ(can, 1);
+
+    EXPECT_EQ(d.cuCtxSetCurrent(contexts[0]), CUDA_SUCCESS);
+    CUevent written = nullptr;
+    EXPECT_EQ(d.cuEventCreate(&written, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    std::atomic<bool> let_go = false;
+    auto wait = [](void* flag) {
+      while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+    };
+    EXPECT_EQ(d.cuLaunchHostFunc(streams[0], wait, &let_go), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemsetD32Async(memory[0], 99, 1, streams[0]), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuEventRecord(written, streams[0]), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamWaitEvent(streams[1], written, 0), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], 4, streams[1]),
+              CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamQuery(streams[1]), CUDA_ERROR_NOT_READY);
+    let_go = true;
+    EXPECT_EQ(d.cuStreamSynchronize(streams[1]), CUDA_SUCCESS);
+    unsigned value = 0;
+    EXPECT_EQ(d.cuMemcpyDtoH_v2(&value, memory[1], 4), CUDA_SUCCESS);
+    EXPECT_EQ(value, 99u);
+
+    CUmodule module = nullptr;
+    CUfunction crash = nullptr;
+    EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleGetFunction(&crash, module, "crash"), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuLaunchKernel(crash, 1, 1, 1, 1, 1, 1, 0, streams[0], nullptr, nullptr),
+              CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamSynchronize(streams[0]), CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_EQ(d.cuCtxSetCurrent(contexts[1]), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemAlloc_v2(&memory[1], 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+  });
+}
+
+TEST(SoftwareDeviceExit, DoesNotWaitForEverLastingWork) {
+  CTXB_REQUIRE_DEVICE();
+  auto begin = std::chrono::steady_clock::now();
+  expect_in_child([] {
+    const Driver& d = driver();
+    CUcontext primary = nullptr;
+    CUmodule module = nullptr;
+    CUfunction hold = nullptr;
+    void* flag = nullptr;
+    EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleGetFunction(&hold, module, "hold"), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemAllocHost_v2(&flag, 4), CUDA_SUCCESS);
+    *static_cast<unsigned*>(flag) = 0;
+    void* arguments[] = {&flag};
+    EXPECT_EQ(d.cuLaunchKernel(hold, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr),
+              CUDA_SUCCESS);
+    CUstream other = nullptr;
+    EXPECT_EQ(d.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    auto for_ever = [](void*) {
+      while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+    };
+    EXPECT_EQ(d.cuLaunchHostFunc(other, for_ever, nullptr), CUDA_SUCCESS);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+}  // namespace
+}  // namespace ctxbroker::test
