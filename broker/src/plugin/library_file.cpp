@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "ctxbroker/error.hpp"
+#include "plugin/library_extent.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -59,6 +60,11 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical) 
   // Boost.DLL would open the program itself in its place.
   if (is_this_program(canonical)) {
     throw Error(ErrorKind::plugin_load, "\"" + canonical.string() + "\" is this program itself");
+  }
+  if (const auto missing = find_truncation(canonical)) {
+    throw Error(ErrorKind::plugin_load, "plug-in library \"" + canonical.string() +
+                                            "\" is truncated: " + *missing +
+                                            "; build or copy it again");
   }
   boost::dll::shared_library library;
   boost::dll::fs::error_code error;
