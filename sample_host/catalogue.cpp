@@ -10,12 +10,14 @@ namespace {
 
 std::string names_of(const PluginLibrary& library) {
   std::vector<std::string> names;
+  names.reserve(library.plugins().size());
   for (const PluginDescription& plugin : library.plugins()) names.push_back(plugin.short_name);
   return join(names);
 }
 
 std::string folder_list(const std::vector<std::filesystem::path>& folders) {
   std::vector<std::string> names;
+  names.reserve(folders.size());
   for (const auto& folder : folders) names.push_back("\"" + folder.string() + "\"");
   return join(names);
 }

@@ -48,7 +48,7 @@ std::string format_plugin(const PluginDescription& plugin) {
   if (!plugin.description.empty()) text += "  " + plugin.description + "\n";
   std::vector<std::vector<std::string>> rows;
   for (const ParameterDescription& parameter : plugin.parameters) {
-    rows.push_back({"   ", parameter.id, format_range(parameter), parameter.unit,
+    rows.push_back({"  ", parameter.id, format_range(parameter), parameter.unit,
                     "default " + format_value(parameter, parameter.default_value),
                     parameter.description});
   }

@@ -149,6 +149,7 @@ Options finish(const CLI::App& app, Raw raw) {
 void check_command(int argc, const char* const* argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const CommandRow& row : commands) names.emplace_back(row.name);
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
   const std::string guess = nearest(argv[1], names);

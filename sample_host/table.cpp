@@ -52,6 +52,7 @@ std::string format_table(const std::vector<Column>& columns,
   const auto titled = [](const Column& column) { return !column.title.empty(); };
   if (std::any_of(columns.begin(), columns.end(), titled)) {
     std::vector<std::string> rules;
+    rules.reserve(widths.size());
     for (const std::size_t width : widths) rules.emplace_back(width, '-');
     text += format_line(titles, columns, widths) + format_line(rules, columns, widths);
   }

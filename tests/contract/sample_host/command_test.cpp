@@ -35,7 +35,7 @@ Ended CommandTest::run(std::vector<std::string> arguments,
 
 Ended CommandTest::run_well(std::vector<std::string> arguments,
                             std::vector<std::string> environment) const {
-  const Ended ended = run(std::move(arguments), std::move(environment));
+  Ended ended = run(std::move(arguments), std::move(environment));
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(ended.signal, 0);
   EXPECT_EQ(ended.err, "");

@@ -16,8 +16,8 @@ struct Kind {
   int colour_type;
 };
 
-void PrintTo(const Kind& kind, std::ostream* stream) {
-  *stream << kind.name;
+std::ostream& operator<<(std::ostream& stream, const Kind& kind) {
+  return stream << kind.name;
 }
 
 class ImageIdentity : public ImageCommand, public testing::WithParamInterface<Kind> {};

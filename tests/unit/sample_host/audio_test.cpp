@@ -38,8 +38,8 @@ struct Kind {
   int bits;
 };
 
-void PrintTo(const Kind& kind, std::ostream* stream) {
-  *stream << kind.name;
+std::ostream& operator<<(std::ostream& stream, const Kind& kind) {
+  return stream << kind.name;
 }
 
 constexpr Kind kinds[] = {

@@ -96,8 +96,9 @@ struct Bad {
 };
 
 // Names of tests show the line, not the bytes of pointers.
-void PrintTo(const Bad& bad, std::ostream* stream) {
-  for (const char* word : bad.words) *stream << word << ' ';
+std::ostream& operator<<(std::ostream& stream, const Bad& bad) {
+  for (const char* word : bad.words) stream << word << ' ';
+  return stream;
 }
 
 class BadOptions : public testing::TestWithParam<Bad> {};

@@ -45,8 +45,8 @@ struct Bad {
   const char* part;
 };
 
-void PrintTo(const Bad& bad, std::ostream* stream) {
-  *stream << bad.text;
+std::ostream& operator<<(std::ostream& stream, const Bad& bad) {
+  return stream << bad.text;
 }
 
 class BadPluginArgument : public testing::TestWithParam<Bad> {};

@@ -26,8 +26,8 @@ struct Kind {
   bool transparency;
 };
 
-void PrintTo(const Kind& kind, std::ostream* stream) {
-  *stream << kind.name;
+std::ostream& operator<<(std::ostream& stream, const Kind& kind) {
+  return stream << kind.name;
 }
 
 constexpr Kind kinds[] = {
@@ -59,8 +59,8 @@ struct Extent {
   std::uint32_t width, height;
 };
 
-void PrintTo(const Extent& extent, std::ostream* stream) {
-  *stream << extent.width << 'x' << extent.height;
+std::ostream& operator<<(std::ostream& stream, const Extent& extent) {
+  return stream << extent.width << 'x' << extent.height;
 }
 
 class PngRoundTrip
