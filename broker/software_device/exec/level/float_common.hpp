@@ -41,9 +41,9 @@ CTXB_OP f32 flush(f32 a) {
   const u32 b = float_bits(a);
   return bits<f32>((b & 0x7f800000U) == 0 ? b & 0x80000000U : b);
 }
-template <bool Ftz>
-CTXB_OP f32 flush_if(f32 a) {
-  return Ftz ? flush(a) : a;
+CTXB_OP f64 flush(f64 a) {
+  const u64 b = float_bits(a);
+  return bits<f64>((b & FloatTypes<f64>::exponent) == 0 ? b & FloatTypes<f64>::sign : b);
 }
 
 // Nearest integer, ties to even, by adding and subtracting 2^(mantissa bits); the default rounding

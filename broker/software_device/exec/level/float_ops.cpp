@@ -146,10 +146,6 @@ CTXB_OP f32 ftz3(f32 a, f32 b, f32 c) {
 }
 
 // rcp.approx.ftz.f64 and its like give the upper half of the result only.
-CTXB_OP f64 flush(f64 a) {
-  const u64 b = float_bits(a);
-  return bits<f64>((b & FloatTypes<f64>::exponent) == 0 ? b & FloatTypes<f64>::sign : b);
-}
 CTXB_OP f32 flush_single(f32 a) {
   return flush(a);
 }

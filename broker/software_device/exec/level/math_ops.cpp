@@ -41,16 +41,17 @@ CTXB_OP f32 log2_core(f32 a) {
   // The mantissa in [sqrt(1/2), sqrt(2)).
   const u32 shifted = float_bits(x) - 0x3f3504f3U;
   const s32 exponent = static_cast<s32>(shifted) >> 23;
-  const f32 m = bits<f32>((shifted & 0x007fffffU) + 0x3f3504f3U);
-  const f32 s = (m - 1.0F) / (m + 1.0F);
-  const f32 z = s * s;
-  f32 p = 0.32059890F;
-  p = p * z + 0.41219858F;
-  p = p * z + 0.57707802F;
-  p = p * z + 0.96179669F;
-  p = p * z + 2.8853901F;
-  const f32 e = static_cast<f32>(exponent - (subnormal ? 23 : 0));
-  const f32 result = e + p * s;
+  const f64 m = bits<f32>((shifted & 0x007fffffU) + 0x3f3504f3U);
+  // The series of atanh, in f64: near 1 the result is small and must keep its relative accuracy.
+  const f64 s = (m - 1.0) / (m + 1.0);
+  const f64 z = s * s;
+  f64 p = 0.32059889797532520;
+  p = p * z + 0.41219858311113240;
+  p = p * z + 0.57707801635558536;
+  p = p * z + 0.96179669392597560;
+  p = p * z + 2.8853900817779268;
+  const f64 e = static_cast<f64>(exponent - (subnormal ? 23 : 0));
+  const f32 result = static_cast<f32>(e + p * s);
   const f32 infinity = bits<f32>(0x7f800000U);
   const f32 special = a == 0 ? -infinity : (a == infinity ? infinity : bits<f32>(0x7fffffffU));
   return (a > 0) & (a < infinity) ? result : special;
