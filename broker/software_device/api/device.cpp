@@ -45,10 +45,11 @@ void Device::end_primary() {
   primary_flags_ = 0;
 }
 
-void Device::release_primary() {
+bool Device::release_primary() {
   std::lock_guard lock(primary_mutex_);
-  require(primary_retains_ > 0, CUDA_ERROR_INVALID_CONTEXT);
+  if (primary_retains_ == 0) return false;
   if (--primary_retains_ == 0) end_primary();
+  return true;
 }
 
 void Device::reset_primary() {

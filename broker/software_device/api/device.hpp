@@ -46,7 +46,7 @@ class Device {
 
   // The primary context. `retain` brings it to life; the count of retains outlives a reset.
   Context& retain_primary();
-  void release_primary();  // CUDA_ERROR_INVALID_CONTEXT when nothing is retained
+  bool release_primary();  // false when nothing is retained
   void reset_primary();
   struct PrimaryState {
     unsigned flags = 0;

@@ -7,18 +7,31 @@ using namespace ctxbroker::software;
 
 namespace {
 
-CUresult release(CUdevice device) {
-  return initialised([&] { find_device(device).release_primary(); });
+// The first versions differ from the present ones as measured on NVIDIA's driver: a release too
+// many is no error, a reset gives one retain back, flags cannot change while the context is active.
+enum class Version { first, present };
+
+CUresult release(CUdevice device, Version version) {
+  return initialised([&] {
+    bool released = find_device(device).release_primary();
+    require(released || version == Version::first, CUDA_ERROR_INVALID_CONTEXT);
+  });
 }
 
-CUresult reset(CUdevice device) {
-  return initialised([&] { find_device(device).reset_primary(); });
+CUresult reset(CUdevice device, Version version) {
+  return initialised([&] {
+    Device& found = find_device(device);
+    found.reset_primary();
+    if (version == Version::first) found.release_primary();
+  });
 }
 
-CUresult set_flags(CUdevice device, unsigned flags) {
+CUresult set_flags(CUdevice device, unsigned flags, Version version) {
   return initialised([&] {
     Device& found = find_device(device);
     require_value(valid_context_flags(flags));
+    require(version == Version::present || !found.primary_state().active,
+            CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
     found.set_primary_flags(flags);
   });
 }
@@ -34,23 +47,23 @@ CTXB_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice devic
 }
 
 CTXB_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return release(device);
+  return release(device, Version::first);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return release(device);
+  return release(device, Version::present);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  return reset(device);
+  return reset(device, Version::first);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return reset(device);
+  return reset(device, Version::present);
 }
 
 CTXB_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-  return set_flags(device, flags);
+  return set_flags(device, flags, Version::first);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
-  return set_flags(device, flags);
+  return set_flags(device, flags, Version::present);
 }
 
 CTXB_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {

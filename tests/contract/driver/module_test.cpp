@@ -111,7 +111,9 @@ TEST_F(ModuleTest, DiesWithItsContext) {
   ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
   EXPECT_EQ(d.cuCtxDestroy_v2(other), CUDA_SUCCESS);
   CUfunction found = nullptr;
-  EXPECT_EQ(d.cuModuleGetFunction(&found, loaded, "empty"), CUDA_ERROR_INVALID_HANDLE);
+  CUresult status = d.cuModuleGetFunction(&found, loaded, "empty");
+  EXPECT_TRUE(status == CUDA_ERROR_INVALID_HANDLE || status == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+      << status << ": NVIDIA's driver returns the one or the other";
 }
 
 TEST_F(ModuleTest, LoadsFromAFile) {

@@ -52,7 +52,7 @@ TEST_F(PrimaryTest, OneReleaseTooManyTakesItFromItsOtherHolders) {
 }
 
 TEST_F(PrimaryTest, ResetDestroysItForEveryoneAndKeepsTheRetains) {
-  EXPECT_EQ(d.cuDevicePrimaryCtxReset(device), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuDevicePrimaryCtxReset_v2(device), CUDA_SUCCESS);
   EXPECT_FALSE(active());
   CUcontext current = nullptr;
   EXPECT_EQ(d.cuCtxGetCurrent(&current), CUDA_SUCCESS);
@@ -65,6 +65,20 @@ TEST_F(PrimaryTest, ResetDestroysItForEveryoneAndKeepsTheRetains) {
   EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_SUCCESS);
   EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_ERROR_INVALID_CONTEXT);
   ASSERT_EQ(d.cuDevicePrimaryCtxRetain(&primary, device), CUDA_SUCCESS);
+}
+
+// cudart still looks these up.
+TEST_F(PrimaryTest, FirstVersionsDiffer) {
+  CUcontext again = nullptr;
+  ASSERT_EQ(d.cuDevicePrimaryCtxRetain(&again, device), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuDevicePrimaryCtxReset(device), CUDA_SUCCESS) << "gives one retain back";
+  EXPECT_FALSE(active());
+  EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(d.cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS) << "one too many is no error";
+  ASSERT_EQ(d.cuDevicePrimaryCtxRetain(&primary, device), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuDevicePrimaryCtxSetFlags(device, CU_CTX_SCHED_SPIN),
+            CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
 }
 
 TEST_F(PrimaryTest, ComesBackWithTheSameHandleAndAnotherId) {
