@@ -15,6 +15,9 @@ constexpr std::size_t memory_alignment = 256;
 constexpr std::uint32_t few_lanes = 8;  // up to here the scalar engine is faster
 constexpr std::uint32_t scratch_bytes = group_lanes * 8;
 constexpr std::uint32_t not_filled = ~0U;
+// Backward branches until other lanes and groups get their turn: soon, where they may be what the
+// running ones wait for.
+constexpr std::int32_t short_turn = 64, long_turn = 4096;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t to) {
   return (value + to - 1) / to * to;
@@ -101,6 +104,7 @@ void BlockRunner::prepare(const Launch& launch) {
     group.local = locals + i * group_lanes * local;
     group.local_stride = local;
     group.local_bytes = code_->local_bytes;
+    group.turn_length = code_->has_atomic ? short_turn : long_turn;
     fill_lockstep(*code_, position_, 0, PresetScope::launch, group.frame);
   }
 }
@@ -170,7 +174,7 @@ Progress BlockRunner::step_lanes(Group& group) {
       lane.group = &group;
       lane.frame = scalar_frame(group, index);
       lane.index = index;
-      lane.turn_left = branches_per_turn;
+      lane.turn_left = group.turn_length;
       level_->run_lane(lane, scalar_ + fragments[i].pc);
       state_.instructions += lane.instructions;
       switch (lane.result) {

@@ -14,7 +14,6 @@ inline constexpr std::uint32_t group_lanes = 64;  // lanes that run in lockstep
 inline constexpr std::uint32_t scalar_slot = 8;   // bytes of one value in a scalar frame
 inline constexpr std::uint32_t site_count = 64;   // remembered address ranges
 inline constexpr std::uint32_t no_offset = ~0U;   // absent operand
-inline constexpr int branches_per_turn = 4096;    // backward branches before the scheduler is asked
 
 struct Instr;
 struct Group;
@@ -124,6 +123,7 @@ struct Group {
   std::uint64_t local_stride = 0;
   std::uint64_t local_bytes = 0;   // legal bytes per lane
   std::uint32_t first_thread = 0;  // linear index of lane 0
+  std::int32_t turn_length = 0;    // backward branches before the scheduler is asked
   std::uint32_t turn = 0;          // rotates the fragments when none can make progress alone
   std::uint64_t live = 0;          // lanes that have not exited
   std::uint64_t held = 0;          // ready lanes that wait for others of their warp

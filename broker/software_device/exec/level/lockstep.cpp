@@ -93,7 +93,7 @@ u64 missing(const Group& g, const Instr& in, u64 mask) {
 Progress run_lockstep(Group& g, const Instr* code) {
   BlockState& block = *g.block;
   byte* const frame = g.frame;
-  int left = branches_per_turn;
+  s32 left = g.turn_length;
   bool rotating = g.turn % 2 == 1 && g.ready_count > 1;
   for (;;) {
     if (g.ready_count == 0) return g.live == 0 ? Progress::finished : Progress::parked;

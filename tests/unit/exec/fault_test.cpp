@@ -1,0 +1,202 @@
+// What a kernel may not do, how it is told, and how it is stopped.
+#include <chrono>
+#include <thread>
+
+#include "ptx/parser.hpp"
+#include "support.hpp"
+
+namespace ctxbroker::software::exec::testing {
+namespace {
+
+using ::testing::Test;
+
+std::string text(const std::string& body, const std::string& before = "") {
+  return kernel_text(".param .u64 data, .param .u32 at", R"(
+    .reg .b32 %r<10>; .reg .b64 %rd<10>; .reg .pred %p<4>; .local .align 8 .b8 stack[32];
+    .shared .align 8 .b8 smem[64];
+    ld.param.u64 %rd1, [data]; ld.param.u32 %r1, [at]; mov.u32 %r2, %tid.x;
+    mul.wide.s32 %rd2, %r1, 1; add.s64 %rd3, %rd1, %rd2;
+)" + body, before);
+}
+
+// One thread of the second block does it: number 70 of its block, at line 14 of the text.
+void expect_fault(const std::string& access, std::int32_t at, Fault fault,
+                  const std::string& part_of_message) {
+  SCOPED_TRACE(access + " at " + std::to_string(at));
+  Device device(text("mov.u32 %r3, %ctaid.x; setp.ne.u32 %p1, %r3, 1; @%p1 ret;\n"
+                     "setp.ne.u32 %p1, %r2, 70; @%p1 ret;\n" +
+                     access + " ret;"));
+  auto* data = device.upload(std::vector<std::uint32_t>(16));
+  for (const Config& config : all_configs()) {
+    SCOPED_TRACE(name_of(config));
+    const Outcome outcome = device.launch(config, "k", {2}, {128}, Arguments(data, at));
+    EXPECT_EQ(outcome.fault, fault);
+    EXPECT_NE(outcome.message.find("kernel k, block (1, 0, 0), thread (70, 0, 0)"),
+              std::string::npos)
+        << outcome.message;
+    EXPECT_NE(outcome.message.find(part_of_message), std::string::npos) << outcome.message;
+    EXPECT_NE(outcome.message.find("PTX line 14"), std::string::npos) << outcome.message;
+    // The device goes on.
+    EXPECT_EQ(device.launch(config, "k", {1}, {128}, Arguments(data, at)).fault, Fault::none);
+  }
+}
+
+TEST(Faults, GlobalAccessesOutsideOfAllocations) {
+  const std::string illegal = "illegal address";
+  expect_fault("ld.global.u32 %r5, [%rd3];", 64, Fault::illegal_address, illegal);
+  expect_fault("ld.global.u32 %r5, [%rd3];", -4, Fault::illegal_address, illegal);
+  expect_fault("st.global.u32 [%rd3], %r5;", 64, Fault::illegal_address, illegal);
+  expect_fault("ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd3];", 64, Fault::illegal_address,
+               illegal);
+  expect_fault("ld.u32 %r5, [8];", 0, Fault::illegal_address, "0x8 ");
+  expect_fault("mov.u64 %rd4, -8; ld.global.u64 %rd5, [%rd4];", 0, Fault::illegal_address, illegal);
+  expect_fault("atom.global.add.u32 %r5, [%rd3], 1;", 64, Fault::illegal_address, illegal);
+}
+
+TEST(Faults, MisalignedAccesses) {
+  const std::string misaligned = "misaligned address";
+  expect_fault("ld.global.u32 %r5, [%rd3];", 2, Fault::misaligned_address, misaligned);
+  expect_fault("st.global.u64 [%rd3], %rd5;", 4, Fault::misaligned_address, misaligned);
+  expect_fault("ld.global.v2.u32 {%r5, %r6}, [%rd3];", 4, Fault::misaligned_address, misaligned);
+  expect_fault("ld.shared.u32 %r5, [%r1];", 2, Fault::misaligned_address, misaligned);
+  expect_fault("ld.local.u64 %rd5, [%rd2];", 4, Fault::misaligned_address, misaligned);
+}
+
+TEST(Faults, SharedAndLocalAccessesOutOfRange) {
+  expect_fault("ld.shared.u32 %r5, [%r1];", 64, Fault::illegal_address, "0x40");
+  expect_fault("st.shared.u32 [%r1], %r5;", -4, Fault::illegal_address, "0xfffffffc");
+  expect_fault("ld.shared.u64 %rd5, [%rd2];", 1 << 20, Fault::illegal_address, "0x100000");
+  expect_fault("ld.local.u32 %r5, [%rd2];", 32, Fault::illegal_address, "0x20");
+  expect_fault("st.local.u32 [%rd2], %r5;", -4, Fault::illegal_address, "illegal");
+  // The local memory of another thread.
+  expect_fault("mov.u64 %rd4, stack; cvta.local.u64 %rd4, %rd4; ld.u32 %r5, [%rd4+32];", 0,
+               Fault::illegal_address, "illegal");
+  expect_fault("atom.shared.add.u32 %r5, [%r1], 1;", 64, Fault::illegal_address, "0x40");
+}
+
+TEST(Faults, Traps) {
+  expect_fault("trap;", 0, Fault::trap, "trap");
+  expect_fault("bar.sync 16;", 0, Fault::trap, "trap");
+}
+
+TEST(Faults, WholeGroupsOutOfBoundsAreFoundToo) {
+  // All 64 lanes contiguous, the last ones beyond the end.
+  Device device(text("mul.wide.u32 %rd4, %r2, 4; add.s64 %rd3, %rd3, %rd4;"
+                     "st.global.u32 [%rd3], %r2; ret;"));
+  auto* data = device.upload(std::vector<std::uint32_t>(60));
+  for (const Config& config : all_configs()) {
+    SCOPED_TRACE(name_of(config));
+    const Outcome outcome = device.launch(config, "k", {1}, {64}, Arguments(data, 0));
+    EXPECT_EQ(outcome.fault, Fault::illegal_address);
+    EXPECT_NE(outcome.message.find("thread (60, 0, 0)"), std::string::npos) << outcome.message;
+    EXPECT_EQ(data[59], 59U);
+  }
+}
+
+TEST(Faults, FreedMemoryIsGone) {
+  const std::string ptx = text("ld.global.u32 %r5, [%rd3]; ret;");
+  const auto program = compile(ptx);
+  MemoryMap map;
+  alignas(16) std::uint32_t data[4] = {};
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  map.add({begin, begin + sizeof(data)});
+  WorkerPool pool(1);
+  const Arguments arguments(static_cast<void*>(data), 0);
+  Launch launch;
+  launch.kernel = program->find_kernel("k");
+  launch.parameters = arguments.bytes();
+  launch.memory = &map;
+  EXPECT_EQ(pool.run(launch).fault, Fault::none);
+  map.remove(begin);
+  EXPECT_EQ(pool.run(launch).fault, Fault::illegal_address);
+}
+
+TEST(Faults, BarriersThatCannotOpen) {
+  // Half of the block waits at barrier 0, the other half at barrier 1.
+  Device device(text("and.b32 %r3, %r2, 1; setp.eq.u32 %p1, %r3, 0; @%p1 bra OTHER;\n"
+                     "bar.sync 0; ret;\nOTHER: bar.sync 1; ret;"));
+  for (const Config& config : all_configs()) {
+    for (const std::uint32_t block : {2U, 64U, 128U}) {
+      SCOPED_TRACE(name_of(config));
+      const Outcome outcome =
+          device.launch(config, "k", {3}, {block}, Arguments(std::uint64_t{0}, 0));
+      EXPECT_EQ(outcome.fault, Fault::deadlock);
+      EXPECT_NE(outcome.message.find("barrier"), std::string::npos) << outcome.message;
+    }
+  }
+}
+
+TEST(Faults, EndlessKernelsCanBeStopped) {
+  Device device(text("FOREVER: add.u32 %r3, %r3, 1; bra FOREVER;"));
+  for (const Config& config : all_configs()) {
+    SCOPED_TRACE(name_of(config));
+    std::atomic<bool> stop = false;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      stop = true;
+    });
+    const Outcome outcome = device.launch(config, "k", {8}, {100},
+                                          Arguments(std::uint64_t{0}, 0), 0, &stop);
+    other.join();
+    EXPECT_EQ(outcome.fault, Fault::stopped);
+    EXPECT_NE(outcome.message.find("kernel k was stopped"), std::string::npos);
+  }
+}
+
+// --- refused when loaded ---------------------------------------------------------------------
+
+void expect_refused(const std::string& ptx, std::uint32_t line, const std::string& message) {
+  SCOPED_TRACE(ptx);
+  try {
+    compile(ptx);
+    ADD_FAILURE() << "was accepted";
+  } catch (const ptx::SyntaxError& error) {
+    EXPECT_EQ(error.line(), line) << error.what();
+    EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+  }
+}
+
+std::string with_instruction(const std::string& instruction) {
+  return kernel_text(".param .u64 p", ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>;"
+                                      ".reg .b16 %h<9>; .reg .pred %p<9>;\n" +
+                                          instruction + "\nret;");
+}
+
+TEST(Refused, InstructionsThatTheEnginesDoNotHave) {
+  const std::string says = "instruction not supported by the software device: ";
+  expect_refused(with_instruction("mbarrier.init.shared.b64 [%rd1], 1;"), 8,
+                 says + "mbarrier.init.shared.b64");
+  expect_refused(with_instruction("cp.async.wait_all;"), 8, says + "cp.async.wait_all");
+  expect_refused(with_instruction("add.f16 %h1, %h2, %h3;"), 8, says + "add.f16");
+  expect_refused(with_instruction("add.sat.u32 %r1, %r2, %r3;"), 8, says + "add.sat.u32");
+  expect_refused(with_instruction("mul.wide.u64 %rd1, %rd2, %rd3;"), 8, says + "mul.wide.u64");
+  expect_refused(with_instruction("add.rn.s32 %r1, %r2, %r3;"), 8, says + "add.rn.s32");
+  expect_refused(with_instruction("ex2.f32 %f1, %f2;"), 8, says + "ex2.f32");
+}
+
+TEST(Refused, NamesAndTypesThatDoNotFit) {
+  expect_refused(with_instruction("add.u32 %r1, %r2, %r99;"), 8, "unknown register '%r99'");
+  expect_refused(with_instruction("mov.u32 %r1, %nonsense;"), 8, "%nonsense");
+  expect_refused(with_instruction("ld.global.u32 %r1, [nothing];"), 8, "'nothing'");
+  expect_refused(with_instruction("bra NOWHERE;"), 8, "NOWHERE");
+  expect_refused(with_instruction("add.u64 %rd1, %r2, %rd3;"), 8,
+                 "type mismatch: '%r2' is 32 bits, add.u64 needs 64 bits");
+  expect_refused(with_instruction("@%r1 ret;"), 8, "'%r1' is not a predicate");
+  expect_refused(with_instruction("setp.eq.u32 %r1, %r2, %r3;"), 8, "type mismatch");
+  expect_refused(with_instruction("ld.global.u64 %r1, [%rd1];"), 8, "type mismatch");
+  expect_refused(with_instruction("ld.global.u32 %r1, [%r2];"), 8, "type mismatch");
+  expect_refused(with_instruction("add.u32 %r1, %r2;"), 8, "too few operands");
+  expect_refused(with_instruction("add.f32 %f1, %f2, 3;"), 8, "floating-point constant");
+  expect_refused(with_instruction("ld.param.u32 %r1, [p+8];"), 8, "outside");
+  expect_refused(with_instruction("call unknown;"), 8, "unknown");
+}
+
+TEST(Refused, CallsThatCannotBeExpanded) {
+  expect_refused(kernel_text("", "call again, ();\nret;", ".func again() { call again, (); ret; }"),
+                 4, "recursive call of 'again'");
+  expect_refused(kernel_text("", "call outside, ();\nret;", ".extern .func outside();"), 7,
+                 "external function 'outside'");
+}
+
+}  // namespace
+}  // namespace ctxbroker::software::exec::testing
