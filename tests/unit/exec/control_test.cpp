@@ -15,15 +15,15 @@ std::string text(const std::string& body, const std::string& before = "") {
     mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x;
     mad.lo.u32 %i, %r0, %r1, %r2;
     ld.param.u64 %o, [out]; mul.wide.u32 %rd0, %i, 4; add.s64 %o, %o, %rd0;
-)" + body, before);
+)" + body,
+                     before);
 }
 
 using Reference = std::vector<u32> (*)(u32 count, u32 block);
 
 // Runs the kernel everywhere, with blocks of odd and even sizes.
-void expect(const std::string& ptx, Reference reference, std::vector<u32> blocks = {1, 7, 64, 100,
-                                                                                   256},
-            u32 dynamic_shared = 0, u32 grid = 3) {
+void expect(const std::string& ptx, Reference reference,
+            std::vector<u32> blocks = {1, 7, 64, 100, 256}, u32 dynamic_shared = 0, u32 grid = 3) {
   Device device(ptx);
   for (const u32 block : blocks) {
     const u32 count = block * grid;
@@ -54,7 +54,9 @@ TEST(Control, DivergentLoopsEndEachInItsTime) {
   LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;
     add.u32 %r4, %r4, %r3; sub.u32 %r3, %r3, 1; bra.uni LOOP;
   DONE: st.global.u32 [%o], %r4; ret;)"),
-         [](u32 count, u32) { return map(count, [](u32 i) { return (i & 31) * ((i & 31) + 1) / 2; }); });
+         [](u32 count, u32) {
+           return map(count, [](u32 i) { return (i & 31) * ((i & 31) + 1) / 2; });
+         });
 }
 
 TEST(Control, NestedDivergenceWithEarlyExits) {
@@ -146,7 +148,8 @@ TEST(Control, SharedMemoryReversal) {
 
 TEST(Control, DynamicSharedMemoryAndGenericAddresses) {
   // The dynamic part lies behind the static one; a generic address reaches it too.
-  expect(text(R"(
+  expect(
+      text(R"(
     .shared .align 4 .u32 fixed[3];
     mov.u32 %r3, dynamic; mov.u32 %r4, fixed; sub.u32 %r8, %r3, %r4;
     cvt.u64.u32 %rd1, %r3; cvta.shared.u64 %rd2, %rd1;
@@ -157,14 +160,14 @@ TEST(Control, DynamicSharedMemoryAndGenericAddresses) {
     cvta.to.shared.u64 %rd4, %rd2; ld.shared.u32 %r9, [%rd4]; sub.u32 %r9, %r9, %i;
     add.u32 %r7, %r7, %r9; mad.lo.u32 %r7, %r8, 100000, %r7;
     st.global.u32 [%o], %r7; ret;)",
-              ".extern .shared .align 16 .b8 dynamic[];"),
-         [](u32 count, u32 block) {
-           return map(count, [=](u32 i) {
-             const u32 t = i % block, other = (t ^ 1) < block ? t ^ 1 : t;
-             return i / block * block + other + 16 * 100000;
-           });
-         },
-         {1, 7, 64, 100, 256}, 1024);
+           ".extern .shared .align 16 .b8 dynamic[];"),
+      [](u32 count, u32 block) {
+        return map(count, [=](u32 i) {
+          const u32 t = i % block, other = (t ^ 1) < block ? t ^ 1 : t;
+          return i / block * block + other + 16 * 100000;
+        });
+      },
+      {1, 7, 64, 100, 256}, 1024);
 }
 
 TEST(Control, TreeReductionWithDivergentBarrierLoop) {
@@ -301,7 +304,8 @@ BIG: st.param.b32 [result], %r0; ret;
       ld.param.b32 %r5, [r]; }
     { .param .align 4 .b8 two[8]; st.param.b32 [two], %r4; st.param.b32 [two+4], 5;
       setp.lt.u32 %p1, %i, 50; mov.u32 %r6, 1; @%p1 call (%r6), add3, (%r5, two); }
-    st.global.u32 [%o], %r6; ret;)", functions),
+    st.global.u32 [%o], %r6; ret;)",
+              functions),
          [](u32 count, u32) {
            return map(count, [](u32 i) {
              const auto twice = [](u32 v) { return v > 100 ? v : 2 * v; };
@@ -345,7 +349,9 @@ TEST(Control, AtomicsAcrossBlocksAndInSharedMemory) {
     atom.shared.add.u32 %r4, [%r3], 2; bar.sync 0; ld.shared.u32 %r5, [%r3];
     @%p1 red.global.add.u32 [%rd1], %r5; atom.global.max.u32 %r6, [%rd1+4], %i;
     red.global.add.f32 [%rd1+8], 0f3F000000; atom.global.cas.b32 %r7, [%rd1+12], 0, 5;
-    atom.global.inc.u32 %r8, [%rd1+16], 9; ret;)", ".shared .u32 cell;"), 4);
+    atom.global.inc.u32 %r8, [%rd1+16], 9; ret;)",
+                     ".shared .u32 cell;"),
+                4);
   for (const Config& config : all_configs()) {
     SCOPED_TRACE(name_of(config));
     u32* out = device.upload(std::vector<u32>(8));

@@ -16,16 +16,18 @@ std::string text(const std::string& body, const std::string& before = "") {
     .shared .align 8 .b8 smem[64];
     ld.param.u64 %rd1, [data]; ld.param.u32 %r1, [at]; mov.u32 %r2, %tid.x;
     mul.wide.s32 %rd2, %r1, 1; add.s64 %rd3, %rd1, %rd2;
-)" + body, before);
+)" + body,
+                     before);
 }
 
 // One thread of the second block does it: number 70 of its block, at line 14 of the text.
 void expect_fault(const std::string& access, std::int32_t at, Fault fault,
                   const std::string& part_of_message) {
   SCOPED_TRACE(access + " at " + std::to_string(at));
-  Device device(text("mov.u32 %r3, %ctaid.x; setp.ne.u32 %p1, %r3, 1; @%p1 ret;\n"
-                     "setp.ne.u32 %p1, %r2, 70; @%p1 ret;\n" +
-                     access + " ret;"));
+  Device device(
+      text("mov.u32 %r3, %ctaid.x; setp.ne.u32 %p1, %r3, 1; @%p1 ret;\n"
+           "setp.ne.u32 %p1, %r2, 70; @%p1 ret;\n" +
+           access + " ret;"));
   auto* data = device.upload(std::vector<std::uint32_t>(16));
   for (const Config& config : all_configs()) {
     SCOPED_TRACE(name_of(config));
@@ -81,8 +83,9 @@ TEST(Faults, Traps) {
 
 TEST(Faults, WholeGroupsOutOfBoundsAreFoundToo) {
   // All 64 lanes contiguous, the last ones beyond the end.
-  Device device(text("mul.wide.u32 %rd4, %r2, 4; add.s64 %rd3, %rd3, %rd4;"
-                     "st.global.u32 [%rd3], %r2; ret;"));
+  Device device(
+      text("mul.wide.u32 %rd4, %r2, 4; add.s64 %rd3, %rd3, %rd4;"
+           "st.global.u32 [%rd3], %r2; ret;"));
   auto* data = device.upload(std::vector<std::uint32_t>(60));
   for (const Config& config : all_configs()) {
     SCOPED_TRACE(name_of(config));
@@ -113,8 +116,9 @@ TEST(Faults, FreedMemoryIsGone) {
 
 TEST(Faults, BarriersThatCannotOpen) {
   // Half of the block waits at barrier 0, the other half at barrier 1.
-  Device device(text("and.b32 %r3, %r2, 1; setp.eq.u32 %p1, %r3, 0; @%p1 bra OTHER;\n"
-                     "bar.sync 0; ret;\nOTHER: bar.sync 1; ret;"));
+  Device device(
+      text("and.b32 %r3, %r2, 1; setp.eq.u32 %p1, %r3, 0; @%p1 bra OTHER;\n"
+           "bar.sync 0; ret;\nOTHER: bar.sync 1; ret;"));
   for (const Config& config : all_configs()) {
     for (const std::uint32_t block : {2U, 64U, 128U}) {
       SCOPED_TRACE(name_of(config));
@@ -135,8 +139,8 @@ TEST(Faults, EndlessKernelsCanBeStopped) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       stop = true;
     });
-    const Outcome outcome = device.launch(config, "k", {8}, {100},
-                                          Arguments(std::uint64_t{0}, 0), 0, &stop);
+    const Outcome outcome =
+        device.launch(config, "k", {8}, {100}, Arguments(std::uint64_t{0}, 0), 0, &stop);
     other.join();
     EXPECT_EQ(outcome.fault, Fault::stopped);
     EXPECT_NE(outcome.message.find("kernel k was stopped"), std::string::npos);
@@ -157,9 +161,10 @@ void expect_refused(const std::string& ptx, std::uint32_t line, const std::strin
 }
 
 std::string with_instruction(const std::string& instruction) {
-  return kernel_text(".param .u64 p", ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>;"
-                                      ".reg .b16 %h<9>; .reg .pred %p<9>;\n" +
-                                          instruction + "\nret;");
+  return kernel_text(".param .u64 p",
+                     ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>;"
+                     ".reg .b16 %h<9>; .reg .pred %p<9>;\n" +
+                         instruction + "\nret;");
 }
 
 TEST(Refused, InstructionsThatTheEnginesDoNotHave) {
