@@ -147,10 +147,14 @@ Options finish(const CLI::App& app, Raw raw) {
 
 // CLI11 would only say that a command is missing.
 void check_command(int argc, const char* const* argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+  if (argc > 1 && argv[1][0] == '-') return;
   std::vector<std::string> names;
   names.reserve(commands.size());
   for (const CommandRow& row : commands) names.emplace_back(row.name);
+  if (argc < 2) {
+    throw Failure(ExitCode::usage,
+                  "a command is missing; there are: " + join(names) + "; see sample_host --help");
+  }
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
   const std::string guess = nearest(argv[1], names);
   throw Failure(ExitCode::usage, "there is no command \"" + std::string(argv[1]) + "\"" +

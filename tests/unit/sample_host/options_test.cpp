@@ -110,8 +110,9 @@ TEST_P(BadOptions, AreUsageErrors) {
 INSTANTIATE_TEST_SUITE_P(
     Lines, BadOptions,
     testing::Values(
-        Bad{{}, "subcommand"}, Bad{{"bake"}, "\"bake\""}, Bad{{"imagine"}, "mean \"image\""},
-        Bad{{"image"}, "see sample_host image"}, Bad{{"image", "in.png", "-p", "x"}, "--output"},
+        Bad{{}, "a command is missing"}, Bad{{"-q"}, "-q"}, Bad{{"bake"}, "\"bake\""},
+        Bad{{"imagine"}, "mean \"image\""}, Bad{{"image"}, "see sample_host image"},
+        Bad{{"image", "in.png", "-p", "x"}, "--output"},
         Bad{{"image", "in.png", "-o", "out.png"}, "--plugin"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--bogus"}, "--bogus"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--depth", "12"}, "--depth"},
