@@ -44,53 +44,45 @@ struct Load {
     for (u32 k = 0; k < N; ++k) d.lanes[k][i] = static_cast<R>(load<M>(from + k * sizeof(M)));
   }
 
-  // False: not one known piece of memory; nothing was loaded.
-  CTXB_OP static bool whole(Group& g, const Instr& in, const Address<W>* a) {
-    const auto shape = shape_of<Address<W>, bytes, group_lanes>(a);
-    const u64 first = effective<W>(a[0], in);
-    if (shape.contiguous) {
-      const byte* from = span_at<W>(g, in, first, u64{bytes} * group_lanes);
-      if (from == nullptr || (first & (bytes - 1)) != 0) return false;
-      copy<group_lanes>(destination(g, in), 0, from);
-      return true;
-    }
-    if (shape.uniform) {
-      const byte* from = span_at<W>(g, in, first, bytes);
-      if (from == nullptr || (first & (bytes - 1)) != 0) return false;
-      broadcast<group_lanes>(destination(g, in), 0, from);
-      return true;
-    }
-    const Extent extent = extent_of<W>(a, in);
-    const byte* base = span_at<W>(g, in, extent.low, extent.high - extent.low + bytes);
-    if (base == nullptr || (extent.low_bits & (bytes - 1)) != 0) return false;
-    const Destination d = destination(g, in);
-    for (u32 s = 0; s < group_lanes; s += segment_lanes) {
-      const auto part = shape_of<Address<W>, bytes, segment_lanes>(a + s);
-      if (part.contiguous) {
-        copy<segment_lanes>(d, s, base + (effective<W>(a[s], in) - extent.low));
-      } else if (part.uniform) {
-        broadcast<segment_lanes>(d, s, base + (effective<W>(a[s], in) - extent.low));
-      } else {
-        for (u32 i = s; i < s + segment_lanes; ++i)
-          one(d, i, base + (effective<W>(a[i], in) - extent.low));
-      }
+  // One segment whose lanes are all active.
+  CTXB_OP static bool segment(Group& g, const Instr& in, const Destination& d, const Address<W>* a,
+                              u32 s) {
+    const Form form = form_of<bytes>(a + s);
+    if (form == Form::irregular) return false;
+    const u64 first = effective<W>(a[s], in);
+    const bool uniform = form == Form::uniform;
+    const byte* from = span_at<W, bytes>(g, in, first, uniform ? bytes : bytes * segment_lanes);
+    if (from == nullptr) return false;
+    if (uniform) {
+      broadcast<segment_lanes>(d, s, from);
+    } else {
+      copy<segment_lanes>(d, s, from);
     }
     return true;
   }
 
   static bool lanes(Group& g, const Instr& in, u64 mask) {
     const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
-    if constexpr (W == Where::global || W == Where::shared) {
-      if (mask == all_lanes && whole(g, in, a)) [[likely]] {
+    const Destination d = destination(g, in);
+    constexpr bool shared_by_lanes = W == Where::global || W == Where::shared;
+    if (shared_by_lanes && mask == all_lanes && is_contiguous<bytes>(a)) {
+      const byte* from = span_at<W, bytes>(g, in, effective<W>(a[0], in), u64{bytes} * group_lanes);
+      if (from != nullptr) [[likely]] {
+        copy<group_lanes>(d, 0, from);
         return true;
       }
     }
-    const Destination d = destination(g, in);
-    for (; mask != 0; mask &= mask - 1) {
-      const u32 i = static_cast<u32>(__builtin_ctzll(mask));
-      const byte* from = lane_at<W, bytes>(g, in, i, effective<W>(a[i], in));
-      if (from == nullptr) return false;
-      one(d, i, from);
+    for (u32 s = 0; s < group_lanes; s += segment_lanes) {
+      u32 part = static_cast<u32>(mask >> s) & all_of_segment;
+      if (shared_by_lanes && part == all_of_segment && segment(g, in, d, a, s)) continue;
+      for (; part != 0; part &= part - 1) {
+        const u32 i = s + static_cast<u32>(__builtin_ctz(part));
+        const byte* from = lane_at<W, bytes>(g, in, i, effective<W>(a[i], in));
+        if (from == nullptr) [[unlikely]] {
+          return false;
+        }
+        one(d, i, from);
+      }
     }
     return true;
   }

@@ -41,6 +41,28 @@ CTXB_OP u64 predicate_mask(const byte* slot) {
 #endif
 }
 
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+// Masked stores know 32- and 64-bit elements.
+CTXB_OP void blend_32(byte* dst, const byte* from, u64 mask) {
+  const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  for (u32 i = 0; i < 8; ++i) {
+    const __m256i part = _mm256_set1_epi32(static_cast<s32>(mask >> (8 * i) & 255));
+    const __m256i chosen = _mm256_cmpeq_epi32(_mm256_and_si256(part, bit), bit);
+    _mm256_maskstore_epi32(reinterpret_cast<s32*>(dst + 32 * i), chosen,
+                           _mm256_load_si256(reinterpret_cast<const __m256i*>(from + 32 * i)));
+  }
+}
+CTXB_OP void blend_64(byte* dst, const byte* from, u64 mask) {
+  const __m256i bit = _mm256_setr_epi64x(1, 2, 4, 8);
+  for (u32 i = 0; i < 16; ++i) {
+    const __m256i part = _mm256_set1_epi64x(static_cast<s64>(mask >> (4 * i) & 15));
+    const __m256i chosen = _mm256_cmpeq_epi64(_mm256_and_si256(part, bit), bit);
+    _mm256_maskstore_epi64(reinterpret_cast<long long*>(dst + 32 * i), chosen,
+                           _mm256_load_si256(reinterpret_cast<const __m256i*>(from + 32 * i)));
+  }
+}
+#endif
+
 template <class T>
 CTXB_OP void blend_lanes(byte* dst, const byte* from, u64 mask) {
   T* d = lanes_at<T>(dst);
@@ -86,10 +108,17 @@ CTXB_OP void blend(byte* dst, const byte* from, u64 mask, u32 width) {
       return blend_lanes<u8>(dst, from, mask);
     case 2:
       return blend_lanes<u16>(dst, from, mask);
+#ifdef __AVX2__
+    case 4:
+      return blend_32(dst, from, mask);
+    default:
+      return blend_64(dst, from, mask);
+#else
     case 4:
       return blend_lanes<u32>(dst, from, mask);
     default:
       return blend_lanes<u64>(dst, from, mask);
+#endif
   }
 #endif
 }

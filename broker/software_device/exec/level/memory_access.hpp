@@ -2,6 +2,10 @@
 // inside a live range; those of the other spaces are offsets (shared: of 32 bits) that wrap.
 #pragma once
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "exec/level/lanes.hpp"
 
 namespace ctxbroker::software::exec::CTXB_LEVEL {
@@ -21,6 +25,7 @@ using Address = typename AddressOf<W>::Type;
 
 inline constexpr u64 all_lanes = ~0ULL;
 inline constexpr u32 segment_lanes = 16;
+inline constexpr u32 all_of_segment = 0xffff;
 
 template <Where W>
 CTXB_OP u64 effective(Address<W> base, const Instr& in) {
@@ -31,9 +36,10 @@ CTXB_OP bool in_range(const AddressRange& range, u64 address, u64 bytes) {
   return address >= range.begin && address < range.end && range.end - address >= bytes;
 }
 
-// Memory of the group as a whole from an address on, or null if it is not in one piece and known.
-template <Where W>
+// Memory of several lanes from an address on; null if it is not in one piece, known and aligned.
+template <Where W, u32 Alignment>
 CTXB_OP byte* span_at(const Group& g, const Instr& in, u64 address, u64 bytes) {
+  if ((address & (Alignment - 1)) != 0) return nullptr;
   if constexpr (W == Where::global) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are host addresses
     return in_range(g.block->sites[in.site], address, bytes) ? reinterpret_cast<byte*>(address)
@@ -77,38 +83,58 @@ CTXB_OP byte* lane_at(Group& g, const Instr& in, u32 lane, u64 address) {
   }
 }
 
-// How the addresses of all 64 lanes lie. Elements are Bytes long.
-template <class A>
-struct Shape {
-  bool contiguous, uniform;
-};
-template <class A, u32 Bytes, u32 Count>
-CTXB_OP Shape<A> shape_of(const A* a) {
+// How the addresses of a segment's 16 lanes lie, for elements of Bytes bytes.
+enum class Form : u8 { contiguous, uniform, irregular };
+
+template <u32 Bytes, class A>
+CTXB_OP Form form_of(const A* a) {
   const A first = a[0];
-  A apart = 0, different = 0;
-  for (u32 i = 0; i < Count; ++i) {
-    apart |= static_cast<A>(a[i] ^ static_cast<A>(first + i * Bytes));
-    different |= static_cast<A>(a[i] ^ first);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(A) == 4) {
+    const __m512i all = _mm512_load_si512(a), base = _mm512_set1_epi32(static_cast<s32>(first));
+    constexpr s32 b = Bytes;
+    const __m512i steps = _mm512_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b, 8 * b,
+                                            9 * b, 10 * b, 11 * b, 12 * b, 13 * b, 14 * b, 15 * b);
+    if (_mm512_cmpneq_epi32_mask(all, _mm512_add_epi32(base, steps)) == 0) return Form::contiguous;
+    return _mm512_cmpneq_epi32_mask(all, base) == 0 ? Form::uniform : Form::irregular;
+  } else {
+    const __m512i low = _mm512_load_si512(a), high = _mm512_load_si512(a + 8);
+    const __m512i base = _mm512_set1_epi64(static_cast<s64>(first));
+    constexpr s64 b = Bytes;
+    const __m512i steps = _mm512_setr_epi64(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
+    const __m512i next = _mm512_add_epi64(base, steps);
+    const __m512i after = _mm512_add_epi64(next, _mm512_set1_epi64(8 * Bytes));
+    if ((_mm512_cmpneq_epi64_mask(low, next) | _mm512_cmpneq_epi64_mask(high, after)) == 0) {
+      return Form::contiguous;
+    }
+    const auto differ = _mm512_cmpneq_epi64_mask(low, base) | _mm512_cmpneq_epi64_mask(high, base);
+    return differ == 0 ? Form::uniform : Form::irregular;
   }
-  return {apart == 0, different == 0};
+#else
+  // Most often the second lane tells already.
+  if (a[1] == first) {
+    A apart = 0;
+    for (u32 i = 0; i < segment_lanes; ++i) apart |= a[i] ^ first;
+    return apart == 0 ? Form::uniform : Form::irregular;
+  }
+  if (a[1] != static_cast<A>(first + Bytes)) return Form::irregular;
+  A apart = 0;
+  for (u32 i = 0; i < segment_lanes; ++i) apart |= a[i] ^ static_cast<A>(first + i * Bytes);
+  return apart == 0 ? Form::contiguous : Form::irregular;
+#endif
 }
 
-// The lowest and highest address, and all low bits that occur.
-struct Extent {
-  u64 low, high, low_bits;
-};
-template <Where W>
-CTXB_OP Extent extent_of(const Address<W>* a, const Instr& in) {
-  using A = Address<W>;
-  const A offset = static_cast<A>(in.immediate);
-  A low = static_cast<A>(~A{0}), high = 0, low_bits = 0;
-  for (u32 i = 0; i < group_lanes; ++i) {
-    const A at = static_cast<A>(a[i] + offset);
-    low = at < low ? at : low;
-    high = at > high ? at : high;
-    low_bits |= at;
+// Whether the whole group's addresses follow one another.
+template <u32 Bytes, class A>
+CTXB_OP bool is_contiguous(const A* a) {
+  const A first = a[0];
+  for (u32 s = 0; s < group_lanes; s += segment_lanes) {
+    if (a[s] != static_cast<A>(first + s * Bytes)) return false;
   }
-  return {low, high, low_bits};
+  for (u32 s = 0; s < group_lanes; s += segment_lanes) {
+    if (form_of<Bytes>(a + s) != Form::contiguous) return false;
+  }
+  return true;
 }
 
 }  // namespace ctxbroker::software::exec::CTXB_LEVEL

@@ -32,43 +32,34 @@ struct Store {
     for (u32 k = 0; k < N; ++k) store<M>(to + k * sizeof(M), static_cast<M>(from.lanes[k][i]));
   }
 
-  CTXB_OP static bool whole(Group& g, const Instr& in, const Address<W>* a) {
-    const auto shape = shape_of<Address<W>, bytes, group_lanes>(a);
-    if (shape.contiguous) {
-      const u64 first = effective<W>(a[0], in);
-      byte* to = span_at<W>(g, in, first, u64{bytes} * group_lanes);
-      if (to == nullptr || (first & (bytes - 1)) != 0) return false;
-      copy<group_lanes>(to, source(g, in), 0);
-      return true;
-    }
-    const Extent extent = extent_of<W>(a, in);
-    byte* base = span_at<W>(g, in, extent.low, extent.high - extent.low + bytes);
-    if (base == nullptr || (extent.low_bits & (bytes - 1)) != 0) return false;
-    const Source from = source(g, in);
-    for (u32 s = 0; s < group_lanes; s += segment_lanes) {
-      if (shape_of<Address<W>, bytes, segment_lanes>(a + s).contiguous) {
-        copy<segment_lanes>(base + (effective<W>(a[s], in) - extent.low), from, s);
-      } else {
-        for (u32 i = s; i < s + segment_lanes; ++i)
-          one(base + (effective<W>(a[i], in) - extent.low), from, i);
-      }
-    }
-    return true;
-  }
-
   static bool lanes(Group& g, const Instr& in, u64 mask) {
     const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
-    if constexpr (W == Where::global || W == Where::shared) {
-      if (mask == all_lanes && whole(g, in, a)) [[likely]] {
+    const Source from = source(g, in);
+    constexpr bool shared_by_lanes = W == Where::global || W == Where::shared;
+    if (shared_by_lanes && mask == all_lanes && is_contiguous<bytes>(a)) {
+      byte* to = span_at<W, bytes>(g, in, effective<W>(a[0], in), u64{bytes} * group_lanes);
+      if (to != nullptr) [[likely]] {
+        copy<group_lanes>(to, from, 0);
         return true;
       }
     }
-    const Source from = source(g, in);
-    for (; mask != 0; mask &= mask - 1) {
-      const u32 i = static_cast<u32>(__builtin_ctzll(mask));
-      byte* to = lane_at<W, bytes>(g, in, i, effective<W>(a[i], in));
-      if (to == nullptr) return false;
-      one(to, from, i);
+    for (u32 s = 0; s < group_lanes; s += segment_lanes) {
+      u32 part = static_cast<u32>(mask >> s) & all_of_segment;
+      if (shared_by_lanes && part == all_of_segment && form_of<bytes>(a + s) == Form::contiguous) {
+        byte* to = span_at<W, bytes>(g, in, effective<W>(a[s], in), u64{bytes} * segment_lanes);
+        if (to != nullptr) {
+          copy<segment_lanes>(to, from, s);
+          continue;
+        }
+      }
+      for (; part != 0; part &= part - 1) {
+        const u32 i = s + static_cast<u32>(__builtin_ctz(part));
+        byte* to = lane_at<W, bytes>(g, in, i, effective<W>(a[i], in));
+        if (to == nullptr) [[unlikely]] {
+          return false;
+        }
+        one(to, from, i);
+      }
     }
     return true;
   }
