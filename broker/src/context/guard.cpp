@@ -2,7 +2,7 @@
 
 #include <cstdio>
 #include <string>
-#include <vector>
+#include <type_traits>
 
 #include "context/context_stack.hpp"
 #include "driver/driver_error.hpp"
@@ -10,16 +10,18 @@
 namespace ctxbroker::detail {
 namespace {
 
-// Per thread, because a context stack is. `taken` holds the contexts of the thread's owner while
-// guards are entered, and for a moment those that a plug-in left.
+// Per thread, because a context stack is. Nothing in it has a destructor: guards are still entered
+// when static objects end, after the main thread's thread_local objects have ended.
 struct ThreadFrames {
-  Frame* innermost = nullptr;
-  std::vector<CUcontext> taken;
+  Frame* innermost;
+  TakenContexts taken;  // from the thread's owner, while guards are entered
 };
+static_assert(std::is_trivially_destructible_v<ThreadFrames>);
+
+constinit thread_local ThreadFrames thread_frames{};
 
 ThreadFrames& this_thread() noexcept {
-  thread_local ThreadFrames frames;
-  return frames;
+  return thread_frames;
 }
 
 void link(ThreadFrames& thread, Frame& frame) noexcept {
@@ -61,44 +63,42 @@ void report_failed_restore(const Frame& frame, CUresult status) noexcept {
 }
 
 // What the plug-in left, as text for its strike; null when it left what it found.
-const char* damage(const GuardTarget& target, const CUcontext* left, std::size_t count, char* text,
+const char* damage(const GuardTarget& target, const Emptied& left, char* text,
                    std::size_t bytes) noexcept {
   const std::size_t expected = target.context != nullptr ? 1 : 0;
-  const bool bottom_kept = expected == 0 || (count >= 1 && left[count - 1] == target.context);
-  if (bottom_kept && count == expected) return nullptr;
+  const bool bottom_kept = expected == 0 || (left.count >= 1 && left.bottom == target.context);
+  if (bottom_kept && left.count == expected) return nullptr;
   if (bottom_kept) {
-    std::snprintf(text, bytes, "left %zu context(s) pushed; they were removed", count - expected);
-  } else if (count == 0) {
+    std::snprintf(text, bytes, "left %zu context(s) pushed; they were removed",
+                  left.count - expected);
+  } else if (left.count == 0) {
     std::snprintf(text, bytes, "popped a context that it did not push; it was put back");
   } else {
     std::snprintf(text, bytes,
                   "left another context current (%p instead of %p); the right one was put back",
-                  static_cast<void*>(left[0]), static_cast<void*>(target.context));
+                  static_cast<void*>(left.top), static_cast<void*>(target.context));
   }
   return text;
 }
 
 // Empties the thread's stack down to the floor, strikes when something else than the target was
 // there. Returns the driver's status.
-CUresult clear_stack(ThreadFrames& thread, const Frame& frame) noexcept {
-  const std::size_t from = thread.taken.size();
-  const CUresult status = drain(*frame.target.driver, thread.taken);
-  if (status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
+CUresult clear_stack(const Frame& frame) noexcept {
+  const Emptied left = empty_stack(*frame.target.driver);
+  if (left.status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
     char text[128];
-    const char* what = damage(frame.target, thread.taken.data() + from, thread.taken.size() - from,
-                              text, sizeof text);
+    const char* what = damage(frame.target, left, text, sizeof text);
     if (what != nullptr) {
       strike(*frame.call.tenant, frame.call.strikes, frame.call.function, what);
     }
   }
-  thread.taken.resize(from);
-  return status;
+  return left.status;
 }
 
-void leave_nested(ThreadFrames& thread, const Frame& frame) noexcept {
+void leave_nested(const Frame& frame) noexcept {
   // The broker's own code is balanced; only a plug-in's is looked at.
   if (frame.call.tenant == nullptr || is_current(frame.target)) return;
-  CUresult status = clear_stack(thread, frame);
+  CUresult status = clear_stack(frame);
   if (frame.target.context != nullptr) {
     const CUresult pushed = frame.target.driver->ctx_push(frame.target.context);
     if (status == CUDA_SUCCESS) status = pushed;
@@ -107,8 +107,8 @@ void leave_nested(ThreadFrames& thread, const Frame& frame) noexcept {
 }
 
 void leave_full(ThreadFrames& thread, const Frame& frame) noexcept {
-  const CUresult cleared = clear_stack(thread, frame);
-  const CUresult restored = put_back(*frame.target.driver, thread.taken, frame.saved_from);
+  const CUresult cleared = clear_stack(frame);
+  const CUresult restored = give_back_stack(*frame.target.driver, thread.taken, frame.saved_from);
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
 }
 
@@ -124,13 +124,13 @@ CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call)
   } else if (is_inside(thread, target) && is_current(target)) {
     frame.way = Frame::Way::nested;
   } else {
-    frame.saved_from = thread.taken.size();
-    status = drain(*target.driver, thread.taken);
+    frame.saved_from = thread.taken.count;
+    status = take_stack(*target.driver, thread.taken);
     if (status == CUDA_SUCCESS && target.context != nullptr) {
       status = target.driver->ctx_push(target.context);
     }
     frame.way = status == CUDA_SUCCESS ? Frame::Way::full : Frame::Way::nothing;
-    if (status != CUDA_SUCCESS) put_back(*target.driver, thread.taken, frame.saved_from);
+    if (status != CUDA_SUCCESS) give_back_stack(*target.driver, thread.taken, frame.saved_from);
   }
   link(thread, frame);
   return status;
@@ -148,7 +148,7 @@ void leave(Frame& frame) noexcept {
     case Frame::Way::host:
       break;
     case Frame::Way::nested:
-      leave_nested(thread, frame);
+      leave_nested(frame);
       break;
     case Frame::Way::full:
       leave_full(thread, frame);

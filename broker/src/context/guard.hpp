@@ -43,7 +43,7 @@ struct Frame {
 
 // The one pair under every guard. `frame` is filled by enter and must live until leave; frames of a
 // thread nest. Afterwards the thread's context stack is what it was before, or a record says that
-// the driver refused. Neither throws, takes a lock, or allocates once a thread has entered before.
+// the driver refused. Neither throws, takes a lock, or allocates when all goes well.
 CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call) noexcept;
 void leave(Frame& frame) noexcept;
 

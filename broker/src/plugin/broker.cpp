@@ -1,6 +1,7 @@
 #include "ctxbroker/broker.hpp"
 
 #include <utility>
+#include <vector>
 
 #include "ctxbroker/error.hpp"
 #include "plugin/broker_impl.hpp"
@@ -16,6 +17,13 @@ void say_driver(const detail::BrokerImpl& broker) {
                            std::string(to_string(info.kind)) + " driver " + info.path + ", CUDA " +
                                std::to_string(info.version / 1000) + "." +
                                std::to_string(info.version % 1000 / 10) + ": " + info.reason);
+}
+
+// Brokers that ended while they were used. Global and never ended, so that what is still alive can
+// use them until the process ends, and so that a leak checker finds them reachable.
+std::vector<std::unique_ptr<detail::BrokerImpl>>& abandoned() {
+  static auto* const all = new std::vector<std::unique_ptr<detail::BrokerImpl>>();
+  return *all;
 }
 
 }  // namespace
@@ -51,8 +59,11 @@ Broker::~Broker() {
                                  "; it stays in memory until the process ends");
   } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
   }
-  // Those that are alive still point to it.
-  static_cast<void>(impl_.release());  // NOLINT(bugprone-unused-return-value)
+  try {
+    abandoned().push_back(std::move(impl_));
+  } catch (...) {
+    static_cast<void>(impl_.release());  // NOLINT(bugprone-unused-return-value): the same
+  }
 }
 
 void Broker::close() {
