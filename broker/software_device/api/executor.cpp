@@ -21,16 +21,17 @@ constexpr auto host_function_grace = 500ms;
 // The thread's own, so that the driver can refuse calls from host functions.
 thread_local bool host_function_running = false;
 
+// Looks for at most `limit`. On a busy machine the other side may need this very core: it is
+// offered between looks.
 template <class Condition>
 bool spin(std::chrono::nanoseconds limit, Condition condition) {
-  static const bool alone = std::thread::hardware_concurrency() < 2;
-  if (alone) return condition();
   auto end = Command::Clock::now() + limit;
   do {
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 32; ++i) {
       if (condition()) return true;
       __builtin_ia32_pause();
     }
+    std::this_thread::yield();
   } while (Command::Clock::now() < end);
   return condition();
 }
