@@ -13,56 +13,42 @@
 
 namespace ctxbroker::test {
 
-#define CTXB_DRIVER_CALLS(X)                                                                                                                 \
-  X(cuInit)                                                                                                                                  \
-  X(cuDriverGetVersion)                                                                                                                      \
-  X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress) X(cuGetProcAddress_v2) X(cuDeviceGet) X(                                         \
-      cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid_v2) X(cuDeviceTotalMem_v2) X(cuDeviceGetAttribute)                              \
-      X(cuDeviceComputeCapability) X(cuDeviceGetPCIBusId) X(cuDeviceGetByPCIBusId) X(                                                        \
-          cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                                                    \
-          X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2) X(                                        \
-              cuDevicePrimaryCtxSetFlags) X(cuDevicePrimaryCtxSetFlags_v2) X(cuDevicePrimaryCtxGetState)                                     \
-              X(cuCtxCreate_v2) X(cuCtxCreate_v3) X(cuCtxDestroy_v2) X(cuCtxAttach) X(cuCtxDetach) X(                                        \
-                  cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxSetCurrent) X(cuCtxGetCurrent)                                           \
-                  X(cuCtxGetDevice) X(cuCtxGetFlags) X(cuCtxGetId) X(cuCtxGetApiVersion) X(cuCtxGetLimit) X(                                 \
-                      cuCtxSetLimit) X(cuCtxGetCacheConfig) X(cuCtxSetCacheConfig) X(cuCtxGetStreamPriorityRange)                            \
-                      X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemFree_v2) X(                                          \
-                          cuMemGetInfo_v2) X(cuMemGetAddressRange_v2) X(cuMemAllocHost_v2) X(cuMemHostAlloc)                                 \
-                          X(cuMemFreeHost) X(cuMemHostGetDevicePointer_v2) X(cuMemHostGetFlags) X(                                           \
-                              cuMemHostRegister_v2) X(cuMemHostUnregister) X(cuPointerGetAttribute)                                          \
-                              X(cuPointerGetAttributes) X(cuMemcpy) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(                                 \
-                                  cuMemcpyDtoD_v2) X(cuMemcpyPeer) X(cuMemcpy2D_v2) X(cuMemcpy2DUnaligned_v2)                                \
-                                  X(cuMemcpyAsync) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(                                        \
-                                      cuMemcpyDtoDAsync_v2) X(cuMemcpyPeerAsync)                                                             \
-                                      X(cuMemcpy2DAsync_v2) X(cuMemcpyHtoD_v2_ptds) X(cuMemcpyDtoH_v2_ptds) X(                               \
-                                          cuMemsetD8_v2) X(cuMemsetD16_v2) X(cuMemsetD32_v2)                                                 \
-                                          X(cuMemsetD2D8_v2) X(cuMemsetD2D16_v2) X(cuMemsetD2D32_v2) X(                                      \
-                                              cuMemsetD8Async) X(cuMemsetD32Async) X(cuStreamCreate) X(cuStreamCreateWithPriority)           \
-                                              X(cuStreamDestroy_v2) X(cuStreamQuery) X(cuStreamQuery_ptsz) X(                                \
-                                                  cuStreamSynchronize) X(cuStreamSynchronize_ptsz)                                           \
-                                                  X(cuStreamWaitEvent) X(cuStreamGetFlags) X(cuStreamGetPriority) X(                         \
-                                                      cuStreamGetCtx) X(cuStreamGetId) X(cuStreamGetId_ptsz)                                 \
-                                                      X(cuStreamAddCallback) X(cuLaunchHostFunc) X(                                          \
-                                                          cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)                          \
-                                                          X(cuEventCreate) X(cuEventDestroy_v2) X(                                           \
-                                                              cuEventRecord) X(cuEventRecord_ptsz) X(cuEventQuery)                           \
-                                                              X(cuEventSynchronize) X(                                                       \
-                                                                  cuEventElapsedTime) X(cuModuleLoad) X(cuModuleLoadData)                    \
-                                                                  X(cuModuleLoadDataEx) X(                                                   \
-                                                                      cuModuleLoadFatBinary) X(cuModuleUnload)                               \
-                                                                      X(cuModuleGetFunction) X(                                              \
-                                                                          cuModuleGetGlobal_v2) X(cuModuleGetFunctionCount)                  \
-                                                                          X(cuModuleEnumerateFunctions) X(                                   \
-                                                                              cuFuncGetAttribute)                                            \
-                                                                              X(cuFuncSetAttribute) X(                                       \
-                                                                                  cuFuncSetCacheConfig)                                      \
-                                                                                  X(cuFuncGetModule) X(                                      \
-                                                                                      cuFuncGetName) X(cuFuncGetParamInfo)                   \
-                                                                                      X(cuLaunchKernel) X(                                   \
-                                                                                          cuLaunchKernel_ptsz)                               \
-                                                                                          X(cuLaunchKernelEx)                                \
-                                                                                              X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
-                                                                                                  X(cuOccupancyMaxPotentialBlockSize)
+// clang-format off
+#define CTXB_DRIVER_CALLS(X) \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress) \
+  X(cuGetProcAddress_v2) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) \
+  X(cuDeviceGetUuid_v2) X(cuDeviceTotalMem_v2) X(cuDeviceGetAttribute) \
+  X(cuDeviceComputeCapability) X(cuDeviceGetPCIBusId) X(cuDeviceGetByPCIBusId) \
+  X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) \
+  X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2) \
+  X(cuDevicePrimaryCtxSetFlags) X(cuDevicePrimaryCtxSetFlags_v2) X(cuDevicePrimaryCtxGetState) \
+  X(cuCtxCreate_v2) X(cuCtxCreate_v3) X(cuCtxDestroy_v2) X(cuCtxAttach) X(cuCtxDetach) \
+  X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxSetCurrent) X(cuCtxGetCurrent) \
+  X(cuCtxGetDevice) X(cuCtxGetFlags) X(cuCtxGetId) X(cuCtxGetApiVersion) X(cuCtxGetLimit) \
+  X(cuCtxSetLimit) X(cuCtxGetCacheConfig) X(cuCtxSetCacheConfig) X(cuCtxGetStreamPriorityRange) \
+  X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemFree_v2) X(cuMemGetInfo_v2) \
+  X(cuMemGetAddressRange_v2) X(cuMemAllocHost_v2) X(cuMemHostAlloc) X(cuMemFreeHost) \
+  X(cuMemHostGetDevicePointer_v2) X(cuMemHostGetFlags) X(cuMemHostRegister_v2) \
+  X(cuMemHostUnregister) X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuMemcpy) \
+  X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemcpyDtoD_v2) X(cuMemcpyPeer) X(cuMemcpy2D_v2) \
+  X(cuMemcpy2DUnaligned_v2) X(cuMemcpyAsync) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) \
+  X(cuMemcpyDtoDAsync_v2) X(cuMemcpyPeerAsync) X(cuMemcpy2DAsync_v2) X(cuMemcpyHtoD_v2_ptds) \
+  X(cuMemcpyDtoH_v2_ptds) X(cuMemsetD8_v2) X(cuMemsetD16_v2) X(cuMemsetD32_v2) \
+  X(cuMemsetD2D8_v2) X(cuMemsetD2D16_v2) X(cuMemsetD2D32_v2) X(cuMemsetD8Async) \
+  X(cuMemsetD32Async) X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2) \
+  X(cuStreamQuery) X(cuStreamQuery_ptsz) X(cuStreamSynchronize) X(cuStreamSynchronize_ptsz) \
+  X(cuStreamWaitEvent) X(cuStreamGetFlags) X(cuStreamGetPriority) X(cuStreamGetCtx) \
+  X(cuStreamGetId) X(cuStreamGetId_ptsz) X(cuStreamAddCallback) X(cuLaunchHostFunc) \
+  X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) \
+  X(cuEventDestroy_v2) X(cuEventRecord) X(cuEventRecord_ptsz) X(cuEventQuery) \
+  X(cuEventSynchronize) X(cuEventElapsedTime) X(cuModuleLoad) X(cuModuleLoadData) \
+  X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary) X(cuModuleUnload) X(cuModuleGetFunction) \
+  X(cuModuleGetGlobal_v2) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) \
+  X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncGetModule) \
+  X(cuFuncGetName) X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) \
+  X(cuLaunchKernelEx) X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+  X(cuOccupancyMaxPotentialBlockSize)
+// clang-format on
 
 struct Driver {
   void* library = nullptr;

@@ -93,9 +93,11 @@ TEST_F(ModuleTest, EachLoadHasVariablesOfItsOwn) {
   EXPECT_EQ(value, 7u);
 }
 
+// NVIDIA's driver does not check these: launching the dead function crashed 580.159.04 on an H200.
 TEST_F(ModuleTest, UnloadedIsGone) {
   CUfunction empty = function("empty");
   EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
+  if (!d.is_software) GTEST_SKIP() << "NVIDIA's driver may crash on handles of an unloaded module";
   EXPECT_EQ(d.cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_HANDLE);
   CUfunction found = nullptr;
@@ -110,10 +112,11 @@ TEST_F(ModuleTest, DiesWithItsContext) {
   CUmodule loaded = nullptr;
   ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
   EXPECT_EQ(d.cuCtxDestroy_v2(other), CUDA_SUCCESS);
+  if (!d.is_software) GTEST_SKIP() << "NVIDIA's driver may crash on handles of a destroyed context";
   CUfunction found = nullptr;
   CUresult status = d.cuModuleGetFunction(&found, loaded, "empty");
   EXPECT_TRUE(status == CUDA_ERROR_INVALID_HANDLE || status == CUDA_ERROR_CONTEXT_IS_DESTROYED)
-      << status << ": NVIDIA's driver returns the one or the other";
+      << status;
 }
 
 TEST_F(ModuleTest, LoadsFromAFile) {
