@@ -10,6 +10,10 @@ if(CTXB_SANITIZE)
   add_compile_options(-fsanitize=${CTXB_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${CTXB_SANITIZE})
+  if(CTXB_SANITIZE MATCHES "address")
+    set(_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
+    target_sources(ctxb_options INTERFACE $<${_program}:${CMAKE_CURRENT_LIST_DIR}/asan_options.c>)
+  endif()
 endif()
 
 # GCC 12 takes std::string's operator+ (GCC bug 105651) and moves within a std::vector for overflows
