@@ -50,11 +50,13 @@ struct AudioReader::Impl {
 AudioReader::AudioReader(const std::filesystem::path& path) : impl_(std::make_unique<Impl>()) {
   check_input_file(path);
   impl_->path = path;
-  const std::optional<std::string> truncation = find_truncation(path);
+  // Asked first: libsndfile 1.2 loses memory when it opens a truncated Ogg file.
+  if (const auto truncation = find_truncation(path)) {
+    throw failure(path, "is truncated: " + *truncation + "; copy it again");
+  }
   SF_INFO info = {};
   impl_->file.reset(sf_open(path.c_str(), SFM_READ, &info));
   if (!impl_->file) {
-    if (truncation) throw failure(path, "is truncated: " + *truncation + "; copy it again");
     throw failure(path, std::string("is no recording that can be read (WAV, FLAC, AIFF, Ogg): ") +
                             sf_strerror(nullptr));
   }
@@ -62,7 +64,6 @@ AudioReader::AudioReader(const std::filesystem::path& path) : impl_(std::make_un
   if (!readable(impl_->format)) {
     throw failure(path, "is of a kind that is not read; convert it to WAV, FLAC or AIFF");
   }
-  if (truncation) throw failure(path, "is truncated: " + *truncation + "; copy it again");
   if (info.frames == 0) throw failure(path, "holds no samples");
   if (info.frames > 0 && info.frames < SF_COUNT_MAX) {
     impl_->frames = static_cast<std::uint64_t>(info.frames);

@@ -110,7 +110,7 @@ TEST_P(BadOptions, AreUsageErrors) {
 INSTANTIATE_TEST_SUITE_P(
     Lines, BadOptions,
     testing::Values(
-        Bad{{}, "a command is missing"}, Bad{{"-q"}, "-q"}, Bad{{"bake"}, "\"bake\""},
+        Bad{{}, "a command is missing"}, Bad{{"-q"}, "subcommand"}, Bad{{"bake"}, "\"bake\""},
         Bad{{"imagine"}, "mean \"image\""}, Bad{{"image"}, "see sample_host image"},
         Bad{{"image", "in.png", "-p", "x"}, "--output"},
         Bad{{"image", "in.png", "-o", "out.png"}, "--plugin"},
