@@ -185,7 +185,7 @@ std::string instruction_kernel(std::string text) {
     text += " %d";
     for (std::size_t i = 0; i < sizeof...(S); ++i) text += ", %" + std::to_string(i);
   }
-  text += ";";
+  if (text.back() != '}') text += ";";
   for (std::size_t at = 0; (at = text.find('%', at)) != std::string::npos;) {
     const char which = text[at + 1];
     text.replace(at, 2, which == 'd' ? "d" : names[which - '0']);

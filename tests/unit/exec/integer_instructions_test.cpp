@@ -27,9 +27,9 @@ void check_arithmetic(const std::string& sign, const std::string& bits) {
   check<T, T, T, T>("mad.lo." + type, [](T a, T b, T c) { return T(u128(a) * u128(b) + u128(c)); });
   check<T, T, T, T>("mad.hi." + type,
                     [](T a, T b, T c) { return T(u128((Wide(a) * Wide(b)) >> width) + u128(c)); });
-  // Division by zero: all ones; the remainder is the dividend.
+  // Division by zero: all ones, as hardware gives.
   check<T, T, T>("div." + type, [](T a, T b) { return b == 0 ? T(-1) : T(Wide(a) / Wide(b)); });
-  check<T, T, T>("rem." + type, [](T a, T b) { return b == 0 ? a : T(Wide(a) % Wide(b)); });
+  check<T, T, T>("rem." + type, [](T a, T b) { return b == 0 ? T(-1) : T(Wide(a) % Wide(b)); });
   check<T, T, T>("min." + type, [](T a, T b) { return std::min(a, b); });
   check<T, T, T>("max." + type, [](T a, T b) { return std::max(a, b); });
   check<T, T, T, T>("sad." + type, [](T a, T b, T c) {
@@ -150,11 +150,16 @@ TEST(IntegerInstructions, BitCounting) {
       "prmt.b32.f4e", [](u32 a, u32 b, u32 n) { return u32((u64(b) << 32 | a) >> (8 * (n & 3))); });
 }
 
+// Of a position or length 8 bits count in 32-bit fields, all in 64-bit ones (as seen on an H200).
+template <class T>
+u32 bound(u32 value) {
+  return sizeof(T) == 4 ? value & 255 : std::min(value, 255U);
+}
 // As the PTX ISA's own pseudo-code has it, bit by bit.
 template <class T, bool IsSigned>
 T extract(T a, u32 at, u32 size) {
   constexpr u32 top = sizeof(T) * 8 - 1;
-  const u32 position = at & 255, length = size & 255;
+  const u32 position = bound<T>(at), length = bound<T>(size);
   const u64 sign = !IsSigned || length == 0 ? 0 : a >> std::min(position + length - 1, top) & 1;
   T result = 0;
   for (u32 i = 0; i <= top; ++i) {
@@ -166,7 +171,7 @@ T extract(T a, u32 at, u32 size) {
 template <class T>
 T insert(T a, T b, u32 at, u32 size) {
   constexpr u32 top = sizeof(T) * 8 - 1;
-  const u32 position = at & 255, length = size & 255;
+  const u32 position = bound<T>(at), length = bound<T>(size);
   for (u32 i = 0; i < length && position + i <= top; ++i) {
     b = T((b & ~(T{1} << (position + i))) | ((a >> i & 1) << (position + i)));
   }

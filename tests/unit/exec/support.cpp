@@ -73,7 +73,7 @@ std::byte* Device::global(const std::string& name) {
 
 std::string kernel_text(const std::string& parameters, const std::string& body,
                         const std::string& before) {
-  return ".version 7.8\n.target sm_75\n.address_size 64\n" + before + "\n.visible .entry k(" +
+  return ".version 7.8\n.target sm_90\n.address_size 64\n" + before + "\n.visible .entry k(" +
          parameters + ")\n{\n" + body + "\n}\n";
 }
 

@@ -131,10 +131,16 @@ template <class T>
 CTXB_OP T low_bits(u32 count) {
   return count >= sizeof(T) * 8 ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << count) - 1);
 }
+// Of a position or length 8 bits count; the 64-bit forms, which hardware has no instruction for,
+// are seen to take all.
+template <class T>
+CTXB_OP u32 field_bound(u32 value) {
+  return sizeof(T) == 4 ? value & 255 : (value < 255 ? value : 255);
+}
 template <class T, bool IsSigned>
 CTXB_OP T bfe(T a, u32 position, u32 length) {
   constexpr u32 width = sizeof(T) * 8;
-  const u32 at = position & 255, count = length & 255;
+  const u32 at = field_bound<T>(position), count = field_bound<T>(length);
   if (count == 0) return 0;
   const u32 last = at + count - 1;
   const T sign =
@@ -147,7 +153,7 @@ CTXB_OP T bfe(T a, u32 position, u32 length) {
 template <class T>
 CTXB_OP T bfi(T a, T b, u32 position, u32 length) {
   constexpr u32 width = sizeof(T) * 8;
-  const u32 at = position & 255, count = length & 255;
+  const u32 at = field_bound<T>(position), count = field_bound<T>(length);
   if (at >= width) return b;
   const T mask = static_cast<T>(low_bits<T>(count) << at);
   return static_cast<T>((b & ~mask) | ((a << at) & mask));

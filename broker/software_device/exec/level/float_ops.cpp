@@ -186,7 +186,7 @@ CTXB_OP Pred test_subnormal(T a) {
 template <class T>
 CTXB_OP Pred test_normal(T a) {
   const auto e = float_bits(a) & FloatTypes<T>::exponent;
-  return (e != 0) & (e != FloatTypes<T>::exponent);
+  return (a == 0) | ((e != 0) & (e != FloatTypes<T>::exponent));  // zero counts, as on hardware
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ CTXB_OP u32 mad24_hi_s(u32 a, u32 b, u32 c) {
   return mul24_hi_s(a, b) + c;
 }
 
-// Division by zero gives all ones and leaves the dividend as the remainder, as GPUs do; the most
+// Division by zero gives all ones, as quotient and as remainder (so does an H200); the most
 // negative number divided by -1 wraps.
 template <class T>
 CTXB_OP T div_u(T a, T b) {
@@ -166,11 +166,11 @@ CTXB_OP u16 div_s<u16>(u16 a, u16 b) {
 }
 template <class T>
 CTXB_OP T rem_u(T a, T b) {
-  return static_cast<T>(a - mul_lo<T>(div_u<T>(a, b), b));
+  return b == 0 ? static_cast<T>(~T{0}) : static_cast<T>(a - mul_lo<T>(div_u<T>(a, b), b));
 }
 template <class T>
 CTXB_OP T rem_s(T a, T b) {
-  return static_cast<T>(a - mul_lo<T>(div_s<T>(a, b), b));
+  return b == 0 ? static_cast<T>(~T{0}) : static_cast<T>(a - mul_lo<T>(div_s<T>(a, b), b));
 }
 
 template <class T>
