@@ -98,7 +98,7 @@ struct Bad {
 // Names of tests show the line, not the bytes of pointers.
 std::ostream& operator<<(std::ostream& stream, const Bad& bad) {
   for (const char* word : bad.words) stream << word << ' ';
-  return stream;
+  return bad.words.empty() ? stream << "nothing" : stream;
 }
 
 class BadOptions : public testing::TestWithParam<Bad> {};

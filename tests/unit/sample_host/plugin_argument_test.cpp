@@ -46,7 +46,7 @@ struct Bad {
 };
 
 std::ostream& operator<<(std::ostream& stream, const Bad& bad) {
-  return stream << bad.text;
+  return stream << (*bad.text == 0 ? "nothing" : bad.text);
 }
 
 class BadPluginArgument : public testing::TestWithParam<Bad> {};
