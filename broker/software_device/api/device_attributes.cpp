@@ -66,7 +66,6 @@ std::optional<int> device_attribute(const Device& device, int attribute) noexcep
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       return pci_bus;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
-      return device.ordinal;
     case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID:
       return device.ordinal;
     default:

@@ -219,7 +219,7 @@ void Executor::tell_threads() {
   if (kernel_runs_) transfer_arrived_.notify_one();
 }
 
-void Executor::execute(Next next) {
+void Executor::execute(const Next& next) {
   Command& command = *next.command;
   bool skipped = Process::fault() != CUDA_SUCCESS && !command.even_after_fault;
   if (!skipped) {
@@ -251,7 +251,7 @@ void Executor::run(Role role) {
         transfer_arrived_.notify_one();
       }
       lock.unlock();
-      execute(std::move(next));
+      execute(next);
       lock.lock();
       continue;
     }
@@ -283,7 +283,7 @@ void Executor::run_host_functions() {
     host_functions_.pop_front();
     host_function_runs_ = true;
     lock.unlock();
-    execute(std::move(next));
+    execute(next);
     lock.lock();
     host_function_runs_ = false;
     if (stopping_) finished_.notify_all();

@@ -72,7 +72,7 @@ class Executor {
   void start_threads();
   void run(Role role);
   void run_host_functions();
-  void execute(Next next);
+  void execute(const Next& next);
 
   // With the lock held.
   Commands last_of_blocking(const StreamQueue& queue) const;

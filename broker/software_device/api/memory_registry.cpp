@@ -99,7 +99,7 @@ std::shared_ptr<Block> MemoryRegistry::require_range(std::uintptr_t address,
 }
 
 // A command that runs now may still use the memory, on whichever device: each holds it until then.
-void MemoryRegistry::retire(std::shared_ptr<Block> block) {
+void MemoryRegistry::retire(const std::shared_ptr<Block>& block) {
   for (const auto& device : Process::instance().devices) device->executor.retire(block);
 }
 
@@ -113,7 +113,7 @@ bool MemoryRegistry::remove(const Block& block) {
     blocks_.erase(found);
     map_.remove(removed->begin);
   }
-  retire(std::move(removed));
+  retire(removed);
   return true;
 }
 
@@ -131,7 +131,7 @@ void MemoryRegistry::remove_all_of(const Context& context) {
       entry = blocks_.erase(entry);
     }
   }
-  for (auto& block : removed) retire(std::move(block));
+  for (const auto& block : removed) retire(block);
 }
 
 }  // namespace ctxbroker::software

@@ -65,7 +65,7 @@ class MemoryRegistry {
 
  private:
   void insert(const std::shared_ptr<Block>& block);
-  void retire(std::shared_ptr<Block> block);
+  void retire(const std::shared_ptr<Block>& block);
 
   mutable std::shared_mutex mutex_;
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;

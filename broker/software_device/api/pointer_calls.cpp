@@ -11,7 +11,7 @@ namespace {
 
 template <class Value>
 CUresult give(void* target, Value value) {
-  std::memcpy(target, &value, sizeof value);
+  std::memcpy(target, &value, sizeof value);  // NOLINT(bugprone-sizeof-expression): handles too
   return CUDA_SUCCESS;
 }
 

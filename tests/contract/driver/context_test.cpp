@@ -202,6 +202,7 @@ TEST_F(ContextTest, KeepsLimitsOfItsOwn) {
 TEST_F(ContextTest, ManyThreadsMakeUseAndDestroyTheirOwn) {
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (int round = 0; round < 3; ++round) {

@@ -99,7 +99,7 @@ TEST_F(CopyTest, FillsRowsAndLeavesTheRest) {
 }
 
 TEST_F(CopyTest, CopiesRectangles) {
-  auto data = counting(8 * 4);
+  auto data = counting(32);
   CUdeviceptr address = allocate(256);
   EXPECT_EQ(d.cuMemsetD8_v2(address, 0xEE, 256), CUDA_SUCCESS);
   CUDA_MEMCPY2D request = {};
@@ -123,10 +123,10 @@ TEST_F(CopyTest, CopiesRectangles) {
       int expected = inside ? data[(y - 2 + 1) * 8 + (x - 4 + 2)] : 0xEE;
       EXPECT_EQ(result[y * 32 + x], expected) << x << ", " << y;
     }
-  std::vector<unsigned char> back(5 * 3);
+  std::vector<unsigned char> back(15);
   CUDA_MEMCPY2D backwards = {};
   backwards.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-  backwards.srcDevice = address + 2 * 32 + 4;
+  backwards.srcDevice = address + 68;
   backwards.srcPitch = 32;
   backwards.dstMemoryType = CU_MEMORYTYPE_HOST;
   backwards.dstHost = back.data();

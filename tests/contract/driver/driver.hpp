@@ -55,6 +55,7 @@ struct Driver {
   bool is_software = false;
   std::string path;     // that was opened
   std::string missing;  // why there is no driver; empty if there is one
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define CTXB_MEMBER(name) decltype(&::name) name = nullptr;
   CTXB_DRIVER_CALLS(CTXB_MEMBER)
 #undef CTXB_MEMBER
