@@ -9,9 +9,11 @@
 namespace ctxbroker::detail {
 
 struct DriverTable {
+  // NOLINTBEGIN(bugprone-macro-parentheses): a declarator and a parameter list take none
 #define CTXB_ENTRY(member, symbol, need, parameters) CUresult(CUDAAPI* member) parameters = nullptr;
 #include "driver/entry_points.def"
 #undef CTXB_ENTRY
+  // NOLINTEND(bugprone-macro-parentheses)
 };
 
 // Finds one symbol of the driver; null when there is none.

@@ -279,6 +279,7 @@ void Chain::Impl::process(const float* input, float* output, const JobInfo& job)
   add_times();
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): by value, so that hosts can hand a list over
 Chain::Chain(Broker& broker, std::vector<PluginInstance*> stages, const ActivationSizes& sizes)
     : impl_(std::make_unique<Impl>(broker.impl(), stages, sizes)) {}
 Chain::Chain(Chain&&) noexcept = default;

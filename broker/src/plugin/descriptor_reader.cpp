@@ -203,6 +203,7 @@ constexpr std::array<std::pair<std::uint32_t, LeaseWish>, 5> lease_wishes{
 
 PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::string& where) {
   const Place library{where};
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_plugin_descriptor, modules);
   library.must(is_sound(given, least), "a descriptor is null or shorter than version 1.0 has it");
   const std::string id = text(library, given->id, "a plug-in's id");

@@ -12,9 +12,11 @@ namespace ctxbroker::detail {
 // More is no struct but garbage.
 inline constexpr std::uint32_t largest_struct = 65536;
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type takes none
 // Bytes of the struct up to and with its last member of version 1.0.
 #define CTXB_BYTES_THROUGH(type, member) \
   (offsetof(type, member) + sizeof(static_cast<type*>(nullptr)->member))
+// NOLINTEND(bugprone-macro-parentheses)
 
 // For a struct that stands alone.
 template <typename Struct>

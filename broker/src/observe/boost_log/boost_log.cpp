@@ -22,7 +22,6 @@ using Console = log::sinks::synchronous_sink<log::sinks::text_ostream_backend>;
 
 BOOST_LOG_ATTRIBUTE_KEYWORD(channel, "Channel", std::string)
 BOOST_LOG_ATTRIBUTE_KEYWORD(severity, "Severity", ctxbroker::Severity)
-BOOST_LOG_ATTRIBUTE_KEYWORD(topic, "Topic", std::string)
 BOOST_LOG_ATTRIBUTE_KEYWORD(tenant_id, "TenantId", std::uint32_t)
 
 void write(const Record& record) {
@@ -30,7 +29,7 @@ void write(const Record& record) {
   using log::attributes::make_constant;
   attributes.insert(channel_type::get_name(), make_constant(record.tenant_name));
   attributes.insert(severity_type::get_name(), make_constant(record.severity));
-  attributes.insert(topic_type::get_name(), make_constant(std::string(record.topic)));
+  attributes.insert("Topic", make_constant(std::string(record.topic)));
   attributes.insert(tenant_id_type::get_name(), make_constant(record.tenant.value));
   const auto core = log::core::get();
   if (log::record opened = core->open_record(attributes)) {
