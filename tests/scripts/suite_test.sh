@@ -11,7 +11,9 @@ ctest_file good \
   'add_test(one "true")' \
   'add_test(two "true")' \
   "add_test(three \"bash\" \"-c\" \"${skip_like_googletest//\\/\\\\}\")" \
-  'set_tests_properties(three PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")'
+  'set_tests_properties(three PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")' \
+  'add_test(four "false")' \
+  'set_tests_properties(four PROPERTIES DISABLED TRUE)'
 ctest_file bad 'add_test(one "true")' 'add_test(two "false")'
 ctest_file unbuilt 'add_test(one "true")' 'add_test(two "/nowhere/at/all")'
 
