@@ -5,6 +5,7 @@
 
 #include "api/context_table.hpp"
 #include "api/device.hpp"
+#include "api/per_thread.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
 
@@ -18,10 +19,13 @@ std::uint64_t serial_of(CUcontext handle) noexcept {
   return (bits & ((std::uint64_t(1) << 40) - 1)) >> 4;
 }
 
-std::vector<CUcontext>& stack() noexcept {
-  // What is current is a property of the thread by the interface's definition.
-  thread_local std::vector<CUcontext> contexts;
-  return contexts;
+// What is current is a property of the thread by the interface's definition.
+struct ThreadStack {
+  std::vector<CUcontext> contexts;
+};
+
+std::vector<CUcontext>& stack() {
+  return per_thread<ThreadStack>().contexts;
 }
 
 }  // namespace

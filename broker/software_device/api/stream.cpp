@@ -5,15 +5,20 @@
 
 #include "api/context.hpp"
 #include "api/device.hpp"
+#include "api/per_thread.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
 
 namespace ctxbroker::software {
 namespace {
 
-// The calling thread's default stream of each context it used one in.
+// A thread's default stream of each context it used one in.
+struct ThreadStreams {
+  std::map<Context*, std::shared_ptr<Stream>> by_context;
+};
+
 std::shared_ptr<Stream> thread_stream(Context& context) {
-  thread_local std::map<Context*, std::shared_ptr<Stream>> streams;
+  auto& streams = per_thread<ThreadStreams>().by_context;
   std::shared_ptr<Stream>& stream = streams[&context];
   if (!stream) {
     std::erase_if(
