@@ -1,5 +1,6 @@
 /*
- * ctxbroker plug-in ABI, version 1.0: everything that a host and a plug-in library say to each other.
+ * ctxbroker plug-in ABI, version 1.0: everything that a host and a plug-in library say to each
+ * other.
  *
  * A plug-in library exports ONE data symbol, `ctxb_plugin_entry`. From it the host gets a factory,
  * from the factory descriptors and instances. Most authors write against plugin.hpp, which wraps
@@ -80,23 +81,23 @@ typedef int32_t ctxb_status;
 #define CTXB_AGAIN 1
 /* The plug-in has nothing to do for this job: the host passes the input on as the output. */
 #define CTXB_BYPASS 2
-#define CTXB_ERROR (-1)                       /* anything without a code of its own */
-#define CTXB_ERROR_INVALID_ARGUMENT (-2)      /* the caller broke this header's contract */
-#define CTXB_ERROR_UNSUPPORTED (-3)           /* never possible with this plug-in, host or device */
-#define CTXB_ERROR_UNAVAILABLE (-4)           /* possible, but not now */
-#define CTXB_ERROR_OUT_OF_DEVICE_MEMORY (-5)  /* the host may free memory and try again */
+#define CTXB_ERROR (-1)                      /* anything without a code of its own */
+#define CTXB_ERROR_INVALID_ARGUMENT (-2)     /* the caller broke this header's contract */
+#define CTXB_ERROR_UNSUPPORTED (-3)          /* never possible with this plug-in, host or device */
+#define CTXB_ERROR_UNAVAILABLE (-4)          /* possible, but not now */
+#define CTXB_ERROR_OUT_OF_DEVICE_MEMORY (-5) /* the host may free memory and try again */
 #define CTXB_ERROR_OUT_OF_HOST_MEMORY (-6)
-#define CTXB_ERROR_NO_KERNEL_IMAGE (-7)       /* no image of the module runs on this device */
-#define CTXB_ERROR_CONTEXT_LOST (-8)          /* the lease's context is gone: activate again */
-#define CTXB_ERROR_DEADLINE (-9)              /* the job could not be enqueued in its time */
-#define CTXB_ERROR_VERSION (-10)              /* a version of ABI, extension or state is not known */
-#define CTXB_ERROR_WRONG_STATE (-11)          /* called in the wrong phase of the life cycle */
-#define CTXB_ERROR_DRIVER (-12)               /* a CUDA driver call failed: see ctxb_host.fail */
+#define CTXB_ERROR_NO_KERNEL_IMAGE (-7) /* no image of the module runs on this device */
+#define CTXB_ERROR_CONTEXT_LOST (-8)    /* the lease's context is gone: activate again */
+#define CTXB_ERROR_DEADLINE (-9)        /* the job could not be enqueued in its time */
+#define CTXB_ERROR_VERSION (-10)        /* a version of ABI, extension or state is not known */
+#define CTXB_ERROR_WRONG_STATE (-11)    /* called in the wrong phase of the life cycle */
+#define CTXB_ERROR_DRIVER (-12)         /* a CUDA driver call failed: see ctxb_host.fail */
 
 /* ---- Media ----------------------------------------------------------------------------------
  * What a job's buffers hold. Samples are 32-bit floats in device memory. */
-#define CTXB_MEDIA_IMAGE 1 /* linear light, RGBA interleaved, straight (not premultiplied) alpha */
-#define CTXB_MEDIA_AUDIO 2 /* planar: one run of `frames` samples per channel, full scale is 1.0 */
+#define CTXB_MEDIA_IMAGE 1 /* linear light, RGBA interleaved, straight (unassociated) alpha */
+#define CTXB_MEDIA_AUDIO 2 /* planar: `frames` samples of each channel in turn; full scale: 1.0 */
 
 /* One lent buffer in device memory.
  * Image: pixel (x, y), component c is at data + y * row_pitch + (x * channels + c) * 4, with
@@ -128,25 +129,25 @@ typedef struct ctxb_buffer {
 
 typedef struct ctxb_parameter {
   uint32_t size;
-  uint32_t type;               /* CTXB_PARAMETER_FLOAT ... */
-  const char* id;              /* [a-z0-9_]+, unique in the plug-in, never changes its meaning */
-  const char* name;            /* for people */
-  const char* unit;            /* "EV", "px", "Hz", "dB", "ms", "%"; "" for a plain number */
-  const char* description;     /* one sentence */
-  double minimum, maximum;     /* inclusive */
-  double default_value;        /* within minimum and maximum */
-  const char* const* choices;  /* CHOICE only: names, ending with null; else null */
-  uint32_t flags;              /* CTXB_PARAMETER_AUTOMATABLE */
+  uint32_t type;              /* CTXB_PARAMETER_FLOAT ... */
+  const char* id;             /* [a-z0-9_]+, unique in the plug-in, never changes its meaning */
+  const char* name;           /* for people */
+  const char* unit;           /* "EV", "px", "Hz", "dB", "ms", "%"; "" for a plain number */
+  const char* description;    /* one sentence */
+  double minimum, maximum;    /* inclusive */
+  double default_value;       /* within minimum and maximum */
+  const char* const* choices; /* CHOICE only: names, ending with null; else null */
+  uint32_t flags;             /* CTXB_PARAMETER_AUTOMATABLE */
 } ctxb_parameter;
 
 /* ---- Modules: device code as data -----------------------------------------------------------
  * The host loads each module into the plug-in's lease before activate and unloads it afterwards. */
 typedef struct ctxb_module {
   uint32_t size;
-  const char* name;            /* unique in the plug-in; "exposure" */
-  const void* data;            /* PTX text (ending with 0), cubin or fatbin; static data */
-  uint64_t data_size;          /* bytes */
-  const char* const* kernels;  /* names, ending with null; or null: whatever the image holds */
+  const char* name;           /* unique in the plug-in; "exposure" */
+  const void* data;           /* PTX text (ending with 0), cubin or fatbin; static data */
+  uint64_t data_size;         /* bytes */
+  const char* const* kernels; /* names, ending with null; or null: whatever the image holds */
 } ctxb_module;
 
 /* ---- Descriptor -----------------------------------------------------------------------------*/
@@ -167,29 +168,29 @@ typedef struct ctxb_module {
 #define CTXB_CONCURRENCY_INSTANCES 0 /* any number, each on one thread at a time */
 #define CTXB_CONCURRENCY_LIBRARY 1   /* one at a time in the whole library */
 
-#define CTXB_PLUGIN_UNLOADABLE (1u << 0)     /* the library may be unloaded after the last deinit */
-#define CTXB_PLUGIN_IN_PLACE (1u << 1)       /* input and output may be the same buffer */
-#define CTXB_PLUGIN_REALTIME (1u << 2)       /* process keeps the [audio] rules */
+#define CTXB_PLUGIN_UNLOADABLE (1u << 0) /* the library may be unloaded after the last deinit */
+#define CTXB_PLUGIN_IN_PLACE (1u << 1)   /* input and output may be the same buffer */
+#define CTXB_PLUGIN_REALTIME (1u << 2)   /* process keeps the [audio] rules */
 #define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /* uses CU_STREAM_PER_THREAD (not under green) */
 
 typedef struct ctxb_plugin_descriptor {
   uint32_t size;
-  uint32_t media;                     /* CTXB_MEDIA_*: what it processes */
-  const char* id;                     /* reverse DNS, for ever: "com.example.exposure" */
-  const char* name;                   /* for people: "Exposure" */
+  uint32_t media;   /* CTXB_MEDIA_*: what it processes */
+  const char* id;   /* reverse DNS, for ever: "com.example.exposure" */
+  const char* name; /* for people: "Exposure" */
   const char* vendor;
-  const char* version;                /* "1.2.3" */
-  const char* description;            /* one sentence */
-  const char* const* features;        /* "blur", "equaliser", ...; ending with null, or null */
-  uint32_t flags;                     /* CTXB_PLUGIN_* */
-  uint32_t cuda_use;                  /* CTXB_CUDA_* */
-  uint32_t lease;                     /* CTXB_LEASE_* */
-  uint32_t concurrency;               /* CTXB_CONCURRENCY_* */
+  const char* version;         /* "1.2.3" */
+  const char* description;     /* one sentence */
+  const char* const* features; /* "blur", "equaliser", ...; ending with null, or null */
+  uint32_t flags;              /* CTXB_PLUGIN_* */
+  uint32_t cuda_use;           /* CTXB_CUDA_* */
+  uint32_t lease;              /* CTXB_LEASE_* */
+  uint32_t concurrency;        /* CTXB_CONCURRENCY_* */
   uint32_t min_compute_major, min_compute_minor; /* least compute capability; 0.0: any */
-  const ctxb_parameter* parameters;   /* parameter_count of them; step is parameters[0].size */
+  const ctxb_parameter* parameters; /* parameter_count of them; step is parameters[0].size */
   uint32_t parameter_count;
   uint32_t module_count;
-  const ctxb_module* modules;         /* module_count of them; step is modules[0].size */
+  const ctxb_module* modules; /* module_count of them; step is modules[0].size */
 } ctxb_plugin_descriptor;
 
 /* ---- Host -----------------------------------------------------------------------------------
@@ -230,16 +231,16 @@ struct ctxb_host {
 /* ---- Activation -----------------------------------------------------------------------------*/
 typedef struct ctxb_activation {
   uint32_t size;
-  int32_t device;                /* CUDA device ordinal */
+  int32_t device; /* CUDA device ordinal */
   uint32_t compute_major, compute_minor;
-  uint64_t generation;           /* which life of the lease's context this is; only grows */
-  uint64_t memory_budget;        /* bytes of device memory the instance may allocate; 0: no limit */
+  uint64_t generation;    /* which life of the lease's context this is; only grows */
+  uint64_t memory_budget; /* bytes of device memory the instance may allocate; 0: no limit */
   uint32_t max_width, max_height; /* largest buffer extents that process will be given */
-  uint32_t realtime;             /* 1: process will be called on an [audio] thread */
-  double sample_rate;            /* Hz; 0 for images */
-  void* stream;                  /* CUstream of the lease, for uploads and clears in activate; the
-                                    first job is ordered after what is enqueued on it */
-  const double* parameters;      /* snapshot of the parameters, descriptor's order */
+  uint32_t realtime;              /* 1: process will be called on an [audio] thread */
+  double sample_rate;             /* Hz; 0 for images */
+  void* stream;                   /* CUstream of the lease, for uploads and clears in activate; the
+                                     first job is ordered after what is enqueued on it */
+  const double* parameters;       /* snapshot of the parameters, descriptor's order */
   uint32_t parameter_count;
 } ctxb_activation;
 
@@ -248,16 +249,16 @@ typedef struct ctxb_activation {
 typedef struct ctxb_job {
   uint32_t size;
   uint32_t parameter_count;
-  void* stream;                  /* CUstream of the plug-in's lease: enqueue here and only here */
-  int64_t position;              /* frame number (image) or first sample (audio) on the timeline */
-  double sample_rate;            /* Hz; 0 for images */
-  uint64_t deadline_ns;          /* time the whole job may take; 0: offline, as long as it needs */
-  const double* parameters;      /* snapshot, descriptor's order, each within its range */
-  const ctxb_buffer* inputs;     /* input_count of them; step is inputs[0].size */
-  const ctxb_buffer* outputs;    /* output_count of them, every byte to be written */
-  uint32_t input_count;          /* 1 in version 1.0 */
-  uint32_t output_count;         /* 1 in version 1.0 */
-  uint32_t discontinuity;        /* 1: not the successor of the last block; forget the history */
+  void* stream;               /* CUstream of the plug-in's lease: enqueue here and only here */
+  int64_t position;           /* frame number (image) or first sample (audio) on the timeline */
+  double sample_rate;         /* Hz; 0 for images */
+  uint64_t deadline_ns;       /* time the whole job may take; 0: offline, as long as it needs */
+  const double* parameters;   /* snapshot, descriptor's order, each within its range */
+  const ctxb_buffer* inputs;  /* input_count of them; step is inputs[0].size */
+  const ctxb_buffer* outputs; /* output_count of them, every byte to be written */
+  uint32_t input_count;       /* 1 in version 1.0 */
+  uint32_t output_count;      /* 1 in version 1.0 */
+  uint32_t discontinuity;     /* 1: not the successor of the last block; forget the history */
 } ctxb_job;
 
 /* ---- Instance -------------------------------------------------------------------------------*/
@@ -348,10 +349,10 @@ typedef struct ctxb_launch {
   uint32_t size;
   uint32_t argument_count;
   const ctxb_kernel* kernel;
-  void* stream;              /* the job's (or, in activate, the activation's) stream */
-  uint32_t grid[3];          /* blocks; each at least 1 */
-  uint32_t block[3];         /* threads; each at least 1 */
-  uint32_t shared_bytes;     /* dynamic shared memory per block */
+  void* stream;                   /* the job's (or, in activate, the activation's) stream */
+  uint32_t grid[3];               /* blocks; each at least 1 */
+  uint32_t block[3];              /* threads; each at least 1 */
+  uint32_t shared_bytes;          /* dynamic shared memory per block */
   const void* const* arguments;   /* argument_count pointers to the values, in order */
   const uint32_t* argument_sizes; /* sizeof each value; checked against the kernel when known */
 } ctxb_launch;

@@ -14,8 +14,7 @@
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CTXB_NEXT(in, frame, lane) return (in)->scalar((in), (frame), (lane))
 #else
-#define CTXB_NEXT(in, frame, lane) \
-  return (static_cast<void>(frame), static_cast<void>(lane), (in))
+#define CTXB_NEXT(in, frame, lane) return (static_cast<void>(frame), static_cast<void>(lane), (in))
 #endif
 
 #define CTXB_OP [[gnu::always_inline]] inline

@@ -99,7 +99,8 @@ const Instr* trap_lane(const Instr* in, byte*, Lane& l) {
 
 void fence() {
 #ifdef __SANITIZE_THREAD__
-  // ThreadSanitizer does not see fences; all that pass through one variable are ordered all the same.
+  // ThreadSanitizer does not see fences; all that pass through one variable are ordered all the
+  // same.
   static u32 everyone = 0;
   __atomic_fetch_add(&everyone, 1, __ATOMIC_SEQ_CST);
 #else

@@ -3,7 +3,9 @@
 
 #define KERNEL extern "C" __global__ void
 
-static __device__ int global_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
+static __device__ int global_index() {
+  return blockIdx.x * blockDim.x + threadIdx.x;
+}
 
 KERNEL gain(float* x, float g, int n) {
   const int i = global_index();
@@ -115,7 +117,8 @@ KERNEL settings(const Settings s, float* out, int n) {
   const int i = global_index();
   if (i >= n) return;
   const float* curve = &s.curve.x;
-  out[i] = s.gain * i + s.offset + float(s.bias) + s.pattern[i % 5] + curve[i & 3] + s.pair.x * s.pair.y;
+  out[i] =
+      s.gain * i + s.offset + float(s.bias) + s.pattern[i % 5] + curve[i & 3] + s.pair.x * s.pair.y;
 }
 
 KERNEL choose(int* out, int n) {
@@ -123,14 +126,30 @@ KERNEL choose(int* out, int n) {
   if (i >= n) return;
   int v = i;
   switch (i % 9) {
-    case 0: v = v * 3 + 1; break;
-    case 1: v ^= 0x55; break;
-    case 2: v = -v; break;
-    case 3: v = v >> 2; break;
-    case 4: v = v * v; break;
-    case 5: v = ~v; break;
-    case 6: v += 77; break;
-    default: v = 5; break;
+    case 0:
+      v = v * 3 + 1;
+      break;
+    case 1:
+      v ^= 0x55;
+      break;
+    case 2:
+      v = -v;
+      break;
+    case 3:
+      v = v >> 2;
+      break;
+    case 4:
+      v = v * v;
+      break;
+    case 5:
+      v = ~v;
+      break;
+    case 6:
+      v += 77;
+      break;
+    default:
+      v = 5;
+      break;
   }
   out[i] = v;
 }

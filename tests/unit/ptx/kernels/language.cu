@@ -25,8 +25,12 @@ struct Packed {
 #pragma pack(pop)
 __device__ Packed packed = {1, &numbers[2]};
 
-__device__ __noinline__ int add(int a, int b) { return a + b; }
-__device__ __noinline__ int subtract(int a, int b) { return a - b; }
+__device__ __noinline__ int add(int a, int b) {
+  return a + b;
+}
+__device__ __noinline__ int subtract(int a, int b) {
+  return a - b;
+}
 using Operation = int (*)(int, int);
 __device__ Operation operations[2] = {add, subtract};
 
@@ -55,25 +59,42 @@ extern "C" __global__ void __launch_bounds__(128, 2)
   for (int j = 0; j < 20; j++) local[j] = operations[j & 1](i, j) + given.mode;
   atomicAdd(&count, local[choice]);
   printf("%d %f\n", i, tile[0][i]);
-  out[i] = tile[i % 32][0] + local[(i * 7) % 20] + count + static_cast<float>(matrix[i & 1][choice]);
+  out[i] =
+      tile[i % 32][0] + local[(i * 7) % 20] + count + static_cast<float>(matrix[i & 1][choice]);
   out[i] += given.weights[choice] + colours[choice].x + settings.tag + *packed.pointer;
   switch (choice) {
-    case 0: out[0] = 1; break;
-    case 1: out[2] = sinf(out[1]); break;
-    case 2: out[3] = 4; break;
-    case 3: out[2] = out[7] * 9; break;
-    case 4: out[7] = 9; break;
-    case 5: out[9] = powf(out[1], out[2]); break;
-    case 6: out[1] = 5; break;
+    case 0:
+      out[0] = 1;
+      break;
+    case 1:
+      out[2] = sinf(out[1]);
+      break;
+    case 2:
+      out[3] = 4;
+      break;
+    case 3:
+      out[2] = out[7] * 9;
+      break;
+    case 4:
+      out[7] = 9;
+      break;
+    case 5:
+      out[9] = powf(out[1], out[2]);
+      break;
+    case 6:
+      out[1] = 5;
+      break;
   }
   int* heap = new int[choice];
   heap[0] = *fourth + message[choice] + managed;
   out[5] = heap[0];
   delete[] heap;
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %0, 0;\n\t@p bra DONE;\n\ttrap;\nDONE:\n\t}"
-               :: "r"(choice));
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %0, 1;\n\t@!p bra DONE;\n\ttrap;\nDONE:\n\t}"
-               :: "r"(choice));
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %0, 0;\n\t@p bra DONE;\n\ttrap;\nDONE:\n\t}" ::"r"(
+          choice));
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %0, 1;\n\t@!p bra DONE;\n\ttrap;\nDONE:\n\t}" ::"r"(
+          choice));
 }
 
 extern "C" __global__ void shapes(float* out, bool square) {
