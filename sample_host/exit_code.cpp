@@ -41,6 +41,7 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
     case ErrorKind::driver_call:
     case ErrorKind::out_of_memory:
     case ErrorKind::context_lost:
+    case ErrorKind::lease_unavailable:
       return ExitCode::driver;
     case ErrorKind::kernel_image:
       return ExitCode::kernel_image;

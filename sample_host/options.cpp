@@ -60,11 +60,20 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
       ->type_name("PLUGIN")
       ->allow_extra_args(false);
   command
-      .add_option("--lease", raw.lease,
-                  "Context the plug-ins work in: auto (as each one wishes), shared or private")
+      .add_option(
+          "--lease", raw.lease,
+          "Context the plug-ins work in: auto (as each one wishes), shared, private, green, or "
+          "green:N for N multiprocessors of each plug-in's own")
       ->type_name("KIND")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "shared", "private"}));
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            if (parse_lease_choice(text)) return std::string();
+            return "\"" + text +
+                   "\" is no lease; there are auto, shared, private, green and green:N with N "
+                   "above 0";
+          },
+          ""));
   command.add_option("--device", raw.options.device, "CUDA device's number")
       ->type_name("N")
       ->capture_default_str()
@@ -141,7 +150,7 @@ Options finish(const CLI::App& app, Raw raw) {
   options.input = raw.input;
   options.output = raw.output;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
-  options.lease = parse_lease_kind(raw.lease).value_or(LeaseKind::automatic);
+  options.lease = parse_lease_choice(raw.lease).value_or(LeaseChoice());
   return options;
 }
 

@@ -24,7 +24,7 @@ struct Options {
   // image and audio
   std::filesystem::path input, output;
   std::vector<std::string> plugins;  // as written behind --plugin; at least one
-  LeaseKind lease = LeaseKind::automatic;
+  LeaseChoice lease;
   int device = 0;
   std::string report;       // file name, "-" for standard output, empty for none
   int depth = 0;            // image: bits per sample of the output; 0: as the input

@@ -29,8 +29,9 @@ std::string plugin_table(const Report& report) {
   Metrics total;
   for (const PluginRow& plugin : report.plugins) {
     const Metrics& m = plugin.metrics;
-    rows.push_back({plugin.short_name, to_string(plugin.granted), format_seconds(m.device_seconds),
-                    std::to_string(m.launches), format_bytes(m.memory_peak_bytes)});
+    rows.push_back({plugin.short_name, to_string(plugin.granted.kind),
+                    format_seconds(m.device_seconds), std::to_string(m.launches),
+                    format_bytes(m.memory_peak_bytes)});
     total.device_seconds += m.device_seconds;
     total.launches += m.launches;
     total.memory_peak_bytes += m.memory_peak_bytes;
@@ -69,7 +70,8 @@ Json to_json(const PluginRow& plugin) {
           {"parameters", parameters},
           {"lease",
            {{"asked", to_string(plugin.asked)},
-            {"granted", to_string(plugin.granted)},
+            {"granted", to_string(plugin.granted.kind)},
+            {"multiprocessors", plugin.granted.multiprocessors},
             {"reason", plugin.lease_reason}}},
           {"jobs", m.jobs},
           {"launches", m.launches},

@@ -19,7 +19,7 @@ namespace ctxbroker::sample_host {
 
 struct PluginRow {
   std::string id, short_name, version, library;
-  LeaseKind asked = LeaseKind::automatic, granted = LeaseKind::shared;
+  LeaseChoice asked, granted;
   std::string lease_reason;
   Metrics metrics;
   std::vector<std::pair<std::string, double>> parameters;

@@ -31,7 +31,7 @@ class Session {
   Broker& broker() noexcept { return broker_; }
   const DeviceInfo& device() const noexcept { return device_; }
   const std::vector<PluginInstance>& instances() const noexcept { return instances_; }
-  LeaseKind asked_lease() const noexcept { return lease_; }
+  LeaseChoice asked_lease() const noexcept { return lease_; }
 
   // Sum over the chain, in frames. While active.
   std::uint64_t latency_frames() const;
@@ -39,7 +39,7 @@ class Session {
  private:
   Broker broker_;  // first: it outlives everything below
   DeviceInfo device_;
-  LeaseKind lease_;
+  LeaseChoice lease_;
   std::vector<PluginInstance> instances_;
   std::optional<Chain> chain_;
 };

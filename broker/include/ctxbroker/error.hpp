@@ -18,6 +18,7 @@ enum class ErrorKind {
   driver_call,        // a CUDA driver call failed: see call, status, status_name
   out_of_memory,      // the same, device memory
   context_lost,       // the lease's context is gone
+  lease_unavailable,  // the device cannot give what was asked for: not so many multiprocessors
   kernel_image,       // a module's image cannot be loaded here; the text ends with the JIT log
   plugin_not_found,   // no library or no plug-in of that name
   plugin_load,        // the loader refused the library; the text is the loader's own

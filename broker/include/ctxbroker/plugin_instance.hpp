@@ -20,8 +20,8 @@ class Instance;
 
 struct InstanceOptions {
   int device = 0;
-  LeaseKind lease = LeaseKind::automatic;  // automatic: what the descriptor wishes, else shared
-  std::uint64_t memory_budget = 0;         // bytes the instance may allocate; 0: no limit
+  LeaseChoice lease;                // automatic: what the policy or the descriptors say, else green
+  std::uint64_t memory_budget = 0;  // bytes the instance may allocate; 0: no limit
 };
 
 // The largest jobs an activation must serve.

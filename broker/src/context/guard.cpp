@@ -37,22 +37,24 @@ const Frame* place(const Frame* frame) noexcept {
   return frame;
 }
 
-bool is_inside(const ThreadFrames& thread, const GuardTarget& target) noexcept {
-  const Frame* frame = place(thread.innermost);
-  return frame != nullptr && frame->target.driver == target.driver &&
-         frame->target.generation == target.generation;
+bool is_current(const DriverTable& driver, CUcontext context) noexcept {
+  CUcontext current = nullptr;
+  return driver.ctx_get_current(&current) == CUDA_SUCCESS && current == context;
 }
 
-bool is_current(const GuardTarget& target) noexcept {
-  CUcontext current = nullptr;
-  return target.driver->ctx_get_current(&current) == CUDA_SUCCESS && current == target.context;
+// The frame that has made the target current already, and it is still; null when there is none.
+const Frame* inside(const ThreadFrames& thread, const GuardTarget& target) noexcept {
+  const Frame* frame = place(thread.innermost);
+  const bool same = frame != nullptr && frame->target.driver == target.driver &&
+                    frame->target.generation == target.generation;
+  return same && is_current(*target.driver, frame->context) ? frame : nullptr;
 }
 
 // Nothing can be done about it and nobody may be stopped by it; but it is said.
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
   if (frame.call.tenant == nullptr || frame.call.tenant->recorder == nullptr) return;
-  const Tenant& tenant = *frame.call.tenant;
+  const TenantIdentity& tenant = *frame.call.tenant;
   try {
     tenant.recorder->record(Severity::error, tenant.id, tenant.name, "guard",
                             std::string(frame.call.function) +
@@ -63,10 +65,9 @@ void report_failed_restore(const Frame& frame, CUresult status) noexcept {
 }
 
 // What the plug-in left, as text for its strike; null when it left what it found.
-const char* damage(const GuardTarget& target, const Emptied& left, char* text,
-                   std::size_t bytes) noexcept {
-  const std::size_t expected = target.context != nullptr ? 1 : 0;
-  const bool bottom_kept = expected == 0 || (left.count >= 1 && left.bottom == target.context);
+const char* damage(CUcontext context, const Emptied& left, char* text, std::size_t bytes) noexcept {
+  const std::size_t expected = context != nullptr ? 1 : 0;
+  const bool bottom_kept = expected == 0 || (left.count >= 1 && left.bottom == context);
   if (bottom_kept && left.count == expected) return nullptr;
   if (bottom_kept) {
     std::snprintf(text, bytes, "left %zu context(s) pushed; they were removed",
@@ -76,7 +77,7 @@ const char* damage(const GuardTarget& target, const Emptied& left, char* text,
   } else {
     std::snprintf(text, bytes,
                   "left another context current (%p instead of %p); the right one was put back",
-                  static_cast<void*>(left.top), static_cast<void*>(target.context));
+                  static_cast<void*>(left.top), static_cast<void*>(context));
   }
   return text;
 }
@@ -87,7 +88,7 @@ CUresult clear_stack(const Frame& frame) noexcept {
   const Emptied left = empty_stack(*frame.target.driver);
   if (left.status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
     char text[128];
-    const char* what = damage(frame.target, left, text, sizeof text);
+    const char* what = damage(frame.context, left, text, sizeof text);
     if (what != nullptr) {
       strike(*frame.call.tenant, frame.call.strikes, frame.call.function, what);
     }
@@ -97,18 +98,60 @@ CUresult clear_stack(const Frame& frame) noexcept {
 
 void leave_nested(const Frame& frame) noexcept {
   // The broker's own code is balanced; only a plug-in's is looked at.
-  if (frame.call.tenant == nullptr || is_current(frame.target)) return;
+  if (frame.call.tenant == nullptr || is_current(*frame.target.driver, frame.context)) return;
   CUresult status = clear_stack(frame);
-  if (frame.target.context != nullptr) {
-    const CUresult pushed = frame.target.driver->ctx_push(frame.target.context);
+  if (frame.context != nullptr) {
+    const CUresult pushed = frame.target.driver->ctx_push(frame.context);
     if (status == CUDA_SUCCESS) status = pushed;
   }
   report_failed_restore(frame, status);
 }
 
+// A plug-in starts with the mode that every thread starts with, and leaves the thread's own alone.
+CUresult enter_capture_mode(Frame& frame) noexcept {
+  frame.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return frame.target.driver->exchange_capture_mode(&frame.capture_mode);
+}
+
+void leave_capture_mode(const Frame& frame) noexcept {
+  CUstreamCaptureMode mode = frame.capture_mode;
+  const CUresult status = frame.target.driver->exchange_capture_mode(&mode);
+  if (status != CUDA_SUCCESS) {
+    report_failed_restore(frame, status);
+  } else if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL) {
+    strike(*frame.call.tenant, frame.call.strikes, frame.call.function,
+           "left another stream-capture mode behind; the thread's own was put back");
+  }
+}
+
+// Takes the thread's contexts away and makes the target current. On an error nothing has changed.
+CUresult enter_full(ThreadFrames& thread, Frame& frame) noexcept {
+  const GuardTarget& target = frame.target;
+  frame.saved_from = thread.taken.count;
+  CUresult status = take_stack(*target.driver, thread.taken);
+  if (status == CUDA_SUCCESS && target.occupancy != nullptr) {
+    status = target.occupancy->enter(&frame.context, &frame.seat);
+    if (status != CUDA_SUCCESS) frame.target.occupancy = nullptr;  // nothing to leave
+  }
+  if (status == CUDA_SUCCESS && frame.context != nullptr) {
+    status = target.driver->ctx_push(frame.context);
+    if (status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
+      status = enter_capture_mode(frame);
+      CUcontext popped = nullptr;
+      if (status != CUDA_SUCCESS) target.driver->ctx_pop(&popped);
+    }
+  }
+  if (status == CUDA_SUCCESS) return status;
+  if (frame.target.occupancy != nullptr) target.occupancy->leave(frame.seat);
+  give_back_stack(*target.driver, thread.taken, frame.saved_from);
+  return status;
+}
+
 void leave_full(ThreadFrames& thread, const Frame& frame) noexcept {
+  if (frame.context != nullptr && frame.call.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = clear_stack(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, thread.taken, frame.saved_from);
+  if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
 }
 
@@ -118,19 +161,16 @@ CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call)
   ThreadFrames& thread = this_thread();
   frame.target = target;
   frame.call = call;
+  frame.context = target.context;
   CUresult status = CUDA_SUCCESS;
   if (target.driver == nullptr) {
     frame.way = Frame::Way::nothing;
-  } else if (is_inside(thread, target) && is_current(target)) {
+  } else if (const Frame* outer = inside(thread, target)) {
     frame.way = Frame::Way::nested;
+    frame.context = outer->context;
   } else {
-    frame.saved_from = thread.taken.count;
-    status = take_stack(*target.driver, thread.taken);
-    if (status == CUDA_SUCCESS && target.context != nullptr) {
-      status = target.driver->ctx_push(target.context);
-    }
+    status = enter_full(thread, frame);
     frame.way = status == CUDA_SUCCESS ? Frame::Way::full : Frame::Way::nothing;
-    if (status != CUDA_SUCCESS) give_back_stack(*target.driver, thread.taken, frame.saved_from);
   }
   link(thread, frame);
   return status;

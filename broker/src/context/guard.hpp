@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "context/tenant.hpp"
+#include "context/occupancy.hpp"
+#include "context/tenant_identity.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
@@ -17,11 +18,14 @@ struct GuardTarget {
   const DriverTable* driver = nullptr;  // null: no driver is open, the guard does nothing
   CUcontext context = nullptr;          // null: no context is to be current
   std::uint64_t generation = 0;         // 0 exactly when context is null
+  // Counts who is inside, and may choose another context of the same lease for this thread. Null
+  // where nobody asks.
+  Occupancy* occupancy = nullptr;
 };
 
 // Whose function runs inside, and where a breach is counted. Borrowed for the guard's life.
 struct GuardedCall {
-  const Tenant* tenant = nullptr;                 // null: the broker's own code, not checked
+  const TenantIdentity* tenant = nullptr;         // null: the broker's own code, not checked
   std::atomic<std::uint64_t>* strikes = nullptr;  // may be null
   const char* function = "";                      // static text: "process"
 };
@@ -36,14 +40,18 @@ struct Frame {
   };
   Way way = Way::nothing;
   GuardTarget target;
+  CUcontext context = nullptr;  // what was made current: the target's, or a sibling of it
+  Seat* seat = nullptr;         // in the target's occupancy
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
   GuardedCall call;
   Frame* outer = nullptr;
   std::size_t saved_from = 0;  // the thread's own contexts start here in its store
 };
 
 // The one pair under every guard. `frame` is filled by enter and must live until leave; frames of a
-// thread nest. Afterwards the thread's context stack is what it was before, or a record says that
-// the driver refused. Neither throws, takes a lock, or allocates when all goes well.
+// thread nest. Afterwards the thread's context stack and stream-capture mode are what they were
+// before, or a record says that the driver refused. Neither throws, takes a lock, or allocates when
+// all goes well.
 CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call) noexcept;
 void leave(Frame& frame) noexcept;
 

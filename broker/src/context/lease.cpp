@@ -1,113 +1,155 @@
 #include "context/lease.hpp"
 
-#include <string>
 #include <utility>
 
-namespace ctxbroker {
+#include "ctxbroker/error.hpp"
 
-const char* to_string(LeaseKind kind) noexcept {
-  switch (kind) {
-    case LeaseKind::automatic:
-      return "auto";
-    case LeaseKind::shared:
-      return "shared";
-    case LeaseKind::private_own:
-      return "private";
-  }
-  return "unknown";
+namespace ctxbroker::detail {
+
+Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
+             const LeaseChoice& asked, const LeaseDecision& decision)
+    : device_(device),
+      tenant_(std::move(tenant)),
+      asked_(asked),
+      reason_(decision.reason),
+      context_(device.make(decision.choice, {device.ordinal(), tenant_->name})),
+      generation_(next_generation()),
+      primary_generation_(device.primary_generation()),
+      occupancy_(context_.green == nullptr
+                     ? Occupancy(context_.context)
+                     : Occupancy(context_.context, &Lease::make_sibling, this)) {
+  tenant_->say(Severity::info, "lease",
+               std::string(to_string(kind())) + " lease over " +
+                   std::to_string(context_.granted.multiprocessors) +
+                   " multiprocessors on device " + std::to_string(device_.ordinal()) +
+                   ", generation " + std::to_string(generation_) + ": " + reason_);
 }
 
-std::optional<LeaseKind> parse_lease_kind(std::string_view text) noexcept {
-  for (const auto kind : {LeaseKind::automatic, LeaseKind::shared, LeaseKind::private_own}) {
-    if (text == to_string(kind)) return kind;
+CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) {
+  auto& lease = *static_cast<Lease*>(self);
+  const CUresult status = lease.note(lease.device_.make_sibling(lease.context_, green, context));
+  if (status != CUDA_SUCCESS) {
+    try {
+      lease.tenant_->say(Severity::warning, "lease",
+                         "no green context can be made for a further thread: " +
+                             status_text(lease.table(), status));
+    } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+    }
   }
-  return std::nullopt;
-}
-
-namespace detail {
-namespace {
-
-CUcontext make_private(const Driver& driver, CUdevice device, CallOwner owner) {
-  CUcontext context = nullptr;
-  // cuCtxCreate pushes what it makes; inside a guard for "no context" that is undone in any case.
-  const GuardTarget nowhere{&driver.table, nullptr, 0};
-  const CUresult status =
-      guarded(nowhere, {}, [&] { return driver.table.ctx_create(&context, 0, device); });
-  check(driver.table, status, "cuCtxCreate_v2", owner,
-        [] { return "cannot make a private context"; });
-  return context;
-}
-
-CUcontext retain_primary(const Driver& driver, CUdevice device, CallOwner owner) {
-  CUcontext context = nullptr;
-  check(driver.table, driver.table.primary_retain(&context, device), "cuDevicePrimaryCtxRetain",
-        owner, [] { return "cannot retain the device's primary context"; });
-  return context;
-}
-
-}  // namespace
-
-LeaseDecision decide(const LeaseRequest& request) {
-  if (request.asked != LeaseKind::automatic) {
-    return {request.asked, std::string("the host asked for ") + to_string(request.asked)};
-  }
-  if (request.unmet_wish != nullptr) {
-    return {LeaseKind::shared, std::string("the plug-in wishes ") + request.unmet_wish +
-                                   ", which this version cannot grant"};
-  }
-  if (request.wish != LeaseKind::automatic) {
-    return {request.wish, std::string("the plug-in wishes ") + to_string(request.wish)};
-  }
-  return {LeaseKind::shared, "neither host nor plug-in asked for another"};
-}
-
-Lease::Lease(const Driver& driver, std::shared_ptr<const Tenant> tenant,
-             const LeaseRequest& request, const LeaseDecision& decision)
-    : driver_(driver), tenant_(std::move(tenant)) {
-  info_.tenant = tenant_->id;
-  info_.device = request.device;
-  info_.asked = request.asked;
-  info_.granted = decision.kind;
-  info_.reason = decision.reason;
-  const int count = static_cast<int>(driver.handles.size());
-  if (request.device < 0 || request.device >= count) {
-    throw Error(ErrorKind::no_device,
-                "there is no device " + std::to_string(request.device) + "; the driver has " +
-                    (count == 1 ? "device 0 only" : "devices 0 to " + std::to_string(count - 1)));
-  }
-  const CUdevice handle = driver.handles[static_cast<std::size_t>(request.device)];
-  info_.context = decision.kind == LeaseKind::private_own ? make_private(driver, handle, owner())
-                                                          : retain_primary(driver, handle, owner());
-  info_.generation = next_generation();
-  tenant_->recorder->record(Severity::info, tenant_->id, tenant_->name, "lease",
-                            std::string(to_string(info_.granted)) + " lease on device " +
-                                std::to_string(info_.device) + ", generation " +
-                                std::to_string(info_.generation) + ": " + info_.reason);
+  return status;
 }
 
 Lease::~Lease() {
-  const CUdevice handle = driver_.handles[static_cast<std::size_t>(info_.device)];
-  CUresult status = CUDA_SUCCESS;
-  if (info_.granted == LeaseKind::private_own) {
-    // Destroying a context that is current pops it: keep the caller's stack out of it.
-    status = guarded({&driver_.table, nullptr, 0}, {},
-                     [&] { return driver_.table.ctx_destroy(info_.context); });
-  } else {
-    status = driver_.table.primary_release(handle);
+  const Life life = life_.load(std::memory_order_acquire);
+  if (life == Life::buried) return;  // what runs there goes on; its multiprocessors stay taken
+  if (device_.fault().happened() || life == Life::dead || primary_lost()) {
+    device_.forget(context_);
+    return;
   }
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED || lost()) return;
+  end_siblings();
+  const CUresult status = device_.end(context_);
+  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
+      is_process_fault(note(status)))
+    return;
   try {
-    tenant_->recorder->record(
-        Severity::warning, tenant_->id, tenant_->name, "lease",
-        "the lease's context could not be ended: " + status_text(driver_.table, status));
+    tenant_->say(Severity::warning, "lease",
+                 "the lease's context could not be ended: " + status_text(table(), status));
   } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
   }
 }
 
+void Lease::end_siblings() noexcept {
+  for (std::size_t index = 1; index < occupancy_.seats(); ++index) {
+    table().green_destroy(occupancy_.seat(index).green);
+  }
+}
+
+LeaseInfo Lease::info() const {
+  LeaseInfo info;
+  info.tenant = tenant_->id;
+  info.device = device_.ordinal();
+  info.asked = asked_;
+  info.granted = context_.granted;
+  info.reason = reason_;
+  info.generation = generation_;
+  info.state = state();
+  info.context = context_.context;
+  return info;
+}
+
+bool Lease::shares_memory_with(const Lease& other) const noexcept {
+  if (this == &other) return true;
+  return &device_ == &other.device_ && kind() != LeaseKind::private_own &&
+         other.kind() != LeaseKind::private_own;
+}
+
+bool Lease::primary_lost() const noexcept {
+  return kind() != LeaseKind::private_own && device_.primary_generation() != primary_generation_;
+}
+
+LeaseState Lease::state() const noexcept {
+  const Life life = life_.load(std::memory_order_acquire);
+  if (life == Life::buried) return LeaseState::zombie;
+  if (device_.fault().happened()) return LeaseState::ended;
+  return life == Life::ready && !primary_lost() ? LeaseState::ready : LeaseState::lost;
+}
+
+bool Lease::end_life(Life how) noexcept {
+  Life ready = Life::ready;
+  return life_.compare_exchange_strong(ready, how, std::memory_order_acq_rel);
+}
+
 CUresult Lease::note(CUresult status) noexcept {
-  if (loses_context(status)) mark_lost();
+  if (status == CUDA_SUCCESS) return status;
+  if (is_process_fault(status)) {
+    if (!device_.fault().raise(status)) return status;
+    try {
+      tenant_->say(Severity::error, "fault",
+                   "CUDA has ended in this process: " + status_text(table(), status) +
+                       ", seen on device " + std::to_string(device_.ordinal()) +
+                       "; every lease on every device is gone until the process is started anew");
+    } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+    }
+  } else if (status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+    if (kind() == LeaseKind::shared) {
+      device_.lose_primary(primary_generation_);
+    } else if (end_life(Life::dead)) {
+      try {
+        tenant_->say(Severity::error, "lease",
+                     "the context of generation " + std::to_string(generation_) +
+                         " was destroyed by somebody; the lease is lost");
+      } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+      }
+    }
+  }
   return status;
 }
 
-}  // namespace detail
-}  // namespace ctxbroker
+void Lease::give_up(const std::string& reason) noexcept {
+  if (!end_life(Life::given_up)) return;
+  try {
+    tenant_->say(Severity::warning, "lease",
+                 "generation " + std::to_string(generation_) + " was given up: " + reason);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+  }
+}
+
+void Lease::bury() noexcept {
+  if (life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried) return;
+  try {
+    tenant_->say(Severity::error, "lease",
+                 "work in generation " + std::to_string(generation_) +
+                     " does not end; the lease is a zombie and is kept until the process ends");
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+  }
+}
+
+std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
+  const Life life = life_.load(std::memory_order_acquire);
+  if (device_.fault().happened() || life == Life::buried || primary_lost()) return std::nullopt;
+  if (life != Life::dead) return target();
+  if (kind() != LeaseKind::green || home == Home::context) return std::nullopt;
+  return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
+}
+
+}  // namespace ctxbroker::detail

@@ -1,59 +1,106 @@
-// A tenant's right to a context on one device, and the context behind it.
+// A tenant's right to a context on one device: one life of it.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
+#include "context/device_hold.hpp"
 #include "context/guard.hpp"
-#include "context/tenant.hpp"
+#include "context/lease_decision.hpp"
+#include "context/occupancy.hpp"
+#include "context/tenant_identity.hpp"
 #include "ctxbroker/lease.hpp"
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
 
 namespace ctxbroker::detail {
 
-struct LeaseRequest {
-  int device = 0;
-  LeaseKind asked = LeaseKind::automatic;  // by the host
-  LeaseKind wish = LeaseKind::automatic;   // the plug-in's, when the host leaves it open
-  const char* unmet_wish = nullptr;        // a kind that this version cannot grant: "green"
+// What a lease holds now, for the metrics. Counted by those who own the things.
+struct Holdings {
+  std::atomic<std::int64_t> streams{0};
+  std::atomic<std::int64_t> events{0};
+  std::atomic<std::int64_t> modules{0};
+  std::atomic<std::int64_t> allocations{0};  // device and pinned host memory
 };
 
-// The kind that answers a request, and why.
-struct LeaseDecision {
-  LeaseKind kind = LeaseKind::shared;
-  std::string reason;
+// Where a resource lives: what ends it.
+enum class Home {
+  context,  // with the context: streams, events
+  memory,   // in the primary's memory when the lease is green, which outlives the green context
 };
-LeaseDecision decide(const LeaseRequest& request);
 
-// Ends its context (or its retain on the primary) with its last owner.
+// One object is one generation; a renewed lease is another object. Its context ends with its last
+// owner. Any thread.
 class Lease {
  public:
-  // Throws Error: no_device, out_of_memory, driver_call. `driver` outlives the lease.
-  Lease(const Driver& driver, std::shared_ptr<const Tenant> tenant, const LeaseRequest& request,
+  // Throws Error: no_device, out_of_memory, driver_call, context_lost, lease_unavailable.
+  // `device` outlives the lease, and has been used.
+  Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant, const LeaseChoice& asked,
         const LeaseDecision& decision);
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  const LeaseInfo& info() const noexcept { return info_; }
-  const Driver& driver() const noexcept { return driver_; }
-  const DriverTable& table() const noexcept { return driver_.table; }
-  const Tenant& tenant() const noexcept { return *tenant_; }
-  GuardTarget target() const noexcept { return {&driver_.table, info_.context, info_.generation}; }
-  CallOwner owner() const noexcept { return {info_.device, tenant_->name}; }
+  LeaseInfo info() const;
+  LeaseKind kind() const noexcept { return context_.granted.kind; }
+  int device_ordinal() const noexcept { return device_.ordinal(); }
+  std::uint64_t generation() const noexcept { return generation_; }
+  CUcontext context() const noexcept { return context_.context; }
 
-  // Lost: the context is gone or the process's CUDA has ended; no handle of it is used again.
-  bool lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
-  void mark_lost() noexcept { lost_.store(true, std::memory_order_relaxed); }
-  // Marks the lease lost when `status` says so; returns `status`.
+  const Driver& driver() const noexcept { return device_.driver(); }
+  const DriverTable& table() const noexcept { return device_.driver().table; }
+  const DeviceHold& device() const noexcept { return device_; }
+  const TenantIdentity& tenant() const noexcept { return *tenant_; }
+  CallOwner owner() const noexcept { return {device_.ordinal(), tenant_->name}; }
+  GuardTarget target() const noexcept {
+    return {&table(), context_.context, generation_, &occupancy_};
+  }
+
+  // True when memory of one is memory of the other.
+  bool shares_memory_with(const Lease& other) const noexcept;
+
+  // Not ready any more: no new work is to be begun on it.
+  bool lost() const noexcept { return state() != LeaseState::ready; }
+  LeaseState state() const noexcept;
+
+  // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the
+  // process, a destroyed context this one.
   CUresult note(CUresult status) noexcept;
 
+  // Gives the life up although its context still stands: what it holds is still given back.
+  void give_up(const std::string& reason) noexcept;
+  // Work on it does not end: nothing of it is touched again, and nothing given back.
+  void bury() noexcept;
+
+  // Where to be current to give back something that lives there; nothing when it is gone already,
+  // or must not be touched.
+  std::optional<GuardTarget> end_target(Home home) const noexcept;
+
+  Holdings& holdings() const noexcept { return holdings_; }
+  Occupancy& occupancy() const noexcept { return occupancy_; }
+
  private:
-  const Driver& driver_;
-  std::shared_ptr<const Tenant> tenant_;
-  LeaseInfo info_;
-  std::atomic<bool> lost_{false};
+  enum class Life : std::uint8_t { ready, given_up, dead, buried };
+
+  // Marks a life that is ready; true for the call that did it.
+  bool end_life(Life how) noexcept;
+  bool primary_lost() const noexcept;
+  void end_siblings() noexcept;
+  static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
+
+  DeviceHold& device_;
+  std::shared_ptr<const TenantIdentity> tenant_;
+  LeaseChoice asked_;
+  std::string reason_;
+  LeaseContext context_;
+  std::uint64_t generation_;
+  std::uint64_t primary_generation_;  // the life of the primary that it stands on
+  std::atomic<Life> life_{Life::ready};
+  mutable Holdings holdings_;
+  mutable Occupancy occupancy_;
 };
 
 }  // namespace ctxbroker::detail

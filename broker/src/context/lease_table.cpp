@@ -1,19 +1,73 @@
 #include "context/lease_table.hpp"
 
-namespace ctxbroker::detail {
+#include "ctxbroker/error.hpp"
 
-std::shared_ptr<Lease> LeaseTable::get(const Driver& driver,
-                                       const std::shared_ptr<const Tenant>& tenant,
+namespace ctxbroker::detail {
+namespace {
+
+[[noreturn]] void refuse_ended(const Driver& driver, CUresult fault, const std::string& tenant) {
+  throw Error(ErrorKind::context_lost,
+              "CUDA has ended in this process after " + status_text(driver.table, fault) +
+                  "; only a new process can use it again",
+              {.status = static_cast<int>(fault),
+               .status_name = status_name(driver.table, fault),
+               .tenant = tenant});
+}
+
+}  // namespace
+
+LeaseTable::LeaseTable(const Driver& driver, const TenantIdentity& host, ProcessFault& fault)
+    : driver_(driver), fault_(fault) {
+  for (int ordinal = 0; ordinal < static_cast<int>(driver.handles.size()); ++ordinal) {
+    devices_.push_back(std::make_unique<DeviceHold>(driver, ordinal, host, fault));
+  }
+}
+
+DeviceHold& LeaseTable::device(int ordinal) const {
+  const int count = static_cast<int>(devices_.size());
+  if (ordinal < 0 || ordinal >= count) {
+    throw Error(ErrorKind::no_device,
+                "there is no device " + std::to_string(ordinal) + "; the driver has " +
+                    (count == 1 ? "device 0 only" : "devices 0 to " + std::to_string(count - 1)));
+  }
+  return *devices_[static_cast<std::size_t>(ordinal)];
+}
+
+std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentity>& tenant,
                                        const LeaseRequest& request) {
-  const LeaseDecision decision = decide(request);
-  std::weak_ptr<Lease>& slot = leases_[{tenant->id.value, request.device, decision.kind}];
+  DeviceHold& hold = device(request.device);
+  if (fault_.happened()) refuse_ended(driver_, fault_.status(), tenant->name);
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<Lease>& slot = leases_[{tenant->id.value, request.device}];
   std::shared_ptr<Lease> lease = slot.lock();
-  // A second instance that asked differently but gets the same kind shares the first one's lease.
+  if (lease != nullptr && lease->state() == LeaseState::zombie) {
+    throw Error(ErrorKind::context_lost,
+                "the lease is a zombie: work on it does not end, and no other can be given to " +
+                    tenant->name,
+                {.device = request.device, .tenant = tenant->name});
+  }
   if (lease == nullptr || lease->lost()) {
-    lease = std::make_shared<Lease>(driver, tenant, request, decision);
+    hold.use();
+    const LeaseOffer offer{hold.offers_green(), "this driver offers no green contexts"};
+    lease = std::make_shared<Lease>(hold, tenant, request.asked, decide(request, offer));
     slot = lease;
   }
   return lease;
+}
+
+std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = leases_.find({tenant.value, device});
+  return found == leases_.end() ? nullptr : found->second.lock();
+}
+
+std::vector<std::shared_ptr<Lease>> LeaseTable::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Lease>> leases;
+  for (const auto& [key, slot] : leases_) {
+    if (auto lease = slot.lock()) leases.push_back(std::move(lease));
+  }
+  return leases;
 }
 
 }  // namespace ctxbroker::detail

@@ -1,23 +1,41 @@
-// The leases that are in force: one per tenant, device and kind, shared by the tenant's instances.
+// The leases that are in force: one per tenant and device, shared by the tenant's instances.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <tuple>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "context/lease.hpp"
 
 namespace ctxbroker::detail {
 
-// [main] thread.
+// Any thread.
 class LeaseTable {
  public:
-  // The lease in force, or a new one when there is none or it is lost. Throws as Lease's maker.
-  std::shared_ptr<Lease> get(const Driver& driver, const std::shared_ptr<const Tenant>& tenant,
+  // All are borrowed and outlive the table.
+  LeaseTable(const Driver& driver, const TenantIdentity& host, ProcessFault& fault);
+
+  // The lease in force, whatever kind it is; or a new one when there is none or it is lost. Throws
+  // Error: no_device, and as Lease's maker; context_lost when CUDA has ended in this process, and
+  // when the lease is a zombie.
+  std::shared_ptr<Lease> get(const std::shared_ptr<const TenantIdentity>& tenant,
                              const LeaseRequest& request);
 
+  // The lease in force, or null.
+  std::shared_ptr<Lease> find(TenantId tenant, int device) const;
+  std::vector<std::shared_ptr<Lease>> all() const;  // in force, by tenant and device
+
+  // Throws Error: no_device.
+  DeviceHold& device(int ordinal) const;
+
  private:
-  using Key = std::tuple<std::uint32_t, int, LeaseKind>;
+  using Key = std::pair<std::uint32_t, int>;
+  const Driver& driver_;
+  ProcessFault& fault_;
+  std::vector<std::unique_ptr<DeviceHold>> devices_;  // before the leases, which end first
+  mutable std::mutex mutex_;
   std::map<Key, std::weak_ptr<Lease>> leases_;
 };
 

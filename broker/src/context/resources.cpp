@@ -17,9 +17,10 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
 
 }  // namespace
 
-void report_failed_end(const Lease& lease, CUresult status) noexcept {
+void report_failed_end(Lease& lease, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
-  const Tenant& tenant = lease.tenant();
+  if (loses_context(lease.note(status))) return;  // said once, for the lease
+  const TenantIdentity& tenant = lease.tenant();
   try {
     tenant.recorder->record(
         Severity::warning, tenant.id, tenant.name, "driver",

@@ -9,16 +9,20 @@
 
 namespace ctxbroker::detail {
 
-// Says that the driver refused to end something; silent for DEINITIALIZED.
-void report_failed_end(const Lease& lease, CUresult status) noexcept;
+// Says that the driver refused to end something, unless that is because the lease is lost; silent
+// for DEINITIALIZED.
+void report_failed_end(Lease& lease, CUresult status) noexcept;
 
-// One driver handle with its lease. Ended inside a guard; not at all once the lease is lost, when
-// the handle is dead already.
-template <typename Handle, auto End>
+// One driver handle with its lease, counted there. Ended inside a guard; not at all when it is gone
+// already with the lease's context.
+template <typename Handle, auto End, Home home, auto Count>
 class Owned {
  public:
   Owned() = default;
-  Owned(std::shared_ptr<Lease> lease, Handle handle) : lease_(std::move(lease)), handle_(handle) {}
+  Owned(std::shared_ptr<Lease> lease, Handle handle) noexcept
+      : lease_(std::move(lease)), handle_(handle) {
+    (lease_->holdings().*Count).fetch_add(1, std::memory_order_relaxed);
+  }
   Owned(Owned&& other) noexcept
       : lease_(std::move(other.lease_)), handle_(std::exchange(other.handle_, Handle{})) {}
   Owned& operator=(Owned&& other) noexcept {
@@ -35,25 +39,33 @@ class Owned {
   explicit operator bool() const noexcept { return handle_ != Handle{}; }
 
   void reset() noexcept {
-    if (handle_ != Handle{} && lease_ != nullptr && !lease_->lost()) {
-      const DriverTable& table = lease_->table();
-      report_failed_end(*lease_,
-                        guarded(lease_->target(), {}, [&] { return (table.*End)(handle_); }));
+    if (handle_ != Handle{} && lease_ != nullptr) {
+      end();
+      (lease_->holdings().*Count).fetch_sub(1, std::memory_order_relaxed);
     }
     handle_ = Handle{};
     lease_.reset();
   }
 
  private:
+  void end() noexcept {
+    const auto where = lease_->end_target(home);
+    if (!where) return;
+    const DriverTable& table = lease_->table();
+    report_failed_end(*lease_, guarded(*where, {}, [&] { return (table.*End)(handle_); }));
+  }
+
   std::shared_ptr<Lease> lease_;
   Handle handle_{};
 };
 
-using Stream = Owned<CUstream, &DriverTable::stream_destroy>;
-using Event = Owned<CUevent, &DriverTable::event_destroy>;
-using DeviceMemory = Owned<CUdeviceptr, &DriverTable::mem_free>;
-using PinnedMemory = Owned<void*, &DriverTable::mem_free_host>;
-using Module = Owned<CUmodule, &DriverTable::module_unload>;
+using Stream = Owned<CUstream, &DriverTable::stream_destroy, Home::context, &Holdings::streams>;
+using Event = Owned<CUevent, &DriverTable::event_destroy, Home::context, &Holdings::events>;
+using DeviceMemory =
+    Owned<CUdeviceptr, &DriverTable::mem_free, Home::memory, &Holdings::allocations>;
+using PinnedMemory =
+    Owned<void*, &DriverTable::mem_free_host, Home::memory, &Holdings::allocations>;
+using Module = Owned<CUmodule, &DriverTable::module_unload, Home::memory, &Holdings::modules>;
 
 // All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call.
 Stream make_stream(const std::shared_ptr<Lease>& lease);

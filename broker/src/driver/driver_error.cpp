@@ -1,7 +1,17 @@
 #include "driver/driver_error.hpp"
 
+#include <algorithm>
+#include <array>
+
 namespace ctxbroker::detail {
 namespace {
+
+constexpr std::array process_faults{
+    CUDA_ERROR_ILLEGAL_ADDRESS,      CUDA_ERROR_LAUNCH_FAILED,
+    CUDA_ERROR_LAUNCH_TIMEOUT,       CUDA_ERROR_ASSERT,
+    CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUDA_ERROR_MISALIGNED_ADDRESS,   CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUDA_ERROR_INVALID_PC,           CUDA_ERROR_ECC_UNCORRECTABLE};
 
 std::string from_driver(CUresult(CUDAAPI* function)(CUresult, const char**), CUresult status) {
   const char* text = nullptr;
@@ -23,23 +33,12 @@ std::string status_text(const DriverTable& driver, CUresult status) {
   return words.empty() ? name : name + " (" + words + ")";
 }
 
+bool is_process_fault(CUresult status) noexcept {
+  return std::find(process_faults.begin(), process_faults.end(), status) != process_faults.end();
+}
+
 bool loses_context(CUresult status) noexcept {
-  switch (status) {
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-      return true;
-    default:
-      return false;
-  }
+  return status == CUDA_ERROR_CONTEXT_IS_DESTROYED || is_process_fault(status);
 }
 
 ErrorKind kind_of(CUresult status) noexcept {

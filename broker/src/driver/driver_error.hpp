@@ -19,8 +19,11 @@ std::string status_text(const DriverTable& driver, CUresult status);
 // Which kind of Error a status is.
 ErrorKind kind_of(CUresult status) noexcept;
 
-// True for a status after which no call in any context of this process works again, or this context
-// is gone: a fault, or a destroyed context.
+// True for a status that a driver returns from every call, in every context of the process and on
+// every device, once a kernel has faulted.
+bool is_process_fault(CUresult status) noexcept;
+
+// True for such a fault, and for a context that somebody destroyed.
 bool loses_context(CUresult status) noexcept;
 
 // Whom a driver call was made for.

@@ -57,7 +57,7 @@ void check_promised_kernels(const Lease& lease, const ModuleImage& image, CUmodu
       throw Error(ErrorKind::kernel_image,
                   "module \"" + image.name + "\" has no kernel \"" + kernel +
                       "\", which its descriptor promises; was it declared extern \"C\"?",
-                  {.device = lease.info().device, .tenant = lease.tenant().name});
+                  {.device = lease.device_ordinal(), .tenant = lease.tenant().name});
     }
     check(lease.table(), status, "cuModuleGetFunction", lease.owner(),
           [&] { return "kernel \"" + kernel + "\" cannot be looked up"; });
@@ -79,7 +79,7 @@ LoadedModule load_module(const std::shared_ptr<Lease>& lease, const ModuleImage&
   if (status != CUDA_SUCCESS) throw load_error(*lease, image, status, logs);
   LoadedModule loaded{image.name, Module(lease, handle)};
   check_promised_kernels(*lease, image, handle);
-  const Tenant& tenant = lease->tenant();
+  const TenantIdentity& tenant = lease->tenant();
   tenant.recorder->record(
       Severity::debug, tenant.id, tenant.name, "module",
       "module \"" + image.name + "\" loaded" + (logs.info().empty() ? "" : ": " + logs.info()));

@@ -9,11 +9,11 @@ namespace ctxbroker {
 namespace {
 
 // In the order of the enumeration.
-constexpr std::array<const char*, 17> kind_names{
-    "invalid-argument",  "wrong-state",     "driver-choice",  "no-driver",    "no-device",
-    "driver-call",       "out-of-memory",   "context-lost",   "kernel-image", "plugin-not-found",
-    "plugin-load",       "plugin-entry",    "plugin-version", "plugin-init",  "plugin-failed",
-    "unknown-parameter", "parameter-value",
+constexpr std::array<const char*, 18> kind_names{
+    "invalid-argument", "wrong-state",       "driver-choice",   "no-driver",         "no-device",
+    "driver-call",      "out-of-memory",     "context-lost",    "lease-unavailable", "kernel-image",
+    "plugin-not-found", "plugin-load",       "plugin-entry",    "plugin-version",    "plugin-init",
+    "plugin-failed",    "unknown-parameter", "parameter-value",
 };
 static_assert(kind_names.size() == static_cast<std::size_t>(ErrorKind::parameter_value) + 1);
 

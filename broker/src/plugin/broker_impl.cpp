@@ -20,7 +20,15 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver)
       recorder_(std::move(options_.records)),
       host_{host_tenant, "host", &recorder_},
       main_thread_(std::this_thread::get_id()),
-      driver_(std::move(driver)) {}
+      driver_(std::move(driver)) {
+  if (!driver_) return;
+  leases_.emplace(*driver_, host_, fault_);
+  // A primary that somebody in the process uses already is one to protect.
+  for (const auto& device : driver_->devices) {
+    DeviceHold& hold = leases_->device(device.ordinal);
+    if (hold.primary_is_active()) hold.use();
+  }
+}
 
 const Driver& BrokerImpl::driver() const {
   if (!driver_) {
@@ -34,11 +42,11 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
   const auto canonical = canonical_library(path);
   const FileId id = file_id(canonical);
   if (auto loaded = libraries_[id].lock()) return loaded;
-  std::shared_ptr<const Tenant>& tenant = tenants_[id];
+  std::shared_ptr<const TenantIdentity>& tenant = tenants_[id];
   // A file that was deleted may have left its number to another one.
   if (tenant == nullptr || tenant->name != library_name(canonical)) {
-    tenant = std::make_shared<const Tenant>(
-        Tenant{next_tenant_id(), library_name(canonical), &recorder_});
+    tenant = std::make_shared<const TenantIdentity>(next_tenant_id(), library_name(canonical),
+                                                    &recorder_);
   }
   auto library = std::make_shared<LoadedLibrary>(*this, tenant, canonical);
   libraries_[id] = library;

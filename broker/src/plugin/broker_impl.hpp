@@ -29,7 +29,7 @@ class BrokerImpl {
   const std::string& host_name() const noexcept { return options_.host_name; }
   const std::string& host_version() const noexcept { return options_.host_version; }
   const Recorder& recorder() const noexcept { return recorder_; }  // any thread
-  const Tenant& host() const noexcept { return host_; }
+  const TenantIdentity& host() const noexcept { return host_; }
   std::thread::id main_thread() const noexcept { return main_thread_; }
 
   bool has_driver() const noexcept { return driver_.has_value(); }
@@ -39,7 +39,7 @@ class BrokerImpl {
   GuardTarget nowhere() const noexcept { return {driver_ ? &driver_->table : nullptr, nullptr, 0}; }
 
   std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
-  LeaseTable& leases() noexcept { return leases_; }
+  LeaseTable& leases() noexcept { return *leases_; }  // with a driver
 
   // What is alive, so that close can refuse and poll can reach the instances.
   void add(Instance& instance) { instances_.insert(&instance); }
@@ -54,11 +54,13 @@ class BrokerImpl {
  private:
   BrokerOptions options_;
   Recorder recorder_;
-  Tenant host_;
+  TenantIdentity host_;
   std::thread::id main_thread_;
   std::optional<Driver> driver_;
-  LeaseTable leases_;
-  std::map<FileId, std::shared_ptr<const Tenant>> tenants_;  // for ever: a file keeps its tenant
+  ProcessFault fault_;
+  std::optional<LeaseTable> leases_;  // with a driver
+  std::map<FileId, std::shared_ptr<const TenantIdentity>>
+      tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
   std::set<Instance*> instances_;
   int chains_ = 0;

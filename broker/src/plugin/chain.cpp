@@ -115,10 +115,7 @@ Chain::Impl::Impl(BrokerImpl& owner, const std::vector<PluginInstance*>& instanc
 void Chain::Impl::must(std::size_t stage, CUresult status, const char* call, const char* doing) {
   if (status == CUDA_SUCCESS) return;
   const Stage& at = stages[stage];
-  if (loses_context(at.lease->note(status))) {
-    // A fault ends CUDA in the whole process: no stage's handle may be used again.
-    for (const Stage& other : stages) other.lease->mark_lost();
-  }
+  at.lease->note(status);
   throw driver_error(
       at.lease->table(), status, call,
       std::string(doing) + " (plug-in " + at.instance->description().short_name + ")",
@@ -170,7 +167,7 @@ void Chain::Impl::bring_here(std::size_t stage, std::uint64_t bytes) {
        "the work before cannot be waited for");
   const Place here{buffers.pair_of_stage[stage], 0};
   if (here.pair == place.pair) return;
-  const auto context = [&](Place where) { return buffers.pairs[where.pair].lease->info().context; };
+  const auto context = [&](Place where) { return buffers.pairs[where.pair].lease->context(); };
   must(stage,
        driver.memcpy_peer_async(address(here), context(here), address(place), context(place), bytes,
                                 stream),

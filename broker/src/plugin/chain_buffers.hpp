@@ -1,4 +1,4 @@
-// The device buffers of a chain: two for every run of neighbours that share a context.
+// The device buffers of a chain: two for every run of neighbours that share memory.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,12 @@
 
 namespace ctxbroker::detail {
 
-// A run of stages in one context. They pass the image back and forth between its two buffers.
+// A run of stages whose leases share memory. They pass the image back and forth between its two
+// buffers.
 struct BufferPair {
   std::shared_ptr<Lease> lease;  // of the run's first stage
   DeviceMemory memory[2];
 };
-
-// True when memory of one is memory of the other: the same context, not merely the same device.
-bool share_context(const Lease& a, const Lease& b) noexcept;
 
 struct ChainBuffers {
   std::vector<BufferPair> pairs;

@@ -13,9 +13,12 @@ ctxb_status get_native_context(const ctxb_host* host, void** context, std::int32
                        return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "native-context",
                                             "context or device is null");
                      }
-                     *context = activation.lease->info().context;
-                     *device = activation.lease->info().device;
-                     return ctxb_status{CTXB_OK};
+                     // Of a green lease each thread has a context of its own.
+                     CUcontext current = nullptr;
+                     const CUresult status = activation.lease->table().ctx_get_current(&current);
+                     *context = current;
+                     *device = activation.lease->device_ordinal();
+                     return answer(instance, "native-context", status);
                    });
 }
 

@@ -188,16 +188,12 @@ constexpr std::array<std::pair<std::uint32_t, CudaUse>, 3> cuda_uses{
      {CTXB_CUDA_DRIVER, CudaUse::driver},
      {CTXB_CUDA_RUNTIME, CudaUse::runtime}}};
 
-struct LeaseWish {
-  LeaseKind kind;
-  const char* unmet;
-};
-constexpr std::array<std::pair<std::uint32_t, LeaseWish>, 5> lease_wishes{
-    {{CTXB_LEASE_AUTO, {LeaseKind::automatic, nullptr}},
-     {CTXB_LEASE_SHARED, {LeaseKind::shared, nullptr}},
-     {CTXB_LEASE_PRIVATE, {LeaseKind::private_own, nullptr}},
-     {CTXB_LEASE_GREEN, {LeaseKind::automatic, "green"}},
-     {CTXB_LEASE_WORKER, {LeaseKind::automatic, "worker"}}}};
+constexpr std::array<std::pair<std::uint32_t, LeaseKind>, 5> lease_wishes{
+    {{CTXB_LEASE_AUTO, LeaseKind::automatic},
+     {CTXB_LEASE_SHARED, LeaseKind::shared},
+     {CTXB_LEASE_PRIVATE, LeaseKind::private_own},
+     {CTXB_LEASE_GREEN, LeaseKind::green},
+     {CTXB_LEASE_WORKER, LeaseKind::worker}}};
 
 }  // namespace
 
@@ -222,9 +218,7 @@ PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::str
   description.features = names(place, given->features, "features");
   description.media = meaning(place, medias, given->media, "media");
   description.cuda_use = meaning(place, cuda_uses, given->cuda_use, "cuda_use");
-  const LeaseWish wish = meaning(place, lease_wishes, given->lease, "lease");
-  description.lease_wish = wish.kind;
-  record.unmet_lease_wish = wish.unmet;
+  description.lease_wish = meaning(place, lease_wishes, given->lease, "lease");
   description.flags = given->flags;
   place.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency means nothing");
   record.one_at_a_time = given->concurrency == CTXB_CONCURRENCY_LIBRARY;

@@ -12,9 +12,8 @@ namespace ctxbroker::detail {
 
 struct PluginRecord {
   PluginDescription description;
-  std::vector<ModuleImage> modules;        // borrow the library's static data
-  bool one_at_a_time = false;              // CTXB_CONCURRENCY_LIBRARY
-  const char* unmet_lease_wish = nullptr;  // "green", "worker"; static text
+  std::vector<ModuleImage> modules;  // borrow the library's static data
+  bool one_at_a_time = false;        // CTXB_CONCURRENCY_LIBRARY
 };
 
 // `where` names the library in error texts. Throws Error: plugin_entry.

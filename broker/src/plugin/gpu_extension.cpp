@@ -158,7 +158,7 @@ ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
     if (!is_own_stream(activation, launch->stream)) return wrong_stream(instance, "launch");
     Kernel& kernel = activation.kernels[static_cast<std::size_t>(index)];
     const Lease& lease = *activation.lease;
-    const auto device = static_cast<std::size_t>(lease.info().device);
+    const auto device = static_cast<std::size_t>(lease.device_ordinal());
     RefusalText refusal;
     if (!launch_fits(kernel, lease.driver().limits[device], *launch, refusal)) {
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch", refusal.text);

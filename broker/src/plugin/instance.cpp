@@ -27,10 +27,6 @@ void check_device(const Driver& driver, const PluginDescription& plugin, int ord
               {.device = ordinal});
 }
 
-LeaseRequest lease_request(const InstanceOptions& options, const PluginRecord& plugin) {
-  return {options.device, options.lease, plugin.description.lease_wish, plugin.unmet_lease_wish};
-}
-
 ErrorKind kind_of_status(ctxb_status status) noexcept {
   switch (status) {
     case CTXB_ERROR_OUT_OF_DEVICE_MEMORY:
@@ -75,13 +71,40 @@ Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, s
       host_(make_host_side(*this, broker.host_name().c_str(), broker.host_version().c_str())) {
   const Driver& driver = broker_.driver();
   check_device(driver, description_, options_.device);
-  lease_ = broker_.leases().get(driver, library_->tenant(), lease_request(options_, plugin()));
+  lease_ = broker_.leases().get(library_->tenant(), lease_request());
   for (const auto& parameter : description_.parameters) {
     parameters_.push_back(parameter.default_value);
   }
   make_object();
   phase_.store(Phase::idle, std::memory_order_release);
   broker_.add(*this);
+}
+
+// A tenant has one lease on a device: what any plug-in of the library needs counts.
+LeaseRequest Instance::lease_request() const {
+  LeaseRequest request;
+  request.device = options_.device;
+  request.asked = options_.lease;
+  for (const PluginDescription& one : library_->descriptions()) {
+    const LeaseChoice both = stronger(request.wish, one.lease_wish);
+    if (both != request.wish) request.wished_by = "plug-in " + one.short_name;
+    request.wish = both;
+    if ((one.flags & CTXB_PLUGIN_PER_THREAD_STREAM) != 0) {
+      request.per_thread_stream = "plug-in " + one.short_name;
+    }
+  }
+  return request;
+}
+
+LeaseInfo Instance::lease_info() const {
+  LeaseInfo info = lease_->info();
+  const LeaseChoice& asked = options_.lease;
+  const bool other_kind = asked.kind != LeaseKind::automatic && asked.kind != info.granted.kind;
+  if (other_kind && info.asked != asked) {
+    info.reason = "the tenant has this lease on the device already: " + info.reason;
+  }
+  info.asked = asked;
+  return info;
 }
 
 Instance::~Instance() {

@@ -41,6 +41,8 @@ class Instance {
   const PluginRecord& plugin() const { return library_->record(index_); }
   const PluginDescription& description() const noexcept { return description_; }
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
+  // As this instance sees it: what its host asked for, which another instance may have got.
+  LeaseInfo lease_info() const;
   Metrics metrics() const noexcept;
 
   void set_parameter(std::string_view id, double value);
@@ -69,7 +71,7 @@ class Instance {
 
   // For the functions behind ctxb_host. Any thread.
   BrokerImpl& broker() const noexcept { return broker_; }
-  const Tenant& tenant() const noexcept { return *library_->tenant(); }
+  const TenantIdentity& tenant() const noexcept { return *library_->tenant(); }
   Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
   Ledger& ledger() noexcept { return ledger_; }
   Counters& counters() noexcept { return counters_; }
@@ -87,6 +89,7 @@ class Instance {
   void end_activation() noexcept;
   void end_lost_activation() noexcept;
   void take_back_memory() noexcept;
+  LeaseRequest lease_request() const;
   void renew_lost_lease();
   GuardTarget nowhere() const noexcept;
   GuardedCall call(const char* function) noexcept {

@@ -35,13 +35,13 @@ void Instance::activate(const ActivationSizes& sizes) {
   renew_lost_lease();
   activation_ = make_activation(lease_, plugin(), sizes);
   const DeviceInfo& device =
-      lease_->driver().devices[static_cast<std::size_t>(lease_->info().device)];
+      lease_->driver().devices[static_cast<std::size_t>(lease_->device_ordinal())];
   ctxb_activation given{};
   given.size = sizeof given;
   given.device = device.ordinal;
   given.compute_major = static_cast<std::uint32_t>(device.compute_major);
   given.compute_minor = static_cast<std::uint32_t>(device.compute_minor);
-  given.generation = lease_->info().generation;
+  given.generation = lease_->generation();
   given.memory_budget = options_.memory_budget;
   given.max_width = sizes.max_width;
   given.max_height = sizes.max_height;
@@ -65,9 +65,7 @@ void Instance::activate(const ActivationSizes& sizes) {
 
 void Instance::renew_lost_lease() {
   if (!lease_->lost()) return;
-  lease_ = broker_.leases().get(
-      broker_.driver(), library_->tenant(),
-      {options_.device, options_.lease, description_.lease_wish, plugin().unmet_lease_wish});
+  lease_ = broker_.leases().get(library_->tenant(), lease_request());
 }
 
 void Instance::deactivate() noexcept {

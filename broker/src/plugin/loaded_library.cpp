@@ -18,7 +18,7 @@ constexpr std::uint32_t most_plugins = 1024;  // of one library
 
 }  // namespace
 
-LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const Tenant> tenant,
+LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> tenant,
                              std::filesystem::path canonical)
     : broker_(broker), tenant_(std::move(tenant)), path_(std::move(canonical)) {
   try {

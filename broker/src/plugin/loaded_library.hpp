@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "context/guard.hpp"
-#include "context/tenant.hpp"
+#include "context/tenant_identity.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/plugin_description.hpp"
@@ -24,14 +24,14 @@ class BrokerImpl;
 class LoadedLibrary {
  public:
   // `canonical` is the file. Throws Error: plugin_load, plugin_entry, plugin_version, plugin_init.
-  LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const Tenant> tenant,
+  LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> tenant,
                 std::filesystem::path canonical);
   ~LoadedLibrary();
   LoadedLibrary(const LoadedLibrary&) = delete;
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;
 
   const std::filesystem::path& path() const noexcept { return path_; }
-  const std::shared_ptr<const Tenant>& tenant() const noexcept { return tenant_; }
+  const std::shared_ptr<const TenantIdentity>& tenant() const noexcept { return tenant_; }
   const std::vector<PluginDescription>& descriptions() const noexcept { return descriptions_; }
   const PluginRecord& record(std::size_t index) const { return records_[index]; }
   const ctxb_plugin_factory& factory() const noexcept { return *factory_; }
@@ -55,7 +55,7 @@ class LoadedLibrary {
   Error::Origin origin(const char* function) const;
 
   BrokerImpl& broker_;
-  std::shared_ptr<const Tenant> tenant_;
+  std::shared_ptr<const TenantIdentity> tenant_;
   std::filesystem::path path_;
   boost::dll::shared_library image_;
   const ctxb_plugin_entry_type* entry_ = nullptr;

@@ -16,7 +16,7 @@ const PluginDescription& PluginInstance::description() const noexcept {
 }
 
 LeaseInfo PluginInstance::lease() const {
-  return impl_->lease()->info();
+  return impl_->lease_info();
 }
 
 Metrics PluginInstance::metrics() const {

@@ -98,12 +98,5 @@ TEST(PluginDescriptionTest, AnUnknownParameterListsTheKnownOnes) {
   }
 }
 
-TEST(LeaseKindTest, NamesGoBothWays) {
-  for (const auto kind : {LeaseKind::automatic, LeaseKind::shared, LeaseKind::private_own}) {
-    EXPECT_EQ(parse_lease_kind(to_string(kind)), kind);
-  }
-  EXPECT_EQ(parse_lease_kind("green"), std::nullopt);
-}
-
 }  // namespace
 }  // namespace ctxbroker

@@ -120,12 +120,11 @@ TEST(DescriptorReaderTest, ALaterMinorsLongerStructsAreStridden) {
   EXPECT_EQ(record.description.parameters[1].id, "mode");
 }
 
-TEST(DescriptorReaderTest, AWishThatCannotBeMetIsRemembered) {
+TEST(DescriptorReaderTest, AWishIsRemembered) {
   Sample sample;
   sample.descriptor.lease = CTXB_LEASE_GREEN;
   const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
-  EXPECT_EQ(record.description.lease_wish, LeaseKind::automatic);
-  EXPECT_STREQ(record.unmet_lease_wish, "green");
+  EXPECT_EQ(record.description.lease_wish, LeaseKind::green);
 }
 
 TEST(DescriptorReaderTest, UnknownFlagsOfALaterMinorAreNoError) {

@@ -1,6 +1,7 @@
 #include "fake_driver.hpp"
 
 #include <cstdint>
+#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
@@ -38,6 +39,11 @@ CUresult pop(CUcontext* context) {
 CUresult get_current(CUcontext* context) {
   ++books.calls;
   *context = books.stack.empty() ? nullptr : books.stack.back();
+  return CUDA_SUCCESS;
+}
+
+CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
+  std::swap(*mode, books.capture_mode);
   return CUDA_SUCCESS;
 }
 
@@ -90,6 +96,7 @@ Driver fake_driver() {
   driver.table.ctx_push = push;
   driver.table.ctx_pop = pop;
   driver.table.ctx_get_current = get_current;
+  driver.table.exchange_capture_mode = exchange_capture_mode;
   driver.table.ctx_create = ctx_create;
   driver.table.ctx_destroy = ctx_destroy;
   driver.table.primary_retain = primary_retain;

@@ -13,6 +13,7 @@ struct FakeDriver {
   std::vector<CUcontext> stack;  // of the one thread that tests use; back is the top
   std::map<CUdeviceptr, std::size_t> memory;
   std::set<CUcontext> contexts;  // private ones that exist
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int primary_retains = 0;
   int calls = 0;                        // all calls that touch a context stack
   CUresult push_status = CUDA_SUCCESS;  // what the next pushes return

@@ -33,7 +33,7 @@ class GuardTest : public ::testing::Test {
   Driver driver = fake_driver();
   std::vector<std::string> said;
   Recorder recorder{[this](const Record& record) { said.push_back(record.text); }};
-  Tenant tenant{{7}, "blur", &recorder};
+  TenantIdentity tenant{TenantId{7}, "blur", &recorder};
   std::atomic<std::uint64_t> strikes{0};
 };
 

@@ -14,38 +14,44 @@ using ::testing::IsEmpty;
 
 class LeaseTest : public ::testing::Test {
  protected:
-  std::shared_ptr<const Tenant> make_tenant() {
-    return std::make_shared<const Tenant>(Tenant{next_tenant_id(), "blur", &recorder});
+  std::shared_ptr<const TenantIdentity> make_tenant() {
+    return std::make_shared<const TenantIdentity>(next_tenant_id(), "blur", &recorder);
   }
-  LeaseRequest ask(LeaseKind kind) const { return {0, kind, LeaseKind::automatic, nullptr}; }
+  static LeaseRequest ask(LeaseKind kind) {
+    LeaseRequest request;
+    request.asked = kind;
+    return request;
+  }
 
   FakeDriver& books = fresh_fake_driver();
   Driver driver = fake_driver();
   Recorder recorder;
-  LeaseTable leases;
+  TenantIdentity host{host_tenant, "host", &recorder};
+  ProcessFault fault;
+  LeaseTable leases{driver, host, fault};
 };
 
-TEST(LeaseDecisionTest, HostThenPluginThenShared) {
-  using Kind = LeaseKind;
-  EXPECT_EQ(decide({0, Kind::private_own, Kind::shared, nullptr}).kind, Kind::private_own);
-  EXPECT_EQ(decide({0, Kind::automatic, Kind::private_own, nullptr}).kind, Kind::private_own);
-  EXPECT_EQ(decide({0, Kind::automatic, Kind::automatic, nullptr}).kind, Kind::shared);
-  const LeaseDecision unmet = decide({0, Kind::automatic, Kind::automatic, "green"});
-  EXPECT_EQ(unmet.kind, Kind::shared);
-  EXPECT_THAT(unmet.reason, HasSubstr("green"));
+TEST_F(LeaseTest, ADeviceIsNotTouchedBeforeItsFirstLease) {
+  EXPECT_EQ(books.primary_retains, 0);
+  EXPECT_EQ(books.calls, 0);
 }
 
-TEST_F(LeaseTest, SharedRetainsAndReleasesThePrimary) {
-  auto lease = leases.get(driver, make_tenant(), ask(LeaseKind::shared));
-  EXPECT_EQ(books.primary_retains, 1);
-  EXPECT_EQ(lease->info().granted, LeaseKind::shared);
-  lease.reset();
+TEST_F(LeaseTest, TheBrokerItselfHoldsThePrimaryUntilItsEnd) {
+  {
+    LeaseTable table(driver, host, fault);
+    auto lease = table.get(make_tenant(), ask(LeaseKind::shared));
+    EXPECT_EQ(lease->info().granted.kind, LeaseKind::shared);
+    auto other = table.get(make_tenant(), ask(LeaseKind::shared));
+    lease.reset();
+    other.reset();
+    EXPECT_EQ(books.primary_retains, 1);
+  }
   EXPECT_EQ(books.primary_retains, 0);
 }
 
 TEST_F(LeaseTest, PrivateMakesAndEndsAContextAndLeavesTheThreadAlone) {
   driver.table.ctx_push(fake_context(8));
-  auto lease = leases.get(driver, make_tenant(), ask(LeaseKind::private_own));
+  auto lease = leases.get(make_tenant(), ask(LeaseKind::private_own));
   EXPECT_EQ(books.contexts.size(), 1u);
   EXPECT_THAT(books.stack, testing::ElementsAre(fake_context(8)));
   lease.reset();
@@ -53,39 +59,93 @@ TEST_F(LeaseTest, PrivateMakesAndEndsAContextAndLeavesTheThreadAlone) {
   EXPECT_THAT(books.stack, testing::ElementsAre(fake_context(8)));
 }
 
-TEST_F(LeaseTest, ATenantsInstancesShareALeaseAndTenantsDoNot) {
+TEST_F(LeaseTest, ATenantHasOneLeasePerDeviceAndTenantsShareNone) {
   const auto one = make_tenant(), other = make_tenant();
-  const auto a = leases.get(driver, one, ask(LeaseKind::private_own));
-  const auto b = leases.get(driver, one, ask(LeaseKind::private_own));
-  const auto c = leases.get(driver, other, ask(LeaseKind::private_own));
-  EXPECT_EQ(a, b);
-  EXPECT_NE(a->info().context, c->info().context);
+  const auto a = leases.get(one, ask(LeaseKind::private_own));
+  const auto b = leases.get(one, ask(LeaseKind::shared));
+  const auto c = leases.get(other, ask(LeaseKind::private_own));
+  EXPECT_EQ(a, b) << "the lease in force, whatever is asked for later";
+  EXPECT_NE(a->context(), c->context());
 }
 
 TEST_F(LeaseTest, EveryLifeHasAGenerationOfItsOwn) {
   const auto tenant = make_tenant();
-  const auto first = leases.get(driver, tenant, ask(LeaseKind::shared))->info();
-  const auto second = leases.get(driver, tenant, ask(LeaseKind::shared))->info();
+  const auto first = leases.get(tenant, ask(LeaseKind::shared))->info();
+  const auto second = leases.get(tenant, ask(LeaseKind::shared))->info();
   EXPECT_EQ(first.context, second.context) << "the driver gives the same value again";
   EXPECT_GT(second.generation, first.generation);
 }
 
-TEST_F(LeaseTest, ALostLeaseIsNotGivenOutAgain) {
-  const auto tenant = make_tenant();
-  const auto lost = leases.get(driver, tenant, ask(LeaseKind::shared));
+TEST_F(LeaseTest, ADestroyedContextLosesItsLeaseAndTheNextUseMakesAnother) {
+  const auto tenant = make_tenant(), neighbour = make_tenant();
+  const auto lost = leases.get(tenant, ask(LeaseKind::private_own));
+  const auto other = leases.get(neighbour, ask(LeaseKind::private_own));
   EXPECT_EQ(lost->note(CUDA_ERROR_INVALID_VALUE), CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(lost->lost());
-  lost->note(CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_TRUE(lost->lost());
-  const auto renewed = leases.get(driver, tenant, ask(LeaseKind::shared));
-  EXPECT_GT(renewed->info().generation, lost->info().generation);
+  lost->note(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(lost->state(), LeaseState::lost);
+  EXPECT_EQ(other->state(), LeaseState::ready);
+  EXPECT_FALSE(lost->end_target(Home::memory)) << "gone with the context";
+  const auto renewed = leases.get(tenant, ask(LeaseKind::private_own));
+  EXPECT_GT(renewed->generation(), lost->generation());
+}
+
+TEST_F(LeaseTest, ADestroyedPrimaryLosesEveryLeaseThatStandsOnIt) {
+  const auto one = make_tenant(), two = make_tenant(), three = make_tenant();
+  const auto a = leases.get(one, ask(LeaseKind::shared));
+  const auto b = leases.get(two, ask(LeaseKind::shared));
+  const auto c = leases.get(three, ask(LeaseKind::private_own));
+  a->note(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(a->state(), LeaseState::lost);
+  EXPECT_EQ(b->state(), LeaseState::lost);
+  EXPECT_EQ(c->state(), LeaseState::ready);
+  const auto renewed = leases.get(two, ask(LeaseKind::shared));
+  EXPECT_EQ(renewed->state(), LeaseState::ready);
+  EXPECT_EQ(b->state(), LeaseState::lost) << "another life of the same handle";
+}
+
+TEST_F(LeaseTest, AFaultEndsEveryLeaseForGood) {
+  const auto tenant = make_tenant();
+  const auto a = leases.get(tenant, ask(LeaseKind::shared));
+  const auto b = leases.get(make_tenant(), ask(LeaseKind::private_own));
+  a->note(CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(a->state(), LeaseState::ended);
+  EXPECT_EQ(b->state(), LeaseState::ended);
+  try {
+    leases.get(tenant, ask(LeaseKind::shared));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::context_lost);
+    EXPECT_THAT(error.what(), HasSubstr("CUDA has ended in this process after "
+                                        "CUDA_ERROR_ILLEGAL_ADDRESS"));
+  }
+}
+
+TEST_F(LeaseTest, WhatIsGivenUpIsStillGivenBack) {
+  const auto tenant = make_tenant();
+  auto lease = leases.get(tenant, ask(LeaseKind::private_own));
+  lease->give_up("a test");
+  EXPECT_EQ(lease->state(), LeaseState::lost);
+  EXPECT_TRUE(lease->end_target(Home::context));
+  lease.reset();
+  EXPECT_THAT(books.contexts, IsEmpty());
+}
+
+TEST_F(LeaseTest, AZombieIsNeverTouchedAgain) {
+  const auto tenant = make_tenant();
+  auto lease = leases.get(tenant, ask(LeaseKind::private_own));
+  lease->bury();
+  EXPECT_FALSE(lease->end_target(Home::context));
+  EXPECT_THROW(leases.get(tenant, ask(LeaseKind::private_own)), Error);
+  lease.reset();
+  EXPECT_EQ(books.contexts.size(), 1u);
 }
 
 TEST_F(LeaseTest, AnAbsentDeviceIsNamed) {
   LeaseRequest request = ask(LeaseKind::shared);
   request.device = 3;
   try {
-    leases.get(driver, make_tenant(), request);
+    leases.get(make_tenant(), request);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::no_device);

@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"image", "in.png", "-o", "out.png"}, "--plugin"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--bogus"}, "--bogus"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--depth", "12"}, "--depth"},
-        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--lease", "green"}, "--lease"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--lease", "greenish"}, "--lease"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "-1"}, "--device"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "one"}, "--device"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--driver", "amd"}, "--driver"},

@@ -1,4 +1,4 @@
-#include "context/tenant.hpp"
+#include "context/tenant_identity.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -9,6 +9,10 @@ std::atomic<std::uint64_t> last_generation{0};
 
 }  // namespace
 
+void TenantIdentity::say(Severity severity, const char* topic, std::string text) const noexcept {
+  if (recorder != nullptr) recorder->record(severity, id, name, topic, std::move(text));
+}
+
 TenantId next_tenant_id() noexcept {
   return {++last_tenant};
 }
@@ -17,8 +21,9 @@ std::uint64_t next_generation() noexcept {
   return ++last_generation;
 }
 
-void strike(const Tenant& tenant, std::atomic<std::uint64_t>* counter, const char* function,
+void strike(const TenantIdentity& tenant, std::atomic<std::uint64_t>* counter, const char* function,
             const char* what) noexcept {
+  tenant.strikes.fetch_add(1, std::memory_order_relaxed);
   if (counter != nullptr) counter->fetch_add(1, std::memory_order_relaxed);
   if (tenant.recorder == nullptr || !tenant.recorder->listening()) return;
   try {

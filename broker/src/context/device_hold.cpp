@@ -1,0 +1,230 @@
+#include "context/device_hold.hpp"
+
+#include "context/guard.hpp"
+#include "ctxbroker/error.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The one flag that a green context must be made with.
+constexpr unsigned green_flags = CU_GREEN_CTX_DEFAULT_STREAM;
+
+CUresult create_green(const DriverTable& driver, CUdevice device, CUdevResourceDesc description,
+                      CUgreenCtx* green, CUcontext* context) noexcept {
+  const CUresult created = driver.green_create(green, description, device, green_flags);
+  if (created != CUDA_SUCCESS) return created;
+  const CUresult converted = driver.green_context(context, *green);
+  if (converted != CUDA_SUCCESS) {
+    driver.green_destroy(*green);
+    *green = nullptr;
+  }
+  return converted;
+}
+
+}  // namespace
+
+DeviceHold::DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& host,
+                       ProcessFault& fault)
+    : driver_(driver), ordinal_(ordinal), host_(host), fault_(fault) {}
+
+DeviceHold::~DeviceHold() {
+  if (fault_.happened()) return;  // the process's CUDA has ended; the driver's exit clears up
+  if (shield_ != nullptr && primary_generation() != 0) {
+    driver_.table.green_destroy(shield_);
+  }
+  for (; retains_ > 0; --retains_) {
+    const CUresult status = driver_.table.primary_release(handle());
+    // Somebody else's shield, or somebody who released for us: no harm in either.
+    if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
+        status == CUDA_ERROR_NOT_PERMITTED || status == CUDA_ERROR_INVALID_CONTEXT) {
+      continue;
+    }
+    try {
+      host_.say(
+          Severity::warning, "device",
+          "device " + std::to_string(ordinal_) +
+              "'s primary context could not be released: " + status_text(driver_.table, status));
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
+    }
+  }
+}
+
+bool DeviceHold::primary_is_active() const noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  return driver_.table.primary_get_state != nullptr &&
+         driver_.table.primary_get_state(handle(), &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+void DeviceHold::use() {
+  const std::lock_guard lock(mutex_);
+  if (in_use()) return;
+  const CUresult status = driver_.table.primary_retain(&primary_, handle());
+  if (is_process_fault(status)) fault_.raise(status);
+  check(driver_.table, status, "cuDevicePrimaryCtxRetain", {ordinal_, host_.name},
+        [] { return "cannot retain the device's primary context"; });
+  ++retains_;
+  // A split of its own for each life would overlap with the partitions cut before.
+  if (!split_) split_.emplace(driver_.table, handle());
+  raise_shield();
+  primary_generation_.store(next_generation(), std::memory_order_release);
+}
+
+void DeviceHold::raise_shield() noexcept {
+  shield_ = nullptr;
+  try {
+    CUresult status = split_->status();
+    const char* what = "the driver offers no green contexts";
+    if (status == CUDA_SUCCESS) {
+      what = "the shield's green context cannot be made";
+      // The smallest there is: nothing ever runs in it.
+      CUdevResourceDesc description = nullptr;
+      std::vector<std::size_t> least;
+      if (split_->groups() > 0) least.push_back(0);
+      status = split_->describe(least, &description);
+      CUcontext unused = nullptr;
+      if (status == CUDA_SUCCESS) {
+        status = create_green(driver_.table, handle(), description, &shield_, &unused);
+      }
+    }
+    no_shield_.clear();
+    if (status == CUDA_SUCCESS) return;
+    no_shield_ = std::string(what) + ": " + status_text(driver_.table, status);
+    // An old driver is no news on every start; a shield that should stand and does not, is.
+    const bool offered = split_->status() == CUDA_SUCCESS;
+    host_.say(offered ? Severity::warning : Severity::info, "shield",
+              "device " + std::to_string(ordinal_) + " has no shield (" + no_shield_ +
+                  "): a plug-in that resets the device ends its neighbours' work");
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  }
+}
+
+Shield DeviceHold::shield() const {
+  const std::lock_guard lock(mutex_);
+  if (!in_use()) return {false, "the device is not in use"};
+  return {shield_ != nullptr, no_shield_};
+}
+
+bool DeviceHold::offers_green() const {
+  const std::lock_guard lock(mutex_);
+  return split_ && split_->status() == CUDA_SUCCESS;
+}
+
+unsigned DeviceHold::group_size() const {
+  const std::lock_guard lock(mutex_);
+  return split_ ? split_->group_size() : 0;
+}
+
+unsigned DeviceHold::free_multiprocessors() const {
+  const std::lock_guard lock(mutex_);
+  return split_ ? split_->free() : 0;
+}
+
+void DeviceHold::lose_primary(std::uint64_t generation) noexcept {
+  if (!primary_generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel))
+    return;
+  try {
+    host_.say(Severity::error, "device",
+              "device " + std::to_string(ordinal_) +
+                  "'s primary context was destroyed; every shared and green lease on it is lost");
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+  }
+}
+
+LeaseContext DeviceHold::make(const LeaseChoice& choice, CallOwner owner) {
+  switch (choice.kind) {
+    case LeaseKind::private_own:
+      return make_private(owner);
+    case LeaseKind::green:
+      return make_green(choice.multiprocessors, owner);
+    default:
+      break;
+  }
+  LeaseContext made;
+  made.granted = {
+      LeaseKind::shared,
+      static_cast<unsigned>(driver_.devices[static_cast<std::size_t>(ordinal_)].multiprocessors)};
+  made.context = primary_;
+  return made;
+}
+
+LeaseContext DeviceHold::make_private(CallOwner owner) {
+  LeaseContext made;
+  made.granted = {
+      LeaseKind::private_own,
+      static_cast<unsigned>(driver_.devices[static_cast<std::size_t>(ordinal_)].multiprocessors)};
+  // cuCtxCreate pushes what it makes; inside a guard for "no context" that is undone in any case.
+  const GuardTarget nowhere{&driver_.table, nullptr, 0};
+  const CUresult status =
+      guarded(nowhere, {}, [&] { return driver_.table.ctx_create(&made.context, 0, handle()); });
+  if (is_process_fault(status)) fault_.raise(status);
+  check(driver_.table, status, "cuCtxCreate_v2", owner,
+        [] { return "cannot make a private context"; });
+  return made;
+}
+
+LeaseContext DeviceHold::make_green(unsigned multiprocessors, CallOwner owner) {
+  const std::lock_guard lock(mutex_);
+  LeaseContext made;
+  if (multiprocessors != 0) {
+    auto groups = split_->take(multiprocessors);
+    if (!groups) {
+      const std::string why = split_->groups() == 0
+                                  ? "this device's multiprocessors cannot be split"
+                                  : std::to_string(split_->free()) + " of " +
+                                        std::to_string(split_->total()) +
+                                        " multiprocessors are free, in groups of " +
+                                        std::to_string(split_->group_size());
+      throw Error(ErrorKind::lease_unavailable,
+                  "a green lease of " + std::to_string(multiprocessors) +
+                      " multiprocessors cannot be had: " + why +
+                      "; ask for fewer, or for \"green\", which reserves none",
+                  {.device = owner.device, .tenant = std::string(owner.tenant)});
+    }
+    made.groups = *std::move(groups);
+  }
+  made.granted = {LeaseKind::green,
+                  made.groups.empty() ? split_->total() : split_->size_of(made.groups)};
+  CUresult status = CUDA_SUCCESS;
+  const char* call = "cuDevResourceGenerateDesc";
+  try {
+    status = split_->describe(made.groups, &made.description);
+  } catch (...) {
+    split_->give_back(made.groups);
+    throw;
+  }
+  if (status == CUDA_SUCCESS) {
+    call = "cuGreenCtxCreate";
+    status = create_green(driver_.table, handle(), made.description, &made.green, &made.context);
+  }
+  if (status == CUDA_SUCCESS) return made;
+  split_->give_back(made.groups);
+  if (is_process_fault(status)) fault_.raise(status);
+  throw driver_error(driver_.table, status, call, "cannot make a green context", owner);
+}
+
+CUresult DeviceHold::make_sibling(const LeaseContext& of, CUgreenCtx* green,
+                                  CUcontext* context) noexcept {
+  return create_green(driver_.table, handle(), of.description, green, context);
+}
+
+CUresult DeviceHold::end(const LeaseContext& context) noexcept {
+  CUresult status = CUDA_SUCCESS;
+  if (context.green != nullptr) {
+    status = driver_.table.green_destroy(context.green);
+  } else if (context.granted.kind == LeaseKind::private_own) {
+    // Destroying a context that is current pops it: keep the caller's stack out of it.
+    status = guarded({&driver_.table, nullptr, 0}, {},
+                     [&] { return driver_.table.ctx_destroy(context.context); });
+  }
+  forget(context);
+  return status;
+}
+
+void DeviceHold::forget(const LeaseContext& context) noexcept {
+  if (context.groups.empty()) return;
+  const std::lock_guard lock(mutex_);
+  split_->give_back(context.groups);
+}
+
+}  // namespace ctxbroker::detail

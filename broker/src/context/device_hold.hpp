@@ -1,0 +1,99 @@
+// What the broker itself holds of one device: a retain on the primary context, the shield that
+// keeps it from being destroyed, and the multiprocessors that green leases are cut from.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "context/multiprocessor_split.hpp"
+#include "context/process_fault.hpp"
+#include "context/tenant_identity.hpp"
+#include "ctxbroker/lease.hpp"
+#include "driver/driver.hpp"
+#include "driver/driver_error.hpp"
+
+namespace ctxbroker::detail {
+
+// One life of a context behind a lease.
+struct LeaseContext {
+  LeaseChoice granted;
+  CUcontext context = nullptr;
+  CUgreenCtx green = nullptr;               // green only
+  CUdevResourceDesc description = nullptr;  // green only: what siblings are made from
+  std::vector<std::size_t> groups;          // of multiprocessors; a partition has some
+};
+
+// While a green context exists on a device the driver refuses to destroy its primary context.
+struct Shield {
+  bool up = false;
+  std::string reason;  // why not, when it is not
+};
+
+// One per broker and device. Any thread; the slow paths take a lock, the queries do not.
+class DeviceHold {
+ public:
+  // All are borrowed and outlive this.
+  DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& host, ProcessFault& fault);
+  ~DeviceHold();
+  DeviceHold(const DeviceHold&) = delete;
+  DeviceHold& operator=(const DeviceHold&) = delete;
+
+  int ordinal() const noexcept { return ordinal_; }
+  const Driver& driver() const noexcept { return driver_; }
+  ProcessFault& fault() const noexcept { return fault_; }
+
+  // Retains the primary and raises the shield, unless both stand. A device is not touched before.
+  // Throws Error: driver_call, out_of_memory, context_lost.
+  void use();
+  bool in_use() const noexcept { return primary_generation() != 0; }
+  // Another part of the process has made the primary already.
+  bool primary_is_active() const noexcept;
+
+  // After use.
+  CUcontext primary() const noexcept { return primary_; }
+  Shield shield() const;
+  bool offers_green() const;    // whether this driver and device give green contexts
+  unsigned group_size() const;  // multiprocessors of the smallest partition; 0: no partitions
+  unsigned free_multiprocessors() const;
+
+  // Which life of the primary this is; 0: not in use, or lost. Equal numbers mean the same life.
+  std::uint64_t primary_generation() const noexcept {
+    return primary_generation_.load(std::memory_order_acquire);
+  }
+  // Somebody destroyed that life of the primary; the next use makes another.
+  void lose_primary(std::uint64_t generation) noexcept;
+
+  // Makes the context that `choice` (not automatic) asks for. After use. Throws Error: driver_call,
+  // out_of_memory, lease_unavailable (not so many multiprocessors are free).
+  LeaseContext make(const LeaseChoice& choice, CallOwner owner);
+  CUresult make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context) noexcept;
+  // Ends what make made; its multiprocessors are free again in any case.
+  CUresult end(const LeaseContext& context) noexcept;
+  // The same for a context that is gone already: no driver call.
+  void forget(const LeaseContext& context) noexcept;
+
+ private:
+  CUdevice handle() const noexcept { return driver_.handles[static_cast<std::size_t>(ordinal_)]; }
+  void raise_shield() noexcept;
+  LeaseContext make_private(CallOwner owner);
+  LeaseContext make_green(unsigned multiprocessors, CallOwner owner);
+
+  const Driver& driver_;
+  const int ordinal_;
+  const TenantIdentity& host_;
+  ProcessFault& fault_;
+  mutable std::mutex mutex_;
+  CUcontext primary_ = nullptr;
+  std::atomic<std::uint64_t> primary_generation_{0};
+  int retains_ = 0;
+  std::optional<MultiprocessorSplit> split_;  // made at first use
+  CUgreenCtx shield_ = nullptr;
+  std::string no_shield_;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,65 @@
+#include "context/lease_decision.hpp"
+
+#include <algorithm>
+
+namespace ctxbroker::detail {
+namespace {
+
+int strength(LeaseKind kind) noexcept {
+  switch (kind) {
+    case LeaseKind::worker:
+    case LeaseKind::automatic:
+      return 0;
+    case LeaseKind::shared:
+      return 1;
+    case LeaseKind::green:
+      return 2;
+    case LeaseKind::private_own:
+      return 3;
+  }
+  return 0;
+}
+
+LeaseDecision wanted(const LeaseRequest& request) {
+  if (request.asked.kind != LeaseKind::automatic) {
+    return {request.asked, request.asked_by + " asked for " + to_string(request.asked)};
+  }
+  const std::string wisher = request.wished_by.empty() ? "the plug-in" : request.wished_by;
+  if (request.wish.kind == LeaseKind::worker) {
+    return {LeaseKind::automatic,
+            wisher + " wishes worker, which this version cannot grant; taken as auto"};
+  }
+  if (request.wish.kind != LeaseKind::automatic) {
+    return {request.wish, wisher + " wishes " + to_string(request.wish)};
+  }
+  return {LeaseKind::automatic, "neither host nor plug-in asked for another"};
+}
+
+}  // namespace
+
+LeaseChoice stronger(const LeaseChoice& a, const LeaseChoice& b) noexcept {
+  if (strength(a.kind) != strength(b.kind)) return strength(a.kind) > strength(b.kind) ? a : b;
+  LeaseChoice both = a;
+  both.multiprocessors = std::max(a.multiprocessors, b.multiprocessors);
+  return both;
+}
+
+LeaseDecision decide(const LeaseRequest& request, const LeaseOffer& offer) {
+  LeaseDecision decision = wanted(request);
+  const LeaseKind kind = decision.choice.kind;
+  if (kind == LeaseKind::shared || kind == LeaseKind::private_own) return decision;
+  const bool fits = offer.green && request.per_thread_stream.empty();
+  if (fits) {
+    if (kind == LeaseKind::automatic) decision.choice = LeaseKind::green;
+    return decision;
+  }
+  decision.choice = LeaseKind::shared;
+  decision.reason += "; shared, because ";
+  decision.reason +=
+      offer.green ? request.per_thread_stream +
+                        " uses the per-thread default stream, which a green context does not have"
+                  : offer.no_green;
+  return decision;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,75 @@
+// Who is inside a lease: how many guards are entered, and, for a green context, which thread sits
+// in which of its siblings.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "driver/driver_table.hpp"
+
+namespace ctxbroker::detail {
+
+// NVIDIA documents that a green context may be current to one thread at a time. A thread that finds
+// the first seat taken gets a sibling: another green context over the same multiprocessors.
+struct alignas(64) Seat {
+  std::atomic<const void*> thread{nullptr};  // whose; null: free
+  int depth = 0;                             // guards of that thread in it; only it writes here
+  CUcontext context = nullptr;
+  CUgreenCtx green = nullptr;
+};
+
+// Any thread. Entering and leaving take no lock and allocate nothing, but for the first time that
+// more threads than ever before are inside a green lease at once.
+class Occupancy {
+ public:
+  static constexpr std::size_t most_seats = 16;  // threads inside one green lease at once
+
+  // Makes one sibling: fills `green` and `context`. Called under a lock.
+  using MakeSibling = CUresult (*)(void* maker, CUgreenCtx* green, CUcontext* context);
+
+  // One context for all threads.
+  explicit Occupancy(CUcontext context) noexcept : context_(context) {}
+  // One context per thread; the first stands already.
+  Occupancy(CUcontext first, MakeSibling make, void* maker) noexcept;
+
+  // The context for this thread; `seat` is to be handed back to leave, and may be null. An error
+  // when no sibling can be made for it: then nothing was entered.
+  CUresult enter(CUcontext* context, Seat** seat) noexcept;
+  void leave(Seat* seat) noexcept;
+
+  // Guards entered now, on all threads. A snapshot.
+  std::int64_t inside() const noexcept;
+  // Guards entered so far.
+  std::uint64_t entered() const noexcept;
+
+  // Makes siblings ahead, so that `threads` can be inside at once and none has to wait for one.
+  CUresult prepare(std::size_t threads) noexcept;
+
+  // The siblings, without the first context: whoever ends the lease ends them.
+  std::size_t seats() const noexcept { return seat_count_.load(std::memory_order_acquire); }
+  const Seat& seat(std::size_t index) const noexcept { return seats_[index]; }
+
+ private:
+  // Threads count in different cache lines, so that they do not slow each other down.
+  struct alignas(64) Shard {
+    std::atomic<std::int64_t> inside{0};
+    std::atomic<std::uint64_t> entered{0};
+  };
+  static constexpr std::size_t shard_count = 8;
+
+  Shard& shard() noexcept;
+  Seat* free_seat(const void* thread) noexcept;
+  CUresult add_seat(Seat** seat, const void* thread) noexcept;
+
+  CUcontext context_;
+  MakeSibling make_ = nullptr;
+  void* maker_ = nullptr;
+  std::mutex growing_;
+  std::atomic<std::size_t> seat_count_{0};
+  std::array<Shard, shard_count> shards_;
+  std::array<Seat, most_seats> seats_;
+};
+
+}  // namespace ctxbroker::detail

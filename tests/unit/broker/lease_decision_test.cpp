@@ -1,0 +1,73 @@
+#include "context/lease_decision.hpp"
+
+#include <gmock/gmock.h>
+
+namespace ctxbroker::detail {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = LeaseKind;
+
+const LeaseOffer all{true, ""};
+const LeaseOffer old_driver{false, "this driver offers no green contexts"};
+
+LeaseRequest request(LeaseChoice asked, LeaseChoice wish) {
+  LeaseRequest request;
+  request.asked = asked;
+  request.wish = wish;
+  request.wished_by = "plug-in blur";
+  return request;
+}
+
+TEST(LeaseDecisionTest, HostThenPluginThenGreen) {
+  EXPECT_EQ(decide(request(Kind::private_own, Kind::shared), all).choice, Kind::private_own);
+  EXPECT_EQ(decide(request({}, Kind::private_own), all).choice, Kind::private_own);
+  EXPECT_EQ(decide(request({}, {}), all).choice, Kind::green);
+  EXPECT_EQ(decide(request({Kind::green, 16}, {}), all).choice, LeaseChoice(Kind::green, 16));
+  EXPECT_THAT(decide(request({Kind::green, 16}, {}), all).reason, HasSubstr("green:16"));
+}
+
+TEST(LeaseDecisionTest, WhereGreenIsNotToBeHadItIsSharedAndSaysWhy) {
+  for (const LeaseChoice asked : {LeaseChoice(), LeaseChoice(Kind::green)}) {
+    const LeaseDecision decision = decide(request(asked, {}), old_driver);
+    EXPECT_EQ(decision.choice, Kind::shared);
+    EXPECT_THAT(decision.reason, HasSubstr("this driver offers no green contexts"));
+  }
+}
+
+TEST(LeaseDecisionTest, AUserOfThePerThreadStreamIsPlacedWhereThereIsOne) {
+  LeaseRequest wanted = request(Kind::green, {});
+  wanted.per_thread_stream = "plug-in blur";
+  EXPECT_EQ(decide(wanted, all).choice, Kind::shared);
+  EXPECT_THAT(decide(wanted, all).reason, HasSubstr("per-thread default stream"));
+  wanted.asked = Kind::private_own;
+  EXPECT_EQ(decide(wanted, all).choice, Kind::private_own);
+}
+
+TEST(LeaseDecisionTest, AWorkerIsTakenAsAutoAndSaysSo) {
+  const LeaseDecision decision = decide(request({}, Kind::worker), all);
+  EXPECT_EQ(decision.choice, Kind::green);
+  EXPECT_THAT(decision.reason, HasSubstr("worker"));
+}
+
+TEST(LeaseDecisionTest, TheStrongerOfTwoWishesCounts) {
+  EXPECT_EQ(stronger(Kind::shared, Kind::green), Kind::green);
+  EXPECT_EQ(stronger(Kind::private_own, Kind::green), Kind::private_own);
+  EXPECT_EQ(stronger(Kind::automatic, Kind::shared), Kind::shared);
+  EXPECT_EQ(stronger({Kind::green, 8}, {Kind::green, 24}), LeaseChoice(Kind::green, 24));
+}
+
+TEST(LeaseChoiceTest, TextThereAndBack) {
+  for (const char* text : {"auto", "shared", "private", "green", "green:16"}) {
+    const auto choice = parse_lease_choice(text);
+    ASSERT_TRUE(choice) << text;
+    EXPECT_EQ(to_string(*choice), text);
+  }
+  for (const char* text : {"", "Green", "green:", "green:0", "green:-8", "green:8x", "shared:8",
+                           "worker", "green:99999999999"}) {
+    EXPECT_FALSE(parse_lease_choice(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail
