@@ -48,7 +48,8 @@ enum class Ordering : std::uint8_t {
 
 // Commands in order. All members but the constants are the executor's, under its lock.
 struct StreamQueue {
-  const void* group = nullptr;
+  const void* group = nullptr;   // its context
+  const void* family = nullptr;  // the primary of a green context; else the same as group
   Ordering ordering = Ordering::blocking;
   int priority = 0;               // lower runs first
   StreamQueue* legacy = nullptr;  // the group's legacy queue; it lives as long as the process

@@ -30,14 +30,34 @@ std::vector<CUcontext>& stack() {
 
 }  // namespace
 
-Context::Context(Device& of, bool is_primary, CUcontext its_handle, unsigned its_flags)
-    : device(of), id(next_id()), primary(is_primary), handle(its_handle), flags(its_flags) {
+Context::Context(Device& of, ContextKind its_kind, CUcontext its_handle, unsigned its_flags)
+    : device(of),
+      id(next_id()),
+      kind(its_kind),
+      handle(its_handle),
+      owner(*this),
+      multiprocessors(all_multiprocessors()),
+      flags(its_flags) {
   limits[CU_LIMIT_STACK_SIZE] = 1024;
   limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
   limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
   limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
   limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
   legacy_stream = std::make_shared<Stream>(*this, Ordering::legacy, CU_STREAM_DEFAULT, 0);
+  legacy_stream->legacy = legacy_stream.get();
+}
+
+// Its streams do not wait for each other, the legacy one included, as measured on NVIDIA's driver.
+Context::Context(Context& of, const MultiprocessorSet& its_multiprocessors, CUcontext its_handle)
+    : device(of.device),
+      id(next_id()),
+      kind(ContextKind::green),
+      handle(its_handle),
+      owner(of),
+      multiprocessors(its_multiprocessors),
+      flags(of.flags.load()),
+      converted(false) {
+  legacy_stream = std::make_shared<Stream>(*this, Ordering::independent, CU_STREAM_DEFAULT, 0);
   legacy_stream->legacy = legacy_stream.get();
 }
 
@@ -51,14 +71,21 @@ bool destroy_context(Context& context) {
   bool first = false;
   executor.locked([&] { first = context.alive.exchange(false); });
   if (!first) return false;
-  executor.wait(executor.pending_of_group(&context));
-  auto belongs = [&](const auto& object) { return &object.context == &context; };
+  process.contexts.for_each_green_of(context, [](Context& green) { end_green_context(green); });
+  executor.wait(executor.pending_of_family(&context));
+  auto belongs = [&](const auto& object) { return &object.context.owner == &context; };
   process.functions.take_all(belongs);
   process.modules.take_all(belongs);
   process.events.take_all(belongs);
   process.streams.take_all(belongs);
   process.memory.remove_all_of(context);
   return true;
+}
+
+bool end_green_context(Context& context) {
+  bool first = false;
+  context.device.executor.locked([&] { first = context.alive.exchange(false); });
+  return first;
 }
 
 bool valid_context_flags(unsigned flags) noexcept {
@@ -74,8 +101,23 @@ bool valid_context_flags(unsigned flags) noexcept {
 Context& ContextTable::create(Device& device, unsigned flags) {
   std::unique_lock lock(mutex_);
   auto handle = make_handle<CUcontext>(HandleKind::context, primary_handles + contexts_.size() + 1);
-  contexts_.push_back(std::make_unique<Context>(device, false, handle, flags));
+  contexts_.push_back(std::make_unique<Context>(device, ContextKind::own, handle, flags));
   return *contexts_.back();
+}
+
+Context& ContextTable::create_green(Context& primary, const MultiprocessorSet& multiprocessors) {
+  std::unique_lock lock(mutex_);
+  auto handle = make_handle<CUcontext>(HandleKind::context, primary_handles + contexts_.size() + 1);
+  contexts_.push_back(std::make_unique<Context>(primary, multiprocessors, handle));
+  return *contexts_.back();
+}
+
+void ContextTable::for_each_green_of(const Context& primary,
+                                     const std::function<void(Context&)>& visit) const {
+  if (primary.kind != ContextKind::primary) return;
+  std::shared_lock lock(mutex_);
+  for (const auto& context : contexts_)
+    if (context->kind == ContextKind::green && &context->owner == &primary) visit(*context);
 }
 
 Context* ContextTable::find(CUcontext handle) const noexcept {
@@ -118,7 +160,7 @@ Context& any_context(CUcontext handle) {
     context = process.contexts.find(handle);
   else if (serial > 0 && serial <= process.devices.size())
     context = process.devices[serial - 1]->primary();
-  require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+  require(context != nullptr && context->converted, CUDA_ERROR_INVALID_CONTEXT);
   return *context;
 }
 
@@ -136,6 +178,10 @@ Context& working_context() {
   Context& context = living_context(nullptr);
   require(Process::fault() == CUDA_SUCCESS, Process::fault());
   return context;
+}
+
+Context& working_owner() {
+  return working_context().owner;
 }
 
 }  // namespace ctxbroker::software

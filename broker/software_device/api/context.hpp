@@ -9,27 +9,37 @@
 
 #include "api/command.hpp"
 #include "api/cuda_api.hpp"
+#include "api/multiprocessors.hpp"
 #include "api/stream.hpp"
 
 namespace ctxbroker::software {
 
 class Device;
 
+enum class ContextKind : std::uint8_t { primary, own, green };
+
 // One life of a context. A primary context that is reset and retained again is a new object with
 // the same handle. Objects are never freed: whoever holds the handle of a dead context must get an
 // answer, and a context is small.
 struct Context {
-  Context(Device& of, bool is_primary, CUcontext its_handle, unsigned its_flags);
+  Context(Device& of, ContextKind its_kind, CUcontext its_handle, unsigned its_flags);
+  // A green context of a primary, with these multiprocessors.
+  Context(Context& of, const MultiprocessorSet& its_multiprocessors, CUcontext its_handle);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   Device& device;
   const std::uint64_t id;  // of this life; unique in the process
-  const bool primary;
-  const CUcontext handle;
+  const ContextKind kind;
+  const CUcontext handle;  // of a green context also the CUgreenCtx
+  // What memory, modules, events, limits and cache modes belong to: a green context's primary, else
+  // the context itself.
+  Context& owner;
+  const MultiprocessorSet multiprocessors;
   std::atomic<unsigned> flags;
   std::atomic<bool> alive = true;
-  std::atomic<int> usage = 1;  // cuCtxCreate and cuCtxAttach, less cuCtxDetach
+  std::atomic<bool> converted = true;  // of a green one: by cuCtxFromGreenCtx
+  std::atomic<int> usage = 1;          // cuCtxCreate and cuCtxAttach, less cuCtxDetach
   std::atomic<CUfunc_cache> cache_config = CU_FUNC_CACHE_PREFER_NONE;
   std::atomic<CUsharedconfig> shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
   std::array<std::atomic<std::size_t>, CU_LIMIT_MAX> limits = {};
@@ -41,9 +51,12 @@ struct Context {
   void require_alive() const;
 };
 
-// Ends the context: waits for its work, then gives back everything in it. False if somebody else
-// ended it first.
+// Ends a primary or own context, green ones of it first: waits for the work, then gives back
+// everything in it. False if somebody else ended it first.
 bool destroy_context(Context& context);
+// Ends a green context. Its work goes on; its streams stay, and each use of them is an error, as
+// NVIDIA's documentation says. False if somebody else ended it first.
+bool end_green_context(Context& context);
 
 // Whether cuCtxCreate and the like accept these flags.
 bool valid_context_flags(unsigned flags) noexcept;
@@ -58,7 +71,8 @@ void replace_top(CUcontext handle);    // pushes when empty; null pops
 
 }  // namespace context_stack
 
-// The context of a handle, dead ones included; CUDA_ERROR_INVALID_CONTEXT for what never was one.
+// The context of a handle, dead ones included; CUDA_ERROR_INVALID_CONTEXT for what never was one,
+// and for a green one that was not converted.
 Context& any_context(CUcontext handle);
 // The same for a living one; CUDA_ERROR_CONTEXT_IS_DESTROYED. Null means the current one, and
 // CUDA_ERROR_INVALID_CONTEXT when there is none.
@@ -68,5 +82,7 @@ Context& current_context_or_corpse();
 
 // The current context for a call that works with it: alive, and the process without a fault.
 Context& working_context();
+// What is made now belongs to: working_context().owner.
+Context& working_owner();
 
 }  // namespace ctxbroker::software

@@ -19,7 +19,7 @@ CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
 
 // Ends a private context and takes it off the caller's stack, if it is on top there.
 void end(Context& context) {
-  require(!context.primary, CUDA_ERROR_INVALID_CONTEXT);
+  require(context.kind == ContextKind::own, CUDA_ERROR_INVALID_CONTEXT);
   require(destroy_context(context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   if (context_stack::top() == context.handle) context_stack::pop(nullptr);
 }
@@ -93,7 +93,8 @@ CTXB_EXPORT CUresult cuCtxDetach(CUcontext context) {
   return initialised([&] {
     Context& found = any_context(context);
     require(context_stack::top() == context, CUDA_ERROR_INVALID_CONTEXT);
-    if (found.primary) return;  // its count is of retains
+    if (found.kind == ContextKind::primary) return;  // its count is of retains
+    require(found.kind == ContextKind::own, CUDA_ERROR_INVALID_CONTEXT);
     if (--found.usage == 0) end(found);
   });
 }

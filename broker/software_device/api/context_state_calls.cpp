@@ -10,7 +10,11 @@ namespace {
 CUresult synchronise(CUcontext handle) {
   return initialised([&] {
     Context& context = handle == nullptr ? working_context() : living_context(handle);
-    return wait_for(context, context.device.executor.pending_of_group(&context));
+    // A green context waits for itself alone, a primary for its green ones too.
+    Executor& executor = context.device.executor;
+    return wait_for(context, context.kind == ContextKind::green
+                                 ? executor.pending_of_group(&context)
+                                 : executor.pending_of_family(&context));
   });
 }
 
@@ -66,8 +70,8 @@ CTXB_EXPORT CUresult cuCtxGetFlags(unsigned int* flags) {
   return initialised([&] {
     require_value(flags != nullptr);
     const Context& context = current_context_or_corpse();
-    // The primary maps host memory whatever it was asked.
-    *flags = context.flags | (context.primary ? unsigned(CU_CTX_MAP_HOST) : 0u);
+    // The primary maps host memory whatever it was asked, and so its green contexts do.
+    *flags = context.flags | (context.kind != ContextKind::own ? unsigned(CU_CTX_MAP_HOST) : 0u);
   });
 }
 
@@ -76,7 +80,7 @@ CTXB_EXPORT CUresult cuCtxSetFlags(unsigned int flags) {
     require_value(valid_context_flags(flags));
     Context& context = working_context();
     context.flags = flags;
-    if (context.primary) context.device.set_primary_flags(flags);
+    if (context.kind == ContextKind::primary) context.device.set_primary_flags(flags);
   });
 }
 
@@ -100,17 +104,17 @@ CTXB_EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version
 CTXB_EXPORT CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {
   return initialised([&] {
     require_value(value != nullptr);
-    *value = limit_of(working_context(), limit);
+    *value = limit_of(working_owner(), limit);
   });
 }
 
 CTXB_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
-  return initialised([&] { limit_of(working_context(), limit) = value; });
+  return initialised([&] { limit_of(working_owner(), limit) = value; });
 }
 
 CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
   return initialised([&] {
-    Context& context = working_context();
+    Context& context = working_owner();
     require_value(config != nullptr);
     *config = context.cache_config;
   });
@@ -119,7 +123,7 @@ CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 CTXB_EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   return initialised([&] {
     require_value(valid_cache_config(config));
-    working_context().cache_config = config;
+    working_owner().cache_config = config;
   });
 }
 
@@ -151,7 +155,7 @@ CTXB_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 CTXB_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   return initialised([&] {
     require_value(flags == 0);
-    Context& context = working_context();
+    Context& context = working_owner();
     Context& other = living_context(peer);
     require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
     require(&context.device != &other.device, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
@@ -162,7 +166,7 @@ CTXB_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
 
 CTXB_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
   return initialised([&] {
-    Context& context = working_context();
+    Context& context = working_owner();
     require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
     std::uint64_t bit = std::uint64_t(1) << living_context(peer).device.ordinal;
     require((context.peers.fetch_and(~bit) & bit) != 0, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);

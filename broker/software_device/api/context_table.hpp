@@ -1,8 +1,9 @@
-// The private contexts of the process, dead ones included.
+// The private and green contexts of the process, dead ones included.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <shared_mutex>
 
@@ -21,7 +22,9 @@ inline CUcontext primary_context_handle(int ordinal) noexcept {
 class ContextTable {
  public:
   Context& create(Device& device, unsigned flags);
-  Context* find(CUcontext handle) const noexcept;  // null for what is no private context's
+  Context& create_green(Context& primary, const MultiprocessorSet& multiprocessors);
+  void for_each_green_of(const Context& primary, const std::function<void(Context&)>& visit) const;
+  Context* find(CUcontext handle) const noexcept;  // null for what is none of theirs
 
  private:
   mutable std::shared_mutex mutex_;

@@ -72,7 +72,7 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
 
   Executor& executor = stream->context.device.executor;
   bool wait = waiting == Waiting::done || target == nullptr;
-  if (wait && executor.pending(*stream).empty()) {
+  if (wait && executor.ahead_of_new(*stream).empty()) {
     copy_rows(to, from, extent);  // nothing to wait behind: no need for the other thread
     return Process::fault();
   }

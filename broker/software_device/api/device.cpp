@@ -29,10 +29,14 @@ CUcontext Device::primary_handle() const noexcept {
 
 Context& Device::retain_primary() {
   std::lock_guard lock(primary_mutex_);
+  return retain_locked();
+}
+
+Context& Device::retain_locked() {
   Context* context = primary();
   if (context == nullptr || !context->alive) {
     primary_lives_.push_back(
-        std::make_unique<Context>(*this, true, primary_handle(), primary_flags_));
+        std::make_unique<Context>(*this, ContextKind::primary, primary_handle(), primary_flags_));
     context = primary_lives_.back().get();
     primary_.store(context, std::memory_order_release);
   }
@@ -43,18 +47,54 @@ Context& Device::retain_primary() {
 void Device::end_primary() {
   if (Context* context = primary()) destroy_context(*context);
   primary_flags_ = 0;
+  green_contexts_ = 0;
 }
 
-bool Device::release_primary() {
+CUresult Device::release_primary() {
   std::lock_guard lock(primary_mutex_);
-  if (primary_retains_ == 0) return false;
-  if (--primary_retains_ == 0) end_primary();
-  return true;
+  return release_locked();
 }
 
-void Device::reset_primary() {
+CUresult Device::release_locked() {
+  if (primary_retains_ == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--primary_retains_ != 0) return CUDA_SUCCESS;
+  if (green_contexts_ != 0) return CUDA_ERROR_NOT_PERMITTED;
+  end_primary();
+  return CUDA_SUCCESS;
+}
+
+CUresult Device::reset_primary() {
+  std::lock_guard lock(primary_mutex_);
+  if (green_contexts_ != 0) return CUDA_ERROR_NOT_PERMITTED;
+  end_primary();
+  return CUDA_SUCCESS;
+}
+
+void Device::lose_primary() {
   std::lock_guard lock(primary_mutex_);
   end_primary();
+}
+
+Context& Device::create_green(const MultiprocessorSet& multiprocessors) {
+  std::lock_guard lock(primary_mutex_);
+  Context& parent = retain_locked();
+  try {
+    Context& made = Process::instance().contexts.create_green(parent, multiprocessors);
+    ++green_contexts_;
+    return made;
+  } catch (...) {
+    release_locked();
+    throw;
+  }
+}
+
+CUresult Device::destroy_green(Context& context) {
+  std::lock_guard lock(primary_mutex_);
+  if (!end_green_context(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  --green_contexts_;
+  // With nothing left to release the primary stays, as with NVIDIA's driver.
+  release_locked();
+  return CUDA_SUCCESS;
 }
 
 Device::PrimaryState Device::primary_state() {

@@ -15,7 +15,8 @@
 
 namespace ctxbroker::software {
 
-// What the device says it is. The rest of the attributes is in device_attributes.cpp.
+// What the device says it is. The rest of the attributes is in device_attributes.cpp, the number of
+// multiprocessors in multiprocessors.hpp.
 namespace device_limits {
 inline constexpr int compute_major = 7, compute_minor = 5;
 inline constexpr int compute = 10 * compute_major + compute_minor;
@@ -46,8 +47,15 @@ class Device {
 
   // The primary context. `retain` brings it to life; the count of retains outlives a reset.
   Context& retain_primary();
-  bool release_primary();  // false when nothing is retained
-  void reset_primary();
+  // CUDA_ERROR_INVALID_CONTEXT when nothing is retained. A green context keeps the primary alive:
+  // the last release counts and returns CUDA_ERROR_NOT_PERMITTED while there is one.
+  CUresult release_primary();
+  CUresult reset_primary();  // the same refusal
+  // Retains the primary too; destroying gives that back, unless others released it meanwhile.
+  Context& create_green(const MultiprocessorSet& multiprocessors);
+  CUresult destroy_green(Context& context);
+  // Ends the primary as a reset does, whatever green contexts there are.
+  void lose_primary();
   struct PrimaryState {
     unsigned flags = 0;
     bool active = false;
@@ -63,6 +71,9 @@ class Device {
   void give_back(std::size_t bytes) noexcept { used -= bytes; }
 
  private:
+  // With primary_mutex_ held.
+  Context& retain_locked();
+  CUresult release_locked();
   void end_primary();
 
   std::unique_ptr<exec::WorkerPool> pool_;
@@ -70,6 +81,7 @@ class Device {
   std::atomic<Context*> primary_ = nullptr;
   std::vector<std::unique_ptr<Context>> primary_lives_;
   unsigned primary_retains_ = 0;
+  unsigned green_contexts_ = 0;  // alive
   unsigned primary_flags_ = 0;
 };
 

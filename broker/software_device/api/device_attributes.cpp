@@ -62,7 +62,7 @@ std::optional<int> device_attribute(const Device& device, int attribute) noexcep
   if (attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return std::nullopt;
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      return static_cast<int>(device.threads);
+      return static_cast<int>(multiprocessor_count);
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       return pci_bus;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:

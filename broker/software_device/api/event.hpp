@@ -14,7 +14,7 @@ struct Context;
 struct Event {
   Event(Context& of, unsigned its_flags) : context(of), flags(its_flags) {}
 
-  Context& context;
+  Context& context;  // never a green one
   CUevent handle = nullptr;
   const unsigned flags;
 

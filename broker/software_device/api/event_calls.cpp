@@ -5,6 +5,7 @@
 #include "api/device.hpp"
 #include "api/entry.hpp"
 #include "api/event.hpp"
+#include "api/green.hpp"
 
 using namespace ctxbroker::software;
 
@@ -26,11 +27,37 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
     require_value((flags & ~unsigned(CU_EVENT_RECORD_EXTERNAL)) == 0);
     require(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
     std::shared_ptr<Event> recorded = find_event(event);
-    require(&recorded->context == &found->context, CUDA_ERROR_INVALID_HANDLE);
+    require(&recorded->context == &found->context.owner, CUDA_ERROR_INVALID_HANDLE);
     auto point = std::make_shared<Command>();
     enqueue(found, point);
     recorded->set_latest(std::move(point));
   });
+}
+
+// An event that stands for all work that the context has now.
+void record_context(Context& context, CUevent event) {
+  std::shared_ptr<Event> recorded = find_event(event);
+  require(&recorded->context == &context.owner, CUDA_ERROR_INVALID_HANDLE);
+  Executor& executor = context.device.executor;
+  auto point = std::make_shared<Command>();
+  point->after = context.kind == ContextKind::green ? executor.pending_of_group(&context)
+                                                    : executor.pending_of_family(&context);
+  // In a stream of its own: it must wait for the others and nobody for it.
+  enqueue(std::make_shared<Stream>(context, Ordering::independent, CU_STREAM_NON_BLOCKING, 0),
+          point);
+  recorded->set_latest(std::move(point));
+}
+
+// What is enqueued in the context from now on waits for the event.
+void wait_in_context(Context& context, CUevent event) {
+  std::shared_ptr<Command> recorded = find_event(event)->latest();
+  if (recorded != nullptr && !recorded->done) context.device.executor.hold_back(&context, recorded);
+}
+
+// cuCtxRecordEvent and cuCtxWaitEvent take no null for the current context.
+[[maybe_unused]] Context& named_context(CUcontext handle) {
+  require(handle != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+  return living_context(handle);
 }
 
 CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
@@ -55,7 +82,7 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
 
 CTXB_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
   return initialised([&] {
-    Context& context = working_context();
+    Context& context = working_owner();
     constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
     require((flags & ~(known | CU_EVENT_INTERPROCESS)) == 0, CUDA_ERROR_INVALID_VALUE);
     require_value(event != nullptr);
@@ -110,3 +137,18 @@ CTXB_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUev
 CTXB_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
   return elapsed(milliseconds, start, end);
 }
+
+CTXB_EXPORT CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+  return working([&] { record_context(living_green(green), event); });
+}
+CTXB_EXPORT CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {
+  return working([&] { wait_in_context(living_green(green), event); });
+}
+#if CUDA_VERSION >= 12050
+CTXB_EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
+  return working([&] { record_context(named_context(context), event); });
+}
+CTXB_EXPORT CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
+  return working([&] { wait_in_context(named_context(context), event); });
+}
+#endif

@@ -78,12 +78,7 @@ void Executor::enqueue(const std::shared_ptr<StreamQueue>& queue,
     admit();
     if (stopping_) fail(CUDA_ERROR_DEINITIALIZED);
     start_threads();
-    if (queue->ordering == Ordering::legacy) {
-      Commands others = last_of_blocking(*queue);
-      command->after.insert(command->after.end(), others.begin(), others.end());
-    } else if (queue->ordering == Ordering::blocking && !queue->legacy->waiting.empty()) {
-      command->after.push_back(queue->legacy->waiting.back());
-    }
+    add_order(*queue, command->after);
     command->serial = ++last_serial_;
     if (queue->waiting.empty()) active_.push_back(queue);
     queue->waiting.push_back(command);
@@ -91,6 +86,28 @@ void Executor::enqueue(const std::shared_ptr<StreamQueue>& queue,
     tell_threads();
   }
   if (settled) hooks_.on_finished();
+}
+
+// What keeps the streams' order beside the queue's own.
+void Executor::add_order(const StreamQueue& queue, Commands& before) const {
+  if (queue.ordering == Ordering::legacy) {
+    Commands others = last_of_blocking(queue);
+    before.insert(before.end(), others.begin(), others.end());
+  } else if (queue.ordering == Ordering::blocking && !queue.legacy->waiting.empty()) {
+    before.push_back(queue.legacy->waiting.back());
+  }
+  for (const Barrier& barrier : barriers_)
+    if (barrier.group_or_family == queue.group || barrier.group_or_family == queue.family)
+      before.push_back(barrier.command);
+}
+
+Executor::Commands Executor::ahead_of_new(const StreamQueue& queue) {
+  std::lock_guard lock(mutex_);
+  Commands before;
+  add_order(queue, before);
+  if (!queue.waiting.empty()) before.push_back(queue.waiting.back());
+  std::erase_if(before, [](const auto& command) { return command->done.load(); });
+  return before;
 }
 
 Executor::Commands Executor::last_of_blocking(const StreamQueue& queue) const {
@@ -117,6 +134,14 @@ Executor::Commands Executor::pending_of_group(const void* group) {
   return last;
 }
 
+Executor::Commands Executor::pending_of_family(const void* family) {
+  std::lock_guard lock(mutex_);
+  Commands last;
+  for (const auto& queue : active_)
+    if (queue->family == family) last.push_back(queue->waiting.back());
+  return last;
+}
+
 Executor::Commands Executor::pending_users(const void* object) {
   std::lock_guard lock(mutex_);
   Commands users;
@@ -137,6 +162,12 @@ void Executor::wait(const Commands& commands) {
 void Executor::locked(const std::function<void()>& change) {
   std::lock_guard lock(mutex_);
   change();
+}
+
+void Executor::hold_back(const void* group_or_family, const std::shared_ptr<Command>& command) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(barriers_, [](const Barrier& barrier) { return barrier.command->done.load(); });
+  barriers_.push_back({group_or_family, command});
 }
 
 void Executor::retire(std::shared_ptr<void> object) {

@@ -39,8 +39,11 @@ class Executor {
   // What a synchronise of this queue waits for: its last command, and for the legacy queue the last
   // of every blocking queue of the group.
   Commands pending(const StreamQueue& queue);
-  // The last command of every queue of the group.
+  // What a command that is put into this queue now has to wait for.
+  Commands ahead_of_new(const StreamQueue& queue);
+  // The last command of every queue of the group, or of the family.
   Commands pending_of_group(const void* group);
+  Commands pending_of_family(const void* family);
   // All commands that use this object.
   Commands pending_users(const void* object);
 
@@ -49,6 +52,9 @@ class Executor {
 
   // Runs `change` under the executor's lock.
   void locked(const std::function<void()>& change);
+
+  // What is enqueued from now on in the group, or in any group of the family, waits for `command`.
+  void hold_back(const void* group_or_family, const std::shared_ptr<Command>& command);
 
   // Holds `object` until no command that runs now can still use it.
   void retire(std::shared_ptr<void> object);
@@ -74,7 +80,13 @@ class Executor {
   void run_host_functions();
   void execute(const Next& next);
 
+  struct Barrier {
+    const void* group_or_family;
+    std::shared_ptr<Command> command;
+  };
+
   // With the lock held.
+  void add_order(const StreamQueue& queue, Commands& before) const;
   Commands last_of_blocking(const StreamQueue& queue) const;
   Next take_ready(bool kernels_too);
   bool settle();
@@ -86,6 +98,7 @@ class Executor {
   std::condition_variable arrived_, transfer_arrived_, host_arrived_, finished_;
   std::vector<std::shared_ptr<StreamQueue>> active_;  // queues with waiting commands
   std::deque<Next> host_functions_;
+  std::vector<Barrier> barriers_;
   std::vector<std::shared_ptr<void>> retired_;
   std::uint64_t last_serial_ = 0;
   std::atomic<std::uint64_t> changes_ = 0;  // of what may be ready

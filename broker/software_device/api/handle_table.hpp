@@ -13,7 +13,14 @@
 namespace ctxbroker::software {
 
 // The kind is part of the handle's value, so that one of another kind is recognised too.
-enum class HandleKind : std::uint8_t { context = 0x51, stream, event, module, function };
+enum class HandleKind : std::uint8_t {
+  context = 0x51,
+  stream,
+  event,
+  module,
+  function,
+  descriptor
+};
 
 // The handle of the `serial`-th object of its kind. Looks like an address, and is none.
 template <class Handle>

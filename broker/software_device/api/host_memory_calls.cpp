@@ -13,7 +13,7 @@ std::uintptr_t address_of(const void* pointer) {
 
 CUresult allocate(void** pointer, std::size_t bytes, unsigned flags) {
   return initialised([&] {
-    Context& context = working_context();
+    Context& context = working_owner();
     constexpr unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     require_value(pointer != nullptr && (flags & ~known) == 0);
@@ -27,7 +27,7 @@ CUresult allocate(void** pointer, std::size_t bytes, unsigned flags) {
 
 CUresult register_memory(void* pointer, std::size_t bytes, unsigned flags) {
   return initialised([&] {
-    Context& context = working_context();
+    Context& context = working_owner();
     constexpr unsigned known =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
     require_value((flags & ~known) == 0);
@@ -45,7 +45,7 @@ std::shared_ptr<Block> host_block(const void* pointer) {
 
 void remove_after_its_work(const Block& block) {
   Executor& executor = block.context.device.executor;
-  executor.wait(executor.pending_of_group(&block.context));
+  executor.wait(executor.pending_of_family(&block.context));
   require_value(Process::instance().memory.remove(block));
 }
 

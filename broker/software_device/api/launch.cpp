@@ -145,7 +145,8 @@ void launch(const LaunchRequest& request) {
   std::shared_ptr<Stream> stream = find_stream(request.stream);
   std::shared_ptr<Function> function = Process::instance().functions.find(request.function);
   std::shared_ptr<Module> module = function->module.lock();
-  require(module != nullptr && &function->context == &stream->context, CUDA_ERROR_INVALID_HANDLE);
+  require(module != nullptr && &function->context == &stream->context.owner,
+          CUDA_ERROR_INVALID_HANDLE);
   check_sizes(*function, request);
   std::vector<std::byte> arguments = pack_arguments(function->kernel, request);
   Device& device = stream->context.device;

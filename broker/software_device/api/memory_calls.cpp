@@ -10,7 +10,7 @@ using namespace ctxbroker::software;
 
 CTXB_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
   return initialised([&] {
-    Context& context = working_context();
+    Context& context = working_owner();
     require_value(address != nullptr && bytes != 0);
     *address = Process::instance().memory.allocate(Block::Kind::device, context, bytes, 0)->begin;
   });
@@ -19,7 +19,7 @@ CTXB_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
 CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
                                         std::size_t height, unsigned int element_bytes) {
   return initialised([&] {
-    Context& context = working_context();
+    Context& context = working_owner();
     require_value(address != nullptr && pitch != nullptr && width != 0 && height != 0);
     require_value(element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
     constexpr std::size_t unit = device_limits::alignment;
@@ -32,7 +32,8 @@ CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch
   });
 }
 
-// Works whatever context is current, and waits for the work of the context that owns the memory.
+// Works whatever context is current, and waits for the work of the context that owns the memory,
+// that of its green contexts included.
 CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   return initialised([&] {
     if (context_stack::top() != nullptr) living_context(nullptr);
@@ -43,7 +44,7 @@ CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     require_value(block != nullptr && block->begin == address &&
                   block->kind == Block::Kind::device);
     Executor& executor = block->context.device.executor;
-    executor.wait(executor.pending_of_group(&block->context));
+    executor.wait(executor.pending_of_family(&block->context));
     require_value(memory.remove(*block));
   });
 }

@@ -18,7 +18,7 @@ using namespace ctxbroker::software;
 namespace {
 
 CUresult load(CUmodule* module, const void* image, JitOptions& options) {
-  Context& context = working_context();
+  Context& context = working_owner();
   require_value(module != nullptr && image != nullptr);
   auto begin = std::chrono::steady_clock::now();
   JitResult result = compile_image(image);

@@ -13,16 +13,18 @@ enum class Version { first, present };
 
 CUresult release(CUdevice device, Version version) {
   return initialised([&] {
-    bool released = find_device(device).release_primary();
-    require(released || version == Version::first, CUDA_ERROR_INVALID_CONTEXT);
+    CUresult status = find_device(device).release_primary();
+    bool too_many = status == CUDA_ERROR_INVALID_CONTEXT;
+    return too_many && version == Version::first ? CUDA_SUCCESS : status;
   });
 }
 
 CUresult reset(CUdevice device, Version version) {
   return initialised([&] {
     Device& found = find_device(device);
-    found.reset_primary();
-    if (version == Version::first) found.release_primary();
+    CUresult status = found.reset_primary();
+    if (status == CUDA_SUCCESS && version == Version::first) found.release_primary();
+    return status;
   });
 }
 

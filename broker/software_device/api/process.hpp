@@ -9,6 +9,7 @@
 #include "api/cuda_api.hpp"
 #include "api/device.hpp"
 #include "api/event.hpp"
+#include "api/green.hpp"
 #include "api/handle_table.hpp"
 #include "api/memory_registry.hpp"
 #include "api/module.hpp"
@@ -37,6 +38,7 @@ class Process {
   HandleTable<Event, CUevent, HandleKind::event> events;
   HandleTable<Module, CUmodule, HandleKind::module> modules;
   HandleTable<Function, CUfunction, HandleKind::function> functions;
+  DescriptorTable descriptors;
   MemoryRegistry memory;
 
  private:

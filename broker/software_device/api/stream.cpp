@@ -33,6 +33,7 @@ std::shared_ptr<Stream> thread_stream(Context& context) {
 Stream::Stream(Context& of, Ordering how, unsigned its_flags, int its_priority)
     : context(of), id(next_id()), flags(its_flags) {
   group = &of;
+  family = &of.owner;
   ordering = how;
   priority = its_priority;
   legacy = of.legacy_stream.get();
@@ -40,8 +41,14 @@ Stream::Stream(Context& of, Ordering how, unsigned its_flags, int its_priority)
 
 std::shared_ptr<Stream> find_stream(CUstream handle) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY) return working_context().legacy_stream;
-  if (handle == CU_STREAM_PER_THREAD) return thread_stream(working_context());
-  return Process::instance().streams.find(handle);
+  if (handle == CU_STREAM_PER_THREAD) {
+    Context& context = working_context();
+    require(context.kind != ContextKind::green, CUDA_ERROR_INVALID_HANDLE);
+    return thread_stream(context);
+  }
+  std::shared_ptr<Stream> stream = Process::instance().streams.find(handle);
+  stream->context.require_alive();
+  return stream;
 }
 
 void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Command>& command) {

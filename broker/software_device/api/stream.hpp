@@ -23,7 +23,8 @@ struct Stream : StreamQueue {
 };
 
 // The stream of a handle: null and CU_STREAM_LEGACY the current context's legacy stream,
-// CU_STREAM_PER_THREAD the calling thread's own. Throws CUDA_ERROR_INVALID_HANDLE, and what
+// CU_STREAM_PER_THREAD the calling thread's own. Throws CUDA_ERROR_INVALID_HANDLE (under a
+// green context for the thread's own too), CUDA_ERROR_CONTEXT_IS_DESTROYED, and what
 // working_context throws.
 std::shared_ptr<Stream> find_stream(CUstream handle);
 

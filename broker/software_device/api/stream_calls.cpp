@@ -6,26 +6,35 @@
 #include "api/device.hpp"
 #include "api/entry.hpp"
 #include "api/event.hpp"
+#include "api/green.hpp"
 
 using namespace ctxbroker::software;
 
 namespace {
 
+CUstream create_in(Context& context, unsigned flags, int priority) {
+  bool waits = flags != CU_STREAM_NON_BLOCKING && context.kind != ContextKind::green;
+  auto made = std::make_shared<Stream>(
+      context, waits ? Ordering::blocking : Ordering::independent, flags,
+      std::clamp(priority, device_limits::greatest_priority, device_limits::least_priority));
+  return Process::instance().streams.insert(made, [&] { context.require_alive(); });
+}
+
 CUresult create(CUstream* stream, unsigned flags, int priority) {
   return initialised([&] {
     Context& context = working_context();
     require_value(stream != nullptr && (flags & ~unsigned(CU_STREAM_NON_BLOCKING)) == 0);
-    auto made = std::make_shared<Stream>(
-        context, flags == CU_STREAM_NON_BLOCKING ? Ordering::independent : Ordering::blocking,
-        flags,
-        std::clamp(priority, device_limits::greatest_priority, device_limits::least_priority));
-    *stream = Process::instance().streams.insert(made, [&] { context.require_alive(); });
+    *stream = create_in(context, flags, priority);
   });
 }
 
 // What is enqueued is still done.
 CUresult destroy(CUstream stream) {
-  return working([&] { Process::instance().streams.take(stream); });
+  return working([&] {
+    auto& streams = Process::instance().streams;
+    streams.find(stream)->context.require_alive();
+    streams.take(stream);
+  });
 }
 
 // Calls `body` with the stream of a handle.
@@ -113,6 +122,19 @@ CUresult get_id(CUstream stream, unsigned long long* id) {
 CUresult get_context(CUstream stream, CUcontext* context) {
   return ask(stream, context, [](const Stream& found) { return found.context.handle; });
 }
+// Null for a stream of no green context.
+CUgreenCtx green_of(const Stream& stream) {
+  bool green = stream.context.kind == ContextKind::green;
+  return green ? reinterpret_cast<CUgreenCtx>(stream.context.handle) : nullptr;
+}
+[[maybe_unused]] CUresult get_contexts(CUstream stream, CUcontext* context, CUgreenCtx* green) {
+  return with(stream, [&](Stream& found, auto&) {
+    require_value(context != nullptr && green != nullptr);
+    *context = found.context.owner.handle;
+    *green = green_of(found);
+    return CUDA_SUCCESS;
+  });
+}
 CUresult get_device(CUstream stream, CUdevice* device) {
   return ask(stream, device, [](const Stream& found) { return found.context.device.ordinal; });
 }
@@ -198,6 +220,26 @@ CTXB_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
 CTXB_EXPORT CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext* context) {
   return get_context(per_thread(stream), context);
 }
+CTXB_EXPORT CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
+  return ask(stream, green, green_of);
+}
+#if CUDA_VERSION >= 12050
+CTXB_EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
+  return get_contexts(stream, context, green);
+}
+CTXB_EXPORT CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext* context,
+                                            CUgreenCtx* green) {
+  return get_contexts(per_thread(stream), context, green);
+}
+CTXB_EXPORT CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned int flags,
+                                            int priority) {
+  return working([&] {
+    Context& context = living_green(green);
+    require_value(stream != nullptr && flags == CU_STREAM_NON_BLOCKING);
+    *stream = create_in(context, flags, priority);
+  });
+}
+#endif
 CTXB_EXPORT CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   return get_device(stream, device);
 }

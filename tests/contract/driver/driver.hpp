@@ -14,6 +14,17 @@
 namespace ctxbroker::test {
 
 // clang-format off
+#if CUDA_VERSION >= 12050
+#define CTXB_DRIVER_CALLS_12050(X) \
+  X(cuCtxRecordEvent) X(cuCtxWaitEvent) X(cuGreenCtxStreamCreate) X(cuStreamGetCtx_v2)
+#else
+#define CTXB_DRIVER_CALLS_12050(X)
+#endif
+#if CUDA_VERSION >= 12090
+#define CTXB_DRIVER_CALLS_12090(X) X(cuGreenCtxGetId)
+#else
+#define CTXB_DRIVER_CALLS_12090(X)
+#endif
 #define CTXB_DRIVER_CALLS(X) \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress) \
   X(cuGetProcAddress_v2) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) \
@@ -24,7 +35,8 @@ namespace ctxbroker::test {
   X(cuDevicePrimaryCtxSetFlags) X(cuDevicePrimaryCtxSetFlags_v2) X(cuDevicePrimaryCtxGetState) \
   X(cuCtxCreate_v2) X(cuCtxCreate_v3) X(cuCtxDestroy_v2) X(cuCtxAttach) X(cuCtxDetach) \
   X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxSetCurrent) X(cuCtxGetCurrent) \
-  X(cuCtxGetDevice) X(cuCtxGetFlags) X(cuCtxGetId) X(cuCtxGetApiVersion) X(cuCtxGetLimit) \
+  X(cuCtxGetDevice) X(cuCtxGetFlags) X(cuCtxSetFlags) X(cuCtxGetId) X(cuCtxGetApiVersion) \
+  X(cuCtxGetLimit) \
   X(cuCtxSetLimit) X(cuCtxGetCacheConfig) X(cuCtxSetCacheConfig) X(cuCtxGetStreamPriorityRange) \
   X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemFree_v2) X(cuMemGetInfo_v2) \
   X(cuMemGetAddressRange_v2) X(cuMemAllocHost_v2) X(cuMemHostAlloc) X(cuMemFreeHost) \
@@ -47,7 +59,11 @@ namespace ctxbroker::test {
   X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncGetModule) \
   X(cuFuncGetName) X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) \
   X(cuLaunchKernelEx) X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
-  X(cuOccupancyMaxPotentialBlockSize)
+  X(cuOccupancyMaxPotentialBlockSize) X(cuDeviceGetDevResource) X(cuDevSmResourceSplitByCount) \
+  X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) X(cuGreenCtxDestroy) X(cuCtxFromGreenCtx) \
+  X(cuGreenCtxGetDevResource) X(cuCtxGetDevResource) X(cuGreenCtxRecordEvent) \
+  X(cuGreenCtxWaitEvent) X(cuStreamGetGreenCtx) CTXB_DRIVER_CALLS_12050(X) \
+  CTXB_DRIVER_CALLS_12090(X)
 // clang-format on
 
 struct Driver {

@@ -141,6 +141,26 @@ TEST_F(StreamTest, BlockingStreamsWaitForTheLegacyStream) {
   EXPECT_TRUE(done(in_thread));
 }
 
+// A copy to pageable memory waits itself; it must not overtake the legacy stream.
+TEST_F(StreamTest, CopiesToPageableMemoryWaitForTheLegacyStream) {
+  CUstream stream = nullptr;
+  CUdeviceptr address = 0;
+  unsigned value = 0;
+  ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAlloc_v2(&address, 4), CUDA_SUCCESS);
+  Hold hold(function("hold"), nullptr);
+  ASSERT_EQ(fill(address, 6, 1, nullptr), CUDA_SUCCESS);
+  std::thread copier([&] {
+    EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemcpyDtoHAsync_v2(&value, address, 4, stream), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  hold.let_go();
+  copier.join();
+  EXPECT_EQ(value, 6u);
+}
+
 TEST_F(StreamTest, PerThreadStreamsDoNotWaitForOthers) {
   CUstream blocking = create();
   Hold hold(function("hold"), blocking);
