@@ -1,6 +1,7 @@
 // The broker: what a host opens once, to load CUDA plug-ins through it.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -27,6 +28,10 @@ struct BrokerOptions {
   std::optional<DriverChoice> driver;     // unset: CTXBROKER_DRIVER, and without it automatic
   std::filesystem::path software_device;  // its library file; empty: beside the broker's own
   RecordSink records;                     // may be empty
+  // Work on the device that takes longer than this is taken for work that never ends: its lease
+  // becomes a zombie. Zero: a job may take for ever.
+  std::chrono::milliseconds job_timeout{0};
+  std::chrono::milliseconds end_timeout{2000};  // the same for work left when an activation ends
 };
 
 // Move-only. [main] thread, or serialised with it. It must outlive its libraries, instances and
@@ -62,9 +67,17 @@ class CTXB_API Broker {
   PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                         const InstanceOptions& options = {});
 
-  // Answers what plug-ins asked for with ctxb_host.request_callback. For the host's main thread,
-  // now and then (a GUI's idle time, once per block); cheap when nobody asked. Not from inside a
-  // plug-in.
+  // The leases in force. Any thread.
+  std::vector<LeaseInfo> leases() const;
+
+  // Gives up the life of the context behind a lease, as if it were lost; the next use makes another
+  // one, of the next generation. For tests, and for hosts that want a fresh start. False when the
+  // tenant has no lease there. Any thread.
+  bool force_loss(TenantId tenant, int device, const std::string& reason);
+
+  // Tells plug-ins whose context is lost, and answers what plug-ins asked for with
+  // ctxb_host.request_callback. For the host's main thread, now and then (a GUI's idle time, once
+  // per block); cheap when nobody asked. Not from inside a plug-in.
   void poll();
 
   detail::BrokerImpl& impl() noexcept { return *impl_; }  // for the broker's own rooms

@@ -28,7 +28,8 @@ DeviceHold::DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& 
     : driver_(driver), ordinal_(ordinal), host_(host), fault_(fault) {}
 
 DeviceHold::~DeviceHold() {
-  if (fault_.happened()) return;  // the process's CUDA has ended; the driver's exit clears up
+  // The process's CUDA has ended, or would be waited for without end: the driver's exit clears up.
+  if (fault_.happened() || is_stuck()) return;
   if (shield_ != nullptr && primary_generation() != 0) {
     driver_.table.green_destroy(shield_);
   }

@@ -68,6 +68,11 @@ class DeviceHold {
   // Somebody destroyed that life of the primary; the next use makes another.
   void lose_primary(std::uint64_t generation) noexcept;
 
+  // Work in the primary does not end: what would wait for it (the end of green contexts, freeing
+  // memory) is left to the process's end.
+  void mark_stuck() noexcept { stuck_.store(true, std::memory_order_release); }
+  bool is_stuck() const noexcept { return stuck_.load(std::memory_order_acquire); }
+
   // Makes the context that `choice` (not automatic) asks for. After use. Throws Error: driver_call,
   // out_of_memory, lease_unavailable (not so many multiprocessors are free).
   LeaseContext make(const LeaseChoice& choice, CallOwner owner);
@@ -90,6 +95,7 @@ class DeviceHold {
   mutable std::mutex mutex_;
   CUcontext primary_ = nullptr;
   std::atomic<std::uint64_t> primary_generation_{0};
+  std::atomic<bool> stuck_{false};
   int retains_ = 0;
   std::optional<MultiprocessorSplit> split_;  // made at first use
   CUgreenCtx shield_ = nullptr;

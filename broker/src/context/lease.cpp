@@ -40,8 +40,8 @@ CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) 
 }
 
 Lease::~Lease() {
+  if (untouchable()) return;  // what runs there goes on; its multiprocessors stay taken
   const Life life = life_.load(std::memory_order_acquire);
-  if (life == Life::buried) return;  // what runs there goes on; its multiprocessors stay taken
   if (device_.fault().happened() || life == Life::dead || primary_lost()) {
     device_.forget(context_);
     return;
@@ -85,6 +85,17 @@ bool Lease::shares_memory_with(const Lease& other) const noexcept {
 
 bool Lease::primary_lost() const noexcept {
   return kind() != LeaseKind::private_own && device_.primary_generation() != primary_generation_;
+}
+
+// Giving back memory of the primary waits for all work in it, also for work that never ends.
+bool Lease::untouchable() const noexcept {
+  const Life life = life_.load(std::memory_order_acquire);
+  return life == Life::buried || life == Life::stranded ||
+         (kind() != LeaseKind::private_own && device_.is_stuck());
+}
+
+CUcontext Lease::memory_context() const noexcept {
+  return kind() == LeaseKind::private_own ? context_.context : device_.primary();
 }
 
 LeaseState Lease::state() const noexcept {
@@ -134,7 +145,12 @@ void Lease::give_up(const std::string& reason) noexcept {
   }
 }
 
+void Lease::strand() noexcept {
+  life_.store(Life::stranded, std::memory_order_release);
+}
+
 void Lease::bury() noexcept {
+  if (kind() != LeaseKind::private_own) device_.mark_stuck();
   if (life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried) return;
   try {
     tenant_->say(Severity::error, "lease",
@@ -145,9 +161,8 @@ void Lease::bury() noexcept {
 }
 
 std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
-  const Life life = life_.load(std::memory_order_acquire);
-  if (device_.fault().happened() || life == Life::buried || primary_lost()) return std::nullopt;
-  if (life != Life::dead) return target();
+  if (device_.fault().happened() || untouchable() || primary_lost()) return std::nullopt;
+  if (life_.load(std::memory_order_acquire) != Life::dead) return target();
   if (kind() != LeaseKind::green || home == Home::context) return std::nullopt;
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
 }

@@ -74,6 +74,11 @@ class Lease {
   void give_up(const std::string& reason) noexcept;
   // Work on it does not end: nothing of it is touched again, and nothing given back.
   void bury() noexcept;
+  // Its work waits for another lease's that does not end: the same, but a next use makes another.
+  void strand() noexcept;
+
+  // The context whose memory it uses, for copies between contexts.
+  CUcontext memory_context() const noexcept;
 
   // Where to be current to give back something that lives there; nothing when it is gone already,
   // or must not be touched.
@@ -83,11 +88,12 @@ class Lease {
   Occupancy& occupancy() const noexcept { return occupancy_; }
 
  private:
-  enum class Life : std::uint8_t { ready, given_up, dead, buried };
+  enum class Life : std::uint8_t { ready, given_up, dead, stranded, buried };
 
   // Marks a life that is ready; true for the call that did it.
   bool end_life(Life how) noexcept;
   bool primary_lost() const noexcept;
+  bool untouchable() const noexcept;
   void end_siblings() noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 

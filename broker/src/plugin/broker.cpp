@@ -101,8 +101,27 @@ PluginInstance Broker::create(const PluginLibrary& library, std::string_view plu
   return PluginInstance(std::make_unique<detail::Instance>(broker, library.impl_, index, options));
 }
 
+std::vector<LeaseInfo> Broker::leases() const {
+  detail::BrokerImpl& broker = open_impl();
+  std::vector<LeaseInfo> infos;
+  if (!broker.has_driver()) return infos;
+  for (const auto& lease : broker.leases().all()) infos.push_back(lease->info());
+  return infos;
+}
+
+bool Broker::force_loss(TenantId tenant, int device, const std::string& reason) {
+  detail::BrokerImpl& broker = open_impl();
+  const auto lease = broker.has_driver() ? broker.leases().find(tenant, device) : nullptr;
+  if (lease == nullptr) return false;
+  lease->give_up(reason);
+  return true;
+}
+
 void Broker::poll() {
-  for (detail::Instance* instance : open_impl().instances()) instance->answer_callback();
+  for (detail::Instance* instance : open_impl().instances()) {
+    instance->tell_loss();
+    instance->answer_callback();
+  }
 }
 
 detail::BrokerImpl& Broker::open_impl() const {

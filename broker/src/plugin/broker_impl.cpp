@@ -1,8 +1,10 @@
 #include "plugin/broker_impl.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
 
 namespace ctxbroker::detail {
@@ -51,6 +53,15 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
   auto library = std::make_shared<LoadedLibrary>(*this, tenant, canonical);
   libraries_[id] = library;
   return library;
+}
+
+std::size_t BrokerImpl::suspects() {
+  if (!suspects_) {
+    suspects_ = static_cast<std::size_t>(
+        std::count_if(instances_.begin(), instances_.end(),
+                      [](const Instance* one) { return one->in_flight(); }));
+  }
+  return *suspects_;
 }
 
 std::string BrokerImpl::alive() const {

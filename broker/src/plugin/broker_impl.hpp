@@ -32,6 +32,13 @@ class BrokerImpl {
   const TenantIdentity& host() const noexcept { return host_; }
   std::thread::id main_thread() const noexcept { return main_thread_; }
 
+  std::chrono::milliseconds job_timeout() const noexcept { return options_.job_timeout; }
+  std::chrono::milliseconds end_timeout() const noexcept { return options_.end_timeout; }
+  const ProcessFault& fault() const noexcept { return fault_; }
+  // After a fault: how many instances had work in flight. Counted once, at the first question:
+  // instances that end later do not make the others more suspicious.
+  std::size_t suspects();
+
   bool has_driver() const noexcept { return driver_.has_value(); }
   const Driver& driver() const;  // throws Error (wrong_state) when there is none
 
@@ -63,6 +70,7 @@ class BrokerImpl {
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
   std::set<Instance*> instances_;
+  std::optional<std::size_t> suspects_;
   int chains_ = 0;
 };
 

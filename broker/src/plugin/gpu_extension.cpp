@@ -3,7 +3,9 @@
 #include <cstring>
 #include <string>
 
+#include "context/wait.hpp"
 #include "module/kernel.hpp"
+#include "plugin/broker_impl.hpp"
 #include "plugin/host_call.hpp"
 #include "plugin/struct_check.hpp"
 
@@ -174,6 +176,7 @@ ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
     if (status != CUDA_SUCCESS) {
       return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
     }
+    instance.set_in_flight(true);
     instance.counters().launches.fetch_add(1, std::memory_order_relaxed);
     return ctxb_status{CTXB_OK};
   });
@@ -184,7 +187,8 @@ ctxb_status upload_now(Instance& instance, Activation& activation, std::uint64_t
                        const void* source, std::uint64_t bytes) {
   const DriverTable& driver = activation.lease->table();
   CUresult status = driver.memcpy_htod_async(destination, source, bytes, activation.stream.get());
-  if (status == CUDA_SUCCESS) status = driver.stream_synchronize(activation.stream.get());
+  if (status == CUDA_SUCCESS)
+    status = wait_for(driver, activation.stream.get(), instance.broker().job_timeout());
   return answer(instance, "upload", status);
 }
 

@@ -227,6 +227,7 @@ Instance::Processed Instance::process(ctxb_job job) noexcept {
   std::unique_lock<std::mutex> one_at_a_time(library_->process_mutex(), std::defer_lock);
   if (plugin().one_at_a_time) one_at_a_time.lock();
   failures_.clear();
+  set_in_flight(true);
   activation_->staged = 0;
   job.size = sizeof job;
   job.stream = activation_->stream.get();

@@ -59,6 +59,16 @@ class Instance {
   void load_state(const std::vector<std::byte>& state);
   void answer_callback() noexcept;
 
+  // Calls the plug-in's context_lost, once per activation, when its lease is lost.
+  void tell_loss() noexcept;
+  // Ends the activation whose lease is lost and begins another of the same sizes. Throws Error.
+  void renew();
+  // Evidence: work that this instance enqueued may be running.
+  void set_in_flight(bool in_flight) noexcept {
+    in_flight_.store(in_flight, std::memory_order_release);
+  }
+  bool in_flight() const noexcept { return in_flight_.load(std::memory_order_acquire); }
+
   // One job; the lease is entered by the caller or here. [render|audio], one thread at a time.
   struct Processed {
     CallOutcome outcome;
@@ -89,6 +99,7 @@ class Instance {
   void end_activation() noexcept;
   void end_lost_activation() noexcept;
   void take_back_memory() noexcept;
+  void wait_for_work() noexcept;
   LeaseRequest lease_request() const;
   void renew_lost_lease();
   GuardTarget nowhere() const noexcept;
@@ -120,6 +131,8 @@ class Instance {
   std::atomic<std::thread::id> main_thread_{};     // inside a [main] function of this instance
   std::atomic<std::thread::id> process_thread_{};  // inside process
   std::atomic<bool> callback_asked_{false};
+  std::atomic<bool> in_flight_{false};
+  bool told_loss_ = false;  // of this activation
 };
 
 template <typename Function>

@@ -2,9 +2,11 @@
 #include <cmath>
 #include <utility>
 
+#include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
+#include "plugin/loss.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -34,6 +36,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   check_sizes(sizes);
   renew_lost_lease();
   activation_ = make_activation(lease_, plugin(), sizes);
+  told_loss_ = false;
   const DeviceInfo& device =
       lease_->driver().devices[static_cast<std::size_t>(lease_->device_ordinal())];
   ctxb_activation given{};
@@ -68,14 +71,16 @@ void Instance::renew_lost_lease() {
   lease_ = broker_.leases().get(library_->tenant(), lease_request());
 }
 
+void Instance::renew() {
+  const ActivationSizes sizes = activation_->sizes;
+  deactivate();
+  activate(sizes);
+}
+
 void Instance::deactivate() noexcept {
   if (phase() != Phase::active) return;
   answer_callback();
-  const DriverTable& driver = lease_->table();
-  if (!lease_->lost()) {
-    lease_->note(guarded(lease_->target(), {},
-                         [&] { return driver.stream_synchronize(activation_->stream.get()); }));
-  }
+  if (!lease_->lost()) wait_for_work();
   phase_.store(Phase::idle, std::memory_order_release);
   if (lease_->lost()) {
     end_lost_activation();
@@ -91,38 +96,60 @@ void Instance::deactivate() noexcept {
   end_activation();
 }
 
+// Work that does not end makes the lease a zombie.
+void Instance::wait_for_work() noexcept {
+  const CUresult status = lease_->note(guarded(lease_->target(), {}, [&] {
+    return wait_for(lease_->table(), activation_->stream.get(), broker_.end_timeout());
+  }));
+  if (status == CUDA_ERROR_TIMEOUT) lease_->bury();
+  if (status == CUDA_SUCCESS) set_in_flight(false);
+}
+
 // After a failed activate, or a deactivate: nothing of the activation stays.
 void Instance::end_activation() noexcept {
+  // A failed activate may have work in flight on what is about to be freed.
+  if (in_flight() && !lease_->lost()) wait_for_work();
   take_back_memory();
   activation_.reset();
 }
 
 void Instance::take_back_memory() noexcept {
-  if (lease_->lost()) {
+  const auto where = lease_->end_target(Home::memory);
+  if (!where) {
     ledger_.forget_all();
     return;
   }
   try {
-    const Guard guard(lease_->target());
+    const Guard guard(*where);
     if (guard.status() != CUDA_SUCCESS) {
       report_failed_end(*lease_, guard.status());
       ledger_.forget_all();
       return;
     }
-    // A failed activate may have work in flight on what is about to be freed.
-    lease_->note(lease_->table().stream_synchronize(activation_->stream.get()));
     report_failed_end(*lease_, ledger_.give_back_all().status);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the context's end frees the rest
   }
 }
 
-// The context is gone: the plug-in forgets, the broker forgets, nobody calls the driver.
+// The plug-in forgets; the broker gives back what outlives the context, and forgets the rest.
 void Instance::end_lost_activation() noexcept {
-  call_main(Phase::deactivating, nowhere(), "context_lost",
-            [&] { object_->context_lost(object_); });
+  tell_loss();
   call_main(Phase::deactivating, nowhere(), "deactivate", [&] { object_->deactivate(object_); });
-  ledger_.forget_all();
+  take_back_memory();
   activation_.reset();
+  set_in_flight(false);
+}
+
+void Instance::tell_loss() noexcept {
+  if (activation_ == nullptr || told_loss_ || !lease_->lost()) return;
+  told_loss_ = true;
+  try {
+    const Loss loss = describe_loss(*this);
+    const ctxb_loss given{sizeof(ctxb_loss), loss.reason, loss.guilt, loss.driver_status,
+                          loss.text.c_str()};
+    call_main(phase(), nowhere(), "context_lost", [&] { object_->context_lost(object_, &given); });
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  }
 }
 
 }  // namespace ctxbroker::detail

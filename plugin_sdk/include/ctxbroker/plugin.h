@@ -261,6 +261,25 @@ typedef struct ctxb_job {
   uint32_t discontinuity;     /* 1: not the successor of the last block; forget the history */
 } ctxb_job;
 
+/* ---- Loss -----------------------------------------------------------------------------------
+ * Why the context of an activation is gone, and whether this plug-in is to blame. */
+#define CTXB_LOSS_GIVEN_UP 1  /* the host gave the context up; the next activate gets another */
+#define CTXB_LOSS_DESTROYED 2 /* somebody destroyed the context; the next activate gets another */
+#define CTXB_LOSS_FAULT 3     /* a kernel faulted: CUDA has ended in this process, for everybody */
+#define CTXB_LOSS_STUCK 4     /* the plug-in's work does not end; the host uses it no more */
+
+#define CTXB_GUILT_UNKNOWN 0  /* work of several plug-ins was in flight */
+#define CTXB_GUILT_INNOCENT 1 /* none of this plug-in's work was in flight */
+#define CTXB_GUILT_GUILTY 2   /* only this plug-in's work was in flight */
+
+typedef struct ctxb_loss {
+  uint32_t size;
+  uint32_t reason;       /* CTXB_LOSS_* */
+  uint32_t guilt;        /* CTXB_GUILT_* */
+  int32_t driver_status; /* CUresult, or 0 */
+  const char* text;      /* one sentence for a log; valid during the call */
+} ctxb_loss;
+
 /* ---- Instance -------------------------------------------------------------------------------*/
 typedef struct ctxb_plugin ctxb_plugin;
 struct ctxb_plugin {
@@ -287,9 +306,10 @@ struct ctxb_plugin {
   void (*destroy)(const ctxb_plugin* plugin);
 
   /* The context of this activation is gone, with all its memory, kernels and streams: forget every
-   * handle, call nothing. deactivate follows (with no context current), then perhaps activate.
+   * handle, call nothing. Once per loss, and before anything else is asked of the plug-in.
+   * deactivate follows (with no context current), then perhaps activate. `loss` is the host's.
    * [main] [no-ctx] */
-  void (*context_lost)(const ctxb_plugin* plugin);
+  void (*context_lost)(const ctxb_plugin* plugin, const ctxb_loss* loss);
 
   /* The plug-in's side of an extension, or null. Static data.
    * [any] [no-ctx] */

@@ -20,6 +20,7 @@
 #include "ctxbroker/sdk/failure.hpp"
 #include "ctxbroker/sdk/host.hpp"
 #include "ctxbroker/sdk/job.hpp"
+#include "ctxbroker/sdk/loss.hpp"
 #include "ctxbroker/sdk/parameter.hpp"
 #include "ctxbroker/sdk/plugin_base.hpp"
 #include "ctxbroker/sdk/state_stream.hpp"

@@ -61,6 +61,15 @@ void RawDriver::pop_all() const {
   }
 }
 
+void RawDriver::push(CUcontext context) const {
+  must(function<CUresult(CUcontext)>("cuCtxPushCurrent_v2")(context), "cuCtxPushCurrent_v2");
+}
+
+void RawDriver::pop() const {
+  CUcontext popped = nullptr;
+  must(function<CUresult(CUcontext*)>("cuCtxPopCurrent_v2")(&popped), "cuCtxPopCurrent_v2");
+}
+
 std::size_t RawDriver::free_memory() const {
   std::size_t free = 0, total = 0;
   must(function<CUresult(std::size_t*, std::size_t*)>("cuMemGetInfo_v2")(&free, &total),

@@ -20,11 +20,25 @@ class RawDriver {
   std::vector<CUcontext> stack() const;
   void pop_all() const;
   std::size_t free_memory() const;  // of the current context's device
+  void push(CUcontext context) const;
+  void pop() const;
 
  private:
   template <typename Function>
   Function* function(const char* symbol) const;
   void* library_;
+};
+
+// A context for as long as this lives.
+class Entered {
+ public:
+  Entered(const RawDriver& driver, CUcontext context) : driver_(driver) { driver.push(context); }
+  ~Entered() { driver_.pop(); }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  const RawDriver& driver_;
 };
 
 }  // namespace ctxbroker

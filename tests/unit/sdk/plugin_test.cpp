@@ -33,6 +33,7 @@ struct Script {
   bool on = false;
   std::uint32_t colour = 0;
   bool empty_when_lost = false;
+  std::string loss_text;
   int destroyed = 0;
   int callbacks = 0;
 };
@@ -95,7 +96,10 @@ class Probe final : public Plugin, public Stateful, public Latent, public Callba
   }
 
   void deactivate() override { obey(); }
-  void context_lost() override { script.empty_when_lost = !floats_ && triples_.size() == 0; }
+  void context_lost(const Loss& loss) override {
+    script.loss_text = loss.text();
+    script.empty_when_lost = !floats_ && triples_.size() == 0;
+  }
 
   void save(StateWriter& writer) const override {
     writer.write(std::uint32_t{77});
@@ -287,8 +291,10 @@ TEST_F(SdkPlugin, ActivateThatThrowsGivesBackAndCanBeRepeated) {
 
 TEST_F(SdkPlugin, ContextLostEmptiesTheBuffersWithoutACall) {
   create_active();
-  plugin->context_lost(plugin);
+  const ctxb_loss loss{sizeof(ctxb_loss), CTXB_LOSS_FAULT, CTXB_GUILT_INNOCENT, 700, "a test"};
+  plugin->context_lost(plugin, &loss);
   EXPECT_TRUE(script.empty_when_lost);
+  EXPECT_EQ(script.loss_text, "a test");
   plugin->deactivate(plugin);
   EXPECT_TRUE(host.released.empty());
 }

@@ -7,6 +7,7 @@
 #include "ctxbroker/sdk/gpu.hpp"
 #include "ctxbroker/sdk/host.hpp"
 #include "ctxbroker/sdk/job.hpp"
+#include "ctxbroker/sdk/loss.hpp"
 #include "ctxbroker/sdk/state_stream.hpp"
 
 namespace ctxbroker::sdk {
@@ -47,7 +48,7 @@ class Plugin {
 
   // The context is gone; every DeviceBuffer is empty by now, every Kernel dead. Call nothing.
   // [main] [no-ctx]
-  virtual void context_lost() {}
+  virtual void context_lost(const Loss& /*loss*/) {}
 
  protected:
   const Host& host() const noexcept { return host_; }

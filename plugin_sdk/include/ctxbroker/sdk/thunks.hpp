@@ -105,9 +105,9 @@ struct Thunks {
     guarded_void(host, [&] { delete &self(plugin); });
   }
 
-  static void context_lost(const ctxb_plugin* plugin) {
+  static void context_lost(const ctxb_plugin* plugin, const ctxb_loss* loss) {
     base_of(plugin).gpu_.forget_all();
-    guarded_void(host_of(plugin), [&] { base_of(plugin).context_lost(); });
+    guarded_void(host_of(plugin), [&] { base_of(plugin).context_lost(Loss(*loss)); });
   }
 
   static const void* get_extension(const ctxb_plugin*, const char* id) {

@@ -49,8 +49,9 @@ static void deactivate(const ctxb_plugin* plugin) {
 static void destroy(const ctxb_plugin* plugin) {
   (void)plugin;
 }
-static void context_lost(const ctxb_plugin* plugin) {
+static void context_lost(const ctxb_plugin* plugin, const ctxb_loss* loss) {
   (void)plugin;
+  (void)loss;
 }
 
 static const void* get_extension(const ctxb_plugin* plugin, const char* id) {

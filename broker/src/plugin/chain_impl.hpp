@@ -1,0 +1,71 @@
+// What stands behind ctxbroker::Chain.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "context/resources.hpp"
+#include "ctxbroker/chain.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/chain_buffers.hpp"
+#include "plugin/instance.hpp"
+
+namespace ctxbroker {
+
+struct Chain::Impl {
+  struct Stage {
+    detail::Instance* instance = nullptr;
+    std::shared_ptr<detail::Lease> lease;
+    std::uint64_t activation = 0;  // its serial: another one needs another chain
+    CUstream stream = nullptr;     // the activation's
+    detail::Event begin, end;      // around this stage's work; end is also the hand-over
+  };
+
+  Impl(detail::BrokerImpl& owner, const std::vector<PluginInstance*>& instances,
+       const ActivationSizes& limits);
+  ~Impl() { broker.remove_chain(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void process(const float* input, float* output, JobInfo job);
+
+  // Set-up.
+  void build();
+  void check_job(const float* input, const float* output, const JobInfo& job) const;
+  bool renew_lost_stages();
+
+  // One job.
+  void run(const float* input, const JobInfo& job);
+  void bring_here(std::size_t stage, std::uint64_t bytes);
+  void run_stage(std::size_t stage, const JobInfo& job);
+  void fetch(std::uint64_t bytes);
+  void add_times() noexcept;
+  void settle() noexcept;
+  void wait(std::size_t stage, const char* doing);
+  void give_up_stuck();
+  void must(std::size_t stage, CUresult status, const char* call, const char* doing);
+
+  detail::GuardedCall blame(std::size_t stage) const noexcept {
+    detail::Instance& instance = *stages[stage].instance;
+    return {&instance.tenant(), &instance.counters().strikes, "process"};
+  }
+  std::uint64_t bytes_of(std::uint32_t width, std::uint32_t height) const noexcept {
+    return std::uint64_t{width} * height * channels * sizeof(float);
+  }
+  ctxb_buffer buffer(detail::Place where, const JobInfo& job) const noexcept;
+  CUdeviceptr address(detail::Place where) const noexcept {
+    return buffers.pairs[where.pair].memory[where.side].get();
+  }
+
+  detail::BrokerImpl& broker;
+  ActivationSizes sizes;
+  Media media = Media::image;
+  std::uint32_t channels = 4;  // floats per pixel
+  std::vector<Stage> stages;
+  detail::ChainBuffers buffers;
+  detail::PinnedMemory staging;  // the job's samples on their way in and out
+  detail::Place place;           // of the running job
+};
+
+}  // namespace ctxbroker

@@ -1,0 +1,192 @@
+// Chain: one job.
+#include <cstring>
+#include <string>
+
+#include "context/wait.hpp"
+#include "ctxbroker/error.hpp"
+#include "plugin/chain_impl.hpp"
+
+namespace ctxbroker {
+
+using namespace detail;  // the rooms behind this header
+
+void Chain::Impl::must(std::size_t stage, CUresult status, const char* call, const char* doing) {
+  if (status == CUDA_SUCCESS) return;
+  const Stage& at = stages[stage];
+  at.lease->note(status);
+  throw driver_error(
+      at.lease->table(), status, call,
+      std::string(doing) + " (plug-in " + at.instance->description().short_name + ")",
+      at.lease->owner());
+}
+
+ctxb_buffer Chain::Impl::buffer(Place where, const JobInfo& job) const noexcept {
+  ctxb_buffer buffer{};
+  buffer.size = sizeof buffer;
+  buffer.media = media == Media::image ? CTXB_MEDIA_IMAGE : CTXB_MEDIA_AUDIO;
+  buffer.data = address(where);
+  buffer.row_pitch = std::uint64_t{job.width} * channels * sizeof(float);
+  buffer.width = job.width;
+  buffer.height = job.height;
+  buffer.channels = channels;
+  return buffer;
+}
+
+// Makes the stage's stream wait for the one before it, and copies to its context where that is
+// another one. Inside the stage's guard.
+void Chain::Impl::bring_here(std::size_t stage, std::uint64_t bytes) {
+  const DriverTable& driver = stages[stage].lease->table();
+  CUstream const stream = stages[stage].stream;
+  must(stage, driver.stream_wait_event(stream, stages[stage - 1].end.get(), 0), "cuStreamWaitEvent",
+       "the work before cannot be waited for");
+  const Place here{buffers.pair_of_stage[stage], 0};
+  if (here.pair == place.pair) return;
+  const auto context = [&](Place where) {
+    return buffers.pairs[where.pair].lease->memory_context();
+  };
+  must(stage,
+       driver.memcpy_peer_async(address(here), context(here), address(place), context(place), bytes,
+                                stream),
+       "cuMemcpyPeerAsync", "the samples cannot be copied between two contexts");
+  place = here;
+}
+
+// Inside the stage's guard. Moves `place` to where the stage's output is.
+void Chain::Impl::run_stage(std::size_t stage, const JobInfo& job) {
+  Stage& at = stages[stage];
+  const DriverTable& driver = at.lease->table();
+  const Place other{place.pair, 1 - place.side};
+  const ctxb_buffer input = buffer(place, job), output = buffer(other, job);
+  ctxb_job given{};
+  given.position = job.position;
+  given.sample_rate = job.sample_rate;
+  given.deadline_ns = job.deadline_ns;
+  given.inputs = &input;
+  given.outputs = &output;
+  given.input_count = given.output_count = 1;
+  given.discontinuity = job.discontinuity ? 1 : 0;
+  must(stage, driver.event_record(at.begin.get(), at.stream), "cuEventRecord",
+       "the start of the work cannot be marked");
+  Instance::Processed processed = at.instance->process(given);
+  if (processed.outcome.ran() && processed.status == CTXB_AGAIN) {
+    // Once more, when all is done that the first try may have enqueued; then it is an error.
+    wait(stage, "the plug-in's work failed");
+    processed = at.instance->process(given);
+  }
+  const bool bypass = processed.status == CTXB_BYPASS;
+  if (!processed.outcome.ran() || (processed.status != CTXB_OK && !bypass)) {
+    throw at.instance->failure("process", processed.outcome, processed.status);
+  }
+  must(stage, driver.event_record(at.end.get(), at.stream), "cuEventRecord",
+       "the end of the work cannot be marked");
+  if (!bypass) place = other;
+}
+
+void Chain::Impl::run(const float* input, const JobInfo& job) {
+  const std::uint64_t bytes = bytes_of(job.width, job.height);
+  std::memcpy(staging.get(), input, bytes);
+  place = {};
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const Stage& at = stages[stage];
+    const Guard guard(at.lease->target(), blame(stage));
+    must(stage, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
+    if (stage == 0) {
+      must(stage,
+           at.lease->table().memcpy_htod_async(address(place), staging.get(), bytes, at.stream),
+           "cuMemcpyHtoDAsync_v2", "the samples cannot be uploaded");
+    } else {
+      bring_here(stage, bytes);
+    }
+    run_stage(stage, job);
+  }
+  fetch(bytes);
+}
+
+// Downloads and waits: the one wait of a job.
+void Chain::Impl::fetch(std::uint64_t bytes) {
+  const std::size_t last = stages.size() - 1;
+  const Stage& at = stages[last];
+  const Guard guard(at.lease->target());
+  must(last, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
+  must(last, at.lease->table().memcpy_dtoh_async(staging.get(), address(place), bytes, at.stream),
+       "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
+  wait(last, "the job's work on the device failed");
+}
+
+void Chain::Impl::add_times() noexcept {
+  for (Stage& stage : stages) {
+    float milliseconds = 0;
+    const CUresult status = guarded(stage.lease->target(), {}, [&] {
+      return stage.lease->table().event_elapsed_time(&milliseconds, stage.begin.get(),
+                                                     stage.end.get());
+    });
+    stage.instance->set_in_flight(false);
+    Counters& counters = stage.instance->counters();
+    counters.jobs.fetch_add(1, std::memory_order_relaxed);
+    if (status != CUDA_SUCCESS || !(milliseconds > 0)) continue;
+    counters.device_nanoseconds.fetch_add(static_cast<std::uint64_t>(milliseconds * 1e6F),
+                                          std::memory_order_relaxed);
+  }
+}
+
+// Waits for a stage's stream, inside its guard.
+void Chain::Impl::wait(std::size_t stage, const char* doing) {
+  const Stage& at = stages[stage];
+  CUresult status = wait_for(at.lease->table(), at.stream, broker.job_timeout());
+  if (status == CUDA_ERROR_TIMEOUT) {
+    give_up_stuck();
+    status = at.lease->table().stream_synchronize(at.stream);  // it had ended after all
+  }
+  must(stage, status, "cuStreamSynchronize", doing);
+}
+
+// Some stage's work does not end. The first one in the chain that has not ended is it; those behind
+// wait for it and are innocent. Throws Error (context_lost), unless all have ended just now.
+void Chain::Impl::give_up_stuck() {
+  const Instance* guilty = nullptr;
+  for (Stage& stage : stages) {
+    const CUresult status = guarded(
+        stage.lease->target(), {}, [&] { return stage.lease->table().stream_query(stage.stream); });
+    if (status == CUDA_SUCCESS) continue;
+    if (guilty == nullptr) {
+      guilty = stage.instance;
+      stage.lease->bury();
+    } else if (stage.lease != guilty->lease()) {
+      stage.lease->strand();
+    }
+  }
+  if (guilty == nullptr) return;
+  throw Error(ErrorKind::context_lost,
+              "the work of plug-in " + guilty->description().short_name + " did not end within " +
+                  std::to_string(broker.job_timeout().count()) +
+                  " ms; its lease is a zombie, and the plug-in is used no more",
+              {.call = "process",
+               .device = guilty->lease()->device_ordinal(),
+               .tenant = guilty->tenant().name});
+}
+
+// After a failure: waits for what was enqueued, so that the buffers can be used again.
+void Chain::Impl::settle() noexcept {
+  for (const Stage& stage : stages) {
+    if (stage.lease->lost()) continue;
+    const CUresult status = stage.lease->note(guarded(stage.lease->target(), {}, [&] {
+      return wait_for(stage.lease->table(), stage.stream, broker.end_timeout());
+    }));
+    if (status == CUDA_ERROR_TIMEOUT) stage.lease->bury();
+  }
+}
+
+void Chain::Impl::process(const float* input, float* output, JobInfo job) {
+  check_job(input, output, job);
+  if (renew_lost_stages()) job.discontinuity = true;
+  try {
+    run(input, job);
+  } catch (...) {
+    settle();
+    throw;
+  }
+  std::memcpy(output, staging.get(), bytes_of(job.width, job.height));
+  add_times();
+}
+
+}  // namespace ctxbroker

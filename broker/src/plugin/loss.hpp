@@ -1,0 +1,22 @@
+// What a plug-in and the host are told about a lost context, and who is to blame.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ctxbroker::detail {
+
+class Instance;
+
+struct Loss {
+  std::uint32_t reason = 0;  // CTXB_LOSS_*
+  std::uint32_t guilt = 0;   // CTXB_GUILT_*
+  int driver_status = 0;     // CUresult, or 0
+  std::string text;          // one sentence
+};
+
+// Of an instance whose lease is lost. Guilt is only said with evidence: after a fault, when the
+// work of just one instance of the whole broker was in flight.
+Loss describe_loss(const Instance& instance);
+
+}  // namespace ctxbroker::detail
