@@ -31,6 +31,7 @@ install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/software_device
 install(TARGETS sample_host RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${CTXB_SAMPLE_PLUGINS} LIBRARY DESTINATION plugins)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/broker/include/ctxbroker
+                  ${CMAKE_SOURCE_DIR}/broker/software_device/include/ctxbroker
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 install(EXPORT ctxbroker-targets NAMESPACE ctxbroker:: DESTINATION ${CTXB_PACKAGE_DIR})

@@ -1,6 +1,8 @@
 #include "api/context.hpp"
 
+#include <algorithm>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "api/context_table.hpp"
@@ -19,13 +21,40 @@ std::uint64_t serial_of(CUcontext handle) noexcept {
   return (bits & ((std::uint64_t(1) << 40) - 1)) >> 4;
 }
 
-// What is current is a property of the thread by the interface's definition.
-struct ThreadStack {
-  std::vector<CUcontext> contexts;
+struct ThreadStack;
+
+// All threads' stacks. Never destroyed: threads end after static objects do.
+struct Stacks {
+  std::mutex mutex;
+  std::set<const ThreadStack*> all;
 };
 
-std::vector<CUcontext>& stack() {
-  return per_thread<ThreadStack>().contexts;
+Stacks& stacks() {
+  static Stacks& every = *new Stacks;
+  return every;
+}
+
+// What is current is a property of the thread by the interface's definition.
+struct ThreadStack {
+  ThreadStack() {
+    std::lock_guard lock(stacks().mutex);
+    stacks().all.insert(this);
+  }
+  ~ThreadStack() {
+    std::lock_guard lock(stacks().mutex);
+    stacks().all.erase(this);
+  }
+  ThreadStack(const ThreadStack&) = delete;
+  ThreadStack& operator=(const ThreadStack&) = delete;
+
+  void note() noexcept { in_use.store(!contexts.empty(), std::memory_order_release); }
+
+  std::vector<CUcontext> contexts;
+  std::atomic<bool> in_use = false;  // what other threads may know of `contexts`
+};
+
+ThreadStack& own_stack() {
+  return per_thread<ThreadStack>();
 }
 
 }  // namespace
@@ -98,17 +127,30 @@ bool valid_context_flags(unsigned flags) noexcept {
           schedule == CU_CTX_SCHED_YIELD || schedule == CU_CTX_SCHED_BLOCKING_SYNC);
 }
 
+CUcontext ContextTable::next_handle() const {
+  return make_handle<CUcontext>(HandleKind::context,
+                                primary_handles + before_ + contexts_.size() + 1);
+}
+
+std::uint64_t ContextTable::made() const {
+  std::shared_lock lock(mutex_);
+  return before_ + contexts_.size();
+}
+
+void ContextTable::end_all() {
+  std::shared_lock lock(mutex_);
+  for (const auto& context : contexts_) context->alive = false;
+}
+
 Context& ContextTable::create(Device& device, unsigned flags) {
   std::unique_lock lock(mutex_);
-  auto handle = make_handle<CUcontext>(HandleKind::context, primary_handles + contexts_.size() + 1);
-  contexts_.push_back(std::make_unique<Context>(device, ContextKind::own, handle, flags));
+  contexts_.push_back(std::make_unique<Context>(device, ContextKind::own, next_handle(), flags));
   return *contexts_.back();
 }
 
 Context& ContextTable::create_green(Context& primary, const MultiprocessorSet& multiprocessors) {
   std::unique_lock lock(mutex_);
-  auto handle = make_handle<CUcontext>(HandleKind::context, primary_handles + contexts_.size() + 1);
-  contexts_.push_back(std::make_unique<Context>(primary, multiprocessors, handle));
+  contexts_.push_back(std::make_unique<Context>(primary, multiprocessors, next_handle()));
   return *contexts_.back();
 }
 
@@ -122,32 +164,47 @@ void ContextTable::for_each_green_of(const Context& primary,
 
 Context* ContextTable::find(CUcontext handle) const noexcept {
   std::uint64_t serial = serial_of(handle);
-  if (serial <= primary_handles) return nullptr;
+  if (serial <= primary_handles + before_) return nullptr;
   std::shared_lock lock(mutex_);
-  std::uint64_t index = serial - primary_handles - 1;
+  std::uint64_t index = serial - primary_handles - before_ - 1;
   return index < contexts_.size() ? contexts_[index].get() : nullptr;
 }
 
 namespace context_stack {
 
 CUcontext top() noexcept {
-  return stack().empty() ? nullptr : stack().back();
+  const std::vector<CUcontext>& stack = own_stack().contexts;
+  return stack.empty() ? nullptr : stack.back();
 }
 
 void push(CUcontext handle) {
-  stack().push_back(handle);
+  ThreadStack& stack = own_stack();
+  stack.contexts.push_back(handle);
+  stack.note();
 }
 
 bool pop(CUcontext* handle) noexcept {
-  if (stack().empty()) return false;
-  if (handle != nullptr) *handle = stack().back();
-  stack().pop_back();
+  ThreadStack& stack = own_stack();
+  if (stack.contexts.empty()) return false;
+  if (handle != nullptr) *handle = stack.contexts.back();
+  stack.contexts.pop_back();
+  stack.note();
   return true;
 }
 
 void replace_top(CUcontext handle) {
-  if (!stack().empty()) stack().pop_back();
-  if (handle != nullptr) stack().push_back(handle);
+  ThreadStack& stack = own_stack();
+  if (!stack.contexts.empty()) stack.contexts.pop_back();
+  if (handle != nullptr) stack.contexts.push_back(handle);
+  stack.note();
+}
+
+bool others_in_use() {
+  const ThreadStack* own = &own_stack();
+  std::lock_guard lock(stacks().mutex);
+  return std::any_of(stacks().all.begin(), stacks().all.end(), [&](const ThreadStack* stack) {
+    return stack != own && stack->in_use.load(std::memory_order_acquire);
+  });
 }
 
 }  // namespace context_stack

@@ -68,6 +68,7 @@ CUcontext top() noexcept;  // null when empty
 void push(CUcontext handle);
 bool pop(CUcontext* handle) noexcept;  // false when empty
 void replace_top(CUcontext handle);    // pushes when empty; null pops
+bool others_in_use();                  // has any other thread a context on its stack?
 
 }  // namespace context_stack
 

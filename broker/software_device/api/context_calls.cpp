@@ -51,19 +51,23 @@ void require_no_affinity(const CUexecAffinityParam* parameters, int count) {
 }  // namespace
 
 CTXB_EXPORT CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+  CTXB_COUNT_CALL();
   return create(context, flags, device);
 }
 CTXB_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+  CTXB_COUNT_CALL();
   return create(context, flags, device);
 }
 CTXB_EXPORT CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity,
                                     int affinities, unsigned int flags, CUdevice device) {
+  CTXB_COUNT_CALL();
   CUresult status = at_any_time([&] { require_no_affinity(affinity, affinities); });
   return status != CUDA_SUCCESS ? status : create(context, flags, device);
 }
 #if CUDA_VERSION >= 12050
 CTXB_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters,
                                     unsigned int flags, CUdevice device) {
+  CTXB_COUNT_CALL();
   CUresult status = at_any_time([&] {
     if (parameters == nullptr) return;
     require_no_affinity(parameters->execAffinityParams, parameters->numExecAffinityParams);
@@ -74,13 +78,16 @@ CTXB_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* param
 #endif
 
 CTXB_EXPORT CUresult cuCtxDestroy(CUcontext context) {
+  CTXB_COUNT_CALL();
   return destroy(context);
 }
 CTXB_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
+  CTXB_COUNT_CALL();
   return destroy(context);
 }
 
 CTXB_EXPORT CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(context != nullptr && flags == 0);
     Context& current = working_context();
@@ -90,6 +97,7 @@ CTXB_EXPORT CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
 }
 
 CTXB_EXPORT CUresult cuCtxDetach(CUcontext context) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& found = any_context(context);
     require(context_stack::top() == context, CUDA_ERROR_INVALID_CONTEXT);
@@ -100,19 +108,24 @@ CTXB_EXPORT CUresult cuCtxDetach(CUcontext context) {
 }
 
 CTXB_EXPORT CUresult cuCtxPushCurrent(CUcontext context) {
+  CTXB_COUNT_CALL();
   return push(context);
 }
 CTXB_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  CTXB_COUNT_CALL();
   return push(context);
 }
 CTXB_EXPORT CUresult cuCtxPopCurrent(CUcontext* context) {
+  CTXB_COUNT_CALL();
   return pop(context);
 }
 CTXB_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  CTXB_COUNT_CALL();
   return pop(context);
 }
 
 CTXB_EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     if (context != nullptr) any_context(context);  // as with push
     context_stack::replace_top(context);
@@ -120,6 +133,7 @@ CTXB_EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
 }
 
 CTXB_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(context != nullptr);
     *context = context_stack::top();

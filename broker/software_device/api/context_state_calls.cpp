@@ -53,20 +53,25 @@ bool valid_cache_config(CUfunc_cache config) {
 }  // namespace
 
 CTXB_EXPORT CUresult cuCtxSynchronize() {
+  CTXB_COUNT_CALL();
   return synchronise(nullptr);
 }
 CTXB_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) {
+  CTXB_COUNT_CALL();
   return synchronise(context);
 }
 
 CTXB_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
+  CTXB_COUNT_CALL();
   return get_device(device, nullptr);
 }
 CTXB_EXPORT CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context) {
+  CTXB_COUNT_CALL();
   return get_device(device, context);
 }
 
 CTXB_EXPORT CUresult cuCtxGetFlags(unsigned int* flags) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(flags != nullptr);
     const Context& context = current_context_or_corpse();
@@ -76,6 +81,7 @@ CTXB_EXPORT CUresult cuCtxGetFlags(unsigned int* flags) {
 }
 
 CTXB_EXPORT CUresult cuCtxSetFlags(unsigned int flags) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(valid_context_flags(flags));
     Context& context = working_context();
@@ -85,6 +91,7 @@ CTXB_EXPORT CUresult cuCtxSetFlags(unsigned int flags) {
 }
 
 CTXB_EXPORT CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(id != nullptr);
     *id = living_context(context).id;
@@ -92,6 +99,7 @@ CTXB_EXPORT CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
 }
 
 CTXB_EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(version != nullptr);
     Context& found = context == nullptr ? current_context_or_corpse() : any_context(context);
@@ -102,6 +110,7 @@ CTXB_EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version
 }
 
 CTXB_EXPORT CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(value != nullptr);
     *value = limit_of(working_owner(), limit);
@@ -109,10 +118,12 @@ CTXB_EXPORT CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {
 }
 
 CTXB_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
+  CTXB_COUNT_CALL();
   return initialised([&] { limit_of(working_owner(), limit) = value; });
 }
 
 CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
     require_value(config != nullptr);
@@ -121,6 +132,7 @@ CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 }
 
 CTXB_EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(valid_cache_config(config));
     working_owner().cache_config = config;
@@ -128,6 +140,7 @@ CTXB_EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
 }
 
 CTXB_EXPORT CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(config != nullptr);
     *config = working_context().shared_config;
@@ -135,6 +148,7 @@ CTXB_EXPORT CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
 }
 
 CTXB_EXPORT CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
                   config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
@@ -143,6 +157,7 @@ CTXB_EXPORT CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
 }
 
 CTXB_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
     if (least != nullptr) *least = device_limits::least_priority;
@@ -153,6 +168,7 @@ CTXB_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 // Software devices share the host's memory, so access is always there; what remains is the record
 // that the calls are paired, which NVIDIA's driver checks too.
 CTXB_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(flags == 0);
     Context& context = working_owner();
@@ -165,6 +181,7 @@ CTXB_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
 }
 
 CTXB_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
     require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);

@@ -21,13 +21,21 @@ inline CUcontext primary_context_handle(int ordinal) noexcept {
 
 class ContextTable {
  public:
+  // `before`: how many contexts earlier lives of the driver made. Their handles are not used again.
+  explicit ContextTable(std::uint64_t before) : before_(before) {}
+
   Context& create(Device& device, unsigned flags);
   Context& create_green(Context& primary, const MultiprocessorSet& multiprocessors);
   void for_each_green_of(const Context& primary, const std::function<void(Context&)>& visit) const;
   Context* find(CUcontext handle) const noexcept;  // null for what is none of theirs
+  std::uint64_t made() const;                      // earlier lives' included
+  void end_all();
 
  private:
+  CUcontext next_handle() const;  // with mutex_ held
+
   mutable std::shared_mutex mutex_;
+  const std::uint64_t before_;
   std::deque<std::unique_ptr<Context>> contexts_;
 };
 

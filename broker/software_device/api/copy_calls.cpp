@@ -105,47 +105,61 @@ CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* request, Waiting waiting)
 // Synchronous.
 
 CTXB_EXPORT CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_now(CU_STREAM_LEGACY, unified(to), unified(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpy_ptds(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_now(CU_STREAM_PER_THREAD, unified(to), unified(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_now(CU_STREAM_LEGACY, on_device(to), host(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr to, const void* from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_now(CU_STREAM_PER_THREAD, on_device(to), host(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_now(CU_STREAM_LEGACY, host(to), on_device(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_now(CU_STREAM_PER_THREAD, host(to), on_device(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_on_device(CU_STREAM_LEGACY, to, from, bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_on_device(CU_STREAM_PER_THREAD, to, from, bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                   CUcontext from_context, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_peer(CU_STREAM_LEGACY, to, to_context, from, from_context, bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                        CUcontext from_context, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return copy_peer(CU_STREAM_PER_THREAD, to, to_context, from, from_context, bytes);
 }
 CTXB_EXPORT CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
   return copy_2d(CU_STREAM_LEGACY, request, Waiting::done);
 }
 CTXB_EXPORT CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
   return copy_2d(CU_STREAM_PER_THREAD, request, Waiting::done);
 }
 CTXB_EXPORT CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
   return copy_2d(CU_STREAM_LEGACY, request, Waiting::done);
 }
 CTXB_EXPORT CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
   return copy_2d(CU_STREAM_PER_THREAD, request, Waiting::done);
 }
 
@@ -153,48 +167,60 @@ CTXB_EXPORT CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* request) {
 
 CTXB_EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
                                    CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(stream, unified(to), unified(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyAsync_ptsz(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
                                         CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(per_thread(stream), unified(to), unified(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes,
                                           CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(stream, on_device(to), host(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr to, const void* from, std::size_t bytes,
                                                CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(per_thread(stream), on_device(to), host(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes,
                                           CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(stream, host(to), on_device(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoHAsync_v2_ptsz(void* to, CUdeviceptr from, std::size_t bytes,
                                                CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(per_thread(stream), host(to), on_device(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
                                           CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(stream, on_device(to), on_device(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
                                                CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_later(per_thread(stream), on_device(to), on_device(from), bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                        CUcontext from_context, std::size_t bytes, CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_peer(stream, to, to_context, from, from_context, bytes);
 }
 CTXB_EXPORT CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                             CUcontext from_context, std::size_t bytes,
                                             CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_peer(per_thread(stream), to, to_context, from, from_context, bytes);
 }
 CTXB_EXPORT CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* request, CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_2d(stream, request, Waiting::as_driver);
 }
 CTXB_EXPORT CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* request, CUstream stream) {
+  CTXB_COUNT_CALL();
   return copy_2d(per_thread(stream), request, Waiting::as_driver);
 }

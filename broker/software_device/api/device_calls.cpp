@@ -24,6 +24,7 @@ void write_uuid(CUuuid* uuid, CUdevice ordinal) {
 }  // namespace
 
 CTXB_EXPORT CUresult cuDeviceGetCount(int* count) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(count != nullptr);
     *count = static_cast<int>(Process::instance().devices.size());
@@ -31,6 +32,7 @@ CTXB_EXPORT CUresult cuDeviceGetCount(int* count) {
 }
 
 CTXB_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(device != nullptr);
     *device = find_device(ordinal).ordinal;
@@ -38,6 +40,7 @@ CTXB_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 }
 
 CTXB_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
     require_value(name != nullptr && length > 0);
@@ -46,14 +49,17 @@ CTXB_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 
 CTXB_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] { write_uuid(uuid, device); });
 }
 
 CTXB_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] { write_uuid(uuid, device); });
 }
 
 CTXB_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(bytes != nullptr);
     *bytes = find_device(device).memory;
@@ -61,6 +67,7 @@ CTXB_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
 }
 
 CTXB_EXPORT CUresult cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(bytes != nullptr);
     *bytes = static_cast<unsigned>(std::min<std::size_t>(find_device(device).memory, UINT_MAX));
@@ -69,6 +76,7 @@ CTXB_EXPORT CUresult cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
 
 CTXB_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
                                           CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(value != nullptr);
     auto found = device_attribute(find_device(device), static_cast<int>(attribute));
@@ -78,6 +86,7 @@ CTXB_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribu
 }
 
 CTXB_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
     require_value(major != nullptr && minor != nullptr);
@@ -87,6 +96,7 @@ CTXB_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice 
 }
 
 CTXB_EXPORT CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
     require_value(properties != nullptr);
@@ -107,6 +117,7 @@ CTXB_EXPORT CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice devic
 }
 
 CTXB_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
     char id[16];
@@ -119,6 +130,7 @@ CTXB_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device
 }
 
 CTXB_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(device != nullptr && text != nullptr);
     unsigned domain = 0, bus = 0, slot = 0, function = 0;
@@ -132,6 +144,7 @@ CTXB_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
 
 // All software devices share the host's memory.
 CTXB_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(can != nullptr);
     find_device(device);
@@ -142,6 +155,7 @@ CTXB_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice p
 
 CTXB_EXPORT CUresult cuDeviceGetExecAffinitySupport(int* supported, CUexecAffinityType type,
                                                     CUdevice device) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
     require_value(supported != nullptr && type >= 0 && type < CU_EXEC_AFFINITY_TYPE_MAX);

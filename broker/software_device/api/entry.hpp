@@ -6,6 +6,7 @@
 #include <new>
 #include <type_traits>
 
+#include "api/call_count.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
 

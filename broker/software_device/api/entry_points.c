@@ -4,10 +4,13 @@
 
 enum { not_supported = 801 }; /* CUDA_ERROR_NOT_SUPPORTED */
 
+int ctxb_count_unsupported_call(const char* name);
+
 #define CTXB_ENTRY(symbol, base, version, per_thread)            \
   __attribute__((weak, visibility("default"))) int symbol(void); \
   int symbol(void) {                                             \
-    return not_supported;                                        \
+    int status = ctxb_count_unsupported_call(#symbol);           \
+    return status != 0 ? status : not_supported;                 \
   }
 #include "api/entry_points.inc"
 #undef CTXB_ENTRY

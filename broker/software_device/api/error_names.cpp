@@ -165,4 +165,11 @@ std::optional<ErrorName> find_error_name(CUresult status) noexcept {
   return ErrorName{row->name, row->text};
 }
 
+std::optional<CUresult> find_status(std::string_view name) noexcept {
+  const Row* row = std::find_if(std::begin(rows), std::end(rows),
+                                [&](const Row& candidate) { return candidate.name == name; });
+  if (row == std::end(rows)) return std::nullopt;
+  return static_cast<CUresult>(row->status);
+}
+
 }  // namespace ctxbroker::software

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "api/cuda_api.hpp"
 
@@ -14,5 +15,8 @@ struct ErrorName {
 
 // Nothing for a number that is no status.
 std::optional<ErrorName> find_error_name(CUresult status) noexcept;
+
+// The status of a name like "CUDA_ERROR_OUT_OF_MEMORY"; nothing for another text.
+std::optional<CUresult> find_status(std::string_view name) noexcept;
 
 }  // namespace ctxbroker::software

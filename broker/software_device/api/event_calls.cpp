@@ -81,6 +81,7 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
 }  // namespace
 
 CTXB_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
     constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
@@ -96,27 +97,34 @@ CTXB_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 }
 
 CTXB_EXPORT CUresult cuEventDestroy(CUevent event) {
+  CTXB_COUNT_CALL();
   return destroy(event);
 }
 CTXB_EXPORT CUresult cuEventDestroy_v2(CUevent event) {
+  CTXB_COUNT_CALL();
   return destroy(event);
 }
 
 CTXB_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
+  CTXB_COUNT_CALL();
   return record(event, stream, 0);
 }
 CTXB_EXPORT CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
+  CTXB_COUNT_CALL();
   return record(event, per_thread(stream), 0);
 }
 CTXB_EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return record(event, stream, flags);
 }
 CTXB_EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
                                                  unsigned int flags) {
+  CTXB_COUNT_CALL();
   return record(event, per_thread(stream), flags);
 }
 
 CTXB_EXPORT CUresult cuEventQuery(CUevent event) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Command> point = find_event(event)->latest();
     return point == nullptr || point->done ? Process::fault() : CUDA_ERROR_NOT_READY;
@@ -124,6 +132,7 @@ CTXB_EXPORT CUresult cuEventQuery(CUevent event) {
 }
 
 CTXB_EXPORT CUresult cuEventSynchronize(CUevent event) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Event> found = find_event(event);
     std::shared_ptr<Command> point = found->latest();
@@ -132,23 +141,29 @@ CTXB_EXPORT CUresult cuEventSynchronize(CUevent event) {
 }
 
 CTXB_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  CTXB_COUNT_CALL();
   return elapsed(milliseconds, start, end);
 }
 CTXB_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  CTXB_COUNT_CALL();
   return elapsed(milliseconds, start, end);
 }
 
 CTXB_EXPORT CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+  CTXB_COUNT_CALL();
   return working([&] { record_context(living_green(green), event); });
 }
 CTXB_EXPORT CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {
+  CTXB_COUNT_CALL();
   return working([&] { wait_in_context(living_green(green), event); });
 }
 #if CUDA_VERSION >= 12050
 CTXB_EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
+  CTXB_COUNT_CALL();
   return working([&] { record_context(named_context(context), event); });
 }
 CTXB_EXPORT CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
+  CTXB_COUNT_CALL();
   return working([&] { wait_in_context(named_context(context), event); });
 }
 #endif

@@ -345,4 +345,24 @@ void Executor::stop() {
   finished_.notify_all();
 }
 
+void Executor::forget() {
+  std::vector<std::shared_ptr<StreamQueue>> queues;
+  std::vector<std::shared_ptr<void>> retired;
+  {
+    std::lock_guard lock(mutex_);
+    queues.swap(active_);
+    retired.swap(retired_);
+    barriers_.clear();
+    // Each may be another's reason to wait: apart, so that no chain of them is freed in one go.
+    for (const auto& queue : queues)
+      for (const auto& command : queue->waiting) command->after.clear();
+  }
+  for (const auto& queue : queues) queue->waiting.clear();
+}
+
+bool Executor::has_waiters() {
+  std::lock_guard lock(mutex_);
+  return waiters_ > 0;
+}
+
 }  // namespace ctxbroker::software

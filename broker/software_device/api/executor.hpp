@@ -65,8 +65,13 @@ class Executor {
   // True once stop was called: running kernels watch it and end soon.
   const std::atomic<bool>& stopping() const noexcept { return stopping_; }
 
-  // Ends the threads; what was not executed counts as done. Called once, at process exit.
+  // Ends the threads; what was not executed counts as done. Called once, at process exit or
+  // restart.
   void stop();
+  // After stop: gives back what the commands hold.
+  void forget();
+  // Does a thread wait for commands?
+  bool has_waiters();
 
  private:
   struct Next {

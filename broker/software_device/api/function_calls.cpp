@@ -41,6 +41,7 @@ int attribute_of(const Function& function, CUfunction_attribute attribute) {
 
 CTXB_EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute,
                                         CUfunction function) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(value != nullptr);
@@ -50,6 +51,7 @@ CTXB_EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribu
 
 CTXB_EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
                                         int value) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
@@ -66,6 +68,7 @@ CTXB_EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribut
 }
 
 CTXB_EXPORT CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL);
@@ -74,6 +77,7 @@ CTXB_EXPORT CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache conf
 }
 
 CTXB_EXPORT CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
+  CTXB_COUNT_CALL();
   return working([&] {
     find_function(function);  // the bank size is fixed
     require_value(config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
@@ -82,6 +86,7 @@ CTXB_EXPORT CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfi
 }
 
 CTXB_EXPORT CUresult cuFuncGetModule(CUmodule* module, CUfunction function) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(module != nullptr);
@@ -92,6 +97,7 @@ CTXB_EXPORT CUresult cuFuncGetModule(CUmodule* module, CUfunction function) {
 }
 
 CTXB_EXPORT CUresult cuFuncGetName(const char** name, CUfunction function) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(name != nullptr);
@@ -101,6 +107,7 @@ CTXB_EXPORT CUresult cuFuncGetName(const char** name, CUfunction function) {
 
 CTXB_EXPORT CUresult cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t* offset,
                                         std::size_t* bytes) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(offset != nullptr && index < found->kernel.parameters.size());
@@ -110,6 +117,7 @@ CTXB_EXPORT CUresult cuFuncGetParamInfo(CUfunction function, std::size_t index, 
 }
 
 CTXB_EXPORT CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
+  CTXB_COUNT_CALL();
   return working([&] {
     find_function(function);
     require_value(state != nullptr);
@@ -118,5 +126,6 @@ CTXB_EXPORT CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction fu
 }
 
 CTXB_EXPORT CUresult cuFuncLoad(CUfunction function) {
+  CTXB_COUNT_CALL();
   return working([&] { find_function(function); });
 }

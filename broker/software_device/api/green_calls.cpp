@@ -51,6 +51,7 @@ using namespace ctxbroker::software;
 
 CTXB_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc descriptor,
                                       CUdevice device, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return working([&] {
     Device& found = find_device(device);
     require_value(green != nullptr && flags == CU_GREEN_CTX_DEFAULT_STREAM);
@@ -61,6 +62,7 @@ CTXB_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc descr
 }
 
 CTXB_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = any_green(green);
     return context.device.destroy_green(context);
@@ -68,6 +70,7 @@ CTXB_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 }
 
 CTXB_EXPORT CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& found = living_green(green);
     require_value(context != nullptr);
@@ -78,6 +81,7 @@ CTXB_EXPORT CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
 
 #if CUDA_VERSION >= 12090
 CTXB_EXPORT CUresult cuGreenCtxGetId(CUgreenCtx green, unsigned long long* id) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(id != nullptr);
     CUcontext current = context_stack::top();

@@ -12,6 +12,9 @@
 
 namespace ctxbroker::software {
 
+// A number that no other object of this process has, not even of an earlier life of the driver.
+std::uint64_t next_id() noexcept;
+
 // The kind is part of the handle's value, so that one of another kind is recognised too.
 enum class HandleKind : std::uint8_t {
   context = 0x51,
@@ -38,7 +41,7 @@ class HandleTable {
   Handle insert(const std::shared_ptr<T>& object, Admit admit) {
     std::unique_lock lock(mutex_);
     admit();
-    Handle handle = make_handle<Handle>(kind, ++last_);
+    Handle handle = make_handle<Handle>(kind, next_id());
     object->handle = handle;
     objects_.emplace(handle, object);
     return handle;
@@ -81,7 +84,6 @@ class HandleTable {
  private:
   mutable std::shared_mutex mutex_;
   std::unordered_map<Handle, std::shared_ptr<T>> objects_;
-  std::uint64_t last_ = 0;
 };
 
 }  // namespace ctxbroker::software

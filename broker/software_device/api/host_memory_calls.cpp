@@ -52,16 +52,20 @@ void remove_after_its_work(const Block& block) {
 }  // namespace
 
 CTXB_EXPORT CUresult cuMemAllocHost(void** pointer, unsigned int bytes) {
+  CTXB_COUNT_CALL();
   return allocate(pointer, bytes, 0);
 }
 CTXB_EXPORT CUresult cuMemAllocHost_v2(void** pointer, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return allocate(pointer, bytes, 0);
 }
 CTXB_EXPORT CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return allocate(pointer, bytes, flags);
 }
 
 CTXB_EXPORT CUresult cuMemFreeHost(void* pointer) {
+  CTXB_COUNT_CALL();
   return working([&] {
     if (pointer == nullptr) return;
     std::shared_ptr<Block> block = host_block(pointer);
@@ -72,6 +76,7 @@ CTXB_EXPORT CUresult cuMemFreeHost(void* pointer) {
 
 CTXB_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* pointer,
                                                   unsigned int flags) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
     require_value(address != nullptr && flags == 0);
@@ -81,6 +86,7 @@ CTXB_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* po
 }
 
 CTXB_EXPORT CUresult cuMemHostGetFlags(unsigned int* flags, void* pointer) {
+  CTXB_COUNT_CALL();
   return working([&] {
     require_value(flags != nullptr);
     *flags = host_block(pointer)->host_flags;
@@ -88,13 +94,16 @@ CTXB_EXPORT CUresult cuMemHostGetFlags(unsigned int* flags, void* pointer) {
 }
 
 CTXB_EXPORT CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return register_memory(pointer, bytes, flags);
 }
 CTXB_EXPORT CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return register_memory(pointer, bytes, flags);
 }
 
 CTXB_EXPORT CUresult cuMemHostUnregister(void* pointer) {
+  CTXB_COUNT_CALL();
   return working([&] {
     require_value(pointer != nullptr);
     std::shared_ptr<Block> block = Process::instance().memory.find(address_of(pointer));

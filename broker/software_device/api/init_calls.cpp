@@ -6,13 +6,16 @@
 using namespace ctxbroker::software;
 
 CTXB_EXPORT CUresult cuInit(unsigned int flags) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     require_value(flags == 0);
-    return Process::initialise();
+    CUresult status = check_failures_of_environment();
+    return status != CUDA_SUCCESS ? status : Process::initialise();
   });
 }
 
 CTXB_EXPORT CUresult cuDriverGetVersion(int* version) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     require_value(version != nullptr);
     *version = CUDA_VERSION;
@@ -20,6 +23,7 @@ CTXB_EXPORT CUresult cuDriverGetVersion(int* version) {
 }
 
 CTXB_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     require_value(text != nullptr);
     auto found = find_error_name(error);
@@ -29,6 +33,7 @@ CTXB_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
 }
 
 CTXB_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     require_value(text != nullptr);
     auto found = find_error_name(error);

@@ -53,6 +53,7 @@ CTXB_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, un
                                     unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                     unsigned int block_z, unsigned int dynamic_shared,
                                     CUstream stream, void** parameters, void** extra) {
+  CTXB_COUNT_CALL();
   return launch_kernel({function,
                         {grid_x, grid_y, grid_z},
                         {block_x, block_y, block_z},
@@ -67,6 +68,7 @@ CTXB_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_
                                          unsigned int block_x, unsigned int block_y,
                                          unsigned int block_z, unsigned int dynamic_shared,
                                          CUstream stream, void** parameters, void** extra) {
+  CTXB_COUNT_CALL();
   return launch_kernel({function,
                         {grid_x, grid_y, grid_z},
                         {block_x, block_y, block_z},
@@ -78,10 +80,12 @@ CTXB_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_
 
 CTXB_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
                                       void** parameters, void** extra) {
+  CTXB_COUNT_CALL();
   return launch_config(config, false, function, parameters, extra);
 }
 
 CTXB_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
                                            void** parameters, void** extra) {
+  CTXB_COUNT_CALL();
   return launch_config(config, true, function, parameters, extra);
 }

@@ -78,6 +78,7 @@ using namespace ctxbroker::software;
 
 CTXB_EXPORT CUresult cuLogsRegisterCallback(CUlogsCallback callback, void* data,
                                             CUlogsCallbackHandle* handle) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     require_value(callback != nullptr);
     std::unique_lock lock(readers().mutex);
@@ -88,6 +89,7 @@ CTXB_EXPORT CUresult cuLogsRegisterCallback(CUlogsCallback callback, void* data,
 }
 
 CTXB_EXPORT CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     std::unique_lock lock(readers().mutex);
     require_value(readers().table.erase(reinterpret_cast<std::uintptr_t>(handle)) == 1);

@@ -8,7 +8,20 @@
 
 using namespace ctxbroker::software;
 
+namespace {
+
+CUresult get_info(std::size_t* free, std::size_t* total) {
+  return initialised([&] {
+    const Device& device = working_context().device;
+    if (free != nullptr) *free = device.memory - device.used;
+    if (total != nullptr) *total = device.memory;
+  });
+}
+
+}  // namespace
+
 CTXB_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
     require_value(address != nullptr && bytes != 0);
@@ -18,6 +31,7 @@ CTXB_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
 
 CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
                                         std::size_t height, unsigned int element_bytes) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
     require_value(address != nullptr && pitch != nullptr && width != 0 && height != 0);
@@ -35,6 +49,7 @@ CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch
 // Works whatever context is current, and waits for the work of the context that owns the memory,
 // that of its green contexts included.
 CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     if (context_stack::top() != nullptr) living_context(nullptr);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
@@ -50,16 +65,14 @@ CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 CTXB_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
-  return initialised([&] {
-    const Device& device = working_context().device;
-    if (free != nullptr) *free = device.memory - device.used;
-    if (total != nullptr) *total = device.memory;
-  });
+  CTXB_COUNT_CALL();
+  return get_info(free, total);
 }
 
 CTXB_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
+  CTXB_COUNT_CALL();
   std::size_t free_bytes = 0, total_bytes = 0;
-  CUresult status = cuMemGetInfo_v2(&free_bytes, &total_bytes);
+  CUresult status = get_info(&free_bytes, &total_bytes);
   if (status != CUDA_SUCCESS) return status;
   if (free != nullptr) *free = static_cast<unsigned>(std::min<std::size_t>(free_bytes, UINT_MAX));
   if (total != nullptr)
@@ -69,6 +82,7 @@ CTXB_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
 
 CTXB_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* begin, std::size_t* bytes,
                                              CUdeviceptr address) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
     std::shared_ptr<Block> block = Process::instance().memory.find(address);

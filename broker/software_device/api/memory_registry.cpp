@@ -117,12 +117,13 @@ bool MemoryRegistry::remove(const Block& block) {
   return true;
 }
 
-void MemoryRegistry::remove_all_of(const Context& context) {
+template <class Chosen>
+void MemoryRegistry::remove_where(Chosen chosen) {
   std::vector<std::shared_ptr<Block>> removed;
   {
     std::unique_lock lock(mutex_);
     for (auto entry = blocks_.begin(); entry != blocks_.end();) {
-      if (&entry->second->context != &context) {
+      if (!chosen(*entry->second)) {
         ++entry;
         continue;
       }
@@ -132,6 +133,14 @@ void MemoryRegistry::remove_all_of(const Context& context) {
     }
   }
   for (const auto& block : removed) retire(block);
+}
+
+void MemoryRegistry::remove_all_of(const Context& context) {
+  remove_where([&](const Block& block) { return &block.context == &context; });
+}
+
+void MemoryRegistry::remove_everything() {
+  remove_where([](const Block&) { return true; });
 }
 
 }  // namespace ctxbroker::software

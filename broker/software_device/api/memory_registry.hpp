@@ -60,12 +60,15 @@ class MemoryRegistry {
   // thread was first.
   bool remove(const Block& block);
   void remove_all_of(const Context& context);
+  void remove_everything();
 
   const MemoryMap& map() const noexcept { return map_; }
 
  private:
   void insert(const std::shared_ptr<Block>& block);
   void retire(const std::shared_ptr<Block>& block);
+  template <class Chosen>
+  void remove_where(Chosen chosen);
 
   mutable std::shared_mutex mutex_;
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;

@@ -59,6 +59,7 @@ std::shared_ptr<Module> find_module(CUmodule handle) {
 }  // namespace
 
 CTXB_EXPORT CUresult cuModuleLoad(CUmodule* module, const char* file) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
     require_value(file != nullptr);
@@ -69,14 +70,17 @@ CTXB_EXPORT CUresult cuModuleLoad(CUmodule* module, const char* file) {
 }
 
 CTXB_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  CTXB_COUNT_CALL();
   return load_plain(module, image);
 }
 CTXB_EXPORT CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
+  CTXB_COUNT_CALL();
   return load_plain(module, image);
 }
 
 CTXB_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int count,
                                         CUjit_option* names, void** values) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     JitOptions options(count, names, values);
     return load(module, image, options);
@@ -84,10 +88,12 @@ CTXB_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, uns
 }
 
 CTXB_EXPORT CUresult cuModuleUnload(CUmodule module) {
+  CTXB_COUNT_CALL();
   return working([&] { unload_module(module); });
 }
 
 CTXB_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
     require_value(function != nullptr && name != nullptr && *name != 0);
@@ -99,6 +105,7 @@ CTXB_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, 
 
 CTXB_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* bytes, CUmodule module,
                                           const char* name) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
     require_value(name != nullptr && (address != nullptr || bytes != nullptr));
@@ -114,6 +121,7 @@ CTXB_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* byt
 }
 
 CTXB_EXPORT CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule module) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
     require_value(count != nullptr);
@@ -123,6 +131,7 @@ CTXB_EXPORT CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule modu
 
 CTXB_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count,
                                                 CUmodule module) {
+  CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
     require_value(functions != nullptr);
@@ -132,6 +141,7 @@ CTXB_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned 
 }
 
 CTXB_EXPORT CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(mode != nullptr);
     *mode = CU_MODULE_EAGER_LOADING;

@@ -62,12 +62,14 @@ CUresult best_block_size(int* grid_size, int* block_size, CUfunction function,
 CTXB_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function,
                                                                  int block_size,
                                                                  std::size_t dynamic_shared) {
+  CTXB_COUNT_CALL();
   return blocks_per_multiprocessor(blocks, function, block_size, dynamic_shared);
 }
 
 CTXB_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* blocks, CUfunction function, int block_size, std::size_t dynamic_shared,
     unsigned int flags) {
+  CTXB_COUNT_CALL();
   if (flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return CUDA_ERROR_INVALID_VALUE;
   return blocks_per_multiprocessor(blocks, function, block_size, dynamic_shared);
 }
@@ -76,12 +78,14 @@ CTXB_EXPORT CUresult cuOccupancyMaxPotentialBlockSize(int* grid_size, int* block
                                                       CUfunction function,
                                                       CUoccupancyB2DSize shared_of,
                                                       std::size_t dynamic_shared, int block_limit) {
+  CTXB_COUNT_CALL();
   return best_block_size(grid_size, block_size, function, shared_of, dynamic_shared, block_limit);
 }
 
 CTXB_EXPORT CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
     int* grid_size, int* block_size, CUfunction function, CUoccupancyB2DSize shared_of,
     std::size_t dynamic_shared, int block_limit, unsigned int flags) {
+  CTXB_COUNT_CALL();
   if (flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return CUDA_ERROR_INVALID_VALUE;
   return best_block_size(grid_size, block_size, function, shared_of, dynamic_shared, block_limit);
 }

@@ -75,6 +75,7 @@ CUresult attribute_of_stranger(CUpointer_attribute attribute, void* target) {
 
 CTXB_EXPORT CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
                                            CUdeviceptr address) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(value != nullptr);
     std::shared_ptr<Block> block = Process::instance().memory.find(address);
@@ -84,6 +85,7 @@ CTXB_EXPORT CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attr
 
 CTXB_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes,
                                             void** values, CUdeviceptr address) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(count > 0 && attributes != nullptr && values != nullptr);
     std::shared_ptr<Block> block = Process::instance().memory.find(address);

@@ -41,6 +41,7 @@ CUresult set_flags(CUdevice device, unsigned flags, Version version) {
 }  // namespace
 
 CTXB_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  CTXB_COUNT_CALL();
   return working([&] {
     Device& found = find_device(device);
     require_value(context != nullptr);
@@ -49,26 +50,33 @@ CTXB_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice devic
 }
 
 CTXB_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  CTXB_COUNT_CALL();
   return release(device, Version::first);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  CTXB_COUNT_CALL();
   return release(device, Version::present);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  CTXB_COUNT_CALL();
   return reset(device, Version::first);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  CTXB_COUNT_CALL();
   return reset(device, Version::present);
 }
 
 CTXB_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return set_flags(device, flags, Version::first);
 }
 CTXB_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+  CTXB_COUNT_CALL();
   return set_flags(device, flags, Version::present);
 }
 
 CTXB_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     Device& found = find_device(device);
     require_value(flags != nullptr && active != nullptr);

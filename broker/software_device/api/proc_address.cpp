@@ -65,6 +65,7 @@ Found look_up_checked(const char* name, void** address, int version, cuuint64_t 
 
 CTXB_EXPORT CUresult cuGetProcAddress_v2(const char* name, void** address, int version,
                                          cuuint64_t flags, CUdriverProcAddressQueryResult* result) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     Found found = look_up_checked(name, address, version, flags);
     *address = found.address;
@@ -75,6 +76,7 @@ CTXB_EXPORT CUresult cuGetProcAddress_v2(const char* name, void** address, int v
 // The form before CUDA 12: what is not found is an error.
 CTXB_EXPORT CUresult cuGetProcAddress(const char* name, void** address, int version,
                                       cuuint64_t flags) {
+  CTXB_COUNT_CALL();
   return at_any_time([&] {
     Found found = look_up_checked(name, address, version, flags);
     require(found.address != nullptr, CUDA_ERROR_NOT_FOUND);

@@ -18,30 +18,39 @@ std::atomic<CUresult> first_fault = CUDA_SUCCESS;
 std::atomic<std::uint64_t> last_id = 0;
 std::atomic<Process*> the_process = nullptr;
 
+// Held while a life of the driver begins or ends.
+std::mutex& life_mutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+
 }  // namespace
 
 std::uint64_t next_id() noexcept {
   return ++last_id;
 }
 
-Process::Process(const Settings& settings) {
+Process::Process(const Settings& settings, const Process* before)
+    : contexts(before == nullptr ? 0 : before->contexts.made()), before_(before) {
   for (unsigned ordinal = 0; ordinal < settings.devices; ++ordinal)
     devices.push_back(std::make_unique<Device>(static_cast<int>(ordinal), settings));
 }
 
 CUresult Process::initialise() {
-  static std::mutex& mutex = *new std::mutex;
   if (phase == Phase::forked) return CUDA_ERROR_NOT_INITIALIZED;  // no thread of ours exists here
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(life_mutex());
   if (phase == Phase::ended) return CUDA_ERROR_DEINITIALIZED;
   if (phase == Phase::ready) return CUDA_SUCCESS;
   Settings settings = read_settings();
   if (settings.devices == 0) return CUDA_ERROR_NO_DEVICE;
-  the_process = new Process(settings);
-  std::atexit([] { end(); });
-  pthread_atfork(nullptr, nullptr, [] {
-    if (phase == Phase::ready) phase = Phase::forked;
-  });
+  const Process* before = the_process;
+  the_process = new Process(settings, before);
+  if (before == nullptr) {
+    std::atexit([] { end(); });
+    pthread_atfork(nullptr, nullptr, [] {
+      if (phase == Phase::ready) phase = Phase::forked;
+    });
+  }
   phase = Phase::ready;
   return CUDA_SUCCESS;
 }
@@ -71,6 +80,35 @@ void Process::raise_fault(CUresult status) noexcept {
 
 Process& Process::instance() noexcept {
   return *the_process.load(std::memory_order_acquire);
+}
+
+CUresult Process::restart() noexcept {
+  if (CUresult status = admission(); status != CUDA_SUCCESS) return status;
+  std::lock_guard lock(life_mutex());
+  Process& old = instance();
+  if (context_stack::others_in_use()) return CUDA_ERROR_NOT_READY;
+  for (const auto& device : old.devices)
+    if (device->executor.has_waiters()) return CUDA_ERROR_NOT_READY;
+  while (context_stack::pop(nullptr)) {
+  }
+  phase = Phase::fresh;
+  for (const auto& device : old.devices) device->executor.stop();
+  old.forget();
+  first_fault = CUDA_SUCCESS;
+  return CUDA_SUCCESS;
+}
+
+void Process::forget() {
+  for (const auto& device : devices) device->executor.forget();
+  auto all = [](const auto&) { return true; };
+  functions.take_all(all);
+  modules.take_all(all);
+  events.take_all(all);
+  streams.take_all(all);
+  memory.remove_everything();
+  contexts.end_all();
+  for (const auto& device : devices)
+    if (Context* primary = device->primary()) primary->alive = false;
 }
 
 void Process::end() noexcept {

@@ -29,6 +29,9 @@ class Process {
   // The first fault of a kernel, which ends CUDA for the process; success while there was none.
   static CUresult fault() noexcept;
   static void raise_fault(CUresult status) noexcept;
+  // Forgets everything since cuInit, which is needed again. CUDA_ERROR_NOT_READY when another
+  // thread has a context current or waits for work.
+  static CUresult restart() noexcept;
   // Only after a successful cuInit.
   static Process& instance() noexcept;
 
@@ -42,11 +45,12 @@ class Process {
   MemoryRegistry memory;
 
  private:
-  explicit Process(const Settings& settings);
+  Process(const Settings& settings, const Process* before);
+  void forget();
+
+  // The life before this one, or null: other threads may keep streams of its contexts.
+  const Process* const before_;
   static void end() noexcept;
 };
-
-// A number that no other object of this process has.
-std::uint64_t next_id() noexcept;
 
 }  // namespace ctxbroker::software

@@ -31,12 +31,14 @@ MultiprocessorSet take(MultiprocessorSet& from, unsigned size) {
 
 CTXB_EXPORT CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource,
                                             CUdevResourceType type) {
+  CTXB_COUNT_CALL();
   return initialised(
       [&] { write_resource(resource, all_multiprocessors(), find_device(device), type); });
 }
 
 CTXB_EXPORT CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resource,
                                          CUdevResourceType type) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);  // not the current one
     const Context& found = living_context(context);
@@ -46,6 +48,7 @@ CTXB_EXPORT CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resou
 
 CTXB_EXPORT CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource* resource,
                                               CUdevResourceType type) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     const Context& found = living_green(green);
     write_resource(resource, found.multiprocessors, found.device, type);
@@ -56,6 +59,7 @@ CTXB_EXPORT CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned
                                                  const CUdevResource* input,
                                                  CUdevResource* remaining, unsigned int flags,
                                                  unsigned int least) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     constexpr unsigned fine = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING;
     constexpr unsigned clusters = CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
@@ -83,6 +87,7 @@ CTXB_EXPORT CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned
 // on some that are not.
 CTXB_EXPORT CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* descriptor,
                                                CUdevResource* resources, unsigned int count) {
+  CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(descriptor != nullptr && resources != nullptr && count != 0);
     MultiprocessorResource all = from_public(resources[0]);
