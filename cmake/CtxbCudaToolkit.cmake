@@ -1,6 +1,7 @@
-# Finds the CUDA compiler and headers; no CUDA library is ever linked.
+# Finds the CUDA compiler and headers; only tests ever link a CUDA library.
 #   CTXB_NVCC          the compiler
 #   ctxb_cuda_headers  interface target with cuda.h
+#   ctxb_cudart        NVIDIA's runtime library, static, where the toolkit has it; for tests
 # Looked for in CTXB_CUDA_ROOT (a cache variable; what tools/setup found), CUDA_HOME, the folder of
 # nvcc on PATH, and the usual places.
 set(CTXB_CUDA_ROOT "" CACHE PATH "CUDA Toolkit to use: the folder that holds bin/nvcc")
@@ -44,3 +45,13 @@ endif()
 add_library(ctxb_cuda_headers INTERFACE)
 target_include_directories(ctxb_cuda_headers SYSTEM INTERFACE ${CTXB_CUDA_INCLUDE_DIR})
 message(STATUS "CUDA ${CTXB_CUDA_VERSION}: ${CTXB_NVCC}")
+
+# Not found again in another toolkit than last time's.
+unset(CTXB_CUDART_STATIC CACHE)
+find_library(CTXB_CUDART_STATIC libcudart_static.a NO_DEFAULT_PATH
+             PATHS ${_root}/lib64 ${_root}/lib ${_root}/targets/x86_64-linux/lib)
+if(CTXB_CUDART_STATIC)
+  add_library(ctxb_cudart STATIC IMPORTED GLOBAL)
+  set_target_properties(ctxb_cudart PROPERTIES IMPORTED_LOCATION ${CTXB_CUDART_STATIC})
+  target_link_libraries(ctxb_cudart INTERFACE Threads::Threads ${CMAKE_DL_LIBS} rt)
+endif()

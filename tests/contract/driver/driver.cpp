@@ -224,7 +224,7 @@ CUresult KernelTest::fill(CUdeviceptr address, unsigned value, unsigned count,
   return launch("fill", stream, arguments, (count + 127) / 128, 128);
 }
 
-Hold::Hold(CUfunction hold, CUstream stream) {
+Hold::Hold(CUfunction hold, CUstream stream, unsigned blocks, unsigned threads) {
   void* memory = nullptr;
   EXPECT_EQ(driver().cuMemAllocHost_v2(&memory, sizeof *flag_), CUDA_SUCCESS);
   flag_ = static_cast<unsigned*>(memory);
@@ -232,8 +232,9 @@ Hold::Hold(CUfunction hold, CUstream stream) {
   CUdeviceptr address = 0;
   EXPECT_EQ(driver().cuMemHostGetDevicePointer_v2(&address, memory, 0), CUDA_SUCCESS);
   void* arguments[] = {&address};
-  EXPECT_EQ(driver().cuLaunchKernel(hold, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr),
-            CUDA_SUCCESS);
+  EXPECT_EQ(
+      driver().cuLaunchKernel(hold, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr),
+      CUDA_SUCCESS);
   EXPECT_EQ(driver().cuEventCreate(&end_, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
   EXPECT_EQ(driver().cuEventRecord(end_, stream), CUDA_SUCCESS);
 }

@@ -62,8 +62,11 @@ namespace ctxbroker::test {
   X(cuOccupancyMaxPotentialBlockSize) X(cuDeviceGetDevResource) X(cuDevSmResourceSplitByCount) \
   X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) X(cuGreenCtxDestroy) X(cuCtxFromGreenCtx) \
   X(cuGreenCtxGetDevResource) X(cuCtxGetDevResource) X(cuGreenCtxRecordEvent) \
-  X(cuGreenCtxWaitEvent) X(cuStreamGetGreenCtx) CTXB_DRIVER_CALLS_12050(X) \
-  CTXB_DRIVER_CALLS_12090(X)
+  X(cuGreenCtxWaitEvent) X(cuStreamGetGreenCtx) X(cuMemAllocAsync) X(cuMemFreeAsync) \
+  X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve) \
+  X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) \
+  X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) \
+  CTXB_DRIVER_CALLS_12050(X) CTXB_DRIVER_CALLS_12090(X)
 // clang-format on
 
 struct Driver {
@@ -119,8 +122,8 @@ class KernelTest : public DriverTest {
 // Keeps a stream busy with a kernel until let go, or until its end of life.
 class Hold {
  public:
-  // `hold` is the function of that name in `ptx`.
-  Hold(CUfunction hold, CUstream stream);
+  // `hold` is the function of that name in `ptx`, in a module of the current context's.
+  Hold(CUfunction hold, CUstream stream, unsigned blocks = 1, unsigned threads = 1);
   ~Hold();
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;

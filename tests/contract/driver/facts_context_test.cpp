@@ -1,0 +1,82 @@
+// Contexts: what one costs a process besides time, and what its handle and id are worth.
+#include <filesystem>
+#include <set>
+
+#include "facts.hpp"
+
+namespace ctxbroker::test {
+namespace {
+
+using ContextFacts = FactsTest;
+
+long host_threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+TEST_F(ContextFacts, AGreenOneHasNoHostThreadAPrivateOneHas) {
+  CTXB_REQUIRE_NVIDIA("the software device's threads are its own matter");
+  green_over_all();  // what the first one starts once is not its own
+  const long before = host_threads();
+  green_over_all();
+  EXPECT_EQ(host_threads(), before);
+  private_context();
+  EXPECT_EQ(host_threads(), before + 1);
+}
+
+TEST_F(ContextFacts, AGreenOneTakesFarLessDeviceMemoryThanAPrivateOne) {
+  CTXB_REQUIRE_NVIDIA("the software device's contexts take no device memory");
+  std::size_t free[3] = {}, total = 0;
+  ASSERT_EQ(d.cuMemGetInfo_v2(&free[0], &total), CUDA_SUCCESS);
+  green_over_all();
+  ASSERT_EQ(d.cuMemGetInfo_v2(&free[1], &total), CUDA_SUCCESS);
+  private_context();
+  ASSERT_EQ(d.cuMemGetInfo_v2(&free[2], &total), CUDA_SUCCESS);
+  EXPECT_LT((free[0] - free[1]) * 10, free[1] - free[2]);
+}
+
+TEST_F(ContextFacts, AHundredGreenOnesWorkAtOnce) {
+  const CUfunction add = function("add_one");
+  CUdeviceptr counter = memory(4);
+  unsigned one = 1;
+  void* arguments[] = {&counter, &one};
+  std::set<CUcontext> handles;
+  for (int i = 0; i < 100; ++i) {
+    const Green made = green_over_all();
+    handles.insert(made.context);
+    Current entered(made.context);
+    EXPECT_EQ(d.cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr),
+              CUDA_SUCCESS);
+    EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(handles.size(), 100u);
+  EXPECT_EQ(word_at(counter), 100u);
+}
+
+// A table keyed by the handle finds the dead one again; the id tells them apart.
+TEST_F(ContextFacts, NoIdIsGivenTwiceEvenWhereTheHandleIs) {
+  std::set<unsigned long long> ids = {id_of(primary)};
+  for (int i = 0; i < 4; ++i) {
+    CUcontext made = private_context();
+    ids.insert(id_of(made));
+    EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
+    gone(made);
+    const Green light = green_over_all();
+    ids.insert(id_of(light.context));
+    destroy_green(light);
+    gone(light);
+  }
+  EXPECT_EQ(ids.size(), 9u);
+}
+
+TEST_F(ContextFacts, TheIdOfADestroyedOneIsNoSuccess) {
+  expect_refused_or_crashed([&] {
+    CUcontext made = private_context();
+    EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
+    unsigned long long id = 0;
+    return d.cuCtxGetId(made, &id);
+  });
+}
+
+}  // namespace
+}  // namespace ctxbroker::test

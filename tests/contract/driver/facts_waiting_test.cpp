@@ -1,0 +1,159 @@
+// Which calls wait for work of other contexts, and streams that a green context lacks.
+#include "facts.hpp"
+
+namespace ctxbroker::test {
+namespace {
+
+// A kernel that does not end runs in one context while another one calls the driver.
+class WaitingFacts : public FactsTest {
+ protected:
+  void SetUp() override {
+    FactsTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    Split split = split_device(device, 1);
+    ASSERT_GE(split.groups.size(), 2u);
+    caller = green({split.groups[0]});
+    neighbour = green({split.groups[1]});
+    hold = function("hold");
+  }
+  Green caller, neighbour;
+  CUfunction hold = nullptr;
+};
+
+TEST_F(WaitingFacts, SynchronizeInAGreenContextWaitsForItsOwnWorkAlone) {
+  Hold in_primary(hold, nullptr);
+  {
+    Current entered(neighbour.context);
+    Hold in_neighbour(hold, nullptr);
+    Call call(caller.context, [&] { return d.cuCtxSynchronize(); });
+    EXPECT_TRUE(call.returns_within(long_enough));
+    EXPECT_EQ(d.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+    in_neighbour.let_go();
+    in_primary.let_go();
+    EXPECT_EQ(call.status(), CUDA_SUCCESS);
+  }
+  Current entered(caller.context);
+  Hold own(hold, nullptr);
+  Call call(caller.context, [&] { return d.cuCtxSynchronize(); });
+  EXPECT_FALSE(call.returns_within(a_while));
+  own.let_go();
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, FreeInAGreenContextWaitsForAnotherOne) {
+  const CUdeviceptr address = memory(1 << 20);
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call call(caller.context, [&] { return d.cuMemFree_v2(address); });
+  EXPECT_FALSE(call.returns_within(a_while));
+  hog.let_go();
+  EXPECT_TRUE(call.returns_within(long_enough));
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, AllocatingInAGreenContextDoesNot) {
+  CUdeviceptr address = 0;
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call call(caller.context, [&] { return d.cuMemAlloc_v2(&address, 1 << 20); });
+  EXPECT_TRUE(call.returns_within(long_enough));
+  hog.let_go();
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, AllocatingFromThePoolInAGreenContextDoesNot) {
+  CTXB_REQUIRE_NVIDIA("the software device has no memory pools yet");
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call call(caller.context, [&] {
+    CUstream stream = nullptr;
+    CUdeviceptr address = 0;
+    EXPECT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemAllocAsync(&address, 1 << 20, stream), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
+    return d.cuStreamDestroy_v2(stream);
+  });
+  EXPECT_TRUE(call.returns_within(long_enough));
+  hog.let_go();
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, LoadingAModuleInAGreenContextDoesNot) {
+  CUmodule loaded = nullptr;
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call call(caller.context, [&] { return d.cuModuleLoadData(&loaded, ptx); });
+  EXPECT_TRUE(call.returns_within(long_enough));
+  hog.let_go();
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuModuleUnload(loaded), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, UnloadingAModuleInAGreenContextWaitsForAnotherOne) {
+  CTXB_REQUIRE_NVIDIA("the software device unloads at once");
+  CUmodule loaded = nullptr;
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call call(caller.context, [&] { return d.cuModuleUnload(loaded); });
+  EXPECT_FALSE(call.returns_within(a_while));
+  hog.let_go();
+  EXPECT_TRUE(call.returns_within(long_enough));
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, NothingInAPrivateContextWaitsForThePrimary) {
+  CUcontext own = private_context();
+  CUdeviceptr address = 0;
+  {
+    Current entered(own);
+    address = memory(1 << 20);
+  }
+  Hold hog(hold, nullptr);
+  Call synchronize(own, [&] { return d.cuCtxSynchronize(); });
+  EXPECT_TRUE(synchronize.returns_within(long_enough));
+  Call free(own, [&] { return d.cuMemFree_v2(address); });
+  EXPECT_TRUE(free.returns_within(long_enough));
+  EXPECT_EQ(d.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+  hog.let_go();
+  EXPECT_EQ(synchronize.status(), CUDA_SUCCESS);
+  EXPECT_EQ(free.status(), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, NothingInAPrivateContextWaitsForAnotherPrivateOne) {
+  CUcontext own = private_context(), other = private_context();
+  CUdeviceptr address = 0;
+  {
+    Current entered(own);
+    address = memory(1 << 20);
+  }
+  Current entered(other);
+  CUmodule loaded = nullptr;
+  CUfunction others_hold = nullptr;
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleGetFunction(&others_hold, loaded, "hold"), CUDA_SUCCESS);
+  Hold hog(others_hold, nullptr);
+  Call synchronize(own, [&] { return d.cuCtxSynchronize(); });
+  EXPECT_TRUE(synchronize.returns_within(long_enough));
+  Call free(own, [&] { return d.cuMemFree_v2(address); });
+  EXPECT_TRUE(free.returns_within(long_enough));
+  EXPECT_EQ(d.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+  hog.let_go();
+  EXPECT_EQ(synchronize.status(), CUDA_SUCCESS);
+  EXPECT_EQ(free.status(), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, ThePerThreadDefaultStreamIsOneUnderTheOthers) {
+  const CUfunction empty = function("empty");
+  EXPECT_EQ(d.cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_PER_THREAD, nullptr, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+  Current entered(private_context());
+  EXPECT_EQ(d.cuStreamQuery(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace ctxbroker::test
