@@ -15,6 +15,7 @@
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/plugin_library.hpp"
 #include "ctxbroker/record.hpp"
+#include "ctxbroker/tenant.hpp"
 
 namespace ctxbroker {
 
@@ -66,6 +67,13 @@ class CTXB_API Broker {
   // the device's compute capability is below what the plug-in needs.
   PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                         const InstanceOptions& options = {});
+
+  // A tenant of the host's own making: for plug-ins that do not speak the plug-in ABI. `name` is
+  // for people, in records and reports. Throws Error: wrong_state (no driver), invalid_argument
+  // (empty).
+  Tenant open_tenant(std::string name, const TenantOptions& options = {});
+  // The host itself: tenant 0, with leases like anyone. All that it returns are the same tenant.
+  Tenant host(const TenantOptions& options = {});
 
   // The leases in force. Any thread.
   std::vector<LeaseInfo> leases() const;

@@ -62,13 +62,13 @@ void enter_host(Frame& frame) noexcept;
 TenantId running_tenant() noexcept;
 
 // RAII form. After a failed enter the thread is as it was, and status() says why.
-class Guard {
+class ContextGuard {
  public:
-  explicit Guard(const GuardTarget& target, const GuardedCall& call = {}) noexcept
+  explicit ContextGuard(const GuardTarget& target, const GuardedCall& call = {}) noexcept
       : status_(enter(frame_, target, call)) {}
-  ~Guard() { leave(frame_); }
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
+  ~ContextGuard() { leave(frame_); }
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
 
   CUresult status() const noexcept { return status_; }
 
@@ -92,7 +92,7 @@ class HostFrame {
 // guard's when that fails.
 template <typename Work>
 CUresult guarded(const GuardTarget& target, const GuardedCall& call, Work&& work) {
-  const Guard guard(target, call);
+  const ContextGuard guard(target, call);
   return guard.status() == CUDA_SUCCESS ? std::forward<Work>(work)() : guard.status();
 }
 

@@ -70,7 +70,7 @@ LoadedModule load_module(const std::shared_ptr<Lease>& lease, const ModuleImage&
   const std::vector<std::byte> data = checked_copy(image);
   JitLogs logs;
   CUmodule handle = nullptr;
-  const Guard guard(lease->target());
+  const ContextGuard guard(lease->target());
   CUresult status = guard.status();
   check(lease->table(), status, "cuCtxPushCurrent_v2", lease->owner(),
         [] { return "the lease's context cannot be entered"; });

@@ -101,6 +101,15 @@ PluginInstance Broker::create(const PluginLibrary& library, std::string_view plu
   return PluginInstance(std::make_unique<detail::Instance>(broker, library.impl_, index, options));
 }
 
+Tenant Broker::open_tenant(std::string name, const TenantOptions& options) {
+  if (name.empty()) throw Error(ErrorKind::invalid_argument, "open_tenant: the name is empty");
+  return Tenant(open_impl().open_tenant(std::move(name), options));
+}
+
+Tenant Broker::host(const TenantOptions& options) {
+  return Tenant(open_impl().host_as_tenant(options));
+}
+
 std::vector<LeaseInfo> Broker::leases() const {
   detail::BrokerImpl& broker = open_impl();
   std::vector<LeaseInfo> infos;

@@ -6,6 +6,7 @@
 #include "ctxbroker/error.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
+#include "plugin/tenant_impl.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -20,11 +21,11 @@ std::string counted(std::size_t count, const char* one, const char* many) {
 BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver)
     : options_(std::move(options)),
       recorder_(std::move(options_.records)),
-      host_{host_tenant, "host", &recorder_},
+      host_(std::make_shared<const TenantIdentity>(host_tenant, "host", &recorder_)),
       main_thread_(std::this_thread::get_id()),
       driver_(std::move(driver)) {
   if (!driver_) return;
-  leases_.emplace(*driver_, host_, fault_);
+  leases_.emplace(*driver_, *host_, fault_);
   // A primary that somebody in the process uses already is one to protect.
   for (const auto& device : driver_->devices) {
     DeviceHold& hold = leases_->device(device.ordinal);
@@ -55,6 +56,27 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
   return library;
 }
 
+std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
+                                                    const TenantOptions& options) {
+  static_cast<void>(driver());  // throws without one
+  auto tenant = std::make_shared<TenantImpl>(
+      *this, std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), &recorder_),
+      options);
+  std::erase_if(opened_, [](const auto& one) { return one.expired(); });
+  opened_.push_back(tenant);
+  return tenant;
+}
+
+std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant(const TenantOptions& options) {
+  static_cast<void>(driver());
+  auto tenant = host_tenant_.lock();
+  if (tenant == nullptr) {
+    tenant = std::make_shared<TenantImpl>(*this, host_, options);
+    host_tenant_ = tenant;
+  }
+  return tenant;
+}
+
 std::size_t BrokerImpl::suspects() {
   if (!suspects_) {
     suspects_ = static_cast<std::size_t>(
@@ -67,8 +89,11 @@ std::size_t BrokerImpl::suspects() {
 std::string BrokerImpl::alive() const {
   std::size_t libraries = 0;
   for (const auto& [id, library] : libraries_) libraries += library.expired() ? 0 : 1;
+  std::size_t tenants = host_tenant_.expired() ? 0 : 1;
+  for (const auto& tenant : opened_) tenants += tenant.expired() ? 0 : 1;
   std::string text;
-  for (const auto& part : {counted(static_cast<std::size_t>(chains_), "chain", "chains"),
+  for (const auto& part : {counted(tenants, "tenant", "tenants"),
+                           counted(static_cast<std::size_t>(chains_), "chain", "chains"),
                            counted(instances_.size(), "plug-in instance", "plug-in instances"),
                            counted(libraries, "plug-in library", "plug-in libraries")}) {
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "context/lease_table.hpp"
 #include "ctxbroker/broker.hpp"
@@ -20,6 +21,7 @@ namespace ctxbroker::detail {
 
 class Instance;
 class LoadedLibrary;
+class TenantImpl;
 
 // [main] thread, but for what says otherwise.
 class BrokerImpl {
@@ -29,7 +31,7 @@ class BrokerImpl {
   const std::string& host_name() const noexcept { return options_.host_name; }
   const std::string& host_version() const noexcept { return options_.host_version; }
   const Recorder& recorder() const noexcept { return recorder_; }  // any thread
-  const TenantIdentity& host() const noexcept { return host_; }
+  const TenantIdentity& host() const noexcept { return *host_; }
   std::thread::id main_thread() const noexcept { return main_thread_; }
 
   std::chrono::milliseconds job_timeout() const noexcept { return options_.job_timeout; }
@@ -46,6 +48,8 @@ class BrokerImpl {
   GuardTarget nowhere() const noexcept { return {driver_ ? &driver_->table : nullptr, nullptr, 0}; }
 
   std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
+  std::shared_ptr<TenantImpl> open_tenant(std::string name, const TenantOptions& options);
+  std::shared_ptr<TenantImpl> host_as_tenant(const TenantOptions& options);
   LeaseTable& leases() noexcept { return *leases_; }  // with a driver
 
   // What is alive, so that close can refuse and poll can reach the instances.
@@ -61,7 +65,8 @@ class BrokerImpl {
  private:
   BrokerOptions options_;
   Recorder recorder_;
-  TenantIdentity host_;
+  // Shared, because leases of the host may outlive the last Tenant object for it.
+  std::shared_ptr<const TenantIdentity> host_;
   std::thread::id main_thread_;
   std::optional<Driver> driver_;
   ProcessFault fault_;
@@ -69,6 +74,8 @@ class BrokerImpl {
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
+  std::vector<std::weak_ptr<TenantImpl>> opened_;  // by the host
+  std::weak_ptr<TenantImpl> host_tenant_;
   std::set<Instance*> instances_;
   std::optional<std::size_t> suspects_;
   int chains_ = 0;

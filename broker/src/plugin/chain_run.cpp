@@ -88,7 +88,7 @@ void Chain::Impl::run(const float* input, const JobInfo& job) {
   place = {};
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const Stage& at = stages[stage];
-    const Guard guard(at.lease->target(), blame(stage));
+    const ContextGuard guard(at.lease->target(), blame(stage));
     must(stage, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
     if (stage == 0) {
       must(stage,
@@ -106,7 +106,7 @@ void Chain::Impl::run(const float* input, const JobInfo& job) {
 void Chain::Impl::fetch(std::uint64_t bytes) {
   const std::size_t last = stages.size() - 1;
   const Stage& at = stages[last];
-  const Guard guard(at.lease->target());
+  const ContextGuard guard(at.lease->target());
   must(last, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
   must(last, at.lease->table().memcpy_dtoh_async(staging.get(), address(place), bytes, at.stream),
        "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");

@@ -59,7 +59,7 @@ ctxb_status host_call(const ctxb_host* host, const char* function, unsigned int 
       return refuse(*instance, CTXB_ERROR_CONTEXT_LOST,
                     std::string(function) + ": the lease's context is gone");
     }
-    const Guard guard(activation->lease->target());
+    const ContextGuard guard(activation->lease->target());
     if (guard.status() != CUDA_SUCCESS) return answer(*instance, function, guard.status());
     return std::forward<Work>(work)(*instance, *activation);
   } catch (const std::bad_alloc&) {

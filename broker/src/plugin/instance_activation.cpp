@@ -120,7 +120,7 @@ void Instance::take_back_memory() noexcept {
     return;
   }
   try {
-    const Guard guard(*where);
+    const ContextGuard guard(*where);
     if (guard.status() != CUDA_SUCCESS) {
       report_failed_end(*lease_, guard.status());
       ledger_.forget_all();

@@ -20,13 +20,9 @@ constexpr std::uint32_t most_plugins = 1024;  // of one library
 
 LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> tenant,
                              std::filesystem::path canonical)
-    : broker_(broker), tenant_(std::move(tenant)), path_(std::move(canonical)) {
+    : broker_(broker), tenant_(broker, std::move(tenant), {}), path_(std::move(canonical)) {
   try {
-    {
-      // Constructors of the library run in here.
-      const Guard guard(broker_.nowhere(), call("dlopen"));
-      image_ = load_library(path_);
-    }
+    image_ = tenant_.adopt(path_);
     read_entry();
     call_init();
     read_factory();
@@ -35,7 +31,7 @@ LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIde
     throw;
   }
   broker_.recorder().record(
-      Severity::info, tenant_->id, tenant_->name, "plugin",
+      Severity::info, tenant_.identity()->id, tenant_.identity()->name, "plugin",
       "loaded " + path_.string() + " with " + std::to_string(descriptions_.size()) + " plug-in(s)");
 }
 
@@ -49,25 +45,21 @@ void LoadedLibrary::end() noexcept {
     call_plugin(broker_.nowhere(), call("deinit"), [&] { entry_->deinit(); });
     initialised_ = false;
   }
-  if (!image_.is_loaded()) return;
-  // A library that has run may have registered callbacks, threads, TLS: it stays, unless it says
-  // that it can go. One that was refused before its init ran has done nothing yet.
-  if (factory_ != nullptr && !unloadable_) keep_resident(path_);
-  const Guard guard(broker_.nowhere(), call("dlclose"));  // destructors of the library run in here
-  image_.unload();
+  // One that was refused before its init ran has done nothing yet, and can go.
+  if (image_ != nullptr) tenant_.dismiss(*image_, factory_ == nullptr || unloadable_);
 }
 
 Error::Origin LoadedLibrary::origin(const char* function) const {
-  return {.call = function, .tenant = tenant_->name};
+  return {.call = function, .tenant = tenant()->name};
 }
 
 void LoadedLibrary::read_entry() {
-  if (!image_.has(entry_symbol)) {
+  if (!image_->library.has(entry_symbol)) {
     throw Error(
         ErrorKind::plugin_entry,
         "\"" + path_.string() + "\" is no ctxbroker plug-in: it does not export " + entry_symbol);
   }
-  entry_ = &image_.get<const ctxb_plugin_entry_type>(entry_symbol);
+  entry_ = &image_->library.get<const ctxb_plugin_entry_type>(entry_symbol);
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::plugin_entry, "\"" + path_.string() + "\": ctxb_plugin_entry " + why);
   };
@@ -164,7 +156,7 @@ std::size_t LoadedLibrary::index_of(std::string_view plugin) const {
   if (index == descriptions_.size()) {
     std::string known;
     for (const auto& one : descriptions_) known += (known.empty() ? "" : ", ") + one.short_name;
-    throw Error(ErrorKind::plugin_not_found, "library " + tenant_->name + " has no plug-in \"" +
+    throw Error(ErrorKind::plugin_not_found, "library " + tenant()->name + " has no plug-in \"" +
                                                  std::string(plugin) + "\"; it has: " + known);
   }
   return index;

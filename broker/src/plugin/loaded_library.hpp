@@ -15,6 +15,7 @@
 #include "ctxbroker/plugin_description.hpp"
 #include "plugin/descriptor_reader.hpp"
 #include "plugin/library_file.hpp"
+#include "plugin/tenant_impl.hpp"
 
 namespace ctxbroker::detail {
 
@@ -31,7 +32,9 @@ class LoadedLibrary {
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;
 
   const std::filesystem::path& path() const noexcept { return path_; }
-  const std::shared_ptr<const TenantIdentity>& tenant() const noexcept { return tenant_; }
+  const std::shared_ptr<const TenantIdentity>& tenant() const noexcept {
+    return tenant_.identity();
+  }
   const std::vector<PluginDescription>& descriptions() const noexcept { return descriptions_; }
   const PluginRecord& record(std::size_t index) const { return records_[index]; }
   const ctxb_plugin_factory& factory() const noexcept { return *factory_; }
@@ -50,14 +53,14 @@ class LoadedLibrary {
   void read_factory();
   void end() noexcept;
   GuardedCall call(const char* function) const noexcept {
-    return {tenant_.get(), nullptr, function};
+    return {tenant().get(), nullptr, function};
   }
   Error::Origin origin(const char* function) const;
 
   BrokerImpl& broker_;
-  std::shared_ptr<const TenantIdentity> tenant_;
+  TenantImpl tenant_;
   std::filesystem::path path_;
-  boost::dll::shared_library image_;
+  std::shared_ptr<LibraryImage> image_;
   const ctxb_plugin_entry_type* entry_ = nullptr;
   const ctxb_plugin_factory* factory_ = nullptr;
   std::vector<PluginRecord> records_;

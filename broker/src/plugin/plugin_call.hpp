@@ -19,7 +19,7 @@ struct CallOutcome {
 template <typename Function>
 CallOutcome call_plugin(const GuardTarget& target, const GuardedCall& call,
                         Function&& function) noexcept {
-  const Guard guard(target, call);
+  const ContextGuard guard(target, call);
   CallOutcome outcome{guard.status()};
   if (outcome.entered != CUDA_SUCCESS) return outcome;
   try {

@@ -61,6 +61,35 @@ void RawDriver::pop_all() const {
   }
 }
 
+CUcontext RawDriver::retain_primary(int device) const {
+  CUcontext context = nullptr;
+  must(function<CUresult(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain")(&context, device),
+       "cuDevicePrimaryCtxRetain");
+  return context;
+}
+
+bool RawDriver::primary_is_active(int device) const {
+  unsigned int flags = 0;
+  int active = 0;
+  must(function<CUresult(CUdevice, unsigned int*, int*)>("cuDevicePrimaryCtxGetState")(
+           device, &flags, &active),
+       "cuDevicePrimaryCtxGetState");
+  return active != 0;
+}
+
+CUresult RawDriver::on_device(const char* symbol, int device) const {
+  return function<CUresult(CUdevice)>(symbol)(device);
+}
+
+void RawDriver::set_current(CUcontext context) const {
+  must(function<CUresult(CUcontext)>("cuCtxSetCurrent")(context), "cuCtxSetCurrent");
+}
+
+void RawDriver::pop_if_any() const {
+  CUcontext popped = nullptr;
+  if (current() != nullptr) function<CUresult(CUcontext*)>("cuCtxPopCurrent_v2")(&popped);
+}
+
 void RawDriver::push(CUcontext context) const {
   must(function<CUresult(CUcontext)>("cuCtxPushCurrent_v2")(context), "cuCtxPushCurrent_v2");
 }

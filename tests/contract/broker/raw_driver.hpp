@@ -20,7 +20,13 @@ class RawDriver {
   std::vector<CUcontext> stack() const;
   void pop_all() const;
   std::size_t free_memory() const;  // of the current context's device
+  CUcontext retain_primary(int device) const;
+  bool primary_is_active(int device) const;
+  // Calls a function that takes a device and nothing else; what it returned.
+  CUresult on_device(const char* symbol, int device) const;
+  void set_current(CUcontext context) const;
   void push(CUcontext context) const;
+  void pop_if_any() const;
   void pop() const;
 
  private:

@@ -39,7 +39,7 @@ class GuardTest : public ::testing::Test {
 
 TEST_F(GuardTest, IsCurrentInsideAndGoneOutside) {
   {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     EXPECT_EQ(guard.status(), CUDA_SUCCESS);
     EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
   }
@@ -51,17 +51,17 @@ TEST_F(GuardTest, HidesAndRestoresTheThreadsOwnStack) {
   push(8);
   push(9);
   {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
   }
   EXPECT_THAT(books.stack, ElementsAre(fake_context(8), fake_context(9)));
 }
 
 TEST_F(GuardTest, NestedInTheSameLeaseCostsOneLook) {
-  const Guard outer(in(1), process());
+  const ContextGuard outer(in(1), process());
   const int before = books.calls;
   {
-    const Guard inner(in(1));
+    const ContextGuard inner(in(1));
     EXPECT_EQ(books.calls - before, 1);
   }
   EXPECT_EQ(books.calls - before, 1);
@@ -69,19 +69,19 @@ TEST_F(GuardTest, NestedInTheSameLeaseCostsOneLook) {
 }
 
 TEST_F(GuardTest, SameHandleOfAnotherGenerationIsAnotherPlace) {
-  const Guard outer({&driver.table, fake_context(1), 5}, process());
+  const ContextGuard outer({&driver.table, fake_context(1), 5}, process());
   const int before = books.calls;
   {
-    const Guard inner({&driver.table, fake_context(1), 6}, process());
+    const ContextGuard inner({&driver.table, fake_context(1), 6}, process());
     EXPECT_GT(books.calls - before, 1);
   }
   EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
 }
 
 TEST_F(GuardTest, NestedInAnotherLeaseAndBack) {
-  const Guard outer(in(1), process());
+  const ContextGuard outer(in(1), process());
   {
-    const Guard inner(in(2), process());
+    const ContextGuard inner(in(2), process());
     EXPECT_THAT(books.stack, ElementsAre(fake_context(2)));
   }
   EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
@@ -91,7 +91,7 @@ TEST_F(GuardTest, NestedInAnotherLeaseAndBack) {
 TEST_F(GuardTest, RemovesWhatWasLeftAndNamesWhoLeftIt) {
   push(8);
   {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     push(2);
     push(3);
   }
@@ -103,8 +103,8 @@ TEST_F(GuardTest, RemovesWhatWasLeftAndNamesWhoLeftIt) {
 
 TEST_F(GuardTest, PuttingTheSameContextOnTwiceIsNoticed) {
   {
-    const Guard outer(in(1), process());
-    const Guard plugin_call(in(1), process());
+    const ContextGuard outer(in(1), process());
+    const ContextGuard plugin_call(in(1), process());
     push(1);
   }
   EXPECT_THAT(books.stack, IsEmpty());
@@ -114,7 +114,7 @@ TEST_F(GuardTest, PuttingTheSameContextOnTwiceIsNoticed) {
 TEST_F(GuardTest, RestoresWhatWasPopped) {
   push(8);
   {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     pop();
   }
   EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
@@ -124,9 +124,9 @@ TEST_F(GuardTest, RestoresWhatWasPopped) {
 }
 
 TEST_F(GuardTest, ANestedPluginCallIsRepairedBeforeTheOuterOneGoesOn) {
-  const Guard outer(in(1), process());
+  const ContextGuard outer(in(1), process());
   {
-    const Guard plugin_call(in(1), process());
+    const ContextGuard plugin_call(in(1), process());
     pop();
     push(4);
   }
@@ -139,7 +139,7 @@ TEST_F(GuardTest, ANestedPluginCallIsRepairedBeforeTheOuterOneGoesOn) {
 TEST_F(GuardTest, CallsWithoutContextFindNone) {
   push(8);
   {
-    const Guard guard(nowhere(), process());
+    const ContextGuard guard(nowhere(), process());
     EXPECT_THAT(books.stack, IsEmpty());
     push(3);
   }
@@ -151,7 +151,7 @@ TEST_F(GuardTest, AFailedEnterLeavesTheThreadAsItWas) {
   push(8);
   books.push_status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     EXPECT_EQ(guard.status(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     books.push_status = CUDA_SUCCESS;
   }
@@ -161,20 +161,20 @@ TEST_F(GuardTest, AFailedEnterLeavesTheThreadAsItWas) {
 TEST_F(GuardTest, ARestoreThatFailsIsSaidAndGoesOn) {
   push(8);
   {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     books.push_status = CUDA_ERROR_ILLEGAL_ADDRESS;
   }
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_THAT(said[0], HasSubstr("could not be restored: CUDA_ERROR_ILLEGAL_ADDRESS"));
   books.push_status = CUDA_SUCCESS;
-  const Guard again(in(1), process());  // the thread's frames are sound
+  const ContextGuard again(in(1), process());  // the thread's frames are sound
   EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
 }
 
 TEST_F(GuardTest, ExitOfTheProcessIsNoError) {
   push(8);
   {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     books.push_status = CUDA_ERROR_DEINITIALIZED;
   }
   EXPECT_THAT(said, IsEmpty());
@@ -183,7 +183,7 @@ TEST_F(GuardTest, ExitOfTheProcessIsNoError) {
 TEST_F(GuardTest, LeavesOnAnException) {
   push(8);
   try {
-    const Guard guard(in(1), process());
+    const ContextGuard guard(in(1), process());
     throw std::runtime_error("out");
   } catch (const std::runtime_error&) {
   }
@@ -201,7 +201,7 @@ TEST_F(GuardTest, CallableFormGivesTheWorksStatusOrItsOwn) {
 
 TEST_F(GuardTest, KnowsWhoseCodeRuns) {
   EXPECT_EQ(running_tenant(), host_tenant);
-  const Guard guard(in(1), process());
+  const ContextGuard guard(in(1), process());
   EXPECT_EQ(running_tenant(), tenant.id);
   {
     const HostFrame host;
@@ -212,7 +212,7 @@ TEST_F(GuardTest, KnowsWhoseCodeRuns) {
 
 TEST_F(GuardTest, WithoutADriverItDoesNothing) {
   const int before = books.calls;
-  { const Guard guard({}, process()); }
+  { const ContextGuard guard({}, process()); }
   EXPECT_EQ(books.calls, before);
 }
 

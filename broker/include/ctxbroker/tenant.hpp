@@ -1,0 +1,111 @@
+// A tenant opened by the host itself: for hosts whose plug-ins have a format of their own (OFX,
+// CLAP, VST3, ...) and do not speak the ctxbroker plug-in ABI.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ctxbroker/cuda_handles.hpp"
+#include "ctxbroker/export.hpp"
+#include "ctxbroker/lease.hpp"
+#include "ctxbroker/tenant_id.hpp"
+
+namespace ctxbroker {
+
+namespace detail {
+class TenantImpl;
+struct LibraryImage;
+}  // namespace detail
+
+struct TenantOptions {
+  LeaseChoice lease;                // automatic: green where it is to be had
+  bool per_thread_streams = false;  // its code uses CU_STREAM_PER_THREAD: no green lease then
+  bool unload_at_close = false;     // its libraries leave the process with it; else they stay
+};
+
+// A library that was loaded for a tenant. Copies are cheap; all are dead after the tenant's close.
+class CTXB_API AdoptedLibrary {
+ public:
+  const std::filesystem::path& path() const noexcept;
+  // Null when it exports none of that name. Throws Error (wrong_state) after the tenant's close.
+  void* symbol(const char* name) const;
+
+ private:
+  friend class Tenant;
+  explicit AdoptedLibrary(std::shared_ptr<detail::LibraryImage> image) : image_(std::move(image)) {}
+  std::shared_ptr<detail::LibraryImage> image_;
+};
+
+// Any thread may enter; all else on one thread at a time. Move-only. Destroying it closes it, and
+// records what stands in the way instead of throwing.
+class CTXB_API Tenant {
+ public:
+  Tenant(Tenant&&) noexcept;
+  Tenant& operator=(Tenant&&) noexcept;
+  ~Tenant();
+
+  TenantId id() const noexcept;
+  const std::string& name() const noexcept;
+
+  // Loads a library, its constructors guarded, with every symbol resolved and none given away.
+  // Throws Error (plugin_load) with the loader's own text.
+  AdoptedLibrary adopt(const std::filesystem::path& library);
+
+  // The lease on a device; made at its first use. Throws Error: no_device, lease_unavailable,
+  // out_of_memory, context_lost, driver_call.
+  LeaseInfo lease(int device = 0);
+
+  // Makes the lease's context current on the calling thread while `function` runs, and undoes all
+  // that it did to the thread's context stack and capture mode. Returns what it returns; exceptions
+  // pass. Throws as lease.
+  template <typename Function>
+  decltype(auto) run(int device, Function&& function);
+
+  // Device memory (addresses) and streams of the lease, entered in the tenant's ledger: what is not
+  // given back is given back at close. Throws as lease. Giving back anything else than what the
+  // same tenant holds is an Error (invalid_argument).
+  std::uint64_t allocate(std::uint64_t bytes, int device = 0);
+  void release(std::uint64_t address);
+  CUstream make_stream(int device = 0);
+  void end_stream(CUstream stream);
+
+  std::uint64_t memory_bytes() const noexcept;  // held now
+  std::uint64_t strikes() const noexcept;
+
+  // Ends everything the tenant holds. Throws Error (wrong_state) while a thread is inside.
+  void close();
+
+ private:
+  friend class Broker;
+  friend class Guard;
+  explicit Tenant(std::shared_ptr<detail::TenantImpl> impl);
+  std::shared_ptr<detail::TenantImpl> impl_;
+};
+
+// Puts the calling thread into a tenant's lease for as long as it lives, on the thread's stack of
+// guards: they end in the reverse order of their beginning, on the same thread. The same lease
+// nested costs one look at what is current. Takes no lock and allocates nothing once the lease
+// stands.
+class CTXB_API Guard {
+ public:
+  // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease.
+  explicit Guard(Tenant& tenant, int device = 0, const char* doing = "guard");
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  alignas(16) unsigned char frame_[128];  // a detail::Frame
+};
+
+template <typename Function>
+decltype(auto) Tenant::run(int device, Function&& function) {
+  const Guard guard(*this, device, "run");
+  return std::forward<Function>(function)();
+}
+
+}  // namespace ctxbroker

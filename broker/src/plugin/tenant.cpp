@@ -1,0 +1,102 @@
+#include "ctxbroker/tenant.hpp"
+
+#include <new>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "plugin/library_file.hpp"
+#include "plugin/tenant_impl.hpp"
+
+namespace ctxbroker {
+namespace {
+
+detail::TenantImpl& alive(const std::shared_ptr<detail::TenantImpl>& impl) {
+  if (impl == nullptr) throw Error(ErrorKind::wrong_state, "the tenant is closed");
+  return *impl;
+}
+
+}  // namespace
+
+const std::filesystem::path& AdoptedLibrary::path() const noexcept {
+  return image_->path;
+}
+
+void* AdoptedLibrary::symbol(const char* name) const {
+  if (!image_->library.is_loaded()) {
+    throw Error(ErrorKind::wrong_state,
+                "\"" + image_->path.string() + "\" ended with the tenant it was loaded for");
+  }
+  if (name == nullptr || !image_->library.has(name)) return nullptr;
+  return &image_->library.get<char>(name);
+}
+
+Tenant::Tenant(std::shared_ptr<detail::TenantImpl> impl) : impl_(std::move(impl)) {}
+Tenant::Tenant(Tenant&&) noexcept = default;
+Tenant& Tenant::operator=(Tenant&&) noexcept = default;
+Tenant::~Tenant() = default;
+
+TenantId Tenant::id() const noexcept {
+  return impl_->identity()->id;
+}
+
+const std::string& Tenant::name() const noexcept {
+  return impl_->identity()->name;
+}
+
+AdoptedLibrary Tenant::adopt(const std::filesystem::path& library) {
+  return AdoptedLibrary(alive(impl_).adopt(detail::canonical_library(library)));
+}
+
+LeaseInfo Tenant::lease(int device) {
+  return alive(impl_).lease(device).info();
+}
+
+std::uint64_t Tenant::allocate(std::uint64_t bytes, int device) {
+  return alive(impl_).allocate(bytes, device);
+}
+
+void Tenant::release(std::uint64_t address) {
+  alive(impl_).release(address);
+}
+
+CUstream Tenant::make_stream(int device) {
+  return alive(impl_).make_stream(device);
+}
+
+void Tenant::end_stream(CUstream stream) {
+  alive(impl_).end_stream(stream);
+}
+
+std::uint64_t Tenant::memory_bytes() const noexcept {
+  return impl_ == nullptr ? 0 : impl_->memory_bytes();
+}
+
+std::uint64_t Tenant::strikes() const noexcept {
+  return impl_ == nullptr ? 0 : impl_->identity()->strikes.load(std::memory_order_relaxed);
+}
+
+void Tenant::close() {
+  if (impl_ == nullptr) return;
+  impl_->close();
+  impl_.reset();
+}
+
+Guard::Guard(Tenant& tenant, int device, const char* doing) {
+  static_assert(sizeof(detail::Frame) <= sizeof frame_ && alignof(detail::Frame) <= 16);
+  detail::TenantImpl& impl = alive(tenant.impl_);
+  detail::Lease& lease = impl.lease(device);
+  auto* frame = new (frame_) detail::Frame;
+  const CUresult status =
+      detail::enter(*frame, lease.target(), {impl.identity().get(), nullptr, doing});
+  if (status == CUDA_SUCCESS) return;
+  detail::leave(*frame);
+  lease.note(status);
+  throw detail::driver_error(lease.table(), status, "cuCtxPushCurrent_v2",
+                             "the lease cannot be entered", lease.owner());
+}
+
+Guard::~Guard() {
+  detail::leave(*std::launder(reinterpret_cast<detail::Frame*>(frame_)));
+}
+
+}  // namespace ctxbroker

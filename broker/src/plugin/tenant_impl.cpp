@@ -1,0 +1,144 @@
+#include "plugin/tenant_impl.hpp"
+
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/library_file.hpp"
+
+namespace ctxbroker::detail {
+
+TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> identity,
+                       TenantOptions options)
+    : broker_(broker),
+      identity_(std::move(identity)),
+      options_(options),
+      slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {}
+
+TenantImpl::~TenantImpl() {
+  try {
+    close();
+  } catch (const Error& error) {
+    // A thread that is inside goes on using the context: it stays until the process ends.
+    identity_->say(Severity::error, "tenant", error.what());
+    for (const auto& life : lives_) life->bury();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  }
+}
+
+std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical) {
+  auto image = std::make_shared<LibraryImage>();
+  image->path = canonical;
+  {
+    const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
+    image->library = load_library(canonical);
+  }
+  const std::lock_guard lock(mutex_);
+  libraries_.push_back(image);
+  return image;
+}
+
+void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
+  if (!library.library.is_loaded()) return;
+  // A library that has run may have registered callbacks, threads, thread-local values: it stays
+  // mapped unless it says that it can go.
+  if (!unload) keep_resident(library.path);
+  const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
+  library.library.unload();
+}
+
+Lease& TenantImpl::lease(int device) {
+  if (device >= 0 && static_cast<std::size_t>(device) < slots_.size()) {
+    Lease* current =
+        slots_[static_cast<std::size_t>(device)].current.load(std::memory_order_acquire);
+    if (current != nullptr && !current->lost()) return *current;
+  }
+  return *renew(device);
+}
+
+std::shared_ptr<Lease> TenantImpl::renew(int device) {
+  const Driver& driver = broker_.driver();  // throws when there is none
+  static_cast<void>(driver);
+  LeaseRequest request;
+  request.device = device;
+  request.asked = options_.lease;
+  if (options_.per_thread_streams) request.per_thread_stream = identity_->name;
+  const std::lock_guard lock(mutex_);
+  auto lease = broker_.leases().get(identity_, request);
+  if (lives_.empty() || lives_.back() != lease) lives_.push_back(lease);
+  slots_[static_cast<std::size_t>(device)].current.store(lease.get(), std::memory_order_release);
+  return lease;
+}
+
+std::shared_ptr<Lease> TenantImpl::owned(int device) {
+  const Lease& current = lease(device);
+  const std::lock_guard lock(mutex_);
+  for (const auto& life : lives_) {
+    if (life.get() == &current) return life;
+  }
+  throw Error(ErrorKind::context_lost, "the lease was lost meanwhile; try again");
+}
+
+CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
+  if (bytes == 0) throw Error(ErrorKind::invalid_argument, "allocate: bytes is 0");
+  DeviceMemory memory = make_device_memory(owned(device), bytes);
+  const CUdeviceptr address = memory.get();
+  const std::lock_guard lock(mutex_);
+  memory_.insert_or_assign(address, Allocation{std::move(memory), bytes});
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return address;
+}
+
+void TenantImpl::release(CUdeviceptr address) {
+  if (address == 0) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(address);
+  if (found == memory_.end()) {
+    throw Error(
+        ErrorKind::invalid_argument,
+        "release: address " + std::to_string(address) + " is not held by " + identity_->name,
+        {.tenant = identity_->name});
+  }
+  bytes_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
+  memory_.erase(found);
+}
+
+CUstream TenantImpl::make_stream(int device) {
+  Stream stream = detail::make_stream(owned(device));
+  CUstream const handle = stream.get();
+  const std::lock_guard lock(mutex_);
+  streams_.insert_or_assign(handle, std::move(stream));
+  return handle;
+}
+
+void TenantImpl::end_stream(CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  if (streams_.erase(stream) == 1) return;
+  throw Error(ErrorKind::invalid_argument,
+              "end_stream: the stream is not held by " + identity_->name,
+              {.tenant = identity_->name});
+}
+
+void TenantImpl::close() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& life : lives_) {
+    // Other users of the lease, plug-in instances, have their own ends.
+    if (life->occupancy().inside() > 0) {
+      throw Error(ErrorKind::wrong_state,
+                  "tenant " + identity_->name +
+                      " cannot be closed while a thread is inside its lease; end its guards first",
+                  {.device = life->device_ordinal(), .tenant = identity_->name});
+    }
+  }
+  for (auto library = libraries_.rbegin(); library != libraries_.rend(); ++library) {
+    dismiss(**library, options_.unload_at_close);
+  }
+  libraries_.clear();
+  streams_.clear();  // before the memory that their work uses
+  memory_.clear();
+  bytes_.store(0, std::memory_order_relaxed);
+  for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
+  lives_.clear();
+}
+
+}  // namespace ctxbroker::detail

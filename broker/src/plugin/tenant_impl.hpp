@@ -1,0 +1,83 @@
+// The life of a tenant: its leases, the libraries loaded for it, and what it holds through the
+// broker. Plug-in libraries and tenants that a host opens are both made of it.
+#pragma once
+
+#include <atomic>
+#include <boost/dll/shared_library.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "context/guard.hpp"
+#include "context/lease_table.hpp"
+#include "context/resources.hpp"
+#include "ctxbroker/tenant.hpp"
+
+namespace ctxbroker::detail {
+
+class BrokerImpl;
+
+struct LibraryImage {
+  std::filesystem::path path;
+  boost::dll::shared_library library;  // not loaded any more after its end
+};
+
+// Any thread may ask for a lease; the rest is serialised by the caller.
+class TenantImpl {
+ public:
+  // `broker` outlives the tenant.
+  TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> identity,
+             TenantOptions options);
+  ~TenantImpl();
+  TenantImpl(const TenantImpl&) = delete;
+  TenantImpl& operator=(const TenantImpl&) = delete;
+
+  const std::shared_ptr<const TenantIdentity>& identity() const noexcept { return identity_; }
+  BrokerImpl& broker() const noexcept { return broker_; }
+
+  // Loads a library under guard, with no context current. Throws Error (plugin_load). Unloaded, or
+  // left resident, by dismiss or at close.
+  std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical);
+  void dismiss(LibraryImage& library, bool unload) noexcept;
+
+  // The life in force of the lease on a device, made or made anew when there is none. Kept until
+  // the tenant ends, so that a guard can stand on it. Throws Error.
+  Lease& lease(int device);
+
+  CUdeviceptr allocate(std::uint64_t bytes, int device);
+  void release(CUdeviceptr address);
+  CUstream make_stream(int device);
+  void end_stream(CUstream stream);
+  std::uint64_t memory_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+
+  // Throws Error (wrong_state) while a guard stands in one of its leases.
+  void close();
+
+ private:
+  struct Slot {
+    std::atomic<Lease*> current{nullptr};
+  };
+  struct Allocation {
+    DeviceMemory memory;
+    std::uint64_t bytes;
+  };
+  std::shared_ptr<Lease> renew(int device);
+  std::shared_ptr<Lease> owned(int device);
+
+  BrokerImpl& broker_;
+  std::shared_ptr<const TenantIdentity> identity_;
+  TenantOptions options_;
+  std::vector<Slot> slots_;                    // by device
+  mutable std::mutex mutex_;                   // of all below
+  std::vector<std::shared_ptr<Lease>> lives_;  // every life that a guard may stand on
+  std::map<CUdeviceptr, Allocation> memory_;
+  std::map<CUstream, Stream> streams_;
+  std::vector<std::shared_ptr<LibraryImage>> libraries_;
+  std::atomic<std::uint64_t> bytes_{0};
+};
+
+}  // namespace ctxbroker::detail

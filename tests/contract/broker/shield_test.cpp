@@ -1,0 +1,133 @@
+// No reset and no release on any thread destroys the primary context of a device that the broker
+// uses. Each with its positive control: without the broker the same calls do destroy it.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "broker_fixture.hpp"
+#include "child_process.hpp"
+#include "raw_driver.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class ShieldTest : public BrokerTest {
+ protected:
+  ShieldTest() : driver(broker.driver().path) {}
+  // All the ways in which a plug-in can end the primary; what each returns.
+  std::vector<CUresult> attack() const {
+    std::vector<CUresult> statuses;
+    for (const char* symbol : {"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2",
+                               "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"}) {
+      statuses.push_back(driver.on_device(symbol, 0));
+    }
+    return statuses;
+  }
+  RawDriver driver;
+};
+
+// In a process of their own: brokers that other tests leave behind hold the primary too.
+class ShieldChildTest : public ShieldTest {};
+
+TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
+  PluginInstance shared = active("affine", LeaseKind::shared);
+  PluginInstance green = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                       {0, LeaseKind::green, 0});
+  green.activate(test_sizes);
+  if (green.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << green.lease().reason;
+  Chain chain(broker, {&shared, &green}, test_sizes);
+  float pixel[4] = {0, 0, 0, 1};
+  chain.process(pixel, pixel, {});
+  attack();
+  std::thread(  // one that the broker has never seen
+      [this] {
+        for (int i = 0; i < 3; ++i) attack();
+      })
+      .join();
+  {
+    Tenant tenant = broker.open_tenant("attacker", {LeaseKind::green});
+    tenant.run(0, [this] { attack(); });
+  }
+  chain.process(pixel, pixel, {});
+  EXPECT_EQ(shared.lease().state, LeaseState::ready);
+  EXPECT_EQ(green.lease().state, LeaseState::ready);
+  EXPECT_TRUE(driver.primary_is_active(0));
+}
+
+TEST_F(ShieldChildTest, DISABLED_WithoutItTheSameCallsDestroyThePrimary) {
+  EXPECT_FALSE(driver.primary_is_active(0)) << "nothing has used the device yet";
+  for (const char* symbol : {"cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"}) {
+    driver.retain_primary(0);
+    EXPECT_TRUE(driver.primary_is_active(0));
+    EXPECT_EQ(driver.on_device(symbol, 0), CUDA_SUCCESS);
+    EXPECT_FALSE(driver.primary_is_active(0)) << symbol;
+  }
+  driver.on_device("cuDevicePrimaryCtxRelease_v2", 0);  // the retain that outlived the reset
+}
+
+TEST_F(ShieldChildTest, DISABLED_AnUnusedDeviceStaysUntouched) {
+  static_cast<void>(broker.devices());
+  static_cast<void>(broker.leases());
+  for (std::size_t i = 0; i < broker.devices().size(); ++i) {
+    EXPECT_FALSE(driver.primary_is_active(static_cast<int>(i)));
+  }
+}
+
+TEST_F(ShieldChildTest, DISABLED_APrimaryThatIsInUseAtOpenIsShieldedAtOnce) {
+  driver.retain_primary(0);
+  {
+    Broker second = Broker::open(options());
+    attack();
+    EXPECT_TRUE(driver.primary_is_active(0));
+    second.close();
+  }
+  // The broker gave back what it took, and only that; the attack took ours.
+  driver.on_device("cuDevicePrimaryCtxRelease_v2", 0);
+  driver.on_device("cuDevicePrimaryCtxReset_v2", 0);
+  EXPECT_FALSE(driver.primary_is_active(0));
+}
+
+TEST_F(ShieldTest, TwoBrokersInOneProcessEndInAnyOrder) {
+  Tenant one = broker.open_tenant("one");
+  static_cast<void>(one.lease());
+  {
+    Broker second = Broker::open(options());
+    Tenant two = second.open_tenant("two");
+    static_cast<void>(two.lease());
+  }
+  attack();
+  EXPECT_TRUE(driver.primary_is_active(0));
+  one.run(0, [] {});
+}
+
+TEST_F(ShieldChildTest, DISABLED_AClosedBrokerHoldsNothingAndAnotherCanBeOpened) {
+  for (int i = 0; i < 3; ++i) {
+    Broker again = Broker::open(options());
+    Tenant tenant = again.open_tenant("filter");
+    static_cast<void>(tenant.lease());
+    tenant.close();
+    again.close();
+    EXPECT_FALSE(driver.primary_is_active(0));
+  }
+}
+
+class InAFreshProcess : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(InAFreshProcess, Passes) {
+  const ChildResult child = run_child(std::string("ShieldChildTest.DISABLED_") + GetParam());
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shield, InAFreshProcess,
+                         ::testing::Values("WithoutItTheSameCallsDestroyThePrimary",
+                                           "AnUnusedDeviceStaysUntouched",
+                                           "APrimaryThatIsInUseAtOpenIsShieldedAtOnce",
+                                           "AClosedBrokerHoldsNothingAndAnotherCanBeOpened"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace ctxbroker

@@ -1,0 +1,245 @@
+// Tenants that a host opens itself, for plug-ins with a format of their own.
+#include "ctxbroker/tenant.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "broker_fixture.hpp"
+#include "raw_driver.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class TenantTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
+ protected:
+  TenantTest() : driver(broker.driver().path) {}
+  Tenant open(const char* name = "filter") { return broker.open_tenant(name, {GetParam()}); }
+  RawDriver driver;
+};
+
+TEST_P(TenantTest, AGuardPutsTheThreadIntoTheLeaseAndOutAgain) {
+  CUcontext own = driver.make_context();
+  const auto before = driver.stack();
+  Tenant tenant = open();
+  {
+    const Guard guard(tenant);
+    EXPECT_EQ(driver.current(), tenant.lease().context);
+    EXPECT_EQ(driver.stack().size(), 1u);
+    const Guard nested(tenant);
+    EXPECT_EQ(driver.stack().size(), 1u);
+  }
+  EXPECT_EQ(driver.stack(), before);
+  EXPECT_EQ(tenant.run(0, [&] { return driver.current(); }), tenant.lease().context);
+  driver.pop_all();
+  driver.destroy_context(own);
+}
+
+TEST_P(TenantTest, TwoTenantsOnOneDeviceAreNotTakenForOne) {
+  Tenant one = open("one"), two = open("two");
+  const Guard outer(one);
+  CUcontext first = driver.current();
+  {
+    const Guard inner(two);
+    EXPECT_EQ(driver.current(), two.lease().context);
+    const Guard again(one);
+    EXPECT_EQ(driver.current(), first);
+  }
+  EXPECT_EQ(driver.current(), first);
+  EXPECT_NE(one.lease().generation, two.lease().generation);
+  EXPECT_EQ(GetParam() == LeaseKind::shared, one.lease().context == two.lease().context);
+}
+
+TEST_P(TenantTest, WhatTheCodeInsideDidIsRepairedAndStruck) {
+  Tenant tenant = open();
+  tenant.run(0, [&] { driver.push(tenant.lease().context); });
+  tenant.run(0, [&] { driver.pop(); });
+  tenant.run(0, [&] { driver.pop_all(); });
+  EXPECT_EQ(driver.current(), nullptr);
+  EXPECT_EQ(tenant.strikes(), 3u);
+  EXPECT_THAT(said("strike"), Contains(HasSubstr("run: left 1 context(s) pushed")));
+}
+
+TEST_P(TenantTest, AnExceptionPassesAndTheThreadIsRestored) {
+  Tenant tenant = open();
+  EXPECT_THROW(tenant.run(0, []() -> int { throw std::runtime_error("inside"); }),
+               std::runtime_error);
+  EXPECT_EQ(driver.current(), nullptr);
+}
+
+TEST_P(TenantTest, ManyThreadsAreInsideAtOnce) {
+  Tenant tenant = open();
+  constexpr int threads = 6;
+  std::atomic<int> arrived{0}, wrong{0};
+  std::vector<CUcontext> seen(threads);
+  std::vector<std::thread> running;
+  for (int i = 0; i < threads; ++i) {
+    running.emplace_back([&, i] {
+      const Guard guard(tenant);
+      seen[static_cast<std::size_t>(i)] = driver.current();
+      ++arrived;
+      while (arrived < threads) std::this_thread::yield();
+      // Memory of the lease is the same memory from every thread's context.
+      const auto stack = driver.stack();
+      if (stack.size() != 1 || driver.current() != seen[static_cast<std::size_t>(i)]) ++wrong;
+    });
+  }
+  for (auto& thread : running) thread.join();
+  EXPECT_EQ(wrong, 0);
+  std::sort(seen.begin(), seen.end());
+  const auto distinct = std::unique(seen.begin(), seen.end()) - seen.begin();
+  EXPECT_EQ(distinct, GetParam() == LeaseKind::green ? threads : 1)
+      << "a green context may be current to one thread at a time";
+}
+
+TEST_P(TenantTest, CloseIsRefusedWhileAThreadIsInside) {
+  Tenant tenant = open();
+  {
+    const Guard guard(tenant);
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { tenant.close(); }),
+                HasSubstr("end its guards first"));
+  }
+  tenant.close();
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { tenant.lease(); }), HasSubstr("closed"));
+}
+
+TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
+  Tenant keeper = broker.host({GetParam()});  // the device stays in use
+  const auto free_memory = [&] {
+    const Guard guard(keeper);
+    return driver.free_memory();
+  };
+  {
+    // What the driver itself keeps after the first of a kind is no leak.
+    Tenant first = open();
+    first.allocate(1 << 20);
+  }
+  const std::size_t before = free_memory();
+  for (const bool lose : {false, true}) {
+    Tenant tenant = open();
+    static_cast<void>(tenant.make_stream());
+    const std::uint64_t kept = tenant.allocate(8 << 20), given_back = tenant.allocate(8 << 20);
+    EXPECT_NE(kept, given_back);
+    tenant.release(given_back);
+    EXPECT_EQ(tenant.memory_bytes(), std::uint64_t{8} << 20);
+    if (lose) {
+      EXPECT_TRUE(broker.force_loss(tenant.id(), 0, "a test"));
+    }
+    tenant.close();
+    EXPECT_GE(free_memory() + (std::size_t{2} << 20), before) << "lost: " << lose;
+  }
+}
+
+TEST_P(TenantTest, OnlyItsOwnIsGivenBack) {
+  Tenant one = open("one"), two = open("two");
+  const std::uint64_t address = one.allocate(4096);
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { two.release(address); }),
+              HasSubstr("not held by two"));
+  CUstream stream = one.make_stream();
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { two.end_stream(stream); }),
+              HasSubstr("not held by two"));
+  one.end_stream(stream);
+  one.release(address);
+}
+
+TEST_P(TenantTest, ALossIsRenewedByTheNextGuard) {
+  Tenant tenant = open();
+  const LeaseInfo old = tenant.lease();
+  broker.force_loss(tenant.id(), 0, "a test");
+  const Guard guard(tenant);
+  EXPECT_GT(tenant.lease().generation, old.generation);
+  EXPECT_EQ(driver.current(), tenant.lease().context);
+}
+
+TEST_P(TenantTest, ALossWhileAThreadIsInsideLeavesThatThreadAlone) {
+  Tenant tenant = open();
+  CUcontext inside = nullptr;
+  {
+    const Guard guard(tenant);
+    inside = driver.current();
+    broker.force_loss(tenant.id(), 0, "a test");
+    EXPECT_EQ(driver.current(), inside);
+    const Guard fresh(tenant);  // another generation, hence another place
+  }
+  EXPECT_EQ(driver.current(), nullptr);
+  EXPECT_EQ(tenant.strikes(), 0u);
+}
+
+TEST_P(TenantTest, LibrariesAreLoadedUnderGuardAndEndWithTheTenant) {
+  CUcontext own = driver.make_context();
+  const auto before = driver.stack();
+  Tenant tenant = broker.open_tenant("format", {GetParam(), false, true});
+  const AdoptedLibrary library = tenant.adopt(test_plugin("unloadable"));
+  EXPECT_NE(library.symbol("ctxb_plugin_entry"), nullptr);
+  EXPECT_EQ(library.symbol("no_such_symbol"), nullptr);
+  EXPECT_THAT(error_text(ErrorKind::plugin_load, [&] { tenant.adopt(test_plugin("broken_text")); }),
+              HasSubstr("broken_text"));
+  EXPECT_EQ(driver.stack(), before);
+  tenant.close();
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { library.symbol("x"); }),
+              HasSubstr("ended with the tenant"));
+  driver.pop_all();
+  driver.destroy_context(own);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TenantTest,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
+                                           LeaseKind::green),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
+
+TEST_F(BrokerTest, TheHostIsTenantZero) {
+  Tenant host = broker.host();
+  EXPECT_EQ(host.id(), host_tenant);
+  EXPECT_EQ(host.name(), "host");
+  EXPECT_EQ(host.lease().tenant, host_tenant);
+  EXPECT_EQ(broker.host().lease().generation, host.lease().generation) << "the same tenant";
+}
+
+TEST_F(BrokerTest, TheBrokerIsNotClosedWhileATenantIsOpen) {
+  Tenant tenant = broker.open_tenant("filter");
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }),
+              HasSubstr("used by 1 tenant"));
+  tenant.close();
+  broker.close();
+}
+
+TEST_F(BrokerTest, ATenantNeedsADriverAndAName) {
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { broker.open_tenant(""); }),
+              HasSubstr("name is empty"));
+  Broker without = Broker::open_without_driver();
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { without.open_tenant("filter"); }),
+              HasSubstr("without a driver"));
+}
+
+TEST_F(BrokerTest, UsersOfThePerThreadStreamAreNotPutIntoAGreenContext) {
+  Tenant tenant = broker.open_tenant("legacy", {LeaseKind::green, true});
+  EXPECT_EQ(tenant.lease().granted.kind, LeaseKind::shared);
+  EXPECT_THAT(tenant.lease().reason, HasSubstr("per-thread default stream"));
+}
+
+TEST_F(BrokerTest, PartitionsAreUnionsOfGroupsOfOneSplit) {
+  Tenant first = broker.open_tenant("first", {{LeaseKind::green, 9}});
+  if (first.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << first.lease().reason;
+  const unsigned all = static_cast<unsigned>(broker.devices()[0].multiprocessors);
+  const unsigned granted = first.lease().granted.multiprocessors;
+  EXPECT_GE(granted, 9u) << "what was granted, not what was asked for";
+  EXPECT_LT(granted, all);
+  Tenant second = broker.open_tenant("second", {{LeaseKind::green, all - 2 * granted}});
+  EXPECT_LE(granted + second.lease().granted.multiprocessors, all) << "disjoint";
+  Tenant third = broker.open_tenant("third", {{LeaseKind::green, all}});
+  EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { third.lease(); }),
+              HasSubstr("multiprocessors are free, in groups of"));
+  first.close();
+  second.close();
+  Tenant again = broker.open_tenant("again", {{LeaseKind::green, all / 2}});
+  EXPECT_GE(again.lease().granted.multiprocessors, all / 2) << "given back";
+}
+
+}  // namespace
+}  // namespace ctxbroker
