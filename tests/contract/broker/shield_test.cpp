@@ -59,7 +59,7 @@ TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
 
 TEST_F(ShieldChildTest, DISABLED_WithoutItTheSameCallsDestroyThePrimary) {
   EXPECT_FALSE(driver.primary_is_active(0)) << "nothing has used the device yet";
-  for (const char* symbol : {"cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"}) {
+  for (const char* symbol : {"cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"}) {
     driver.retain_primary(0);
     EXPECT_TRUE(driver.primary_is_active(0));
     EXPECT_EQ(driver.on_device(symbol, 0), CUDA_SUCCESS);
