@@ -14,6 +14,7 @@
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/plugin_library.hpp"
+#include "ctxbroker/ready_contexts.hpp"
 #include "ctxbroker/record.hpp"
 #include "ctxbroker/tenant.hpp"
 
@@ -32,6 +33,7 @@ struct BrokerOptions {
   // Work on the device that takes longer than this is taken for work that never ends: its lease
   // becomes a zombie. Zero: a job may take for ever.
   std::chrono::milliseconds job_timeout{0};
+  ReadyContexts ready;                          // contexts made ahead; none unless asked for
   std::chrono::milliseconds end_timeout{2000};  // the same for work left when an activation ends
 };
 
@@ -77,6 +79,14 @@ class CTXB_API Broker {
 
   // The leases in force. Any thread.
   std::vector<LeaseInfo> leases() const;
+
+  // Between the two nothing is made in the background: making a context stalls work on the device
+  // for up to a millisecond. Nested; begin waits for what is being made now. Any thread.
+  void begin_realtime();
+  void end_realtime();
+  // Waits until the contexts that BrokerOptions::ready asks for stand, as far as the budget goes.
+  // False, at once, between begin_realtime and end_realtime.
+  bool wait_until_ready();
 
   // Gives up the life of the context behind a lease, as if it were lost; the next use makes another
   // one, of the next generation. For tests, and for hosts that want a fresh start. False when the

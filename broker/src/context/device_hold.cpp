@@ -1,5 +1,9 @@
 #include "context/device_hold.hpp"
 
+#include <algorithm>
+#include <new>
+#include <utility>
+
 #include "context/guard.hpp"
 #include "ctxbroker/error.hpp"
 
@@ -9,8 +13,8 @@ namespace {
 // The one flag that a green context must be made with.
 constexpr unsigned green_flags = CU_GREEN_CTX_DEFAULT_STREAM;
 
-CUresult create_green(const DriverTable& driver, CUdevice device, CUdevResourceDesc description,
-                      CUgreenCtx* green, CUcontext* context) noexcept {
+CUresult create(const DriverTable& driver, CUdevice device, CUdevResourceDesc description,
+                CUgreenCtx* green, CUcontext* context) noexcept {
   const CUresult created = driver.green_create(green, description, device, green_flags);
   if (created != CUDA_SUCCESS) return created;
   const CUresult converted = driver.green_context(context, *green);
@@ -19,6 +23,18 @@ CUresult create_green(const DriverTable& driver, CUdevice device, CUdevResourceD
     *green = nullptr;
   }
   return converted;
+}
+
+Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallOwner owner) {
+  const std::string why =
+      split.groups() == 0
+          ? "this device's multiprocessors cannot be split"
+          : std::to_string(split.free()) + " of " + std::to_string(split.total()) +
+                " multiprocessors are free, in groups of " + std::to_string(split.group_size());
+  return {ErrorKind::lease_unavailable,
+          "a green lease of " + std::to_string(asked) + " multiprocessors cannot be had: " + why +
+              "; ask for fewer, or for \"green\", which reserves none",
+          {.device = owner.device, .tenant = std::string(owner.tenant)}};
 }
 
 }  // namespace
@@ -30,6 +46,7 @@ DeviceHold::DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& 
 DeviceHold::~DeviceHold() {
   // The process's CUDA has ended, or would be waited for without end: the driver's exit clears up.
   if (fault_.happened() || is_stuck()) return;
+  for (const LeaseContext& spare : spares_) destroy(spare);
   if (shield_ != nullptr && primary_generation() != 0) {
     driver_.table.green_destroy(shield_);
   }
@@ -85,7 +102,7 @@ void DeviceHold::raise_shield() noexcept {
       status = split_->describe(least, &description);
       CUcontext unused = nullptr;
       if (status == CUDA_SUCCESS) {
-        status = create_green(driver_.table, handle(), description, &shield_, &unused);
+        status = create(driver_.table, handle(), description, &shield_, &unused);
       }
     }
     no_shield_.clear();
@@ -134,8 +151,13 @@ void DeviceHold::lose_primary(std::uint64_t generation) noexcept {
 
 LeaseContext DeviceHold::make(const LeaseChoice& choice, CallOwner owner) {
   switch (choice.kind) {
-    case LeaseKind::private_own:
-      return make_private(owner);
+    case LeaseKind::private_own: {
+      {
+        const std::lock_guard lock(mutex_);
+        if (auto spare = take_spare(LeaseKind::private_own, {})) return *std::move(spare);
+      }
+      return create_private(owner);
+    }
     case LeaseKind::green:
       return make_green(choice.multiprocessors, owner);
     default:
@@ -149,7 +171,19 @@ LeaseContext DeviceHold::make(const LeaseChoice& choice, CallOwner owner) {
   return made;
 }
 
-LeaseContext DeviceHold::make_private(CallOwner owner) {
+std::optional<LeaseContext> DeviceHold::take_spare(LeaseKind kind,
+                                                   const std::vector<std::size_t>& groups) {
+  const auto fits = [&](const LeaseContext& spare) {
+    return spare.granted.kind == kind && spare.groups == groups;
+  };
+  const auto found = std::find_if(spares_.begin(), spares_.end(), fits);
+  if (found == spares_.end()) return std::nullopt;
+  LeaseContext spare = std::move(*found);
+  spares_.erase(found);
+  return spare;
+}
+
+LeaseContext DeviceHold::create_private(CallOwner owner) {
   LeaseContext made;
   made.granted = {
       LeaseKind::private_own,
@@ -166,60 +200,112 @@ LeaseContext DeviceHold::make_private(CallOwner owner) {
 
 LeaseContext DeviceHold::make_green(unsigned multiprocessors, CallOwner owner) {
   const std::lock_guard lock(mutex_);
-  LeaseContext made;
+  std::vector<std::size_t> groups;
   if (multiprocessors != 0) {
-    auto groups = split_->take(multiprocessors);
-    if (!groups) {
-      const std::string why = split_->groups() == 0
-                                  ? "this device's multiprocessors cannot be split"
-                                  : std::to_string(split_->free()) + " of " +
-                                        std::to_string(split_->total()) +
-                                        " multiprocessors are free, in groups of " +
-                                        std::to_string(split_->group_size());
-      throw Error(ErrorKind::lease_unavailable,
-                  "a green lease of " + std::to_string(multiprocessors) +
-                      " multiprocessors cannot be had: " + why +
-                      "; ask for fewer, or for \"green\", which reserves none",
-                  {.device = owner.device, .tenant = std::string(owner.tenant)});
-    }
-    made.groups = *std::move(groups);
+    auto taken = split_->take(multiprocessors);
+    if (!taken) throw no_multiprocessors(*split_, multiprocessors, owner);
+    groups = *std::move(taken);
   }
-  made.granted = {LeaseKind::green,
-                  made.groups.empty() ? split_->total() : split_->size_of(made.groups)};
-  CUresult status = CUDA_SUCCESS;
-  const char* call = "cuDevResourceGenerateDesc";
   try {
-    status = split_->describe(made.groups, &made.description);
+    if (auto spare = take_spare(LeaseKind::green, groups)) return *std::move(spare);
+    return create_green(groups, owner);
   } catch (...) {
-    split_->give_back(made.groups);
+    split_->give_back(groups);
     throw;
   }
+}
+
+// Under the lock.
+LeaseContext DeviceHold::create_green(const std::vector<std::size_t>& groups, CallOwner owner) {
+  LeaseContext made;
+  made.groups = groups;
+  made.granted = {LeaseKind::green, groups.empty() ? split_->total() : split_->size_of(groups)};
+  CUresult status = split_->describe(groups, &made.description);
+  const char* call = "cuDevResourceGenerateDesc";
   if (status == CUDA_SUCCESS) {
     call = "cuGreenCtxCreate";
-    status = create_green(driver_.table, handle(), made.description, &made.green, &made.context);
+    status = create(driver_.table, handle(), made.description, &made.green, &made.context);
   }
-  if (status == CUDA_SUCCESS) return made;
-  split_->give_back(made.groups);
   if (is_process_fault(status)) fault_.raise(status);
-  throw driver_error(driver_.table, status, call, "cannot make a green context", owner);
+  check(driver_.table, status, call, owner, [] { return "cannot make a green context"; });
+  return made;
 }
 
 CUresult DeviceHold::make_sibling(const LeaseContext& of, CUgreenCtx* green,
                                   CUcontext* context) noexcept {
-  return create_green(driver_.table, handle(), of.description, green, context);
+  try {
+    const std::lock_guard lock(mutex_);
+    if (const auto spare = take_spare(LeaseKind::green, of.groups)) {
+      *green = spare->green;
+      *context = spare->context;
+      return CUDA_SUCCESS;
+    }
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return create(driver_.table, handle(), of.description, green, context);
 }
 
-CUresult DeviceHold::end(const LeaseContext& context) noexcept {
+CUresult DeviceHold::destroy(const LeaseContext& context) noexcept {
+  if (context.green != nullptr) return driver_.table.green_destroy(context.green);
+  if (context.granted.kind != LeaseKind::private_own) return CUDA_SUCCESS;
+  // Destroying a context that is current pops it: keep the caller's stack out of it.
+  return guarded({&driver_.table, nullptr, 0}, {},
+                 [&] { return driver_.table.ctx_destroy(context.context); });
+}
+
+CUresult DeviceHold::end(const LeaseContext& context, bool again) noexcept {
   CUresult status = CUDA_SUCCESS;
-  if (context.green != nullptr) {
-    status = driver_.table.green_destroy(context.green);
-  } else if (context.granted.kind == LeaseKind::private_own) {
-    // Destroying a context that is current pops it: keep the caller's stack out of it.
-    status = guarded({&driver_.table, nullptr, 0}, {},
-                     [&] { return driver_.table.ctx_destroy(context.context); });
+  bool kept = false;
+  if (again && context.green != nullptr) {
+    try {
+      const std::lock_guard lock(mutex_);
+      spares_.push_back(context);
+      kept = true;
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then it is destroyed
+    }
   }
+  if (!kept) status = destroy(context);
   forget(context);
   return status;
+}
+
+CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t* bytes) noexcept {
+  const auto free_memory = [this] {
+    std::size_t free = 0, total = 0;
+    const GuardTarget primary{&driver_.table, primary_, primary_generation()};
+    guarded(primary, {}, [&] { return driver_.table.mem_get_info(&free, &total); });
+    return free;
+  };
+  try {
+    const std::size_t before = free_memory();
+    LeaseContext spare;
+    {
+      // Green ones are made under the lock; a private one takes a tenth of a second and need not
+      // be.
+      std::unique_lock lock(mutex_);
+      if (kind == LeaseKind::private_own) lock.unlock();
+      const CallOwner owner{ordinal_, host_.name};
+      spare = kind == LeaseKind::private_own ? create_private(owner) : create_green({}, owner);
+      if (!lock) lock.lock();
+      spares_.push_back(std::move(spare));
+    }
+    const std::size_t after = free_memory();
+    *bytes = before > after ? before - after : 0;
+    return CUDA_SUCCESS;
+  } catch (const Error& error) {
+    return static_cast<CUresult>(error.origin().status);
+  } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+std::size_t DeviceHold::spares(LeaseKind kind) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(
+      std::count_if(spares_.begin(), spares_.end(), [&](const LeaseContext& spare) {
+        return spare.granted.kind == kind && spare.groups.empty();
+      }));
 }
 
 void DeviceHold::forget(const LeaseContext& context) noexcept {

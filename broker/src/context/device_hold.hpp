@@ -77,16 +77,26 @@ class DeviceHold {
   // out_of_memory, lease_unavailable (not so many multiprocessors are free).
   LeaseContext make(const LeaseChoice& choice, CallOwner owner);
   CUresult make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context) noexcept;
-  // Ends what make made; its multiprocessors are free again in any case.
-  CUresult end(const LeaseContext& context) noexcept;
+  // Ends what make made; its multiprocessors are free again in any case. What is in order and will
+  // do for the next lease (`again`) is kept for it instead: a driver was seen that keeps 4 MiB of
+  // every green context that is destroyed, until the primary ends.
+  CUresult end(const LeaseContext& context, bool again) noexcept;
+
+  // Makes one context ahead, for a lease of this kind (green over all multiprocessors, or private),
+  // and says what device memory it took, as far as that can be told. After use.
+  CUresult make_spare(LeaseKind kind, std::uint64_t* bytes) noexcept;
+  std::size_t spares(LeaseKind kind) const;
   // The same for a context that is gone already: no driver call.
   void forget(const LeaseContext& context) noexcept;
 
  private:
   CUdevice handle() const noexcept { return driver_.handles[static_cast<std::size_t>(ordinal_)]; }
   void raise_shield() noexcept;
-  LeaseContext make_private(CallOwner owner);
+  LeaseContext create_private(CallOwner owner);
+  LeaseContext create_green(const std::vector<std::size_t>& groups, CallOwner owner);
   LeaseContext make_green(unsigned multiprocessors, CallOwner owner);
+  std::optional<LeaseContext> take_spare(LeaseKind kind, const std::vector<std::size_t>& groups);
+  CUresult destroy(const LeaseContext& context) noexcept;
 
   const Driver& driver_;
   const int ordinal_;
@@ -99,6 +109,8 @@ class DeviceHold {
   int retains_ = 0;
   std::optional<MultiprocessorSplit> split_;  // made at first use
   CUgreenCtx shield_ = nullptr;
+  // In order, and nobody's. Their multiprocessors are free. Green ones stand on the primary.
+  std::vector<LeaseContext> spares_;
   std::string no_shield_;
 };
 

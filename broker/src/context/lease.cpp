@@ -46,8 +46,9 @@ Lease::~Lease() {
     device_.forget(context_);
     return;
   }
-  end_siblings();
-  const CUresult status = device_.end(context_);
+  const bool again = life == Life::ready;  // one that was given up is not for the next
+  end_siblings(again);
+  const CUresult status = device_.end(context_, again);
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
       is_process_fault(note(status)))
     return;
@@ -58,9 +59,12 @@ Lease::~Lease() {
   }
 }
 
-void Lease::end_siblings() noexcept {
+void Lease::end_siblings(bool again) noexcept {
   for (std::size_t index = 1; index < occupancy_.seats(); ++index) {
-    table().green_destroy(occupancy_.seat(index).green);
+    LeaseContext sibling = context_;
+    sibling.green = occupancy_.seat(index).green;
+    sibling.context = occupancy_.seat(index).context;
+    device_.end(sibling, again);
   }
 }
 

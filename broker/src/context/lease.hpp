@@ -94,7 +94,7 @@ class Lease {
   bool end_life(Life how) noexcept;
   bool primary_lost() const noexcept;
   bool untouchable() const noexcept;
-  void end_siblings() noexcept;
+  void end_siblings(bool again) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 
   DeviceHold& device_;

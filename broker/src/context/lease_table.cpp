@@ -14,14 +14,24 @@ namespace {
                .tenant = tenant});
 }
 
+std::vector<std::unique_ptr<DeviceHold>> hold_devices(const Driver& driver,
+                                                      const TenantIdentity& host,
+                                                      ProcessFault& fault) {
+  std::vector<std::unique_ptr<DeviceHold>> devices;
+  for (int ordinal = 0; ordinal < static_cast<int>(driver.handles.size()); ++ordinal) {
+    devices.push_back(std::make_unique<DeviceHold>(driver, ordinal, host, fault));
+  }
+  return devices;
+}
+
 }  // namespace
 
-LeaseTable::LeaseTable(const Driver& driver, const TenantIdentity& host, ProcessFault& fault)
-    : driver_(driver), fault_(fault) {
-  for (int ordinal = 0; ordinal < static_cast<int>(driver.handles.size()); ++ordinal) {
-    devices_.push_back(std::make_unique<DeviceHold>(driver, ordinal, host, fault));
-  }
-}
+LeaseTable::LeaseTable(const Driver& driver, const TenantIdentity& host, ProcessFault& fault,
+                       const ReadyContexts& ready)
+    : driver_(driver),
+      fault_(fault),
+      devices_(hold_devices(driver, host, fault)),
+      filler_(devices_, ready, host) {}
 
 DeviceHold& LeaseTable::device(int ordinal) const {
   const int count = static_cast<int>(devices_.size());
@@ -51,6 +61,7 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
     const LeaseOffer offer{hold.offers_green(), "this driver offers no green contexts"};
     lease = std::make_shared<Lease>(hold, tenant, request.asked, decide(request, offer));
     slot = lease;
+    filler_.wake();
   }
   return lease;
 }

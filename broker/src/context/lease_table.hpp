@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "context/context_filler.hpp"
 #include "context/lease.hpp"
 
 namespace ctxbroker::detail {
@@ -15,7 +16,8 @@ namespace ctxbroker::detail {
 class LeaseTable {
  public:
   // All are borrowed and outlive the table.
-  LeaseTable(const Driver& driver, const TenantIdentity& host, ProcessFault& fault);
+  LeaseTable(const Driver& driver, const TenantIdentity& host, ProcessFault& fault,
+             const ReadyContexts& ready = {});
 
   // The lease in force, whatever kind it is; or a new one when there is none or it is lost. Throws
   // Error: no_device, and as Lease's maker; context_lost when CUDA has ended in this process, and
@@ -29,6 +31,7 @@ class LeaseTable {
 
   // Throws Error: no_device.
   DeviceHold& device(int ordinal) const;
+  ContextFiller& filler() noexcept { return filler_; }
 
  private:
   using Key = std::pair<std::uint32_t, int>;
@@ -37,6 +40,7 @@ class LeaseTable {
   std::vector<std::unique_ptr<DeviceHold>> devices_;  // before the leases, which end first
   mutable std::mutex mutex_;
   std::map<Key, std::weak_ptr<Lease>> leases_;
+  ContextFiller filler_;  // last: its thread ends first
 };
 
 }  // namespace ctxbroker::detail

@@ -118,6 +118,18 @@ std::vector<LeaseInfo> Broker::leases() const {
   return infos;
 }
 
+void Broker::begin_realtime() {
+  if (open_impl().has_driver()) impl_->leases().filler().begin_realtime();
+}
+
+void Broker::end_realtime() {
+  if (open_impl().has_driver()) impl_->leases().filler().end_realtime();
+}
+
+bool Broker::wait_until_ready() {
+  return !open_impl().has_driver() || impl_->leases().filler().wait_until_filled();
+}
+
 bool Broker::force_loss(TenantId tenant, int device, const std::string& reason) {
   detail::BrokerImpl& broker = open_impl();
   const auto lease = broker.has_driver() ? broker.leases().find(tenant, device) : nullptr;

@@ -25,7 +25,7 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver)
       main_thread_(std::this_thread::get_id()),
       driver_(std::move(driver)) {
   if (!driver_) return;
-  leases_.emplace(*driver_, *host_, fault_);
+  leases_.emplace(*driver_, *host_, fault_, options_.ready);
   // A primary that somebody in the process uses already is one to protect.
   for (const auto& device : driver_->devices) {
     DeviceHold& hold = leases_->device(device.ordinal);

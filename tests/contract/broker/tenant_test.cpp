@@ -132,7 +132,11 @@ TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
       EXPECT_TRUE(broker.force_loss(tenant.id(), 0, "a test"));
     }
     tenant.close();
-    EXPECT_GE(free_memory() + (std::size_t{2} << 20), before) << "lost: " << lose;
+    // A green context that was given up is destroyed, and NVIDIA's driver keeps 4 MiB of each.
+    const std::size_t kept_by_driver =
+        (std::size_t{2} << 20) +
+        (lose && GetParam() == LeaseKind::green ? std::size_t{5} << 20 : 0);
+    EXPECT_GE(free_memory() + kept_by_driver, before) << "lost: " << lose;
   }
 }
 
@@ -186,6 +190,29 @@ TEST_P(TenantTest, LibrariesAreLoadedUnderGuardAndEndWithTheTenant) {
               HasSubstr("ended with the tenant"));
   driver.pop_all();
   driver.destroy_context(own);
+}
+
+TEST_P(TenantTest, ContextsThatStandReadyWorkAsOthersDo) {
+  BrokerOptions with_ready = options();
+  with_ready.ready.green = 2;
+  with_ready.ready.private_own = GetParam() == LeaseKind::private_own ? 1 : 0;
+  with_ready.ready.memory_budget = std::uint64_t{2} << 30;
+  Broker second = Broker::open(std::move(with_ready));
+  Tenant host = second.host({LeaseKind::shared});
+  static_cast<void>(host.lease());
+  EXPECT_TRUE(second.wait_until_ready());
+  for (int round = 0; round < 3; ++round) {
+    Tenant one = second.open_tenant("one", {GetParam()}),
+           two = second.open_tenant("two", {GetParam()});
+    const std::uint64_t address = one.allocate(4096);
+    const Guard outer(one);
+    const Guard inner(two);
+    EXPECT_EQ(driver.current(), two.lease().context);
+    one.release(address);
+  }
+  second.begin_realtime();
+  EXPECT_FALSE(second.wait_until_ready());
+  second.end_realtime();
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TenantTest,

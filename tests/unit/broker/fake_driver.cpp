@@ -69,6 +69,12 @@ CUresult primary_release(CUdevice) {
   return CUDA_SUCCESS;
 }
 
+CUresult mem_get_info(std::size_t* free, std::size_t* total) {
+  *total = std::size_t{1} << 30;
+  *free = *total - books.contexts.size() * books.bytes_per_context;
+  return CUDA_SUCCESS;
+}
+
 CUresult mem_alloc(CUdeviceptr* address, std::size_t bytes) {
   if (books.alloc_status != CUDA_SUCCESS) return books.alloc_status;
   static CUdeviceptr next = 0x1000;
@@ -101,6 +107,7 @@ Driver fake_driver() {
   driver.table.ctx_destroy = ctx_destroy;
   driver.table.primary_retain = primary_retain;
   driver.table.primary_release = primary_release;
+  driver.table.mem_get_info = mem_get_info;
   driver.table.mem_alloc = mem_alloc;
   driver.table.mem_free = mem_free;
   driver.handles = {0};

@@ -1,0 +1,17 @@
+// Contexts that are made ahead, in the background, so that a new lease need not wait for one.
+#pragma once
+
+#include <cstdint>
+
+namespace ctxbroker {
+
+// Per device that is in use. Green contexts come back when their lease ends; private ones do not
+// and are made anew.
+struct ReadyContexts {
+  unsigned green = 0;        // over all multiprocessors; about 5 MiB and 1.5 ms each
+  unsigned private_own = 0;  // about 524 MiB and 130 ms each
+  // Device memory, in bytes, that all of them may take on one device; measured while they are made.
+  std::uint64_t memory_budget = std::uint64_t{64} << 20;
+};
+
+}  // namespace ctxbroker

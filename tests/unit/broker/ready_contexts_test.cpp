@@ -1,0 +1,77 @@
+// Contexts made ahead.
+#include <gmock/gmock.h>
+
+#include "context/lease_table.hpp"
+#include "fake_driver.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+class ReadyContextsTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Lease> lease(LeaseTable& table, LeaseKind kind) {
+    LeaseRequest request;
+    request.asked = kind;
+    return table.get(std::make_shared<const TenantIdentity>(next_tenant_id(), "blur", &recorder),
+                     request);
+  }
+  static constexpr std::uint64_t plenty = std::uint64_t{1} << 40;
+
+  FakeDriver& books = fresh_fake_driver();
+  Driver driver = fake_driver();
+  std::vector<std::string> said;
+  Recorder recorder{[this](const Record& record) { said.push_back(record.text); }};
+  TenantIdentity host{host_tenant, "host", &recorder};
+  ProcessFault fault;
+};
+
+TEST_F(ReadyContextsTest, AreMadeOnceADeviceIsInUseAndFilledUpAgain) {
+  LeaseTable table(driver, host, fault, {0, 3, plenty});
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(books.contexts.size(), 0u) << "the device is not in use";
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 3u);
+  const auto before = books.contexts;
+  const auto own = lease(table, LeaseKind::private_own);
+  EXPECT_EQ(before.count(own->context()), 1u) << "one of those that stood ready";
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 3u);
+  EXPECT_EQ(books.contexts.size(), 4u);
+}
+
+TEST_F(ReadyContextsTest, NothingIsMadeInRealTime) {
+  LeaseTable table(driver, host, fault, {0, 2, plenty});
+  table.filler().begin_realtime();
+  table.filler().begin_realtime();
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_FALSE(table.filler().wait_until_filled());
+  table.filler().end_realtime();
+  EXPECT_FALSE(table.filler().wait_until_filled()) << "nested";
+  EXPECT_EQ(books.contexts.size(), 0u);
+  table.filler().end_realtime();
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(books.contexts.size(), 2u);
+}
+
+TEST_F(ReadyContextsTest, TheBudgetHolds) {
+  books.bytes_per_context = 100;
+  LeaseTable table(driver, host, fault, {0, 10, 350});
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(books.contexts.size(), 3u);
+  EXPECT_THAT(said, testing::Contains(testing::HasSubstr("the budget of 350 bytes is used up")));
+}
+
+TEST_F(ReadyContextsTest, AllAreEndedWithTheBroker) {
+  {
+    LeaseTable table(driver, host, fault, {0, 2, plenty});
+    const auto shared = lease(table, LeaseKind::shared);
+    EXPECT_TRUE(table.filler().wait_until_filled());
+  }
+  EXPECT_EQ(books.contexts.size(), 0u);
+  EXPECT_EQ(books.primary_retains, 0);
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail
