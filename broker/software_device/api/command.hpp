@@ -19,7 +19,7 @@ struct Command {
   enum class Kind : std::uint8_t {
     marker,         // no work: a point in the stream
     transfer,       // a copy or a fill; may run beside a kernel
-    kernel,         // one at a time
+    kernel,         // one at a time, while none takes long
     host_function,  // on a thread of its own, so that one that waits does not stop the device
   };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "api/command.hpp"
 #include "api/cuda_api.hpp"
@@ -43,7 +44,8 @@ struct Context {
   std::atomic<CUfunc_cache> cache_config = CU_FUNC_CACHE_PREFER_NONE;
   std::atomic<CUsharedconfig> shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
   std::array<std::atomic<std::size_t>, CU_LIMIT_MAX> limits = {};
-  std::atomic<std::uint64_t> peers = 0;  // a bit per device to which access was enabled
+  std::mutex peers_mutex;
+  std::set<const Context*> peers;  // to which access was enabled
   std::shared_ptr<Stream> legacy_stream;
 
   // Throws CUDA_ERROR_CONTEXT_IS_DESTROYED. What is entered in a table asks this under the table's

@@ -164,28 +164,3 @@ CTXB_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     if (greatest != nullptr) *greatest = device_limits::greatest_priority;
   });
 }
-
-// Software devices share the host's memory, so access is always there; what remains is the record
-// that the calls are paired, which NVIDIA's driver checks too.
-CTXB_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return initialised([&] {
-    require_value(flags == 0);
-    Context& context = working_owner();
-    Context& other = living_context(peer);
-    require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-    require(&context.device != &other.device, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-    std::uint64_t bit = std::uint64_t(1) << other.device.ordinal;
-    require((context.peers.fetch_or(bit) & bit) == 0, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-  });
-}
-
-CTXB_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-  CTXB_COUNT_CALL();
-  return initialised([&] {
-    Context& context = working_owner();
-    require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-    std::uint64_t bit = std::uint64_t(1) << living_context(peer).device.ordinal;
-    require((context.peers.fetch_and(~bit) & bit) != 0, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-  });
-}

@@ -16,11 +16,12 @@ Device::Device(int its_ordinal, const Settings& settings)
                       for (const auto& other : devices)
                         if (other.get() != this) other->executor.wake();
                     },
-                .on_end = [this] { pool_.reset(); }}) {}
+                .on_end = [this](unsigned lane) { pools_[lane].reset(); }}) {}
 
 exec::WorkerPool& Device::pool() {
-  if (!pool_) pool_ = std::make_unique<exec::WorkerPool>(threads);
-  return *pool_;
+  std::unique_ptr<exec::WorkerPool>& pool = pools_[executing_lane()];
+  if (!pool) pool = std::make_unique<exec::WorkerPool>(threads);
+  return *pool;
 }
 
 CUcontext Device::primary_handle() const noexcept {

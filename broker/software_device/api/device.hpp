@@ -1,6 +1,7 @@
 // One software device: its executor, its memory budget, its primary context.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -42,7 +43,7 @@ class Device {
   std::atomic<std::size_t> used = 0;  // bytes of `memory`
   Executor executor;
 
-  // Only on the executor's thread.
+  // Of the calling thread's lane: only on a thread that executes a kernel.
   exec::WorkerPool& pool();
 
   // The primary context. `retain` brings it to life; the count of retains outlives a reset.
@@ -76,7 +77,7 @@ class Device {
   CUresult release_locked();
   void end_primary();
 
-  std::unique_ptr<exec::WorkerPool> pool_;
+  std::array<std::unique_ptr<exec::WorkerPool>, Executor::most_lanes> pools_;  // by lane
   std::mutex primary_mutex_;
   std::atomic<Context*> primary_ = nullptr;
   std::vector<std::unique_ptr<Context>> primary_lives_;

@@ -142,17 +142,6 @@ CTXB_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   });
 }
 
-// All software devices share the host's memory.
-CTXB_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-  CTXB_COUNT_CALL();
-  return initialised([&] {
-    require_value(can != nullptr);
-    find_device(device);
-    find_device(peer);
-    *can = device != peer;
-  });
-}
-
 CTXB_EXPORT CUresult cuDeviceGetExecAffinitySupport(int* supported, CUexecAffinityType type,
                                                     CUdevice device) {
   CTXB_COUNT_CALL();

@@ -1,41 +1,19 @@
 #include "api/executor.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "api/process.hpp"
+#include "api/spin.hpp"
 
 namespace ctxbroker::software {
 namespace {
 
 using namespace std::chrono_literals;
 
-// A hand-off to a sleeping thread costs tens of microseconds: both sides look a short while before
-// they sleep.
-constexpr auto look_for_work = 30us;
+// A hand-off to a sleeping thread costs tens of microseconds: the other side looks a short while
+// before it sleeps, as the executor's threads do.
 constexpr auto look_for_end = 20us;
-// A host function may wait for something that never comes once the process ends.
-constexpr auto host_function_grace = 500ms;
-
-// The thread's own, so that the driver can refuse calls from host functions.
-thread_local bool host_function_running = false;
-
-// Looks for at most `limit`. On a busy machine the other side may need this very core: it is
-// offered between looks.
-template <class Condition>
-bool spin(std::chrono::nanoseconds limit, Condition condition) {
-  auto end = Command::Clock::now() + limit;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (condition()) return true;
-      __builtin_ia32_pause();
-    }
-    std::this_thread::yield();
-  } while (Command::Clock::now() < end);
-  return condition();
-}
-
 bool all_done(const Executor::Commands& commands) {
   return std::all_of(commands.begin(), commands.end(), [](const auto& command) {
     return command->done.load(std::memory_order_acquire);
@@ -46,28 +24,11 @@ bool is_ready(const Command& head) {
   return !head.started && all_done(head.after);
 }
 
-void join(std::thread& thread) {
-  if (thread.get_id() == std::this_thread::get_id())
-    thread.detach();  // what runs on it called exit
-  else if (thread.joinable())
-    thread.join();
-}
-
 }  // namespace
-
-bool in_host_function() noexcept {
-  return host_function_running;
-}
 
 Executor::Executor(Hooks hooks) : hooks_(std::move(hooks)) {}
 
 Executor::~Executor() = default;
-
-void Executor::start_threads() {
-  if (first_.joinable()) return;
-  first_ = std::thread([this] { run(Role::first); });
-  transfers_ = std::thread([this] { run(Role::transfers); });
-}
 
 void Executor::enqueue(const std::shared_ptr<StreamQueue>& queue,
                        const std::shared_ptr<Command>& command,
@@ -185,22 +146,41 @@ void Executor::wake() {
   if (settled) hooks_.on_finished();
 }
 
-// The oldest ready command of the most urgent queue.
-Executor::Next Executor::take_ready(bool kernels_too) {
+// The queue whose head is ready, most urgent, and oldest; null.
+const std::shared_ptr<StreamQueue>* Executor::find_ready(Wanted wanted) const {
+  bool kernels = wanted != Wanted::transfers && kernel_may_start();
+  bool transfers = wanted != Wanted::kernels;
   const std::shared_ptr<StreamQueue>* best = nullptr;
   for (const auto& queue : active_) {
     const Command& head = *queue->waiting.front();
-    bool mine =
-        head.kind == Command::Kind::transfer || (kernels_too && head.kind == Command::Kind::kernel);
+    bool mine = (transfers && head.kind == Command::Kind::transfer) ||
+                (kernels && head.kind == Command::Kind::kernel);
     if (!mine || !is_ready(head)) continue;
     if (best == nullptr || queue->priority < (*best)->priority ||
         (queue->priority == (*best)->priority && head.serial < (*best)->waiting.front()->serial))
       best = &queue;
   }
-  if (best == nullptr) return {};
-  Next next{*best, (*best)->waiting.front()};
+  return best;
+}
+
+// Takes it, as the calling thread's to execute.
+Executor::Next Executor::take_ready(Wanted wanted) {
+  const std::shared_ptr<StreamQueue>* found = find_ready(wanted);
+  if (found == nullptr) return {};
+  Next next{*found, (*found)->waiting.front()};
   next.command->started = true;
+  ++running_;
+  if (next.command->kind == Command::Kind::kernel) {
+    kernels_.push_back({next.command.get(), Command::Clock::now(), false});
+    if (executing_lane() == 0) kernel_runs_ = true;
+    transfer_arrived_.notify_one();  // it takes the transfers, and watches the time
+  }
   return next;
+}
+
+bool Executor::kernel_may_start() const {
+  return std::all_of(kernels_.begin(), kernels_.end(),
+                     [](const RunningKernel& kernel) { return kernel.overdue; });
 }
 
 void Executor::mark_done(const std::shared_ptr<StreamQueue>& queue) {
@@ -248,101 +228,7 @@ void Executor::tell_threads() {
   changes_.fetch_add(1, std::memory_order_release);
   if (first_sleeps_) arrived_.notify_one();
   if (kernel_runs_) transfer_arrived_.notify_one();
-}
-
-void Executor::execute(const Next& next) {
-  Command& command = *next.command;
-  bool skipped = Process::fault() != CUDA_SUCCESS && !command.even_after_fault;
-  if (!skipped) {
-    CUresult status = command.work();
-    if (status != CUDA_SUCCESS && !stopping_) Process::raise_fault(status);
-  }
-  command.work = nullptr;  // what it held is given back before anyone sees it done
-  std::vector<std::shared_ptr<void>> retired;
-  {
-    std::lock_guard lock(mutex_);
-    if (command.kind != Command::Kind::host_function && --running_ == 0) retired.swap(retired_);
-    if (command.kind == Command::Kind::kernel) kernel_runs_ = false;
-    mark_done(next.queue);
-    settle();
-    tell_threads();
-  }
-  hooks_.on_finished();
-}
-
-void Executor::run(Role role) {
-  bool first = role == Role::first;
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    Next next = first || kernel_runs_ ? take_ready(first) : Next{};
-    if (next.command != nullptr) {
-      ++running_;
-      if (next.command->kind == Command::Kind::kernel) {
-        kernel_runs_ = true;
-        transfer_arrived_.notify_one();
-      }
-      lock.unlock();
-      execute(next);
-      lock.lock();
-      continue;
-    }
-    std::uint64_t seen = changes_;
-    auto changed = [&] { return changes_ != seen || stopping_; };
-    if (!first) {
-      transfer_arrived_.wait(lock);
-      continue;
-    }
-    lock.unlock();
-    bool found = spin(look_for_work, changed);
-    lock.lock();
-    if (found) continue;
-    first_sleeps_ = true;
-    arrived_.wait(lock, changed);
-    first_sleeps_ = false;
-  }
-  lock.unlock();
-  if (first) hooks_.on_end();
-}
-
-void Executor::run_host_functions() {
-  host_function_running = true;
-  std::unique_lock lock(mutex_);
-  while (true) {
-    host_arrived_.wait(lock, [&] { return stopping_ || !host_functions_.empty(); });
-    if (stopping_) return;
-    Next next = std::move(host_functions_.front());
-    host_functions_.pop_front();
-    host_function_runs_ = true;
-    lock.unlock();
-    execute(next);
-    lock.lock();
-    host_function_runs_ = false;
-    if (stopping_) finished_.notify_all();
-  }
-}
-
-void Executor::stop() {
-  bool host_ends = true;
-  {
-    std::unique_lock lock(mutex_);
-    stopping_ = true;
-    arrived_.notify_all();
-    transfer_arrived_.notify_all();
-    host_arrived_.notify_all();
-    if (host_.get_id() != std::this_thread::get_id())
-      host_ends =
-          finished_.wait_for(lock, host_function_grace, [&] { return !host_function_runs_; });
-  }
-  join(first_);
-  join(transfers_);
-  if (host_ends)
-    join(host_);
-  else
-    host_.detach();
-  std::lock_guard lock(mutex_);
-  for (const auto& queue : active_)
-    for (const auto& command : queue->waiting) command->done.store(true);
-  finished_.notify_all();
+  call_relief();
 }
 
 void Executor::forget() {

@@ -17,13 +17,17 @@ namespace ctxbroker::software {
 
 // Its threads: the first takes whatever is ready; the second takes transfers while the first is
 // busy with a kernel, so that a long kernel holds up no copy of another stream; the third runs host
-// functions. Markers need no thread: they are done as soon as they are reached.
+// functions. Kernels run one after the other, until one takes longer than a slice: from then on
+// others run beside it, on relief threads, so that an endless kernel holds up nothing but what must
+// wait for it. Markers need no thread: they are done as soon as they are reached.
 class Executor {
  public:
   struct Hooks {
-    std::function<void()> on_finished;  // after commands were done; no lock is held
-    std::function<void()> on_end;       // the last thing that the first thread does
+    std::function<void()> on_finished;          // after commands were done; no lock is held
+    std::function<void(unsigned lane)> on_end;  // the last thing that a lane's thread does
   };
+  // Threads that run kernels: the first is lane 0, the others are reliefs.
+  static constexpr unsigned most_lanes = 32;
   explicit Executor(Hooks hooks);
   ~Executor();  // only of one that was stopped or never started
   Executor(const Executor&) = delete;
@@ -62,8 +66,10 @@ class Executor {
   // Looks again whether something is ready: a command of another executor was finished.
   void wake();
 
-  // True once stop was called: running kernels watch it and end soon.
-  const std::atomic<bool>& stopping() const noexcept { return stopping_; }
+  // True once stop or interrupt was called: running kernels watch it and end soon.
+  const std::atomic<bool>& interrupted() const noexcept { return interrupted_; }
+  // After a fault, which ends every kernel.
+  void interrupt() noexcept { interrupted_ = true; }
 
   // Ends the threads; what was not executed counts as done. Called once, at process exit or
   // restart.
@@ -78,10 +84,16 @@ class Executor {
     std::shared_ptr<StreamQueue> queue;
     std::shared_ptr<Command> command;
   };
-  enum class Role : std::uint8_t { first, transfers };
+  struct RunningKernel {
+    const Command* command;
+    Command::Clock::time_point since;
+    bool overdue;  // runs longer than a slice
+  };
 
   void start_threads();
-  void run(Role role);
+  void run_first();
+  void run_transfers();
+  void run_relief(unsigned lane);
   void run_host_functions();
   void execute(const Next& next);
 
@@ -93,14 +105,19 @@ class Executor {
   // With the lock held.
   void add_order(const StreamQueue& queue, Commands& before) const;
   Commands last_of_blocking(const StreamQueue& queue) const;
-  Next take_ready(bool kernels_too);
+  enum class Wanted : std::uint8_t { anything, transfers, kernels };
+  const std::shared_ptr<StreamQueue>* find_ready(Wanted wanted) const;
+  Next take_ready(Wanted wanted);
+  bool kernel_may_start() const;
+  void watch_kernels();
+  void call_relief();
   bool settle();
   void mark_done(const std::shared_ptr<StreamQueue>& queue);
   void tell_threads();
 
   Hooks hooks_;
   std::mutex mutex_;
-  std::condition_variable arrived_, transfer_arrived_, host_arrived_, finished_;
+  std::condition_variable arrived_, transfer_arrived_, relief_wanted_, host_arrived_, finished_;
   std::vector<std::shared_ptr<StreamQueue>> active_;  // queues with waiting commands
   std::deque<Next> host_functions_;
   std::vector<Barrier> barriers_;
@@ -108,13 +125,19 @@ class Executor {
   std::uint64_t last_serial_ = 0;
   std::atomic<std::uint64_t> changes_ = 0;  // of what may be ready
   unsigned waiters_ = 0;
-  unsigned running_ = 0;      // commands that execute now, host functions aside
+  unsigned running_ = 0;  // commands that execute now, host functions aside
+  std::vector<RunningKernel> kernels_;
   bool kernel_runs_ = false;  // on the first thread
   bool first_sleeps_ = false;
   bool host_function_runs_ = false;
-  std::atomic<bool> stopping_ = false;
+  unsigned idle_reliefs_ = 0, coming_reliefs_ = 0;
+  std::atomic<bool> stopping_ = false, interrupted_ = false;
   std::thread first_, transfers_, host_;
+  std::vector<std::thread> reliefs_;
 };
+
+// The lane of the calling thread, which executes a kernel.
+unsigned executing_lane() noexcept;
 
 // True on a thread that runs a host function now: such a function must not call the driver.
 bool in_host_function() noexcept;

@@ -1,6 +1,7 @@
 #include "api/launch.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -114,6 +115,8 @@ CUresult status_of(exec::Fault fault) {
       return CUDA_ERROR_MISALIGNED_ADDRESS;
     case exec::Fault::trap:
       return CUDA_ERROR_LAUNCH_FAILED;
+    case exec::Fault::assertion:
+      return CUDA_ERROR_ASSERT;
     case exec::Fault::deadlock:
       return CUDA_ERROR_LAUNCH_TIMEOUT;
   }
@@ -131,11 +134,14 @@ CUresult execute(Device& device, const Module& module, const exec::Kernel& kerne
   run.parameters = arguments;
   run.globals = module.global_addresses;
   run.memory = &Process::instance().memory.map();
-  run.stop = &device.executor.stopping();
+  run.stop = &device.executor.interrupted();
   run.cpu = exec::best_cpu_level();
   exec::Outcome outcome = device.pool().run(run);
   if (outcome.fault != exec::Fault::none && outcome.fault != exec::Fault::stopped)
     log_error(outcome.message);
+  // Of the threads that fail an assert at once, CUDA names each, this device the first.
+  if (outcome.fault == exec::Fault::assertion)
+    std::fprintf(stderr, "%s\n", outcome.message.c_str());
   return status_of(outcome.fault);
 }
 

@@ -75,7 +75,10 @@ CUresult Process::fault() noexcept {
 void Process::raise_fault(CUresult status) noexcept {
   CUresult none = CUDA_SUCCESS;
   if (first_fault.compare_exchange_strong(none, status))
-    for (const auto& device : instance().devices) device->executor.wake();
+    for (const auto& device : instance().devices) {
+      device->executor.interrupt();
+      device->executor.wake();
+    }
 }
 
 Process& Process::instance() noexcept {

@@ -307,7 +307,7 @@ Fault BlockRunner::deadlock() {
 
 std::string BlockRunner::message() const {
   return describe(state_.fault, code_->kernel_name, position_.block,
-                  position_of(state_.fault.thread, launch_->block));
+                  position_of(state_.fault.thread, launch_->block), state_.memory);
 }
 
 std::uint64_t BlockRunner::take_instructions() noexcept {

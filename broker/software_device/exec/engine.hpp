@@ -73,12 +73,19 @@ struct OpEntry {
   ScalarFn scalar;
 };
 
+// What a failed assert says: addresses of texts in device memory.
+struct AssertionRecord {
+  std::uint64_t expression = 0, file = 0, function = 0;
+  std::uint32_t line = 0;
+};
+
 struct FaultRecord {
   Fault fault = Fault::none;
   std::uint32_t thread = 0;  // linear index in the block
   std::uint32_t line = 0;
   std::uint64_t address = 0;
   std::uint32_t bytes = 0;
+  AssertionRecord assertion = {};
 };
 
 inline constexpr std::uint32_t barrier_count = 16;

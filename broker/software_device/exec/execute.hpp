@@ -43,6 +43,7 @@ enum class Fault {
   illegal_address,     // CUDA_ERROR_ILLEGAL_ADDRESS
   misaligned_address,  // CUDA_ERROR_MISALIGNED_ADDRESS
   trap,                // CUDA_ERROR_LAUNCH_FAILED
+  assertion,           // CUDA_ERROR_ASSERT; the message is the line that CUDA prints for it
   deadlock,            // a barrier that part of a block can never reach
   stopped,
 };

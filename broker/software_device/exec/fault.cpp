@@ -1,8 +1,11 @@
 // The slow path of memory accesses: a range that was not remembered, or a fault.
 #include "exec/fault.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
+#include <optional>
 
 #include "exec/engine.hpp"
 
@@ -46,8 +49,36 @@ std::byte* resolve_address(Group& group, const Instr& in, std::uint32_t lane, st
   return nullptr;
 }
 
+namespace {
+
+constexpr std::size_t longest_text = 1024;
+
+// The text that ends with a 0; "?" where a kernel could not read it either.
+std::string text_at(const MemoryMap* memory, std::uint64_t address) {
+  const auto range = memory == nullptr ? std::nullopt : memory->find(address);
+  if (!range) return "?";
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are host addresses
+  const auto* text = reinterpret_cast<const char*>(address);
+  return {text, strnlen(text, std::min<std::size_t>(range->end - address, longest_text))};
+}
+
+std::string position(const char* of, const Dim3& at) {
+  return std::string(of) + ": [" + std::to_string(at.x) + "," + std::to_string(at.y) + "," +
+         std::to_string(at.z) + "]";
+}
+
+std::string describe_assertion(const AssertionRecord& assertion, const Dim3& block,
+                               const Dim3& thread, const MemoryMap* memory) {
+  return text_at(memory, assertion.file) + ":" + std::to_string(assertion.line) + ": " +
+         text_at(memory, assertion.function) + ": " + position("block", block) + ", " +
+         position("thread", thread) + " Assertion `" + text_at(memory, assertion.expression) +
+         "` failed.";
+}
+
+}  // namespace
+
 std::string describe(const FaultRecord& fault, const std::string& kernel, const Dim3& block,
-                     const Dim3& thread) {
+                     const Dim3& thread, const MemoryMap* memory) {
   char where[256];
   std::snprintf(where, sizeof(where), "block (%u, %u, %u), thread (%u, %u, %u)", block.x, block.y,
                 block.z, thread.x, thread.y, thread.z);
@@ -64,6 +95,8 @@ std::string describe(const FaultRecord& fault, const std::string& kernel, const 
     case Fault::trap:
       std::snprintf(what, sizeof(what), "trap");
       break;
+    case Fault::assertion:
+      return describe_assertion(fault.assertion, block, thread, memory);
     case Fault::deadlock:
       std::snprintf(what, sizeof(what),
                     "waits at a barrier that the rest of the block can never reach");

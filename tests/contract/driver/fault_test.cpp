@@ -1,6 +1,7 @@
 // What is left of CUDA in a process after a kernel's fault. Each test runs in a child process.
 #include <atomic>
 #include <chrono>
+#include <string>
 #include <thread>
 
 #include "driver.hpp"
@@ -131,6 +132,78 @@ TEST_F(FaultTest, ATrapIsALaunchFailure) {
     EXPECT_EQ(made.d.cuStreamSynchronize(made.stream), CUDA_ERROR_LAUNCH_FAILED);
     CUcontext context = nullptr;
     EXPECT_EQ(made.d.cuCtxCreate_v2(&context, 0, 0), CUDA_ERROR_LAUNCH_FAILED);
+  });
+}
+
+// As nvcc writes assert(): the status, and on stderr what failed where.
+TEST_F(FaultTest, AFailedAssertIsItsOwnErrorAndSaysWhatFailed) {
+  expect_in_child([] {
+    static const char* const text = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.extern .func __assertfail (.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);
+.global .align 1 .b8 expression[6] = {120, 32, 60, 32, 55};
+.global .align 1 .b8 file[5] = {97, 46, 99, 117};
+.global .align 1 .b8 name[4] = {107, 40, 41};
+.visible .entry check()
+{
+  .reg .b64 %rd<7>;
+  mov.u64 %rd1, expression;
+  cvta.global.u64 %rd2, %rd1;
+  mov.u64 %rd3, file;
+  cvta.global.u64 %rd4, %rd3;
+  mov.u64 %rd5, name;
+  cvta.global.u64 %rd6, %rd5;
+  {
+    .param .b64 param0;
+    st.param.b64 [param0+0], %rd2;
+    .param .b64 param1;
+    st.param.b64 [param1+0], %rd4;
+    .param .b32 param2;
+    st.param.b32 [param2+0], 33;
+    .param .b64 param3;
+    st.param.b64 [param3+0], %rd6;
+    .param .b64 param4;
+    st.param.b64 [param4+0], 1;
+    call.uni __assertfail, (param0, param1, param2, param3, param4);
+  }
+  ret;
+}
+)";
+    Made made;
+    const Driver& d = made.d;
+    CUfunction check = nullptr;
+    EXPECT_EQ(d.cuModuleLoadData(&made.module, text), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleGetFunction(&check, made.module, "check"), CUDA_SUCCESS);
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(d.cuLaunchKernel(check, 1, 1, 1, 1, 1, 1, 0, made.stream, nullptr, nullptr),
+              CUDA_SUCCESS);
+    CUresult status = d.cuStreamSynchronize(made.stream);
+    std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(status, CUDA_ERROR_ASSERT);
+    EXPECT_NE(said.find("a.cu:33: k(): block: [0,0,0], thread: [0,0,0] Assertion `x < 7` failed."),
+              std::string::npos)
+        << said;
+    CUcontext context = nullptr;
+    EXPECT_EQ(d.cuCtxCreate_v2(&context, 0, 0), CUDA_ERROR_ASSERT);
+  });
+}
+
+TEST_F(FaultTest, EndsEndlessKernelsToo) {
+  expect_in_child([] {
+    Made made;
+    const Driver& d = made.d;
+    CUfunction hold = nullptr;
+    CUstream held = nullptr;
+    EXPECT_EQ(d.cuStreamCreate(&held, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleGetFunction(&hold, made.module, "hold"), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemsetD32_v2(made.memory, 0, 1), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+    void* arguments[] = {&made.memory};
+    EXPECT_EQ(d.cuLaunchKernel(hold, 1, 1, 1, 1, 1, 1, 0, held, arguments, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(made.launch("crash"), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamSynchronize(held), CUDA_ERROR_ILLEGAL_ADDRESS);
   });
 }
 

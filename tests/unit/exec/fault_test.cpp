@@ -81,6 +81,40 @@ TEST(Faults, Traps) {
   expect_fault("bar.sync 16;", 0, Fault::trap, "trap");
 }
 
+// As nvcc writes assert(). The message is CUDA's.
+TEST(Faults, FailedAssertsSayWhatFailedWhere) {
+  const std::string before = R"(
+.extern .func __assertfail (.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);
+.global .align 1 .b8 expression[6] = {120, 32, 60, 32, 55};
+.global .align 1 .b8 file[5] = {97, 46, 99, 117};
+)";
+  Device device(text(R"(
+    setp.ne.u32 %p1, %r2, 70; @%p1 ret;
+    mov.u64 %rd5, expression; cvta.global.u64 %rd6, %rd5;
+    mov.u64 %rd7, file; cvta.global.u64 %rd8, %rd7;
+    { .param .b64 param0; st.param.b64 [param0+0], %rd6;
+      .param .b64 param1; st.param.b64 [param1+0], %rd8;
+      .param .b32 param2; st.param.b32 [param2+0], 33;
+      .param .b64 param3; st.param.b64 [param3+0], %rd1;
+      .param .b64 param4; st.param.b64 [param4+0], 1;
+      call.uni __assertfail, (param0, param1, param2, param3, param4); }
+    ret;)",
+                     before));
+  auto* function = device.upload(std::vector<char>{'k', '(', ')', 0});
+  for (const Config& config : all_configs()) {
+    SCOPED_TRACE(name_of(config));
+    const Outcome outcome = device.launch(config, "k", {1}, {128}, Arguments(function, 0));
+    EXPECT_EQ(outcome.fault, Fault::assertion);
+    EXPECT_EQ(outcome.message,
+              "a.cu:33: k(): block: [0,0,0], thread: [70,0,0] Assertion `x < 7` failed.");
+  }
+  for (const Config& config : all_configs()) {
+    const Outcome outcome = device.launch(config, "k", {1}, {128}, Arguments(nullptr, 0));
+    EXPECT_EQ(outcome.fault, Fault::assertion);
+    EXPECT_NE(outcome.message.find("a.cu:33: ?: block"), std::string::npos) << outcome.message;
+  }
+}
+
 TEST(Faults, WholeGroupsOutOfBoundsAreFoundToo) {
   // All 64 lanes contiguous, the last ones beyond the end.
   Device device(

@@ -97,6 +97,26 @@ const Instr* trap_lane(const Instr* in, byte*, Lane& l) {
   return nullptr;
 }
 
+// Operands: the expression's text, the file's, the line, the function's text.
+void record_assertion(Group& g, const Instr& in, u32 lane, const AssertionRecord& assertion) {
+  record_fault(g, in, lane, Fault::assertion, 0, 0);
+  g.block->fault.assertion = assertion;
+}
+bool assert_lanes(Group& g, const Instr& in, u64 mask) {
+  const u32 i = static_cast<u32>(__builtin_ctzll(mask));
+  record_assertion(g, in, i,
+                   {lanes_at<u64>(g.frame, in.a)[i], lanes_at<u64>(g.frame, in.b)[i],
+                    lanes_at<u64>(g.frame, in.d)[i], lanes_at<u32>(g.frame, in.c)[i]});
+  return false;
+}
+const Instr* assert_lane(const Instr* in, byte* frame, Lane& l) {
+  record_assertion(*l.group, *in, l.index,
+                   {load<u64>(frame + in->a), load<u64>(frame + in->b), load<u64>(frame + in->d),
+                    load<u32>(frame + in->c)});
+  l.result = Lane::Result::fault;
+  return nullptr;
+}
+
 void fence() {
 #ifdef __SANITIZE_THREAD__
   // ThreadSanitizer does not see fences; all that pass through one variable are ordered all the
@@ -177,6 +197,7 @@ extern const OpEntry control_ops[] = {
     {"barrier", Kind::barrier, 0, 0, {}, nullptr, nullptr, barrier},
     {"set_rounding", Kind::effect, 0, 0, {}, nullptr, rounding_lanes, rounding_lane},
     {"trap", Kind::effect, 0, 0, {}, nullptr, trap_lanes, trap_lane},
+    {"assert", Kind::effect, 0, 4, {8, 8, 4, 8}, nullptr, assert_lanes, assert_lane},
     {"fence", Kind::effect, 0, 0, {}, nullptr, fence_lanes, fence_lane},
     {"local.base", Kind::effect, 8, 1, {8}, nullptr, LocalBase::lanes, LocalBase::lane},
     pure<clock_32>("clock.b32"),

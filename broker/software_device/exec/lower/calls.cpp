@@ -89,6 +89,26 @@ void expand(Builder& b, const ptx::Function& function, const Call& call) {
   for (const auto& [to, value] : copies) b.move(to, value);
 }
 
+// What is passed to a function that the device itself has.
+ValueId argument(Builder& b, const Operand& operand, Type type) {
+  if (operand.kind == Operand::Kind::symbol) {
+    const Symbol& symbol = b.symbol(operand.name);
+    if (symbol.kind == Symbol::Kind::cell) return symbol.value;
+  }
+  return b.source(operand, type);
+}
+
+// __assertfail(expression, file, line, function, size of a character)
+void assert_failed(Builder& b, const Call& call) {
+  const auto& arguments = *call.arguments;
+  if (arguments.size() != 5) b.fail("__assertfail takes five parameters");
+  const ValueId expression = argument(b, arguments[0], Type::u64);
+  const ValueId file = argument(b, arguments[1], Type::u64);
+  const ValueId line = argument(b, arguments[2], Type::u32);
+  const ValueId function = argument(b, arguments[3], Type::u64);
+  b.emit("assert", no_value, {expression, file, line, function});
+}
+
 void call(Builder& b) {
   const Call call = parse(b);
   for (const std::string& modifier : b.instruction().modifiers) {
@@ -105,10 +125,7 @@ void call(Builder& b) {
   }
   const ptx::Function& function = *found->second;
   if (!function.is_declaration) return expand(b, function, call);
-  if (function.name == "__assertfail") {
-    b.emit("trap", no_value, {});
-    return;
-  }
+  if (function.name == "__assertfail") return assert_failed(b, call);
   b.fail("call of the external function '" + function.name +
          "': not supported by the software device");
 }

@@ -1,0 +1,209 @@
+// The executor's threads.
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "api/executor.hpp"
+#include "api/process.hpp"
+#include "api/spin.hpp"
+
+namespace ctxbroker::software {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A hand-off to a sleeping thread costs tens of microseconds.
+constexpr auto look_for_work = 30us;
+// How long a kernel has the device to itself. An H200 gives each context about half of it.
+constexpr auto slice = 5ms;
+// A host function may wait for something that never comes once the process ends.
+constexpr auto host_function_grace = 500ms;
+
+// The thread's own, so that the driver can refuse calls from host functions.
+thread_local bool host_function_running = false;
+// The thread's own by its meaning.
+thread_local unsigned lane_of_thread = 0;
+
+void join(std::thread& thread) {
+  if (thread.get_id() == std::this_thread::get_id())
+    thread.detach();  // what runs on it called exit
+  else if (thread.joinable())
+    thread.join();
+}
+
+}  // namespace
+
+bool in_host_function() noexcept {
+  return host_function_running;
+}
+
+unsigned executing_lane() noexcept {
+  return lane_of_thread;
+}
+
+void Executor::start_threads() {
+  if (first_.joinable()) return;
+  first_ = std::thread([this] { run_first(); });
+  transfers_ = std::thread([this] { run_transfers(); });
+}
+
+void Executor::execute(const Next& next) {
+  Command& command = *next.command;
+  bool skipped = Process::fault() != CUDA_SUCCESS && !command.even_after_fault;
+  if (!skipped) {
+    CUresult status = command.work();
+    if (status != CUDA_SUCCESS && !stopping_) Process::raise_fault(status);
+  }
+  command.work = nullptr;  // what it held is given back before anyone sees it done
+  std::vector<std::shared_ptr<void>> retired;
+  {
+    std::lock_guard lock(mutex_);
+    if (command.kind != Command::Kind::host_function && --running_ == 0) retired.swap(retired_);
+    if (command.kind == Command::Kind::kernel) {
+      std::erase_if(kernels_, [&](const RunningKernel& one) { return one.command == &command; });
+      if (executing_lane() == 0) kernel_runs_ = false;
+    }
+    mark_done(next.queue);
+    settle();
+    tell_threads();
+  }
+  hooks_.on_finished();
+}
+
+void Executor::run_first() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (Next next = take_ready(Wanted::anything); next.command != nullptr) {
+      lock.unlock();
+      execute(next);
+      lock.lock();
+      continue;
+    }
+    std::uint64_t seen = changes_;
+    auto changed = [&] { return changes_ != seen || stopping_; };
+    lock.unlock();
+    bool found = spin(look_for_work, changed);
+    lock.lock();
+    if (found) continue;
+    first_sleeps_ = true;
+    arrived_.wait(lock, changed);
+    first_sleeps_ = false;
+  }
+  lock.unlock();
+  hooks_.on_end(0);
+}
+
+void Executor::run_transfers() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    Next next = kernel_runs_ ? take_ready(Wanted::transfers) : Next{};
+    if (next.command != nullptr) {
+      lock.unlock();
+      execute(next);
+      lock.lock();
+      continue;
+    }
+    if (kernel_may_start()) {  // no kernel whose time is to be watched
+      transfer_arrived_.wait(lock);
+      continue;
+    }
+    auto due = Command::Clock::time_point::max();
+    for (const RunningKernel& kernel : kernels_)
+      if (!kernel.overdue) due = std::min(due, kernel.since + slice);
+    transfer_arrived_.wait_until(lock, due);
+    watch_kernels();
+  }
+}
+
+// Lets others start beside a kernel whose slice is over.
+void Executor::watch_kernels() {
+  auto now = Command::Clock::now();
+  bool any = false;
+  for (RunningKernel& kernel : kernels_)
+    if (!kernel.overdue && now >= kernel.since + slice) any = kernel.overdue = true;
+  if (any) tell_threads();
+}
+
+// Another thread for a kernel that could start while the first one is busy.
+void Executor::call_relief() {
+  if (!kernel_runs_ || stopping_ || coming_reliefs_ > 0) return;
+  if (find_ready(Wanted::kernels) == nullptr) return;
+  if (idle_reliefs_ > 0) {
+    relief_wanted_.notify_one();
+    return;
+  }
+  auto lane = static_cast<unsigned>(reliefs_.size() + 1);
+  if (lane >= most_lanes) return;
+  try {
+    reliefs_.emplace_back([this, lane] { run_relief(lane); });
+    ++coming_reliefs_;
+  } catch (const std::system_error&) {
+    // No more threads here: the kernel waits for its turn.
+  }
+}
+
+void Executor::run_relief(unsigned lane) {
+  lane_of_thread = lane;
+  std::unique_lock lock(mutex_);
+  --coming_reliefs_;
+  while (!stopping_) {
+    Next next = kernel_runs_ ? take_ready(Wanted::kernels) : Next{};
+    if (next.command != nullptr) {
+      lock.unlock();
+      execute(next);
+      lock.lock();
+      continue;
+    }
+    ++idle_reliefs_;
+    relief_wanted_.wait(lock);
+    --idle_reliefs_;
+  }
+  lock.unlock();
+  hooks_.on_end(lane);
+}
+
+void Executor::run_host_functions() {
+  host_function_running = true;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    host_arrived_.wait(lock, [&] { return stopping_ || !host_functions_.empty(); });
+    if (stopping_) return;
+    Next next = std::move(host_functions_.front());
+    host_functions_.pop_front();
+    host_function_runs_ = true;
+    lock.unlock();
+    execute(next);
+    lock.lock();
+    host_function_runs_ = false;
+    if (stopping_) finished_.notify_all();
+  }
+}
+
+void Executor::stop() {
+  bool host_ends = true;
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = interrupted_ = true;
+    arrived_.notify_all();
+    transfer_arrived_.notify_all();
+    relief_wanted_.notify_all();
+    host_arrived_.notify_all();
+    if (host_.get_id() != std::this_thread::get_id())
+      host_ends =
+          finished_.wait_for(lock, host_function_grace, [&] { return !host_function_runs_; });
+  }
+  join(first_);
+  join(transfers_);
+  for (std::thread& relief : reliefs_) join(relief);
+  if (host_ends)
+    join(host_);
+  else
+    host_.detach();
+  std::lock_guard lock(mutex_);
+  for (const auto& queue : active_)
+    for (const auto& command : queue->waiting) command->done.store(true);
+  finished_.notify_all();
+}
+
+}  // namespace ctxbroker::software
