@@ -44,7 +44,8 @@ std::string format_range(const ParameterDescription& parameter) {
 
 std::string format_plugin(const PluginDescription& plugin) {
   std::string text = plugin.short_name + "  (" + to_string(plugin.media) + ")  " + plugin.name +
-                     " " + plugin.version + ", " + plugin.vendor + "\n  " + plugin.id + "\n";
+                     " " + plugin.version + (plugin.vendor.empty() ? "" : ", " + plugin.vendor) +
+                     "\n  " + plugin.id + "\n";
   if (!plugin.description.empty()) text += "  " + plugin.description + "\n";
   std::vector<std::vector<std::string>> rows;
   for (const ParameterDescription& parameter : plugin.parameters) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# An installation serves a project outside the tree: a plug-in and a host are built with
-# find_package(ctxbroker) alone, and the installed sample_host runs the plug-in.
+# An installation serves projects outside the tree: a plug-in and a host are built with
+# find_package(ctxbroker) alone, and the installed sample_host runs the plug-in. The documents'
+# examples are built and run as a reader would do it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 prefix="$scratch/prefix"
@@ -41,3 +42,59 @@ run env CTXBROKER_DRIVER=software CTXBROKER_PLUGIN_PATH="$(dirname "$plugin")" \
   "$prefix/bin/sample_host" audio "$CTXB_SOURCE/assets/tabla.flac" -o "$scratch/half.wav" --plugin halve
 expect_status 0
 expect_file "$scratch/half.wav"
+
+# code_of DOCUMENT FILE: the block of code that a document gives for a file (```language FILE).
+code_of() {
+  awk -v file="$2" '/^```/ { inside = ($2 == file); next } inside' "$CTXB_SOURCE/docs/$1"
+}
+
+documents="$scratch/documents"
+mkdir "$documents" "$documents/host"
+for file in vignette.cu vignette.cpp CMakeLists.txt; do
+  code_of writing_plugins.md "$file" >"$documents/$file"
+done
+run "$CMAKE" -S "$documents" -B "$documents/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCTXB_NVCC="$CTXB_NVCC" -DCMAKE_BUILD_TYPE=Release
+expect_status 0
+run "$CMAKE" --build "$documents/build"
+expect_status 0
+run "$prefix/bin/sample_host" list --plugin-path "$documents/build"
+expect_out "How dark the corners get."
+run "$prefix/bin/sample_host" image "$CTXB_SOURCE/assets/flower.png" -o "$scratch/dark.png" \
+  --driver software --plugin "$documents/build/vignette.so:amount=1"
+expect_status 0
+expect_out "vignette"
+expect_file "$scratch/dark.png"
+
+# The host with plug-ins of a format of its own. The plug-in links the driver by its name alone, so
+# an empty library of that name does for the linker.
+code_of embedding.md halfwhite.c >"$documents/host/halfwhite.c"
+code_of embedding.md painter.cpp >"$documents/host/painter.cpp"
+cat >"$documents/host/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(painter LANGUAGES C CXX)
+find_package(ctxbroker REQUIRED)
+add_library(cuda SHARED empty.c)
+set_target_properties(cuda PROPERTIES SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY stub)
+add_library(halfwhite MODULE halfwhite.c)
+target_include_directories(halfwhite PRIVATE ${CUDA_INCLUDE_DIR})
+target_link_options(halfwhite PRIVATE LINKER:--no-as-needed)
+target_link_libraries(halfwhite PRIVATE cuda)
+set_target_properties(halfwhite PROPERTIES SKIP_BUILD_RPATH ON)
+add_executable(painter painter.cpp)
+target_compile_options(painter PRIVATE -Wall -Wextra -Werror)
+target_link_libraries(painter PRIVATE ctxbroker::broker)
+END
+: >"$documents/host/empty.c"
+run "$CMAKE" -S "$documents/host" -B "$documents/host/build" -G Ninja \
+  -DCMAKE_PREFIX_PATH="$prefix" -DCUDA_INCLUDE_DIR="$CTXB_CUDA_INCLUDE_DIR"
+expect_status 0
+run "$CMAKE" --build "$documents/host/build"
+expect_status 0
+painter=(env CTXBROKER_DRIVER=software "$documents/host/build/painter" "$documents/host/build/libhalfwhite.so")
+run env LD_LIBRARY_PATH="$prefix/lib/software_device" "${painter[@]}"
+expect_status 0
+expect_err "was given up: to show what comes after"
+[[ "$(grep -c "status 0, last pixel 255, green:" <<<"$out")" == 2 ]] || failed "not painted twice"
+[[ "$(sed 's/.*generation \([0-9]*\).*/\1/' <<<"$out" | sort -u | wc -l)" == 2 ]] ||
+  failed "the lost lease was not renewed"

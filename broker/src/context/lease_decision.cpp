@@ -21,6 +21,10 @@ int strength(LeaseKind kind) noexcept {
 }
 
 LeaseDecision wanted(const LeaseRequest& request) {
+  if (request.asked.kind == LeaseKind::worker) {
+    return {LeaseKind::automatic,
+            request.asked_by + " asked for worker, which this version cannot grant; taken as auto"};
+  }
   if (request.asked.kind != LeaseKind::automatic) {
     return {request.asked, request.asked_by + " asked for " + to_string(request.asked)};
   }

@@ -48,6 +48,9 @@ TEST(LeaseDecisionTest, AWorkerIsTakenAsAutoAndSaysSo) {
   const LeaseDecision decision = decide(request({}, Kind::worker), all);
   EXPECT_EQ(decision.choice, Kind::green);
   EXPECT_THAT(decision.reason, HasSubstr("worker"));
+  const LeaseDecision asked = decide(request(Kind::worker, {}), all);
+  EXPECT_EQ(asked.choice, Kind::green);
+  EXPECT_THAT(asked.reason, HasSubstr("cannot grant"));
 }
 
 TEST(LeaseDecisionTest, TheStrongerOfTwoWishesCounts) {
