@@ -1,0 +1,330 @@
+// The C functions of ctxbroker/host.h over the C++ classes.
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/host.h"
+#include "ctxbroker/plugin.h"
+#include "ctxbroker/tenant.hpp"
+#include "plugin/struct_check.hpp"
+
+struct ctxb_library {
+  ctxbroker::AdoptedLibrary library;
+};
+
+struct ctxb_broker {
+  ctxbroker::Broker broker;
+};
+
+struct ctxb_tenant {
+  ctxbroker::Tenant tenant;
+  ctxbroker::Broker* broker;
+  std::vector<std::unique_ptr<ctxb_library>> libraries;
+};
+
+namespace ctxbroker {
+namespace {
+
+static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= 16);
+
+// A C function has no other way to hand out a text that the caller need not free. A plain buffer:
+// it is read at the very end of a thread too.
+constexpr std::size_t longest_error = 1024;
+thread_local char last_error[longest_error] = "";
+
+ctxb_status fail(ctxb_status status, const char* text) noexcept {
+  std::strncpy(last_error, text, longest_error - 1);
+  return status;
+}
+
+ctxb_status status_of(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::invalid_argument:
+    case ErrorKind::driver_choice:
+      return CTXB_ERROR_INVALID_ARGUMENT;
+    case ErrorKind::wrong_state:
+      return CTXB_ERROR_WRONG_STATE;
+    case ErrorKind::no_driver:
+    case ErrorKind::no_device:
+    case ErrorKind::lease_unavailable:
+    case ErrorKind::plugin_not_found:
+      return CTXB_ERROR_UNAVAILABLE;
+    case ErrorKind::out_of_memory:
+      return CTXB_ERROR_OUT_OF_DEVICE_MEMORY;
+    case ErrorKind::context_lost:
+      return CTXB_ERROR_CONTEXT_LOST;
+    case ErrorKind::driver_call:
+      return CTXB_ERROR_DRIVER;
+    default:
+      return CTXB_ERROR;
+  }
+}
+
+// Runs `body` and turns what it throws into a status and a text.
+template <typename Body>
+ctxb_status answered(Body&& body) noexcept {
+  try {
+    body();
+    return CTXB_OK;
+  } catch (const Error& error) {
+    return fail(status_of(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(CTXB_ERROR_OUT_OF_HOST_MEMORY, "out of host memory");
+  } catch (const std::exception& error) {
+    return fail(CTXB_ERROR, error.what());
+  }
+}
+
+void need(bool holds, const char* what) {
+  if (!holds) throw Error(ErrorKind::invalid_argument, what);
+}
+
+std::uint32_t code(Severity severity) noexcept {
+  switch (severity) {
+    case Severity::debug:
+      return CTXB_LOG_DEBUG;
+    case Severity::info:
+      return CTXB_LOG_INFO;
+    case Severity::warning:
+      return CTXB_LOG_WARNING;
+    case Severity::error:
+      break;
+  }
+  return CTXB_LOG_ERROR;
+}
+
+std::uint32_t code(LeaseKind kind) noexcept {
+  switch (kind) {
+    case LeaseKind::shared:
+      return CTXB_LEASE_SHARED;
+    case LeaseKind::private_own:
+      return CTXB_LEASE_PRIVATE;
+    case LeaseKind::green:
+      return CTXB_LEASE_GREEN;
+    case LeaseKind::worker:
+      return CTXB_LEASE_WORKER;
+    case LeaseKind::automatic:
+      break;
+  }
+  return CTXB_LEASE_AUTO;
+}
+
+std::uint32_t code(LeaseState state) noexcept {
+  switch (state) {
+    case LeaseState::ready:
+      return CTXB_STATE_READY;
+    case LeaseState::lost:
+      return CTXB_STATE_LOST;
+    case LeaseState::ended:
+      return CTXB_STATE_ENDED;
+    case LeaseState::zombie:
+      break;
+  }
+  return CTXB_STATE_ZOMBIE;
+}
+
+BrokerOptions read(const ctxb_broker_options* given) {
+  BrokerOptions options;
+  if (given == nullptr) return options;
+  need(detail::is_sound(given, sizeof(ctxb_broker_options)),
+       "the options' size is not sizeof(ctxb_broker_options)");
+  if (given->host_name != nullptr) options.host_name = given->host_name;
+  if (given->driver != nullptr) {
+    options.driver = parse_driver_choice(given->driver);
+    if (!options.driver) {
+      throw Error(
+          ErrorKind::driver_choice,
+          "\"" + std::string(given->driver) + "\" is no driver; there are auto, nvidia, software");
+    }
+  }
+  options.ready.green = given->ready_green;
+  options.ready.private_own = given->ready_private;
+  if (given->ready_bytes != 0) options.ready.memory_budget = given->ready_bytes;
+  if (given->record != nullptr) {
+    options.records = [record = given->record, data = given->record_data](const Record& one) {
+      record(data, code(one.severity), one.tenant.value, one.tenant_name.c_str(), one.topic,
+             one.text.c_str());
+    };
+  }
+  return options;
+}
+
+TenantOptions read(const ctxb_tenant_options* given) {
+  TenantOptions options;
+  if (given == nullptr) return options;
+  need(detail::is_sound(given, CTXB_BYTES_THROUGH(ctxb_tenant_options, unload_at_close)),
+       "the options' size is not sizeof(ctxb_tenant_options)");
+  switch (given->lease) {
+    case CTXB_LEASE_AUTO:
+      break;
+    case CTXB_LEASE_SHARED:
+      options.lease = LeaseKind::shared;
+      break;
+    case CTXB_LEASE_PRIVATE:
+      options.lease = LeaseKind::private_own;
+      break;
+    case CTXB_LEASE_GREEN:
+      options.lease = {LeaseKind::green, given->multiprocessors};
+      break;
+    default:
+      throw Error(ErrorKind::invalid_argument,
+                  "lease " + std::to_string(given->lease) +
+                      " is none that can be asked for; there are CTXB_LEASE_AUTO, _SHARED, "
+                      "_PRIVATE and _GREEN");
+  }
+  options.per_thread_streams = given->per_thread_streams != 0;
+  options.unload_at_close = given->unload_at_close != 0;
+  return options;
+}
+
+}  // namespace
+}  // namespace ctxbroker
+
+using ctxbroker::answered;
+using ctxbroker::need;
+
+ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** broker) {
+  if (broker != nullptr) *broker = nullptr;
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    *broker = new ctxb_broker{ctxbroker::Broker::open(ctxbroker::read(options))};
+  });
+}
+
+ctxb_status ctxb_broker_close(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.close();
+    delete broker;
+  });
+}
+
+uint32_t ctxb_broker_device_count(const ctxb_broker* broker) {
+  return broker == nullptr ? 0 : static_cast<uint32_t>(broker->broker.devices().size());
+}
+
+ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.begin_realtime();
+  });
+}
+
+ctxb_status ctxb_broker_end_realtime(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.end_realtime();
+  });
+}
+
+ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
+                             const ctxb_tenant_options* options, ctxb_tenant** tenant) {
+  if (tenant != nullptr) *tenant = nullptr;
+  return answered([&] {
+    need(broker != nullptr && name != nullptr && tenant != nullptr,
+         "broker, name or tenant is null");
+    *tenant = new ctxb_tenant{
+        broker->broker.open_tenant(name, ctxbroker::read(options)), &broker->broker, {}};
+  });
+}
+
+ctxb_status ctxb_tenant_close(ctxb_tenant* tenant) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    tenant->tenant.close();
+    delete tenant;
+  });
+}
+
+ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_info* info) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    need(ctxbroker::detail::is_sound(info, CTXB_BYTES_THROUGH(ctxb_lease_info, context)),
+         "info is null, or its size is not sizeof(ctxb_lease_info)");
+    const ctxbroker::LeaseInfo lease = tenant->tenant.lease(device);
+    info->device = lease.device;
+    info->kind = ctxbroker::code(lease.granted.kind);
+    info->multiprocessors = lease.granted.multiprocessors;
+    info->state = ctxbroker::code(lease.state);
+    info->reserved = 0;
+    info->generation = lease.generation;
+    info->context = lease.context;
+  });
+}
+
+ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device, const char* reason) {
+  return answered([&] {
+    need(tenant != nullptr && reason != nullptr, "tenant or reason is null");
+    need(tenant->broker->force_loss(tenant->tenant.id(), device, reason),
+         "the tenant has no lease on that device");
+  });
+}
+
+ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path, ctxb_library** library) {
+  if (library != nullptr) *library = nullptr;
+  return answered([&] {
+    need(tenant != nullptr && path != nullptr && library != nullptr,
+         "tenant, path or library is null");
+    tenant->libraries.reserve(tenant->libraries.size() + 1);
+    tenant->libraries.push_back(
+        std::make_unique<ctxb_library>(ctxb_library{tenant->tenant.adopt(path)}));
+    *library = tenant->libraries.back().get();
+  });
+}
+
+void* ctxb_library_symbol(const ctxb_library* library, const char* name) {
+  void* symbol = nullptr;
+  if (library != nullptr) answered([&] { symbol = library->library.symbol(name); });
+  return symbol;
+}
+
+ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
+                                 uint64_t* address) {
+  if (address != nullptr) *address = 0;
+  return answered([&] {
+    need(tenant != nullptr && address != nullptr, "tenant or address is null");
+    *address = tenant->tenant.allocate(bytes, device);
+  });
+}
+
+ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    tenant->tenant.release(address);
+  });
+}
+
+ctxb_status ctxb_tenant_make_stream(ctxb_tenant* tenant, int32_t device, void** stream) {
+  if (stream != nullptr) *stream = nullptr;
+  return answered([&] {
+    need(tenant != nullptr && stream != nullptr, "tenant or stream is null");
+    *stream = tenant->tenant.make_stream(device);
+  });
+}
+
+ctxb_status ctxb_tenant_end_stream(ctxb_tenant* tenant, void* stream) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    tenant->tenant.end_stream(static_cast<CUstream>(stream));
+  });
+}
+
+ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, const char* doing,
+                              ctxb_guard* guard) {
+  return answered([&] {
+    need(tenant != nullptr && guard != nullptr, "tenant or guard is null");
+    new (guard) ctxbroker::Guard(tenant->tenant, device, doing == nullptr ? "guard" : doing);
+  });
+}
+
+void ctxb_guard_leave(ctxb_guard* guard) {
+  if (guard != nullptr) std::launder(reinterpret_cast<ctxbroker::Guard*>(guard))->~Guard();
+}
+
+const char* ctxb_last_error(void) {
+  return ctxbroker::last_error;
+}

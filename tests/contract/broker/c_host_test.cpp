@@ -1,0 +1,129 @@
+// The C host API, as a host written in C meets it.
+#include <gmock/gmock.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "broker_fixture.hpp"
+#include "ctxbroker/host.h"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class CHostTest : public ::testing::Test {
+ protected:
+  CHostTest() {
+    ctxb_broker_options options{};
+    options.size = sizeof options;
+    options.host_name = "a C host";
+    options.record = [](void* data, uint32_t severity, uint32_t tenant, const char* name,
+                        const char* topic, const char* text) {
+      static_cast<std::vector<std::string>*>(data)->push_back(std::to_string(severity) + " " +
+                                                              std::to_string(tenant) + " " + name +
+                                                              " " + topic + ": " + text);
+    };
+    options.record_data = &said;
+    EXPECT_EQ(ctxb_broker_open(&options, &broker), CTXB_OK) << ctxb_last_error();
+  }
+  ~CHostTest() override { EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error(); }
+
+  ctxb_tenant* open(uint32_t lease = CTXB_LEASE_AUTO) {
+    ctxb_tenant_options options{};
+    options.size = sizeof options;
+    options.lease = lease;
+    ctxb_tenant* tenant = nullptr;
+    EXPECT_EQ(ctxb_tenant_open(broker, "filter", &options, &tenant), CTXB_OK) << ctxb_last_error();
+    return tenant;
+  }
+  static ctxb_lease_info lease(ctxb_tenant* tenant) {
+    ctxb_lease_info info{};
+    info.size = sizeof info;
+    EXPECT_EQ(ctxb_tenant_lease(tenant, 0, &info), CTXB_OK) << ctxb_last_error();
+    return info;
+  }
+
+  std::vector<std::string> said;
+  ctxb_broker* broker = nullptr;
+};
+
+TEST_F(CHostTest, OpensEntersLeavesAndCloses) {
+  EXPECT_GE(ctxb_broker_device_count(broker), 1u);
+  for (const uint32_t kind : {CTXB_LEASE_SHARED, CTXB_LEASE_PRIVATE}) {
+    ctxb_tenant* tenant = open(kind);
+    const ctxb_lease_info info = lease(tenant);
+    EXPECT_EQ(info.kind, kind);
+    EXPECT_EQ(info.state, CTXB_STATE_READY);
+    EXPECT_NE(info.context, nullptr);
+    EXPECT_GT(info.multiprocessors, 0u);
+    ctxb_guard outer, inner;
+    ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "render", &outer), CTXB_OK);
+    ASSERT_EQ(ctxb_tenant_enter(tenant, 0, nullptr, &inner), CTXB_OK);
+    EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_ERROR_WRONG_STATE);
+    EXPECT_THAT(ctxb_last_error(), HasSubstr("end its guards first"));
+    ctxb_guard_leave(&inner);
+    ctxb_guard_leave(&outer);
+    EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+  }
+  EXPECT_THAT(said, Contains(HasSubstr("filter lease: ")));
+}
+
+TEST_F(CHostTest, LedgerLossAndLibraries) {
+  ctxb_tenant* tenant = open();
+  uint64_t address = 0;
+  void* stream = nullptr;
+  EXPECT_EQ(ctxb_tenant_allocate(tenant, 0, 4096, &address), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_make_stream(tenant, 0, &stream), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_release(tenant, address + 1), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_tenant_end_stream(tenant, stream), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_release(tenant, address), CTXB_OK);
+  const uint64_t before = lease(tenant).generation;
+  EXPECT_EQ(ctxb_tenant_force_loss(tenant, 0, "a test"), CTXB_OK);
+  EXPECT_GT(lease(tenant).generation, before);
+  ctxb_library* library = nullptr;
+  EXPECT_EQ(ctxb_tenant_adopt(tenant, test_plugin("unloadable").c_str(), &library), CTXB_OK);
+  EXPECT_NE(ctxb_library_symbol(library, "ctxb_plugin_entry"), nullptr);
+  EXPECT_EQ(ctxb_library_symbol(library, "nothing"), nullptr);
+  EXPECT_EQ(ctxb_tenant_adopt(tenant, "/no/such/file.so", &library), CTXB_ERROR_UNAVAILABLE);
+  EXPECT_EQ(library, nullptr);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("/no/such/file.so"));
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+}
+
+TEST_F(CHostTest, BadArgumentsAreAnsweredWithASentence) {
+  EXPECT_EQ(ctxb_broker_open(nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
+  ctxb_broker* other = nullptr;
+  ctxb_broker_options options{};
+  EXPECT_EQ(ctxb_broker_open(&options, &other), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("sizeof(ctxb_broker_options)"));
+  options.size = sizeof options;
+  options.driver = "amd";
+  EXPECT_EQ(ctxb_broker_open(&options, &other), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("\"amd\" is no driver"));
+  ctxb_tenant* tenant = open();
+  EXPECT_EQ(ctxb_tenant_lease(tenant, 0, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
+  ctxb_guard guard;
+  EXPECT_EQ(ctxb_tenant_enter(tenant, 99, "x", &guard), CTXB_ERROR_UNAVAILABLE);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("there is no device 99"));
+  EXPECT_EQ(ctxb_tenant_enter(nullptr, 0, "x", &guard), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_broker_close(broker), CTXB_ERROR_WRONG_STATE) << "a tenant is open";
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+  ctxb_tenant_options asked{};
+  asked.size = sizeof asked;
+  asked.lease = CTXB_LEASE_WORKER;
+  EXPECT_EQ(ctxb_tenant_open(broker, "x", &asked, &tenant), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(tenant, nullptr);
+}
+
+TEST_F(CHostTest, TheLastErrorIsTheThreadsOwn) {
+  ctxb_guard guard;
+  EXPECT_EQ(ctxb_tenant_enter(nullptr, 0, "x", &guard), CTXB_ERROR_INVALID_ARGUMENT);
+  std::thread([] { EXPECT_STREQ(ctxb_last_error(), ""); }).join();
+  EXPECT_STRNE(ctxb_last_error(), "");
+}
+
+}  // namespace
+}  // namespace ctxbroker
