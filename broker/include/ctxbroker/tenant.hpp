@@ -73,6 +73,12 @@ class CTXB_API Tenant {
   CUstream make_stream(int device = 0);
   void end_stream(CUstream stream);
 
+  // Lets kernels on `device` use memory that the tenant has on `peer` by its address. With a shared
+  // or green lease that holds for the device's other shared and green leases too. Copies between
+  // devices (cuMemcpyPeerAsync, chains) need none of it. Throws as lease; lease_unavailable where
+  // the devices cannot reach each other.
+  void enable_peer_access(int device, int peer);
+
   std::uint64_t memory_bytes() const noexcept;  // held now
   std::uint64_t strikes() const noexcept;
 

@@ -67,6 +67,10 @@ void Tenant::end_stream(CUstream stream) {
   alive(impl_).end_stream(stream);
 }
 
+void Tenant::enable_peer_access(int device, int peer) {
+  alive(impl_).enable_peer_access(device, peer);
+}
+
 std::uint64_t Tenant::memory_bytes() const noexcept {
   return impl_ == nullptr ? 0 : impl_->memory_bytes();
 }

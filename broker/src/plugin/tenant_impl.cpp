@@ -119,6 +119,31 @@ void TenantImpl::end_stream(CUstream stream) {
               {.tenant = identity_->name});
 }
 
+void TenantImpl::enable_peer_access(int device, int peer) {
+  Lease& here = lease(device);
+  Lease& there = lease(peer);
+  const Driver& driver = here.driver();
+  const auto handle = [&](int ordinal) {
+    return driver.handles[static_cast<std::size_t>(ordinal)];
+  };
+  int can = 0;
+  const CUresult asked =
+      device == peer ? CUDA_ERROR_INVALID_DEVICE
+                     : driver.table.device_can_access_peer(&can, handle(device), handle(peer));
+  if (asked != CUDA_SUCCESS || can == 0) {
+    throw Error(ErrorKind::lease_unavailable,
+                "kernels on device " + std::to_string(device) + " cannot use memory of device " +
+                    std::to_string(peer) + "; copy it (cuMemcpyPeerAsync)",
+                {.device = device, .tenant = identity_->name});
+  }
+  const CUresult status = here.note(guarded(here.target(), {}, [&] {
+    return driver.table.ctx_enable_peer_access(there.memory_context(), 0);
+  }));
+  if (status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
+  check(driver.table, status, "cuCtxEnablePeerAccess", here.owner(),
+        [] { return "peer access cannot be enabled"; });
+}
+
 void TenantImpl::close() {
   const std::lock_guard lock(mutex_);
   for (const auto& life : lives_) {

@@ -52,6 +52,7 @@ class TenantImpl {
   void release(CUdeviceptr address);
   CUstream make_stream(int device);
   void end_stream(CUstream stream);
+  void enable_peer_access(int device, int peer);
   std::uint64_t memory_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
   // Throws Error (wrong_state) while a guard stands in one of its leases.

@@ -81,6 +81,18 @@ CUresult RawDriver::on_device(const char* symbol, int device) const {
   return function<CUresult(CUdevice)>(symbol)(device);
 }
 
+bool RawDriver::can_access_peer(int device, int peer) const {
+  int can = 0;
+  must(function<CUresult(int*, CUdevice, CUdevice)>("cuDeviceCanAccessPeer")(&can, device, peer),
+       "cuDeviceCanAccessPeer");
+  return can != 0;
+}
+
+CUresult RawDriver::fill(CUdeviceptr address, unsigned char value, std::size_t bytes) const {
+  return function<CUresult(CUdeviceptr, unsigned char, std::size_t)>("cuMemsetD8_v2")(address,
+                                                                                      value, bytes);
+}
+
 void RawDriver::set_current(CUcontext context) const {
   must(function<CUresult(CUcontext)>("cuCtxSetCurrent")(context), "cuCtxSetCurrent");
 }

@@ -24,6 +24,8 @@ class RawDriver {
   bool primary_is_active(int device) const;
   // Calls a function that takes a device and nothing else; what it returned.
   CUresult on_device(const char* symbol, int device) const;
+  bool can_access_peer(int device, int peer) const;
+  CUresult fill(CUdeviceptr address, unsigned char value, std::size_t bytes) const;
   void set_current(CUcontext context) const;
   void push(CUcontext context) const;
   void pop_if_any() const;
