@@ -28,20 +28,20 @@ struct Load {
     for (u32 k = 0; k < N; ++k) {
       R* to = d.lanes[k] + first;
       _Pragma("GCC ivdep") for (u32 i = 0; i < Count; ++i) {
-        to[i] = static_cast<R>(load<M>(from + (i * N + k) * sizeof(M)));
+        to[i] = static_cast<R>(fetch<M>(from + (i * N + k) * sizeof(M)));
       }
     }
   }
   template <u32 Count>
   CTXB_OP static void broadcast(const Destination& d, u32 first, const byte* from) {
     for (u32 k = 0; k < N; ++k) {
-      const R value = static_cast<R>(load<M>(from + k * sizeof(M)));
+      const R value = static_cast<R>(fetch<M>(from + k * sizeof(M)));
       R* to = d.lanes[k] + first;
       for (u32 i = 0; i < Count; ++i) to[i] = value;
     }
   }
   CTXB_OP static void one(const Destination& d, u32 i, const byte* from) {
-    for (u32 k = 0; k < N; ++k) d.lanes[k][i] = static_cast<R>(load<M>(from + k * sizeof(M)));
+    for (u32 k = 0; k < N; ++k) d.lanes[k][i] = static_cast<R>(fetch<M>(from + k * sizeof(M)));
   }
 
   // One segment whose lanes are all active.
@@ -95,10 +95,10 @@ struct Load {
       return nullptr;
     }
     if constexpr (N == 1) {
-      store<R>(frame + in->dst, static_cast<R>(load<M>(from)));
+      store<R>(frame + in->dst, static_cast<R>(fetch<M>(from)));
     } else {
       for (u32 k = 0; k < N; ++k) {
-        store<R>(frame + in->extra[k], static_cast<R>(load<M>(from + k * sizeof(M))));
+        store<R>(frame + in->extra[k], static_cast<R>(fetch<M>(from + k * sizeof(M))));
       }
     }
     ++in;

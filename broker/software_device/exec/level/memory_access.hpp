@@ -10,6 +10,29 @@
 
 namespace ctxbroker::software::exec::CTXB_LEVEL {
 
+// A kernel's own accesses to memory. Kernels poll what the host or another kernel writes, and race
+// with themselves where CUDA lets them: ThreadSanitizer is to look at this device, not at kernels.
+// It takes atomic accesses for what they are, and still finds a host access that waits for nothing.
+template <class M>
+CTXB_OP M fetch(const byte* from) {
+#ifdef __SANITIZE_THREAD__
+  if (reinterpret_cast<std::uintptr_t>(from) % sizeof(M) == 0) {
+    return __atomic_load_n(reinterpret_cast<const M*>(from), __ATOMIC_RELAXED);
+  }
+#endif
+  return load<M>(from);
+}
+template <class M>
+CTXB_OP void put(byte* to, M value) {
+#ifdef __SANITIZE_THREAD__
+  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(M) == 0) {
+    __atomic_store_n(reinterpret_cast<M*>(to), value, __ATOMIC_RELAXED);
+    return;
+  }
+#endif
+  store<M>(to, value);
+}
+
 enum class Where { global, shared, local, param };
 
 template <Where W>

@@ -24,12 +24,12 @@ struct Store {
   CTXB_OP static void copy(byte* to, const Source& from, u32 first) {
     _Pragma("GCC ivdep") for (u32 i = 0; i < Count; ++i) {
       for (u32 k = 0; k < N; ++k) {
-        store<M>(to + (i * N + k) * sizeof(M), static_cast<M>(from.lanes[k][first + i]));
+        put<M>(to + (i * N + k) * sizeof(M), static_cast<M>(from.lanes[k][first + i]));
       }
     }
   }
   CTXB_OP static void one(byte* to, const Source& from, u32 i) {
-    for (u32 k = 0; k < N; ++k) store<M>(to + k * sizeof(M), static_cast<M>(from.lanes[k][i]));
+    for (u32 k = 0; k < N; ++k) put<M>(to + k * sizeof(M), static_cast<M>(from.lanes[k][i]));
   }
 
   static bool lanes(Group& g, const Instr& in, u64 mask) {
@@ -72,10 +72,10 @@ struct Store {
       return nullptr;
     }
     if constexpr (N == 1) {
-      store<M>(to, static_cast<M>(load<R>(frame + in->b)));
+      put<M>(to, static_cast<M>(load<R>(frame + in->b)));
     } else {
       for (u32 k = 0; k < N; ++k) {
-        store<M>(to + k * sizeof(M), static_cast<M>(load<R>(frame + in->extra[k])));
+        put<M>(to + k * sizeof(M), static_cast<M>(load<R>(frame + in->extra[k])));
       }
     }
     ++in;
