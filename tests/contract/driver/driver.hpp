@@ -30,8 +30,8 @@ namespace ctxbroker::test {
   X(cuGetProcAddress_v2) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) \
   X(cuDeviceGetUuid_v2) X(cuDeviceTotalMem_v2) X(cuDeviceGetAttribute) \
   X(cuDeviceComputeCapability) X(cuDeviceGetPCIBusId) X(cuDeviceGetByPCIBusId) \
-  X(cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute) \
-  X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) \
+  X(cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute) X(cuCtxEnablePeerAccess) \
+  X(cuCtxDisablePeerAccess) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) \
   X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2) \
   X(cuDevicePrimaryCtxSetFlags) X(cuDevicePrimaryCtxSetFlags_v2) X(cuDevicePrimaryCtxGetState) \
   X(cuCtxCreate_v2) X(cuCtxCreate_v3) X(cuCtxDestroy_v2) X(cuCtxAttach) X(cuCtxDetach) \
