@@ -55,6 +55,14 @@ void fill_row(std::byte* row, Pattern pattern, std::size_t bytes) {
     std::memset(row, static_cast<int>(pattern.value & 0xFF), bytes);
     return;
   }
+#ifdef __SANITIZE_THREAD__
+  // A kernel may poll the word, as it may on a GPU: see how kernels read (fetch in exec/level).
+  if (bytes == sizeof(std::uint32_t) && pattern.bytes == sizeof(std::uint32_t)) {
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(row),
+                     static_cast<std::uint32_t>(pattern.value), __ATOMIC_RELAXED);
+    return;
+  }
+#endif
   for (std::size_t at = 0; at < bytes; at += pattern.bytes)
     std::memcpy(row + at, &pattern.value, pattern.bytes);  // little-endian
 }

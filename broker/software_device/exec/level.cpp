@@ -1,4 +1,5 @@
 // Which instruction-set levels there are, which this machine has, and their operations by name.
+#include <array>
 #include <cstdlib>
 #include <string_view>
 #include <unordered_map>
@@ -58,17 +59,18 @@ const Level& level_of(CpuLevel level) noexcept {
 }
 
 const OpEntry& op_entry(CpuLevel level, OpId id) {
-  static const std::vector<const OpEntry*> rows[3] = {flatten(baseline::level),
-                                                      flatten(avx2::level), flatten(avx512::level)};
+  // Never destroyed: a kernel that does not end goes on while static objects are.
+  static const auto& rows = *new const std::array<std::vector<const OpEntry*>, 3>{
+      flatten(baseline::level), flatten(avx2::level), flatten(avx512::level)};
   return *rows[static_cast<std::size_t>(level)][id];
 }
 
 const Op* find_op(std::string_view name) {
-  static const auto by_name = [] {
-    std::unordered_map<std::string_view, Op> map;
+  static const auto& by_name = *[] {
+    auto& map = *new std::unordered_map<std::string_view, Op>;  // never destroyed, as above
     OpId id = 0;
     for (const OpEntry* entry : flatten(baseline::level)) map[entry->name] = {id++, entry};
-    return map;
+    return &map;
   }();
   const auto found = by_name.find(name);
   return found == by_name.end() ? nullptr : &found->second;
