@@ -1,0 +1,190 @@
+// What putting a thread into a lease's context costs, against the driver's own push and pop:
+//   - outermost: a guard around nothing, on a thread without a context, and on one that has the
+//     primary context current, which the guard takes away and gives back;
+//   - nested: a guard inside another one of the same lease; "raw" is one cuCtxGetCurrent there.
+// By lease kind, with 1, 2, 4 and 8 threads, each in a lease of its own and all in one. Allocations
+// are counted on the measuring threads.
+#include <barrier>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ctxbroker/tenant.hpp"
+#include "support/allocation_count.hpp"
+#include "support/benchmark_main.hpp"
+
+namespace ctxbroker::bench {
+namespace {
+
+enum class Shape { outermost, over_a_context, nested };
+enum class Place { own, one };  // each thread in its own lease, or all in the same
+
+struct Case {
+  LeaseKind kind;
+  Shape shape;
+  Place place;
+  unsigned threads;
+};
+
+struct ShapeName {
+  Shape shape;
+  const char* name;
+};
+constexpr ShapeName shapes[] = {{Shape::outermost, "outermost"},
+                                {Shape::over_a_context, "outermost_over_a_context"},
+                                {Shape::nested, "nested"}};
+
+struct Entrant {
+  Tenant* tenant = nullptr;
+  CUcontext context = nullptr;  // of its lease
+  CUcontext outside = nullptr;  // what the thread may have current before
+};
+
+// What one thread saw.
+struct Seen {
+  Comparison times;
+  std::uint64_t raw_allocations = 0, broker_allocations = 0;
+};
+
+template <typename Once>
+double batch(unsigned count, Once&& once) {
+  const auto start = Clock::now();
+  for (unsigned i = 0; i < count; ++i) once();
+  return nanoseconds_since(start) / count;
+}
+
+void raw_pair(const RawDriver& raw, CUcontext context) {
+  CUcontext popped = nullptr;
+  raw.cuCtxPushCurrent_v2(context);
+  raw.cuCtxPopCurrent_v2(&popped);
+}
+
+// All threads measure the same side at the same time.
+Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
+             unsigned count, std::barrier<>& together) {
+  Tenant& tenant = *entrant.tenant;
+  Seen seen;
+  seen.times.raw.reserve(rounds);
+  seen.times.broker.reserve(rounds);
+  const auto raw_batch = [&] {
+    together.arrive_and_wait();
+    const std::uint64_t before = allocations_of_this_thread();
+    const double took = shape == Shape::nested
+                            ? batch(count,
+                                    [&] {
+                                      CUcontext current = nullptr;
+                                      raw.cuCtxGetCurrent(&current);
+                                    })
+                            : batch(count, [&] { raw_pair(raw, entrant.context); });
+    seen.raw_allocations += allocations_of_this_thread() - before;
+    return took;
+  };
+  const auto broker_batch = [&] {
+    together.arrive_and_wait();
+    const std::uint64_t before = allocations_of_this_thread();
+    const double took = batch(count, [&] { const Guard guard(tenant); });
+    seen.broker_allocations += allocations_of_this_thread() - before;
+    return took;
+  };
+  raw_batch();  // warm, and the green lease's sibling for this thread stands
+  broker_batch();
+  seen.raw_allocations = seen.broker_allocations = 0;
+  seen.times = compare(rounds, raw_batch, broker_batch);
+  return seen;
+}
+
+Seen run_thread(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
+                unsigned count, std::barrier<>& together) {
+  if (shape == Shape::outermost) return measure(raw, entrant, shape, rounds, count, together);
+  if (shape == Shape::nested) {
+    const Guard outer(*entrant.tenant);
+    return measure(raw, entrant, shape, rounds, count, together);
+  }
+  CTXB_CALL(raw, cuCtxPushCurrent_v2, entrant.outside);
+  Seen seen = measure(raw, entrant, shape, rounds, count, together);
+  CUcontext popped = nullptr;
+  CTXB_CALL(raw, cuCtxPopCurrent_v2, &popped);
+  return seen;
+}
+
+// Raw pushes of a context that the driver refuses would look fast.
+void prove_push(const RawDriver& raw, CUcontext context) {
+  CUcontext popped = nullptr;
+  CTXB_CALL(raw, cuCtxPushCurrent_v2, context);
+  CTXB_CALL(raw, cuCtxPopCurrent_v2, &popped);
+  if (popped != context) throw std::runtime_error("a push and a pop do not meet");
+}
+
+double run(Session& session, const Case& one, benchmark::State& state) {
+  const unsigned rounds = session.rounds(40);
+  const unsigned count = session.quick() ? 20 : 5000;
+  std::barrier<> together(one.threads);
+  std::vector<Seen> seen(one.threads);
+  std::vector<Entrant> entrants;
+  const CUcontext outside = session.host().lease().context;
+  for (unsigned i = 0; i < one.threads; ++i) {
+    Tenant& tenant = session.tenant(one.kind, one.place == Place::own ? i : 0);
+    entrants.push_back({&tenant, tenant.lease().context, outside});
+    prove_push(session.raw(), entrants.back().context);
+  }
+  std::mutex mutex;
+  std::exception_ptr failure;
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < one.threads; ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          seen[i] = run_thread(session.raw(), entrants[i], one.shape, rounds, count, together);
+        } catch (...) {
+          together.arrive_and_drop();  // the others go on without it
+          const std::lock_guard lock(mutex);
+          failure = std::current_exception();
+        }
+      });
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  Seen all;
+  for (const Seen& of : seen) {
+    all.times.raw.insert(all.times.raw.end(), of.times.raw.begin(), of.times.raw.end());
+    all.times.broker.insert(all.times.broker.end(), of.times.broker.begin(), of.times.broker.end());
+    all.raw_allocations += of.raw_allocations;
+    all.broker_allocations += of.broker_allocations;
+  }
+  if (allocations_are_counted()) {
+    state.counters["raw_allocations"] = static_cast<double>(all.raw_allocations);
+    state.counters["allocations"] = static_cast<double>(all.broker_allocations);
+  }
+  return report(state, std::move(all.times));
+}
+
+void enrol(Session& session) {
+  for (const ShapeName& shape : shapes) {
+    for (const LeaseKind kind : lease_kinds) {
+      for (const unsigned threads : {1U, 2U, 4U, 8U}) {
+        for (const Place place : {Place::own, Place::one}) {
+          if (threads == 1 && place == Place::one) continue;
+          const Case one{kind, shape.shape, place, threads};
+          measure_once(
+              std::string(shape.name) + "/" + to_string(kind) + "/" + std::to_string(threads) +
+                  (threads == 1          ? "_thread"
+                   : place == Place::own ? "_threads_each_own"
+                                         : "_threads_in_one"),
+              benchmark::kNanosecond,
+              [&session, one](benchmark::State& state) { return run(session, one, state); });
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ctxbroker::bench
+
+int main(int argc, char** argv) {
+  return ctxbroker::bench::benchmark_main(argc, argv, "bench_guard", ctxbroker::bench::enrol);
+}

@@ -1,0 +1,66 @@
+#include "qos/arrangement.hpp"
+
+#include "ctxbroker/error.hpp"
+
+namespace ctxbroker::bench {
+namespace {
+
+constexpr unsigned victims_part = 16;
+
+const Arrangement table[] = {
+    {"partitions",
+     {LeaseKind::green, victims_part},
+     LeaseKind::green,
+     true,
+     "victim in green:16, neighbour in a green lease over all the rest"},
+    {"green", LeaseKind::green, LeaseKind::green, false,
+     "both in green leases over all multiprocessors"},
+    {"shared", LeaseKind::shared, LeaseKind::shared, false, "both in the primary context"},
+    {"private", LeaseKind::private_own, LeaseKind::private_own, false, "each in a private context"},
+    {"left_in_primary",
+     {LeaseKind::green, victims_part},
+     LeaseKind::shared,
+     false,
+     "victim in green:16, neighbour left in the primary context"},
+    {"beside_private",
+     {LeaseKind::green, victims_part},
+     LeaseKind::private_own,
+     false,
+     "victim in green:16, neighbour in a private context"},
+};
+
+std::unique_ptr<Tenant> open(Session& session, const char* name, const LeaseChoice& choice) {
+  TenantOptions options;
+  options.lease = choice;
+  auto tenant = std::make_unique<Tenant>(session.broker().open_tenant(name, options));
+  tenant->lease();
+  return tenant;
+}
+
+// Multiprocessors come in groups, and some may belong to none: ask for fewer until it fits.
+std::unique_ptr<Tenant> open_in_the_rest(Session& session, const char* name, unsigned taken) {
+  const auto all = static_cast<unsigned>(session.device().multiprocessors);
+  for (unsigned wanted = all - taken; wanted > 1; --wanted) {
+    try {
+      return open(session, name, {LeaseKind::green, wanted});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::lease_unavailable) throw;
+    }
+  }
+  return open(session, name, {LeaseKind::green, 1});
+}
+
+}  // namespace
+
+std::span<const Arrangement> arrangements() noexcept {
+  return table;
+}
+
+Pair::Pair(Session& session, const Arrangement& arrangement)
+    : victim_(open(session, "victim", arrangement.victim)),
+      neighbour_(
+          arrangement.neighbour_takes_the_rest
+              ? open_in_the_rest(session, "neighbour", victim_->lease().granted.multiprocessors)
+              : open(session, "neighbour", arrangement.neighbour)) {}
+
+}  // namespace ctxbroker::bench

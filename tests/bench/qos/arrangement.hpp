@@ -1,0 +1,35 @@
+// Where the victim and its neighbour are.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ctxbroker/lease.hpp"
+#include "ctxbroker/tenant.hpp"
+#include "support/session.hpp"
+
+namespace ctxbroker::bench {
+
+struct Arrangement {
+  const char* name;
+  LeaseChoice victim, neighbour;
+  bool neighbour_takes_the_rest;  // green: all multiprocessors that the victim leaves
+  const char* description;
+};
+
+std::span<const Arrangement> arrangements() noexcept;
+
+// Two tenants in these places, for as long as this lives.
+class Pair {
+ public:
+  Pair(Session& session, const Arrangement& arrangement);
+
+  Tenant& victim() noexcept { return *victim_; }
+  Tenant& neighbour() noexcept { return *neighbour_; }
+
+ private:
+  std::unique_ptr<Tenant> victim_, neighbour_;
+};
+
+}  // namespace ctxbroker::bench

@@ -1,0 +1,76 @@
+#include "support/benchmark_main.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+namespace ctxbroker::bench {
+namespace {
+
+// Google Benchmark forgets which benchmarks failed.
+std::atomic<int> failures{0};
+
+// Removes --quick from the arguments; true when it was there.
+bool take_quick(int& argc, char** argv) {
+  char** end = std::remove_if(argv + 1, argv + argc,
+                              [](const char* text) { return std::string_view(text) == "--quick"; });
+  const int left = static_cast<int>(end - argv);
+  const bool found = left != argc;
+  argc = left;
+  return found;
+}
+
+}  // namespace
+
+int benchmark_main(int argc, char** argv, const std::string& program, void (*enrol)(Session&)) {
+  const bool quick = take_quick(argc, argv);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  try {
+    Session session(program, quick);
+    benchmark::AddCustomContext("device", session.device().name);
+    benchmark::AddCustomContext("driver", session.broker().driver().path);
+    enrol(session);
+    if (benchmark::RunSpecifiedBenchmarks() == 0) {
+      std::fprintf(stderr, "%s: no benchmark has such a name\n", program.c_str());
+      return 1;
+    }
+    benchmark::Shutdown();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: error: %s\n", program.c_str(), error.what());
+    return 1;
+  }
+  return failures.load() == 0 ? 0 : 1;
+}
+
+void measure_once(const std::string& name, benchmark::TimeUnit unit,
+                  std::function<double(benchmark::State&)> body) {
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [body = std::move(body)](benchmark::State& state) {
+                                 while (state.KeepRunning()) {
+                                   try {
+                                     state.SetIterationTime(body(state) / 1e9);
+                                   } catch (const std::exception& error) {
+                                     failures.fetch_add(1);
+                                     state.SkipWithError(error.what());
+                                   }
+                                 }
+                               })
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(unit);
+}
+
+double report(benchmark::State& state, Comparison comparison) {
+  const double raw = percentile(comparison.raw, 0.5);
+  const double broker = percentile(comparison.broker, 0.5);
+  state.counters["raw_ns"] = raw;
+  state.counters["broker_ns"] = broker;
+  if (raw > 0) state.counters["ratio"] = broker / raw;
+  return broker;
+}
+
+}  // namespace ctxbroker::bench

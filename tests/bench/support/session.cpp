@@ -1,0 +1,37 @@
+#include "support/session.hpp"
+
+namespace ctxbroker::bench {
+namespace {
+
+BrokerOptions with_name(BrokerOptions options, const std::string& program) {
+  options.host_name = program;
+  return options;
+}
+
+TenantOptions asking_for(LeaseKind kind) {
+  TenantOptions options;
+  options.lease = kind;
+  return options;
+}
+
+}  // namespace
+
+Session::Session(const std::string& program, bool quick, const BrokerOptions& options)
+    : broker_(Broker::open(with_name(options, program))),
+      raw_(broker_.driver().path),
+      quick_(quick),
+      host_(broker_.host(asking_for(LeaseKind::shared))) {
+  host_.lease();  // the device is in use from here on; no later figure pays for that
+}
+
+Tenant& Session::tenant(LeaseKind kind, unsigned index) {
+  auto& place = tenants_[{kind, index}];
+  if (place == nullptr) {
+    place = std::make_unique<Tenant>(broker_.open_tenant(
+        std::string(to_string(kind)) + " " + std::to_string(index), asking_for(kind)));
+    place->lease();
+  }
+  return *place;
+}
+
+}  // namespace ctxbroker::bench

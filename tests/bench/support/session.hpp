@@ -1,0 +1,46 @@
+// What every benchmark program stands on: an open broker, the raw driver beside it, and tenants by
+// lease kind.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ctxbroker/broker.hpp"
+#include "support/raw_driver.hpp"
+
+namespace ctxbroker::bench {
+
+class Session {
+ public:
+  // The driver that CTXBROKER_DRIVER names, else what the broker finds. Throws ctxbroker::Error.
+  explicit Session(const std::string& program, bool quick, const BrokerOptions& options = {});
+
+  Broker& broker() noexcept { return broker_; }
+  const RawDriver& raw() const noexcept { return raw_; }
+  const DeviceInfo& device() const { return broker_.devices().front(); }
+  // Only so much work as shows that the program works; the figures say nothing then.
+  bool quick() const noexcept { return quick_; }
+  unsigned rounds(unsigned usual) const noexcept { return quick_ ? 2 : usual; }
+
+  // The same tenant for the same kind and index, until clear.
+  Tenant& tenant(LeaseKind kind, unsigned index);
+  void clear() { tenants_.clear(); }
+  // The host, in the primary context.
+  Tenant& host() noexcept { return host_; }
+
+ private:
+  Broker broker_;
+  RawDriver raw_;
+  bool quick_;
+  Tenant host_;
+  std::map<std::pair<LeaseKind, unsigned>, std::unique_ptr<Tenant>> tenants_;
+};
+
+// The kinds that a comparison goes through.
+inline constexpr LeaseKind lease_kinds[] = {LeaseKind::shared, LeaseKind::private_own,
+                                            LeaseKind::green};
+
+}  // namespace ctxbroker::bench
