@@ -51,6 +51,11 @@ Failure unknown_plugin(const std::string& name, const Catalogue& catalogue) {
 
 std::vector<std::filesystem::path> plugin_folders(const std::vector<std::filesystem::path>& first) {
   std::error_code error;
+  for (const std::filesystem::path& folder : first) {
+    if (std::filesystem::is_directory(folder, error)) continue;
+    throw Failure(ExitCode::usage, "--plugin-path \"" + folder.string() +
+                                       "\" is no folder that can be read; name one that exists");
+  }
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   std::vector<std::filesystem::path> beside;
   if (!error) beside.push_back(program.parent_path().parent_path() / "plugins");

@@ -12,6 +12,7 @@
 namespace ctxbroker::sample_host {
 
 // The broker's search path with `first` before it and ../plugins beside this program behind it.
+// Throws Failure (usage) when one of `first`, which the user named, is no folder.
 std::vector<std::filesystem::path> plugin_folders(const std::vector<std::filesystem::path>& first);
 
 // A library that was found and cannot be used.

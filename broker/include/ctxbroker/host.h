@@ -103,6 +103,9 @@ CTXB_EXPORT ctxb_status ctxb_tenant_close(ctxb_tenant* tenant);
 
 CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
                                           ctxb_lease_info* info);
+/* Tells the broker what a driver call of the code inside returned (a CUresult), for it sees its own
+ * calls alone; the lease's CTXB_STATE_*, LOST where there is none yet. [any] */
+CTXB_EXPORT uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32_t driver_status);
 /* Gives up the life of the lease's context; the next use makes another. */
 CTXB_EXPORT ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device,
                                                const char* reason);

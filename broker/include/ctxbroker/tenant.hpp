@@ -65,6 +65,12 @@ class CTXB_API Tenant {
   template <typename Function>
   decltype(auto) run(int device, Function&& function);
 
+  // Tells the broker what a driver call of the code inside returned (a CUresult): of calls that are
+  // not its own it sees nothing. A fault ends every lease of the process, and is recorded; a
+  // context that was destroyed loses this lease. Returns the lease's state: `lost` after close, and
+  // where there is none yet. Any thread.
+  LeaseState note(int driver_status, int device = 0) noexcept;
+
   // Device memory (addresses) and streams of the lease, entered in the tenant's ledger: what is not
   // given back is given back at close. Throws as lease. Giving back anything else than what the
   // same tenant holds is an Error (invalid_argument).

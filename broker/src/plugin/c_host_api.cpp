@@ -256,6 +256,11 @@ ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_in
   });
 }
 
+uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32_t driver_status) {
+  return tenant == nullptr ? CTXB_STATE_LOST
+                           : ctxbroker::code(tenant->tenant.note(driver_status, device));
+}
+
 ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device, const char* reason) {
   return answered([&] {
     need(tenant != nullptr && reason != nullptr, "tenant or reason is null");

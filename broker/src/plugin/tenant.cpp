@@ -51,6 +51,11 @@ LeaseInfo Tenant::lease(int device) {
   return alive(impl_).lease(device).info();
 }
 
+LeaseState Tenant::note(int driver_status, int device) noexcept {
+  return impl_ == nullptr ? LeaseState::lost
+                          : impl_->note(static_cast<CUresult>(driver_status), device);
+}
+
 std::uint64_t Tenant::allocate(std::uint64_t bytes, int device) {
   return alive(impl_).allocate(bytes, device);
 }

@@ -47,13 +47,23 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   library.library.unload();
 }
 
+Lease* TenantImpl::current(int device) const noexcept {
+  const auto index = static_cast<std::size_t>(device);
+  if (device < 0 || index >= slots_.size()) return nullptr;
+  return slots_[index].current.load(std::memory_order_acquire);
+}
+
 Lease& TenantImpl::lease(int device) {
-  if (device >= 0 && static_cast<std::size_t>(device) < slots_.size()) {
-    Lease* current =
-        slots_[static_cast<std::size_t>(device)].current.load(std::memory_order_acquire);
-    if (current != nullptr && !current->lost()) return *current;
-  }
-  return *renew(device);
+  Lease* lease = current(device);
+  return lease != nullptr && !lease->lost() ? *lease : *renew(device);
+}
+
+LeaseState TenantImpl::note(CUresult status, int device) noexcept {
+  Lease* lease = current(device);
+  if (lease == nullptr) return LeaseState::lost;
+  // Nothing else that the code may get wrong says anything about the lease.
+  if (is_process_fault(status) || status == CUDA_ERROR_CONTEXT_IS_DESTROYED) lease->note(status);
+  return lease->state();
 }
 
 std::shared_ptr<Lease> TenantImpl::renew(int device) {

@@ -47,6 +47,8 @@ class TenantImpl {
   // The life in force of the lease on a device, made or made anew when there is none. Kept until
   // the tenant ends, so that a guard can stand on it. Throws Error.
   Lease& lease(int device);
+  // What a driver call of the tenant's own code returned.
+  LeaseState note(CUresult status, int device) noexcept;
 
   CUdeviceptr allocate(std::uint64_t bytes, int device);
   void release(CUdeviceptr address);
@@ -66,6 +68,7 @@ class TenantImpl {
     DeviceMemory memory;
     std::uint64_t bytes;
   };
+  Lease* current(int device) const noexcept;  // null: none yet
   std::shared_ptr<Lease> renew(int device);
   std::shared_ptr<Lease> owned(int device);
 

@@ -82,7 +82,10 @@ TEST_F(CHostTest, LedgerLossAndLibraries) {
   EXPECT_EQ(ctxb_tenant_release(tenant, address), CTXB_OK);
   const uint64_t before = lease(tenant).generation;
   EXPECT_EQ(ctxb_tenant_force_loss(tenant, 0, "a test"), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_note(tenant, 0, 0), uint32_t{CTXB_STATE_LOST});
   EXPECT_GT(lease(tenant).generation, before);
+  EXPECT_EQ(ctxb_tenant_note(tenant, 0, 0), uint32_t{CTXB_STATE_READY});
+  EXPECT_EQ(ctxb_tenant_note(nullptr, 0, 0), uint32_t{CTXB_STATE_LOST});
   ctxb_library* library = nullptr;
   EXPECT_EQ(ctxb_tenant_adopt(tenant, test_plugin("unloadable").c_str(), &library), CTXB_OK);
   EXPECT_NE(ctxb_library_symbol(library, "ctxb_plugin_entry"), nullptr);

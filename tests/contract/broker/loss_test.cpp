@@ -158,6 +158,25 @@ TEST_F(LossChildTest, DISABLED_ExitWithoutCloseIsNoError) {
   instance.activate(test_sizes);
 }
 
+TEST_F(LossChildTest, DISABLED_AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {
+  Tenant faulty = broker.open_tenant("faulty"), innocent = broker.open_tenant("innocent");
+  static_cast<void>(innocent.lease());
+  const RawDriver driver(broker.driver().path);
+  const CUresult status = faulty.run(0, [&] { return driver.fault(); });
+  EXPECT_NE(status, CUDA_SUCCESS);
+  // The broker has not seen it.
+  EXPECT_EQ(innocent.lease().state, LeaseState::ready);
+  EXPECT_TRUE(said("fault").empty());
+
+  EXPECT_EQ(faulty.note(status), LeaseState::ended);
+  EXPECT_EQ(innocent.note(CUDA_SUCCESS), LeaseState::ended);
+  EXPECT_EQ(said("fault").size(), 1u);
+  for (Tenant* tenant : {&faulty, &innocent}) {
+    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { const Guard guard(*tenant); }),
+                HasSubstr("only a new process"));
+  }
+}
+
 void passes_in_a_child(const std::string& test, const Environment& environment = {}) {
   const ChildResult child = run_child("LossChildTest.DISABLED_" + test, environment);
   EXPECT_EQ(child.exit_code, 0) << child.output;
@@ -170,6 +189,10 @@ TEST(LossTest, AFaultIsOneClearStateAndTheHostGoesOn) {
 
 TEST(LossTest, InAChainNobodyIsCalledGuiltyWithoutEvidence) {
   passes_in_a_child("InAChainNobodyIsCalledGuiltyWithoutEvidence");
+}
+
+TEST(LossTest, AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {
+  passes_in_a_child("AFaultInATenantsOwnCodeIsKnownWhenTheHostTells");
 }
 
 TEST(LossTest, ExitWithoutCloseIsNoError) {

@@ -111,6 +111,23 @@ void RawDriver::pop() const {
   must(function<CUresult(CUcontext*)>("cuCtxPopCurrent_v2")(&popped), "cuCtxPopCurrent_v2");
 }
 
+CUresult RawDriver::fault() const {
+  static constexpr char trap[] =
+      ".version 7.0\n.target sm_75\n.address_size 64\n"
+      ".visible .entry faults() {\n  trap;\n}\n";
+  CUmodule module = nullptr;
+  CUfunction kernel = nullptr;
+  must(function<CUresult(CUmodule*, const void*)>("cuModuleLoadData")(&module, trap),
+       "cuModuleLoadData");
+  must(function<CUresult(CUfunction*, CUmodule, const char*)>("cuModuleGetFunction")(
+           &kernel, module, "faults"),
+       "cuModuleGetFunction");
+  must(function<decltype(cuLaunchKernel)>("cuLaunchKernel")(kernel, 1, 1, 1, 1, 1, 1, 0, nullptr,
+                                                            nullptr, nullptr),
+       "cuLaunchKernel");
+  return function<CUresult()>("cuCtxSynchronize")();
+}
+
 std::size_t RawDriver::free_memory() const {
   std::size_t free = 0, total = 0;
   must(function<CUresult(std::size_t*, std::size_t*)>("cuMemGetInfo_v2")(&free, &total),

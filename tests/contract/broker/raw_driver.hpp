@@ -30,6 +30,9 @@ class RawDriver {
   void push(CUcontext context) const;
   void pop_if_any() const;
   void pop() const;
+  // Runs a kernel that faults in the current context, which ends CUDA in the process; what waiting
+  // for it returned.
+  CUresult fault() const;
 
  private:
   template <typename Function>

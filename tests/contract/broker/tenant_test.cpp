@@ -161,6 +161,29 @@ TEST_P(TenantTest, ALossIsRenewedByTheNextGuard) {
   EXPECT_EQ(driver.current(), tenant.lease().context);
 }
 
+TEST_P(TenantTest, WhatItsOwnCallsReturnIsKnownWhenTheHostTells) {
+  Tenant tenant = open();
+  EXPECT_EQ(tenant.note(CUDA_SUCCESS), LeaseState::lost) << "there is none yet";
+  const LeaseInfo old = tenant.lease();
+  EXPECT_EQ(tenant.note(CUDA_SUCCESS), LeaseState::ready);
+  EXPECT_EQ(tenant.note(CUDA_ERROR_INVALID_VALUE), LeaseState::ready);
+  EXPECT_EQ(tenant.note(CUDA_ERROR_INVALID_HANDLE), LeaseState::ready);
+  EXPECT_EQ(tenant.note(CUDA_ERROR_CONTEXT_IS_DESTROYED, 99), LeaseState::lost) << "no such device";
+  EXPECT_EQ(tenant.lease().generation, old.generation);
+}
+
+TEST_F(BrokerTest, ADestroyedContextOfATenantIsMadeAnewWhenTheHostTells) {
+  const RawDriver driver(broker.driver().path);
+  Tenant tenant = broker.open_tenant("filter", {LeaseKind::private_own});
+  const LeaseInfo old = tenant.lease();
+  driver.destroy_context(old.context);
+  EXPECT_EQ(tenant.lease().state, LeaseState::ready) << "the broker has not seen it";
+  EXPECT_EQ(tenant.note(CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
+  const Guard guard(tenant);
+  EXPECT_GT(tenant.lease().generation, old.generation);
+  EXPECT_EQ(driver.current(), tenant.lease().context);
+}
+
 TEST_P(TenantTest, ALossWhileAThreadIsInsideLeavesThatThreadAlone) {
   Tenant tenant = open();
   CUcontext inside = nullptr;

@@ -54,6 +54,12 @@ TEST_F(ListCommand, ABadLibraryIsAWarningNotAnEnd) {
   EXPECT_GE(list["plugins"].size(), 8U);
 }
 
+TEST_F(ListCommand, AFolderThatTheUserNamedMustExist) {
+  const Ended ended = run({"list", "--plugin-path", at("nowhere")});
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("nowhere\" is no folder"));
+}
+
 TEST_F(ListCommand, FoldersOfTheEnvironmentAreSearched) {
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(test_plugin("twins"), folder / "plugins/twins.so");
