@@ -111,7 +111,9 @@ CUresult describe_kernel(const DriverTable& driver, Kernel& kernel) {
                 kernel.dynamic_shared_bytes);
   if (status != CUDA_SUCCESS) return status;
   read_arguments(driver, kernel);
-  return CUDA_SUCCESS;
+  // A driver that loads lazily would do it at the first launch, and wait there for whatever runs.
+  status = driver.func_load == nullptr ? CUDA_SUCCESS : driver.func_load(kernel.function);
+  return status == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS : status;
 }
 
 const ctxb_kernel* kernel_handle(std::uint64_t activation, std::size_t index) noexcept {
