@@ -7,6 +7,7 @@
 #include "ctxbroker/version.hpp"
 #include "listing.hpp"
 #include "logging.hpp"
+#include "probe_report.hpp"
 #include "report.hpp"
 #include "suggestion.hpp"
 #include "table.hpp"
@@ -40,6 +41,7 @@ struct Findings {
   std::vector<std::string> plugins;  // short names
   std::vector<Problem> problems;
   std::vector<std::string> advice;
+  std::optional<ProbeReport> probe;
 };
 
 BrokerOptions broker_options(const Options& options) {
@@ -117,6 +119,7 @@ void print_text(const Findings& findings) {
     add(i == 0 ? "missing" : "", findings.advice[i]);
   }
   std::fputs(format_table({{}, {}}, rows).c_str(), stdout);
+  if (findings.probe) std::fputs(("\n" + format_probe(*findings.probe)).c_str(), stdout);
 }
 
 void print_json(const Findings& findings) {
@@ -137,6 +140,7 @@ void print_json(const Findings& findings) {
   json["problems"] = Json::array();
   for (const Problem& problem : findings.problems) json["problems"].push_back(to_json(problem));
   json["missing"] = findings.advice;
+  if (findings.probe) json["probe"] = probe_to_json(*findings.probe);
   std::fputs(dump(json).c_str(), stdout);
 }
 
@@ -146,6 +150,7 @@ ExitCode run_doctor(const Options& options) {
   Findings findings;
   look_at_driver(options, findings);
   look_at_plugins(options, findings);
+  if (options.probe && findings.driver) findings.probe = run_probes(options);
   if (options.json) {
     print_json(findings);
   } else {

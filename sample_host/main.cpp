@@ -3,10 +3,12 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include "commands.hpp"
 #include "files/output_file.hpp"
 #include "logging.hpp"
+#include "probe_report.hpp"
 #include "terminal.hpp"
 
 namespace ctxbroker::sample_host {
@@ -58,5 +60,9 @@ ExitCode run(int argc, const char* const* argv) {
 }  // namespace ctxbroker::sample_host
 
 int main(int argc, char** argv) {
+  // Started by doctor --probe; it may crash, and has nothing to do with what follows.
+  if (argc > 1 && std::string_view(argv[1]) == ctxbroker::sample_host::probe_command) {
+    return ctxbroker::run_probe({argv + 2, argv + argc});
+  }
   return static_cast<int>(ctxbroker::sample_host::run(argc, argv));
 }

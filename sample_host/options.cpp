@@ -124,6 +124,11 @@ void add_doctor(CLI::App& app, Raw& raw) {
   CLI::App& command = *app.add_subcommand(
       "doctor", "Driver, devices, what is protected, what is missing and how to get it");
   command.add_flag("--json", raw.options.json, "Print JSON");
+  CLI::Option* probe = command.add_flag(
+      "--probe", raw.options.probe,
+      "Measure what the driver does here: whether the shield holds, how far a fault reaches, which "
+      "calls wait; takes some seconds the first time, is kept afterwards");
+  command.add_flag("--again", raw.options.again, "Measure though a result is kept")->needs(probe);
   add_driver(command, raw);
   add_common(command, raw);
 }

@@ -31,7 +31,9 @@ struct Options {
   std::uint32_t block = 0;  // audio: frames
   double tail = 0;          // audio: seconds
 
-  bool json = false;  // list and doctor
+  bool json = false;   // list and doctor
+  bool probe = false;  // doctor
+  bool again = false;  // doctor: measure though a result is kept
 };
 
 // Nothing when help or the version was asked for and has been printed. Throws Failure (usage).

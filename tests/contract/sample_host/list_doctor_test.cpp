@@ -92,6 +92,36 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
   }
 }
 
+TEST_F(DoctorCommand, ProbesThisMachineOnceAndKeepsTheResult) {
+  const std::vector<std::string> environment = {"XDG_CACHE_HOME=" + at("cache")};
+  const json first = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
+  EXPECT_EQ(first["probe"]["schema"], "ctxbroker.probe/1");
+  EXPECT_EQ(first["probe"]["from_cache"], false);
+  for (const json& answer : first["probe"]["answers"]) {
+    EXPECT_THAT((std::vector<std::string>{"measured", "not-measured"}),
+                testing::Contains(answer["outcome"].get<std::string>()))
+        << answer;
+  }
+  const json second = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
+  EXPECT_EQ(second["probe"]["from_cache"], true);
+  EXPECT_EQ(second["probe"]["answers"], first["probe"]["answers"]);
+  const json again =
+      json::parse(run_well({"doctor", "--probe", "--again", "--json"}, environment).out);
+  EXPECT_EQ(again["probe"]["from_cache"], false);
+
+  const Ended text = run_well({"doctor", "--probe"}, environment);
+  for (const char* word : {"probe of", "measured 2", "--again", "expected", "reset is refused"}) {
+    EXPECT_THAT(text.out, HasSubstr(word));
+  }
+  EXPECT_EQ(json::parse(run_well({"doctor", "--json"}).out).contains("probe"), false);
+}
+
+TEST_F(DoctorCommand, AgainNeedsProbe) {
+  Start start;
+  start.arguments = {"doctor", "--again"};
+  expect_error(start, ExitCode::usage, {"--probe"});
+}
+
 TEST_F(DoctorCommand, WithoutADeviceSaysWhatToDo) {
   const Ended ended =
       run({"doctor"}, {"CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=0"});

@@ -1,0 +1,161 @@
+// Starts the probing processes and keeps what they tell.
+#include "ctxbroker/probe.hpp"
+
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "driver/driver.hpp"
+#include "driver/driver_error.hpp"
+#include "probe/answer_lines.hpp"
+#include "probe/probe_cache.hpp"
+#include "probe/probe_json.hpp"
+#include "probe/probe_words.hpp"
+#include "probe/process.hpp"
+#include "probe/questions.hpp"
+
+namespace ctxbroker {
+namespace detail {
+namespace {
+
+std::string uuid_of(const Driver& driver, CUdevice device) {
+  CUuuid uuid{};
+  if (driver.table.device_get_uuid == nullptr ||
+      driver.table.device_get_uuid(&uuid, device) != CUDA_SUCCESS) {
+    return {};
+  }
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (const char byte : uuid.bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    text += digits[value >> 4];
+    text += digits[value & 15];
+  }
+  return text;
+}
+
+// CUDA's version stays the same over many drivers; the library's file does not.
+std::string identity_of(const std::filesystem::path& library) {
+  std::error_code error;
+  auto file = std::filesystem::canonical(library, error);
+  if (error) file = library;
+  const auto bytes = std::filesystem::file_size(file, error);
+  const auto date = std::filesystem::last_write_time(file, error).time_since_epoch().count();
+  return file.filename().string() + " " + std::to_string(bytes) + " " + std::to_string(date);
+}
+
+std::string now() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm parts{};
+  char text[32] = {};
+  ::gmtime_r(&seconds, &parts);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+// What both entries need to know of this machine.
+struct Machine {
+  Driver driver;
+  ProbeKey key;
+  std::filesystem::path file;  // empty: no place for a cache
+};
+
+Machine look_at(const ProbeOptions& options) {
+  Machine machine{open_driver({options.driver, options.software_device}), {}, {}};
+  if (options.device < 0 ||
+      static_cast<std::size_t>(options.device) >= machine.driver.devices.size()) {
+    throw Error(ErrorKind::no_device, "there is no device " + std::to_string(options.device) +
+                                          "; the driver has " +
+                                          std::to_string(machine.driver.devices.size()));
+  }
+  const auto index = static_cast<std::size_t>(options.device);
+  machine.key = {machine.driver.devices[index].name,
+                 uuid_of(machine.driver, machine.driver.handles[index]),
+                 identity_of(machine.driver.info.path) +
+                     ", devices: " + std::to_string(machine.driver.devices.size())};
+  const auto folder = options.cache_folder.empty() ? default_cache_folder() : options.cache_folder;
+  if (!folder.empty()) machine.file = cache_file(folder, machine.key);
+  return machine;
+}
+
+ProbeReport describe(const Machine& machine, ProbeReport report) {
+  report.gpu = machine.key.gpu;
+  report.gpu_uuid = machine.key.gpu_uuid;
+  report.driver = machine.driver.info;
+  report.cache_file = machine.file;
+  return report;
+}
+
+std::optional<ProbeReport> from_cache(const Machine& machine, std::vector<std::string>& notes) {
+  if (machine.file.empty()) return std::nullopt;
+  ReadProbe read = read_cache(machine.file, machine.key);
+  if (!read.trouble.empty()) {
+    notes.push_back("what was measured before cannot be used: " + machine.file.string() + ": " +
+                    read.trouble);
+  }
+  if (!read.report) return std::nullopt;
+  read.report->from_cache = true;
+  return describe(machine, std::move(*read.report));
+}
+
+// What went wrong this time may go well the next.
+bool worth_keeping(const ProbeReport& report) {
+  for (const ProbeAnswer& answer : report.answers) {
+    if (answer.outcome == ProbeOutcome::failed || answer.outcome == ProbeOutcome::timed_out) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void keep(const Machine& machine, ProbeReport& report) {
+  if (!worth_keeping(report)) {
+    report.notes.emplace_back(
+        "not kept, because some of it failed: it is measured again next time");
+    return;
+  }
+  if (machine.file.empty()) {
+    report.notes.emplace_back("not kept: neither XDG_CACHE_HOME nor HOME names a folder");
+    return;
+  }
+  const std::string trouble = write_cache(machine.file, write_probe(report, machine.key));
+  if (!trouble.empty()) {
+    report.notes.push_back("not kept: " + machine.file.string() + ": " + trouble);
+  }
+}
+
+ProbeReport measure(const ProbeOptions& options, const Machine& machine) {
+  ProbeReport report;
+  report.answers = open_answers();
+  report.measured = now();
+  for (const std::string& probe : probe_names()) {
+    std::vector<std::string> arguments = options.arguments;
+    const auto words =
+        write_words({probe, machine.driver.info.kind, options.device, options.software_device});
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    take_answers(probe, run_process(options.program, arguments, options.deadline), report.answers);
+  }
+  return describe(machine, std::move(report));
+}
+
+}  // namespace
+}  // namespace detail
+
+ProbeReport probe(const ProbeOptions& options) {
+  const detail::Machine machine = detail::look_at(options);
+  std::vector<std::string> notes;
+  if (!options.again) {
+    if (auto before = detail::from_cache(machine, notes)) return std::move(*before);
+  }
+  ProbeReport report = detail::measure(options, machine);
+  report.notes = std::move(notes);
+  detail::keep(machine, report);
+  return report;
+}
+
+std::optional<ProbeReport> cached_probe(const ProbeOptions& options) {
+  std::vector<std::string> notes;
+  return detail::from_cache(detail::look_at(options), notes);
+}
+
+}  // namespace ctxbroker

@@ -1,0 +1,106 @@
+#include "probe/questions.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace ctxbroker {
+namespace {
+
+constexpr std::array<std::pair<ProbeOutcome, const char*>, 5> outcome_names{{
+    {ProbeOutcome::measured, "measured"},
+    {ProbeOutcome::not_measured, "not-measured"},
+    {ProbeOutcome::failed, "failed"},
+    {ProbeOutcome::crashed, "crashed"},
+    {ProbeOutcome::timed_out, "timed-out"},
+}};
+
+}  // namespace
+
+const char* to_string(ProbeOutcome outcome) noexcept {
+  for (const auto& [value, name] : outcome_names) {
+    if (value == outcome) return name;
+  }
+  return "unknown";
+}
+
+const ProbeAnswer* ProbeReport::find(std::string_view name) const noexcept {
+  const auto found = std::find_if(answers.begin(), answers.end(),
+                                  [&](const ProbeAnswer& one) { return one.name == name; });
+  return found == answers.end() ? nullptr : &*found;
+}
+
+namespace detail {
+
+const std::vector<Question>& questions() {
+  constexpr ProbeUnit yes_no = ProbeUnit::yes_no;
+  constexpr ProbeUnit count = ProbeUnit::count;
+  constexpr ProbeUnit ms = ProbeUnit::milliseconds;
+  constexpr const char* waits = "waits: 100 ms";
+  constexpr const char* at_once = "at once: under 10 ms";
+  static const std::vector<Question> all = {
+      {"shield", "shield.control", "without a green context a reset ends the primary", yes_no,
+       "yes"},
+      {"shield", "shield.reset_refused", "with one a reset is refused (CUDA_ERROR_NOT_PERMITTED)",
+       yes_no, "yes"},
+      {"shield", "shield.primary_survives", "the primary and its memory are there afterwards",
+       yes_no, "yes"},
+
+      {"fault", "fault.primary", "a trap in a private context ends the primary", yes_no, "yes"},
+      {"fault", "fault.private", "it ends another private context", yes_no, "yes"},
+      {"fault", "fault.other_device", "it ends the contexts of another GPU", yes_no, "yes"},
+      {"fault", "fault.recovery", "a new context can be made afterwards", yes_no, "no"},
+
+      {"memory", "memory.copy", "a private context copies another one's memory", yes_no, "yes"},
+      {"memory", "memory.kernel", "its kernels read and write that memory", yes_no, "yes"},
+
+      {"stream", "stream.shared", "a per-thread default stream in the primary", yes_no, "yes"},
+      {"stream", "stream.private", "one in a private context", yes_no, "yes"},
+      {"stream", "stream.green", "one in a green context", yes_no, "no"},
+
+      {"partition", "partition.multiprocessors", "multiprocessors of the device", count, "132"},
+      {"partition", "partition.smallest", "in the smallest partition", count, "8"},
+      {"partition", "partition.alignment", "sizes are multiples of", count, "8"},
+      {"partition", "partition.groups", "partitions of the smallest size", count, "15"},
+
+      {"waits_shared", "waits.shared.synchronize", "shared: cuCtxSynchronize", ms, waits},
+      {"waits_shared", "waits.shared.free", "shared: cuMemFree", ms, waits},
+      {"waits_shared", "waits.shared.device_synchronize", "shared: cudaDeviceSynchronize", ms,
+       waits},
+      {"waits_shared", "waits.shared.cuda_free", "shared: cudaFree", ms, waits},
+      {"waits_private", "waits.private.synchronize", "private: cuCtxSynchronize", ms, at_once},
+      {"waits_private", "waits.private.free", "private: cuMemFree", ms, at_once},
+      {"waits_private", "waits.private.device_synchronize", "private: cudaDeviceSynchronize", ms,
+       at_once},
+      {"waits_private", "waits.private.cuda_free", "private: cudaFree", ms, at_once},
+      {"waits_green", "waits.green.synchronize", "green: cuCtxSynchronize", ms, at_once},
+      {"waits_green", "waits.green.free", "green: cuMemFree", ms, waits},
+      {"waits_green", "waits.green.device_synchronize", "green: cudaDeviceSynchronize", ms, waits},
+      {"waits_green", "waits.green.cuda_free", "green: cudaFree", ms, waits},
+  };
+  return all;
+}
+
+std::vector<std::string> probe_names() {
+  std::vector<std::string> names;
+  for (const Question& question : questions()) {
+    if (names.empty() || names.back() != question.probe) names.emplace_back(question.probe);
+  }
+  return names;
+}
+
+std::vector<ProbeAnswer> open_answers() {
+  std::vector<ProbeAnswer> answers;
+  for (const Question& question : questions()) {
+    ProbeAnswer answer;
+    answer.name = question.name;
+    answer.title = question.title;
+    answer.unit = question.unit;
+    answer.reference = question.reference;
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+}  // namespace detail
+}  // namespace ctxbroker

@@ -1,0 +1,120 @@
+#include "probe/subject.hpp"
+
+#include "driver/driver_error.hpp"
+#include "probe/kernels.hpp"
+
+namespace ctxbroker::detail {
+
+Subject::Subject(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= driver.handles.size()) {
+    throw Error(ErrorKind::no_device, "there is no device " + std::to_string(ordinal));
+  }
+  device_ = driver.handles[static_cast<std::size_t>(ordinal)];
+  need(table().primary_retain(&primary_, device_), "cuDevicePrimaryCtxRetain");
+  push(primary_);
+}
+
+void Subject::need(CUresult status, const char* call) const {
+  check(driver_.table, status, call, {.device = ordinal_},
+        [&] { return std::string(call) + " failed"; });
+}
+
+void Subject::need_entry(bool there, const char* call) const {
+  if (!there) need(CUDA_ERROR_NOT_SUPPORTED, call);
+}
+
+CUcontext Subject::private_context() const {
+  CUcontext made = nullptr;
+  need(table().ctx_create(&made, 0, device_), "cuCtxCreate_v2");
+  pop();
+  return made;
+}
+
+std::vector<CUdevResource> Subject::split(unsigned int least) const {
+  need_entry(table().device_get_resource != nullptr && table().split_multiprocessors != nullptr,
+             "cuDevSmResourceSplitByCount");
+  CUdevResource whole = {};
+  need(table().device_get_resource(device_, &whole, CU_DEV_RESOURCE_TYPE_SM),
+       "cuDeviceGetDevResource");
+  unsigned int count = 0;
+  need(table().split_multiprocessors(nullptr, &count, &whole, nullptr, 0, least),
+       "cuDevSmResourceSplitByCount");
+  std::vector<CUdevResource> groups(count);
+  if (count != 0) {
+    need(table().split_multiprocessors(groups.data(), &count, &whole, nullptr, 0, least),
+         "cuDevSmResourceSplitByCount");
+  }
+  groups.resize(count);
+  return groups;
+}
+
+std::vector<CUdevResource> Subject::smallest_groups() const {
+  return split(1);
+}
+
+CUcontext Subject::green(CUdevResource resource, CUgreenCtx* handle) const {
+  need_entry(table().describe_resources != nullptr && table().green_create != nullptr &&
+                 table().green_context != nullptr,
+             "cuGreenCtxCreate");
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx made = nullptr;
+  CUcontext context = nullptr;
+  need(table().describe_resources(&description, &resource, 1), "cuDevResourceGenerateDesc");
+  need(table().green_create(&made, description, device_, CU_GREEN_CTX_DEFAULT_STREAM),
+       "cuGreenCtxCreate");
+  need(table().green_context(&context, made), "cuCtxFromGreenCtx");
+  if (handle != nullptr) *handle = made;
+  return context;
+}
+
+CUfunction Subject::kernel(const char* name) const {
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  need(table().module_load_data_ex(&module, probe_kernels, 0, nullptr, nullptr),
+       "cuModuleLoadDataEx");
+  need(table().module_get_function(&function, module, name), "cuModuleGetFunction");
+  return function;
+}
+
+CUdeviceptr Subject::memory(std::size_t bytes) const {
+  CUdeviceptr address = 0;
+  need(table().mem_alloc(&address, bytes), "cuMemAlloc_v2");
+  return address;
+}
+
+CUresult Subject::launch(CUfunction kernel, CUstream stream, CUdeviceptr argument) const {
+  void* arguments[] = {&argument};
+  return table().launch_kernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr);
+}
+
+void Subject::set_word(CUdeviceptr address, unsigned int value) const {
+  need(table().memset_d32_async(address, value, 1, nullptr), "cuMemsetD32Async");
+  need(table().ctx_synchronize(), "cuCtxSynchronize");
+}
+
+CUresult Subject::read_word(CUdeviceptr address, unsigned int* value) const {
+  const CUresult status = table().memcpy_dtoh_async(value, address, sizeof *value, nullptr);
+  return status != CUDA_SUCCESS ? status : table().ctx_synchronize();
+}
+
+CUstream Subject::stream() const {
+  CUstream made = nullptr;
+  need(table().stream_create(&made, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  return made;
+}
+
+void Subject::push(CUcontext context) const {
+  need(table().ctx_push(context), "cuCtxPushCurrent_v2");
+}
+
+void Subject::pop() const {
+  CUcontext popped = nullptr;
+  need(table().ctx_pop(&popped), "cuCtxPopCurrent_v2");
+}
+
+Inside::~Inside() {
+  CUcontext popped = nullptr;
+  subject_.table().ctx_pop(&popped);
+}
+
+}  // namespace ctxbroker::detail

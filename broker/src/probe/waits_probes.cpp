@@ -1,0 +1,142 @@
+// Which calls in one context wait for a kernel in another one, by the kind of lease.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "ctxbroker/error.hpp"
+#include "probe/answer_lines.hpp"
+#include "probe/runtime_library.hpp"
+#include "probe/subject.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kernel_runs_for{100};
+
+// Where a kernel runs, and where the call is made that may wait for it.
+struct Neighbours {
+  CUcontext busy = nullptr;
+  CUcontext caller = nullptr;
+};
+
+// Milliseconds that `call` takes in the caller's context while a kernel runs in the other one.
+class Beside {
+ public:
+  Beside(const Subject& subject, Neighbours contexts) : subject_(subject), contexts_(contexts) {
+    Inside inside(subject_, contexts_.busy);
+    hold_ = subject_.kernel("hold");
+    stream_ = subject_.stream();
+    void* page = nullptr;
+    subject_.need(subject_.table().mem_alloc_host(&page, sizeof(unsigned int)),
+                  "cuMemAllocHost_v2");
+    flag_ = static_cast<unsigned int*>(page);
+    // Once without waiting: what a first launch does besides is not measured.
+    set_flag(1);
+    run();
+    subject_.need(subject_.table().stream_synchronize(stream_), "cuStreamSynchronize");
+  }
+
+  double milliseconds(const std::function<void()>& call) {
+    set_flag(0);
+    {
+      Inside inside(subject_, contexts_.busy);
+      run();
+    }
+    std::thread later([this] {
+      std::this_thread::sleep_for(kernel_runs_for);
+      set_flag(1);
+    });
+    const auto begin = Clock::now();
+    std::string failure;
+    try {
+      Inside inside(subject_, contexts_.caller);
+      call();
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    const auto end = Clock::now();
+    later.join();
+    Inside inside(subject_, contexts_.busy);
+    subject_.need(subject_.table().stream_synchronize(stream_), "cuStreamSynchronize");
+    if (!failure.empty()) throw Error(ErrorKind::driver_call, failure);
+    return std::chrono::duration<double, std::milli>(end - begin).count();
+  }
+
+ private:
+  void set_flag(unsigned int value) { std::atomic_ref<unsigned int>(*flag_).store(value); }
+  void run() {
+    const auto address = reinterpret_cast<CUdeviceptr>(flag_);
+    subject_.need(subject_.launch(hold_, stream_, address), "cuLaunchKernel");
+  }
+
+  const Subject& subject_;
+  Neighbours contexts_;
+  CUfunction hold_ = nullptr;
+  CUstream stream_ = nullptr;
+  unsigned int* flag_ = nullptr;  // pinned; every context reads it at the same address
+};
+
+void runtime_waits(const Subject& subject, Beside& beside, Neighbours contexts,
+                   const std::string& name) {
+  const RuntimeLibrary runtime = find_runtime_library(subject.driver().info.kind);
+  if (!runtime.missing.empty()) {
+    tell_missing(name + "device_synchronize", runtime.missing);
+    tell_missing(name + "cuda_free", runtime.missing);
+    return;
+  }
+  const auto need = [&](int status, const char* call) {
+    if (status != 0) {
+      throw Error(ErrorKind::driver_call,
+                  std::string(call) + " failed with status " + std::to_string(status));
+    }
+  };
+  void* memory = nullptr;
+  {
+    Inside inside(subject, contexts.caller);
+    need(runtime.allocate(&memory, 1 << 20), "cudaMalloc");
+    need(runtime.device_synchronize(), "cudaDeviceSynchronize");
+  }
+  tell_value(name + "device_synchronize", beside.milliseconds([&] {
+    need(runtime.device_synchronize(), "cudaDeviceSynchronize");
+  }));
+  tell_value(name + "cuda_free",
+             beside.milliseconds([&] { need(runtime.free(memory), "cudaFree"); }));
+}
+
+void measure(const Subject& subject, Neighbours contexts, const std::string& name) {
+  const DriverTable& table = subject.table();
+  CUdeviceptr address = 0;
+  {
+    Inside inside(subject, contexts.caller);
+    address = subject.memory(1 << 20);
+    subject.need(table.ctx_synchronize(), "cuCtxSynchronize");
+  }
+  Beside beside(subject, contexts);
+  tell_value(name + "synchronize", beside.milliseconds([&] {
+    subject.need(table.ctx_synchronize(), "cuCtxSynchronize");
+  }));
+  tell_value(name + "free",
+             beside.milliseconds([&] { subject.need(table.mem_free(address), "cuMemFree_v2"); }));
+  runtime_waits(subject, beside, contexts, name);
+}
+
+}  // namespace
+
+void probe_waits_shared(const Subject& subject) {
+  measure(subject, {subject.primary(), subject.primary()}, "waits.shared.");
+}
+
+void probe_waits_private(const Subject& subject) {
+  measure(subject, {subject.private_context(), subject.private_context()}, "waits.private.");
+}
+
+void probe_waits_green(const Subject& subject) {
+  const std::vector<CUdevResource> groups = subject.smallest_groups();
+  if (groups.size() < 2) subject.need(CUDA_ERROR_NOT_SUPPORTED, "cuDevSmResourceSplitByCount");
+  measure(subject, {subject.green(groups[0]), subject.green(groups[1])}, "waits.green.");
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,76 @@
+#include "probe_report.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "report.hpp"
+#include "table.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+std::string words(ProbeOutcome outcome) {
+  std::string text = to_string(outcome);
+  std::replace(text.begin(), text.end(), '-', ' ');
+  return text;
+}
+
+std::string value_text(const ProbeAnswer& answer) {
+  if (answer.outcome != ProbeOutcome::measured) return words(answer.outcome);
+  switch (answer.unit) {
+    case ProbeUnit::yes_no:
+      return answer.value != 0 ? "yes" : "no";
+    case ProbeUnit::count:
+      return format_number(answer.value);
+    case ProbeUnit::milliseconds:
+      return format_seconds(answer.value / 1000);
+  }
+  return "";
+}
+
+std::string heading(const ProbeReport& report) {
+  std::string text = "probe of " + report.gpu;
+  if (!report.gpu_uuid.empty()) text += " (" + report.gpu_uuid + ")";
+  text += ", " + describe(report.driver) + "\n";
+  text += "measured " + report.measured;
+  if (report.from_cache) text += ", kept in " + report.cache_file.string() + "; --again repeats it";
+  return text + "\n";
+}
+
+}  // namespace
+
+ProbeReport run_probes(const Options& options) {
+  ProbeOptions request;
+  request.program = std::filesystem::read_symlink("/proc/self/exe");
+  request.arguments = {probe_command};
+  request.driver = options.driver;
+  request.again = options.again;
+  return probe(request);
+}
+
+std::string format_probe(const ProbeReport& report) {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> reasons;
+  for (const ProbeAnswer& answer : report.answers) {
+    rows.push_back({answer.title, value_text(answer), answer.reference});
+    if (answer.reason.empty()) continue;
+    const std::string reason = words(answer.outcome) + ": " + answer.reason;
+    if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
+      reasons.push_back(reason);
+    }
+  }
+  std::string text = heading(report);
+  text += format_table({{"question"}, {"here"}, {"expected (H200, CUDA 13.0)"}}, rows);
+  text += "Times are of a call beside a kernel of 100 ms in a neighbour of the same kind.\n";
+  for (const std::string& reason : reasons) text += reason + "\n";
+  for (const std::string& note : report.notes) text += note + "\n";
+  return text;
+}
+
+nlohmann::ordered_json probe_to_json(const ProbeReport& report) {
+  return nlohmann::ordered_json::parse(to_json(report));
+}
+
+}  // namespace ctxbroker::sample_host
