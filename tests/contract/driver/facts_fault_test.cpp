@@ -76,8 +76,6 @@ class FaultFacts : public testing::TestWithParam<std::tuple<Where, Fault>> {
 
 TEST_P(FaultFacts, IsTheErrorOfEveryContext) {
   const auto [where, fault] = GetParam();
-  if (driver().is_software && fault.status == CUDA_ERROR_ASSERT)
-    GTEST_SKIP() << "the software device knows no assert yet";
   expect_in_child([where = where, fault = fault] {
     ASSERT_EQ(driver().cuInit(0), CUDA_SUCCESS);
     const Three contexts;

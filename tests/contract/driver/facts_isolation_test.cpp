@@ -57,7 +57,6 @@ TEST_F(IsolationFacts, MemoryOfADestroyedPrimaryIsNoSuccess) {
 
 // Time slices: on one GPU, late by some milliseconds.
 TEST_F(IsolationFacts, APrivateContextRunsBesideAnEndlessKernel) {
-  CTXB_REQUIRE_NVIDIA("the software device runs one kernel at a time");
   CUcontext busy = private_context(), other = private_context();
   Current entered(busy);
   CUmodule loaded = nullptr;

@@ -156,7 +156,6 @@ class HogFacts : public PartitionFacts {
 };
 
 TEST_F(HogFacts, InTheComplementOfTheSameSplitItDelaysNobodysWholeRun) {
-  CTXB_REQUIRE_NVIDIA("the software device runs one kernel at a time");
   Split split = split_device(device, 1);
   const Green victim = green({split.groups.at(0)});
   std::vector<CUdevResource> others(split.groups.begin() + 1, split.groups.end());

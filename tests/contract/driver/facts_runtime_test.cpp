@@ -95,7 +95,9 @@ class RuntimeFacts : public testing::Test {
   void SetUp() override { CTXB_REQUIRE_DEVICE(); }
 };
 
-// A runtime that has done nothing yet has nothing to reset.
+// What the runtime has done in the process before: it resets what it has made current itself.
+enum class Used { never, in_a_lent_context, by_itself };
+
 void use_runtime_once() {
   void* memory = nullptr;
   EXPECT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
@@ -108,22 +110,26 @@ struct ResetRow {
   bool with_green;
   int expected;  // a cudaError_t's value; the driver's 800 is among them
   bool primary_lives;
-  bool used = true;  // the runtime, in this process
+  Used used;
 };
 
 constexpr int not_permitted = 800;
 constexpr ResetRow reset_rows[] = {
-    {"WithThePrimaryCurrentEndsIt", Standing::primary, false, 0, false},
-    {"WithNothingCurrentEndsThePrimary", Standing::nothing, false, 0, false},
-    {"WithAPrivateContextCurrentDestroysNothing", Standing::private_context, false, 0, true},
-    {"WithAGreenContextCurrentIsRefused", Standing::green, true, not_permitted, true},
+    {"WithThePrimaryCurrentEndsIt", Standing::primary, false, 0, false, Used::in_a_lent_context},
+    {"WithNothingCurrentEndsThePrimary", Standing::nothing, false, 0, false, Used::by_itself},
+    {"WithAPrivateContextCurrentDestroysNothing", Standing::private_context, false, 0, true,
+     Used::in_a_lent_context},
+    {"WithAGreenContextCurrentIsRefused", Standing::green, true, not_permitted, true,
+     Used::in_a_lent_context},
     {"WithThePrimaryCurrentBesideAGreenContextIsRefused", Standing::primary, true, not_permitted,
-     true},
-    {"WithNothingCurrentBesideAGreenContextIsRefused", Standing::nothing, true, not_permitted,
-     true},
+     true, Used::in_a_lent_context},
+    {"WithNothingCurrentBesideAGreenContextIsRefused", Standing::nothing, true, not_permitted, true,
+     Used::by_itself},
     {"WithAPrivateContextCurrentBesideAGreenContextDestroysNothing", Standing::private_context,
-     true, 0, true},
-    {"OfARuntimeThatWasNeverUsedDestroysNothing", Standing::nothing, false, 0, true, false},
+     true, 0, true, Used::in_a_lent_context},
+    {"WithNothingCurrentOfARuntimeThatWasLentItsContextsDestroysNothing", Standing::nothing, false,
+     0, true, Used::in_a_lent_context},
+    {"OfARuntimeThatWasNeverUsedDestroysNothing", Standing::nothing, false, 0, true, Used::never},
 };
 
 class Reset : public RuntimeFacts, public testing::WithParamInterface<ResetRow> {};
@@ -132,7 +138,8 @@ TEST_P(Reset, IsAsTheTableSays) {
   const ResetRow row = GetParam();
   expect_in_child([row] {
     const Neighbourhood all(row.with_green);
-    if (row.used) {
+    if (row.used == Used::by_itself) std::thread(use_runtime_once).join();
+    if (row.used == Used::in_a_lent_context) {
       Current entered(all.primary);
       use_runtime_once();
     }
