@@ -12,21 +12,17 @@ namespace {
 
 // Per thread, because a context stack is. Nothing in it has a destructor: guards are still entered
 // when static objects end, after the main thread's thread_local objects have ended.
-struct ThreadFrames {
-  Frame* innermost;
-  TakenContexts taken;  // from the thread's owner, while guards are entered
-};
-static_assert(std::is_trivially_destructible_v<ThreadFrames>);
+static_assert(std::is_trivially_destructible_v<TakenContexts>);
 
-constinit thread_local ThreadFrames thread_frames{};
+// Found without a call: a pointer is small enough for the room that the loader keeps for libraries
+// that are loaded late. The store below is not.
+[[gnu::tls_model("initial-exec")]] constinit thread_local Frame* innermost = nullptr;
+// From the thread's owner, while guards are entered.
+constinit thread_local TakenContexts taken_contexts{};
 
-ThreadFrames& this_thread() noexcept {
-  return thread_frames;
-}
-
-void link(ThreadFrames& thread, Frame& frame) noexcept {
-  frame.outer = thread.innermost;
-  thread.innermost = &frame;
+void link(Frame& frame) noexcept {
+  frame.outer = innermost;
+  innermost = &frame;
 }
 
 // The innermost frame that decided what is current.
@@ -43,8 +39,8 @@ bool is_current(const DriverTable& driver, CUcontext context) noexcept {
 }
 
 // The frame that has made the target current already, and it is still; null when there is none.
-const Frame* inside(const ThreadFrames& thread, const GuardTarget& target) noexcept {
-  const Frame* frame = place(thread.innermost);
+const Frame* inside(const GuardTarget& target) noexcept {
+  const Frame* frame = place(innermost);
   const bool same = frame != nullptr && frame->target.driver == target.driver &&
                     frame->target.generation == target.generation;
   return same && is_current(*target.driver, frame->context) ? frame : nullptr;
@@ -97,8 +93,9 @@ CUresult clear_stack(const Frame& frame) noexcept {
 }
 
 void leave_nested(const Frame& frame) noexcept {
-  // The broker's own code is balanced; only a plug-in's is looked at.
-  if (frame.call.tenant == nullptr || is_current(*frame.target.driver, frame.context)) return;
+  // The broker's own code is balanced; only a plug-in's function is looked at.
+  if (frame.call.tenant == nullptr || !frame.call.look_when_nested) return;
+  if (is_current(*frame.target.driver, frame.context)) return;
   CUresult status = clear_stack(frame);
   if (frame.context != nullptr) {
     const CUresult pushed = frame.target.driver->ctx_push(frame.context);
@@ -125,10 +122,16 @@ void leave_capture_mode(const Frame& frame) noexcept {
 }
 
 // Takes the thread's contexts away and makes the target current. On an error nothing has changed.
-CUresult enter_full(ThreadFrames& thread, Frame& frame) noexcept {
+CUresult enter_full(Frame& frame) noexcept {
   const GuardTarget& target = frame.target;
-  frame.saved_from = thread.taken.count;
-  CUresult status = take_stack(*target.driver, thread.taken);
+  CUresult status = CUDA_SUCCESS;
+  CUcontext outside = nullptr;
+  // With nothing to take away, the store is not looked for either.
+  frame.took = target.driver->ctx_get_current(&outside) != CUDA_SUCCESS || outside != nullptr;
+  if (frame.took) {
+    frame.saved_from = taken_contexts.count;
+    status = take_stack(*target.driver, taken_contexts);
+  }
   if (status == CUDA_SUCCESS && target.occupancy != nullptr) {
     status = target.occupancy->enter(&frame.context, &frame.seat);
     if (status != CUDA_SUCCESS) frame.target.occupancy = nullptr;  // nothing to leave
@@ -143,14 +146,26 @@ CUresult enter_full(ThreadFrames& thread, Frame& frame) noexcept {
   }
   if (status == CUDA_SUCCESS) return status;
   if (frame.target.occupancy != nullptr) target.occupancy->leave(frame.seat);
-  give_back_stack(*target.driver, thread.taken, frame.saved_from);
+  if (frame.took) give_back_stack(*target.driver, taken_contexts, frame.saved_from);
   return status;
 }
 
-void leave_full(ThreadFrames& thread, const Frame& frame) noexcept {
+// True when just the frame's own context was there, and is gone now: what nearly always happens.
+bool pop_own(const Frame& frame) noexcept {
+  CUcontext left = nullptr;
+  const DriverTable& driver = *frame.target.driver;
+  if (frame.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
+  if (left == frame.context && is_current(driver, nullptr)) return true;
+  driver.ctx_push(left);  // all is looked at, from the top
+  return false;
+}
+
+void leave_full(const Frame& frame) noexcept {
   if (frame.context != nullptr && frame.call.tenant != nullptr) leave_capture_mode(frame);
-  const CUresult cleared = clear_stack(frame);
-  const CUresult restored = give_back_stack(*frame.target.driver, thread.taken, frame.saved_from);
+  const CUresult cleared = pop_own(frame) ? CUDA_SUCCESS : clear_stack(frame);
+  const CUresult restored =
+      frame.took ? give_back_stack(*frame.target.driver, taken_contexts, frame.saved_from)
+                 : CUDA_SUCCESS;
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
 }
@@ -158,31 +173,29 @@ void leave_full(ThreadFrames& thread, const Frame& frame) noexcept {
 }  // namespace
 
 CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call) noexcept {
-  ThreadFrames& thread = this_thread();
   frame.target = target;
   frame.call = call;
   frame.context = target.context;
   CUresult status = CUDA_SUCCESS;
   if (target.driver == nullptr) {
     frame.way = Frame::Way::nothing;
-  } else if (const Frame* outer = inside(thread, target)) {
+  } else if (const Frame* outer = inside(target)) {
     frame.way = Frame::Way::nested;
     frame.context = outer->context;
   } else {
-    status = enter_full(thread, frame);
+    status = enter_full(frame);
     frame.way = status == CUDA_SUCCESS ? Frame::Way::full : Frame::Way::nothing;
   }
-  link(thread, frame);
+  link(frame);
   return status;
 }
 
 void enter_host(Frame& frame) noexcept {
   frame.way = Frame::Way::host;
-  link(this_thread(), frame);
+  link(frame);
 }
 
 void leave(Frame& frame) noexcept {
-  ThreadFrames& thread = this_thread();
   switch (frame.way) {
     case Frame::Way::nothing:
     case Frame::Way::host:
@@ -191,14 +204,14 @@ void leave(Frame& frame) noexcept {
       leave_nested(frame);
       break;
     case Frame::Way::full:
-      leave_full(thread, frame);
+      leave_full(frame);
       break;
   }
-  thread.innermost = frame.outer;
+  innermost = frame.outer;
 }
 
 TenantId running_tenant() noexcept {
-  const Frame* frame = this_thread().innermost;
+  const Frame* frame = innermost;
   if (frame == nullptr || frame->call.tenant == nullptr) return host_tenant;
   return frame->call.tenant->id;
 }

@@ -28,6 +28,9 @@ struct GuardedCall {
   const TenantIdentity* tenant = nullptr;         // null: the broker's own code, not checked
   std::atomic<std::uint64_t>* strikes = nullptr;  // may be null
   const char* function = "";                      // static text: "process"
+  // Whether a nested guard looks at what is current when it ends, too. Where it does not, the
+  // outermost one repairs what was left behind; guards in between enter a right context anew.
+  bool look_when_nested = true;
 };
 
 // One entry of the thread's list of frames. It lives in the guard, on the stack.
@@ -45,7 +48,8 @@ struct Frame {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
   GuardedCall call;
   Frame* outer = nullptr;
-  std::size_t saved_from = 0;  // the thread's own contexts start here in its store
+  bool took = false;           // the thread had contexts of its own
+  std::size_t saved_from = 0;  // where they start in the thread's store, if it had
 };
 
 // The one pair under every guard. `frame` is filled by enter and must live until leave; frames of a

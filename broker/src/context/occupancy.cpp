@@ -10,7 +10,7 @@ std::atomic<std::uint32_t> last_thread{0};
 struct ThreadMark {
   std::uint32_t number;
 };
-constinit thread_local ThreadMark this_thread_mark{0};
+[[gnu::tls_model("initial-exec")]] constinit thread_local ThreadMark this_thread_mark{0};
 
 std::uint32_t thread_number() noexcept {
   if (this_thread_mark.number == 0) {
@@ -72,9 +72,7 @@ CUresult Occupancy::enter(CUcontext* context, Seat** seat) noexcept {
     *context = mine->context;
     *seat = mine;
   }
-  Shard& counts = shard();
-  counts.inside.fetch_add(1, std::memory_order_relaxed);
-  counts.entered.fetch_add(1, std::memory_order_relaxed);
+  shard().entered.fetch_add(1, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
 
@@ -83,13 +81,14 @@ void Occupancy::leave(Seat* seat) noexcept {
     seat->thread.store(nullptr, std::memory_order_release);
   }
   // Release: whoever sees nobody inside also sees what was done inside.
-  shard().inside.fetch_sub(1, std::memory_order_release);
+  shard().left.fetch_add(1, std::memory_order_release);
 }
 
 std::int64_t Occupancy::inside() const noexcept {
-  std::int64_t sum = 0;
-  for (const Shard& one : shards_) sum += one.inside.load(std::memory_order_acquire);
-  return sum;
+  // What was left is read first: nobody who is still inside is overlooked.
+  std::uint64_t left = 0;
+  for (const Shard& one : shards_) left += one.left.load(std::memory_order_acquire);
+  return static_cast<std::int64_t>(entered() - left);
 }
 
 std::uint64_t Occupancy::entered() const noexcept {

@@ -54,8 +54,8 @@ class Occupancy {
  private:
   // Threads count in different cache lines, so that they do not slow each other down.
   struct alignas(64) Shard {
-    std::atomic<std::int64_t> inside{0};
     std::atomic<std::uint64_t> entered{0};
+    std::atomic<std::uint64_t> left{0};
   };
   static constexpr std::size_t shard_count = 8;
 

@@ -96,7 +96,7 @@ Guard::Guard(Tenant& tenant, int device, const char* doing) {
   detail::Lease& lease = impl.lease(device);
   auto* frame = new (frame_) detail::Frame;
   const CUresult status =
-      detail::enter(*frame, lease.target(), {impl.identity().get(), nullptr, doing});
+      detail::enter(*frame, lease.target(), {impl.identity().get(), nullptr, doing, false});
   if (status == CUDA_SUCCESS) return;
   detail::leave(*frame);
   lease.note(status);

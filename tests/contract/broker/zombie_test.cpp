@@ -69,11 +69,12 @@ TEST_P(ZombieChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
     EXPECT_EQ(lingering.lease().state, LeaseState::zombie);
     EXPECT_EQ(behind.lease().state, LeaseState::lost) << "it waits for the zombie, and is innocent";
     behind.deactivate();
+    EXPECT_LT(Clock::now() - begin, kernel_takes / 2);
+    // An H200's driver loads modules only when the kernels that run have ended.
     behind.activate(test_sizes);
     Chain alone(broker, {&behind}, test_sizes);
     alone.process(pixel, pixel, {});
   }
-  EXPECT_LT(Clock::now() - begin, kernel_takes / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ZombieChildTest,
