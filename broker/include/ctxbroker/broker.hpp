@@ -27,13 +27,13 @@ class BrokerImpl;
 struct BrokerOptions {
   std::string host_name = "host";  // shown to plug-ins and in records
   std::string host_version = "0";
-  std::optional<DriverChoice> driver;     // unset: CTXBROKER_DRIVER, and without it automatic
-  std::filesystem::path software_device;  // its library file; empty: beside the broker's own
-  RecordSink records;                     // may be empty
+  std::optional<DriverChoice> driver{};     // unset: CTXBROKER_DRIVER, and without it automatic
+  std::filesystem::path software_device{};  // its library file; empty: beside the broker's own
+  RecordSink records{};                     // may be empty
   // Work on the device that takes longer than this is taken for work that never ends: its lease
   // becomes a zombie. Zero: a job may take for ever.
   std::chrono::milliseconds job_timeout{0};
-  ReadyContexts ready;                          // contexts made ahead; none unless asked for
+  ReadyContexts ready{};                        // contexts made ahead; none unless asked for
   std::chrono::milliseconds end_timeout{2000};  // the same for work left when an activation ends
 };
 
@@ -85,7 +85,7 @@ class CTXB_API Broker {
   void begin_realtime();
   void end_realtime();
   // Waits until the contexts that BrokerOptions::ready asks for stand, as far as the budget goes.
-  // False, at once, between begin_realtime and end_realtime.
+  // False, at once, between begin_realtime and end_realtime while something is still to be made.
   bool wait_until_ready();
 
   // Gives up the life of the context behind a lease, as if it were lost; the next use makes another

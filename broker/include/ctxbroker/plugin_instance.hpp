@@ -20,7 +20,7 @@ class Instance;
 
 struct InstanceOptions {
   int device = 0;
-  LeaseChoice lease;                // automatic: what the policy or the descriptors say, else green
+  LeaseChoice lease{};              // automatic: what the policy or the descriptors say, else green
   std::uint64_t memory_budget = 0;  // bytes the instance may allocate; 0: no limit
 };
 

@@ -19,10 +19,11 @@ namespace ctxbroker {
 namespace detail {
 class TenantImpl;
 struct LibraryImage;
+struct TenantIdentity;
 }  // namespace detail
 
 struct TenantOptions {
-  LeaseChoice lease;                // automatic: green where it is to be had
+  LeaseChoice lease{};              // automatic: green where it is to be had
   bool per_thread_streams = false;  // its code uses CU_STREAM_PER_THREAD: no green lease then
   bool unload_at_close = false;     // its libraries leave the process with it; else they stay
 };
@@ -95,7 +96,8 @@ class CTXB_API Tenant {
   friend class Broker;
   friend class Guard;
   explicit Tenant(std::shared_ptr<detail::TenantImpl> impl);
-  std::shared_ptr<detail::TenantImpl> impl_;
+  std::shared_ptr<detail::TenantImpl> impl_;                // null once closed
+  std::shared_ptr<const detail::TenantIdentity> identity_;  // for good
 };
 
 // Puts the calling thread into a tenant's lease for as long as it lives, on the thread's stack of

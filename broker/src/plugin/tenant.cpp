@@ -30,17 +30,18 @@ void* AdoptedLibrary::symbol(const char* name) const {
   return &image_->library.get<char>(name);
 }
 
-Tenant::Tenant(std::shared_ptr<detail::TenantImpl> impl) : impl_(std::move(impl)) {}
+Tenant::Tenant(std::shared_ptr<detail::TenantImpl> impl)
+    : impl_(std::move(impl)), identity_(impl_->identity()) {}
 Tenant::Tenant(Tenant&&) noexcept = default;
 Tenant& Tenant::operator=(Tenant&&) noexcept = default;
 Tenant::~Tenant() = default;
 
 TenantId Tenant::id() const noexcept {
-  return impl_->identity()->id;
+  return identity_->id;
 }
 
 const std::string& Tenant::name() const noexcept {
-  return impl_->identity()->name;
+  return identity_->name;
 }
 
 AdoptedLibrary Tenant::adopt(const std::filesystem::path& library) {
@@ -81,7 +82,7 @@ std::uint64_t Tenant::memory_bytes() const noexcept {
 }
 
 std::uint64_t Tenant::strikes() const noexcept {
-  return impl_ == nullptr ? 0 : impl_->identity()->strikes.load(std::memory_order_relaxed);
+  return identity_->strikes.load(std::memory_order_relaxed);
 }
 
 void Tenant::close() {

@@ -107,6 +107,7 @@ TEST_P(TenantTest, CloseIsRefusedWhileAThreadIsInside) {
   }
   tenant.close();
   EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { tenant.lease(); }), HasSubstr("closed"));
+  EXPECT_EQ(tenant.name(), "filter") << "who it was can still be asked";
 }
 
 TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
