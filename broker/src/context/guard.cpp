@@ -14,9 +14,9 @@ namespace {
 // when static objects end, after the main thread's thread_local objects have ended.
 static_assert(std::is_trivially_destructible_v<TakenContexts>);
 
-// Found without a call: a pointer is small enough for the room that the loader keeps for libraries
-// that are loaded late. The store below is not.
-[[gnu::tls_model("initial-exec")]] constinit thread_local Frame* innermost = nullptr;
+// Not "initial-exec", which would save a call: that kind wants room for all that the library keeps
+// per thread, and a process that opens the library late has none.
+constinit thread_local Frame* innermost = nullptr;
 // From the thread's owner, while guards are entered.
 constinit thread_local TakenContexts taken_contexts{};
 
