@@ -73,6 +73,7 @@ CUresult Device::reset_primary() {
 
 void Device::lose_primary() {
   std::lock_guard lock(primary_mutex_);
+  primary_retains_ -= green_contexts_;  // each has one, and ends with it
   end_primary();
 }
 

@@ -1,6 +1,7 @@
 #include "context/device_hold.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <utility>
 
@@ -46,24 +47,32 @@ DeviceHold::DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& 
 DeviceHold::~DeviceHold() {
   // The process's CUDA has ended, or would be waited for without end: the driver's exit clears up.
   if (fault_.happened() || is_stuck()) return;
-  for (const LeaseContext& spare : spares_) destroy(spare);
+  for (const LeaseContext& spare : spares_) {
+    if (spare.green != nullptr && primary_generation() == 0) continue;  // gone with the primary
+    report_failed_end("spare context could not be ended", destroy(spare));
+  }
   if (shield_ != nullptr && primary_generation() != 0) {
-    driver_.table.green_destroy(shield_);
+    report_failed_end("shield could not be taken down", driver_.table.green_destroy(shield_));
   }
   for (; retains_ > 0; --retains_) {
     const CUresult status = driver_.table.primary_release(handle());
     // Somebody else's shield, or somebody who released for us: no harm in either.
-    if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
-        status == CUDA_ERROR_NOT_PERMITTED || status == CUDA_ERROR_INVALID_CONTEXT) {
-      continue;
-    }
-    try {
-      host_.say(
-          Severity::warning, "device",
-          "device " + std::to_string(ordinal_) +
-              "'s primary context could not be released: " + status_text(driver_.table, status));
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
-    }
+    if (status == CUDA_ERROR_NOT_PERMITTED || status == CUDA_ERROR_INVALID_CONTEXT) continue;
+    report_failed_end("primary context could not be released", status);
+  }
+}
+
+void DeviceHold::report_failed_end(const char* what, CUresult status) const noexcept {
+  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
+  if (is_process_fault(status)) {
+    fault_.raise(status);
+    return;  // there is nothing left to end
+  }
+  try {
+    host_.say(Severity::warning, "device",
+              "device " + std::to_string(ordinal_) + "'s " + what + ": " +
+                  status_text(driver_.table, status));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
   }
 }
 
@@ -74,14 +83,47 @@ bool DeviceHold::primary_is_active() const noexcept {
          driver_.table.primary_get_state(handle(), &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
+// Flags of the primary are for its first user to choose. The broker needs none, so it adopts what
+// it finds, and says so: a host that reads of flags it did not set knows where to look.
+void DeviceHold::report_primary_of_others() const {
+  unsigned flags = 0;
+  int active = 0;
+  if (driver_.table.primary_get_state == nullptr ||
+      driver_.table.primary_get_state(handle(), &flags, &active) != CUDA_SUCCESS ||
+      (active == 0 && flags == 0)) {
+    return;
+  }
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%x", flags);
+  host_.say(Severity::info, "device",
+            "device " + std::to_string(ordinal_) + "'s primary context " +
+                (active != 0 ? "is in use already, with flags " : "was given flags by others: ") +
+                text + "; it is taken as it is");
+}
+
+void DeviceHold::check_primary() noexcept {
+  const std::uint64_t generation = primary_generation();
+  unsigned flags = 0;
+  int active = 1;
+  if (generation == 0 || driver_.table.primary_get_state == nullptr) return;
+  const CUresult status = driver_.table.primary_get_state(handle(), &flags, &active);
+  if (status == CUDA_SUCCESS && active == 0) lose_primary(generation);
+}
+
 void DeviceHold::use() {
   const std::lock_guard lock(mutex_);
+  // Whatever is made on a primary that is gone would revive it, under the same handle, and what was
+  // in it would be taken for what is in it now.
+  check_primary();
   if (in_use()) return;
+  if (retains_ == 0) report_primary_of_others();
   const CUresult status = driver_.table.primary_retain(&primary_, handle());
   if (is_process_fault(status)) fault_.raise(status);
   check(driver_.table, status, "cuDevicePrimaryCtxRetain", {ordinal_, host_.name},
         [] { return "cannot retain the device's primary context"; });
   ++retains_;
+  // Green ones ended with the primary that was lost.
+  std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
   // A split of its own for each life would overlap with the partitions cut before.
   if (!split_) split_.emplace(driver_.table, handle());
   raise_shield();

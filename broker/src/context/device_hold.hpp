@@ -67,6 +67,9 @@ class DeviceHold {
   }
   // Somebody destroyed that life of the primary; the next use makes another.
   void lose_primary(std::uint64_t generation) noexcept;
+  // Asks the driver about the device, not about a handle that may be dead: when the primary is
+  // active no more, that life of it is lost.
+  void check_primary() noexcept;
 
   // Work in the primary does not end: what would wait for it (the end of green contexts, freeing
   // memory) is left to the process's end.
@@ -92,6 +95,8 @@ class DeviceHold {
  private:
   CUdevice handle() const noexcept { return driver_.handles[static_cast<std::size_t>(ordinal_)]; }
   void raise_shield() noexcept;
+  void report_primary_of_others() const;
+  void report_failed_end(const char* what, CUresult status) const noexcept;
   LeaseContext create_private(CallOwner owner);
   LeaseContext create_green(const std::vector<std::size_t>& groups, CallOwner owner);
   LeaseContext make_green(unsigned multiprocessors, CallOwner owner);

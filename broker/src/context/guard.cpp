@@ -49,6 +49,7 @@ const Frame* inside(const GuardTarget& target) noexcept {
 // Nothing can be done about it and nobody may be stopped by it; but it is said.
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
+  if (is_process_fault(status)) return;  // that is said once, and there is no work to be disturbed
   if (frame.call.tenant == nullptr || frame.call.tenant->recorder == nullptr) return;
   const TenantIdentity& tenant = *frame.call.tenant;
   try {
@@ -112,7 +113,11 @@ CUresult enter_capture_mode(Frame& frame) noexcept {
 
 void leave_capture_mode(const Frame& frame) noexcept {
   CUstreamCaptureMode mode = frame.capture_mode;
-  const CUresult status = frame.target.driver->exchange_capture_mode(&mode);
+  CUresult status = frame.target.driver->exchange_capture_mode(&mode);
+  if (status != CUDA_SUCCESS) {  // as with the context stack: nothing else puts it right
+    mode = frame.capture_mode;
+    status = frame.target.driver->exchange_capture_mode(&mode);
+  }
   if (status != CUDA_SUCCESS) {
     report_failed_restore(frame, status);
   } else if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL) {

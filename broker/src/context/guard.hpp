@@ -100,4 +100,15 @@ CUresult guarded(const GuardTarget& target, const GuardedCall& call, Work&& work
   return guard.status() == CUDA_SUCCESS ? std::forward<Work>(work)() : guard.status();
 }
 
+// The same for work that gives something back, which would be lost for good: a context that cannot
+// be entered is tried once more. `work` runs once at most.
+template <typename Work>
+CUresult guarded_end(const GuardTarget& target, Work&& work) {
+  {
+    const ContextGuard guard(target);
+    if (guard.status() == CUDA_SUCCESS) return work();
+  }
+  return guarded(target, {}, std::forward<Work>(work));
+}
+
 }  // namespace ctxbroker::detail

@@ -48,7 +48,10 @@ Lease::~Lease() {
   }
   const bool again = life == Life::ready;  // one that was given up is not for the next
   end_siblings(again);
-  const CUresult status = device_.end(context_, again);
+  report_failed_end(device_.end(context_, again));
+}
+
+void Lease::report_failed_end(CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
       is_process_fault(note(status)))
     return;
@@ -64,7 +67,7 @@ void Lease::end_siblings(bool again) noexcept {
     LeaseContext sibling = context_;
     sibling.green = occupancy_.seat(index).green;
     sibling.context = occupancy_.seat(index).context;
-    device_.end(sibling, again);
+    report_failed_end(device_.end(sibling, again));
   }
 }
 
@@ -110,8 +113,11 @@ LeaseState Lease::state() const noexcept {
 }
 
 bool Lease::end_life(Life how) noexcept {
-  Life ready = Life::ready;
-  return life_.compare_exchange_strong(ready, how, std::memory_order_acq_rel);
+  Life before = Life::ready;
+  if (life_.compare_exchange_strong(before, how, std::memory_order_acq_rel)) return true;
+  // What was given up can turn out to be dead.
+  return how == Life::dead && before == Life::given_up &&
+         life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
 }
 
 CUresult Lease::note(CUresult status) noexcept {
@@ -136,6 +142,9 @@ CUresult Lease::note(CUresult status) noexcept {
       } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
       }
     }
+  } else if (status == CUDA_ERROR_INVALID_HANDLE) {
+    if (kind() != LeaseKind::private_own) device_.check_primary();
+    if (!lost()) give_up("the driver knows handles of it no more");
   }
   return status;
 }

@@ -67,7 +67,9 @@ class Lease {
   LeaseState state() const noexcept;
 
   // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the
-  // process, a destroyed context this one.
+  // process, a destroyed context this one. A handle that the driver does not know, when all that
+  // the call was given are the broker's own, has ended with its context while nobody looked: the
+  // lease is given up.
   CUresult note(CUresult status) noexcept;
 
   // Gives the life up although its context still stands: what it holds is still given back.
@@ -80,6 +82,9 @@ class Lease {
   // The context whose memory it uses, for copies between contexts.
   CUcontext memory_context() const noexcept;
 
+  // Work in it does not end, so that it must be left as it is.
+  bool untouchable() const noexcept;
+
   // Where to be current to give back something that lives there; nothing when it is gone already,
   // or must not be touched.
   std::optional<GuardTarget> end_target(Home home) const noexcept;
@@ -90,11 +95,11 @@ class Lease {
  private:
   enum class Life : std::uint8_t { ready, given_up, dead, stranded, buried };
 
-  // Marks a life that is ready; true for the call that did it.
+  // Marks a life that is not over; true for the call that did it.
   bool end_life(Life how) noexcept;
   bool primary_lost() const noexcept;
-  bool untouchable() const noexcept;
   void end_siblings(bool again) noexcept;
+  void report_failed_end(CUresult status) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 
   DeviceHold& device_;

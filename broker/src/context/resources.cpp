@@ -1,5 +1,8 @@
 #include "context/resources.hpp"
 
+#include <sys/mman.h>
+
+#include <new>
 #include <string>
 
 namespace ctxbroker::detail {
@@ -19,7 +22,10 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
 
 void report_failed_end(Lease& lease, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
-  if (loses_context(lease.note(status))) return;  // said once, for the lease
+  if (loses_context(status)) {  // said once, for the lease
+    lease.note(status);
+    return;
+  }
   const TenantIdentity& tenant = lease.tenant();
   try {
     tenant.recorder->record(
@@ -49,9 +55,63 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
 }
 
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
-  return made<PinnedMemory, void*>(
-      lease, "cuMemAllocHost_v2", "a pinned host buffer of " + std::to_string(bytes) + " bytes",
-      [&](void** address) { return lease->table().mem_alloc_host(address, bytes); });
+  return {lease, bytes};
+}
+
+PinnedMemory::PinnedMemory(std::shared_ptr<Lease> lease, std::uint64_t bytes) {
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) throw std::bad_alloc();
+  const CUresult status = lease->note(guarded(lease->target(), {}, [&] {
+    return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  }));
+  if (status != CUDA_SUCCESS) {
+    munmap(pages, bytes);
+    throw driver_error(lease->table(), status, "cuMemHostRegister_v2",
+                       "cannot make a pinned host buffer of " + std::to_string(bytes) + " bytes",
+                       lease->owner());
+  }
+  lease->holdings().allocations.fetch_add(1, std::memory_order_relaxed);
+  lease_ = std::move(lease);
+  pages_ = pages;
+  bytes_ = bytes;
+}
+
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : lease_(std::move(other.lease_)),
+      pages_(std::exchange(other.pages_, nullptr)),
+      bytes_(other.bytes_) {}
+
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  if (this != &other) {
+    reset();
+    lease_ = std::move(other.lease_);
+    pages_ = std::exchange(other.pages_, nullptr);
+    bytes_ = other.bytes_;
+  }
+  return *this;
+}
+
+bool PinnedMemory::end_registration() noexcept {
+  const auto where = lease_->end_target(Home::memory);
+  if (!where) return false;
+  const CUresult status =
+      guarded_end(*where, [this] { return lease_->table().mem_host_unregister(pages_); });
+  report_failed_end(*lease_, status);
+  return status == CUDA_SUCCESS;
+}
+
+void PinnedMemory::reset() noexcept {
+  if (pages_ == nullptr) return;
+  if (end_registration()) {
+    munmap(pages_, bytes_);
+  } else if (!lease_->untouchable()) {
+    // The context has ended, as far as one knows: copies may still come, and the driver may still
+    // know the address. So the address stays taken; the memory goes.
+    madvise(pages_, bytes_, MADV_DONTNEED);
+  }
+  pages_ = nullptr;
+  lease_->holdings().allocations.fetch_sub(1, std::memory_order_relaxed);
+  lease_.reset();
 }
 
 }  // namespace ctxbroker::detail

@@ -37,6 +37,7 @@ class Owned {
 
   Handle get() const noexcept { return handle_; }
   explicit operator bool() const noexcept { return handle_ != Handle{}; }
+  const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
 
   void reset() noexcept {
     if (handle_ != Handle{} && lease_ != nullptr) {
@@ -52,7 +53,7 @@ class Owned {
     const auto where = lease_->end_target(home);
     if (!where) return;
     const DriverTable& table = lease_->table();
-    report_failed_end(*lease_, guarded(*where, {}, [&] { return (table.*End)(handle_); }));
+    report_failed_end(*lease_, guarded_end(*where, [&] { return (table.*End)(handle_); }));
   }
 
   std::shared_ptr<Lease> lease_;
@@ -63,9 +64,29 @@ using Stream = Owned<CUstream, &DriverTable::stream_destroy, Home::context, &Hol
 using Event = Owned<CUevent, &DriverTable::event_destroy, Home::context, &Holdings::events>;
 using DeviceMemory =
     Owned<CUdeviceptr, &DriverTable::mem_free, Home::memory, &Holdings::allocations>;
-using PinnedMemory =
-    Owned<void*, &DriverTable::mem_free_host, Home::memory, &Holdings::allocations>;
 using Module = Owned<CUmodule, &DriverTable::module_unload, Home::memory, &Holdings::modules>;
+
+// Page-locked host memory. The pages are the process's own and only registered with the lease's
+// context: when somebody destroys that context behind the broker's back, what the broker writes
+// there next still goes to memory of its own.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(std::shared_ptr<Lease> lease, std::uint64_t bytes);
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+  ~PinnedMemory() { reset(); }
+
+  void* get() const noexcept { return pages_; }
+
+ private:
+  void reset() noexcept;
+  bool end_registration() noexcept;  // false: the driver may still know the pages
+
+  std::shared_ptr<Lease> lease_;
+  void* pages_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
 
 // All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call.
 Stream make_stream(const std::shared_ptr<Lease>& lease);

@@ -46,17 +46,31 @@ CUresult Ledger::release(CUdeviceptr address) {
     bytes_.fetch_sub(entry->second, std::memory_order_relaxed);
     allocations_.erase(entry);
   }
-  return driver_.mem_free(address);
+  const CUresult status = driver_.mem_free(address);
+  if (status != CUDA_SUCCESS) {
+    const std::lock_guard lock(mutex_);
+    try {
+      refused_.push_back(address);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the context's end frees it
+    }
+  }
+  return status;
 }
 
 Ledger::Forgotten Ledger::give_back_all() {
   std::unordered_map<CUdeviceptr, std::uint64_t> left;
+  std::vector<CUdeviceptr> refused;
   {
     const std::lock_guard lock(mutex_);
     left.swap(allocations_);
+    refused.swap(refused_);
     bytes_.store(0, std::memory_order_relaxed);
   }
   Forgotten forgotten;
+  for (const CUdeviceptr address : refused) {
+    const CUresult status = driver_.mem_free(address);
+    if (forgotten.status == CUDA_SUCCESS) forgotten.status = status;
+  }
   for (const auto& [address, bytes] : left) {
     const CUresult status = driver_.mem_free(address);
     if (forgotten.status == CUDA_SUCCESS) forgotten.status = status;
@@ -69,6 +83,7 @@ Ledger::Forgotten Ledger::give_back_all() {
 void Ledger::forget_all() noexcept {
   const std::lock_guard lock(mutex_);
   allocations_.clear();
+  refused_.clear();
   bytes_.store(0, std::memory_order_relaxed);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "driver/driver_table.hpp"
 
@@ -24,14 +25,15 @@ class Ledger {
   };
   Outcome allocate(std::uint64_t bytes, CUdeviceptr* address);
 
-  // CUDA_ERROR_INVALID_VALUE, without a driver call, when the address is not in the ledger.
+  // CUDA_ERROR_INVALID_VALUE, without a driver call, when the address is not in the ledger. What
+  // the driver refuses to free is tried again by give_back_all, and counts as given back.
   CUresult release(CUdeviceptr address);
 
   struct Forgotten {
     std::uint64_t count = 0, bytes = 0;
     CUresult status = CUDA_SUCCESS;  // the first failure
   };
-  // Frees everything that is still there.
+  // Frees everything that is still there, and what the driver refused to.
   Forgotten give_back_all();
   // The memory is gone with its context: forgets it without a driver call.
   void forget_all() noexcept;
@@ -47,6 +49,7 @@ class Ledger {
   const std::uint64_t budget_;
   std::mutex mutex_;
   std::unordered_map<CUdeviceptr, std::uint64_t> allocations_;
+  std::vector<CUdeviceptr> refused_;  // by the driver, when they were to be freed
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<std::uint64_t> peak_{0};
 };

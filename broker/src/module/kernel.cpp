@@ -20,8 +20,9 @@ CUresult read(const DriverTable& driver, const Kernel& kernel, CUfunction_attrib
   return status;
 }
 
-void read_arguments(const DriverTable& driver, Kernel& kernel) {
-  if (driver.func_get_param_info == nullptr) return;
+// A driver that cannot tell is no failure; one that can and fails is.
+CUresult read_arguments(const DriverTable& driver, Kernel& kernel) {
+  if (driver.func_get_param_info == nullptr) return CUDA_SUCCESS;
   constexpr std::size_t most_arguments =
       4096;  // bytes of arguments that CUDA allows, one byte each
   for (std::size_t index = 0; index < most_arguments; ++index) {
@@ -29,12 +30,14 @@ void read_arguments(const DriverTable& driver, Kernel& kernel) {
     const CUresult status = driver.func_get_param_info(kernel.function, index, &offset, &bytes);
     if (status == CUDA_ERROR_INVALID_VALUE) {  // one past the last
       kernel.arguments_known = true;
-      return;
+      return CUDA_SUCCESS;
     }
-    if (status != CUDA_SUCCESS) break;
+    if (status == CUDA_ERROR_NOT_SUPPORTED) break;
+    if (status != CUDA_SUCCESS) return status;
     kernel.argument_bytes.push_back(static_cast<std::uint32_t>(bytes));
   }
-  kernel.argument_bytes.clear();  // the driver will not tell
+  kernel.argument_bytes.clear();
+  return CUDA_SUCCESS;
 }
 
 [[gnu::format(printf, 2, 3)]] bool refuse(RefusalText& refusal, const char* format, ...) noexcept {
@@ -110,7 +113,8 @@ CUresult describe_kernel(const DriverTable& driver, Kernel& kernel) {
   status = read(driver, kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                 kernel.dynamic_shared_bytes);
   if (status != CUDA_SUCCESS) return status;
-  read_arguments(driver, kernel);
+  status = read_arguments(driver, kernel);
+  if (status != CUDA_SUCCESS) return status;
   // A driver that loads lazily would do it at the first launch, and wait there for whatever runs.
   status = driver.func_load == nullptr ? CUDA_SUCCESS : driver.func_load(kernel.function);
   return status == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS : status;

@@ -49,10 +49,11 @@ Error load_error(const Lease& lease, const ModuleImage& image, CUresult status,
           error.origin()};
 }
 
-void check_promised_kernels(const Lease& lease, const ModuleImage& image, CUmodule module) {
+void check_promised_kernels(Lease& lease, const ModuleImage& image, CUmodule module) {
   for (const auto& kernel : image.kernels) {
     CUfunction function = nullptr;
-    const CUresult status = lease.table().module_get_function(&function, module, kernel.c_str());
+    const CUresult status =
+        lease.note(lease.table().module_get_function(&function, module, kernel.c_str()));
     if (status == CUDA_ERROR_NOT_FOUND) {
       throw Error(ErrorKind::kernel_image,
                   "module \"" + image.name + "\" has no kernel \"" + kernel +
@@ -71,7 +72,7 @@ LoadedModule load_module(const std::shared_ptr<Lease>& lease, const ModuleImage&
   JitLogs logs;
   CUmodule handle = nullptr;
   const ContextGuard guard(lease->target());
-  CUresult status = guard.status();
+  CUresult status = lease->note(guard.status());
   check(lease->table(), status, "cuCtxPushCurrent_v2", lease->owner(),
         [] { return "the lease's context cannot be entered"; });
   status = lease->note(lease->table().module_load_data_ex(&handle, data.data(), logs.count(),

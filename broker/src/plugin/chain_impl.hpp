@@ -45,6 +45,7 @@ struct Chain::Impl {
   void wait(std::size_t stage, const char* doing);
   void give_up_stuck();
   void must(std::size_t stage, CUresult status, const char* call, const char* doing);
+  void must_between(std::size_t stage, CUresult status, const char* call, const char* doing);
 
   detail::GuardedCall blame(std::size_t stage) const noexcept {
     detail::Instance& instance = *stages[stage].instance;
@@ -66,6 +67,7 @@ struct Chain::Impl {
   detail::ChainBuffers buffers;
   detail::PinnedMemory staging;  // the job's samples on their way in and out
   detail::Place place;           // of the running job
+  bool built = false;            // false when the last build failed: the next job tries again
 };
 
 }  // namespace ctxbroker

@@ -11,9 +11,16 @@ namespace ctxbroker {
 using namespace detail;  // the rooms behind this header
 
 void Chain::Impl::must(std::size_t stage, CUresult status, const char* call, const char* doing) {
+  stages[stage].lease->note(status);
+  must_between(stage, status, call, doing);
+}
+
+// For calls with handles of two leases: which of them is lost is for settle to find out.
+void Chain::Impl::must_between(std::size_t stage, CUresult status, const char* call,
+                               const char* doing) {
   if (status == CUDA_SUCCESS) return;
   const Stage& at = stages[stage];
-  at.lease->note(status);
+  if (is_process_fault(status)) at.lease->note(status);
   throw driver_error(
       at.lease->table(), status, call,
       std::string(doing) + " (plug-in " + at.instance->description().short_name + ")",
@@ -37,17 +44,17 @@ ctxb_buffer Chain::Impl::buffer(Place where, const JobInfo& job) const noexcept 
 void Chain::Impl::bring_here(std::size_t stage, std::uint64_t bytes) {
   const DriverTable& driver = stages[stage].lease->table();
   CUstream const stream = stages[stage].stream;
-  must(stage, driver.stream_wait_event(stream, stages[stage - 1].end.get(), 0), "cuStreamWaitEvent",
-       "the work before cannot be waited for");
+  must_between(stage, driver.stream_wait_event(stream, stages[stage - 1].end.get(), 0),
+               "cuStreamWaitEvent", "the work before cannot be waited for");
   const Place here{buffers.pair_of_stage[stage], 0};
   if (here.pair == place.pair) return;
   const auto context = [&](Place where) {
     return buffers.pairs[where.pair].lease->memory_context();
   };
-  must(stage,
-       driver.memcpy_peer_async(address(here), context(here), address(place), context(place), bytes,
-                                stream),
-       "cuMemcpyPeerAsync", "the samples cannot be copied between two contexts");
+  must_between(stage,
+               driver.memcpy_peer_async(address(here), context(here), address(place),
+                                        context(place), bytes, stream),
+               "cuMemcpyPeerAsync", "the samples cannot be copied between two contexts");
   place = here;
 }
 

@@ -47,13 +47,17 @@ Chain::Impl::Impl(BrokerImpl& owner, const std::vector<PluginInstance*>& instanc
   for (PluginInstance* instance : instances) {
     stages.emplace_back();
     stages.back().instance = &instance->impl();
+    stages.back().lease = instance->impl().activation()->lease;
   }
-  build();
+  renew_lost_stages();
   broker.add_chain();  // last: nothing above has to be undone here
 }
 
 // Everything that belongs to the activations as they are now.
 void Chain::Impl::build() {
+  built = false;
+  buffers = {};
+  staging = {};
   std::vector<std::shared_ptr<Lease>> leases;
   for (Stage& stage : stages) {
     const Activation& activation = *stage.instance->activation();
@@ -68,6 +72,7 @@ void Chain::Impl::build() {
   const std::uint64_t bytes = bytes_of(sizes.max_width, sizes.max_height);
   buffers = make_chain_buffers(leases, bytes);
   staging = make_pinned_memory(leases.front(), bytes);
+  built = true;
 }
 
 void Chain::Impl::check_job(const float* input, const float* output, const JobInfo& job) const {
@@ -81,7 +86,12 @@ void Chain::Impl::check_job(const float* input, const float* output, const JobIn
   if (!std::isfinite(job.sample_rate) || job.sample_rate < 0) refuse("the sample rate is no rate");
   for (const Stage& stage : stages) {
     const Activation* activation = stage.instance->activation();
-    if (activation == nullptr || activation->serial != stage.activation) {
+    // After a loss another chain may have renewed it: then it is followed.
+    const bool same = activation != nullptr && activation->serial == stage.activation;
+    const bool renewed = activation != nullptr && (stage.lease->lost() || !built) &&
+                         sizes.max_width <= activation->sizes.max_width &&
+                         sizes.max_height <= activation->sizes.max_height;
+    if (!same && !renewed) {
       throw Error(ErrorKind::wrong_state,
                   "chain: plug-in " + stage.instance->description().short_name +
                       " was deactivated since the chain was made; make a new chain");
@@ -117,7 +127,7 @@ bool Chain::Impl::renew_lost_stages() {
     }
     any = true;
   }
-  if (!any) return false;
+  if (!any && built) return false;
   for (const Stage& stage : stages) {
     // Several stages may be of one tenant; each instance is renewed once.
     if (stage.instance->activation()->lease->lost()) stage.instance->renew();

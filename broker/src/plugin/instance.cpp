@@ -238,6 +238,7 @@ Instance::Processed Instance::process(ctxb_job job) noexcept {
   Processed processed;
   processed.outcome = call_plugin(activation_->lease->target(), call("process"),
                                   [&] { processed.status = object_->process(object_, &job); });
+  activation_->lease->note(processed.outcome.entered);
   process_thread_.store({}, std::memory_order_release);
   phase_.store(Phase::active, std::memory_order_release);
   return processed;

@@ -56,6 +56,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::activating, lease_->target(), "activate",
                                         [&] { status = object_->activate(object_, &given); });
+  lease_->note(outcome.entered);
   if (outcome.ran() && status == CTXB_OK) {
     phase_.store(Phase::active, std::memory_order_release);
     answer_callback();
@@ -120,13 +121,9 @@ void Instance::take_back_memory() noexcept {
     return;
   }
   try {
-    const ContextGuard guard(*where);
-    if (guard.status() != CUDA_SUCCESS) {
-      report_failed_end(*lease_, guard.status());
-      ledger_.forget_all();
-      return;
-    }
-    report_failed_end(*lease_, ledger_.give_back_all().status);
+    const CUresult status = guarded_end(*where, [this] { return ledger_.give_back_all().status; });
+    report_failed_end(*lease_, status);
+    ledger_.forget_all();  // what could not be entered
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the context's end frees the rest
   }
 }

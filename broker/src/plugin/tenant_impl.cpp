@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -154,6 +155,23 @@ void TenantImpl::enable_peer_access(int device, int peer) {
         [] { return "peer access cannot be enabled"; });
 }
 
+// What is enqueued may call functions of the tenant's libraries. False when it does not end.
+bool TenantImpl::wait_for_work() noexcept {
+  bool idle = true;
+  for (const auto& [handle, stream] : streams_) {
+    Lease& lease = *stream.lease();
+    const auto where = lease.end_target(Home::context);
+    if (!where) continue;  // it ended with its context
+    const CUresult status = lease.note(guarded(*where, {}, [&, waited = handle] {
+      return wait_for(lease.table(), waited, broker_.end_timeout());
+    }));
+    if (status != CUDA_ERROR_TIMEOUT) continue;
+    lease.bury();
+    idle = false;
+  }
+  return idle;
+}
+
 void TenantImpl::close() {
   const std::lock_guard lock(mutex_);
   for (const auto& life : lives_) {
@@ -165,8 +183,9 @@ void TenantImpl::close() {
                   {.device = life->device_ordinal(), .tenant = identity_->name});
     }
   }
+  const bool idle = wait_for_work();
   for (auto library = libraries_.rbegin(); library != libraries_.rend(); ++library) {
-    dismiss(**library, options_.unload_at_close);
+    dismiss(**library, options_.unload_at_close && idle);
   }
   libraries_.clear();
   streams_.clear();  // before the memory that their work uses

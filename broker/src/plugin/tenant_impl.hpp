@@ -61,6 +61,7 @@ class TenantImpl {
   void close();
 
  private:
+  bool wait_for_work() noexcept;
   struct Slot {
     std::atomic<Lease*> current{nullptr};
   };

@@ -85,6 +85,7 @@ CUresult mem_alloc(CUdeviceptr* address, std::size_t bytes) {
 }
 
 CUresult mem_free(CUdeviceptr address) {
+  if (books.free_status != CUDA_SUCCESS) return books.free_status;
   return books.memory.erase(address) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

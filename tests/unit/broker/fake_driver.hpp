@@ -19,6 +19,7 @@ struct FakeDriver {
   int calls = 0;                        // all calls that touch a context stack
   CUresult push_status = CUDA_SUCCESS;  // what the next pushes return
   CUresult alloc_status = CUDA_SUCCESS;
+  CUresult free_status = CUDA_SUCCESS;
 };
 
 // Starts anew and returns the books. One at a time: the driver's functions have no argument for it.

@@ -162,13 +162,22 @@ TEST_F(GuardTest, ARestoreThatFailsIsSaidAndGoesOn) {
   push(8);
   {
     const ContextGuard guard(in(1), process());
-    books.push_status = CUDA_ERROR_ILLEGAL_ADDRESS;
+    books.push_status = CUDA_ERROR_OUT_OF_MEMORY;
   }
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_THAT(said[0], HasSubstr("could not be restored: CUDA_ERROR_ILLEGAL_ADDRESS"));
+  EXPECT_THAT(said[0], HasSubstr("could not be restored: CUDA_ERROR_OUT_OF_MEMORY"));
   books.push_status = CUDA_SUCCESS;
   const ContextGuard again(in(1), process());  // the thread's frames are sound
   EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
+}
+
+TEST_F(GuardTest, AfterAFaultOfTheProcessNoGuardAddsToWhatIsSaid) {
+  push(8);
+  {
+    const ContextGuard guard(in(1), process());
+    books.push_status = CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  EXPECT_THAT(said, IsEmpty());
 }
 
 TEST_F(GuardTest, ExitOfTheProcessIsNoError) {

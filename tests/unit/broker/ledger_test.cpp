@@ -80,6 +80,19 @@ TEST_F(LedgerTest, GivesEverythingBack) {
   EXPECT_EQ(ledger.give_back_all().count, 0u);
 }
 
+TEST_F(LedgerTest, WhatTheDriverRefusesToFreeIsTriedAgainAtTheEnd) {
+  Ledger ledger(driver.table, 0);
+  CUdeviceptr address = 0;
+  ledger.allocate(10, &address);
+  books.free_status = CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_EQ(ledger.release(address), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(ledger.bytes(), 0u);
+  EXPECT_EQ(ledger.release(address), CUDA_ERROR_INVALID_VALUE) << "given back once";
+  books.free_status = CUDA_SUCCESS;
+  EXPECT_EQ(ledger.give_back_all().count, 0u) << "nobody forgot it";
+  EXPECT_THAT(books.memory, IsEmpty());
+}
+
 TEST_F(LedgerTest, LostMemoryIsForgottenWithoutADriverCall) {
   Ledger ledger(driver.table, 0);
   CUdeviceptr address = 0;
