@@ -27,6 +27,10 @@ Function* RawDriver::function(const char* symbol) const {
   return reinterpret_cast<Function*>(found);
 }
 
+void RawDriver::init() const {
+  must(function<CUresult(unsigned int)>("cuInit")(0), "cuInit");
+}
+
 CUcontext RawDriver::make_context() const {
   CUcontext context = nullptr;
   must(function<CUresult(CUcontext*, unsigned int, CUdevice)>("cuCtxCreate_v2")(&context, 0, 0),
@@ -75,6 +79,28 @@ bool RawDriver::primary_is_active(int device) const {
            device, &flags, &active),
        "cuDevicePrimaryCtxGetState");
   return active != 0;
+}
+
+unsigned RawDriver::primary_flags(int device) const {
+  unsigned int flags = 0;
+  int active = 0;
+  must(function<CUresult(CUdevice, unsigned int*, int*)>("cuDevicePrimaryCtxGetState")(
+           device, &flags, &active),
+       "cuDevicePrimaryCtxGetState");
+  return flags;
+}
+
+void RawDriver::set_primary_flags(int device, unsigned flags) const {
+  must(function<CUresult(CUdevice, unsigned int)>("cuDevicePrimaryCtxSetFlags_v2")(device, flags),
+       "cuDevicePrimaryCtxSetFlags_v2");
+}
+
+CUresult RawDriver::synchronize() const {
+  return function<CUresult()>("cuCtxSynchronize")();
+}
+
+CUresult RawDriver::launch_host_function(CUstream stream, CUhostFn work, void* data) const {
+  return function<CUresult(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(stream, work, data);
 }
 
 CUresult RawDriver::on_device(const char* symbol, int device) const {

@@ -13,6 +13,7 @@ class RawDriver {
  public:
   explicit RawDriver(const std::string& path);
 
+  void init() const;
   CUcontext make_context() const;  // current afterwards
   void destroy_context(CUcontext context) const;
   CUcontext current() const;
@@ -22,10 +23,14 @@ class RawDriver {
   std::size_t free_memory() const;  // of the current context's device
   CUcontext retain_primary(int device) const;
   bool primary_is_active(int device) const;
+  unsigned primary_flags(int device) const;
+  void set_primary_flags(int device, unsigned flags) const;
+  CUresult synchronize() const;  // the current context
   // Calls a function that takes a device and nothing else; what it returned.
   CUresult on_device(const char* symbol, int device) const;
   bool can_access_peer(int device, int peer) const;
   CUresult fill(CUdeviceptr address, unsigned char value, std::size_t bytes) const;
+  CUresult launch_host_function(CUstream stream, CUhostFn function, void* data) const;
   void set_current(CUcontext context) const;
   void push(CUcontext context) const;
   void pop_if_any() const;

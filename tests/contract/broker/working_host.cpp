@@ -1,0 +1,167 @@
+#include "working_host.hpp"
+
+#include <numeric>
+
+#include "broker_fixture.hpp"
+
+namespace ctxbroker {
+
+WorkingHost::WorkingHost() {
+  plugins_.push_back({"behaviours", "scratch", LeaseKind::shared, 0, 42, 0, {}, {}});
+  plugins_.push_back({"behaviours_twin", "bias", LeaseKind::private_own, 100, 0, 0, {}, {}});
+  plugins_.push_back({"behaviours_third", "affine", LeaseKind::green, 0, 0, 0, {}, {}});
+  chains_.resize(plugins_.size() + 1);
+}
+
+std::string WorkingHost::story() const {
+  std::string story;
+  for (const Told& told : errors_) {
+    story += "  " + told.step + ": " + to_string(told.kind) + ": " + told.text + "\n";
+  }
+  for (const Record& record : records_) {
+    if (record.severity < Severity::warning) continue;
+    story += std::string("  ") + to_string(record.severity) + " [" + record.tenant_name + ", " +
+             record.topic + "] " + record.text + "\n";
+  }
+  return story;
+}
+
+bool WorkingHost::Told::says_that_cuda_has_ended() const {
+  return kind == ErrorKind::context_lost &&
+         text.find("CUDA has ended in this process") != std::string::npos;
+}
+
+bool WorkingHost::attempt(const std::string& step, const std::function<void()>& action) {
+  for (int attempts = 0; attempts < 3; ++attempts) {
+    try {
+      action();
+      return true;
+    } catch (const Error& error) {
+      errors_.push_back({step, error.kind(), error.what()});
+      if (errors_.back().says_that_cuda_has_ended()) return false;
+    }
+  }
+  return false;
+}
+
+void WorkingHost::open() {
+  BrokerOptions options;
+  options.host_name = "working host";
+  options.records = [this](const Record& record) { records_.push_back(record); };
+  broker_.emplace(Broker::open(options));
+}
+
+// What hosts with a format of their own do.
+void WorkingHost::use_a_tenant() {
+  attempt("tenant", [&] {
+    Tenant tenant = broker_->open_tenant("tenant", {LeaseKind::green});
+    const std::uint64_t kept = tenant.allocate(1 << 20), given_back = tenant.allocate(4096);
+    static_cast<void>(tenant.make_stream());
+    {
+      const Guard guard(tenant);
+      const Guard nested(tenant);
+    }
+    tenant.release(given_back);
+    if (kept == 0) left_.push_back("an allocation at address 0");
+    tenant.close();
+  });
+}
+
+void WorkingHost::make_plugin(Plugin& plugin) {
+  const std::string name = to_string(plugin.kind);
+  const auto make = [&] {
+    if (plugin.loaded == nullptr) {
+      plugin.loaded = std::make_unique<PluginLibrary>(broker_->load(test_plugin(plugin.library)));
+    }
+    if (plugin.instance == nullptr) {
+      plugin.instance = std::make_unique<PluginInstance>(
+          broker_->create(*plugin.loaded, plugin.behaviour, {0, plugin.kind, 0}));
+    }
+    if (!plugin.instance->active()) plugin.instance->activate(test_sizes);
+    plugin.generation = plugin.instance->lease().generation;
+  };
+  attempt("make " + name, make);
+}
+
+void WorkingHost::make_chain(std::size_t index) {
+  std::vector<PluginInstance*> stages;
+  for (std::size_t i = 0; i < plugins_.size(); ++i) {
+    if (index != plugins_.size() && index != i) continue;
+    if (plugins_[i].instance == nullptr) return;
+    if (!plugins_[i].instance->active()) plugins_[i].instance->activate(test_sizes);
+    stages.push_back(plugins_[i].instance.get());
+  }
+  chains_[index] = std::make_unique<Chain>(*broker_, stages, test_sizes);
+}
+
+void WorkingHost::make_chains() {
+  for (std::size_t index = 0; index < chains_.size(); ++index) {
+    attempt("chain " + std::to_string(index), [&] { make_chain(index); });
+  }
+}
+
+void WorkingHost::check_output(std::size_t chain, const std::vector<float>& in,
+                               const std::vector<float>& out) {
+  std::vector<float> expected = in;
+  for (std::size_t i = 0; i < plugins_.size(); ++i) {
+    if (chain != plugins_.size() && chain != i) continue;
+    for (float& value : expected) value += plugins_[i].adds;
+    if (plugins_[i].first != 0) expected[0] = plugins_[i].first;
+  }
+  ++(out == expected ? right_jobs_ : wrong_jobs_);
+}
+
+void WorkingHost::run_job(int job) {
+  const std::size_t index = static_cast<std::size_t>(job) % chains_.size();
+  std::vector<float> input(8 * 4 * 4), output(input.size(), -1.0F);
+  std::iota(input.begin(), input.end(), static_cast<float>(job));
+  JobInfo info;
+  info.width = 8;
+  info.height = 4;
+  int attempts = 0;
+  attempt("job " + std::to_string(job), [&] {
+    // A chain can be used again after a failure; at last another one must do.
+    if (chains_[index] == nullptr || ++attempts == 3) make_chain(index);
+    if (chains_[index] == nullptr) return;
+    chains_[index]->process(input.data(), output.data(), info);
+    check_output(index, input, output);
+  });
+  broker_->poll();
+}
+
+void WorkingHost::note_generations() {
+  for (const Plugin& plugin : plugins_) {
+    if (plugin.instance != nullptr && plugin.generation != 0 &&
+        plugin.instance->lease().generation != plugin.generation) {
+      renewed_.insert(to_string(plugin.kind));
+    }
+  }
+}
+
+void WorkingHost::end() {
+  for (auto& chain : chains_) chain.reset();
+  for (Plugin& plugin : plugins_) {
+    if (plugin.instance != nullptr) {
+      plugin.instance->deactivate();
+      if (plugin.instance->metrics().memory_bytes != 0) left_.push_back("memory in a ledger");
+    }
+    plugin.instance.reset();
+    plugin.loaded.reset();
+  }
+  // Every stream, event, module and allocation keeps its lease.
+  if (!broker_->leases().empty()) left_.push_back("something of a lease");
+  attempt("close", [&] { broker_->close(); });
+  if (broker_->has_driver()) left_.push_back("an open broker");
+}
+
+void WorkingHost::work() {
+  if (!attempt("open", [&] { open(); })) return;
+  use_a_tenant();
+  for (Plugin& plugin : plugins_) make_plugin(plugin);
+  make_chains();
+  for (int job = 0; job < jobs; ++job) run_job(job);
+  note_generations();
+  end();
+}
+
+}  // namespace ctxbroker
