@@ -11,6 +11,7 @@ set(CTXB_CUDA_LEAST_VERSION 12.4)
 if(NOT "${CTXB_CUDA_ROOT}" STREQUAL "${CTXB_CUDA_ROOT_OF_LAST_RUN}")
   unset(CTXB_NVCC CACHE)
   unset(CTXB_CUDA_INCLUDE_DIR CACHE)
+  unset(CTXB_NVTX_INCLUDE_DIR CACHE)
 endif()
 set(CTXB_CUDA_ROOT_OF_LAST_RUN "${CTXB_CUDA_ROOT}" CACHE INTERNAL "")
 
@@ -44,6 +45,11 @@ if(NOT CTXB_CUDA_INCLUDE_DIR)
 endif()
 add_library(ctxb_cuda_headers INTERFACE)
 target_include_directories(ctxb_cuda_headers SYSTEM INTERFACE ${CTXB_CUDA_INCLUDE_DIR})
+# NVTX is headers too; some systems package them apart from the compiler, so they may be missing.
+find_path(CTXB_NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h NO_DEFAULT_PATH PATHS ${CTXB_CUDA_INCLUDE_DIR})
+if(NOT CTXB_NVTX_INCLUDE_DIR)
+  message(STATUS "No nvtx3/nvToolsExt.h beside cuda.h: a profiler will see no ranges of the broker.")
+endif()
 message(STATUS "CUDA ${CTXB_CUDA_VERSION}: ${CTXB_NVCC}")
 
 # Not found again in another toolkit than last time's.

@@ -13,6 +13,7 @@
 #include "report_output.hpp"
 #include "session.hpp"
 #include "stopwatch.hpp"
+#include "trace_output.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -111,6 +112,7 @@ ExitCode run_audio(const Options& options) {
       choose_output_format(format, options.output, reader.frames().value_or(0) + tail);
   OutputFile output(options.output);
   ReportOutput report_output(options);
+  TraceOutput trace_output(options);
 
   Session session(options, arguments, Media::audio);
   ActivationSizes sizes;
@@ -143,6 +145,7 @@ ExitCode run_audio(const Options& options) {
       AudioFacts{format.channels, format.sample_rate, options.block, latency, writer.clips()};
   report.wall_seconds = stopwatch.seconds();
   warn_of_clips(writer.clips());
+  trace_output.write(session.broker());
   report_output.write(report);
   return ExitCode::ok;
 }

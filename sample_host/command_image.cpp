@@ -8,6 +8,7 @@
 #include "report_output.hpp"
 #include "session.hpp"
 #include "stopwatch.hpp"
+#include "trace_output.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -45,6 +46,7 @@ ExitCode run_image(const Options& options) {
   check_extension(options.output);
   OutputFile output(options.output);
   ReportOutput report_output(options);
+  TraceOutput trace_output(options);
 
   Session session(options, arguments, Media::image);
   ActivationSizes sizes;
@@ -75,6 +77,7 @@ ExitCode run_image(const Options& options) {
   }
   report.output = facts(options.output, image, format);
   report.wall_seconds = stopwatch.seconds();
+  trace_output.write(session.broker());
   report_output.write(report);
   return ExitCode::ok;
 }

@@ -52,6 +52,8 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
     case ErrorKind::plugin_init:
     case ErrorKind::plugin_failed:
       return ExitCode::plugin;
+    case ErrorKind::output_file:
+      return ExitCode::output;
   }
   return ExitCode::internal;
 }

@@ -17,7 +17,7 @@ namespace {
 struct Raw {
   Options options;
   std::vector<std::string> plugin_path;
-  std::string input, output, driver, lease = "auto";
+  std::string input, output, trace, driver, lease = "auto";
   int verbose = 0;
   bool quiet = false;
 };
@@ -82,6 +82,11 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
       .add_option("--json", raw.options.report,
                   "Write a report to this file; - for standard output instead of the table")
       ->type_name("REPORT");
+  command
+      .add_option("--trace", raw.trace,
+                  "Write what happened when, on threads and device, to this file; open it with "
+                  "ui.perfetto.dev")
+      ->type_name("TRACE");
   add_driver(command, raw);
   add_common(command, raw);
 }
@@ -154,6 +159,7 @@ Options finish(const CLI::App& app, Raw raw) {
   options.plugin_path.assign(raw.plugin_path.begin(), raw.plugin_path.end());
   options.input = raw.input;
   options.output = raw.output;
+  options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.lease = parse_lease_choice(raw.lease).value_or(LeaseChoice());
   return options;

@@ -114,6 +114,7 @@ Json to_json(const DeviceInfo& device) {
 void describe_session(Session& session, Report& report) {
   report.driver = session.broker().driver();
   report.device = session.device();
+  report.metrics = session.broker().metrics();
   for (const PluginInstance& instance : session.instances()) {
     const PluginDescription& plugin = instance.description();
     const LeaseInfo lease = instance.lease();
@@ -181,6 +182,7 @@ Json report_to_json(const Report& report) {
   json["process_seconds"] = report.process_seconds;
   json["plugins"] = Json::array();
   for (const PluginRow& plugin : report.plugins) json["plugins"].push_back(to_json(plugin));
+  json["metrics"] = Json::parse(to_json(report.metrics));
   return json;
 }
 

@@ -50,6 +50,7 @@ struct Report {
   double wall_seconds = 0;     // the whole command, until the output was complete
   double process_seconds = 0;  // of these in the chain
   std::vector<PluginRow> plugins;
+  BrokerMetrics metrics;
 };
 
 // Driver, device and one row per plug-in. While the instances are active.

@@ -7,14 +7,10 @@
 
 namespace ctxbroker::sample_host {
 
-namespace {
-
 bool same_place(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code error;
   return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
 }
-
-}  // namespace
 
 ReportOutput::ReportOutput(const Options& options)
     : quiet_(options.verbosity < 0), json_on_stdout_(options.report == "-") {

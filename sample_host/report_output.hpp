@@ -1,6 +1,7 @@
 // Where --json puts a run's report.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 
 #include "files/output_file.hpp"
@@ -8,6 +9,9 @@
 #include "report.hpp"
 
 namespace ctxbroker::sample_host {
+
+// Whether both paths lead to the same file, also one that is not there yet.
+bool same_place(const std::filesystem::path& a, const std::filesystem::path& b);
 
 // Opened before the work, so that a report that cannot be written is known before it.
 class ReportOutput {

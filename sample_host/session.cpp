@@ -8,13 +8,17 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
+constexpr std::size_t trace_memory = std::size_t{256} << 20;  // bytes
+
 Broker open_broker(const Options& options) {
   BrokerOptions broker_options;
   broker_options.host_name = "sample_host";
   broker_options.host_version = version();
   broker_options.driver = options.driver;
   broker_options.records = record_sink();
-  return Broker::open(std::move(broker_options));
+  Broker broker = Broker::open(std::move(broker_options));
+  if (!options.trace.empty()) broker.start_timeline(TimelineOptions{trace_memory});
+  return broker;
 }
 
 DeviceInfo choose_device(const Broker& broker, int ordinal) {

@@ -12,11 +12,13 @@
 #include "ctxbroker/device.hpp"
 #include "ctxbroker/driver.hpp"
 #include "ctxbroker/export.hpp"
+#include "ctxbroker/metrics.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/plugin_library.hpp"
 #include "ctxbroker/ready_contexts.hpp"
 #include "ctxbroker/record.hpp"
 #include "ctxbroker/tenant.hpp"
+#include "ctxbroker/timeline.hpp"
 
 namespace ctxbroker {
 
@@ -97,6 +99,20 @@ class CTXB_API Broker {
   // ctxb_host.request_callback. For the host's main thread, now and then (a GUI's idle time, once
   // per block); cheap when nobody asked. Not from inside a plug-in.
   void poll();
+
+  // What every tenant used so far and holds now.
+  BrokerMetrics metrics() const;
+
+  // The timeline: what happens between start and stop, on every thread. There is one for the
+  // process: with two brokers open it holds the work of both, whoever started it. Recording never
+  // makes a thread wait. Throws Error: wrong_state while one is recorded, invalid_argument for too
+  // little memory.
+  void start_timeline(const TimelineOptions& options = {});
+  void stop_timeline() noexcept;  // what was recorded stays until the next start
+  // Stops, and writes what was recorded: to a file, complete or not at all, or to a sink. Throws
+  // Error: wrong_state when nothing was ever recorded, output_file; and what the sink throws.
+  TimelineSummary write_timeline(const std::filesystem::path& path);
+  TimelineSummary write_timeline(const TimelineSink& sink);
 
   detail::BrokerImpl& impl() noexcept { return *impl_; }  // for the broker's own rooms
 

@@ -28,6 +28,7 @@ enum class ErrorKind {
   plugin_failed,      // a plug-in's function returned an error; the text is what it said
   unknown_parameter,  // the plug-in has no such parameter
   parameter_value,    // a value out of range, or no number
+  output_file,        // a file that was to be written cannot be
 };
 
 // "parameter-value", ...: the name of a kind in logs and JSON reports.

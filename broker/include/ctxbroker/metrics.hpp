@@ -1,8 +1,14 @@
-// What a plug-in has used so far. A snapshot; reading it takes no lock that a launch would wait
+// What plug-ins have used so far. Snapshots; reading them takes no lock that a launch would wait
 // for.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/export.hpp"
+#include "ctxbroker/lease.hpp"
+#include "ctxbroker/tenant_id.hpp"
 
 namespace ctxbroker {
 
@@ -14,5 +20,46 @@ struct Metrics {
   std::uint64_t memory_peak_bytes = 0;
   std::uint64_t strikes = 0;  // recorded breaches of the plug-in contract
 };
+
+// One life of a lease: since its context was made, by all who used it, also those that have ended.
+struct LeaseMetrics {
+  int device = 0;
+  LeaseChoice granted;
+  LeaseState state = LeaseState::ready;
+  std::uint64_t generation = 0;
+  std::uint64_t guards_entered = 0;  // without those inside another guard of the same lease
+  std::uint64_t jobs = 0;
+  std::uint64_t launches = 0;
+  double device_seconds = 0;
+  std::uint64_t memory_bytes = 0;  // device memory that the tenant asked for and holds now
+  std::uint64_t memory_peak_bytes = 0;
+  // Held now, by plug-ins and by the broker for them.
+  std::uint64_t streams = 0;
+  std::uint64_t events = 0;
+  std::uint64_t modules = 0;
+  std::uint64_t allocations = 0;  // of device and pinned host memory
+};
+
+struct InstanceMetrics {
+  std::string plugin;            // its id
+  std::uint64_t generation = 0;  // of the lease it is in
+  Metrics metrics;
+};
+
+struct TenantMetrics {
+  TenantId id;
+  std::string name;
+  std::uint64_t strikes = 0;  // of all its instances, also those that have ended
+  std::vector<LeaseMetrics> leases;
+  std::vector<InstanceMetrics> instances;  // those that are there
+};
+
+struct BrokerMetrics {
+  std::vector<TenantMetrics> tenants;  // by id, the host first
+};
+
+// As JSON, with the schema "ctxbroker.metrics/1": members are only ever added to it. Bytes of a
+// name that are no UTF-8 become U+FFFD.
+CTXB_API std::string to_json(const BrokerMetrics& metrics);
 
 }  // namespace ctxbroker

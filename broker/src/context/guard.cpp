@@ -6,6 +6,7 @@
 
 #include "context/context_stack.hpp"
 #include "driver/driver_error.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -175,12 +176,26 @@ void leave_full(const Frame& frame) noexcept {
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
 }
 
+// For the timeline: the thread was in a context from enter to here.
+void record_guard(const Frame& frame) noexcept {
+  Span span;
+  span.begin = frame.observed_from;
+  span.end = timeline_now();
+  span.category = SpanCategory::guard;
+  span.verb = "guard";
+  span.values[0] = frame.target.generation;
+  if (frame.call.tenant != nullptr) span.tenant = frame.call.tenant->id.value;
+  set_subject(span, frame.call.function);
+  record_span(span);
+}
+
 }  // namespace
 
 CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call) noexcept {
   frame.target = target;
   frame.call = call;
   frame.context = target.context;
+  frame.observed_from = timeline_observed() ? timeline_now() : 0;
   CUresult status = CUDA_SUCCESS;
   if (target.driver == nullptr) {
     frame.way = Frame::Way::nothing;
@@ -210,6 +225,7 @@ void leave(Frame& frame) noexcept {
       break;
     case Frame::Way::full:
       leave_full(frame);
+      if (frame.observed_from != 0) record_guard(frame);
       break;
   }
   innermost = frame.outer;

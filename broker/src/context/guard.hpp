@@ -31,6 +31,7 @@ struct GuardedCall {
   // Whether a nested guard looks at what is current when it ends, too. Where it does not, the
   // outermost one repairs what was left behind; guards in between enter a right context anew.
   bool look_when_nested = true;
+  const char* plugin = nullptr;  // its short name, where one plug-in is meant
 };
 
 // One entry of the thread's list of frames. It lives in the guard, on the stack.
@@ -42,14 +43,15 @@ struct Frame {
     full,     // the thread's stack was taken away and the context pushed
   };
   Way way = Way::nothing;
+  bool took = false;  // the thread had contexts of its own
   GuardTarget target;
   CUcontext context = nullptr;  // what was made current: the target's, or a sibling of it
   Seat* seat = nullptr;         // in the target's occupancy
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
   GuardedCall call;
   Frame* outer = nullptr;
-  bool took = false;           // the thread had contexts of its own
-  std::size_t saved_from = 0;  // where they start in the thread's store, if it had
+  std::size_t saved_from = 0;       // where they start in the thread's store, if it had
+  std::uint64_t observed_from = 0;  // ns; 0 when no timeline was recorded
 };
 
 // The one pair under every guard. `frame` is filled by enter and must live until leave; frames of a

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 
@@ -46,6 +47,8 @@ Lease::~Lease() {
     device_.forget(context_);
     return;
   }
+  const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
+                        static_cast<std::uint64_t>(device_.ordinal()));
   const bool again = life == Life::ready;  // one that was given up is not for the next
   end_siblings(again);
   report_failed_end(device_.end(context_, again));

@@ -9,22 +9,16 @@
 
 #include "context/device_hold.hpp"
 #include "context/guard.hpp"
+#include "context/holdings.hpp"
 #include "context/lease_decision.hpp"
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
 #include "ctxbroker/lease.hpp"
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
+#include "observe/counters.hpp"
 
 namespace ctxbroker::detail {
-
-// What a lease holds now, for the metrics. Counted by those who own the things.
-struct Holdings {
-  std::atomic<std::int64_t> streams{0};
-  std::atomic<std::int64_t> events{0};
-  std::atomic<std::int64_t> modules{0};
-  std::atomic<std::int64_t> allocations{0};  // device and pinned host memory
-};
 
 // Where a resource lives: what ends it.
 enum class Home {
@@ -90,6 +84,7 @@ class Lease {
   std::optional<GuardTarget> end_target(Home home) const noexcept;
 
   Holdings& holdings() const noexcept { return holdings_; }
+  WorkCounters& work() const noexcept { return work_; }
   Occupancy& occupancy() const noexcept { return occupancy_; }
 
  private:
@@ -111,6 +106,7 @@ class Lease {
   std::uint64_t primary_generation_;  // the life of the primary that it stands on
   std::atomic<Life> life_{Life::ready};
   mutable Holdings holdings_;
+  mutable WorkCounters work_;
   mutable Occupancy occupancy_;
 };
 

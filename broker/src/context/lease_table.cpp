@@ -1,6 +1,7 @@
 #include "context/lease_table.hpp"
 
 #include "ctxbroker/error.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -57,6 +58,8 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
                 {.device = request.device, .tenant = tenant->name});
   }
   if (lease == nullptr || lease->lost()) {
+    const ScopedSpan span(SpanCategory::lease, "make lease", tenant->name.c_str(), tenant->id,
+                          static_cast<std::uint64_t>(request.device));
     hold.use();
     const LeaseOffer offer{hold.offers_green(), "this driver offers no green contexts"};
     lease = std::make_shared<Lease>(hold, tenant, request.asked, decide(request, offer));

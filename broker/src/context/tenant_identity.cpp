@@ -1,5 +1,9 @@
 #include "context/tenant_identity.hpp"
 
+#include <cstdio>
+
+#include "observe/span.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -25,6 +29,11 @@ void strike(const TenantIdentity& tenant, std::atomic<std::uint64_t>* counter, c
             const char* what) noexcept {
   tenant.strikes.fetch_add(1, std::memory_order_relaxed);
   if (counter != nullptr) counter->fetch_add(1, std::memory_order_relaxed);
+  if (timeline_observed()) {
+    char text[256];
+    std::snprintf(text, sizeof text, "%s: %s", function, what);
+    mark_instant(SpanCategory::strike, "strike", text, tenant.id);
+  }
   if (tenant.recorder == nullptr || !tenant.recorder->listening()) return;
   try {
     tenant.recorder->record(Severity::warning, tenant.id, tenant.name, "strike",

@@ -5,6 +5,20 @@
 
 namespace ctxbroker::detail {
 
+void Ledger::count(std::size_t allocations, std::uint64_t bytes) noexcept {
+  if (holdings_ == nullptr) return;
+  holdings_->allocations.fetch_add(static_cast<std::int64_t>(allocations),
+                                   std::memory_order_relaxed);
+  holdings_->add_bytes(bytes);
+}
+
+void Ledger::uncount(std::size_t allocations, std::uint64_t bytes) noexcept {
+  if (holdings_ == nullptr) return;
+  holdings_->allocations.fetch_sub(static_cast<std::int64_t>(allocations),
+                                   std::memory_order_relaxed);
+  holdings_->remove_bytes(bytes);
+}
+
 bool Ledger::reserve(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t held = bytes_.load(std::memory_order_relaxed);
@@ -33,6 +47,7 @@ Ledger::Outcome Ledger::allocate(std::uint64_t bytes, CUdeviceptr* address) {
     bytes_.store(held - bytes, std::memory_order_relaxed);
     return {status};
   }
+  count(1, bytes);
   peak_.store(std::max(peak_.load(std::memory_order_relaxed), held), std::memory_order_relaxed);
   *address = got;
   return {};
@@ -44,6 +59,7 @@ CUresult Ledger::release(CUdeviceptr address) {
     const auto entry = allocations_.find(address);
     if (entry == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
     bytes_.fetch_sub(entry->second, std::memory_order_relaxed);
+    uncount(1, entry->second);
     allocations_.erase(entry);
   }
   const CUresult status = driver_.mem_free(address);
@@ -64,6 +80,7 @@ Ledger::Forgotten Ledger::give_back_all() {
     const std::lock_guard lock(mutex_);
     left.swap(allocations_);
     refused.swap(refused_);
+    uncount(left.size(), bytes());
     bytes_.store(0, std::memory_order_relaxed);
   }
   Forgotten forgotten;
@@ -82,6 +99,7 @@ Ledger::Forgotten Ledger::give_back_all() {
 
 void Ledger::forget_all() noexcept {
   const std::lock_guard lock(mutex_);
+  uncount(allocations_.size(), bytes());
   allocations_.clear();
   refused_.clear();
   bytes_.store(0, std::memory_order_relaxed);

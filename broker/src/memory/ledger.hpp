@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "context/holdings.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
@@ -18,6 +19,9 @@ class Ledger {
  public:
   // `budget` in bytes; 0: no limit.
   Ledger(const DriverTable& driver, std::uint64_t budget) : driver_(driver), budget_(budget) {}
+
+  // Where what is allocated from now on is counted too; borrowed. While the ledger is empty.
+  void count_in(Holdings& holdings) noexcept { holdings_ = &holdings; }
 
   struct Outcome {
     CUresult status = CUDA_SUCCESS;
@@ -44,9 +48,12 @@ class Ledger {
 
  private:
   bool reserve(std::uint64_t bytes);
+  void count(std::size_t allocations, std::uint64_t bytes) noexcept;
+  void uncount(std::size_t allocations, std::uint64_t bytes) noexcept;
 
   const DriverTable& driver_;
   const std::uint64_t budget_;
+  Holdings* holdings_ = nullptr;
   std::mutex mutex_;
   std::unordered_map<CUdeviceptr, std::uint64_t> allocations_;
   std::vector<CUdeviceptr> refused_;  // by the driver, when they were to be freed

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "observe/span.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -75,8 +77,12 @@ LoadedModule load_module(const std::shared_ptr<Lease>& lease, const ModuleImage&
   CUresult status = lease->note(guard.status());
   check(lease->table(), status, "cuCtxPushCurrent_v2", lease->owner(),
         [] { return "the lease's context cannot be entered"; });
-  status = lease->note(lease->table().module_load_data_ex(&handle, data.data(), logs.count(),
-                                                          logs.options(), logs.values()));
+  {
+    const ScopedSpan span(SpanCategory::load, "load module", image.name.c_str(), lease->tenant().id,
+                          data.size());
+    status = lease->note(lease->table().module_load_data_ex(&handle, data.data(), logs.count(),
+                                                            logs.options(), logs.values()));
+  }
   if (status != CUDA_SUCCESS) throw load_error(*lease, image, status, logs);
   LoadedModule loaded{image.name, Module(lease, handle)};
   check_promised_kernels(*lease, image, handle);

@@ -1,4 +1,4 @@
-// What one instance counts while it works. Written by the thread that works, read by any.
+// What is counted while plug-ins work. Written by the threads that work, read by any.
 #pragma once
 
 #include <atomic>
@@ -6,10 +6,15 @@
 
 namespace ctxbroker::detail {
 
-struct Counters {
+// Of an instance, and of a lease.
+struct WorkCounters {
   std::atomic<std::uint64_t> jobs{0};
   std::atomic<std::uint64_t> launches{0};
   std::atomic<std::uint64_t> device_nanoseconds{0};
+};
+
+// Of an instance.
+struct Counters : WorkCounters {
   std::atomic<std::uint64_t> strikes{0};
 };
 

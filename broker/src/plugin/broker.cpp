@@ -4,6 +4,10 @@
 #include <vector>
 
 #include "ctxbroker/error.hpp"
+#include "observe/profiler.hpp"
+#include "observe/timeline.hpp"
+#include "observe/trace_file.hpp"
+#include "observe/whole_file.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
@@ -34,6 +38,7 @@ Broker Broker::open(BrokerOptions options) {
   detail::Driver driver = detail::open_driver({options.driver, options.software_device});
   Broker broker(std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver)));
   say_driver(*broker.impl_);
+  detail::attach_profiler();
   return broker;
 }
 
@@ -143,6 +148,31 @@ void Broker::poll() {
     instance->tell_loss();
     instance->answer_callback();
   }
+}
+
+BrokerMetrics Broker::metrics() const {
+  return open_impl().metrics();
+}
+
+void Broker::start_timeline(const TimelineOptions& options) {
+  open_impl();
+  detail::start_recording(options.memory_bytes);
+}
+
+void Broker::stop_timeline() noexcept {
+  detail::stop_recording();
+}
+
+TimelineSummary Broker::write_timeline(const std::filesystem::path& path) {
+  TimelineSummary summary;
+  detail::write_whole_file(path, [&](const TimelineSink& sink) { summary = write_timeline(sink); });
+  return summary;
+}
+
+TimelineSummary Broker::write_timeline(const TimelineSink& sink) {
+  const detail::TenantNames names = open_impl().tenant_names();
+  detail::stop_recording();
+  return detail::write_trace(detail::recorded(), names, sink);
 }
 
 detail::BrokerImpl& Broker::open_impl() const {

@@ -64,6 +64,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
       options);
   std::erase_if(opened_, [](const auto& one) { return one.expired(); });
   opened_.push_back(tenant);
+  opened_names_[tenant->identity()->id.value] = tenant->identity()->name;
   return tenant;
 }
 

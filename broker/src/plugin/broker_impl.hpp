@@ -59,6 +59,10 @@ class BrokerImpl {
   void add_chain() noexcept { ++chains_; }
   void remove_chain() noexcept { --chains_; }
 
+  // By id; the host's too. For what is written of tenants.
+  std::map<std::uint32_t, std::string> tenant_names() const;
+  BrokerMetrics metrics() const;
+
   // "2 plug-in instances, 1 chain"; empty when nothing is alive.
   std::string alive() const;
 
@@ -74,7 +78,8 @@ class BrokerImpl {
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
-  std::vector<std::weak_ptr<TenantImpl>> opened_;  // by the host
+  std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host
+  std::map<std::uint32_t, std::string> opened_names_;  // for ever: a timeline may name them still
   std::weak_ptr<TenantImpl> host_tenant_;
   std::set<Instance*> instances_;
   std::optional<std::size_t> suspects_;

@@ -10,6 +10,7 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/chain_buffers.hpp"
 #include "plugin/instance.hpp"
+#include "plugin/stage_times.hpp"
 
 namespace ctxbroker {
 
@@ -19,7 +20,7 @@ struct Chain::Impl {
     std::shared_ptr<detail::Lease> lease;
     std::uint64_t activation = 0;  // its serial: another one needs another chain
     CUstream stream = nullptr;     // the activation's
-    detail::Event begin, end;      // around this stage's work; end is also the hand-over
+    detail::StageTimes times;
   };
 
   Impl(detail::BrokerImpl& owner, const std::vector<PluginInstance*>& instances,
@@ -49,7 +50,10 @@ struct Chain::Impl {
 
   detail::GuardedCall blame(std::size_t stage) const noexcept {
     detail::Instance& instance = *stages[stage].instance;
-    return {&instance.tenant(), &instance.counters().strikes, "process"};
+    return {.tenant = &instance.tenant(),
+            .strikes = &instance.counters().strikes,
+            .function = "process",
+            .plugin = instance.description().short_name.c_str()};
   }
   std::uint64_t bytes_of(std::uint32_t width, std::uint32_t height) const noexcept {
     return std::uint64_t{width} * height * channels * sizeof(float);

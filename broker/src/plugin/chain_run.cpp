@@ -4,6 +4,7 @@
 
 #include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
+#include "observe/span.hpp"
 #include "plugin/chain_impl.hpp"
 
 namespace ctxbroker {
@@ -44,10 +45,11 @@ ctxb_buffer Chain::Impl::buffer(Place where, const JobInfo& job) const noexcept 
 void Chain::Impl::bring_here(std::size_t stage, std::uint64_t bytes) {
   const DriverTable& driver = stages[stage].lease->table();
   CUstream const stream = stages[stage].stream;
-  must_between(stage, driver.stream_wait_event(stream, stages[stage - 1].end.get(), 0),
+  must_between(stage, driver.stream_wait_event(stream, stages[stage - 1].times.end().get(), 0),
                "cuStreamWaitEvent", "the work before cannot be waited for");
   const Place here{buffers.pair_of_stage[stage], 0};
   if (here.pair == place.pair) return;
+  const ScopedSpan span(SpanCategory::copy, "copy between contexts", nullptr, host_tenant, bytes);
   const auto context = [&](Place where) {
     return buffers.pairs[where.pair].lease->memory_context();
   };
@@ -72,7 +74,7 @@ void Chain::Impl::run_stage(std::size_t stage, const JobInfo& job) {
   given.outputs = &output;
   given.input_count = given.output_count = 1;
   given.discontinuity = job.discontinuity ? 1 : 0;
-  must(stage, driver.event_record(at.begin.get(), at.stream), "cuEventRecord",
+  must(stage, driver.event_record(at.times.begin().get(), at.stream), "cuEventRecord",
        "the start of the work cannot be marked");
   Instance::Processed processed = at.instance->process(given);
   if (processed.outcome.ran() && processed.status == CTXB_AGAIN) {
@@ -84,7 +86,7 @@ void Chain::Impl::run_stage(std::size_t stage, const JobInfo& job) {
   if (!processed.outcome.ran() || (processed.status != CTXB_OK && !bypass)) {
     throw at.instance->failure("process", processed.outcome, processed.status);
   }
-  must(stage, driver.event_record(at.end.get(), at.stream), "cuEventRecord",
+  must(stage, driver.event_record(at.times.end().get(), at.stream), "cuEventRecord",
        "the end of the work cannot be marked");
   if (!bypass) place = other;
 }
@@ -94,10 +96,12 @@ void Chain::Impl::run(const float* input, const JobInfo& job) {
   std::memcpy(staging.get(), input, bytes);
   place = {};
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const Stage& at = stages[stage];
+    Stage& at = stages[stage];
     const ContextGuard guard(at.lease->target(), blame(stage));
     must(stage, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
+    at.times.tie_clocks(at.lease->table(), at.stream);
     if (stage == 0) {
+      const ScopedSpan span(SpanCategory::copy, "upload", nullptr, host_tenant, bytes);
       must(stage,
            at.lease->table().memcpy_htod_async(address(place), staging.get(), bytes, at.stream),
            "cuMemcpyHtoDAsync_v2", "the samples cannot be uploaded");
@@ -115,30 +119,36 @@ void Chain::Impl::fetch(std::uint64_t bytes) {
   const Stage& at = stages[last];
   const ContextGuard guard(at.lease->target());
   must(last, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
-  must(last, at.lease->table().memcpy_dtoh_async(staging.get(), address(place), bytes, at.stream),
-       "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
+  {
+    const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
+    must(last, at.lease->table().memcpy_dtoh_async(staging.get(), address(place), bytes, at.stream),
+         "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
+  }
   wait(last, "the job's work on the device failed");
 }
 
 void Chain::Impl::add_times() noexcept {
   for (Stage& stage : stages) {
-    float milliseconds = 0;
-    const CUresult status = guarded(stage.lease->target(), {}, [&] {
-      return stage.lease->table().event_elapsed_time(&milliseconds, stage.begin.get(),
-                                                     stage.end.get());
-    });
+    std::uint64_t nanoseconds = 0;
+    {
+      const ContextGuard guard(stage.lease->target());
+      if (guard.status() == CUDA_SUCCESS) {
+        nanoseconds = stage.times.take(*stage.lease, stage.instance->description().short_name);
+      }
+    }
     stage.instance->set_in_flight(false);
-    Counters& counters = stage.instance->counters();
-    counters.jobs.fetch_add(1, std::memory_order_relaxed);
-    if (status != CUDA_SUCCESS || !(milliseconds > 0)) continue;
-    counters.device_nanoseconds.fetch_add(static_cast<std::uint64_t>(milliseconds * 1e6F),
-                                          std::memory_order_relaxed);
+    WorkCounters* const counters[] = {&stage.instance->counters(), &stage.lease->work()};
+    for (WorkCounters* each : counters) {
+      each->jobs.fetch_add(1, std::memory_order_relaxed);
+      each->device_nanoseconds.fetch_add(nanoseconds, std::memory_order_relaxed);
+    }
   }
 }
 
 // Waits for a stage's stream, inside its guard.
 void Chain::Impl::wait(std::size_t stage, const char* doing) {
   const Stage& at = stages[stage];
+  const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
   CUresult status = wait_for(at.lease->table(), at.stream, broker.job_timeout());
   if (status == CUDA_ERROR_TIMEOUT) {
     give_up_stuck();
@@ -176,6 +186,7 @@ void Chain::Impl::give_up_stuck() {
 void Chain::Impl::settle() noexcept {
   for (const Stage& stage : stages) {
     if (stage.lease->lost()) continue;
+    const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
     const CUresult status = stage.lease->note(guarded(stage.lease->target(), {}, [&] {
       return wait_for(stage.lease->table(), stage.stream, broker.end_timeout());
     }));
@@ -185,6 +196,7 @@ void Chain::Impl::settle() noexcept {
 
 void Chain::Impl::process(const float* input, float* output, JobInfo job) {
   check_job(input, output, job);
+  const ScopedSpan span(SpanCategory::job, "job", nullptr, host_tenant, job.width, job.height);
   if (renew_lost_stages()) job.discontinuity = true;
   try {
     run(input, job);

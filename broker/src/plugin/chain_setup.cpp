@@ -62,12 +62,8 @@ void Chain::Impl::build() {
   for (Stage& stage : stages) {
     const Activation& activation = *stage.instance->activation();
     leases.push_back(activation.lease);
-    stage = {stage.instance,
-             activation.lease,
-             activation.serial,
-             activation.stream.get(),
-             make_timing_event(activation.lease),
-             make_timing_event(activation.lease)};
+    stage = {stage.instance, activation.lease, activation.serial, activation.stream.get(),
+             StageTimes(activation.lease)};
   }
   const std::uint64_t bytes = bytes_of(sizes.max_width, sizes.max_height);
   buffers = make_chain_buffers(leases, bytes);

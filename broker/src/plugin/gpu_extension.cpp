@@ -5,6 +5,7 @@
 
 #include "context/wait.hpp"
 #include "module/kernel.hpp"
+#include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/host_call.hpp"
 #include "plugin/struct_check.hpp"
@@ -165,6 +166,9 @@ ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
     if (!launch_fits(kernel, lease.driver().limits[device], *launch, refusal)) {
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch", refusal.text);
     }
+    ScopedSpan span(SpanCategory::launch, "launch", kernel.name.c_str(), instance.tenant().id,
+                    std::uint64_t{launch->grid[0]} * launch->grid[1] * launch->grid[2],
+                    std::uint64_t{launch->block[0]} * launch->block[1] * launch->block[2]);
     CUresult status = allow_shared(lease.table(), kernel, launch->shared_bytes);
     if (status == CUDA_SUCCESS) {
       // The driver takes pointers to non-const values and only reads them.
@@ -173,11 +177,13 @@ ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
           launch->block[1], launch->block[2], launch->shared_bytes, activation.stream.get(),
           const_cast<void**>(launch->arguments), nullptr);
     }
+    span.set_status(status);
     if (status != CUDA_SUCCESS) {
       return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
     }
     instance.set_in_flight(true);
     instance.counters().launches.fetch_add(1, std::memory_order_relaxed);
+    lease.work().launches.fetch_add(1, std::memory_order_relaxed);
     return ctxb_status{CTXB_OK};
   });
 }
@@ -186,6 +192,8 @@ ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
 ctxb_status upload_now(Instance& instance, Activation& activation, std::uint64_t destination,
                        const void* source, std::uint64_t bytes) {
   const DriverTable& driver = activation.lease->table();
+  const ScopedSpan span(SpanCategory::copy, "upload and wait", nullptr, instance.tenant().id,
+                        bytes);
   CUresult status = driver.memcpy_htod_async(destination, source, bytes, activation.stream.get());
   if (status == CUDA_SUCCESS)
     status = wait_for(driver, activation.stream.get(), instance.broker().job_timeout());
@@ -200,6 +208,7 @@ ctxb_status upload_staged(Instance& instance, Activation& activation, std::uint6
                              std::to_string(activation.staged) + "; one process may upload " +
                              std::to_string(CTXB_UPLOAD_MAX) + " in all");
   }
+  const ScopedSpan span(SpanCategory::copy, "upload", nullptr, instance.tenant().id, bytes);
   auto* staged = static_cast<std::byte*>(activation.staging.get()) + activation.staged;
   std::memcpy(staged, source, bytes);
   activation.staged += bytes;
@@ -231,6 +240,7 @@ ctxb_status clear(const ctxb_host* host, void* stream, std::uint64_t destination
                            "destination and bytes must be multiples of 4");
     }
     if (bytes == 0) return ctxb_status{CTXB_OK};
+    const ScopedSpan span(SpanCategory::copy, "clear", nullptr, instance.tenant().id, bytes);
     return answer(instance, "clear",
                   activation.lease->table().memset_d32_async(destination, 0, bytes / 4,
                                                              activation.stream.get()));
@@ -246,6 +256,7 @@ ctxb_status copy(const ctxb_host* host, void* stream, std::uint64_t destination,
     if (apart < bytes) {
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "copy", "the two places overlap");
     }
+    const ScopedSpan span(SpanCategory::copy, "copy", nullptr, instance.tenant().id, bytes);
     return answer(instance, "copy",
                   activation.lease->table().memcpy_dtod_async(destination, source, bytes,
                                                               activation.stream.get()));

@@ -104,7 +104,10 @@ class Instance {
   void renew_lost_lease();
   GuardTarget nowhere() const noexcept;
   GuardedCall call(const char* function) noexcept {
-    return {&tenant(), &counters_.strikes, function};
+    return {.tenant = &tenant(),
+            .strikes = &counters_.strikes,
+            .function = function,
+            .plugin = description_.short_name.c_str()};
   }
   // Calls a [main] function of the plug-in in `phase`; the phase before stands again afterwards.
   template <typename Function>

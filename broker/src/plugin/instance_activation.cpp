@@ -35,6 +35,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   }
   check_sizes(sizes);
   renew_lost_lease();
+  ledger_.count_in(lease_->holdings());
   activation_ = make_activation(lease_, plugin(), sizes);
   told_loss_ = false;
   const DeviceInfo& device =
@@ -99,6 +100,7 @@ void Instance::deactivate() noexcept {
 
 // Work that does not end makes the lease a zombie.
 void Instance::wait_for_work() noexcept {
+  const ScopedSpan span(SpanCategory::wait, "wait", description_.short_name.c_str(), tenant().id);
   const CUresult status = lease_->note(guarded(lease_->target(), {}, [&] {
     return wait_for(lease_->table(), activation_->stream.get(), broker_.end_timeout());
   }));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "context/guard.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 
@@ -22,6 +23,9 @@ CallOutcome call_plugin(const GuardTarget& target, const GuardedCall& call,
   const ContextGuard guard(target, call);
   CallOutcome outcome{guard.status()};
   if (outcome.entered != CUDA_SUCCESS) return outcome;
+  const ScopedSpan span(SpanCategory::call, call.function,
+                        call.plugin != nullptr ? call.plugin : call.tenant->name.c_str(),
+                        call.tenant->id);
   try {
     std::forward<Function>(function)();
   } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 
 #include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
+#include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
 
@@ -32,6 +33,7 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
   image->path = canonical;
   {
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
+    const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
     image->library = load_library(canonical);
   }
   const std::lock_guard lock(mutex_);
@@ -45,6 +47,7 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   // mapped unless it says that it can go.
   if (!unload) keep_resident(library.path);
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
+  const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
   library.library.unload();
 }
 
@@ -92,10 +95,12 @@ std::shared_ptr<Lease> TenantImpl::owned(int device) {
 
 CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "allocate: bytes is 0");
-  DeviceMemory memory = make_device_memory(owned(device), bytes);
+  std::shared_ptr<Lease> lease = owned(device);
+  DeviceMemory memory = make_device_memory(lease, bytes);
   const CUdeviceptr address = memory.get();
   const std::lock_guard lock(mutex_);
-  memory_.insert_or_assign(address, Allocation{std::move(memory), bytes});
+  lease->holdings().add_bytes(bytes);
+  memory_.insert_or_assign(address, Allocation{std::move(memory), bytes, std::move(lease)});
   bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return address;
 }
@@ -111,6 +116,7 @@ void TenantImpl::release(CUdeviceptr address) {
         {.tenant = identity_->name});
   }
   bytes_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
+  found->second.lease->holdings().remove_bytes(found->second.bytes);
   memory_.erase(found);
 }
 
@@ -189,6 +195,7 @@ void TenantImpl::close() {
   }
   libraries_.clear();
   streams_.clear();  // before the memory that their work uses
+  for (const auto& [address, one] : memory_) one.lease->holdings().remove_bytes(one.bytes);
   memory_.clear();
   bytes_.store(0, std::memory_order_relaxed);
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);

@@ -68,6 +68,7 @@ class TenantImpl {
   struct Allocation {
     DeviceMemory memory;
     std::uint64_t bytes;
+    std::shared_ptr<Lease> lease;
   };
   Lease* current(int device) const noexcept;  // null: none yet
   std::shared_ptr<Lease> renew(int device);

@@ -85,6 +85,12 @@ TEST_F(ImageCommand, AChainOfFourWithAReport) {
     EXPECT_GT(plugin["device_seconds"].get<double>(), 0) << plugin;
     EXPECT_EQ(plugin["strikes"], 0) << plugin;
   }
+  EXPECT_EQ(report["metrics"]["schema"], "ctxbroker.metrics/1");
+  std::uint64_t jobs = 0;
+  for (const auto& tenant : report["metrics"]["tenants"]) {
+    for (const auto& lease : tenant["leases"]) jobs += lease["jobs"].get<std::uint64_t>();
+  }
+  EXPECT_EQ(jobs, 4U);
 }
 
 TEST_F(ImageCommand, SharedAndPrivateLeasesGiveTheSameBytes) {

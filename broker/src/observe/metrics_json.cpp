@@ -1,0 +1,58 @@
+#include <nlohmann/json.hpp>
+
+#include "ctxbroker/metrics.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json in_json(const LeaseMetrics& lease) {
+  return {{"device", lease.device},
+          {"kind", to_string(lease.granted.kind)},
+          {"multiprocessors", lease.granted.multiprocessors},
+          {"state", to_string(lease.state)},
+          {"generation", lease.generation},
+          {"guards_entered", lease.guards_entered},
+          {"jobs", lease.jobs},
+          {"launches", lease.launches},
+          {"device_seconds", lease.device_seconds},
+          {"memory_bytes", lease.memory_bytes},
+          {"memory_peak_bytes", lease.memory_peak_bytes},
+          {"streams", lease.streams},
+          {"events", lease.events},
+          {"modules", lease.modules},
+          {"allocations", lease.allocations}};
+}
+
+Json in_json(const InstanceMetrics& instance) {
+  const Metrics& metrics = instance.metrics;
+  return {{"plugin", instance.plugin},
+          {"generation", instance.generation},
+          {"jobs", metrics.jobs},
+          {"launches", metrics.launches},
+          {"device_seconds", metrics.device_seconds},
+          {"memory_bytes", metrics.memory_bytes},
+          {"memory_peak_bytes", metrics.memory_peak_bytes},
+          {"strikes", metrics.strikes}};
+}
+
+Json in_json(const TenantMetrics& tenant) {
+  Json json{{"id", tenant.id.value}, {"name", tenant.name}, {"strikes", tenant.strikes}};
+  Json& leases = json["leases"] = Json::array();
+  for (const LeaseMetrics& lease : tenant.leases) leases.push_back(in_json(lease));
+  Json& instances = json["instances"] = Json::array();
+  for (const InstanceMetrics& one : tenant.instances) instances.push_back(in_json(one));
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(const BrokerMetrics& metrics) {
+  Json json{{"schema", "ctxbroker.metrics/1"}};
+  Json& tenants = json["tenants"] = Json::array();
+  for (const TenantMetrics& tenant : metrics.tenants) tenants.push_back(in_json(tenant));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace ctxbroker

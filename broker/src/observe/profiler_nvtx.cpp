@@ -1,0 +1,41 @@
+// The ranges, by NVTX. Its header finds the profiler's library by NVTX_INJECTION64_PATH.
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdio>
+
+#include "observe/profiler.hpp"
+#include "observe/span.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The profiler's handle for all that this library tells it. Made once, never ended: spans are made
+// until the very end of the process.
+nvtxDomainHandle_t domain() noexcept {
+  static nvtxDomainHandle_t const made = nvtxDomainCreateA("ctxbroker");
+  return made;
+}
+
+}  // namespace
+
+void attach_profiler() noexcept {
+  if (domain() != nullptr) observers.fetch_or(profiler_observes, std::memory_order_relaxed);
+}
+
+void push_profiler_range(const char* verb, const char* subject) noexcept {
+  char text[160];
+  std::snprintf(text, sizeof text, "%s%s%s", verb, subject == nullptr ? "" : " ",
+                subject == nullptr ? "" : subject);
+  nvtxEventAttributes_t range{};
+  range.version = NVTX_VERSION;
+  range.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  range.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  range.message.ascii = text;  // the profiler copies it
+  nvtxDomainRangePushEx(domain(), &range);
+}
+
+void pop_profiler_range() noexcept {
+  nvtxDomainRangePop(domain());
+}
+
+}  // namespace ctxbroker::detail

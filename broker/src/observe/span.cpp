@@ -1,0 +1,87 @@
+#include "observe/span.hpp"
+
+#include <chrono>
+#include <cstring>
+
+#include "observe/profiler.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// Where a text of `length` bytes can be cut to at most `most` without splitting a character.
+std::size_t cut_at(const char* text, std::size_t most) noexcept {
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+  return most;
+}
+
+}  // namespace
+
+std::uint64_t timeline_now() noexcept {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+void set_subject(Span& span, const char* text) noexcept {
+  if (text == nullptr) return;
+  constexpr char ellipsis[] = "\u2026";
+  constexpr std::size_t room = sizeof span.subject - 1;
+  const std::size_t length = strnlen(text, room + 1);
+  if (length <= room) {
+    std::memcpy(span.subject, text, length);
+    return;
+  }
+  const std::size_t kept = cut_at(text, room - (sizeof ellipsis - 1));
+  std::memcpy(span.subject, text, kept);
+  std::memcpy(span.subject + kept, ellipsis, sizeof ellipsis - 1);
+}
+
+void ScopedSpan::begin(SpanCategory category, const char* verb, const char* subject,
+                       TenantId tenant, std::uint64_t first, std::uint64_t second) noexcept {
+  seen_by_ = observers.load(std::memory_order_relaxed);
+  verb_ = verb;
+  subject_ = subject;
+  tenant_ = tenant;
+  category_ = category;
+  values_[0] = first;
+  values_[1] = second;
+  const bool in_profiler = (seen_by_ & profiler_observes) != 0 &&
+                           (category == SpanCategory::job || category == SpanCategory::call);
+  if (in_profiler) {
+    push_profiler_range(verb, subject);
+  } else {
+    seen_by_ &= ~profiler_observes;
+  }
+  begin_ = (seen_by_ & timeline_observes) != 0 ? timeline_now() : 0;
+}
+
+void ScopedSpan::end() noexcept {
+  if ((seen_by_ & timeline_observes) != 0) {
+    Span span;
+    span.begin = begin_;
+    span.end = timeline_now();
+    span.verb = verb_;
+    span.values[0] = values_[0];
+    span.values[1] = values_[1];
+    span.tenant = tenant_.value;
+    span.status = status_;
+    span.category = category_;
+    set_subject(span, subject_);
+    record_span(span);
+  }
+  if ((seen_by_ & profiler_observes) != 0) pop_profiler_range();
+}
+
+void mark_instant(SpanCategory category, const char* verb, const char* subject,
+                  TenantId tenant) noexcept {
+  if (!timeline_observed()) return;
+  Span span;
+  span.begin = span.end = timeline_now();
+  span.verb = verb;
+  span.tenant = tenant.value;
+  span.category = category;
+  set_subject(span, subject);
+  record_span(span);
+}
+
+}  // namespace ctxbroker::detail

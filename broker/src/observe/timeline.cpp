@@ -1,0 +1,172 @@
+#include "observe/timeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "ctxbroker/error.hpp"
+#include "observe/thread_identity.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The spans of one thread. Aligned so that two threads never write to one cache line.
+struct alignas(sizeof(Span)) Chunk {
+  static constexpr std::size_t room = 511;
+  ThreadIdentity thread;
+  std::uint32_t used = 0;
+  alignas(sizeof(Span)) std::array<Span, room> spans{};
+};
+
+static_assert(sizeof(Chunk) == 64 << 10);
+
+struct Pool {
+  explicit Pool(std::size_t count) : chunks(count) {}
+  std::vector<Chunk> chunks;
+  std::uint64_t started = timeline_now();
+  std::atomic<std::size_t> taken{0};  // chunks; may go beyond their number
+  std::atomic<std::uint64_t> dropped{0};
+};
+
+// Everything global of the timeline. Pools are reached only through a gate.
+//
+// A thread that records first enters its gate, then looks at the session; who stops first ends the
+// session, then looks at the gates. Both in the one order of all seq_cst operations: either the
+// thread sees that the session has ended, or the stopper sees the thread and waits for it.
+struct alignas(64) Gate {
+  std::atomic<std::uint32_t> inside{0};
+};
+constinit std::array<Gate, 64> gates{};
+constinit std::atomic<std::uint32_t> next_gate{0};
+constinit std::atomic<std::uint32_t> session{0};  // 0: nothing records
+constinit Pool* pool = nullptr;  // changes only while nothing records and all gates are empty
+
+// For those who start, stop and read; never taken in record_span.
+struct Keeper {
+  std::mutex mutex;
+  std::uint32_t last_session = 0;
+  std::unique_ptr<Pool> pool;
+};
+Keeper& keeper() {
+  static auto* const one = new Keeper();  // never ended: threads record until the process ends
+  return *one;
+}
+
+// Per thread. Nothing in it has a destructor, because guards record until the very end of a thread.
+struct ThreadPlace {
+  std::uint32_t gate;  // its number plus 1; 0: not yet chosen
+  std::uint32_t session;
+  Chunk* chunk;  // of that session; null when there was none left
+};
+constinit thread_local ThreadPlace thread_place{};
+
+Gate& gate_of(ThreadPlace& place) noexcept {
+  if (place.gate == 0) {
+    place.gate = 1 + next_gate.fetch_add(1, std::memory_order_relaxed) %
+                         static_cast<std::uint32_t>(gates.size());
+  }
+  return gates[place.gate - 1];
+}
+
+Chunk* take_chunk(Pool& from) noexcept {
+  if (from.taken.load(std::memory_order_relaxed) >= from.chunks.size()) return nullptr;
+  const std::size_t index = from.taken.fetch_add(1, std::memory_order_relaxed);
+  if (index >= from.chunks.size()) return nullptr;
+  Chunk& chunk = from.chunks[index];
+  chunk.thread = this_thread_identity();
+  return &chunk;
+}
+
+void append(ThreadPlace& place, std::uint32_t now, const Span& span) noexcept {
+  if (place.session != now || (place.chunk != nullptr && place.chunk->used == Chunk::room)) {
+    place.session = now;
+    place.chunk = take_chunk(*pool);
+  }
+  if (span.begin < pool->started) return;  // begun before, perhaps in an earlier recording
+  if (place.chunk == nullptr) {
+    pool->dropped.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  place.chunk->spans[place.chunk->used++] = span;
+}
+
+// Under the keeper's lock.
+void stop() noexcept {
+  observers.fetch_and(~timeline_observes, std::memory_order_relaxed);
+  if (session.exchange(0) == 0) return;
+  for (Gate& gate : gates) {
+    while (gate.inside.load() != 0) std::this_thread::yield();
+  }
+}
+
+bool outer_first(const Span& a, const Span& b) noexcept {
+  return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+}
+
+}  // namespace
+
+void start_recording(std::size_t memory_bytes) {
+  Keeper& keeper = detail::keeper();
+  const std::lock_guard lock(keeper.mutex);
+  if (session.load() != 0) {
+    throw Error(ErrorKind::wrong_state, "the timeline is recorded already; stop it first");
+  }
+  const std::size_t chunks = memory_bytes / sizeof(Chunk);
+  if (chunks == 0) {
+    throw Error(ErrorKind::invalid_argument,
+                "the timeline's memory_bytes must be at least " + std::to_string(sizeof(Chunk)));
+  }
+  pool = nullptr;
+  keeper.pool.reset();  // before the new one, so that there are never two
+  keeper.pool = std::make_unique<Pool>(chunks);
+  pool = keeper.pool.get();
+  if (++keeper.last_session == 0) ++keeper.last_session;
+  session.store(keeper.last_session);
+  observers.fetch_or(timeline_observes, std::memory_order_relaxed);
+}
+
+void stop_recording() noexcept {
+  const std::lock_guard lock(keeper().mutex);
+  stop();
+}
+
+void record_span(const Span& span) noexcept {
+  ThreadPlace& place = thread_place;
+  Gate& gate = gate_of(place);
+  gate.inside.fetch_add(1);
+  const std::uint32_t now = session.load();
+  if (now != 0) append(place, now, span);
+  gate.inside.fetch_sub(1);
+}
+
+Recording recorded() {
+  Keeper& keeper = detail::keeper();
+  const std::lock_guard lock(keeper.mutex);
+  if (session.load() != 0) {
+    throw Error(ErrorKind::wrong_state, "the timeline is still recorded; stop it first");
+  }
+  if (keeper.pool == nullptr) {
+    throw Error(ErrorKind::wrong_state, "no timeline was recorded; start it first");
+  }
+  const Pool& from = *keeper.pool;
+  Recording recording{from.started, from.dropped.load(), {}};
+  std::map<std::uint64_t, RecordedThread> threads;
+  const std::size_t taken = std::min(from.taken.load(), from.chunks.size());
+  for (std::size_t index = 0; index < taken; ++index) {
+    const Chunk& chunk = from.chunks[index];
+    RecordedThread& thread = threads[chunk.thread.id];
+    thread.id = chunk.thread.id;
+    thread.name = chunk.thread.name.data();
+    thread.spans.insert(thread.spans.end(), chunk.spans.begin(), chunk.spans.begin() + chunk.used);
+  }
+  for (auto& [id, thread] : threads) {
+    std::stable_sort(thread.spans.begin(), thread.spans.end(), outer_first);
+    recording.threads.push_back(std::move(thread));
+  }
+  return recording;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,73 @@
+// BrokerImpl: what is told of its tenants.
+#include "observe/counters.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/instance.hpp"
+#include "plugin/tenant_impl.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// Counted up and down by several threads, so that a snapshot could be below zero for a moment.
+std::uint64_t snapshot(const std::atomic<std::int64_t>& count) noexcept {
+  const std::int64_t value = count.load(std::memory_order_relaxed);
+  return value > 0 ? static_cast<std::uint64_t>(value) : 0;
+}
+
+LeaseMetrics metrics_of(const Lease& lease) {
+  const LeaseInfo info = lease.info();
+  const WorkCounters& work = lease.work();
+  const Holdings& holdings = lease.holdings();
+  LeaseMetrics metrics;
+  metrics.device = info.device;
+  metrics.granted = info.granted;
+  metrics.state = info.state;
+  metrics.generation = info.generation;
+  metrics.guards_entered = lease.occupancy().entered();
+  metrics.jobs = work.jobs.load(std::memory_order_relaxed);
+  metrics.launches = work.launches.load(std::memory_order_relaxed);
+  metrics.device_seconds =
+      static_cast<double>(work.device_nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
+  metrics.memory_bytes = holdings.plugin_bytes.load(std::memory_order_relaxed);
+  metrics.memory_peak_bytes = holdings.plugin_peak_bytes.load(std::memory_order_relaxed);
+  metrics.streams = snapshot(holdings.streams);
+  metrics.events = snapshot(holdings.events);
+  metrics.modules = snapshot(holdings.modules);
+  metrics.allocations = snapshot(holdings.allocations);
+  return metrics;
+}
+
+}  // namespace
+
+std::map<std::uint32_t, std::string> BrokerImpl::tenant_names() const {
+  std::map<std::uint32_t, std::string> names = opened_names_;
+  names[host_->id.value] = host_->name;
+  for (const auto& [id, tenant] : tenants_) names[tenant->id.value] = tenant->name;
+  return names;
+}
+
+BrokerMetrics BrokerImpl::metrics() const {
+  std::map<std::uint32_t, TenantMetrics> by_id;
+  const auto add = [&](const TenantIdentity& tenant) {
+    by_id[tenant.id.value] = {
+        tenant.id, tenant.name, tenant.strikes.load(std::memory_order_relaxed), {}, {}};
+  };
+  add(*host_);
+  for (const auto& [id, tenant] : tenants_) add(*tenant);
+  for (const auto& opened : opened_) {
+    if (const auto tenant = opened.lock()) add(*tenant->identity());
+  }
+  if (leases_) {
+    for (const auto& lease : leases_->all()) {
+      by_id[lease->tenant().id.value].leases.push_back(metrics_of(*lease));
+    }
+  }
+  for (const Instance* instance : instances_) {
+    by_id[instance->tenant().id.value].instances.push_back(
+        {instance->description().id, instance->lease()->generation(), instance->metrics()});
+  }
+  BrokerMetrics metrics;
+  for (auto& [id, tenant] : by_id) metrics.tenants.push_back(std::move(tenant));
+  return metrics;
+}
+
+}  // namespace ctxbroker::detail

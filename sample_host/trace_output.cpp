@@ -1,0 +1,32 @@
+#include "trace_output.hpp"
+
+#include "exit_code.hpp"
+#include "logging.hpp"
+#include "report_output.hpp"
+
+namespace ctxbroker::sample_host {
+
+TraceOutput::TraceOutput(const Options& options) {
+  if (options.trace.empty()) return;
+  for (const std::filesystem::path& other :
+       {options.input, options.output, std::filesystem::path(options.report)}) {
+    if (other.empty() || !same_place(options.trace, other)) continue;
+    throw Failure(ExitCode::usage, "--trace \"" + options.trace.string() +
+                                       "\" names the input, output or report; name another file");
+  }
+  file_.emplace(options.trace);
+}
+
+void TraceOutput::write(Broker& broker) {
+  if (!file_) return;
+  const TimelineSummary summary = broker.write_timeline(
+      [this](std::string_view text) { file_->write(text.data(), text.size()); });
+  file_->commit();
+  if (summary.dropped > 0) {
+    log(Severity::warning, "trace",
+        std::to_string(summary.dropped) + " of " + std::to_string(summary.dropped + summary.spans) +
+            " spans did not fit into memory and are not in the trace; use a shorter input");
+  }
+}
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,26 @@
+// Where --trace puts a run's timeline.
+#pragma once
+
+#include <optional>
+
+#include "ctxbroker/broker.hpp"
+#include "files/output_file.hpp"
+#include "options.hpp"
+
+namespace ctxbroker::sample_host {
+
+// Opened before the work, so that a trace that cannot be written is known before it.
+class TraceOutput {
+ public:
+  // Throws Failure (output; usage when it would overwrite another file of the run).
+  explicit TraceOutput(const Options& options);
+
+  // Stops the broker's timeline and writes it. Does nothing without --trace. Throws Failure
+  // (output).
+  void write(Broker& broker);
+
+ private:
+  std::optional<OutputFile> file_;
+};
+
+}  // namespace ctxbroker::sample_host

@@ -1,0 +1,147 @@
+// What the broker counts per tenant and lease.
+#include <nlohmann/json.hpp>
+
+#include "broker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using Json = nlohmann::json;
+
+class MetricsTest : public BrokerTest {
+ protected:
+  TenantMetrics tenant(const std::string& name) {
+    for (const TenantMetrics& one : broker.metrics().tenants) {
+      if (one.name == name) return one;
+    }
+    ADD_FAILURE() << "no tenant " << name;
+    return {};
+  }
+  LeaseMetrics lease(const std::string& name) {
+    const TenantMetrics found = tenant(name);
+    EXPECT_EQ(found.leases.size(), 1u);
+    return found.leases.empty() ? LeaseMetrics() : found.leases[0];
+  }
+};
+
+TEST_F(MetricsTest, BeginWithTheHostAlone) {
+  const BrokerMetrics metrics = broker.metrics();
+  ASSERT_EQ(metrics.tenants.size(), 1u);
+  EXPECT_EQ(metrics.tenants[0].id, host_tenant);
+  EXPECT_EQ(metrics.tenants[0].name, "host");
+  EXPECT_THAT(metrics.tenants[0].instances, testing::IsEmpty());
+}
+
+TEST_F(MetricsTest, ALeaseCountsTheWorkOfAllItsInstances) {
+  PluginInstance first = active("affine");
+  {
+    PluginInstance second = active("scratch");
+    for (int job = 0; job < 3; ++job) run({&first, &second});
+    const TenantMetrics now = tenant("behaviours");
+    ASSERT_EQ(now.instances.size(), 2u);
+    const Metrics one = first.metrics(), other = second.metrics();
+    const LeaseMetrics both = lease("behaviours");
+    EXPECT_EQ(both.jobs, 6u);
+    EXPECT_EQ(both.launches, one.launches + other.launches);
+    EXPECT_NEAR(both.device_seconds, one.device_seconds + other.device_seconds, 1e-9);
+    EXPECT_GT(both.device_seconds, 0);
+    EXPECT_EQ(both.generation, first.lease().generation);
+    EXPECT_EQ(both.granted, first.lease().granted);
+    EXPECT_GT(both.guards_entered, 6u);
+  }
+  run({&first});
+  EXPECT_EQ(tenant("behaviours").instances.size(), 1u);
+  EXPECT_EQ(lease("behaviours").jobs, 7u);  // what has ended stays counted
+}
+
+TEST_F(MetricsTest, ALeaseCountsWhatIsHeldAndGivesItBack) {
+  PluginInstance instance = create("affine");
+  const LeaseMetrics idle = lease("behaviours");
+  EXPECT_EQ(idle.streams + idle.events + idle.modules + idle.allocations, 0u);
+  instance.activate(test_sizes);
+  const LeaseMetrics active = lease("behaviours");
+  EXPECT_EQ(active.streams, 1u);
+  EXPECT_EQ(active.modules, instance.description().modules.size());
+  EXPECT_GE(active.allocations, 1u);
+  {
+    const Chain chain(broker, {&instance}, test_sizes);
+    const LeaseMetrics chained = lease("behaviours");
+    EXPECT_GT(chained.events, active.events);
+    EXPECT_GT(chained.allocations, active.allocations);
+  }
+  instance.deactivate();
+  const LeaseMetrics after = lease("behaviours");
+  EXPECT_EQ(after.streams + after.events + after.modules + after.allocations, 0u);
+}
+
+TEST_F(MetricsTest, ALeaseCountsItsPluginsMemory) {
+  PluginInstance first = active("megabyte"), second = active("megabyte");
+  const std::uint64_t each = first.metrics().memory_bytes;
+  ASSERT_GT(each, 0u);
+  EXPECT_EQ(lease("behaviours").memory_bytes, 2 * each);
+  second.deactivate();
+  EXPECT_EQ(lease("behaviours").memory_bytes, each);
+  EXPECT_EQ(lease("behaviours").memory_peak_bytes, 2 * each);
+  first.deactivate();
+  EXPECT_EQ(lease("behaviours").memory_bytes, 0u);
+  EXPECT_EQ(lease("behaviours").memory_peak_bytes, 2 * each);
+}
+
+TEST_F(MetricsTest, StrikesStayWithTheTenant) {
+  {
+    PluginInstance instance = active("null_stream");
+    EXPECT_THROW(run({&instance}), Error);
+  }
+  EXPECT_EQ(tenant("behaviours").strikes, 1u);
+  EXPECT_EQ(tenant("host").strikes, 0u);
+}
+
+TEST_F(MetricsTest, JsonSaysTheSame) {
+  const PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
+  PluginInstance first = active("affine");
+  PluginInstance second = broker.create(twin, "affine");
+  second.activate(test_sizes);
+  run({&first, &second});
+  const BrokerMetrics metrics = broker.metrics();
+  const Json json = Json::parse(to_json(metrics));
+  EXPECT_EQ(json.at("schema"), "ctxbroker.metrics/1");
+  ASSERT_EQ(json.at("tenants").size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const TenantMetrics& tenant = metrics.tenants[i];
+    const Json& shown = json.at("tenants").at(i);
+    EXPECT_EQ(shown.at("id"), tenant.id.value);
+    EXPECT_EQ(shown.at("name"), tenant.name);
+    EXPECT_EQ(shown.at("strikes"), tenant.strikes);
+    ASSERT_EQ(shown.at("leases").size(), tenant.leases.size());
+    ASSERT_EQ(shown.at("instances").size(), tenant.instances.size());
+    for (std::size_t at = 0; at < tenant.leases.size(); ++at) {
+      const LeaseMetrics& lease = tenant.leases[at];
+      EXPECT_EQ(shown.at("leases").at(at), (Json{{"device", lease.device},
+                                                 {"kind", to_string(lease.granted.kind)},
+                                                 {"multiprocessors", lease.granted.multiprocessors},
+                                                 {"state", "ready"},
+                                                 {"generation", lease.generation},
+                                                 {"guards_entered", lease.guards_entered},
+                                                 {"jobs", 1},
+                                                 {"launches", lease.launches},
+                                                 {"device_seconds", lease.device_seconds},
+                                                 {"memory_bytes", lease.memory_bytes},
+                                                 {"memory_peak_bytes", lease.memory_peak_bytes},
+                                                 {"streams", lease.streams},
+                                                 {"events", lease.events},
+                                                 {"modules", lease.modules},
+                                                 {"allocations", lease.allocations}}));
+    }
+    for (const Json& instance : shown.at("instances")) {
+      EXPECT_EQ(instance.at("jobs"), 1);
+      EXPECT_THAT(instance.at("plugin").get<std::string>(), testing::HasSubstr("affine"));
+    }
+  }
+  TenantMetrics odd;
+  odd.name = "\"\xff\n";
+  EXPECT_EQ(Json::parse(to_json(BrokerMetrics{{odd}})).at("tenants").at(0).at("name"),
+            "\"\ufffd\n");
+}
+
+}  // namespace
+}  // namespace ctxbroker
