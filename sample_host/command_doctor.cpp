@@ -22,20 +22,26 @@ struct Protection {
   const char* text;
 };
 
-// What stands between plug-ins and the process, in the words of the documents.
+// What stands between plug-ins and the process, in the words of the documents; the shield is tried.
 constexpr Protection protections[] = {
     {"guards", true,
      "every call into a plug-in is surrounded; the context stack is restored afterwards"},
-    {"leases", true, "shared or private context per plug-in library, by --lease"},
+    {"leases", true,
+     "a shared, private or green context per plug-in library and device, by --lease or --policy"},
     {"ledger", true, "device memory that a plug-in forgets is given back"},
     {"gate", false, "not built into this version: driver calls of a plug-in's own are not checked"},
-    {"shield", false,
-     "not built into this version: a plug-in that resets the device ends its neighbours' work"},
+};
+
+struct DeviceShield {
+  int device = 0;
+  bool up = false;
+  std::string text;
 };
 
 struct Findings {
   std::optional<DriverInfo> driver;
   std::vector<DeviceInfo> devices;
+  std::vector<DeviceShield> shields;
   std::string driver_error;  // empty when the driver is usable
   std::vector<std::filesystem::path> folders;
   std::vector<std::string> plugins;  // short names
@@ -53,11 +59,30 @@ BrokerOptions broker_options(const Options& options) {
   return result;
 }
 
+// Uses the device, which raises the shield where it can be had.
+DeviceShield try_shield(Broker& broker, int device) {
+  DeviceShield result{device, false, {}};
+  try {
+    broker.use_device(device);
+    const ShieldInfo shield = broker.shield(device);
+    result.up = shield.up;
+    result.text = shield.up ? "up: no plug-in can destroy the primary context by a reset"
+                            : "NOT UP (" + shield.reason +
+                                  "): a plug-in that resets the device ends its neighbours' work";
+  } catch (const Error& error) {
+    result.text = std::string("NOT TRIED, the device cannot be used: ") + error.what();
+  }
+  return result;
+}
+
 void look_at_driver(const Options& options, Findings& findings) {
   try {
     Broker broker = Broker::open(broker_options(options));
     findings.driver = broker.driver();
     findings.devices = broker.devices();
+    for (const DeviceInfo& device : findings.devices) {
+      findings.shields.push_back(try_shield(broker, device.ordinal));
+    }
   } catch (const Error& error) {
     findings.driver_error = error.what();
     findings.advice.emplace_back(
@@ -109,6 +134,10 @@ void print_text(const Findings& findings) {
     add(first ? "protection" : "", std::string(protection.name) + ": " + protection.text);
     first = false;
   }
+  for (const DeviceShield& shield : findings.shields) {
+    add("", "shield: device " + std::to_string(shield.device) + " " + shield.text);
+  }
+  if (findings.shields.empty()) add("", "shield: not tried without a driver");
   add("plug-ins", findings.plugins.empty() ? "none" : join(findings.plugins));
   for (const auto& folder : findings.folders) add("", "searched: " + folder.string());
   for (std::size_t i = 0; i < findings.problems.size(); ++i) {
@@ -134,6 +163,14 @@ void print_json(const Findings& findings) {
     json["protection"].push_back(
         {{"name", protection.name}, {"built", protection.built}, {"text", protection.text}});
   }
+  Json shield{{"name", "shield"},
+              {"built", true},
+              {"text", "a reset of the device is refused by the driver"},
+              {"devices", Json::array()}};
+  for (const DeviceShield& one : findings.shields) {
+    shield["devices"].push_back({{"device", one.device}, {"up", one.up}, {"text", one.text}});
+  }
+  json["protection"].push_back(shield);
   json["plugins"] = findings.plugins;
   json["folders"] = Json::array();
   for (const auto& folder : findings.folders) json["folders"].push_back(folder.string());

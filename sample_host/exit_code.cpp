@@ -11,7 +11,8 @@ constexpr std::array rows{
     ExitCodeRow{ExitCode::ok, "all went well"},
     ExitCodeRow{ExitCode::internal, "a mistake in sample_host or the broker itself"},
     ExitCodeRow{ExitCode::usage,
-                "the command line: unknown option, bad --plugin, unknown parameter, bad value"},
+                "the command line: unknown option, bad --plugin, unknown parameter, bad value, bad "
+                "policy file"},
     ExitCodeRow{ExitCode::input, "the input file: missing, unreadable, truncated, wrong format"},
     ExitCodeRow{ExitCode::output,
                 "the output file: folder missing, not writable, disk full, format not written"},
@@ -32,6 +33,7 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
     case ErrorKind::invalid_argument:
     case ErrorKind::wrong_state:
       return ExitCode::internal;
+    case ErrorKind::policy:
     case ErrorKind::unknown_parameter:
     case ErrorKind::parameter_value:
       return ExitCode::usage;

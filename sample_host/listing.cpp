@@ -47,6 +47,9 @@ std::string format_plugin(const PluginDescription& plugin) {
                      " " + plugin.version + (plugin.vendor.empty() ? "" : ", " + plugin.vendor) +
                      "\n  " + plugin.id + "\n";
   if (!plugin.description.empty()) text += "  " + plugin.description + "\n";
+  if (plugin.lease_wish != LeaseKind::automatic) {
+    text += std::string("  wishes a ") + to_string(plugin.lease_wish) + " lease\n";
+  }
   std::vector<std::vector<std::string>> rows;
   for (const ParameterDescription& parameter : plugin.parameters) {
     rows.push_back({"  ", parameter.id, format_range(parameter), parameter.unit,

@@ -17,7 +17,7 @@ namespace {
 struct Raw {
   Options options;
   std::vector<std::string> plugin_path;
-  std::string input, output, trace, driver, lease = "auto";
+  std::string input, output, trace, driver, device, policy, lease = "auto";
   int verbose = 0;
   bool quiet = false;
 };
@@ -74,10 +74,23 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
                    "above 0";
           },
           ""));
-  command.add_option("--device", raw.options.device, "CUDA device's number")
-      ->type_name("N")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1023));
+  command
+      .add_option("--policy", raw.policy,
+                  "JSON file that says by plug-in id what --lease and --device leave open")
+      ->type_name("FILE");
+  command
+      .add_option("--device", raw.device,
+                  "CUDA device's number, or how each plug-in library's device is chosen: "
+                  "round-robin or most-free-memory; without it as the policy says, else 0")
+      ->type_name("DEVICE")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            if (parse_placement(text)) return std::string();
+            return "\"" + text +
+                   "\" is no device; there are numbers from 0 to 1023, round-robin and "
+                   "most-free-memory";
+          },
+          ""));
   command
       .add_option("--json", raw.options.report,
                   "Write a report to this file; - for standard output instead of the table")
@@ -161,6 +174,8 @@ Options finish(const CLI::App& app, Raw raw) {
   options.output = raw.output;
   options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
+  options.policy = raw.policy;
+  options.device = parse_placement(raw.device);
   options.lease = parse_lease_choice(raw.lease).value_or(LeaseChoice());
   return options;
 }

@@ -9,6 +9,7 @@
 
 #include "ctxbroker/driver.hpp"
 #include "ctxbroker/lease.hpp"
+#include "ctxbroker/placement.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -25,12 +26,13 @@ struct Options {
   std::filesystem::path input, output;
   std::vector<std::string> plugins;  // as written behind --plugin; at least one
   LeaseChoice lease;
-  int device = 0;
-  std::string report;           // file name, "-" for standard output, empty for none
-  std::filesystem::path trace;  // file name for the timeline, empty for none
-  int depth = 0;                // image: bits per sample of the output; 0: as the input
-  std::uint32_t block = 0;      // audio: frames
-  double tail = 0;              // audio: seconds
+  std::filesystem::path policy;     // empty: none
+  std::optional<Placement> device;  // unset: as the policy says, else device 0
+  std::string report;               // file name, "-" for standard output, empty for none
+  std::filesystem::path trace;      // file name for the timeline, empty for none
+  int depth = 0;                    // image: bits per sample of the output; 0: as the input
+  std::uint32_t block = 0;          // audio: frames
+  double tail = 0;                  // audio: seconds
 
   bool json = false;   // list and doctor
   bool probe = false;  // doctor

@@ -71,6 +71,7 @@ Json to_json(const PluginRow& plugin) {
           {"lease",
            {{"asked", to_string(plugin.asked)},
             {"granted", to_string(plugin.granted.kind)},
+            {"device", plugin.device},
             {"multiprocessors", plugin.granted.multiprocessors},
             {"reason", plugin.lease_reason}}},
           {"jobs", m.jobs},
@@ -113,8 +114,9 @@ Json to_json(const DeviceInfo& device) {
 
 void describe_session(Session& session, Report& report) {
   report.driver = session.broker().driver();
-  report.device = session.device();
   report.metrics = session.broker().metrics();
+  report.devices = session.devices();
+  report.leases = lease_rows(session);
   for (const PluginInstance& instance : session.instances()) {
     const PluginDescription& plugin = instance.description();
     const LeaseInfo lease = instance.lease();
@@ -123,7 +125,8 @@ void describe_session(Session& session, Report& report) {
     row.short_name = plugin.short_name;
     row.version = plugin.version;
     row.library = plugin.library_path;
-    row.asked = session.asked_lease();
+    row.asked = lease.asked;
+    row.device = lease.device;
     row.granted = lease.granted;
     row.lease_reason = lease.reason;
     row.metrics = instance.metrics();
@@ -140,7 +143,7 @@ double realtime_factor(const Report& report) {
          report.process_seconds;
 }
 
-std::string format_report(const Report& report) {
+std::string format_report(const Report& report, bool reasons) {
   std::string time = format_seconds(report.wall_seconds) + ", " +
                      format_seconds(report.process_seconds) + " of it in the plug-ins";
   if (report.audio) {
@@ -150,24 +153,30 @@ std::string format_report(const Report& report) {
     time += " times real time";
   }
   std::vector<std::vector<std::string>> lines{
-      {"driver", describe(report.driver) + " (" + report.driver.reason + ")"},
-      {"device", std::to_string(report.device.ordinal) + ": " + describe(report.device)},
-      {"input", describe(report.input)},
-      {"output", describe(report.output)},
-      {"time", time}};
+      {"driver", describe(report.driver) + " (" + report.driver.reason + ")"}};
+  for (const DeviceInfo& device : report.devices) {
+    lines.push_back({lines.size() == 1 ? "device" : "",
+                     std::to_string(device.ordinal) + ": " + describe(device)});
+  }
+  lines.push_back({"input", describe(report.input)});
+  lines.push_back({"output", describe(report.output)});
+  lines.push_back({"time", time});
   if (report.audio && report.audio->clips.clipped > 0) {
     lines.push_back({"clipped", std::to_string(report.audio->clips.clipped) + " samples"});
   }
-  return format_table({{}, {}}, lines) + '\n' + plugin_table(report);
+  return format_table({{}, {}}, lines) + '\n' + plugin_table(report) + '\n' +
+         format_leases(report.leases, reasons);
 }
 
 Json report_to_json(const Report& report) {
   Json json{{"schema", "ctxbroker.sample_host.report/1"},
             {"command", report.command},
             {"driver", to_json(report.driver)},
-            {"device", to_json(report.device)},
+            {"device", to_json(report.devices.front())},
+            {"devices", Json::array()},
             {"input", to_json(report.input)},
             {"output", to_json(report.output)}};
+  for (const DeviceInfo& device : report.devices) json["devices"].push_back(to_json(device));
   if (report.audio) {
     const AudioFacts& audio = *report.audio;
     json["audio"] = {{"channels", audio.channels},
@@ -183,6 +192,8 @@ Json report_to_json(const Report& report) {
   json["plugins"] = Json::array();
   for (const PluginRow& plugin : report.plugins) json["plugins"].push_back(to_json(plugin));
   json["metrics"] = Json::parse(to_json(report.metrics));
+  json["leases"] = Json::array();
+  for (const LeaseRow& lease : report.leases) json["leases"].push_back(to_json(lease));
   return json;
 }
 

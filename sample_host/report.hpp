@@ -13,12 +13,14 @@
 #include "ctxbroker/metrics.hpp"
 #include "ctxbroker/plugin_description.hpp"
 #include "files/audio_file.hpp"
+#include "lease_rows.hpp"
 #include "session.hpp"
 
 namespace ctxbroker::sample_host {
 
 struct PluginRow {
   std::string id, short_name, version, library;
+  int device = 0;
   LeaseChoice asked, granted;
   std::string lease_reason;
   Metrics metrics;
@@ -44,22 +46,24 @@ struct AudioFacts {
 struct Report {
   std::string command;  // "image" or "audio"
   DriverInfo driver;
-  DeviceInfo device;
+  std::vector<DeviceInfo> devices;  // that plug-ins worked on; never empty
   FileFacts input, output;
   std::optional<AudioFacts> audio;
   double wall_seconds = 0;     // the whole command, until the output was complete
   double process_seconds = 0;  // of these in the chain
   std::vector<PluginRow> plugins;
   BrokerMetrics metrics;
+  std::vector<LeaseRow> leases;
 };
 
-// Driver, device and one row per plug-in. While the instances are active.
+// Driver, devices, one row per plug-in and one per lease. While the instances are active.
 void describe_session(Session& session, Report& report);
 
 // Seconds of sound per second in the chain; 0 for images.
 double realtime_factor(const Report& report);
 
-std::string format_report(const Report& report);
+// `reasons`: also why each lease is of its kind.
+std::string format_report(const Report& report, bool reasons);
 nlohmann::ordered_json report_to_json(const Report& report);
 
 // JSON as text, with a line break at the end; bytes that are no UTF-8 become U+FFFD.

@@ -13,7 +13,9 @@ bool same_place(const std::filesystem::path& a, const std::filesystem::path& b) 
 }
 
 ReportOutput::ReportOutput(const Options& options)
-    : quiet_(options.verbosity < 0), json_on_stdout_(options.report == "-") {
+    : quiet_(options.verbosity < 0),
+      verbose_(options.verbosity > 0),
+      json_on_stdout_(options.report == "-") {
   if (options.report.empty() || json_on_stdout_) return;
   if (same_place(options.report, options.output) || same_place(options.report, options.input)) {
     throw Failure(ExitCode::usage,
@@ -31,7 +33,7 @@ void ReportOutput::write(const Report& report) {
   if (json_on_stdout_) {
     std::fputs(json.c_str(), stdout);
   } else if (!quiet_) {
-    std::fputs(format_report(report).c_str(), stdout);
+    std::fputs(format_report(report, verbose_).c_str(), stdout);
   }
 }
 

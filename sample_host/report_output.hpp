@@ -24,6 +24,7 @@ class ReportOutput {
 
  private:
   bool quiet_;
+  bool verbose_;
   bool json_on_stdout_;
   std::optional<OutputFile> file_;
 };

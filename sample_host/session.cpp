@@ -1,5 +1,7 @@
 #include "session.hpp"
 
+#include <algorithm>
+
 #include "ctxbroker/version.hpp"
 #include "exit_code.hpp"
 #include "logging.hpp"
@@ -16,17 +18,18 @@ Broker open_broker(const Options& options) {
   broker_options.host_version = version();
   broker_options.driver = options.driver;
   broker_options.records = record_sink();
+  if (!options.policy.empty()) broker_options.policy = read_policy(options.policy);
   Broker broker = Broker::open(std::move(broker_options));
   if (!options.trace.empty()) broker.start_timeline(TimelineOptions{trace_memory});
   return broker;
 }
 
-DeviceInfo choose_device(const Broker& broker, int ordinal) {
-  for (const DeviceInfo& device : broker.devices()) {
-    if (device.ordinal == ordinal) return device;
-  }
+// Known before plug-ins are loaded.
+void check_device(const Broker& broker, const std::optional<Placement>& placement) {
+  if (!placement || placement->rule != PlacementRule::fixed) return;
   const std::size_t count = broker.devices().size();
-  throw Failure(ExitCode::driver, "--device " + std::to_string(ordinal) + ": the driver has " +
+  if (static_cast<std::size_t>(placement->device) < count) return;
+  throw Failure(ExitCode::driver, "--device " + to_string(*placement) + ": the driver has " +
                                       std::to_string(count) +
                                       (count == 1 ? " device" : " devices") +
                                       ", numbered from 0; see sample_host doctor");
@@ -83,9 +86,8 @@ std::vector<PluginArgument> parse_plugin_arguments(const Options& options) {
 }
 
 Session::Session(const Options& options, const std::vector<PluginArgument>& arguments, Media media)
-    : broker_(open_broker(options)),
-      device_(choose_device(broker_, options.device)),
-      lease_(options.lease) {
+    : broker_(open_broker(options)) {
+  check_device(broker_, options.device);
   const std::vector<Choice> choices = choose_plugins(broker_, options, arguments);
   std::vector<std::vector<Setting>> settings;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -96,6 +98,7 @@ Session::Session(const Options& options, const std::vector<PluginArgument>& argu
   instance_options.device = options.device;
   instance_options.lease = options.lease;
   for (std::size_t i = 0; i < choices.size(); ++i) {
+    libraries_.push_back(choices[i].library);
     instances_.push_back(
         broker_.create(choices[i].library, choices[i].description->id, instance_options));
     for (const Setting& setting : settings[i]) {
@@ -111,6 +114,17 @@ void Session::activate(const ActivationSizes& sizes) {
     stages.push_back(&instance);
   }
   chain_.emplace(broker_, std::move(stages), sizes);
+}
+
+std::vector<DeviceInfo> Session::devices() const {
+  std::vector<DeviceInfo> devices;
+  for (const PluginInstance& instance : instances_) {
+    const int device = instance.lease().device;
+    const auto same = [&](const DeviceInfo& one) { return one.ordinal == device; };
+    if (std::any_of(devices.begin(), devices.end(), same)) continue;
+    devices.push_back(broker_.devices()[static_cast<std::size_t>(device)]);
+  }
+  return devices;
 }
 
 std::uint64_t Session::latency_frames() const {

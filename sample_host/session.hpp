@@ -29,17 +29,17 @@ class Session {
   Chain& chain() { return *chain_; }
 
   Broker& broker() noexcept { return broker_; }
-  const DeviceInfo& device() const noexcept { return device_; }
   const std::vector<PluginInstance>& instances() const noexcept { return instances_; }
-  LeaseChoice asked_lease() const noexcept { return lease_; }
+  // The one that instance `index` comes from.
+  const PluginLibrary& library(std::size_t index) const { return libraries_[index]; }
+  std::vector<DeviceInfo> devices() const;  // that instances are on, in the chain's order
 
   // Sum over the chain, in frames. While active.
   std::uint64_t latency_frames() const;
 
  private:
   Broker broker_;  // first: it outlives everything below
-  DeviceInfo device_;
-  LeaseChoice lease_;
+  std::vector<PluginLibrary> libraries_;
   std::vector<PluginInstance> instances_;
   std::optional<Chain> chain_;
 };

@@ -15,6 +15,7 @@
 #include "ctxbroker/metrics.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/plugin_library.hpp"
+#include "ctxbroker/policy.hpp"
 #include "ctxbroker/ready_contexts.hpp"
 #include "ctxbroker/record.hpp"
 #include "ctxbroker/tenant.hpp"
@@ -37,6 +38,7 @@ struct BrokerOptions {
   std::chrono::milliseconds job_timeout{0};
   ReadyContexts ready{};                        // contexts made ahead; none unless asked for
   std::chrono::milliseconds end_timeout{2000};  // the same for work left when an activation ends
+  Policy policy;                                // what InstanceOptions leave open
 };
 
 // Move-only. [main] thread, or serialised with it. It must outlive its libraries, instances and
@@ -66,6 +68,13 @@ class CTXB_API Broker {
   // gives the same tenant. Throws Error: plugin_load, plugin_entry, plugin_version, plugin_init.
   PluginLibrary load(const std::filesystem::path& path);
 
+  // Retains a device's primary context and raises the shield there now, which otherwise happens
+  // with the first lease. Until close. Any thread. Throws Error: no_device, driver_call,
+  // out_of_memory, context_lost.
+  void use_device(int device);
+  // Any thread; touches no device. Throws Error: no_device.
+  ShieldInfo shield(int device) const;
+
   // Creates an instance of a plug-in, named by its full id or short name. Throws Error:
   // plugin_not_found, no_device, plugin_failed, driver_call, and kernel_image or no_device when
   // the device's compute capability is below what the plug-in needs.
@@ -73,8 +82,8 @@ class CTXB_API Broker {
                         const InstanceOptions& options = {});
 
   // A tenant of the host's own making: for plug-ins that do not speak the plug-in ABI. `name` is
-  // for people, in records and reports. Throws Error: wrong_state (no driver), invalid_argument
-  // (empty).
+  // for people, in records and reports, and the id under which the policy knows it. Throws Error:
+  // wrong_state (no driver), invalid_argument (empty).
   Tenant open_tenant(std::string name, const TenantOptions& options = {});
   // The host itself: tenant 0, with leases like anyone. All that it returns are the same tenant.
   Tenant host(const TenantOptions& options = {});

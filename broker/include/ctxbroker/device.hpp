@@ -14,4 +14,11 @@ struct DeviceInfo {
   std::uint64_t memory_bytes = 0;
 };
 
+// Whether the broker keeps everybody in the process from destroying a device's primary context.
+struct ShieldInfo {
+  bool in_use = false;  // the broker uses the device; before that it touches nothing there
+  bool up = false;      // a reset of the device is refused by the driver
+  std::string reason;   // why it is not up
+};
+
 }  // namespace ctxbroker

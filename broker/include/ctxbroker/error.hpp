@@ -26,6 +26,7 @@ enum class ErrorKind {
   plugin_version,     // another ABI major
   plugin_init,        // the library's init returned an error
   plugin_failed,      // a plug-in's function returned an error; the text is what it said
+  policy,             // a policy cannot be used: the text names file, place and what is allowed
   unknown_parameter,  // the plug-in has no such parameter
   parameter_value,    // a value out of range, or no number
   output_file,        // a file that was to be written cannot be

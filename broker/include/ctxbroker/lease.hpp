@@ -56,9 +56,9 @@ CTXB_API const char* to_string(LeaseState state) noexcept;
 struct LeaseInfo {
   TenantId tenant;
   int device = 0;
-  LeaseChoice asked;             // by the host, for this user of the lease; automatic: left open
-  LeaseChoice granted;           // the kind in force, with its number of multiprocessors
-  std::string reason;            // why this kind was granted
+  LeaseChoice asked;    // by the host or its policy, for this user of it; automatic: left open
+  LeaseChoice granted;  // the kind in force, with its number of multiprocessors
+  std::string reason;   // why this kind was granted
   std::uint64_t generation = 0;  // which life of the context this is; unique in the process
   LeaseState state = LeaseState::ready;
   CUcontext context = nullptr;  // borrowed; for interoperation, never to be destroyed

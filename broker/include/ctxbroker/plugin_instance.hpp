@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/metrics.hpp"
+#include "ctxbroker/placement.hpp"
 #include "ctxbroker/plugin_description.hpp"
 
 namespace ctxbroker {
@@ -19,9 +21,12 @@ class Instance;
 }
 
 struct InstanceOptions {
-  int device = 0;
-  LeaseChoice lease{};              // automatic: what the policy or the descriptors say, else green
-  std::uint64_t memory_budget = 0;  // bytes the instance may allocate; 0: no limit
+  // A device's number or a rule. Unset: as the policy says, else with the tenant's other instances,
+  // else device 0.
+  std::optional<Placement> device{};
+  LeaseChoice lease{};  // automatic: what the policy or the descriptors say, else green
+  // Bytes the instance may allocate; 0: no limit; unset: as the policy says, else no limit.
+  std::optional<std::uint64_t> memory_budget{};
 };
 
 // The largest jobs an activation must serve.

@@ -23,7 +23,7 @@ struct TenantIdentity;
 }  // namespace detail
 
 struct TenantOptions {
-  LeaseChoice lease{};              // automatic: green where it is to be had
+  LeaseChoice lease{};              // automatic: what the policy says, else green
   bool per_thread_streams = false;  // its code uses CU_STREAM_PER_THREAD: no green lease then
   bool unload_at_close = false;     // its libraries leave the process with it; else they stay
 };

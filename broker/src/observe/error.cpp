@@ -9,11 +9,11 @@ namespace ctxbroker {
 namespace {
 
 // In the order of the enumeration.
-constexpr std::array<const char*, 19> kind_names{
-    "invalid-argument", "wrong-state",       "driver-choice",   "no-driver",         "no-device",
-    "driver-call",      "out-of-memory",     "context-lost",    "lease-unavailable", "kernel-image",
-    "plugin-not-found", "plugin-load",       "plugin-entry",    "plugin-version",    "plugin-init",
-    "plugin-failed",    "unknown-parameter", "parameter-value", "output-file",
+constexpr std::array<const char*, 20> kind_names{
+    "invalid-argument", "wrong-state",   "driver-choice",     "no-driver",         "no-device",
+    "driver-call",      "out-of-memory", "context-lost",      "lease-unavailable", "kernel-image",
+    "plugin-not-found", "plugin-load",   "plugin-entry",      "plugin-version",    "plugin-init",
+    "plugin-failed",    "policy",        "unknown-parameter", "parameter-value",   "output-file",
 };
 static_assert(kind_names.size() == static_cast<std::size_t>(ErrorKind::output_file) + 1);
 

@@ -96,6 +96,16 @@ PluginLibrary Broker::load(const std::filesystem::path& path) {
   return PluginLibrary(open_impl().load(path));
 }
 
+void Broker::use_device(int device) {
+  open_impl().hold(device).use();
+}
+
+ShieldInfo Broker::shield(int device) const {
+  const detail::DeviceHold& hold = open_impl().hold(device);
+  const detail::Shield shield = hold.shield();
+  return {hold.in_use(), shield.up, shield.reason};
+}
+
 PluginInstance Broker::create(const PluginLibrary& library, std::string_view plugin,
                               const InstanceOptions& options) {
   detail::BrokerImpl& broker = open_impl();
@@ -103,7 +113,8 @@ PluginInstance Broker::create(const PluginLibrary& library, std::string_view plu
     throw Error(ErrorKind::invalid_argument, "the library was loaded by another broker");
   }
   const std::size_t index = library.impl_->index_of(plugin);
-  return PluginInstance(std::make_unique<detail::Instance>(broker, library.impl_, index, options));
+  return PluginInstance(std::make_unique<detail::Instance>(
+      broker, library.impl_, index, broker.settings_for(*library.impl_, index, options)));
 }
 
 Tenant Broker::open_tenant(std::string name, const TenantOptions& options) {

@@ -26,6 +26,7 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver)
       driver_(std::move(driver)) {
   if (!driver_) return;
   leases_.emplace(*driver_, *host_, fault_, options_.ready);
+  placer_.emplace(*leases_);
   // A primary that somebody in the process uses already is one to protect.
   for (const auto& device : driver_->devices) {
     DeviceHold& hold = leases_->device(device.ordinal);
@@ -39,6 +40,24 @@ const Driver& BrokerImpl::driver() const {
                 "this broker was opened without a driver: it can load and describe plug-ins only");
   }
   return *driver_;
+}
+
+DeviceHold& BrokerImpl::hold(int device) const {
+  driver();  // says that there is none
+  return leases_->device(device);
+}
+
+InstanceSettings BrokerImpl::settings_for(const LoadedLibrary& library, std::size_t index,
+                                          const InstanceOptions& options) {
+  driver();
+  const std::vector<PluginDescription>& plugins = library.descriptions();
+  const PluginDescription& plugin = plugins[index];
+  std::vector<std::string> ids;
+  for (const PluginDescription& one : plugins) ids.push_back(one.id);
+  const LeaseOrder lease = lease_order(options.lease, options_.policy, ids);
+  const PlacementOrder placement = placement_order(options, options_.policy, plugin);
+  return {placer_->place(*library.tenant(), plugins, placement), lease.choice, lease.by,
+          memory_budget(options, options_.policy, plugin)};
 }
 
 std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& path) {

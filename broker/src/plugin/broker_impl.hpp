@@ -15,7 +15,9 @@
 #include "ctxbroker/broker.hpp"
 #include "driver/driver.hpp"
 #include "observe/recorder.hpp"
+#include "plugin/instance_settings.hpp"
 #include "plugin/library_file.hpp"
+#include "plugin/placer.hpp"
 
 namespace ctxbroker::detail {
 
@@ -43,6 +45,12 @@ class BrokerImpl {
 
   bool has_driver() const noexcept { return driver_.has_value(); }
   const Driver& driver() const;  // throws Error (wrong_state) when there is none
+
+  DeviceHold& hold(int device) const;  // throws Error: wrong_state (no driver), no_device
+  const Policy& policy() const noexcept { return options_.policy; }
+  // Puts options, policy and defaults together and places the instance. Throws Error: wrong_state.
+  InstanceSettings settings_for(const LoadedLibrary& library, std::size_t index,
+                                const InstanceOptions& options);
 
   // Where a plug-in's [no-ctx] functions are called.
   GuardTarget nowhere() const noexcept { return {driver_ ? &driver_->table : nullptr, nullptr, 0}; }
@@ -75,6 +83,7 @@ class BrokerImpl {
   std::optional<Driver> driver_;
   ProcessFault fault_;
   std::optional<LeaseTable> leases_;  // with a driver
+  std::optional<Placer> placer_;      // likewise
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;

@@ -61,16 +61,16 @@ const char* to_string(Phase phase) noexcept {
 }
 
 Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,
-                   const InstanceOptions& options)
+                   InstanceSettings settings)
     : broker_(broker),
       library_(std::move(library)),
       index_(index),
       description_(library_->record(index).description),
-      options_(options),
-      ledger_(broker.driver().table, options.memory_budget),
+      settings_(std::move(settings)),
+      ledger_(broker.driver().table, settings_.memory_budget),
       host_(make_host_side(*this, broker.host_name().c_str(), broker.host_version().c_str())) {
   const Driver& driver = broker_.driver();
-  check_device(driver, description_, options_.device);
+  check_device(driver, description_, settings_.device);
   lease_ = broker_.leases().get(library_->tenant(), lease_request());
   for (const auto& parameter : description_.parameters) {
     parameters_.push_back(parameter.default_value);
@@ -83,8 +83,9 @@ Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, s
 // A tenant has one lease on a device: what any plug-in of the library needs counts.
 LeaseRequest Instance::lease_request() const {
   LeaseRequest request;
-  request.device = options_.device;
-  request.asked = options_.lease;
+  request.device = settings_.device;
+  request.asked = settings_.lease;
+  request.asked_by = settings_.lease_asked_by;
   for (const PluginDescription& one : library_->descriptions()) {
     const LeaseChoice both = stronger(request.wish, one.lease_wish);
     if (both != request.wish) request.wished_by = "plug-in " + one.short_name;
@@ -98,7 +99,7 @@ LeaseRequest Instance::lease_request() const {
 
 LeaseInfo Instance::lease_info() const {
   LeaseInfo info = lease_->info();
-  const LeaseChoice& asked = options_.lease;
+  const LeaseChoice& asked = settings_.lease;
   const bool other_kind = asked.kind != LeaseKind::automatic && asked.kind != info.granted.kind;
   if (other_kind && info.asked != asked) {
     info.reason = "the tenant has this lease on the device already: " + info.reason;
@@ -129,7 +130,7 @@ void Instance::make_object() {
     throw Error(ErrorKind::plugin_failed,
                 "plug-in " + description_.short_name +
                     ": create gave an object with a wrong size or with null functions",
-                {.call = "create", .device = options_.device, .tenant = tenant().name});
+                {.call = "create", .device = settings_.device, .tenant = tenant().name});
   }
   object_ = made;
   state_ = extension<ctxb_state_extension>(CTXB_EXT_STATE,
@@ -164,7 +165,7 @@ Error Instance::failure(const char* function, const CallOutcome& outcome,
   const Error::Origin origin{.call = function,
                              .status = status,
                              .status_name = status_name(status),
-                             .device = options_.device,
+                             .device = settings_.device,
                              .tenant = tenant().name};
   const std::string who = "plug-in " + description_.short_name + ": " + function;
   if (outcome.entered != CUDA_SUCCESS) {

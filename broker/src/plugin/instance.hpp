@@ -18,6 +18,7 @@
 #include "plugin/activation.hpp"
 #include "plugin/failure_note.hpp"
 #include "plugin/host_side.hpp"
+#include "plugin/instance_settings.hpp"
 #include "plugin/loaded_library.hpp"
 #include "plugin/plugin_call.hpp"
 
@@ -33,7 +34,7 @@ class Instance {
  public:
   // Throws Error: no_device, kernel_image, plugin_failed, driver_call and the lease's.
   Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,
-           const InstanceOptions& options);
+           InstanceSettings settings);
   ~Instance();
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
@@ -119,7 +120,7 @@ class Instance {
   std::shared_ptr<Lease> lease_;
   std::size_t index_;
   PluginDescription description_;
-  InstanceOptions options_;
+  InstanceSettings settings_;
   std::vector<double> parameters_;
   Ledger ledger_;
   Counters counters_;

@@ -46,7 +46,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   given.compute_major = static_cast<std::uint32_t>(device.compute_major);
   given.compute_minor = static_cast<std::uint32_t>(device.compute_minor);
   given.generation = lease_->generation();
-  given.memory_budget = options_.memory_budget;
+  given.memory_budget = settings_.memory_budget;
   given.max_width = sizes.max_width;
   given.max_height = sizes.max_height;
   given.realtime = sizes.realtime ? 1 : 0;

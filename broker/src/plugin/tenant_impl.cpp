@@ -75,7 +75,12 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   static_cast<void>(driver);
   LeaseRequest request;
   request.device = device;
-  request.asked = options_.lease;
+  // No policy for plug-ins is meant for the host itself.
+  const LeaseOrder order = identity_->id == host_tenant
+                               ? LeaseOrder{options_.lease, "the host"}
+                               : lease_order(options_.lease, broker_.policy(), {identity_->name});
+  request.asked = order.choice;
+  if (!order.by.empty()) request.asked_by = order.by;
   if (options_.per_thread_streams) request.per_thread_stream = identity_->name;
   const std::lock_guard lock(mutex_);
   auto lease = broker_.leases().get(identity_, request);

@@ -67,6 +67,18 @@ TEST_F(ListCommand, FoldersOfTheEnvironmentAreSearched) {
   EXPECT_THAT(ended.out, HasSubstr("org.ctxbroker.test.a.twin"));
 }
 
+TEST_F(ListCommand, TextNamesWhatLeaseAPluginWishes) {
+  std::filesystem::create_directory(folder / "plugins");
+  std::filesystem::copy_file(program_folder().parent_path() / "test_plugins/wishes.so",
+                             folder / "plugins/wishes.so");
+  const Ended ended = run_well({"list", "--plugin-path", at("plugins")});
+  EXPECT_THAT(
+      ended.out,
+      HasSubstr(
+          "  com.example.test.wishes_private\n  A plug-in for tests.\n  wishes a private lease\n"));
+  EXPECT_THAT(ended.out, testing::Not(HasSubstr("wishes a auto")));
+}
+
 TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
   const Ended ended = run_well({"doctor", "--json"});
   const json doctor = json::parse(ended.out);

@@ -27,6 +27,8 @@ TEST(OptionsTest, ImageWithEverything) {
                                  "private",
                                  "--device",
                                  "2",
+                                 "--policy",
+                                 "p.json",
                                  "--driver",
                                  "software",
                                  "--json",
@@ -43,7 +45,8 @@ TEST(OptionsTest, ImageWithEverything) {
   EXPECT_EQ(options.output, "out.png");
   EXPECT_THAT(options.plugins, ElementsAre("exposure:stops=0.7", "blur"));
   EXPECT_EQ(options.lease, LeaseKind::private_own);
-  EXPECT_EQ(options.device, 2);
+  EXPECT_EQ(options.device, Placement(2));
+  EXPECT_EQ(options.policy, "p.json");
   EXPECT_EQ(options.driver, DriverChoice::software);
   EXPECT_EQ(options.report, "r.json");
   EXPECT_EQ(options.depth, 16);
@@ -63,9 +66,18 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(options.block, 256U);
   EXPECT_EQ(options.tail, 0.0);
   EXPECT_EQ(options.lease, LeaseKind::automatic);
-  EXPECT_EQ(options.device, 0);
+  EXPECT_FALSE(options.device);
+  EXPECT_TRUE(options.policy.empty());
   EXPECT_FALSE(options.driver);
   EXPECT_EQ(options.verbosity, 0);
+}
+
+TEST(OptionsTest, DevicesByRule) {
+  const auto device = [](const char* text) {
+    return parse({"image", "in.png", "-o", "o.png", "-p", "x", "--device", text}).device;
+  };
+  EXPECT_EQ(device("round-robin"), Placement(PlacementRule::round_robin));
+  EXPECT_EQ(device("most-free-memory"), Placement(PlacementRule::most_free_memory));
 }
 
 TEST(OptionsTest, ListAndDoctor) {
@@ -118,7 +130,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--depth", "12"}, "--depth"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--lease", "greenish"}, "--lease"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "-1"}, "--device"},
-        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "one"}, "--device"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "one"},
+            "\"one\" is no device"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "1024"}, "--device"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--policy"}, "--policy"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--driver", "amd"}, "--driver"},
         Bad{{"image", "in.png", "more.png", "-o", "out.png", "-p", "x"}, "more.png"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "-q", "-v"}, "--quiet"},

@@ -1,0 +1,57 @@
+#include "plugin/instance_settings.hpp"
+
+#include "context/lease_decision.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr const char* host = "the host";
+constexpr const char* policy_for_all = "the policy for all plug-ins";
+
+std::string policy_for(const std::string& id) {
+  return "the policy for " + id;
+}
+
+const PluginPolicy* find(const Policy& policy, const std::string& id) {
+  const auto found = policy.by_id.find(id);
+  return found == policy.by_id.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+LeaseOrder lease_order(const LeaseChoice& by_host, const Policy& policy,
+                       const std::vector<std::string>& ids) {
+  if (by_host.kind != LeaseKind::automatic) return {by_host, host};
+  LeaseOrder order;
+  bool all_named = true;
+  for (const std::string& id : ids) {
+    const PluginPolicy* own = find(policy, id);
+    if (own == nullptr || !own->lease) {
+      all_named = false;
+      continue;
+    }
+    const LeaseChoice both = stronger(order.choice, *own->lease);
+    if (both != order.choice) order = {both, policy_for(id)};
+  }
+  if (order.choice.kind != LeaseKind::automatic || all_named || !policy.for_all.lease) return order;
+  return {*policy.for_all.lease, policy_for_all};
+}
+
+PlacementOrder placement_order(const InstanceOptions& options, const Policy& policy,
+                               const PluginDescription& plugin) {
+  if (options.device) return {options.device, host};
+  const PluginPolicy* own = find(policy, plugin.id);
+  if (own != nullptr && own->placement) return {own->placement, policy_for(plugin.id)};
+  if (policy.for_all.placement) return {policy.for_all.placement, policy_for_all};
+  return {};
+}
+
+std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy,
+                            const PluginDescription& plugin) {
+  if (options.memory_budget) return *options.memory_budget;
+  const PluginPolicy* own = find(policy, plugin.id);
+  if (own != nullptr && own->memory_budget) return *own->memory_budget;
+  return policy.for_all.memory_budget.value_or(0);
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,47 @@
+// What holds for an instance when the host's options, its policy and the defaults are put together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/plugin_description.hpp"
+#include "ctxbroker/plugin_instance.hpp"
+#include "ctxbroker/policy.hpp"
+
+namespace ctxbroker::detail {
+
+// A choice and who made it: "the host", "the policy for com.example.blur".
+struct LeaseOrder {
+  LeaseChoice choice;  // automatic: nobody asked
+  std::string by;
+};
+
+// For a tenant, of which any plug-in may be meant (`ids` are all of them): the host's options stand
+// above the policy by id, that above the policy for all. Where plug-ins differ within a rank, the
+// stronger choice counts.
+LeaseOrder lease_order(const LeaseChoice& by_host, const Policy& policy,
+                       const std::vector<std::string>& ids);
+
+// Where one plug-in is to be; nothing when nobody says.
+struct PlacementOrder {
+  std::optional<Placement> placement;
+  std::string by;
+};
+PlacementOrder placement_order(const InstanceOptions& options, const Policy& policy,
+                               const PluginDescription& plugin);
+
+std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy,
+                            const PluginDescription& plugin);
+
+// An instance's own copy.
+struct InstanceSettings {
+  int device = 0;
+  LeaseChoice lease;
+  std::string lease_asked_by;
+  std::uint64_t memory_budget = 0;  // bytes; 0: no limit
+};
+
+}  // namespace ctxbroker::detail

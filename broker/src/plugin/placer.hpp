@@ -1,0 +1,49 @@
+// Which device a tenant's instances go to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "context/lease_table.hpp"
+#include "context/tenant_identity.hpp"
+#include "ctxbroker/placement.hpp"
+#include "ctxbroker/plugin_description.hpp"
+#include "plugin/instance_settings.hpp"
+
+namespace ctxbroker::detail {
+
+// A device that may be chosen.
+struct DeviceOffer {
+  int device = 0;
+  std::uint64_t free_bytes = 0;  // all of its memory when it is not in use
+  std::size_t leases = 0;        // in force on it
+};
+
+// The device with most free memory; of equals the one with fewer leases, then the lower number.
+// `offers` is not empty.
+int most_free(const std::vector<DeviceOffer>& offers) noexcept;
+
+// [main] thread.
+class Placer {
+ public:
+  // Borrowed; it outlives this.
+  explicit Placer(LeaseTable& leases) : leases_(leases) {}
+
+  // The device for an instance of a plug-in of `library`, which is `tenant`'s. A fixed placement is
+  // taken as it is, also when there is no such device. Touches no device that is not in use.
+  int place(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
+            const PlacementOrder& order);
+
+ private:
+  int home_of(TenantId tenant) const;
+  std::vector<int> candidates(const std::vector<PluginDescription>& library) const;
+  DeviceOffer offer(int device) const;
+
+  LeaseTable& leases_;
+  std::map<TenantId, int> homes_;  // where a rule put a tenant
+  std::size_t turn_ = 0;           // of round-robin
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,107 @@
+// What the host's policy decides, and what stands above and below it.
+#include <gmock/gmock.h>
+
+#include "broker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class PolicyContractTest : public BrokerTest {
+ protected:
+  // A second broker on the same driver, with this policy.
+  Broker with(const std::string& members) {
+    BrokerOptions governed = options();
+    governed.policy = parse_policy(R"({"schema": "ctxbroker.policy/1", )" + members + "}", "test");
+    return Broker::open(governed);
+  }
+};
+
+constexpr const char* private_for_affine =
+    R"("by_id": {"com.example.test.affine": {"lease": "private"}})";
+
+TEST_F(PolicyContractTest, APolicyForAnIdDecidesForItsLibraryAndTheReasonNamesIt) {
+  Broker governed = with(private_for_affine);
+  const PluginLibrary library = governed.load(test_plugin("behaviours"));
+  for (const char* plugin : {"affine", "bias"}) {
+    const LeaseInfo lease = governed.create(library, plugin).lease();
+    EXPECT_EQ(lease.asked, LeaseKind::private_own);
+    EXPECT_EQ(lease.granted.kind, LeaseKind::private_own);
+    EXPECT_EQ(lease.reason, "the policy for com.example.test.affine asked for private");
+  }
+  EXPECT_NE(create("affine").lease().granted.kind, LeaseKind::private_own) << "without a policy";
+}
+
+TEST_F(PolicyContractTest, TheHostsOptionsStandAboveIt) {
+  Broker governed = with(private_for_affine);
+  InstanceOptions options;
+  options.lease = LeaseKind::shared;
+  const LeaseInfo lease =
+      governed.create(governed.load(test_plugin("behaviours")), "affine", options).lease();
+  EXPECT_EQ(lease.granted.kind, LeaseKind::shared);
+  EXPECT_EQ(lease.reason, "the host asked for shared");
+}
+
+TEST_F(PolicyContractTest, ItStandsAboveThePluginsWishes) {
+  // Without a policy this library gets private, because one of its plug-ins wishes it.
+  Broker governed = with(R"("for_all": {"lease": "shared"})");
+  const LeaseInfo lease = governed.create(governed.load(test_plugin("wishes")), "affine").lease();
+  EXPECT_EQ(lease.granted.kind, LeaseKind::shared);
+  EXPECT_EQ(lease.reason, "the policy for all plug-ins asked for shared");
+  Broker open = with(R"("for_all": {"lease": "auto"})");
+  EXPECT_EQ(open.create(open.load(test_plugin("wishes")), "affine").lease().granted.kind,
+            LeaseKind::private_own);
+}
+
+TEST_F(PolicyContractTest, ATenantOfTheHostsIsKnownByItsNameAndTheHostIsNot) {
+  Broker governed = with(
+      R"("for_all": {"lease": "private"}, "by_id": {"org.example.effect": {"lease": "shared"}})");
+  EXPECT_EQ(governed.open_tenant("org.example.effect").lease().granted.kind, LeaseKind::shared);
+  EXPECT_EQ(governed.open_tenant("other").lease().granted.kind, LeaseKind::private_own);
+  EXPECT_NE(governed.host().lease().granted.kind, LeaseKind::private_own);
+}
+
+TEST_F(PolicyContractTest, MemoryBudgetsHoldUnlessTheHostGivesAnother) {
+  Broker governed = with(R"("for_all": {"memory_budget": 1048575}, "by_id": {"never.loaded": {}})");
+  const PluginLibrary library = governed.load(test_plugin("behaviours"));
+  PluginInstance bounded = governed.create(library, "megabyte");
+  EXPECT_THAT(error_text(ErrorKind::out_of_memory, [&] { bounded.activate(test_sizes); }),
+              HasSubstr("1048576 bytes do not fit into the budget of 1048575"));
+  InstanceOptions options;
+  options.memory_budget = 0;
+  PluginInstance unbounded = governed.create(library, "megabyte", options);
+  unbounded.activate(test_sizes);
+  EXPECT_EQ(unbounded.metrics().memory_bytes, 1048576U);
+}
+
+TEST_F(PolicyContractTest, ADeviceThatIsNotThereIsAnErrorOfTheInstance) {
+  Broker governed = with(R"("for_all": {"placement": 1000})");
+  const PluginLibrary library = governed.load(test_plugin("behaviours"));
+  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { governed.create(library, "affine"); }),
+              HasSubstr("there is no device 1000"));
+  InstanceOptions options;
+  options.device = 0;
+  EXPECT_EQ(governed.create(library, "affine", options).lease().device, 0);
+}
+
+TEST_F(PolicyContractTest, TheShieldIsToldPerDevice) {
+  Broker fresh = Broker::open(options());
+  fresh.use_device(0);
+  const ShieldInfo shield = fresh.shield(0);
+  EXPECT_TRUE(shield.in_use);
+  const bool green = create("affine", LeaseKind::green).lease().granted.kind == LeaseKind::green;
+  EXPECT_EQ(shield.up, green) << shield.reason;
+  EXPECT_EQ(shield.reason.empty(), green);
+  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { fresh.shield(1000); }),
+              HasSubstr("there is no device 1000"));
+  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { fresh.use_device(-1); }),
+              HasSubstr("there is no device -1"));
+  Broker described = Broker::open_without_driver();
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { described.shield(0); }),
+              HasSubstr("without a driver"));
+}
+
+}  // namespace
+}  // namespace ctxbroker

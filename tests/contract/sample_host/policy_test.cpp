@@ -1,0 +1,142 @@
+// --policy, --device and the table of leases.
+#include "command_test.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+using nlohmann::json;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+const std::vector<std::string> two_devices{"CTXBROKER_DRIVER=software",
+                                           "CTXBROKER_SOFTWARE_DEVICES=2"};
+
+class PolicyOption : public CommandTest {
+ protected:
+  std::string policy(const std::string& members) const {
+    write_bytes(folder / "policy.json", R"({"schema": "ctxbroker.policy/1", )" + members + "}");
+    return at("policy.json");
+  }
+  // An image through these plug-ins, with a report.
+  std::vector<std::string> image(const std::vector<std::string>& plugins,
+                                 const std::vector<std::string>& more) const {
+    std::vector<std::string> words{"image",  png("in.png", 8, 6), "-o", at("out.png"),
+                                   "--json", at("report.json")};
+    for (const std::string& plugin : plugins) words.insert(words.end(), {"--plugin", plugin});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(PolicyOption, DecidesByIdBelowTheLeaseOption) {
+  const std::string file = policy(R"("for_all": {"lease": "shared"},
+                "by_id": {"org.ctxbroker.sample.blur": {"lease": "private"}})");
+  run_well(image({"exposure", "blur"}, {"--policy", file}));
+  const json leases = json_at("report.json")["leases"];
+  ASSERT_EQ(leases.size(), 2U);
+  EXPECT_EQ(leases[0]["granted"], "shared");
+  EXPECT_EQ(leases[0]["reason"], "the policy for all plug-ins asked for shared");
+  EXPECT_EQ(leases[1]["granted"], "private");
+  EXPECT_EQ(leases[1]["reason"], "the policy for org.ctxbroker.sample.blur asked for private");
+
+  run_well(image({"exposure", "blur"}, {"--policy", file, "--lease", "shared"}));
+  EXPECT_EQ(json_at("report.json")["leases"][1]["granted"], "shared");
+  EXPECT_EQ(json_at("report.json")["leases"][1]["reason"], "the host asked for shared");
+}
+
+TEST_F(PolicyOption, ABadFileIsAUsageErrorThatNamesIt) {
+  const std::string in = png("in.png", 4, 4);
+  const auto start = [&](const std::string& file) {
+    Start run;
+    run.arguments = {"image", in, "-o", at("out.png"), "--plugin", "exposure", "--policy", file};
+    return run;
+  };
+  expect_error(start(at("missing.json")), ExitCode::usage, {"missing.json", "no such file"});
+  const std::string file = policy(R"("by_id": {"org.example.x": {"lease": "green:0"}})");
+  expect_error(start(file), ExitCode::usage,
+               {"policy.json", "$.by_id[\"org.example.x\"].lease", "\"green:0\" is no lease"});
+}
+
+TEST_F(PolicyOption, DevicesAreChosenByRule) {
+  for (const char* rule : {"round-robin", "most-free-memory"}) {
+    const Ended ended =
+        run_well(image({"exposure", "blur", "unsharp"}, {"--device", rule}), two_devices);
+    const json report = json_at("report.json");
+    ASSERT_EQ(report["leases"].size(), 3U) << rule;
+    EXPECT_EQ(report["leases"][0]["device"], 0) << rule;
+    EXPECT_EQ(report["leases"][1]["device"], 1) << rule;
+    EXPECT_EQ(report["devices"].size(), 2U);
+    EXPECT_EQ(report["plugins"][1]["lease"]["device"], 1);
+    EXPECT_EQ(read_raw_png(folder / "out.png").width, 8U);
+    EXPECT_THAT(ended.out, HasSubstr("1: ctxbroker software device"));
+  }
+  const auto samples = read_raw_png(folder / "out.png").samples;
+  run_well(image({"exposure", "blur", "unsharp"}, {"--device", "1"}), two_devices);
+  EXPECT_EQ(json_at("report.json")["device"]["ordinal"], 1);
+  EXPECT_EQ(json_at("report.json")["devices"].size(), 1U);
+  EXPECT_EQ(read_raw_png(folder / "out.png").samples, samples);
+}
+
+TEST_F(PolicyOption, TheLeaseTableHasARowPerLibraryAndDevice) {
+  const std::vector<std::string> words =
+      image({"blur", "exposure", "blur:radius=2"}, {"--lease", "private"});
+  const Ended ended = run_well(words);
+  EXPECT_THAT(ended.out,
+              ContainsRegex("tenant +device +asked +granted +SMs +memory held +generation +state "
+                            "+strikes\n"));
+  EXPECT_THAT(ended.out, ContainsRegex("blur +0 +private +private +[0-9]+ +[0-9.]+ [KM]?i?B "
+                                       "+[0-9]+ +ready +0\n"));
+  const json leases = json_at("report.json")["leases"];
+  ASSERT_EQ(leases.size(), 2U) << "two instances of one library have one lease";
+  EXPECT_EQ(leases[0]["tenant"], "blur");
+  EXPECT_EQ(leases[0]["asked"], "private");
+  EXPECT_EQ(leases[0]["multiprocessors"], json_at("report.json")["device"]["multiprocessors"]);
+  EXPECT_EQ(leases[0]["state"], "ready");
+  EXPECT_EQ(leases[0]["strikes"], 0);
+  EXPECT_GT(leases[0]["generation"].get<int>(), 0);
+  const json plugins = json_at("report.json")["plugins"];
+  EXPECT_EQ(leases[0]["memory_bytes"], plugins[0]["memory_bytes"].get<std::uint64_t>() +
+                                           plugins[2]["memory_bytes"].get<std::uint64_t>());
+  EXPECT_GT(leases[0]["memory_bytes"].get<std::uint64_t>(), 0U);
+
+  std::vector<std::string> verbose = words;
+  verbose.emplace_back("-v");
+  EXPECT_THAT(run(verbose).out, HasSubstr("the host asked for private"));
+  EXPECT_THAT(ended.out, testing::Not(HasSubstr("the host asked for private")));
+}
+
+class DoctorShield : public CommandTest {};
+
+json shield_of(const Ended& ended) {
+  const json doctor = json::parse(ended.out);
+  for (const json& row : doctor["protection"]) {
+    if (row["name"] == "shield") return row;
+  }
+  return {};
+}
+
+TEST_F(DoctorShield, IsTriedOnEveryDevice) {
+  const json shield = shield_of(run_well({"doctor", "--json"}, two_devices));
+  ASSERT_EQ(shield["devices"].size(), 2U);
+  EXPECT_EQ(shield["devices"][1]["device"], 1);
+  EXPECT_EQ(shield["devices"][1]["up"], true);
+  EXPECT_THAT(run_well({"doctor"}, two_devices).out, HasSubstr("shield: device 1 up"));
+}
+
+TEST_F(DoctorShield, ThatIsNotToBeHadIsSaidPlainly) {
+  const std::vector<std::string> old_driver{
+      "CTXBROKER_DRIVER=software",
+      "CTXBROKER_SOFTWARE_FAIL=cuDeviceGetDevResource:1=CUDA_ERROR_NOT_SUPPORTED"};
+  const Ended text = run({"doctor"}, old_driver);
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, HasSubstr("shield: device 0 NOT UP (the driver offers no green contexts"));
+  EXPECT_EQ(shield_of(run({"doctor", "--json"}, old_driver))["devices"][0]["up"], false);
+
+  const Ended broken = run(
+      {"doctor"}, {"CTXBROKER_DRIVER=software",
+                   "CTXBROKER_SOFTWARE_FAIL=cuDevicePrimaryCtxRetain:1=CUDA_ERROR_OUT_OF_MEMORY"});
+  EXPECT_THAT(broken.out, HasSubstr("shield: device 0 NOT TRIED, the device cannot be used"));
+}
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test

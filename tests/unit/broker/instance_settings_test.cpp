@@ -1,0 +1,110 @@
+#include "plugin/instance_settings.hpp"
+
+#include <gmock/gmock.h>
+
+#include "plugin/placer.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using Kind = LeaseKind;
+
+using Ids = std::vector<std::string>;
+
+PluginDescription plugin(const std::string& id) {
+  PluginDescription description;
+  description.id = id;
+  return description;
+}
+
+PluginPolicy lease(LeaseChoice choice) {
+  PluginPolicy policy;
+  policy.lease = choice;
+  return policy;
+}
+
+TEST(LeaseOrderTest, HostThenIdThenAllThenNobody) {
+  const Ids plugins{"a.x"};
+  Policy policy;
+  EXPECT_EQ(lease_order({}, policy, plugins).choice, Kind::automatic);
+  policy.for_all.lease = Kind::shared;
+  EXPECT_EQ(lease_order({}, policy, plugins).choice, Kind::shared);
+  EXPECT_EQ(lease_order({}, policy, plugins).by, "the policy for all plug-ins");
+  policy.by_id["a.x"] = lease({Kind::green, 16});
+  EXPECT_EQ(lease_order({}, policy, plugins).choice, LeaseChoice(Kind::green, 16));
+  EXPECT_EQ(lease_order({}, policy, plugins).by, "the policy for a.x");
+  EXPECT_EQ(lease_order(Kind::private_own, policy, plugins).choice, Kind::private_own);
+  EXPECT_EQ(lease_order(Kind::private_own, policy, plugins).by, "the host");
+}
+
+TEST(LeaseOrderTest, WhatIsSaidOfOthersDoesNotCount) {
+  Policy policy;
+  policy.by_id["a.y"] = lease(Kind::private_own);
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, Kind::automatic);
+}
+
+TEST(LeaseOrderTest, AutoByIdKeepsThePolicyForAllAway) {
+  Policy policy;
+  policy.for_all.lease = Kind::private_own;
+  policy.by_id["a.x"] = lease(Kind::automatic);
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, Kind::automatic);
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x", "a.y"}).choice, Kind::private_own)
+      << "for a.y it holds";
+  policy.by_id["a.x"] = {};
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, Kind::private_own)
+      << "an entry that is silent about leases";
+}
+
+TEST(LeaseOrderTest, WithinARankPrivateBeatsGreenBeatsShared) {
+  Policy policy;
+  policy.for_all.lease = Kind::private_own;
+  policy.by_id["a.x"] = lease(Kind::shared);
+  policy.by_id["a.y"] = lease({Kind::green, 8});
+  const Ids both{"a.x", "a.y", "a.silent"};
+  EXPECT_EQ(lease_order({}, policy, both).choice, LeaseChoice(Kind::green, 8))
+      << "and no rank below counts";
+  EXPECT_EQ(lease_order({}, policy, both).by, "the policy for a.y");
+  policy.by_id["a.z"] = lease(Kind::private_own);
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.z", "a.x", "a.y"}).choice, Kind::private_own);
+}
+
+TEST(PlacementOrderTest, HostThenIdThenAllThenNobody) {
+  const PluginDescription x = plugin("a.x");
+  InstanceOptions options;
+  Policy policy;
+  EXPECT_FALSE(placement_order(options, policy, x).placement);
+  policy.for_all.placement = PlacementRule::round_robin;
+  EXPECT_EQ(placement_order(options, policy, x).placement, Placement(PlacementRule::round_robin));
+  policy.by_id["a.x"].placement = 2;
+  EXPECT_EQ(placement_order(options, policy, x).placement, Placement(2));
+  EXPECT_EQ(placement_order(options, policy, x).by, "the policy for a.x");
+  options.device = PlacementRule::most_free_memory;
+  EXPECT_EQ(placement_order(options, policy, x).placement,
+            Placement(PlacementRule::most_free_memory));
+}
+
+TEST(MemoryBudgetTest, HostThenIdThenAllThenNone) {
+  const PluginDescription x = plugin("a.x");
+  InstanceOptions options;
+  Policy policy;
+  EXPECT_EQ(memory_budget(options, policy, x), 0U);
+  policy.for_all.memory_budget = 100;
+  EXPECT_EQ(memory_budget(options, policy, x), 100U);
+  policy.by_id["a.x"].memory_budget = 0;
+  EXPECT_EQ(memory_budget(options, policy, x), 0U) << "said, not silent";
+  policy.by_id["a.x"].memory_budget = 50;
+  EXPECT_EQ(memory_budget(options, policy, x), 50U);
+  options.memory_budget = 0;
+  EXPECT_EQ(memory_budget(options, policy, x), 0U);
+  options.memory_budget = 7;
+  EXPECT_EQ(memory_budget(options, policy, x), 7U);
+}
+
+TEST(MostFreeTest, MemoryThenFewerLeasesThenTheLowerNumber) {
+  EXPECT_EQ(most_free({{0, 10, 0}, {1, 30, 5}, {2, 20, 0}}), 1);
+  EXPECT_EQ(most_free({{0, 30, 2}, {1, 30, 1}, {2, 30, 1}}), 1);
+  EXPECT_EQ(most_free({{3, 0, 0}}), 3);
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail
