@@ -241,6 +241,9 @@ class LoseAnywhereTest : public ::testing::TestWithParam<const char*> {};
 TEST_P(LoseAnywhereTest, NothingIsLostButTheCall) {
   const ChildResult child = run_child(std::string("LoseAnywhereChildTest.DISABLED_") + GetParam());
   EXPECT_EQ(child.exit_code, 0) << child.output;
+  if (child.output.find("[  SKIPPED ]") != std::string::npos) {
+    GTEST_SKIP() << "only the software device fails calls when it is told to";
+  }
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
 

@@ -191,6 +191,7 @@ TEST_F(FaultTest, AFailedAssertIsItsOwnErrorAndSaysWhatFailed) {
 }
 
 TEST_F(FaultTest, EndsEndlessKernelsToo) {
+  if (!driver().is_software) GTEST_SKIP() << "NVIDIA's driver lets them run on, and waits for them";
   expect_in_child([] {
     Made made;
     const Driver& d = made.d;
