@@ -9,6 +9,8 @@ target_compile_options(ctxb_options INTERFACE
 if(CTXB_SANITIZE)
   add_compile_options(-fsanitize=${CTXB_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)
+  # GCC 12 with sanitizers takes parts of the standard library (std::regex) for uninitialised.
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${CTXB_SANITIZE})
   if(CTXB_SANITIZE MATCHES "address")
     set(_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
