@@ -29,7 +29,8 @@ TEST_F(TraceCommand, HoldsTheLaunchesThatTheReportCounts) {
             "blur:radius=2", "--trace", at("trace.json"), "--json", at("report.json")});
   EXPECT_THAT(folder.names(), ElementsAre("in.png", "out.png", "report.json", "trace.json"));
   auto spans = counts("trace.json");
-  for (const auto& plugin : json_at("report.json").at("plugins")) {
+  const auto report = json_at("report.json");
+  for (const auto& plugin : report.at("plugins")) {
     const std::string tenant = plugin.at("short_name");  // its library has the same name
     EXPECT_GT((spans[{"launch", tenant}]), 0U);
     EXPECT_EQ((spans[{"launch", tenant}]), plugin.at("launches"));
