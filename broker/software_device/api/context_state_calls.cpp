@@ -156,6 +156,12 @@ CTXB_EXPORT CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   });
 }
 
+// The device has no level-2 cache whose lines could persist: all of them are normal.
+CTXB_EXPORT CUresult cuCtxResetPersistingL2Cache() {
+  CTXB_COUNT_CALL();
+  return initialised([&] { working_context(); });
+}
+
 CTXB_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   CTXB_COUNT_CALL();
   return initialised([&] {

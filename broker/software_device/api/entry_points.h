@@ -14,7 +14,8 @@ struct ctxb_entry_point {
   void (*address)(void);
 };
 
-extern const struct ctxb_entry_point ctxb_entry_points[]; /* by base, versions rising */
+/* By symbol, then once more those that have another base name too. */
+extern const struct ctxb_entry_point ctxb_entry_points[];
 extern const unsigned ctxb_entry_point_count;
 
 #ifdef __cplusplus

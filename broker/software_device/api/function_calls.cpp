@@ -1,8 +1,5 @@
 // cuFunc*.
-#include <algorithm>
-
 #include "api/context.hpp"
-#include "api/device.hpp"
 #include "api/entry.hpp"
 
 using namespace ctxbroker::software;
@@ -13,30 +10,6 @@ std::shared_ptr<Function> find_function(CUfunction handle) {
   return Process::instance().functions.find(handle);
 }
 
-int attribute_of(const Function& function, CUfunction_attribute attribute) {
-  const exec::Kernel& kernel = function.kernel;
-  switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      return static_cast<int>(std::min(kernel.max_threads, device_limits::max_threads));
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-      return static_cast<int>(kernel.static_shared_bytes);
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-      return static_cast<int>(kernel.local_bytes);
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      return static_cast<int>(kernel.registers);
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      return device_limits::compute;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      return function.max_dynamic_shared;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      return function.carveout;
-    default:
-      require_value(attribute >= 0 && attribute < CU_FUNC_ATTRIBUTE_MAX);
-      return 0;  // no constants of its own, no cache mode, no clusters
-  }
-}
-
 }  // namespace
 
 CTXB_EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute,
@@ -45,35 +18,19 @@ CTXB_EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribu
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(value != nullptr);
-    *value = attribute_of(*found, attribute);
+    *value = found->attribute(attribute);
   });
 }
 
 CTXB_EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
                                         int value) {
   CTXB_COUNT_CALL();
-  return working([&] {
-    std::shared_ptr<Function> found = find_function(function);
-    if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-      require_value(value >= 0 &&
-                    static_cast<unsigned>(value) + found->kernel.static_shared_bytes <=
-                        device_limits::shared_per_block_optin);
-      found->max_dynamic_shared = value;
-    } else {
-      require_value(attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT &&
-                    value >= -1 && value <= 100);
-      found->carveout = value;  // shared memory and cache are not one memory here: only noted
-    }
-  });
+  return working([&] { find_function(function)->set_attribute(attribute, value); });
 }
 
 CTXB_EXPORT CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
   CTXB_COUNT_CALL();
-  return working([&] {
-    std::shared_ptr<Function> found = find_function(function);
-    require_value(config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL);
-    found->cache_config = config;
-  });
+  return working([&] { find_function(function)->set_cache_config(config); });
 }
 
 CTXB_EXPORT CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
@@ -108,12 +65,7 @@ CTXB_EXPORT CUresult cuFuncGetName(const char** name, CUfunction function) {
 CTXB_EXPORT CUresult cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t* offset,
                                         std::size_t* bytes) {
   CTXB_COUNT_CALL();
-  return working([&] {
-    std::shared_ptr<Function> found = find_function(function);
-    require_value(offset != nullptr && index < found->kernel.parameters.size());
-    *offset = found->kernel.parameters[index].offset;
-    if (bytes != nullptr) *bytes = found->kernel.parameters[index].size;
-  });
+  return working([&] { find_function(function)->parameter_info(index, offset, bytes); });
 }
 
 CTXB_EXPORT CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {

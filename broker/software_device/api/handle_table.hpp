@@ -22,7 +22,16 @@ enum class HandleKind : std::uint8_t {
   event,
   module,
   function,
-  descriptor
+  descriptor,
+  library,
+  kernel,
+  pool,
+  allocation,
+  array,
+  graph,
+  graph_node,
+  graph_exec,
+  user_object,
 };
 
 // The handle of the `serial`-th object of its kind. Looks like an address, and is none.
@@ -32,7 +41,13 @@ Handle make_handle(HandleKind kind, std::uint64_t serial) noexcept {
   return reinterpret_cast<Handle>(bits);  // NOLINT(performance-no-int-to-ptr): never dereferenced
 }
 
-// Live objects by handle. T has a public member `Context& context`. Thread-safe.
+// The kind that a handle claims to be of.
+template <class Handle>
+HandleKind kind_of(Handle handle) noexcept {
+  return static_cast<HandleKind>(reinterpret_cast<std::uintptr_t>(handle) >> 40);
+}
+
+// Live objects by handle. Thread-safe.
 template <class T, class Handle, HandleKind kind>
 class HandleTable {
  public:

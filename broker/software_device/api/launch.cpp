@@ -10,6 +10,7 @@
 
 #include "api/context.hpp"
 #include "api/device.hpp"
+#include "api/library.hpp"
 #include "api/logs.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
@@ -44,16 +45,16 @@ void check_sizes(const Function& function, const LaunchRequest& request) {
     refuse(kernel, CUDA_ERROR_INVALID_VALUE,
            "block dimensions " + text_of(request.block) + " are not between 1 and (1024,1024,64)");
   unsigned threads = request.block.x * request.block.y * request.block.z;
-  unsigned most = std::min(kernel.max_threads, limits::max_threads);
+  unsigned most = function.max_threads();
   if (threads > most)
     refuse(kernel, CUDA_ERROR_INVALID_VALUE,
            std::to_string(threads) + " threads per block are more than the kernel's " +
                std::to_string(most));
-  if (request.dynamic_shared > static_cast<unsigned>(function.max_dynamic_shared.load()))
+  if (request.dynamic_shared > static_cast<unsigned>(function.max_dynamic_shared()))
     refuse(kernel, CUDA_ERROR_INVALID_VALUE,
            std::to_string(request.dynamic_shared) +
                " bytes of dynamic shared memory are more than the function's limit of " +
-               std::to_string(function.max_dynamic_shared.load()) +
+               std::to_string(function.max_dynamic_shared()) +
                "; raise CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES");
 }
 
@@ -149,7 +150,7 @@ CUresult execute(Device& device, const Module& module, const exec::Kernel& kerne
 
 void launch(const LaunchRequest& request) {
   std::shared_ptr<Stream> stream = find_stream(request.stream);
-  std::shared_ptr<Function> function = Process::instance().functions.find(request.function);
+  std::shared_ptr<Function> function = find_function(request.function, stream->context.owner);
   std::shared_ptr<Module> module = function->module.lock();
   require(module != nullptr && &function->context == &stream->context.owner,
           CUDA_ERROR_INVALID_HANDLE);

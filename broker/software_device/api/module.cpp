@@ -54,13 +54,7 @@ void release_variables(const Module& module) {
 }  // namespace
 
 Function::Function(const std::shared_ptr<Module>& of, const exec::Kernel& its_kernel)
-    : context(of->context),
-      module(of),
-      kernel(its_kernel),
-      max_dynamic_shared(its_kernel.static_shared_bytes >= device_limits::shared_per_block
-                             ? 0
-                             : static_cast<int>(device_limits::shared_per_block -
-                                                its_kernel.static_shared_bytes)) {}
+    : ConfiguredKernel(its_kernel), context(of->context), module(of) {}
 
 Module::Module(Context& of, std::shared_ptr<const exec::Program> its_program)
     : context(of), program(std::move(its_program)) {}

@@ -3,13 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <vector>
 
 #include "api/cuda_api.hpp"
+#include "api/function_settings.hpp"
 #include "api/memory_registry.hpp"
 #include "exec/program.hpp"
 
@@ -18,16 +16,12 @@ namespace ctxbroker::software {
 struct Context;
 struct Module;
 
-struct Function {
+struct Function : ConfiguredKernel {
   Function(const std::shared_ptr<Module>& of, const exec::Kernel& its_kernel);
 
   Context& context;
   CUfunction handle = nullptr;
-  const std::weak_ptr<Module> module;
-  const exec::Kernel& kernel;           // lives as long as the module
-  std::atomic<int> max_dynamic_shared;  // bytes
-  std::atomic<int> carveout = -1;       // per cent, or -1
-  std::atomic<CUfunc_cache> cache_config = CU_FUNC_CACHE_PREFER_NONE;
+  const std::weak_ptr<Module> module;  // lives as long as `kernel` does
 };
 
 struct Module {
@@ -39,6 +33,7 @@ struct Module {
   std::vector<std::shared_ptr<Block>> blocks;   // one per variable of the program
   std::vector<std::uint64_t> global_addresses;  // the same, as launches want them
   std::vector<CUfunction> functions;            // one per kernel of the program
+  std::atomic<bool> of_library = false;         // unloaded with it, and only so
 };
 
 // Places the program's variables in memory, with their initial values, and enters the module and

@@ -1,55 +1,25 @@
 // cuModule*.
-#include <chrono>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
 #include <vector>
 
 #include "api/context.hpp"
 #include "api/entry.hpp"
-#include "api/jit.hpp"
-#include "api/jit_options.hpp"
-#include "api/logs.hpp"
+#include "api/load_program.hpp"
 
 using namespace ctxbroker::software;
 
 namespace {
 
-CUresult load(CUmodule* module, const void* image, JitOptions& options) {
+void load(CUmodule* module, const void* image, JitOptions& options) {
   Context& context = working_owner();
   require_value(module != nullptr && image != nullptr);
-  auto begin = std::chrono::steady_clock::now();
-  JitResult result = compile_image(image);
-  std::chrono::duration<float, std::milli> time = std::chrono::steady_clock::now() - begin;
-  options.write_error_log(result.error_log);
-  options.write_info_log(options.verbose() ? result.info_log : std::string());
-  options.write_wall_time(time.count());
-  if (result.status != CUDA_SUCCESS) {
-    log_error("module: " + result.error_log);
-    return result.status;
-  }
-  *module = place_module(context, std::move(result.program))->handle;
-  return CUDA_SUCCESS;
+  *module = place_module(context, load_program(image, options))->handle;
 }
 
 CUresult load_plain(CUmodule* module, const void* image) {
   return initialised([&] {
     JitOptions options(0, nullptr, nullptr);
-    return load(module, image, options);
+    load(module, image, options);
   });
-}
-
-// The file's bytes and a 0 after them, as text is expected to end.
-std::vector<char> read_file(const char* name) {
-  std::error_code error;
-  require(std::filesystem::is_regular_file(name, error), CUDA_ERROR_FILE_NOT_FOUND);
-  std::ifstream file(name, std::ios::binary);
-  require(file.is_open(), CUDA_ERROR_FILE_NOT_FOUND);
-  std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  bytes.push_back(0);
-  return bytes;
 }
 
 std::shared_ptr<Module> find_module(CUmodule handle) {
@@ -63,9 +33,9 @@ CTXB_EXPORT CUresult cuModuleLoad(CUmodule* module, const char* file) {
   return initialised([&] {
     working_context();
     require_value(file != nullptr);
-    std::vector<char> image = read_file(file);
+    std::vector<char> image = read_image_file(file);
     JitOptions options(0, nullptr, nullptr);
-    return load(module, image.data(), options);
+    load(module, image.data(), options);
   });
 }
 
@@ -83,13 +53,16 @@ CTXB_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, uns
   CTXB_COUNT_CALL();
   return initialised([&] {
     JitOptions options(count, names, values);
-    return load(module, image, options);
+    load(module, image, options);
   });
 }
 
 CTXB_EXPORT CUresult cuModuleUnload(CUmodule module) {
   CTXB_COUNT_CALL();
-  return working([&] { unload_module(module); });
+  return working([&] {
+    require(!find_module(module)->of_library, CUDA_ERROR_NOT_PERMITTED);
+    unload_module(module);
+  });
 }
 
 CTXB_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {

@@ -4,6 +4,7 @@
 
 #include "api/device.hpp"
 #include "api/entry.hpp"
+#include "api/library.hpp"
 
 using namespace ctxbroker::software;
 
@@ -11,14 +12,19 @@ namespace {
 
 namespace limits = device_limits;
 
+// A library's kernel is looked at in the current context.
+std::shared_ptr<Function> find_function(CUfunction handle) {
+  if (kind_of(handle) != HandleKind::kernel) return Process::instance().functions.find(handle);
+  return ctxbroker::software::find_function(handle, working_owner());
+}
+
 int active_blocks(const Function& function, unsigned block_size, std::size_t dynamic_shared) {
-  unsigned most = std::min(function.kernel.max_threads, limits::max_threads);
-  if (block_size > most) return 0;
+  if (block_size > function.max_threads()) return 0;
   unsigned warps = (block_size + 31) / 32;
   unsigned blocks =
       std::min(limits::max_blocks_per_multiprocessor, limits::max_threads / (warps * 32));
   std::size_t shared = function.kernel.static_shared_bytes + dynamic_shared;
-  if (dynamic_shared > static_cast<std::size_t>(function.max_dynamic_shared.load())) return 0;
+  if (dynamic_shared > static_cast<std::size_t>(function.max_dynamic_shared())) return 0;
   if (shared != 0)
     blocks = static_cast<unsigned>(
         std::min<std::size_t>(blocks, limits::shared_per_block_optin / shared));
@@ -28,7 +34,7 @@ int active_blocks(const Function& function, unsigned block_size, std::size_t dyn
 CUresult blocks_per_multiprocessor(int* blocks, CUfunction function, int block_size,
                                    std::size_t dynamic_shared) {
   return working([&] {
-    std::shared_ptr<Function> found = Process::instance().functions.find(function);
+    std::shared_ptr<Function> found = find_function(function);
     require_value(blocks != nullptr && block_size > 0);
     *blocks = active_blocks(*found, static_cast<unsigned>(block_size), dynamic_shared);
   });
@@ -39,9 +45,9 @@ CUresult best_block_size(int* grid_size, int* block_size, CUfunction function,
                          CUoccupancyB2DSize shared_of, std::size_t dynamic_shared,
                          int block_limit) {
   return working([&] {
-    std::shared_ptr<Function> found = Process::instance().functions.find(function);
+    std::shared_ptr<Function> found = find_function(function);
     require_value(grid_size != nullptr && block_size != nullptr);
-    int most = static_cast<int>(std::min(found->kernel.max_threads, limits::max_threads));
+    int most = static_cast<int>(found->max_threads());
     if (block_limit > 0) most = std::min(most, block_limit);
     int best_threads = 0, best_block = 0, best_blocks = 0;
     for (int size = most; size > 0; size = (size - 1) / 32 * 32) {

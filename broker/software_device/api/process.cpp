@@ -104,6 +104,8 @@ CUresult Process::restart() noexcept {
 void Process::forget() {
   for (const auto& device : devices) device->executor.forget();
   auto all = [](const auto&) { return true; };
+  kernels.take_all(all);
+  libraries.take_all(all);
   functions.take_all(all);
   modules.take_all(all);
   events.take_all(all);

@@ -11,6 +11,7 @@
 #include "api/event.hpp"
 #include "api/green.hpp"
 #include "api/handle_table.hpp"
+#include "api/library.hpp"
 #include "api/memory_registry.hpp"
 #include "api/module.hpp"
 #include "api/settings.hpp"
@@ -41,6 +42,8 @@ class Process {
   HandleTable<Event, CUevent, HandleKind::event> events;
   HandleTable<Module, CUmodule, HandleKind::module> modules;
   HandleTable<Function, CUfunction, HandleKind::function> functions;
+  HandleTable<Library, CUlibrary, HandleKind::library> libraries;
+  HandleTable<LibraryKernel, CUkernel, HandleKind::kernel> kernels;
   DescriptorTable descriptors;
   MemoryRegistry memory;
 

@@ -232,5 +232,20 @@ TEST_F(ContextTest, ThreadsHaveACaptureModeEach) {
   EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
+TEST_F(ContextTest, WhatIsSwitchedForItNeedsOne) {
+  CUsharedconfig config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+  EXPECT_EQ(d.cuCtxSetSharedMemConfig(CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuCtxGetSharedMemConfig(&config), CUDA_SUCCESS);
+  EXPECT_EQ(config, CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE);
+  EXPECT_EQ(d.cuCtxResetPersistingL2Cache(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuProfilerStart(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuProfilerStop(), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuCtxGetSharedMemConfig(&config), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(d.cuCtxResetPersistingL2Cache(), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(d.cuProfilerStart(), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(d.cuProfilerStop(), CUDA_ERROR_INVALID_CONTEXT);
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

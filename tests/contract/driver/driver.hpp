@@ -5,6 +5,7 @@
 // NVIDIA's switch that declares every version of every function under its own name.
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT(bugprone-reserved-identifier)
 #include <cuda.h>
+#include <cudaProfiler.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,7 +17,8 @@ namespace ctxbroker::test {
 // clang-format off
 #if CUDA_VERSION >= 12050
 #define CTXB_DRIVER_CALLS_12050(X) \
-  X(cuCtxRecordEvent) X(cuCtxWaitEvent) X(cuGreenCtxStreamCreate) X(cuStreamGetCtx_v2)
+  X(cuCtxCreate_v4) X(cuCtxRecordEvent) X(cuCtxWaitEvent) X(cuGreenCtxStreamCreate) \
+  X(cuStreamGetCtx_v2) X(cuKernelGetLibrary)
 #else
 #define CTXB_DRIVER_CALLS_12050(X)
 #endif
@@ -66,7 +68,31 @@ namespace ctxbroker::test {
   X(cuGreenCtxWaitEvent) X(cuStreamGetGreenCtx) X(cuMemAllocAsync) X(cuMemFreeAsync) \
   X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve) \
   X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) \
-  X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) \
+  X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMemGetAccess) \
+  X(cuMemRetainAllocationHandle) X(cuMemGetAllocationPropertiesFromHandle) \
+  X(cuMemAllocFromPoolAsync) X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolSetAttribute) \
+  X(cuMemPoolGetAttribute) X(cuMemPoolTrimTo) X(cuMemPoolSetAccess) X(cuMemPoolGetAccess) \
+  X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuDeviceGetDefaultMemPool) X(cuMemAllocManaged) \
+  X(cuArrayCreate_v2) X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuArrayGetDescriptor_v2) \
+  X(cuArray3DGetDescriptor_v2) X(cuMemcpy3D_v2) X(cuMemcpy3DAsync_v2) X(cuMemcpyHtoA_v2) \
+  X(cuMemcpyAtoH_v2) X(cuMemcpyAtoD_v2) X(cuMemcpyDtoA_v2) X(cuMemcpyAtoA_v2) \
+  X(cuCtxGetSharedMemConfig) X(cuCtxSetSharedMemConfig) X(cuCtxResetPersistingL2Cache) \
+  X(cuProfilerStart) X(cuProfilerStop) X(cuLibraryLoadData) X(cuLibraryLoadFromFile) \
+  X(cuLibraryUnload) X(cuLibraryGetKernel) X(cuLibraryGetKernelCount) \
+  X(cuLibraryEnumerateKernels) X(cuLibraryGetModule) X(cuLibraryGetGlobal) \
+  X(cuLibraryGetManaged) X(cuLibraryGetUnifiedFunction) X(cuKernelGetFunction) \
+  X(cuKernelGetAttribute) X(cuKernelSetAttribute) X(cuKernelSetCacheConfig) X(cuKernelGetName) \
+  X(cuKernelGetParamInfo) X(cuUserObjectCreate) X(cuUserObjectRetain) X(cuUserObjectRelease) \
+  X(cuGraphRetainUserObject) X(cuGraphReleaseUserObject) X(cuStreamBeginCapture_v2) \
+  X(cuStreamEndCapture) X(cuStreamGetCaptureInfo_v2) X(cuGraphCreate) X(cuGraphDestroy) \
+  X(cuGraphAddKernelNode_v2) X(cuGraphAddMemcpyNode) X(cuGraphAddMemsetNode) \
+  X(cuGraphAddHostNode) X(cuGraphAddEmptyNode) X(cuGraphAddEventRecordNode) \
+  X(cuGraphAddEventWaitNode) X(cuGraphAddDependencies) X(cuGraphGetNodes) \
+  X(cuGraphGetRootNodes) X(cuGraphNodeGetType) X(cuGraphNodeGetDependencies) \
+  X(cuGraphDestroyNode) X(cuGraphClone) X(cuGraphInstantiateWithFlags) \
+  X(cuGraphInstantiateWithParams) X(cuGraphLaunch) X(cuGraphUpload) X(cuGraphExecDestroy) \
+  X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphKernelNodeGetParams_v2) \
+  X(cuGraphKernelNodeSetParams_v2) \
   CTXB_DRIVER_CALLS_12050(X) CTXB_DRIVER_CALLS_12090(X)
 // clang-format on
 

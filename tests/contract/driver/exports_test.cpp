@@ -51,6 +51,35 @@ TEST(Exports, AreTheDriversNamesTheControlsAndNoOther) {
   EXPECT_EQ(exported_names(driver().library), expected);
 }
 
+// Every row of the table, looked up: at its own version it is the answer, for the default stream it
+// is for, and one version earlier it is not.
+TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
+  CTXB_REQUIRE_DEVICE();
+  const struct {
+    const char* symbol;
+    const char* base;
+    int version;
+    bool per_thread;
+  } rows[] = {
+#define CTXB_ENTRY(symbol, base, version, per_thread) {#symbol, #base, version, per_thread != 0},
+#define CTXB_ALIAS CTXB_ENTRY
+#include "api/entry_points.inc"
+#undef CTXB_ENTRY
+  };
+  for (const auto& row : rows) {
+    cuuint64_t flags = row.per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                                      : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    void *at = nullptr, *before = nullptr, *symbol = dlsym(driver().library, row.symbol);
+    ASSERT_NE(symbol, nullptr) << row.symbol;
+    EXPECT_EQ(driver().cuGetProcAddress_v2(row.base, &at, row.version, flags, nullptr),
+              CUDA_SUCCESS);
+    EXPECT_EQ(at, symbol) << row.symbol;
+    EXPECT_EQ(driver().cuGetProcAddress_v2(row.base, &before, row.version - 1, flags, nullptr),
+              CUDA_SUCCESS);
+    EXPECT_NE(before, symbol) << row.symbol;
+  }
+}
+
 TEST(Exports, WhatIsNotImplementedSaysSo) {
   CTXB_REQUIRE_DEVICE();
   using Unknown = CUresult (*)();

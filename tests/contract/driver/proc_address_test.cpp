@@ -43,6 +43,60 @@ TEST_F(ProcAddressTest, AnswersByDefaultStream) {
   EXPECT_EQ(ask("cuMemcpyHtoD", 5000, own).result, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 }
 
+// Each row: what this version and default stream are answered with, and what an older one is; null:
+// there is none.
+TEST_F(ProcAddressTest, AnswersForWhatReachesBeyondItsCaller) {
+  constexpr cuuint64_t own = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  const struct {
+    const char* name;
+    int version;
+    cuuint64_t flags;
+    const char* answer;
+    int older;
+    const char* answer_to_older;
+  } rows[] = {
+      {"cuDevicePrimaryCtxReset", 11000, 0, "cuDevicePrimaryCtxReset_v2", 10020,
+       "cuDevicePrimaryCtxReset"},
+      {"cuDevicePrimaryCtxRelease", 11000, 0, "cuDevicePrimaryCtxRelease_v2", 7000,
+       "cuDevicePrimaryCtxRelease"},
+      {"cuDevicePrimaryCtxSetFlags", 11000, 0, "cuDevicePrimaryCtxSetFlags_v2", 7000,
+       "cuDevicePrimaryCtxSetFlags"},
+      {"cuDevicePrimaryCtxRetain", 7000, own, "cuDevicePrimaryCtxRetain", 6050, nullptr},
+      {"cuCtxCreate", 11040, 0, "cuCtxCreate_v3", 11030, "cuCtxCreate_v2"},
+      {"cuCtxCreate", 3020, 0, "cuCtxCreate_v2", 3010, "cuCtxCreate"},
+      {"cuCtxDestroy", 4000, own, "cuCtxDestroy_v2", 3020, "cuCtxDestroy"},
+      {"cuCtxPushCurrent", 4000, 0, "cuCtxPushCurrent_v2", 3020, "cuCtxPushCurrent"},
+      {"cuCtxPopCurrent", 4000, 0, "cuCtxPopCurrent_v2", 3020, "cuCtxPopCurrent"},
+      {"cuCtxSetCurrent", 4000, own, "cuCtxSetCurrent", 3020, nullptr},
+      {"cuMemAlloc", 3020, own, "cuMemAlloc_v2", 3010, "cuMemAlloc"},
+      {"cuMemFree", 3020, own, "cuMemFree_v2", 3010, "cuMemFree"},
+      {"cuMemAllocAsync", 11020, own, "cuMemAllocAsync_ptsz", 11010, nullptr},
+      {"cuMemAllocAsync", 11020, 0, "cuMemAllocAsync", 11010, nullptr},
+      {"cuStreamDestroy", 4000, own, "cuStreamDestroy_v2", 3020, "cuStreamDestroy"},
+      {"cuStreamSynchronize", 7000, own, "cuStreamSynchronize_ptsz", 6000, nullptr},
+      {"cuStreamBeginCapture", 10010, 0, "cuStreamBeginCapture_v2", 10000, "cuStreamBeginCapture"},
+      {"cuStreamBeginCapture", 10010, own, "cuStreamBeginCapture_v2_ptsz", 10000,
+       "cuStreamBeginCapture_ptsz"},
+      {"cuGraphInstantiate", 11040, 0, "cuGraphInstantiateWithFlags", 11030,
+       "cuGraphInstantiate_v2"},
+      {"cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2", 11030, "cuGetProcAddress"},
+      {"cuGetProcAddress", 12000, own, "cuGetProcAddress_v2", 11020, nullptr},
+      {"cuGreenCtxDestroy", 12040, 0, "cuGreenCtxDestroy", 12030, nullptr},
+      {"cuModuleUnload", 2000, 0, "cuModuleUnload", 1000, nullptr},
+  };
+  for (const auto& row : rows) {
+    EXPECT_EQ(ask(row.name, row.version, row.flags).address, symbol(row.answer)) << row.name;
+    EXPECT_EQ(ask(row.name, row.version, row.flags).result, CU_GET_PROC_ADDRESS_SUCCESS);
+    Answer old = ask(row.name, row.older, row.flags);
+    EXPECT_EQ(old.status, CUDA_SUCCESS) << row.name;
+    bool none = row.answer_to_older == nullptr;
+    EXPECT_EQ(old.address, none ? nullptr : symbol(row.answer_to_older)) << row.name;
+    EXPECT_EQ(old.result,
+              none ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SUCCESS)
+        << row.name;
+  }
+}
+
 TEST_F(ProcAddressTest, AnswersAboutItselfWithTheRightArity) {
   EXPECT_EQ(ask("cuGetProcAddress", 11030).address, symbol("cuGetProcAddress"));
   EXPECT_EQ(ask("cuGetProcAddress", 12000).address, symbol("cuGetProcAddress_v2"));

@@ -62,6 +62,42 @@ TEST_F(SoftwareDeviceTest, WhatDiedWithAPrimaryStaysDeadInItsNextLife) {
   EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_SUCCESS);
 }
 
+TEST_F(SoftwareDeviceTest, AnUnloadedLibraryTakesAllOfItAlong) {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  CUfunction empty = nullptr;
+  CUmodule placed = nullptr;
+  ASSERT_EQ(d.cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(d.cuLibraryGetKernel(&kernel, library, "empty"), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuKernelGetFunction(&empty, kernel), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuLibraryGetModule(&placed, library), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuLibraryUnload(library), CUDA_SUCCESS);
+  auto launched = [&](CUfunction function) {
+    return d.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  };
+  EXPECT_EQ(launched(empty), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(launched(reinterpret_cast<CUfunction>(kernel)), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuKernelGetFunction(&empty, kernel), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuLibraryGetModule(&placed, library), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuLibraryUnload(library), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuModuleUnload(placed), CUDA_ERROR_INVALID_HANDLE);
+}
+
+// The options of a library that the software device cannot heed are refused, not ignored.
+TEST_F(SoftwareDeviceTest, RefusesATableOfHostFunctionsForALibrary) {
+  CUlibrary library = nullptr;
+  CUlibraryOption option = CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE;
+  void* table = nullptr;
+  auto load = [&] {
+    return d.cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, &option, &table, 1);
+  };
+  EXPECT_EQ(load(), CUDA_ERROR_NOT_SUPPORTED);
+  option = CU_LIBRARY_BINARY_IS_PRESERVED;
+  EXPECT_EQ(load(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
 TEST_F(SoftwareDeviceTest, SaysInWordsWhatALaunchLacks) {
 #if CUDA_VERSION >= 12090
   auto register_reader = reinterpret_cast<decltype(&::cuLogsRegisterCallback)>(

@@ -1,0 +1,22 @@
+// cuProfiler*. No profiler ever watches the software device: there is nothing to switch on or off.
+#include <cudaProfiler.h>
+
+#include "api/context.hpp"
+#include "api/entry.hpp"
+
+using namespace ctxbroker::software;
+
+CTXB_EXPORT CUresult cuProfilerInitialize(const char*, const char*, CUoutput_mode) {
+  CTXB_COUNT_CALL();
+  return initialised([] { return CUDA_ERROR_NOT_SUPPORTED; });  // as since CUDA 11
+}
+
+CTXB_EXPORT CUresult cuProfilerStart() {
+  CTXB_COUNT_CALL();
+  return initialised([] { working_context(); });
+}
+
+CTXB_EXPORT CUresult cuProfilerStop() {
+  CTXB_COUNT_CALL();
+  return initialised([] { working_context(); });
+}
