@@ -114,7 +114,7 @@ class CTXB_API Guard {
   Guard& operator=(const Guard&) = delete;
 
  private:
-  alignas(16) unsigned char frame_[128];  // a detail::Frame
+  alignas(void*) unsigned char frame_[192];  // a detail::Frame, and room for it to grow
 };
 
 template <typename Function>

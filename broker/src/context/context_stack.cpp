@@ -1,5 +1,7 @@
 #include "context/context_stack.hpp"
 
+#include <cstdlib>
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -40,22 +42,47 @@ CUresult pop_all(const DriverTable& driver, Keep&& keep) noexcept {
 
 }  // namespace
 
+bool TakenContexts::add(CUcontext context) noexcept {
+  if (count < few) {
+    own[count++] = context;
+    return true;
+  }
+  if (count - few == room) {
+    const std::uint32_t larger = room == 0 ? 32 : room * 2;
+    // Not new: a trivial type that grows, in code that must not throw.
+    void* const grown = std::realloc(more, larger * sizeof *more);
+    if (grown == nullptr) return false;
+    more = static_cast<CUcontext*>(grown);
+    room = larger;
+  }
+  more[count++ - few] = context;
+  return true;
+}
+
+CUcontext TakenContexts::remove_last() noexcept {
+  --count;
+  if (count >= few) return more[count - few];
+  const CUcontext last = own[count];
+  if (count == 0 && more != nullptr) {
+    std::free(more);
+    more = nullptr;
+    room = 0;
+  }
+  return last;
+}
+
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept {
   return pop_all(driver, [&](CUcontext context) {
-    if (taken.count == TakenContexts::most) {
-      push(driver, context);  // there is no room to owe it
-      return false;
-    }
-    taken.contexts[taken.count++] = context;
-    return true;
+    if (taken.add(context)) return true;
+    push(driver, context);
+    return false;
   });
 }
 
-CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken,
-                         std::size_t from) noexcept {
+CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken) noexcept {
   CUresult first = CUDA_SUCCESS;
-  while (taken.count > from) {
-    const CUresult status = push(driver, taken.contexts[--taken.count]);
+  while (!taken.empty()) {
+    const CUresult status = push(driver, taken.remove_last());
     if (first == CUDA_SUCCESS) first = status;
   }
   return first;

@@ -1,19 +1,29 @@
 // The driver's context stack of the calling thread, as the broker's guards see and repair it.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
 
-// Contexts that guards have taken from a thread's stack and owe it. It has no destructor and never
-// allocates, so that a thread_local one can be used until the very end of the process.
+// Contexts that one guard has taken from a thread's stack and owes it. Nearly always none or one;
+// a deeper stack than there is room for here goes to memory of its own until it is given back.
 struct TakenContexts {
-  static constexpr std::size_t most = 256;
-  std::array<CUcontext, most> contexts;  // top of the stack first, per guard
-  std::size_t count;
+  static constexpr std::uint32_t few = 4;
+
+  // Its room is not cleared: one lives in every guard, and most need none.
+  TakenContexts() noexcept {}
+
+  bool add(CUcontext context) noexcept;  // false: there is no room to owe it
+  CUcontext remove_last() noexcept;      // frees the memory with the last one of all
+  bool empty() const noexcept { return count == 0; }
+
+  std::uint32_t count = 0;
+  std::uint32_t room = 0;  // of more
+  CUcontext* more = nullptr;
+  CUcontext own[few];  // top of the stack first; `more` goes on
 };
 
 // Takes every context of the calling thread. Returns CUDA_SUCCESS when the stack is empty;
@@ -21,9 +31,8 @@ struct TakenContexts {
 // is room for. What was taken by then is in `taken`. An empty stack costs one cuCtxGetCurrent.
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept;
 
-// Gives back what was taken since `taken` held `from`. Goes on after an error; returns the first.
-CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken,
-                         std::size_t from) noexcept;
+// Gives back all that was taken. Goes on after an error; returns the first.
+CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken) noexcept;
 
 // What stood on a stack that was emptied.
 struct Emptied {

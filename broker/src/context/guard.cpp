@@ -2,24 +2,20 @@
 
 #include <cstdio>
 #include <string>
-#include <type_traits>
 
-#include "context/context_stack.hpp"
 #include "driver/driver_error.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-// Per thread, because a context stack is. Nothing in it has a destructor: guards are still entered
-// when static objects end, after the main thread's thread_local objects have ended.
-static_assert(std::is_trivially_destructible_v<TakenContexts>);
-
-// Not "initial-exec", which would save a call: that kind wants room for all that the library keeps
-// per thread, and a process that opens the library late has none.
-constinit thread_local Frame* innermost = nullptr;
-// From the thread's owner, while guards are entered.
-constinit thread_local TakenContexts taken_contexts{};
+// Per thread, because a context stack is. A plain pointer without a destructor: guards are still
+// entered when static objects end, after the main thread's thread_local objects have ended.
+//
+// "initial-exec" makes it one load instead of a call. All that the library keeps per thread must
+// then find room beside what the process was started with, also when the library is opened late:
+// keep it to a few dozen bytes.
+[[gnu::tls_model("initial-exec")]] constinit thread_local Frame* innermost = nullptr;
 
 void link(Frame& frame) noexcept {
   frame.outer = innermost;
@@ -95,8 +91,6 @@ CUresult clear_stack(const Frame& frame) noexcept {
 }
 
 void leave_nested(const Frame& frame) noexcept {
-  // The broker's own code is balanced; only a plug-in's function is looked at.
-  if (frame.call.tenant == nullptr || !frame.call.look_when_nested) return;
   if (is_current(*frame.target.driver, frame.context)) return;
   CUresult status = clear_stack(frame);
   if (frame.context != nullptr) {
@@ -132,11 +126,8 @@ CUresult enter_full(Frame& frame) noexcept {
   const GuardTarget& target = frame.target;
   CUresult status = CUDA_SUCCESS;
   CUcontext outside = nullptr;
-  // With nothing to take away, the store is not looked for either.
-  frame.took = target.driver->ctx_get_current(&outside) != CUDA_SUCCESS || outside != nullptr;
-  if (frame.took) {
-    frame.saved_from = taken_contexts.count;
-    status = take_stack(*target.driver, taken_contexts);
+  if (target.driver->ctx_get_current(&outside) != CUDA_SUCCESS || outside != nullptr) {
+    status = take_stack(*target.driver, frame.taken);
   }
   if (status == CUDA_SUCCESS && target.occupancy != nullptr) {
     status = target.occupancy->enter(&frame.context, &frame.seat);
@@ -152,7 +143,7 @@ CUresult enter_full(Frame& frame) noexcept {
   }
   if (status == CUDA_SUCCESS) return status;
   if (frame.target.occupancy != nullptr) target.occupancy->leave(frame.seat);
-  if (frame.took) give_back_stack(*target.driver, taken_contexts, frame.saved_from);
+  give_back_stack(*target.driver, frame.taken);
   return status;
 }
 
@@ -166,12 +157,10 @@ bool pop_own(const Frame& frame) noexcept {
   return false;
 }
 
-void leave_full(const Frame& frame) noexcept {
+void leave_full(Frame& frame) noexcept {
   if (frame.context != nullptr && frame.call.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = pop_own(frame) ? CUDA_SUCCESS : clear_stack(frame);
-  const CUresult restored =
-      frame.took ? give_back_stack(*frame.target.driver, taken_contexts, frame.saved_from)
-                 : CUDA_SUCCESS;
+  const CUresult restored = give_back_stack(*frame.target.driver, frame.taken);
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
 }
@@ -189,25 +178,46 @@ void record_guard(const Frame& frame) noexcept {
   record_span(span);
 }
 
-}  // namespace
-
-CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call) noexcept {
-  frame.target = target;
-  frame.call = call;
-  frame.context = target.context;
-  frame.observed_from = timeline_observed() ? timeline_now() : 0;
-  CUresult status = CUDA_SUCCESS;
-  if (target.driver == nullptr) {
-    frame.way = Frame::Way::nothing;
-  } else if (const Frame* outer = inside(target)) {
-    frame.way = Frame::Way::nested;
-    frame.context = outer->context;
-  } else {
-    status = enter_full(frame);
-    frame.way = status == CUDA_SUCCESS ? Frame::Way::full : Frame::Way::nothing;
-  }
+// What is not nested stands in functions of its own, so that a nested guard saves no registers for
+// it: nested ones are what a guard costs most often.
+[[gnu::noinline]] CUresult enter_outermost(Frame& frame) noexcept {
+  if (timeline_observed()) frame.observed_from = timeline_now();
+  const CUresult status = enter_full(frame);
+  frame.way = status == CUDA_SUCCESS ? Frame::Way::full : Frame::Way::nothing;
   link(frame);
   return status;
+}
+
+[[gnu::noinline]] void leave_and_look(Frame& frame) noexcept {
+  if (frame.way == Frame::Way::nested) {
+    leave_nested(frame);
+  } else {
+    leave_full(frame);
+    if (frame.observed_from != 0) record_guard(frame);
+  }
+  innermost = frame.outer;
+}
+
+// The broker's own code is balanced; only a plug-in's function is looked at.
+bool is_looked_at(const Frame& frame) noexcept {
+  return frame.way == Frame::Way::full ||
+         (frame.way == Frame::Way::nested && frame.call.tenant != nullptr &&
+          frame.call.look_when_nested);
+}
+
+}  // namespace
+
+CUresult enter(Frame& frame) noexcept {
+  frame.way = Frame::Way::nothing;
+  frame.context = frame.target.context;
+  if (frame.target.driver != nullptr) {
+    const Frame* outer = inside(frame.target);
+    if (outer == nullptr) return enter_outermost(frame);
+    frame.way = Frame::Way::nested;
+    frame.context = outer->context;
+  }
+  link(frame);
+  return CUDA_SUCCESS;
 }
 
 void enter_host(Frame& frame) noexcept {
@@ -216,18 +226,7 @@ void enter_host(Frame& frame) noexcept {
 }
 
 void leave(Frame& frame) noexcept {
-  switch (frame.way) {
-    case Frame::Way::nothing:
-    case Frame::Way::host:
-      break;
-    case Frame::Way::nested:
-      leave_nested(frame);
-      break;
-    case Frame::Way::full:
-      leave_full(frame);
-      if (frame.observed_from != 0) record_guard(frame);
-      break;
-  }
+  if (is_looked_at(frame)) return leave_and_look(frame);
   innermost = frame.outer;
 }
 

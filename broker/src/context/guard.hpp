@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "context/context_stack.hpp"
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
 #include "driver/driver_table.hpp"
@@ -43,22 +44,22 @@ struct Frame {
     full,     // the thread's stack was taken away and the context pushed
   };
   Way way = Way::nothing;
-  bool took = false;  // the thread had contexts of its own
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
   GuardTarget target;
+  GuardedCall call;
   CUcontext context = nullptr;  // what was made current: the target's, or a sibling of it
   Seat* seat = nullptr;         // in the target's occupancy
-  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
-  GuardedCall call;
   Frame* outer = nullptr;
-  std::size_t saved_from = 0;       // where they start in the thread's store, if it had
   std::uint64_t observed_from = 0;  // ns; 0 when no timeline was recorded
+  TakenContexts taken{};            // the thread's own, until leave
 };
 
-// The one pair under every guard. `frame` is filled by enter and must live until leave; frames of a
-// thread nest. Afterwards the thread's context stack and stream-capture mode are what they were
-// before, or a record says that the driver refused. Neither throws, takes a lock, or allocates when
-// all goes well.
-CUresult enter(Frame& frame, const GuardTarget& target, const GuardedCall& call) noexcept;
+// The one pair under every guard. `frame` comes with its target and call, the rest is filled by
+// enter; it must live until leave, and frames of a thread nest. Afterwards the thread's context
+// stack and stream-capture mode are what they were before, or a record says that the driver
+// refused. Neither throws, takes a lock, or allocates, but for a thread with more contexts of its
+// own than a frame has room for.
+CUresult enter(Frame& frame) noexcept;
 void leave(Frame& frame) noexcept;
 
 // Same list, for calls from a plug-in back into the host; makes no driver call.
@@ -71,7 +72,7 @@ TenantId running_tenant() noexcept;
 class ContextGuard {
  public:
   explicit ContextGuard(const GuardTarget& target, const GuardedCall& call = {}) noexcept
-      : status_(enter(frame_, target, call)) {}
+      : frame_{.target = target, .call = call}, status_(enter(frame_)) {}
   ~ContextGuard() { leave(frame_); }
   ContextGuard(const ContextGuard&) = delete;
   ContextGuard& operator=(const ContextGuard&) = delete;

@@ -93,10 +93,6 @@ bool Lease::shares_memory_with(const Lease& other) const noexcept {
          other.kind() != LeaseKind::private_own;
 }
 
-bool Lease::primary_lost() const noexcept {
-  return kind() != LeaseKind::private_own && device_.primary_generation() != primary_generation_;
-}
-
 // Giving back memory of the primary waits for all work in it, also for work that never ends.
 bool Lease::untouchable() const noexcept {
   const Life life = life_.load(std::memory_order_acquire);

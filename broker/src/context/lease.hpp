@@ -57,7 +57,10 @@ class Lease {
   bool shares_memory_with(const Lease& other) const noexcept;
 
   // Not ready any more: no new work is to be begun on it.
-  bool lost() const noexcept { return state() != LeaseState::ready; }
+  bool lost() const noexcept {
+    return life_.load(std::memory_order_acquire) != Life::ready || device_.fault().happened() ||
+           primary_lost();
+  }
   LeaseState state() const noexcept;
 
   // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the
@@ -92,7 +95,9 @@ class Lease {
 
   // Marks a life that is not over; true for the call that did it.
   bool end_life(Life how) noexcept;
-  bool primary_lost() const noexcept;
+  bool primary_lost() const noexcept {
+    return kind() != LeaseKind::private_own && device_.primary_generation() != primary_generation_;
+  }
   void end_siblings(bool again) noexcept;
   void report_failed_end(CUresult status) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);

@@ -10,7 +10,8 @@ std::atomic<std::uint32_t> last_thread{0};
 struct ThreadMark {
   std::uint32_t number;
 };
-constinit thread_local ThreadMark this_thread_mark{0};
+// initial-exec for the reason given in guard.cpp.
+[[gnu::tls_model("initial-exec")]] constinit thread_local ThreadMark this_thread_mark{0};
 
 std::uint32_t thread_number() noexcept {
   if (this_thread_mark.number == 0) {

@@ -1,4 +1,5 @@
 // The C functions of ctxbroker/host.h over the C++ classes.
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -29,15 +30,29 @@ struct ctxb_tenant {
 namespace ctxbroker {
 namespace {
 
-static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= 16);
+static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= alignof(ctxb_guard));
 
-// A C function has no other way to hand out a text that the caller need not free. A plain buffer:
-// it is read at the very end of a thread too.
-constexpr std::size_t longest_error = 1024;
-thread_local char last_error[longest_error] = "";
+// The calling thread's last error: a C function has no other way to hand out a text that the caller
+// need not free. Only a pointer is kept per thread (see context/guard.cpp), plain, because it is
+// used at the very end of a thread too: what fails after the owner has ended is left to the
+// process.
+thread_local char* last_error = nullptr;
+
+struct LastErrorOwner {
+  ~LastErrorOwner() {
+    std::free(last_error);
+    last_error = nullptr;
+  }
+};
 
 ctxb_status fail(ctxb_status status, const char* text) noexcept {
-  std::strncpy(last_error, text, longest_error - 1);
+  if (last_error == nullptr) {
+    thread_local LastErrorOwner owner;
+    static_cast<void>(owner);
+  }
+  // A text that cannot be kept must not leave an older one in its place.
+  std::free(last_error);
+  last_error = strdup(text);
   return status;
 }
 
@@ -331,5 +346,5 @@ void ctxb_guard_leave(ctxb_guard* guard) {
 }
 
 const char* ctxb_last_error(void) {
-  return ctxbroker::last_error;
+  return ctxbroker::last_error != nullptr ? ctxbroker::last_error : "";
 }

@@ -10,8 +10,21 @@
 namespace ctxbroker {
 namespace {
 
+// The errors stand in functions of their own, so that a guard saves no registers for them.
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_closed() {
+  throw Error(ErrorKind::wrong_state, "the tenant is closed");
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_entry(detail::Lease& lease, detail::Frame& frame,
+                                                         CUresult status) {
+  detail::leave(frame);
+  lease.note(status);
+  throw detail::driver_error(lease.table(), status, "cuCtxPushCurrent_v2",
+                             "the lease cannot be entered", lease.owner());
+}
+
 detail::TenantImpl& alive(const std::shared_ptr<detail::TenantImpl>& impl) {
-  if (impl == nullptr) throw Error(ErrorKind::wrong_state, "the tenant is closed");
+  if (impl == nullptr) refuse_closed();
   return *impl;
 }
 
@@ -92,17 +105,15 @@ void Tenant::close() {
 }
 
 Guard::Guard(Tenant& tenant, int device, const char* doing) {
-  static_assert(sizeof(detail::Frame) <= sizeof frame_ && alignof(detail::Frame) <= 16);
+  static_assert(sizeof(detail::Frame) <= sizeof frame_ &&
+                alignof(detail::Frame) <= alignof(std::max_align_t));
   detail::TenantImpl& impl = alive(tenant.impl_);
   detail::Lease& lease = impl.lease(device);
-  auto* frame = new (frame_) detail::Frame;
-  const CUresult status =
-      detail::enter(*frame, lease.target(), {impl.identity().get(), nullptr, doing, false});
-  if (status == CUDA_SUCCESS) return;
-  detail::leave(*frame);
-  lease.note(status);
-  throw detail::driver_error(lease.table(), status, "cuCtxPushCurrent_v2",
-                             "the lease cannot be entered", lease.owner());
+  auto* frame = new (frame_) detail::Frame{
+      .target = lease.target(),
+      .call = {.tenant = impl.identity().get(), .function = doing, .look_when_nested = false}};
+  const CUresult status = detail::enter(*frame);
+  if (status != CUDA_SUCCESS) refuse_entry(lease, *frame, status);
 }
 
 Guard::~Guard() {

@@ -51,17 +51,6 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   library.library.unload();
 }
 
-Lease* TenantImpl::current(int device) const noexcept {
-  const auto index = static_cast<std::size_t>(device);
-  if (device < 0 || index >= slots_.size()) return nullptr;
-  return slots_[index].current.load(std::memory_order_acquire);
-}
-
-Lease& TenantImpl::lease(int device) {
-  Lease* lease = current(device);
-  return lease != nullptr && !lease->lost() ? *lease : *renew(device);
-}
-
 LeaseState TenantImpl::note(CUresult status, int device) noexcept {
   Lease* lease = current(device);
   if (lease == nullptr) return LeaseState::lost;

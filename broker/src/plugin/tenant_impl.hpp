@@ -46,7 +46,10 @@ class TenantImpl {
 
   // The life in force of the lease on a device, made or made anew when there is none. Kept until
   // the tenant ends, so that a guard can stand on it. Throws Error.
-  Lease& lease(int device);
+  Lease& lease(int device) {
+    Lease* lease = current(device);
+    return lease != nullptr && !lease->lost() ? *lease : *renew(device);
+  }
   // What a driver call of the tenant's own code returned.
   LeaseState note(CUresult status, int device) noexcept;
 
@@ -70,7 +73,11 @@ class TenantImpl {
     std::uint64_t bytes;
     std::shared_ptr<Lease> lease;
   };
-  Lease* current(int device) const noexcept;  // null: none yet
+  Lease* current(int device) const noexcept {  // null: none yet
+    const auto index = static_cast<std::size_t>(device);
+    if (device < 0 || index >= slots_.size()) return nullptr;
+    return slots_[index].current.load(std::memory_order_acquire);
+  }
   std::shared_ptr<Lease> renew(int device);
   std::shared_ptr<Lease> owned(int device);
 

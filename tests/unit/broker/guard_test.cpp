@@ -57,6 +57,23 @@ TEST_F(GuardTest, HidesAndRestoresTheThreadsOwnStack) {
   EXPECT_THAT(books.stack, ElementsAre(fake_context(8), fake_context(9)));
 }
 
+// More than a guard has room for, and more than it gets at first.
+TEST_F(GuardTest, HidesAndRestoresADeepStack) {
+  for (const int depth : {4, 5, 36, 37, 1000}) {
+    books.stack.clear();
+    for (int i = 0; i < depth; ++i) push(100 + i);
+    const std::vector<CUcontext> before = books.stack;
+    {
+      const ContextGuard guard(in(1), process());
+      EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
+      push(7);
+      const ContextGuard inner(in(2), process());
+      EXPECT_THAT(books.stack, ElementsAre(fake_context(2)));
+    }
+    EXPECT_EQ(books.stack, before) << depth;
+  }
+}
+
 TEST_F(GuardTest, NestedInTheSameLeaseCostsOneLook) {
   const ContextGuard outer(in(1), process());
   const int before = books.calls;
