@@ -9,14 +9,13 @@ namespace ctxbroker::sample_host {
 
 std::vector<LeaseRow> lease_rows(const Session& session) {
   std::vector<LeaseRow> rows;
-  for (std::size_t i = 0; i < session.instances().size(); ++i) {
-    const PluginInstance& instance = session.instances()[i];
+  for (const PluginInstance& instance : session.instances()) {
     const LeaseInfo lease = instance.lease();
     auto row = std::find_if(rows.begin(), rows.end(), [&](const LeaseRow& one) {
       return one.lease.tenant == lease.tenant && one.lease.device == lease.device;
     });
     if (row == rows.end()) {
-      row = rows.insert(rows.end(), LeaseRow{session.library(i).name(), lease});
+      row = rows.insert(rows.end(), LeaseRow{lease});
     }
     const Metrics metrics = instance.metrics();
     row->memory_bytes += metrics.memory_bytes;
@@ -39,7 +38,7 @@ std::string format_leases(const std::vector<LeaseRow>& rows, bool reasons) {
   std::vector<std::vector<std::string>> cells;
   for (const LeaseRow& row : rows) {
     const LeaseInfo& lease = row.lease;
-    cells.push_back({row.tenant, std::to_string(lease.device), to_string(lease.asked),
+    cells.push_back({lease.tenant_name, std::to_string(lease.device), to_string(lease.asked),
                      to_string(lease.granted.kind), std::to_string(lease.granted.multiprocessors),
                      format_bytes(row.memory_bytes), std::to_string(lease.generation),
                      to_string(lease.state), std::to_string(row.strikes)});
@@ -50,7 +49,7 @@ std::string format_leases(const std::vector<LeaseRow>& rows, bool reasons) {
 
 nlohmann::ordered_json to_json(const LeaseRow& row) {
   const LeaseInfo& lease = row.lease;
-  return {{"tenant", row.tenant},
+  return {{"tenant", lease.tenant_name},
           {"device", lease.device},
           {"asked", to_string(lease.asked)},
           {"granted", to_string(lease.granted.kind)},

@@ -12,7 +12,6 @@
 namespace ctxbroker::sample_host {
 
 struct LeaseRow {
-  std::string tenant;              // the plug-in library's name
   LeaseInfo lease;                 // the first of its plug-ins' view of it
   std::uint64_t memory_bytes = 0;  // that its plug-ins hold now
   std::uint64_t strikes = 0;       // of these plug-ins

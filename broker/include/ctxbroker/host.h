@@ -55,6 +55,11 @@ typedef struct ctxb_broker_options {
   const char* driver;     /* "auto", "nvidia", "software"; null: CTXBROKER_DRIVER, else "auto" */
   ctxb_record_function record; /* may be null */
   void* record_data;
+  /* What users decide for plug-ins by their ids (policy.hpp, policy.schema.json): a file's path, or
+   * the JSON text itself; null: none. One of the two. What is wrong in it, and where, is the
+   * error's text; nothing is opened then. */
+  const char* policy_file;
+  const char* policy_text;
 } ctxb_broker_options;
 
 /* `options` may be null. */

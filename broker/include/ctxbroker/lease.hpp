@@ -55,6 +55,7 @@ CTXB_API const char* to_string(LeaseState state) noexcept;
 
 struct LeaseInfo {
   TenantId tenant;
+  std::string tenant_name;
   int device = 0;
   LeaseChoice asked;    // by the host or its policy, for this user of it; automatic: left open
   LeaseChoice granted;  // the kind in force, with its number of multiprocessors

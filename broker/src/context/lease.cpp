@@ -77,6 +77,7 @@ void Lease::end_siblings(bool again) noexcept {
 LeaseInfo Lease::info() const {
   LeaseInfo info;
   info.tenant = tenant_->id;
+  info.tenant_name = tenant_->name;
   info.device = device_.ordinal();
   info.asked = asked_;
   info.granted = context_.granted;

@@ -60,6 +60,7 @@ ctxb_status status_of(ErrorKind kind) noexcept {
   switch (kind) {
     case ErrorKind::invalid_argument:
     case ErrorKind::driver_choice:
+    case ErrorKind::policy:
       return CTXB_ERROR_INVALID_ARGUMENT;
     case ErrorKind::wrong_state:
       return CTXB_ERROR_WRONG_STATE;
@@ -142,10 +143,23 @@ std::uint32_t code(LeaseState state) noexcept {
   return CTXB_STATE_ZOMBIE;
 }
 
+// Whether the caller's header has the member, which came after the first version.
+bool has_policy(const ctxb_broker_options& given) noexcept {
+  return given.size >= CTXB_BYTES_THROUGH(ctxb_broker_options, policy_text);
+}
+
+Policy read_policy_of(const ctxb_broker_options& given) {
+  need(given.policy_file == nullptr || given.policy_text == nullptr,
+       "both policy_file and policy_text are given; leave one of them null");
+  if (given.policy_file != nullptr) return read_policy(given.policy_file);
+  if (given.policy_text != nullptr) return parse_policy(given.policy_text, "policy_text");
+  return {};
+}
+
 BrokerOptions read(const ctxb_broker_options* given) {
   BrokerOptions options;
   if (given == nullptr) return options;
-  need(detail::is_sound(given, sizeof(ctxb_broker_options)),
+  need(detail::is_sound(given, CTXB_BYTES_THROUGH(ctxb_broker_options, record_data)),
        "the options' size is not sizeof(ctxb_broker_options)");
   if (given->host_name != nullptr) options.host_name = given->host_name;
   if (given->driver != nullptr) {
@@ -165,6 +179,7 @@ BrokerOptions read(const ctxb_broker_options* given) {
              one.text.c_str());
     };
   }
+  if (has_policy(*given)) options.policy = read_policy_of(*given);
   return options;
 }
 

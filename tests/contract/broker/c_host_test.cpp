@@ -1,6 +1,9 @@
 // The C host API, as a host written in C meets it.
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <cstdio>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,6 +122,62 @@ TEST_F(CHostTest, BadArgumentsAreAnsweredWithASentence) {
   asked.lease = CTXB_LEASE_WORKER;
   EXPECT_EQ(ctxb_tenant_open(broker, "x", &asked, &tenant), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(tenant, nullptr);
+}
+
+constexpr const char* private_for_effect =
+    R"({"schema": "ctxbroker.policy/1", "by_id": {"org.example.effect": {"lease": "private"}}})";
+
+// The kind that a tenant of that name gets from a broker with these options.
+uint32_t granted(const ctxb_broker_options& options) {
+  ctxb_broker* governed = nullptr;
+  ctxb_tenant* tenant = nullptr;
+  ctxb_lease_info info{};
+  info.size = sizeof info;
+  EXPECT_EQ(ctxb_broker_open(&options, &governed), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_tenant_open(governed, "org.example.effect", nullptr, &tenant), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_lease(tenant, 0, &info), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_close(governed), CTXB_OK);
+  return info.kind;
+}
+
+TEST_F(CHostTest, APolicyFromAFileOrFromTextDecides) {
+  const std::string file = testing::TempDir() + "ctxb_c_host_policy.json";
+  std::ofstream(file) << private_for_effect;
+  ctxb_broker_options options{};
+  options.size = sizeof options;
+  EXPECT_NE(granted(options), CTXB_LEASE_PRIVATE) << "without a policy";
+  options.policy_text = private_for_effect;
+  EXPECT_EQ(granted(options), CTXB_LEASE_PRIVATE);
+  options.policy_text = nullptr;
+  options.policy_file = file.c_str();
+  EXPECT_EQ(granted(options), CTXB_LEASE_PRIVATE);
+  // A host that was compiled before there were policies has none, whatever lies behind its struct.
+  options.size = offsetof(ctxb_broker_options, policy_file);
+  EXPECT_NE(granted(options), CTXB_LEASE_PRIVATE);
+  std::remove(file.c_str());
+}
+
+TEST_F(CHostTest, APolicyThatCannotBeUsedIsRefusedWithThePlaceInIt) {
+  struct Case {
+    const char *file, *text, *error;
+  };
+  for (const Case& one : {
+           Case{nullptr, R"({"schema": "ctxbroker.policy/1", "for_all": {"lease": "blue"}})",
+                "policy \"policy_text\": $.for_all.lease: \"blue\" is no lease"},
+           Case{nullptr, "", "policy \"policy_text\": is not JSON"},
+           Case{"/no/such/policy.json", nullptr, "\"/no/such/policy.json\": there is no such file"},
+           Case{"a", "b", "both policy_file and policy_text are given"},
+       }) {
+    ctxb_broker_options options{};
+    options.size = sizeof options;
+    options.policy_file = one.file;
+    options.policy_text = one.text;
+    ctxb_broker* none = broker;
+    EXPECT_EQ(ctxb_broker_open(&options, &none), CTXB_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(none, nullptr);
+    EXPECT_THAT(ctxb_last_error(), HasSubstr(one.error));
+  }
 }
 
 TEST_F(CHostTest, TheLastErrorIsTheThreadsOwn) {

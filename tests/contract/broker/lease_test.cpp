@@ -42,6 +42,7 @@ TEST_F(BrokerTest, ThePluginsOfALibraryGetTheStrongestThatOneOfThemWishes) {
   // "wishes" has plug-ins that wish private, green and nothing.
   const PluginLibrary wishes = broker.load(test_plugin("wishes"));
   const LeaseInfo by_wish = broker.create(wishes, "affine").lease();
+  EXPECT_EQ(by_wish.tenant_name, "wishes");
   EXPECT_EQ(by_wish.asked, LeaseKind::automatic);
   EXPECT_EQ(by_wish.granted.kind, LeaseKind::private_own);
   EXPECT_THAT(by_wish.reason, HasSubstr("plug-in wishes_private wishes private"));
