@@ -107,6 +107,7 @@ bool destroy_context(Context& context) {
   process.modules.take_all(belongs);
   process.events.take_all(belongs);
   process.streams.take_all(belongs);
+  process.arrays.take_all([&](const Array& array) { return &array.context == &context; });
   process.memory.remove_all_of(context);
   return true;
 }

@@ -19,17 +19,20 @@ std::byte* bytes_at(std::uintptr_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+// From the first byte of a surface to its last.
 std::size_t span_of(const Surface& surface, Extent extent) {
-  std::size_t rows = extent.height - 1;
-  std::size_t steps = 0, span = 0;
-  require_value(!__builtin_mul_overflow(rows, surface.pitch, &steps) &&
-                !__builtin_add_overflow(steps, extent.width, &span));
+  std::size_t rows = 0, slices = 0, span = 0;
+  require_value(!__builtin_mul_overflow(extent.height - 1, surface.pitch, &rows) &&
+                !__builtin_mul_overflow(extent.depth - 1, surface.slice, &slices) &&
+                !__builtin_add_overflow(rows, extent.width, &span) &&
+                !__builtin_add_overflow(span, slices, &span));
   return span;
 }
 
-// The driver's block behind a surface; null for pageable memory.
-std::shared_ptr<Block> block_of(const Surface& surface, std::size_t span) {
+// What is behind a surface and must stay while it is used; null for pageable memory.
+std::shared_ptr<const void> owner_of(const Surface& surface, std::size_t span) {
   const MemoryRegistry& memory = Process::instance().memory;
+  if (surface.side == Side::array) return surface.array;
   if (surface.side == Side::device) return memory.require_range(surface.address, span);
   require_value(surface.address != 0);
   std::shared_ptr<Block> block = memory.find(surface.address);
@@ -41,13 +44,17 @@ std::shared_ptr<Block> block_of(const Surface& surface, std::size_t span) {
 }
 
 void copy_rows(const Surface& to, const Surface& from, Extent extent) {
-  if (to.pitch == extent.width && from.pitch == extent.width) {
-    std::memmove(bytes_at(to.address), bytes_at(from.address), extent.width * extent.height);
-    return;
+  bool dense = to.pitch == extent.width && from.pitch == extent.width;
+  for (std::size_t slice = 0; slice < extent.depth; ++slice) {
+    std::byte* target = bytes_at(to.address + slice * to.slice);
+    const std::byte* source = bytes_at(from.address + slice * from.slice);
+    if (dense) {
+      std::memmove(target, source, extent.width * extent.height);
+      continue;
+    }
+    for (std::size_t row = 0; row < extent.height; ++row)
+      std::memmove(target + row * to.pitch, source + row * from.pitch, extent.width);
   }
-  for (std::size_t row = 0; row < extent.height; ++row)
-    std::memmove(bytes_at(to.address + row * to.pitch), bytes_at(from.address + row * from.pitch),
-                 extent.width);
 }
 
 void fill_row(std::byte* row, Pattern pattern, std::size_t bytes) {
@@ -72,11 +79,11 @@ void fill_row(std::byte* row, Pattern pattern, std::size_t bytes) {
 CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, Extent extent,
               Waiting waiting) {
   stream->context.require_alive();
-  if (extent.width == 0 || extent.height == 0) return CUDA_SUCCESS;
+  if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return CUDA_SUCCESS;
   if (extent.height == 1) to.pitch = from.pitch = extent.width;
   std::size_t from_span = span_of(from, extent);
-  std::shared_ptr<Block> source = block_of(from, from_span);
-  std::shared_ptr<Block> target = block_of(to, span_of(to, extent));
+  std::shared_ptr<const void> source = owner_of(from, from_span);
+  std::shared_ptr<const void> target = owner_of(to, span_of(to, extent));
 
   Executor& executor = stream->context.device.executor;
   bool wait = waiting == Waiting::done || target == nullptr;
@@ -112,8 +119,8 @@ CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::s
   if (extent.width == 0 || extent.height == 0) return CUDA_SUCCESS;
   if (extent.height == 1) pitch = extent.width;
   require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
-  Surface surface{Side::device, address, pitch};
-  std::shared_ptr<Block> target = block_of(surface, span_of(surface, extent));
+  Surface surface{Side::device, address, pitch, 0, nullptr};
+  std::shared_ptr<const void> target = owner_of(surface, span_of(surface, extent));
   auto command = std::make_shared<Command>();
   command->kind = Command::Kind::transfer;
   command->work = [=, target = std::move(target)] {

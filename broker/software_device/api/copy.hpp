@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "api/array.hpp"
 #include "api/memory_registry.hpp"
 #include "api/stream.hpp"
 
@@ -15,6 +16,7 @@ enum class Side : std::uint8_t {
   host,     // any readable or writable memory of the process
   device,   // must lie in a block the driver knows
   unified,  // either
+  array,    // in the array's data
 };
 
 // Rows of a source or a destination. One row for a plain copy.
@@ -22,11 +24,14 @@ struct Surface {
   Side side = Side::unified;
   std::uintptr_t address = 0;
   std::size_t pitch = 0;  // bytes from row to row
+  std::size_t slice = 0;  // bytes from slice to slice
+  std::shared_ptr<const Array> array = nullptr;
 };
 
 struct Extent {
   std::size_t width = 0;  // bytes
   std::size_t height = 1;
+  std::size_t depth = 1;
 };
 
 enum class Waiting : std::uint8_t {
@@ -38,6 +43,13 @@ enum class Waiting : std::uint8_t {
 // read before the call returns. To pageable memory: the call waits.
 CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, Extent extent,
               Waiting waiting);
+
+// Checks the sides of a copy described in three dimensions. CUDA_ERROR_INVALID_VALUE.
+struct ShapedCopy {
+  Surface to, from;
+  Extent extent;
+};
+ShapedCopy shaped_copy(const CUDA_MEMCPY3D& request);
 
 struct Pattern {
   std::uint32_t value = 0;

@@ -1,5 +1,7 @@
 #include "api/device.hpp"
 
+#include <utility>
+
 #include "api/context_table.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
@@ -109,6 +111,34 @@ void Device::set_primary_flags(unsigned flags) {
   std::lock_guard lock(primary_mutex_);
   primary_flags_ = flags;
   if (Context* context = primary()) context->flags = flags;
+}
+
+std::shared_ptr<MemoryPool> Device::default_pool() {
+  std::lock_guard lock(pools_mutex_);
+  if (default_pool_ == nullptr) {
+    auto made = std::make_shared<MemoryPool>(*this, 0);
+    Process::instance().pools.insert(made, [] {});
+    default_pool_ = std::move(made);
+  }
+  return default_pool_;
+}
+
+std::shared_ptr<MemoryPool> Device::current_pool() {
+  {
+    std::lock_guard lock(pools_mutex_);
+    if (current_pool_ != nullptr) return current_pool_;
+  }
+  return default_pool();
+}
+
+void Device::set_current_pool(const std::shared_ptr<MemoryPool>& pool) {
+  std::lock_guard lock(pools_mutex_);
+  current_pool_ = pool;
+}
+
+void Device::forget_pool(const MemoryPool& pool) {
+  std::lock_guard lock(pools_mutex_);
+  if (current_pool_.get() == &pool) current_pool_ = nullptr;
 }
 
 bool Device::reserve(std::size_t bytes) noexcept {

@@ -11,6 +11,7 @@
 #include "api/context.hpp"
 #include "api/cuda_api.hpp"
 #include "api/executor.hpp"
+#include "api/memory_pool.hpp"
 #include "api/settings.hpp"
 #include "exec/execute.hpp"
 
@@ -28,6 +29,9 @@ inline constexpr unsigned max_blocks_per_multiprocessor = 16;
 inline constexpr unsigned shared_per_block = 48 * 1024;        // bytes, without opting in
 inline constexpr unsigned shared_per_block_optin = 64 * 1024;  // bytes
 inline constexpr std::size_t alignment = 512;                  // bytes, of allocations and pitches
+inline constexpr unsigned max_array_1d = 131072;               // elements, as the following
+inline constexpr unsigned max_array_2d[2] = {131072, 65536};
+inline constexpr unsigned max_array_3d = 16384;  // each way
 inline constexpr int least_priority = 0, greatest_priority = -5;
 }  // namespace device_limits
 
@@ -67,6 +71,13 @@ class Device {
   Context* primary() const noexcept { return primary_.load(std::memory_order_acquire); }
   CUcontext primary_handle() const noexcept;
 
+  // Pools of the stream-ordered allocator: the one that is always there, and the one that is used
+  // unless an allocation names another.
+  std::shared_ptr<MemoryPool> default_pool();
+  std::shared_ptr<MemoryPool> current_pool();
+  void set_current_pool(const std::shared_ptr<MemoryPool>& pool);
+  void forget_pool(const MemoryPool& pool);  // the current one: the default becomes it
+
   // Takes bytes of the budget; false when they are not there.
   bool reserve(std::size_t bytes) noexcept;
   void give_back(std::size_t bytes) noexcept { used -= bytes; }
@@ -84,6 +95,9 @@ class Device {
   unsigned primary_retains_ = 0;
   unsigned green_contexts_ = 0;  // alive
   unsigned primary_flags_ = 0;
+
+  std::mutex pools_mutex_;
+  std::shared_ptr<MemoryPool> default_pool_, current_pool_;  // null: not asked for yet; the default
 };
 
 // The device of an ordinal; CUDA_ERROR_INVALID_DEVICE.

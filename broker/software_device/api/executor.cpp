@@ -103,6 +103,13 @@ Executor::Commands Executor::pending_of_family(const void* family) {
   return last;
 }
 
+Executor::Commands Executor::pending_everywhere() {
+  std::lock_guard lock(mutex_);
+  Commands last;
+  for (const auto& queue : active_) last.push_back(queue->waiting.back());
+  return last;
+}
+
 Executor::Commands Executor::pending_users(const void* object) {
   std::lock_guard lock(mutex_);
   Commands users;

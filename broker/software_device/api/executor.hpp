@@ -45,9 +45,10 @@ class Executor {
   Commands pending(const StreamQueue& queue);
   // What a command that is put into this queue now has to wait for.
   Commands ahead_of_new(const StreamQueue& queue);
-  // The last command of every queue of the group, or of the family.
+  // The last command of every queue of the group, of the family, of all.
   Commands pending_of_group(const void* group);
   Commands pending_of_family(const void* family);
+  Commands pending_everywhere();
   // All commands that use this object.
   Commands pending_users(const void* object);
 

@@ -44,8 +44,8 @@ std::shared_ptr<Block> host_block(const void* pointer) {
 }
 
 void remove_after_its_work(const Block& block) {
-  Executor& executor = block.context.device.executor;
-  executor.wait(executor.pending_of_family(&block.context));
+  Executor& executor = block.device.executor;
+  executor.wait(executor.pending_of_family(block.context));
   require_value(Process::instance().memory.remove(block));
 }
 

@@ -46,8 +46,19 @@ CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch
   });
 }
 
+CTXB_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes,
+                                       unsigned int flags) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    Context& context = working_owner();
+    require_value(address != nullptr && bytes != 0);
+    require_value(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
+    *address = Process::instance().memory.allocate(Block::Kind::managed, context, bytes, 0)->begin;
+  });
+}
+
 // Works whatever context is current, and waits for the work of the context that owns the memory,
-// that of its green contexts included.
+// that of its green contexts included. What a pool owns goes without waiting.
 CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   CTXB_COUNT_CALL();
   return initialised([&] {
@@ -56,10 +67,12 @@ CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     if (address == 0) return;
     MemoryRegistry& memory = Process::instance().memory;
     std::shared_ptr<Block> block = memory.find(address);
-    require_value(block != nullptr && block->begin == address &&
-                  block->kind == Block::Kind::device);
-    Executor& executor = block->context.device.executor;
-    executor.wait(executor.pending_of_family(&block->context));
+    require_value(block != nullptr && block->begin == address);
+    require_value(block->kind == Block::Kind::device || block->kind == Block::Kind::managed ||
+                  block->kind == Block::Kind::pooled);
+    require_value(!block->freed);
+    Executor& executor = block->device.executor;
+    if (block->context != nullptr) executor.wait(executor.pending_of_family(block->context));
     require_value(memory.remove(*block));
   });
 }

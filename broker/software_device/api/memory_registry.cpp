@@ -15,20 +15,43 @@
 namespace ctxbroker::software {
 namespace {
 
-constexpr std::size_t pinned_alignment = 4096;              // bytes, a page as with NVIDIA's driver
+constexpr std::size_t page_alignment = 4096;                // bytes, as with NVIDIA's driver
 constexpr std::size_t fill_wholly = std::size_t(64) << 20;  // bytes
 constexpr std::size_t fill_at_least = std::size_t(1) << 20;
 constexpr int undefined_byte = 0xCD;
 
-bool charged(Block::Kind kind) {
-  return kind == Block::Kind::device || kind == Block::Kind::module;
+// Device memory of a context's, charged to its device.
+struct DeviceCharge : BlockCharge {
+  DeviceCharge(Device& of, std::size_t its_bytes) : device(of), bytes(its_bytes) {
+    require(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
+  }
+  ~DeviceCharge() override { give_back(); }
+  void give_back() noexcept override {
+    if (!given_back.exchange(true)) device.give_back(bytes);
+  }
+
+  Device& device;
+  const std::size_t bytes;
+  std::atomic<bool> given_back = false;
+};
+
+void* new_memory(Block::Kind kind, std::size_t bytes) {
+  bool pages = kind == Block::Kind::pinned || kind == Block::Kind::managed;
+  std::size_t alignment = pages ? page_alignment : device_limits::alignment;
+  void* memory = nullptr;
+  if (bytes <= SIZE_MAX - alignment)
+    memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+  std::memset(memory, undefined_byte, bytes <= fill_wholly ? bytes : fill_at_least);
+  return memory;
 }
 
 }  // namespace
 
-Block::Block(Kind its_kind, Context& of, std::uintptr_t its_begin, std::size_t its_size,
-             unsigned its_flags)
+Block::Block(Kind its_kind, Device& its_device, Context* of, std::uintptr_t its_begin,
+             std::size_t its_size, unsigned its_flags)
     : kind(its_kind),
+      device(its_device),
       context(of),
       begin(its_begin),
       size(its_size),
@@ -36,32 +59,39 @@ Block::Block(Kind its_kind, Context& of, std::uintptr_t its_begin, std::size_t i
       id(next_id()) {}
 
 Block::~Block() {
-  if (kind == Kind::registered) return;
+  if (kind == Kind::registered || kind == Kind::mapped) return;
   std::free(reinterpret_cast<void*>(begin));  // NOLINT(performance-no-int-to-ptr)
-  if (charged(kind)) context.device.give_back(size);
 }
 
 std::shared_ptr<Block> MemoryRegistry::allocate(Block::Kind kind, Context& context,
                                                 std::size_t bytes, unsigned host_flags) {
-  if (charged(kind)) require(context.device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
-  std::size_t alignment = kind == Block::Kind::pinned ? pinned_alignment : device_limits::alignment;
-  void* memory = nullptr;
-  if (bytes <= SIZE_MAX - alignment)
-    memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) {
-    if (charged(kind)) context.device.give_back(bytes);
-    fail(CUDA_ERROR_OUT_OF_MEMORY);
-  }
-  auto block = std::make_shared<Block>(kind, context, reinterpret_cast<std::uintptr_t>(memory),
+  std::shared_ptr<BlockCharge> charge;
+  if (kind != Block::Kind::pinned) charge = std::make_shared<DeviceCharge>(context.device, bytes);
+  auto block = std::make_shared<Block>(kind, context.device, &context,
+                                       reinterpret_cast<std::uintptr_t>(new_memory(kind, bytes)),
                                        bytes, host_flags);
-  std::memset(memory, undefined_byte, bytes <= fill_wholly ? bytes : fill_at_least);
+  block->charge = std::move(charge);
   insert(block);
   return block;
 }
 
+std::shared_ptr<Block> MemoryRegistry::allocate_charged(Block::Kind kind, Device& device,
+                                                        std::size_t bytes,
+                                                        std::shared_ptr<BlockCharge> charge) {
+  auto block = std::make_shared<Block>(
+      kind, device, nullptr, reinterpret_cast<std::uintptr_t>(new_memory(kind, bytes)), bytes, 0);
+  block->charge = std::move(charge);
+  insert(block);
+  return block;
+}
+
+void MemoryRegistry::add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes) {
+  insert(std::make_shared<Block>(Block::Kind::mapped, device, nullptr, begin, bytes, 0));
+}
+
 void MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
   std::unique_lock lock(mutex_);
-  block->context.require_alive();
+  if (block->context != nullptr) block->context->require_alive();
   map_.add({block->begin, block->begin + block->size});
   blocks_.emplace(block->begin, block);
 }
@@ -69,7 +99,8 @@ void MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
 void MemoryRegistry::add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
                                     unsigned host_flags) {
   require_value(begin != 0 && bytes != 0 && bytes <= SIZE_MAX - begin);
-  auto block = std::make_shared<Block>(Block::Kind::registered, context, begin, bytes, host_flags);
+  auto block = std::make_shared<Block>(Block::Kind::registered, context.device, &context, begin,
+                                       bytes, host_flags);
   std::unique_lock lock(mutex_);
   context.require_alive();
   auto next = blocks_.lower_bound(begin);
@@ -113,6 +144,7 @@ bool MemoryRegistry::remove(const Block& block) {
     blocks_.erase(found);
     map_.remove(removed->begin);
   }
+  if (removed->charge != nullptr) removed->charge->give_back();
   retire(removed);
   return true;
 }
@@ -132,11 +164,14 @@ void MemoryRegistry::remove_where(Chosen chosen) {
       entry = blocks_.erase(entry);
     }
   }
-  for (const auto& block : removed) retire(block);
+  for (const auto& block : removed) {
+    if (block->charge != nullptr) block->charge->give_back();
+    retire(block);
+  }
 }
 
 void MemoryRegistry::remove_all_of(const Context& context) {
-  remove_where([&](const Block& block) { return &block.context == &context; });
+  remove_where([&](const Block& block) { return block.context == &context; });
 }
 
 void MemoryRegistry::remove_everything() {

@@ -14,28 +14,44 @@
 namespace ctxbroker::software {
 
 struct Context;
+class Device;
+
+// What a block costs somebody: given back once, with the block at the latest.
+struct BlockCharge {
+  virtual ~BlockCharge() = default;
+  virtual void give_back() noexcept = 0;
+};
 
 struct Block {
   enum class Kind : std::uint8_t {
     device,      // cuMemAlloc
     module,      // a module's variables
+    managed,     // cuMemAllocManaged
+    pooled,      // cuMemAllocAsync: a pool's
+    mapped,      // cuMemMap, made accessible
     pinned,      // cuMemAllocHost, cuMemHostAlloc
     registered,  // the application's memory, cuMemHostRegister
   };
 
-  Block(Kind kind, Context& context, std::uintptr_t begin, std::size_t size, unsigned host_flags);
+  Block(Kind kind, Device& device, Context* context, std::uintptr_t begin, std::size_t size,
+        unsigned host_flags);
   ~Block();  // frees what the driver allocated
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
   const Kind kind;
-  Context& context;
+  Device& device;
+  Context* const context;  // it dies with; null: of a pool or mapped
   const std::uintptr_t begin;
   const std::size_t size;     // bytes, as asked for
   const unsigned host_flags;  // of pinned and registered memory
   const std::uint64_t id;
+  std::shared_ptr<BlockCharge> charge;  // null: none
+  std::atomic<bool> freed = false;      // by cuMemFreeAsync, which may still be to come
 
-  bool on_device() const noexcept { return kind == Kind::device || kind == Kind::module; }
+  bool on_device() const noexcept { return kind != Kind::pinned && kind != Kind::registered; }
+  // The processor may use the address too.
+  bool on_host() const noexcept { return !on_device() || kind == Kind::managed; }
   bool holds(std::uintptr_t address, std::size_t bytes) const noexcept {
     return address >= begin && bytes <= size && address - begin <= size - bytes;
   }
@@ -47,6 +63,11 @@ class MemoryRegistry {
   // that whoever reads what was never written notices. CUDA_ERROR_OUT_OF_MEMORY.
   std::shared_ptr<Block> allocate(Block::Kind kind, Context& context, std::size_t bytes,
                                   unsigned host_flags);
+  // The same, with a charge of the caller's and of no context.
+  std::shared_ptr<Block> allocate_charged(Block::Kind kind, Device& device, std::size_t bytes,
+                                          std::shared_ptr<BlockCharge> charge);
+  // Memory that somebody else holds.
+  void add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes);
   // The application's memory. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where it overlaps.
   void add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
                       unsigned host_flags);

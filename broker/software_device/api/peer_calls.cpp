@@ -16,7 +16,7 @@ int value_of(CUdevice_P2PAttribute attribute) {
     case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
       return 1;
     case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
-      return 0;  // there are no arrays
+      return 0;  // arrays are reached by copies alone
     default:
       fail(CUDA_ERROR_INVALID_VALUE);
   }

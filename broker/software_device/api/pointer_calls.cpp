@@ -20,23 +20,27 @@ CUresult attribute_of(const Block* block, CUdeviceptr address, CUpointer_attribu
   if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return give(target, block->context.handle);
+      // Null for what belongs to no context.
+      return give<CUcontext>(target, block->context == nullptr ? nullptr : block->context->handle);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return give<unsigned>(target, block->on_device() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return give(target, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!block->on_device()) return give(target, address);
+      if (block->on_host()) return give(target, address);
       give<void*>(target, nullptr);
       return CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return give<unsigned long long>(target, block->id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return give<unsigned>(target, block->kind == Block::Kind::managed);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return give<unsigned>(target, 0);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return give<int>(target, block->context.device.ordinal);
+      return give<int>(target, block->device.ordinal);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return give(target, pool_of(*block));
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return give<CUdeviceptr>(target, block->begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
@@ -57,6 +61,7 @@ CUresult attribute_of_stranger(CUpointer_attribute attribute, void* target) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return give<std::uint64_t>(target, 0);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -94,7 +99,7 @@ CTXB_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attrib
       CUresult status = block == nullptr
                             ? attribute_of_stranger(attributes[i], values[i])
                             : attribute_of(block.get(), address, attributes[i], values[i]);
-      bool no_host_address = block != nullptr && block->on_device() &&
+      bool no_host_address = block != nullptr && !block->on_host() &&
                              attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
       require_value(status == CUDA_SUCCESS || no_host_address);
     }

@@ -110,7 +110,9 @@ void Process::forget() {
   modules.take_all(all);
   events.take_all(all);
   streams.take_all(all);
+  arrays.take_all(all);
   memory.remove_everything();
+  pools.take_all(all);
   contexts.end_all();
   for (const auto& device : devices)
     if (Context* primary = device->primary()) primary->alive = false;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "api/array.hpp"
 #include "api/context.hpp"
 #include "api/context_table.hpp"
 #include "api/cuda_api.hpp"
@@ -12,10 +13,12 @@
 #include "api/green.hpp"
 #include "api/handle_table.hpp"
 #include "api/library.hpp"
+#include "api/memory_pool.hpp"
 #include "api/memory_registry.hpp"
 #include "api/module.hpp"
 #include "api/settings.hpp"
 #include "api/stream.hpp"
+#include "api/virtual_memory.hpp"
 
 namespace ctxbroker::software {
 
@@ -44,8 +47,11 @@ class Process {
   HandleTable<Function, CUfunction, HandleKind::function> functions;
   HandleTable<Library, CUlibrary, HandleKind::library> libraries;
   HandleTable<LibraryKernel, CUkernel, HandleKind::kernel> kernels;
+  HandleTable<MemoryPool, CUmemoryPool, HandleKind::pool> pools;
+  HandleTable<Array, CUarray, HandleKind::array> arrays;
   DescriptorTable descriptors;
   MemoryRegistry memory;
+  VirtualMemory virtual_memory;
 
  private:
   Process(const Settings& settings, const Process* before);

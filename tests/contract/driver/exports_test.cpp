@@ -83,7 +83,7 @@ TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
 TEST(Exports, WhatIsNotImplementedSaysSo) {
   CTXB_REQUIRE_DEVICE();
   using Unknown = CUresult (*)();
-  for (const char* name : {"cuGraphCreate", "cuMemAllocManaged", "cuGetExportTable"}) {
+  for (const char* name : {"cuIpcGetMemHandle", "cuTexObjectCreate", "cuGetExportTable"}) {
     auto call = reinterpret_cast<Unknown>(dlsym(driver().library, name));
     ASSERT_NE(call, nullptr) << name;
     EXPECT_EQ(call(), CUDA_ERROR_NOT_SUPPORTED) << name;

@@ -63,7 +63,6 @@ TEST_F(WaitingFacts, AllocatingInAGreenContextDoesNot) {
 }
 
 TEST_F(WaitingFacts, AllocatingFromThePoolInAGreenContextDoesNot) {
-  CTXB_REQUIRE_NVIDIA("the software device has no memory pools yet");
   Current entered(neighbour.context);
   Hold hog(hold, nullptr);
   Call call(caller.context, [&] {

@@ -169,5 +169,28 @@ TEST_F(MemoryTest, TellsSeveralAttributesAtOnce) {
   EXPECT_EQ(ordinal, -2);
 }
 
+TEST_F(MemoryTest, ManagedMemoryIsTheHostsAndTheDevices) {
+  int managed = 0;
+  ASSERT_EQ(d.cuDeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, device),
+            CUDA_SUCCESS);
+  ASSERT_EQ(managed, 1);
+  CUdeviceptr address = 0;
+  ASSERT_EQ(d.cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, address), 1u);
+  EXPECT_EQ(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_HOST_POINTER, address), address);
+  EXPECT_EQ(d.cuMemsetD32_v2(address, 7, 1024), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+  auto* values = reinterpret_cast<unsigned*>(address);
+  EXPECT_EQ(values[1023], 7u);
+  values[0] = 8;
+  unsigned value = 0;
+  EXPECT_EQ(d.cuMemcpyDtoH_v2(&value, address, sizeof value), CUDA_SUCCESS);
+  EXPECT_EQ(value, 8u);
+  EXPECT_EQ(d.cuMemFree_v2(address), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuMemAllocManaged(&address, 0, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuMemAllocManaged(&address, 64, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

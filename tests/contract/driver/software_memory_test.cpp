@@ -2,6 +2,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include <functional>
+
 #include "driver.hpp"
 
 namespace ctxbroker::test {
@@ -62,6 +64,141 @@ TEST(SoftwareMemoryBudget, IsWhatTheEnvironmentSays) {
     EXPECT_EQ(d.cuMemFree_v2(first), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemAlloc_v2(&second, 10 << 20), CUDA_SUCCESS);
   });
+}
+
+CUmemLocation device_zero() {
+  CUmemLocation location = {};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  return location;
+}
+
+std::size_t free_memory() {
+  std::size_t bytes = 0;
+  EXPECT_EQ(driver().cuMemGetInfo_v2(&bytes, nullptr), CUDA_SUCCESS);
+  return bytes;
+}
+
+// Every way to take memory, and to give it back, changes what the device has left by exactly that.
+TEST_F(SoftwareMemoryTest, EveryKindIsChargedToTheDevice) {
+  constexpr std::size_t bytes = std::size_t(2) << 20;
+  CUdeviceptr address = 0;
+  CUarray array = nullptr;
+  CUmemGenericAllocationHandle handle = 0;
+  const struct {
+    const char* what;
+    std::function<CUresult()> take, give_back;
+  } rows[] = {
+      {"plain", [&] { return d.cuMemAlloc_v2(&address, bytes); },
+       [&] { return d.cuMemFree_v2(address); }},
+      {"managed", [&] { return d.cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_HOST); },
+       [&] { return d.cuMemFree_v2(address); }},
+      {"pooled", [&] { return d.cuMemAllocAsync(&address, bytes, nullptr); },
+       [&] {
+         CUresult status = d.cuMemFreeAsync(address, nullptr);
+         return status != CUDA_SUCCESS ? status : d.cuStreamSynchronize(nullptr);
+       }},
+      {"array",
+       [&] {
+         CUDA_ARRAY_DESCRIPTOR shape = {1024, 512, CU_AD_FORMAT_FLOAT, 1};
+         return d.cuArrayCreate_v2(&array, &shape);
+       },
+       [&] { return d.cuArrayDestroy(array); }},
+      {"mapped",
+       [&] {
+         CUmemAllocationProp properties = {};
+         properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+         properties.location = device_zero();
+         return d.cuMemCreate(&handle, bytes, &properties, 0);
+       },
+       [&] { return d.cuMemRelease(handle); }},
+  };
+  for (const auto& row : rows) {
+    std::size_t before = free_memory();
+    ASSERT_EQ(row.take(), CUDA_SUCCESS) << row.what;
+    EXPECT_EQ(free_memory(), before - bytes) << row.what;
+    EXPECT_EQ(row.give_back(), CUDA_SUCCESS) << row.what;
+    EXPECT_EQ(free_memory(), before) << row.what;
+    EXPECT_NE(row.give_back(), CUDA_SUCCESS) << row.what << ", a second time";
+  }
+}
+
+TEST_F(SoftwareMemoryTest, APoolHoldsNoMoreThanItMay) {
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = device_zero();
+  properties.maxSize = 1 << 20;
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr first = 0, second = 0;
+  ASSERT_EQ(d.cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemAllocFromPoolAsync(&first, 1 << 20, pool, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemAllocFromPoolAsync(&second, 1, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(d.cuMemFreeAsync(first, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFreeAsync(first, nullptr), CUDA_ERROR_INVALID_VALUE) << "it is freed already";
+  EXPECT_EQ(d.cuMemFree_v2(first), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemAllocFromPoolAsync(&second, 1, pool, nullptr), CUDA_SUCCESS);
+  std::size_t between = free_memory();
+  EXPECT_EQ(d.cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_EQ(free_memory(), between) << "what is allocated from it stays";
+  EXPECT_EQ(d.cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuMemFree_v2(second), CUDA_SUCCESS);
+  EXPECT_GT(free_memory(), between);
+}
+
+TEST_F(SoftwareMemoryTest, AnArrayDiesWithItsContext) {
+  CUcontext own = nullptr;
+  CUarray array = nullptr;
+  CUDA_ARRAY_DESCRIPTOR shape = {16, 16, CU_AD_FORMAT_FLOAT, 1}, found = {};
+  std::size_t before = free_memory();
+  ASSERT_EQ(d.cuCtxCreate_v2(&own, 0, device), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuArrayCreate_v2(&array, &shape), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuCtxDestroy_v2(own), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuArrayGetDescriptor_v2(&found, array), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(free_memory(), before);
+}
+
+// A kernel that writes to addresses without memory, or without leave, faults; with leave it does
+// not.
+TEST(SoftwareVirtualMemory, IsLegalToKernelsOnlyWhereItIsAllowed) {
+  CTXB_REQUIRE_DEVICE();
+  for (int step = 0; step < 3; ++step)
+    expect_in_child([&] {
+      const Driver& d = driver();
+      constexpr std::size_t bytes = std::size_t(2) << 20;
+      CUcontext primary = nullptr;
+      CUmodule module = nullptr;
+      CUfunction fill = nullptr;
+      CUdeviceptr address = 0;
+      CUmemGenericAllocationHandle handle = 0;
+      CUmemAllocationProp properties = {};
+      properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+      properties.location = device_zero();
+      EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuModuleGetFunction(&fill, module, "fill"), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuMemAddressReserve(&address, bytes, 0, 0, 0), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuMemCreate(&handle, bytes, &properties, 0), CUDA_SUCCESS);
+      CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READ};
+      if (step >= 1) {
+        EXPECT_EQ(d.cuMemMap(address, bytes, 0, handle, 0), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuMemSetAccess(address, bytes, &access, 1), CUDA_ERROR_NOT_SUPPORTED);
+      }
+      access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+      if (step == 2) {
+        EXPECT_EQ(d.cuMemSetAccess(address, bytes, &access, 1), CUDA_SUCCESS);
+      }
+      unsigned value = 1, count = 1;
+      void* arguments[] = {&address, &value, &count};
+      EXPECT_EQ(d.cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr),
+                CUDA_SUCCESS);
+      EXPECT_EQ(d.cuCtxSynchronize(), step == 2 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS);
+      if (step != 2) {
+        EXPECT_EQ(d.cuMemUnmap(address, bytes), CUDA_ERROR_ILLEGAL_ADDRESS) << "as every call";
+      }
+    });
 }
 
 }  // namespace

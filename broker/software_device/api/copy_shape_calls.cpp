@@ -1,0 +1,270 @@
+// cuMemcpy2D and 3D, and copies to and from arrays. A synchronous call works in the legacy stream,
+// or, as _ptds, in the thread's own.
+#include "api/context.hpp"
+#include "api/copy.hpp"
+#include "api/entry.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D& request, Waiting waiting) {
+  return initialised([&] {
+    std::shared_ptr<Stream> found = find_stream(stream);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    ShapedCopy shaped = shaped_copy(request);
+    return copy(found, shaped.to, shaped.from, shaped.extent, waiting);
+  });
+}
+
+CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* request, Waiting waiting) {
+  return request != nullptr ? copy_3d(stream, *request, waiting) : initialised([] {
+    working_context();
+    return CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+// Null stands for the current context.
+CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER* request) {
+  return initialised([&] {
+    working_context();
+    require_value(request != nullptr);
+    if (request->srcContext != nullptr) living_context(request->srcContext);
+    if (request->dstContext != nullptr) living_context(request->dstContext);
+    CUDA_MEMCPY3D plain = {};
+    plain.srcXInBytes = request->srcXInBytes;
+    plain.srcY = request->srcY;
+    plain.srcZ = request->srcZ;
+    plain.srcLOD = request->srcLOD;
+    plain.srcMemoryType = request->srcMemoryType;
+    plain.srcHost = request->srcHost;
+    plain.srcDevice = request->srcDevice;
+    plain.srcArray = request->srcArray;
+    plain.srcPitch = request->srcPitch;
+    plain.srcHeight = request->srcHeight;
+    plain.dstXInBytes = request->dstXInBytes;
+    plain.dstY = request->dstY;
+    plain.dstZ = request->dstZ;
+    plain.dstLOD = request->dstLOD;
+    plain.dstMemoryType = request->dstMemoryType;
+    plain.dstHost = request->dstHost;
+    plain.dstDevice = request->dstDevice;
+    plain.dstArray = request->dstArray;
+    plain.dstPitch = request->dstPitch;
+    plain.dstHeight = request->dstHeight;
+    plain.WidthInBytes = request->WidthInBytes;
+    plain.Height = request->Height;
+    plain.Depth = request->Depth;
+    return copy_3d(stream, plain, Waiting::as_driver);
+  });
+}
+
+CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* request, Waiting waiting) {
+  if (request == nullptr) return copy_3d(stream, nullptr, waiting);
+  CUDA_MEMCPY3D plain = {};
+  plain.srcXInBytes = request->srcXInBytes;
+  plain.srcY = request->srcY;
+  plain.srcMemoryType = request->srcMemoryType;
+  plain.srcHost = request->srcHost;
+  plain.srcDevice = request->srcDevice;
+  plain.srcArray = request->srcArray;
+  plain.srcPitch = request->srcPitch;
+  plain.dstXInBytes = request->dstXInBytes;
+  plain.dstY = request->dstY;
+  plain.dstMemoryType = request->dstMemoryType;
+  plain.dstHost = request->dstHost;
+  plain.dstDevice = request->dstDevice;
+  plain.dstArray = request->dstArray;
+  plain.dstPitch = request->dstPitch;
+  plain.WidthInBytes = request->WidthInBytes;
+  plain.Height = request->Height;
+  plain.Depth = 1;
+  return copy_3d(stream, plain, waiting);
+}
+
+// One side of a copy of one row that begins in an array, `offset` bytes into it.
+struct ArraySide {
+  CUarray array;
+  std::size_t offset;
+};
+struct LinearSide {
+  CUmemorytype type;
+  void* host;
+  CUdeviceptr device;
+};
+
+void write_source(CUDA_MEMCPY3D& request, const ArraySide& side) {
+  request.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  request.srcArray = side.array;
+  request.srcXInBytes = side.offset;
+}
+void write_source(CUDA_MEMCPY3D& request, const LinearSide& side) {
+  request.srcMemoryType = side.type;
+  request.srcHost = side.host;
+  request.srcDevice = side.device;
+}
+void write_target(CUDA_MEMCPY3D& request, const ArraySide& side) {
+  request.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  request.dstArray = side.array;
+  request.dstXInBytes = side.offset;
+}
+void write_target(CUDA_MEMCPY3D& request, const LinearSide& side) {
+  request.dstMemoryType = side.type;
+  request.dstHost = side.host;
+  request.dstDevice = side.device;
+}
+
+template <class To, class From>
+CUresult copy_row(CUstream stream, const To& to, const From& from, std::size_t bytes,
+                  Waiting waiting) {
+  CUDA_MEMCPY3D request = {};
+  write_target(request, to);
+  write_source(request, from);
+  request.WidthInBytes = bytes;
+  request.Height = request.Depth = 1;
+  return copy_3d(stream, request, waiting);
+}
+
+LinearSide host(const void* pointer) {
+  return {CU_MEMORYTYPE_HOST, const_cast<void*>(pointer), 0};
+}
+LinearSide on_device(CUdeviceptr address) {
+  return {CU_MEMORYTYPE_DEVICE, nullptr, address};
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
+  return copy_2d(CU_STREAM_LEGACY, request, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
+  return copy_2d(CU_STREAM_PER_THREAD, request, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
+  return copy_2d(CU_STREAM_LEGACY, request, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* request) {
+  CTXB_COUNT_CALL();
+  return copy_2d(CU_STREAM_PER_THREAD, request, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* request, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_2d(stream, request, Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* request, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_2d(per_thread(stream), request, Waiting::as_driver);
+}
+
+CTXB_EXPORT CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* request) {
+  CTXB_COUNT_CALL();
+  return copy_3d(CU_STREAM_LEGACY, request, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* request) {
+  CTXB_COUNT_CALL();
+  return copy_3d(CU_STREAM_PER_THREAD, request, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* request, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_3d(stream, request, Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D* request, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_3d(per_thread(stream), request, Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* request) {
+  CTXB_COUNT_CALL();
+  return copy_3d_peer(CU_STREAM_LEGACY, request);
+}
+CTXB_EXPORT CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER* request) {
+  CTXB_COUNT_CALL();
+  return copy_3d_peer(CU_STREAM_PER_THREAD, request);
+}
+CTXB_EXPORT CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* request, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_3d_peer(stream, request);
+}
+CTXB_EXPORT CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER* request, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_3d_peer(per_thread(stream), request);
+}
+
+CTXB_EXPORT CUresult cuMemcpyHtoA_v2(CUarray to, std::size_t offset, const void* from,
+                                     std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_LEGACY, ArraySide{to, offset}, host(from), bytes, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpyHtoA_v2_ptds(CUarray to, std::size_t offset, const void* from,
+                                          std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, offset}, host(from), bytes, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoH_v2(void* to, CUarray from, std::size_t offset,
+                                     std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_LEGACY, host(to), ArraySide{from, offset}, bytes, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoH_v2_ptds(void* to, CUarray from, std::size_t offset,
+                                          std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_PER_THREAD, host(to), ArraySide{from, offset}, bytes, Waiting::done);
+}
+CTXB_EXPORT CUresult cuMemcpyDtoA_v2(CUarray to, std::size_t offset, CUdeviceptr from,
+                                     std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_LEGACY, ArraySide{to, offset}, on_device(from), bytes,
+                  Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyDtoA_v2_ptds(CUarray to, std::size_t offset, CUdeviceptr from,
+                                          std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, offset}, on_device(from), bytes,
+                  Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, std::size_t offset,
+                                     std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_LEGACY, on_device(to), ArraySide{from, offset}, bytes,
+                  Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr to, CUarray from, std::size_t offset,
+                                          std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_PER_THREAD, on_device(to), ArraySide{from, offset}, bytes,
+                  Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoA_v2(CUarray to, std::size_t to_offset, CUarray from,
+                                     std::size_t from_offset, std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_LEGACY, ArraySide{to, to_offset}, ArraySide{from, from_offset}, bytes,
+                  Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoA_v2_ptds(CUarray to, std::size_t to_offset, CUarray from,
+                                          std::size_t from_offset, std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, to_offset}, ArraySide{from, from_offset},
+                  bytes, Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyHtoAAsync_v2(CUarray to, std::size_t offset, const void* from,
+                                          std::size_t bytes, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_row(stream, ArraySide{to, offset}, host(from), bytes, Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray to, std::size_t offset, const void* from,
+                                               std::size_t bytes, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_row(per_thread(stream), ArraySide{to, offset}, host(from), bytes, Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoHAsync_v2(void* to, CUarray from, std::size_t offset,
+                                          std::size_t bytes, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_row(stream, host(to), ArraySide{from, offset}, bytes, Waiting::as_driver);
+}
+CTXB_EXPORT CUresult cuMemcpyAtoHAsync_v2_ptsz(void* to, CUarray from, std::size_t offset,
+                                               std::size_t bytes, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return copy_row(per_thread(stream), host(to), ArraySide{from, offset}, bytes, Waiting::as_driver);
+}

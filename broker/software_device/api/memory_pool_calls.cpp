@@ -1,0 +1,189 @@
+// cuMemPool*, cuDevice*MemPool, and the stream-ordered allocations.
+#include "api/context.hpp"
+#include "api/device.hpp"
+#include "api/entry.hpp"
+#include "api/memory_pool.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+void check_location(const CUmemLocation& location) {
+  require_value(location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+  find_device(location.id);
+}
+
+CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CUstream stream) {
+  return initialised([&] {
+    std::shared_ptr<Stream> found = find_stream(stream);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    require_value(address != nullptr && bytes != 0);
+    std::shared_ptr<MemoryPool> from =
+        pool != nullptr ? find_pool(pool) : found->context.device.current_pool();
+    *address = from->allocate(bytes)->begin;
+  });
+}
+
+CUresult allocate_from(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
+                       CUstream stream) {
+  return initialised([&] {
+    find_pool(pool);
+    return allocate(address, bytes, pool, stream);
+  });
+}
+
+// Frees when the stream comes to it. Takes memory of cuMemAlloc too.
+CUresult free_in_order(CUdeviceptr address, CUstream stream) {
+  return initialised([&] {
+    std::shared_ptr<Stream> found = find_stream(stream);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    if (address == 0) return;
+    std::shared_ptr<Block> block = Process::instance().memory.find(address);
+    require_value(block != nullptr && block->begin == address &&
+                  (block->kind == Block::Kind::pooled || block->kind == Block::Kind::device));
+    require_value(!block->freed.exchange(true));
+    auto command = std::make_shared<Command>();
+    command->kind = Command::Kind::transfer;
+    command->work = [block] {
+      Process::instance().memory.remove(*block);
+      return CUDA_SUCCESS;
+    };
+    try {
+      enqueue(found, command);
+    } catch (...) {
+      block->freed = false;
+      throw;
+    }
+  });
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return allocate(address, bytes, nullptr, stream);
+}
+CTXB_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, std::size_t bytes,
+                                          CUstream stream) {
+  CTXB_COUNT_CALL();
+  return allocate(address, bytes, nullptr, per_thread(stream));
+}
+CTXB_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes,
+                                             CUmemoryPool pool, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return allocate_from(address, bytes, pool, stream);
+}
+CTXB_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, std::size_t bytes,
+                                                  CUmemoryPool pool, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return allocate_from(address, bytes, pool, per_thread(stream));
+}
+CTXB_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return free_in_order(address, stream);
+}
+CTXB_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return free_in_order(address, per_thread(stream));
+}
+
+CTXB_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(pool != nullptr && properties != nullptr);
+    require_value(properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED);
+    check_location(properties->location);
+    require(properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
+    Device& device = find_device(properties->location.id);
+    *pool = Process::instance().pools.insert(
+        std::make_shared<MemoryPool>(device, properties->maxSize), [] {});
+  });
+}
+
+// What is still allocated from it stays, and the pool with it until that is freed.
+CTXB_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    std::shared_ptr<MemoryPool> found = find_pool(pool);
+    require_value(found != found->device.default_pool());
+    found->device.forget_pool(*found);
+    Process::instance().pools.take(pool);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return working([&] { find_pool(pool)->trim_to(bytes); });
+}
+
+CTXB_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                           void* value) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    std::shared_ptr<MemoryPool> found = find_pool(pool);
+    require_value(value != nullptr);
+    found->set(attribute, value);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                           void* value) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    std::shared_ptr<MemoryPool> found = find_pool(pool);
+    require_value(value != nullptr);
+    found->get(attribute, value);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map,
+                                        std::size_t count) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    std::shared_ptr<MemoryPool> found = find_pool(pool);
+    require_value(map != nullptr && count != 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      check_location(map[i].location);
+      found->set_access(map[i].location.id, map[i].flags);
+    }
+  });
+}
+
+CTXB_EXPORT CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool,
+                                        CUmemLocation* location) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    std::shared_ptr<MemoryPool> found = find_pool(pool);
+    require_value(flags != nullptr && location != nullptr);
+    check_location(*location);
+    *flags = found->access(location->id);
+  });
+}
+
+CTXB_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    Device& found = find_device(device);
+    require_value(pool != nullptr);
+    *pool = found.default_pool()->handle;
+  });
+}
+
+CTXB_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    Device& found = find_device(device);
+    require_value(pool != nullptr);
+    *pool = found.current_pool()->handle;
+  });
+}
+
+CTXB_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    Device& found = find_device(device);
+    std::shared_ptr<MemoryPool> chosen = find_pool(pool);
+    require_value(&chosen->device == &found);
+    found.set_current_pool(chosen);
+  });
+}

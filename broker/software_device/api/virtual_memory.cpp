@@ -1,0 +1,210 @@
+#include "api/virtual_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "api/device.hpp"
+#include "api/process.hpp"
+#include "api/status.hpp"
+
+namespace ctxbroker::software {
+namespace {
+
+void* pointer_to(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+bool whole_units(std::uint64_t bytes) {
+  return bytes % VirtualMemory::granularity == 0;
+}
+
+// Addresses without memory; over whatever is mapped there.
+bool make_empty(std::uintptr_t begin, std::size_t bytes) {
+  return mmap(pointer_to(begin), bytes, PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+}  // namespace
+
+// A file without a name, so that several ranges can show the same memory.
+struct VirtualMemory::Physical {
+  Physical(Device& of, std::size_t its_bytes, const CUmemAllocationProp& its_properties)
+      : device(of), bytes(its_bytes), properties(its_properties), handle(next_id()) {
+    require(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    file = memfd_create("ctxbroker software device", MFD_CLOEXEC);
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0) return;
+    if (file >= 0) close(file);
+    device.give_back(bytes);
+    fail(CUDA_ERROR_OUT_OF_MEMORY);
+  }
+  ~Physical() {
+    close(file);
+    device.give_back(bytes);
+  }
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+
+  Device& device;
+  const std::size_t bytes;
+  const CUmemAllocationProp properties;
+  const CUmemGenericAllocationHandle handle;
+  int file = -1;
+};
+
+bool VirtualMemory::Mapping::accessible() const {
+  return std::any_of(access.begin(), access.end(), [](const auto& entry) {
+    return entry.second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  });
+}
+
+CUdeviceptr VirtualMemory::reserve(std::size_t bytes, std::size_t alignment) {
+  constexpr std::size_t most = std::size_t(1) << 46;
+  alignment = std::max(alignment, granularity);
+  require_value((alignment & (alignment - 1)) == 0);
+  require_value(bytes != 0 && bytes % static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) == 0);
+  require(bytes <= most && alignment <= most, CUDA_ERROR_OUT_OF_MEMORY);
+  void* memory = mmap(nullptr, bytes + alignment, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  require(memory != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+  auto got = reinterpret_cast<std::uintptr_t>(memory);
+  std::uintptr_t begin = (got + alignment - 1) / alignment * alignment;
+  if (begin != got) munmap(memory, begin - got);
+  munmap(pointer_to(begin + bytes), alignment - (begin - got));
+  std::lock_guard lock(mutex_);
+  reserved_[begin] = bytes;
+  return begin;
+}
+
+void VirtualMemory::free(CUdeviceptr begin, std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  auto found = reserved_.find(begin);
+  require_value(found != reserved_.end() && found->second == bytes);
+  auto mapped = mappings_.lower_bound(begin);
+  require_value(mapped == mappings_.end() || mapped->first >= begin + bytes);
+  munmap(pointer_to(begin), bytes);
+  reserved_.erase(found);
+}
+
+CUmemGenericAllocationHandle VirtualMemory::create(Device& device, std::size_t bytes,
+                                                   const CUmemAllocationProp& properties) {
+  require_value(bytes != 0 && whole_units(bytes));
+  auto memory = std::make_shared<Physical>(device, bytes, properties);
+  std::lock_guard lock(mutex_);
+  handles_[memory->handle] = {memory};
+  return memory->handle;
+}
+
+VirtualMemory::Handle& VirtualMemory::find(CUmemGenericAllocationHandle handle) {
+  auto found = handles_.find(handle);
+  require_value(found != handles_.end());
+  return found->second;
+}
+
+void VirtualMemory::release(CUmemGenericAllocationHandle handle) {
+  std::shared_ptr<Physical> memory;  // ends after the lock
+  std::lock_guard lock(mutex_);
+  Handle& found = find(handle);
+  if (--found.uses != 0) return;
+  memory = std::move(found.memory);
+  handles_.erase(handle);
+}
+
+CUmemAllocationProp VirtualMemory::properties(CUmemGenericAllocationHandle handle) const {
+  std::lock_guard lock(mutex_);
+  auto found = handles_.find(handle);
+  require_value(found != handles_.end());
+  return found->second.memory->properties;
+}
+
+VirtualMemory::Mappings::const_iterator VirtualMemory::mapping_at(std::uintptr_t address) const {
+  auto after = mappings_.upper_bound(address);
+  require_value(after != mappings_.begin());
+  auto found = std::prev(after);
+  require_value(address - found->first < found->second.bytes);
+  return found;
+}
+
+CUmemGenericAllocationHandle VirtualMemory::retain(std::uintptr_t address) {
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<Physical>& memory = mapping_at(address)->second.memory;
+  auto [found, is_new] = handles_.try_emplace(memory->handle, Handle{memory});
+  if (!is_new) ++found->second.uses;
+  return memory->handle;
+}
+
+void VirtualMemory::map(CUdeviceptr begin, std::size_t bytes, std::size_t offset,
+                        CUmemGenericAllocationHandle handle) {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<Physical> memory = find(handle).memory;
+  require_value(bytes != 0 && whole_units(bytes) && whole_units(begin) && offset == 0);
+  require_value(bytes <= memory->bytes);
+  auto after = reserved_.upper_bound(begin);
+  require_value(after != reserved_.begin());
+  auto range = std::prev(after);
+  require_value(begin - range->first <= range->second &&
+                bytes <= range->second - (begin - range->first));
+  auto next = mappings_.lower_bound(begin);
+  require_value(next == mappings_.end() || next->first >= begin + bytes);
+  if (next != mappings_.begin()) {
+    auto previous = std::prev(next);
+    require_value(previous->first + previous->second.bytes <= begin);
+  }
+  require(mmap(pointer_to(begin), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->file, 0) !=
+              MAP_FAILED,
+          CUDA_ERROR_OUT_OF_MEMORY);
+  mappings_[begin] = {bytes, std::move(memory), {}};
+}
+
+void VirtualMemory::check_whole(CUdeviceptr begin, std::size_t bytes) const {
+  require_value(bytes != 0 && bytes <= UINTPTR_MAX - begin);
+  std::uintptr_t at = begin;
+  while (at < begin + bytes) {
+    auto found = mappings_.find(at);
+    require_value(found != mappings_.end());
+    at += found->second.bytes;
+  }
+  require_value(at == begin + bytes);
+}
+
+void VirtualMemory::unmap(CUdeviceptr begin, std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  check_whole(begin, bytes);
+  MemoryRegistry& registry = Process::instance().memory;
+  for (auto entry = mappings_.find(begin); entry != mappings_.end() && entry->first < begin + bytes;
+       entry = mappings_.erase(entry))
+    if (std::shared_ptr<Block> block = registry.find(entry->first)) registry.remove(*block);
+  require(make_empty(begin, bytes), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+void VirtualMemory::set_access(CUdeviceptr begin, std::size_t bytes, CUdevice device,
+                               CUmemAccess_flags flags) {
+  std::lock_guard lock(mutex_);
+  check_whole(begin, bytes);
+  MemoryRegistry& registry = Process::instance().memory;
+  for (auto entry = mappings_.find(begin); entry != mappings_.end() && entry->first < begin + bytes;
+       ++entry) {
+    Mapping& mapping = entry->second;
+    bool before = mapping.accessible();
+    mapping.access[device] = flags;
+    bool now = mapping.accessible();
+    if (now == before) continue;
+    require(mprotect(pointer_to(entry->first), mapping.bytes,
+                     now ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
+            CUDA_ERROR_OUT_OF_MEMORY);
+    if (now)
+      registry.add_mapped(mapping.memory->device, entry->first, mapping.bytes);
+    else if (std::shared_ptr<Block> block = registry.find(entry->first))
+      registry.remove(*block);
+  }
+}
+
+CUmemAccess_flags VirtualMemory::access(CUdeviceptr address, CUdevice device) const {
+  std::lock_guard lock(mutex_);
+  const auto& access = mapping_at(address)->second.access;
+  auto found = access.find(device);
+  return found == access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : found->second;
+}
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,70 @@
+// Addresses and memory apart: ranges that are reserved, memory that has no address, and mappings of
+// the one to the other (cuMemAddressReserve, cuMemCreate, cuMemMap). They belong to no context.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "api/cuda_api.hpp"
+
+namespace ctxbroker::software {
+
+class Device;
+
+// Throws CUDA_ERROR_INVALID_VALUE for what cannot be, unless a function says otherwise.
+// Thread-safe.
+class VirtualMemory {
+ public:
+  static constexpr std::size_t granularity = std::size_t(2) << 20;  // bytes, as an H200 has it
+
+  // `alignment` 0: the granularity. CUDA_ERROR_OUT_OF_MEMORY.
+  CUdeviceptr reserve(std::size_t bytes, std::size_t alignment);
+  void free(CUdeviceptr begin, std::size_t bytes);
+
+  // Memory that is charged to the device until it has neither handle nor mapping. `properties` are
+  // checked by the caller. CUDA_ERROR_OUT_OF_MEMORY.
+  CUmemGenericAllocationHandle create(Device& device, std::size_t bytes,
+                                      const CUmemAllocationProp& properties);
+  void release(CUmemGenericAllocationHandle handle);
+  CUmemAllocationProp properties(CUmemGenericAllocationHandle handle) const;
+  // One more use of the handle of what is mapped at the address.
+  CUmemGenericAllocationHandle retain(std::uintptr_t address);
+
+  void map(CUdeviceptr begin, std::size_t bytes, std::size_t offset,
+           CUmemGenericAllocationHandle handle);
+  // Whole mappings, after all work. The caller sees to the work.
+  void unmap(CUdeviceptr begin, std::size_t bytes);
+  // Of whole mappings. Accessible to one device is accessible: devices share one memory.
+  void set_access(CUdeviceptr begin, std::size_t bytes, CUdevice device, CUmemAccess_flags flags);
+  CUmemAccess_flags access(CUdeviceptr address, CUdevice device) const;
+
+ private:
+  struct Physical;
+  struct Mapping {
+    std::size_t bytes = 0;
+    std::shared_ptr<Physical> memory;
+    std::map<CUdevice, CUmemAccess_flags> access;
+
+    bool accessible() const;
+  };
+  struct Handle {
+    std::shared_ptr<Physical> memory;
+    unsigned uses = 1;
+  };
+  using Mappings = std::map<std::uintptr_t, Mapping>;
+
+  // With mutex_ held.
+  Handle& find(CUmemGenericAllocationHandle handle);
+  void check_whole(CUdeviceptr begin, std::size_t bytes) const;
+  Mappings::const_iterator mapping_at(std::uintptr_t address) const;
+
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::size_t> reserved_;  // begin -> bytes
+  std::map<CUmemGenericAllocationHandle, Handle> handles_;
+  Mappings mappings_;
+};
+
+}  // namespace ctxbroker::software

@@ -1,0 +1,140 @@
+// cuMemAddressReserve, cuMemCreate, cuMemMap and their relatives.
+#include <string>
+
+#include "api/device.hpp"
+#include "api/entry.hpp"
+#include "api/virtual_memory.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+VirtualMemory& virtual_memory() {
+  return Process::instance().virtual_memory;
+}
+
+// The device of memory with these properties. Plain device memory is all there is: none for the
+// host, none for other processes.
+Device& checked_device(const CUmemAllocationProp* properties) {
+  require_value(properties != nullptr && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
+  require_value(properties->location.type != CU_MEM_LOCATION_TYPE_INVALID);
+  require(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+              properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE,
+          CUDA_ERROR_NOT_SUPPORTED);
+  return find_device(properties->location.id);
+}
+
+void wait_for_all_work() {
+  for (const auto& device : Process::instance().devices)
+    device->executor.wait(device->executor.pending_everywhere());
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity,
+                                                   const CUmemAllocationProp* properties,
+                                                   CUmemAllocationGranularity_flags option) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    require_value(granularity != nullptr);
+    require_value(option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ||
+                  option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    checked_device(properties);
+    *granularity = VirtualMemory::granularity;
+  });
+}
+
+CTXB_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes,
+                                         std::size_t alignment, CUdeviceptr,
+                                         unsigned long long flags) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(address != nullptr && flags == 0);
+    *address = virtual_memory().reserve(bytes, alignment);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return working([&] { virtual_memory().free(address, bytes); });
+}
+
+CTXB_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                                 const CUmemAllocationProp* properties, unsigned long long flags) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(handle != nullptr && flags == 0);
+    Device& device = checked_device(properties);
+    *handle = virtual_memory().create(device, bytes, *properties);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  CTXB_COUNT_CALL();
+  return working([&] { virtual_memory().release(handle); });
+}
+
+CTXB_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle,
+                                                 void* address) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(handle != nullptr);
+    *handle = virtual_memory().retain(reinterpret_cast<std::uintptr_t>(address));
+  });
+}
+
+CTXB_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                            CUmemGenericAllocationHandle handle) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(properties != nullptr);
+    *properties = virtual_memory().properties(handle);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(flags == 0);
+    virtual_memory().map(address, bytes, offset, handle);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    wait_for_all_work();
+    virtual_memory().unmap(address, bytes);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes,
+                                    const CUmemAccessDesc* descriptions, std::size_t count) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(descriptions != nullptr && count != 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      const CUmemAccessDesc& one = descriptions[i];
+      require_value(one.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+      find_device(one.location.id);
+      // Reading alone cannot be told from writing: the engines have one list of what is legal.
+      require(one.flags != CU_MEM_ACCESS_FLAGS_PROT_READ, CUDA_ERROR_NOT_SUPPORTED);
+      require_value(one.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+                    one.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+      if (one.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) wait_for_all_work();
+      virtual_memory().set_access(address, bytes, one.location.id, one.flags);
+    }
+  });
+}
+
+CTXB_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
+                                    CUdeviceptr address) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(flags != nullptr && location != nullptr);
+    require_value(location->type == CU_MEM_LOCATION_TYPE_DEVICE);
+    find_device(location->id);
+    *flags = virtual_memory().access(address, location->id);
+  });
+}
