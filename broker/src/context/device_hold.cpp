@@ -1,7 +1,5 @@
 #include "context/device_hold.hpp"
 
-#include <algorithm>
-#include <cstdio>
 #include <new>
 #include <utility>
 
@@ -10,21 +8,6 @@
 
 namespace ctxbroker::detail {
 namespace {
-
-// The one flag that a green context must be made with.
-constexpr unsigned green_flags = CU_GREEN_CTX_DEFAULT_STREAM;
-
-CUresult create(const DriverTable& driver, CUdevice device, CUdevResourceDesc description,
-                CUgreenCtx* green, CUcontext* context) noexcept {
-  const CUresult created = driver.green_create(green, description, device, green_flags);
-  if (created != CUDA_SUCCESS) return created;
-  const CUresult converted = driver.green_context(context, *green);
-  if (converted != CUDA_SUCCESS) {
-    driver.green_destroy(*green);
-    *green = nullptr;
-  }
-  return converted;
-}
 
 Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallOwner owner) {
   const std::string why =
@@ -42,127 +25,41 @@ Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallO
 
 DeviceHold::DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& host,
                        ProcessFault& fault)
-    : driver_(driver), ordinal_(ordinal), host_(host), fault_(fault) {}
+    : link_{driver, ordinal, host, fault}, primary_(link_), shield_(link_) {}
 
 DeviceHold::~DeviceHold() {
   // The process's CUDA has ended, or would be waited for without end: the driver's exit clears up.
-  if (fault_.happened() || is_stuck()) return;
-  for (const LeaseContext& spare : spares_) {
-    if (spare.green != nullptr && primary_generation() == 0) continue;  // gone with the primary
-    report_failed_end("spare context could not be ended", destroy(spare));
+  if (fault().happened() || is_stuck()) return;
+  for (const LeaseContext& spare : spares_.all()) {
+    if (spare.green != nullptr && !in_use()) continue;  // gone with the primary
+    link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
   }
-  if (shield_ != nullptr && primary_generation() != 0) {
-    report_failed_end("shield could not be taken down", driver_.table.green_destroy(shield_));
-  }
-  for (; retains_ > 0; --retains_) {
-    const CUresult status = driver_.table.primary_release(handle());
-    // Somebody else's shield, or somebody who released for us: no harm in either.
-    if (status == CUDA_ERROR_NOT_PERMITTED || status == CUDA_ERROR_INVALID_CONTEXT) continue;
-    report_failed_end("primary context could not be released", status);
-  }
-}
-
-void DeviceHold::report_failed_end(const char* what, CUresult status) const noexcept {
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
-  if (is_process_fault(status)) {
-    fault_.raise(status);
-    return;  // there is nothing left to end
-  }
-  try {
-    host_.say(Severity::warning, "device",
-              "device " + std::to_string(ordinal_) + "'s " + what + ": " +
-                  status_text(driver_.table, status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
-  }
-}
-
-bool DeviceHold::primary_is_active() const noexcept {
-  unsigned flags = 0;
-  int active = 0;
-  return driver_.table.primary_get_state != nullptr &&
-         driver_.table.primary_get_state(handle(), &flags, &active) == CUDA_SUCCESS && active != 0;
-}
-
-// Flags of the primary are for its first user to choose. The broker needs none, so it adopts what
-// it finds, and says so: a host that reads of flags it did not set knows where to look.
-void DeviceHold::report_primary_of_others() const {
-  unsigned flags = 0;
-  int active = 0;
-  if (driver_.table.primary_get_state == nullptr ||
-      driver_.table.primary_get_state(handle(), &flags, &active) != CUDA_SUCCESS ||
-      (active == 0 && flags == 0)) {
-    return;
-  }
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%x", flags);
-  host_.say(Severity::info, "device",
-            "device " + std::to_string(ordinal_) + "'s primary context " +
-                (active != 0 ? "is in use already, with flags " : "was given flags by others: ") +
-                text + "; it is taken as it is");
-}
-
-void DeviceHold::check_primary() noexcept {
-  const std::uint64_t generation = primary_generation();
-  unsigned flags = 0;
-  int active = 1;
-  if (generation == 0 || driver_.table.primary_get_state == nullptr) return;
-  const CUresult status = driver_.table.primary_get_state(handle(), &flags, &active);
-  if (status == CUDA_SUCCESS && active == 0) lose_primary(generation);
+  if (in_use()) shield_.take_down();
+  primary_.release();
 }
 
 void DeviceHold::use() {
   const std::lock_guard lock(mutex_);
   // Whatever is made on a primary that is gone would revive it, under the same handle, and what was
   // in it would be taken for what is in it now.
-  check_primary();
+  primary_.check();
   if (in_use()) return;
-  if (retains_ == 0) report_primary_of_others();
-  const CUresult status = driver_.table.primary_retain(&primary_, handle());
-  if (is_process_fault(status)) fault_.raise(status);
-  check(driver_.table, status, "cuDevicePrimaryCtxRetain", {ordinal_, host_.name},
-        [] { return "cannot retain the device's primary context"; });
-  ++retains_;
-  // Green ones ended with the primary that was lost.
-  std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
+  primary_.retain();
+  spares_.forget_green();  // they ended with the primary that was lost
   // A split of its own for each life would overlap with the partitions cut before.
-  if (!split_) split_.emplace(driver_.table, handle());
-  raise_shield();
-  primary_generation_.store(next_generation(), std::memory_order_release);
-}
-
-void DeviceHold::raise_shield() noexcept {
-  shield_ = nullptr;
-  try {
-    CUresult status = split_->status();
-    const char* what = "the driver offers no green contexts";
-    if (status == CUDA_SUCCESS) {
-      what = "the shield's green context cannot be made";
-      // The smallest there is: nothing ever runs in it.
-      CUdevResourceDesc description = nullptr;
-      std::vector<std::size_t> least;
-      if (split_->groups() > 0) least.push_back(0);
-      status = split_->describe(least, &description);
-      CUcontext unused = nullptr;
-      if (status == CUDA_SUCCESS) {
-        status = create(driver_.table, handle(), description, &shield_, &unused);
-      }
-    }
-    no_shield_.clear();
-    if (status == CUDA_SUCCESS) return;
-    no_shield_ = std::string(what) + ": " + status_text(driver_.table, status);
-    // An old driver is no news on every start; a shield that should stand and does not, is.
-    const bool offered = split_->status() == CUDA_SUCCESS;
-    host_.say(offered ? Severity::warning : Severity::info, "shield",
-              "device " + std::to_string(ordinal_) + " has no shield (" + no_shield_ +
-                  "): a plug-in that resets the device ends its neighbours' work");
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  if (!split_) split_.emplace(link_.table(), link_.handle());
+  shield_.raise(*split_);
+  if (fault().happened()) {  // met there, or elsewhere meanwhile: this life has ended already
+    throw driver_error(link_.table(), fault().status(), "cuGreenCtxCreate",
+                       "cannot raise the device's shield", link_.host_call());
   }
+  primary_.begin_life(shield_.is_up());
 }
 
 Shield DeviceHold::shield() const {
   const std::lock_guard lock(mutex_);
   if (!in_use()) return {false, "the device is not in use"};
-  return {shield_ != nullptr, no_shield_};
+  return {shield_.is_up(), shield_.reason()};
 }
 
 bool DeviceHold::offers_green() const {
@@ -180,64 +77,27 @@ unsigned DeviceHold::free_multiprocessors() const {
   return split_ ? split_->free() : 0;
 }
 
-void DeviceHold::lose_primary(std::uint64_t generation) noexcept {
-  if (!primary_generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel))
-    return;
-  try {
-    host_.say(Severity::error, "device",
-              "device " + std::to_string(ordinal_) +
-                  "'s primary context was destroyed; every shared and green lease on it is lost");
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
-}
-
 LeaseContext DeviceHold::make(const LeaseChoice& choice, CallOwner owner) {
   switch (choice.kind) {
-    case LeaseKind::private_own: {
-      {
-        const std::lock_guard lock(mutex_);
-        if (auto spare = take_spare(LeaseKind::private_own, {})) return *std::move(spare);
-      }
-      return create_private(owner);
-    }
+    case LeaseKind::private_own:
+      return make_private(owner);
     case LeaseKind::green:
       return make_green(choice.multiprocessors, owner);
     default:
       break;
   }
   LeaseContext made;
-  made.granted = {
-      LeaseKind::shared,
-      static_cast<unsigned>(driver_.devices[static_cast<std::size_t>(ordinal_)].multiprocessors)};
-  made.context = primary_;
+  made.granted = {LeaseKind::shared, link_.multiprocessors()};
+  made.context = primary();
   return made;
 }
 
-std::optional<LeaseContext> DeviceHold::take_spare(LeaseKind kind,
-                                                   const std::vector<std::size_t>& groups) {
-  const auto fits = [&](const LeaseContext& spare) {
-    return spare.granted.kind == kind && spare.groups == groups;
-  };
-  const auto found = std::find_if(spares_.begin(), spares_.end(), fits);
-  if (found == spares_.end()) return std::nullopt;
-  LeaseContext spare = std::move(*found);
-  spares_.erase(found);
-  return spare;
-}
-
-LeaseContext DeviceHold::create_private(CallOwner owner) {
-  LeaseContext made;
-  made.granted = {
-      LeaseKind::private_own,
-      static_cast<unsigned>(driver_.devices[static_cast<std::size_t>(ordinal_)].multiprocessors)};
-  // cuCtxCreate pushes what it makes; inside a guard for "no context" that is undone in any case.
-  const GuardTarget nowhere{&driver_.table, nullptr, 0};
-  const CUresult status =
-      guarded(nowhere, {}, [&] { return driver_.table.ctx_create(&made.context, 0, handle()); });
-  if (is_process_fault(status)) fault_.raise(status);
-  check(driver_.table, status, "cuCtxCreate_v2", owner,
-        [] { return "cannot make a private context"; });
-  return made;
+LeaseContext DeviceHold::make_private(CallOwner owner) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto spare = spares_.take(LeaseKind::private_own, {})) return *std::move(spare);
+  }
+  return create_private(link_, owner);
 }
 
 LeaseContext DeviceHold::make_green(unsigned multiprocessors, CallOwner owner) {
@@ -249,8 +109,8 @@ LeaseContext DeviceHold::make_green(unsigned multiprocessors, CallOwner owner) {
     groups = *std::move(taken);
   }
   try {
-    if (auto spare = take_spare(LeaseKind::green, groups)) return *std::move(spare);
-    return create_green(groups, owner);
+    if (auto spare = spares_.take(LeaseKind::green, groups)) return *std::move(spare);
+    return green_over(groups, owner);
   } catch (...) {
     split_->give_back(groups);
     throw;
@@ -258,7 +118,7 @@ LeaseContext DeviceHold::make_green(unsigned multiprocessors, CallOwner owner) {
 }
 
 // Under the lock.
-LeaseContext DeviceHold::create_green(const std::vector<std::size_t>& groups, CallOwner owner) {
+LeaseContext DeviceHold::green_over(const std::vector<std::size_t>& groups, CallOwner owner) {
   LeaseContext made;
   made.groups = groups;
   made.granted = {LeaseKind::green, groups.empty() ? split_->total() : split_->size_of(groups)};
@@ -266,10 +126,10 @@ LeaseContext DeviceHold::create_green(const std::vector<std::size_t>& groups, Ca
   const char* call = "cuDevResourceGenerateDesc";
   if (status == CUDA_SUCCESS) {
     call = "cuGreenCtxCreate";
-    status = create(driver_.table, handle(), made.description, &made.green, &made.context);
+    status = create_green(link_, made.description, &made.green, &made.context);
   }
-  if (is_process_fault(status)) fault_.raise(status);
-  check(driver_.table, status, call, owner, [] { return "cannot make a green context"; });
+  check(link_.table(), link_.note(status), call, owner,
+        [] { return "cannot make a green context"; });
   return made;
 }
 
@@ -277,7 +137,7 @@ CUresult DeviceHold::make_sibling(const LeaseContext& of, CUgreenCtx* green,
                                   CUcontext* context) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    if (const auto spare = take_spare(LeaseKind::green, of.groups)) {
+    if (const auto spare = spares_.take(LeaseKind::green, of.groups)) {
       *green = spare->green;
       *context = spare->context;
       return CUDA_SUCCESS;
@@ -285,15 +145,7 @@ CUresult DeviceHold::make_sibling(const LeaseContext& of, CUgreenCtx* green,
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return create(driver_.table, handle(), of.description, green, context);
-}
-
-CUresult DeviceHold::destroy(const LeaseContext& context) noexcept {
-  if (context.green != nullptr) return driver_.table.green_destroy(context.green);
-  if (context.granted.kind != LeaseKind::private_own) return CUDA_SUCCESS;
-  // Destroying a context that is current pops it: keep the caller's stack out of it.
-  return guarded({&driver_.table, nullptr, 0}, {},
-                 [&] { return driver_.table.ctx_destroy(context.context); });
+  return create_green(link_, of.description, green, context);
 }
 
 CUresult DeviceHold::end(const LeaseContext& context, bool again) noexcept {
@@ -302,37 +154,35 @@ CUresult DeviceHold::end(const LeaseContext& context, bool again) noexcept {
   if (again && context.green != nullptr) {
     try {
       const std::lock_guard lock(mutex_);
-      spares_.push_back(context);
+      spares_.keep(context);
       kept = true;
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then it is destroyed
     }
   }
-  if (!kept) status = destroy(context);
+  if (!kept) status = destroy(link_, context);
   forget(context);
   return status;
 }
 
+std::uint64_t DeviceHold::free_memory() const noexcept {
+  std::size_t free = 0, total = 0;
+  const GuardTarget primary{&link_.table(), primary_.context(), primary_.generation()};
+  guarded(primary, {}, [&] { return link_.table().mem_get_info(&free, &total); });
+  return free;
+}
+
 CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t* bytes) noexcept {
-  const auto free_memory = [this] {
-    std::size_t free = 0, total = 0;
-    const GuardTarget primary{&driver_.table, primary_, primary_generation()};
-    guarded(primary, {}, [&] { return driver_.table.mem_get_info(&free, &total); });
-    return free;
-  };
   try {
-    const std::size_t before = free_memory();
-    LeaseContext spare;
-    {
-      // Green ones are made under the lock; a private one takes a tenth of a second and need not
-      // be.
-      std::unique_lock lock(mutex_);
-      if (kind == LeaseKind::private_own) lock.unlock();
-      const CallOwner owner{ordinal_, host_.name};
-      spare = kind == LeaseKind::private_own ? create_private(owner) : create_green({}, owner);
-      if (!lock) lock.lock();
-      spares_.push_back(std::move(spare));
+    const std::uint64_t before = free_memory();
+    if (kind == LeaseKind::private_own) {  // takes a tenth of a second: not under the lock
+      LeaseContext spare = create_private(link_, link_.host_call());
+      const std::lock_guard lock(mutex_);
+      spares_.keep(std::move(spare));
+    } else {
+      const std::lock_guard lock(mutex_);
+      spares_.keep(green_over({}, link_.host_call()));
     }
-    const std::size_t after = free_memory();
+    const std::uint64_t after = free_memory();
     *bytes = before > after ? before - after : 0;
     return CUDA_SUCCESS;
   } catch (const Error& error) {
@@ -344,10 +194,7 @@ CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t* bytes) noexcept {
 
 std::size_t DeviceHold::spares(LeaseKind kind) const {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::size_t>(
-      std::count_if(spares_.begin(), spares_.end(), [&](const LeaseContext& spare) {
-        return spare.granted.kind == kind && spare.groups.empty();
-      }));
+  return spares_.count(kind);
 }
 
 void DeviceHold::forget(const LeaseContext& context) noexcept {

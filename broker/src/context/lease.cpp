@@ -122,16 +122,8 @@ bool Lease::end_life(Life how) noexcept {
 
 CUresult Lease::note(CUresult status) noexcept {
   if (status == CUDA_SUCCESS) return status;
-  if (is_process_fault(status)) {
-    if (!device_.fault().raise(status)) return status;
-    try {
-      tenant_->say(Severity::error, "fault",
-                   "CUDA has ended in this process: " + status_text(table(), status) +
-                       ", seen on device " + std::to_string(device_.ordinal()) +
-                       "; every lease on every device is gone until the process is started anew");
-    } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-    }
-  } else if (status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+  device_.fault().note(status, table(), device_.ordinal(), *tenant_);
+  if (status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
     if (kind() == LeaseKind::shared) {
       device_.lose_primary(primary_generation_);
     } else if (end_life(Life::dead)) {

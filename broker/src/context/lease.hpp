@@ -96,7 +96,7 @@ class Lease {
   // Marks a life that is not over; true for the call that did it.
   bool end_life(Life how) noexcept;
   bool primary_lost() const noexcept {
-    return kind() != LeaseKind::private_own && device_.primary_generation() != primary_generation_;
+    return kind() != LeaseKind::private_own && !device_.primary_lives(primary_generation_);
   }
   void end_siblings(bool again) noexcept;
   void report_failed_end(CUresult status) noexcept;

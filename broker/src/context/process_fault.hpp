@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "context/tenant_identity.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
@@ -15,11 +16,10 @@ class ProcessFault {
   CUresult status() const noexcept { return status_.load(std::memory_order_acquire); }
   bool happened() const noexcept { return status() != CUDA_SUCCESS; }
 
-  // True for the call that was the first to see it.
-  bool raise(CUresult status) noexcept {
-    CUresult none = CUDA_SUCCESS;
-    return status_.compare_exchange_strong(none, status, std::memory_order_acq_rel);
-  }
+  // Remembers `status` when it is a fault (is_process_fault); the first one is recorded as an
+  // error, for the tenant whose call it was. Nothing otherwise.
+  void note(CUresult status, const DriverTable& driver, int device,
+            const TenantIdentity& tenant) noexcept;
 
  private:
   std::atomic<CUresult> status_{CUDA_SUCCESS};

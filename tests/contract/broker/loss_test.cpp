@@ -7,6 +7,7 @@
 #include "broker_fixture.hpp"
 #include "child_process.hpp"
 #include "raw_driver.hpp"
+#include "software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -177,6 +178,36 @@ TEST_F(LossChildTest, DISABLED_AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {
   }
 }
 
+// The call that makes a context can be the first to see a fault, too.
+TEST_F(LossChildTest, DISABLED_AFaultThatTheMakingOfAContextSeesIsSaidOnce) {
+  const SoftwareControls controls(broker.driver().path);
+  struct Case {
+    const char* call;
+    LeaseKind kind;
+  };
+  for (const Case& one : {Case{"cuDevicePrimaryCtxRetain", LeaseKind::shared},
+                          Case{"cuGreenCtxCreate", LeaseKind::shared},  // the shield's
+                          Case{"cuCtxCreate_v2", LeaseKind::private_own},
+                          Case{"cuGreenCtxCreate", LeaseKind::green}}) {
+    broker.close();
+    controls.restart();
+    broker = Broker::open(options());
+    const std::size_t before = said("fault").size();
+    if (one.kind != LeaseKind::shared) broker.use_device(0);
+    controls.fail_call(one.call, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    error_text(ErrorKind::context_lost, [&] {
+      Tenant tenant = broker.open_tenant("filter", {one.kind});
+      const Guard guard(tenant);
+    });
+    error_text(ErrorKind::context_lost, [&] {
+      Tenant tenant = broker.open_tenant("next", {one.kind});
+      const Guard guard(tenant);
+    });
+    ASSERT_EQ(said("fault").size(), before + 1) << one.call << " for " << to_string(one.kind);
+    EXPECT_THAT(said("fault").back(), HasSubstr("CUDA has ended in this process"));
+  }
+}
+
 void passes_in_a_child(const std::string& test, const Environment& environment = {}) {
   const ChildResult child = run_child("LossChildTest.DISABLED_" + test, environment);
   EXPECT_EQ(child.exit_code, 0) << child.output;
@@ -193,6 +224,13 @@ TEST(LossTest, InAChainNobodyIsCalledGuiltyWithoutEvidence) {
 
 TEST(LossTest, AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {
   passes_in_a_child("AFaultInATenantsOwnCodeIsKnownWhenTheHostTells");
+}
+
+TEST_F(BrokerTest, AFaultThatTheMakingOfAContextSeesIsSaidOnce) {
+  if (broker.driver().kind != DriverChoice::software) {
+    GTEST_SKIP() << "only the software device faults in a call of one's choice";
+  }
+  passes_in_a_child("AFaultThatTheMakingOfAContextSeesIsSaidOnce");
 }
 
 TEST(LossTest, ExitWithoutCloseIsNoError) {

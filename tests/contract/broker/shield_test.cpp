@@ -7,6 +7,7 @@
 #include "broker_fixture.hpp"
 #include "child_process.hpp"
 #include "raw_driver.hpp"
+#include "software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -112,6 +113,55 @@ TEST_F(ShieldChildTest, DISABLED_AClosedBrokerHoldsNothingAndAnotherCanBeOpened)
     again.close();
     EXPECT_FALSE(driver.primary_is_active(0));
   }
+}
+
+// A driver without green contexts, or one that makes none: nothing keeps the primary. Its end is
+// known at the next guard and the next job, before anything is done with its handle.
+TEST_F(ShieldChildTest, DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone) {
+  const SoftwareControls controls(broker.driver().path);
+  controls.fail_call("cuGreenCtxCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
+  Tenant tenant = broker.open_tenant("filter", {LeaseKind::shared});
+  PluginInstance instance = active("affine", LeaseKind::shared);
+  Chain chain(broker, {&instance}, test_sizes);
+  float expected[4] = {1, 2, 3, 4};
+  chain.process(expected, expected, {});
+  ASSERT_FALSE(broker.shield(0).up);
+  EXPECT_THAT(broker.shield(0).reason, HasSubstr("CUDA_ERROR_NOT_SUPPORTED"));
+  const LeaseInfo old = tenant.lease();
+
+  std::thread([&] {
+    EXPECT_EQ(driver.on_device("cuDevicePrimaryCtxReset_v2", 0), CUDA_SUCCESS);
+  }).join();
+  EXPECT_FALSE(driver.primary_is_active(0));
+  EXPECT_EQ(instance.lease().state, LeaseState::lost);
+  {
+    const Guard guard(tenant);
+    EXPECT_EQ(tenant.lease().state, LeaseState::ready);
+    EXPECT_GT(tenant.lease().generation, old.generation);
+    EXPECT_TRUE(driver.primary_is_active(0)) << "made anew";
+  }
+  float pixel[4] = {1, 2, 3, 4};
+  chain.process(pixel, pixel, {});
+  EXPECT_THAT(pixel, ::testing::ElementsAreArray(expected));
+  EXPECT_THAT(said("device"), Contains(HasSubstr("primary context was destroyed")).Times(1));
+  EXPECT_TRUE(broker.shield(0).up) << "the next life has one again";
+
+  // Where it stands nobody asks: that would cost every guard a call.
+  controls.start_counting();
+  { const Guard guard(tenant); }
+  EXPECT_EQ(controls.call_count("cuDevicePrimaryCtxGetState"), 0u);
+  EXPECT_GT(controls.call_count("cuCtxPushCurrent_v2"), 0u);
+  controls.stop_counting();
+}
+
+TEST_F(ShieldTest, WithoutItTheNextUseSeesThatThePrimaryIsGone) {
+  if (broker.driver().kind != DriverChoice::software) {
+    GTEST_SKIP() << "only the software device can be told to make no green context";
+  }
+  const ChildResult child =
+      run_child("ShieldChildTest.DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone");
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
 
 class InAFreshProcess : public ::testing::TestWithParam<const char*> {};

@@ -1,0 +1,46 @@
+#include "context/lease_context.hpp"
+
+#include "context/guard.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The one flag that a green context must be made with.
+constexpr unsigned green_flags = CU_GREEN_CTX_DEFAULT_STREAM;
+
+}  // namespace
+
+CUresult create_green(const DeviceLink& device, CUdevResourceDesc description, CUgreenCtx* green,
+                      CUcontext* context) noexcept {
+  const DriverTable& table = device.table();
+  const CUresult created = table.green_create(green, description, device.handle(), green_flags);
+  if (created != CUDA_SUCCESS) return created;
+  const CUresult converted = table.green_context(context, *green);
+  if (converted != CUDA_SUCCESS) {
+    table.green_destroy(*green);
+    *green = nullptr;
+  }
+  return converted;
+}
+
+LeaseContext create_private(const DeviceLink& device, CallOwner owner) {
+  LeaseContext made;
+  made.granted = {LeaseKind::private_own, device.multiprocessors()};
+  // cuCtxCreate pushes what it makes; inside a guard for "no context" that is undone in any case.
+  const CUresult status = device.note(guarded({&device.table(), nullptr, 0}, {}, [&] {
+    return device.table().ctx_create(&made.context, 0, device.handle());
+  }));
+  check(device.table(), status, "cuCtxCreate_v2", owner,
+        [] { return "cannot make a private context"; });
+  return made;
+}
+
+CUresult destroy(const DeviceLink& device, const LeaseContext& context) noexcept {
+  if (context.green != nullptr) return device.table().green_destroy(context.green);
+  if (context.granted.kind != LeaseKind::private_own) return CUDA_SUCCESS;
+  // Destroying a context that is current pops it: keep the caller's stack out of it.
+  return guarded({&device.table(), nullptr, 0}, {},
+                 [&] { return device.table().ctx_destroy(context.context); });
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,74 @@
+#include "context/primary_context.hpp"
+
+#include <cstdio>
+
+namespace ctxbroker::detail {
+
+bool PrimaryContext::read_state(unsigned* flags, int* active) const noexcept {
+  const auto get_state = device_.table().primary_get_state;
+  return get_state != nullptr && get_state(device_.handle(), flags, active) == CUDA_SUCCESS;
+}
+
+bool PrimaryContext::is_active() const noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  return read_state(&flags, &active) && active != 0;
+}
+
+// Flags of the primary are for its first user to choose. The broker needs none, so it adopts what
+// it finds, and says so: a host that reads of flags it did not set knows where to look.
+void PrimaryContext::report_users() const noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  if (!read_state(&flags, &active) || (active == 0 && flags == 0)) return;
+  char text[128];
+  std::snprintf(
+      text, sizeof text, "'s primary context %s 0x%x; it is taken as it is",
+      active != 0 ? "is in use already, with flags" : "was given flags by others:", flags);
+  device_.say(Severity::info, "device", text);
+}
+
+void PrimaryContext::retain() {
+  if (retains_ == 0) report_users();
+  const CUresult status = device_.note(device_.table().primary_retain(&context_, device_.handle()));
+  detail::check(device_.table(), status, "cuDevicePrimaryCtxRetain", device_.host_call(),
+                [] { return "cannot retain the device's primary context"; });
+  ++retains_;
+}
+
+void PrimaryContext::begin_life(bool shielded) noexcept {
+  const std::uint64_t generation = next_generation();
+  shielded_generation_.store(shielded ? generation : 0, std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
+}
+
+void PrimaryContext::release() noexcept {
+  for (; retains_ > 0; --retains_) {
+    const CUresult status = device_.table().primary_release(device_.handle());
+    // Somebody else's shield, or somebody who released for us: no harm in either.
+    if (status == CUDA_ERROR_NOT_PERMITTED || status == CUDA_ERROR_INVALID_CONTEXT) continue;
+    device_.report_failed_end("'s primary context could not be released", status);
+  }
+}
+
+bool PrimaryContext::still_lives(std::uint64_t generation) noexcept {
+  check();
+  return this->generation() == generation;
+}
+
+void PrimaryContext::lose(std::uint64_t generation) noexcept {
+  std::uint64_t shielded = generation;
+  shielded_generation_.compare_exchange_strong(shielded, 0, std::memory_order_acq_rel);
+  if (!generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel)) return;
+  device_.say(Severity::error, "device",
+              "'s primary context was destroyed; every shared and green lease on it is lost");
+}
+
+void PrimaryContext::check() noexcept {
+  const std::uint64_t generation = this->generation();
+  unsigned flags = 0;
+  int active = 1;
+  if (generation != 0 && read_state(&flags, &active) && active == 0) lose(generation);
+}
+
+}  // namespace ctxbroker::detail
