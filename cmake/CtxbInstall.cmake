@@ -34,6 +34,9 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/broker/include/ctxbroker
                   ${CMAKE_SOURCE_DIR}/broker/software_device/include/ctxbroker
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
+# For the editors of those who write policy files.
+install(FILES ${CMAKE_SOURCE_DIR}/docs/policy.schema.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
 install(EXPORT ctxbroker-targets NAMESPACE ctxbroker:: DESTINATION ${CTXB_PACKAGE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ctxbroker-config-version.cmake
                                  COMPATIBILITY SameMinorVersion)

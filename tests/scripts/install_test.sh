@@ -12,7 +12,8 @@ run "$CMAKE" --install "$CTXB_BUILD" --prefix "$prefix"
 expect_status 0
 for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker_software_device.so \
   lib/software_device/libcuda.so.1 plugins/gain.so include/ctxbroker/broker.hpp \
-  include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake; do
+  include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
+  share/doc/ctxbroker/policy.schema.json; do
   expect_file "$prefix/$file"
 done
 # Nothing installed may point back into the source or build tree.
