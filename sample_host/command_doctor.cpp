@@ -47,7 +47,7 @@ struct Findings {
   std::vector<std::string> plugins;  // short names
   std::vector<Problem> problems;
   std::vector<std::string> advice;
-  std::optional<ProbeReport> probe;
+  std::vector<ModelProbe> probes;  // only when asked for
 };
 
 BrokerOptions broker_options(const Options& options) {
@@ -148,7 +148,9 @@ void print_text(const Findings& findings) {
     add(i == 0 ? "missing" : "", findings.advice[i]);
   }
   std::fputs(format_table({{}, {}}, rows).c_str(), stdout);
-  if (findings.probe) std::fputs(("\n" + format_probe(*findings.probe)).c_str(), stdout);
+  for (const ModelProbe& probe : findings.probes) {
+    std::fputs(("\n" + format_probe(probe)).c_str(), stdout);
+  }
 }
 
 void print_json(const Findings& findings) {
@@ -177,7 +179,7 @@ void print_json(const Findings& findings) {
   json["problems"] = Json::array();
   for (const Problem& problem : findings.problems) json["problems"].push_back(to_json(problem));
   json["missing"] = findings.advice;
-  if (findings.probe) json["probe"] = probe_to_json(*findings.probe);
+  for (const ModelProbe& probe : findings.probes) json["probes"].push_back(probe_to_json(probe));
   std::fputs(dump(json).c_str(), stdout);
 }
 
@@ -187,7 +189,9 @@ ExitCode run_doctor(const Options& options) {
   Findings findings;
   look_at_driver(options, findings);
   look_at_plugins(options, findings);
-  if (options.probe && findings.driver) findings.probe = run_probes(options);
+  if (options.probe && findings.driver) {
+    findings.probes = run_probes(options, findings.devices);
+  }
   if (options.json) {
     print_json(findings);
   } else {

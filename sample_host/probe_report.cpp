@@ -30,8 +30,13 @@ std::string value_text(const ProbeAnswer& answer) {
   return "";
 }
 
-std::string heading(const ProbeReport& report) {
-  std::string text = "probe of " + report.gpu;
+std::string heading(const ModelProbe& probe) {
+  const ProbeReport& report = probe.report;
+  std::string text = probe.devices.size() == 1 ? "probe of device " : "probe of devices ";
+  for (std::size_t i = 0; i < probe.devices.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(probe.devices[i]);
+  }
+  text += ": " + report.gpu;
   if (!report.gpu_uuid.empty()) text += " (" + report.gpu_uuid + ")";
   text += ", " + describe(report.driver) + "\n";
   text += "measured " + report.measured;
@@ -41,16 +46,31 @@ std::string heading(const ProbeReport& report) {
 
 }  // namespace
 
-ProbeReport run_probes(const Options& options) {
+std::vector<ModelProbe> run_probes(const Options& options, const std::vector<DeviceInfo>& devices) {
   ProbeOptions request;
   request.program = std::filesystem::read_symlink("/proc/self/exe");
   request.arguments = {probe_command};
   request.driver = options.driver;
   request.again = options.again;
-  return probe(request);
+  std::vector<ModelProbe> probes;
+  std::vector<const DeviceInfo*> measured;  // of each in probes
+  for (const DeviceInfo& device : devices) {
+    const auto same = std::find_if(measured.begin(), measured.end(), [&](const DeviceInfo* one) {
+      return one->name == device.name && one->multiprocessors == device.multiprocessors;
+    });
+    if (same != measured.end()) {
+      probes[static_cast<std::size_t>(same - measured.begin())].devices.push_back(device.ordinal);
+      continue;
+    }
+    request.device = device.ordinal;
+    probes.push_back({{device.ordinal}, probe(request)});
+    measured.push_back(&device);
+  }
+  return probes;
 }
 
-std::string format_probe(const ProbeReport& report) {
+std::string format_probe(const ModelProbe& probe) {
+  const ProbeReport& report = probe.report;
   std::vector<std::vector<std::string>> rows;
   std::vector<std::string> reasons;
   for (const ProbeAnswer& answer : report.answers) {
@@ -61,7 +81,7 @@ std::string format_probe(const ProbeReport& report) {
       reasons.push_back(reason);
     }
   }
-  std::string text = heading(report);
+  std::string text = heading(probe);
   text += format_table({{"question"}, {"here"}, {"expected (H200, CUDA 13.0)"}}, rows);
   text += "Times are of a call beside a kernel of 100 ms in a neighbour of the same kind.\n";
   for (const std::string& reason : reasons) text += reason + "\n";
@@ -69,8 +89,10 @@ std::string format_probe(const ProbeReport& report) {
   return text;
 }
 
-nlohmann::ordered_json probe_to_json(const ProbeReport& report) {
-  return nlohmann::ordered_json::parse(to_json(report));
+nlohmann::ordered_json probe_to_json(const ModelProbe& probe) {
+  auto json = nlohmann::ordered_json::parse(to_json(probe.report));
+  json["devices"] = probe.devices;
+  return json;
 }
 
 }  // namespace ctxbroker::sample_host

@@ -42,8 +42,10 @@ struct ProbeAnswer {
 };
 
 struct ProbeReport {
-  std::string gpu;       // the device's name
-  std::string gpu_uuid;  // 32 hexadecimal digits; empty when the driver tells none
+  std::string gpu;  // the device's name
+  // Of the device that was measured, 32 hexadecimal digits; empty when the driver tells none. The
+  // answers hold for all devices of its model.
+  std::string gpu_uuid;
   DriverInfo driver;     // of the process that asked
   std::string measured;  // when: "2026-11-21T23:15:00Z"
   bool from_cache = false;
@@ -67,9 +69,10 @@ struct ProbeOptions {
   std::filesystem::path cache_folder;  // empty: $XDG_CACHE_HOME/ctxbroker or ~/.cache/ctxbroker
 };
 
-// Measures, or reads what was measured on this GPU with this driver before. Takes some seconds when
-// it measures. [main] thread. Nothing wrong with the cache is an error: see `notes`. Throws Error:
-// driver_choice, no_driver, no_device, driver_call, invalid_argument (the program does not start).
+// Measures, or reads what was measured on a GPU of this model with this driver before. Takes some
+// seconds when it measures. [main] thread. Nothing wrong with the cache is an error: see `notes`.
+// Throws Error: driver_choice, no_driver, no_device, driver_call, invalid_argument (the program
+// does not start).
 CTXB_API ProbeReport probe(const ProbeOptions& options);
 
 // What was measured before, or nothing; starts no process and no driver's context. Throws as probe.

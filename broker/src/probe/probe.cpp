@@ -56,12 +56,13 @@ std::string now() {
 // What both entries need to know of this machine.
 struct Machine {
   Driver driver;
+  std::string uuid;  // of the device that would be measured
   ProbeKey key;
   std::filesystem::path file;  // empty: no place for a cache
 };
 
 Machine look_at(const ProbeOptions& options) {
-  Machine machine{open_driver({options.driver, options.software_device}), {}, {}};
+  Machine machine{open_driver({options.driver, options.software_device}), {}, {}, {}};
   if (options.device < 0 ||
       static_cast<std::size_t>(options.device) >= machine.driver.devices.size()) {
     throw Error(ErrorKind::no_device, "there is no device " + std::to_string(options.device) +
@@ -69,8 +70,9 @@ Machine look_at(const ProbeOptions& options) {
                                           std::to_string(machine.driver.devices.size()));
   }
   const auto index = static_cast<std::size_t>(options.device);
-  machine.key = {machine.driver.devices[index].name,
-                 uuid_of(machine.driver, machine.driver.handles[index]),
+  const DeviceInfo& device = machine.driver.devices[index];
+  machine.uuid = uuid_of(machine.driver, machine.driver.handles[index]);
+  machine.key = {device.name, device.multiprocessors,
                  identity_of(machine.driver.info.path) +
                      ", devices: " + std::to_string(machine.driver.devices.size())};
   const auto folder = options.cache_folder.empty() ? default_cache_folder() : options.cache_folder;
@@ -80,7 +82,6 @@ Machine look_at(const ProbeOptions& options) {
 
 ProbeReport describe(const Machine& machine, ProbeReport report) {
   report.gpu = machine.key.gpu;
-  report.gpu_uuid = machine.key.gpu_uuid;
   report.driver = machine.driver.info;
   report.cache_file = machine.file;
   return report;
@@ -128,6 +129,7 @@ ProbeReport measure(const ProbeOptions& options, const Machine& machine) {
   ProbeReport report;
   report.answers = open_answers();
   report.measured = now();
+  report.gpu_uuid = machine.uuid;
   for (const std::string& probe : probe_names()) {
     std::vector<std::string> arguments = options.arguments;
     const auto words =

@@ -40,7 +40,8 @@ std::filesystem::path default_cache_folder() {
 
 std::filesystem::path cache_file(const std::filesystem::path& folder, const ProbeKey& key) {
   constexpr char digits[] = "0123456789abcdef";
-  std::uint64_t number = hash(key.gpu + '\n' + key.gpu_uuid + '\n' + key.driver_file);
+  std::uint64_t number =
+      hash(key.gpu + '\n' + std::to_string(key.multiprocessors) + '\n' + key.driver_file);
   std::string name = "probe-";
   for (int i = 0; i < 16; ++i, number >>= 4) name += digits[number & 15];
   return folder / (name + ".json");

@@ -103,6 +103,7 @@ namespace detail {
 
 std::string write_probe(const ProbeReport& report, const ProbeKey& key) {
   Json json = to_object(report);
+  json["multiprocessors"] = key.multiprocessors;
   json["driver_file"] = key.driver_file;
   return text_of(json);
 }
@@ -112,13 +113,14 @@ ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
   if (json.is_discarded() || !json.is_object()) return {std::nullopt, "it is no JSON object"};
   try {
     const bool same = json.at("schema") == schema && json.at("broker") == version() &&
-                      json.at("gpu") == key.gpu && json.at("gpu_uuid") == key.gpu_uuid &&
+                      json.at("gpu") == key.gpu &&
+                      json.at("multiprocessors") == key.multiprocessors &&
                       json.at("driver_file") == key.driver_file;
     if (!same) return {};
     ProbeReport report;
     report.answers = open_answers();
     report.gpu = key.gpu;
-    report.gpu_uuid = key.gpu_uuid;
+    report.gpu_uuid = json.at("gpu_uuid").get<std::string>();
     report.measured = json.at("measured").get<std::string>();
     const Json& answers = json.at("answers");
     if (!answers.is_array() || answers.size() != report.answers.size()) {

@@ -8,9 +8,10 @@
 
 namespace ctxbroker::detail {
 
-// Which machine a report holds for; kept beside it.
+// What a report holds for, all devices of one model; kept beside it.
 struct ProbeKey {
-  std::string gpu, gpu_uuid;
+  std::string gpu;  // the device's name
+  int multiprocessors = 0;
   std::string driver_file;  // name, size and date of the library, and how many devices it has
 };
 

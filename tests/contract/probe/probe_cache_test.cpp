@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "ctxbroker/error.hpp"
 #include "probe_fixture.hpp"
 
 namespace ctxbroker::test {
@@ -105,6 +106,34 @@ TEST_F(ProbeCache, WhatHoldsForAnotherDriverIsNotUsed) {
   const ProbeReport report = first();
   EXPECT_FALSE(report.from_cache);
   EXPECT_TRUE(report.notes.empty()) << "that is no damage";
+}
+
+// The software device's are of one model; on NVIDIA's driver, where the second is too.
+TEST_F(ProbeCache, DevicesOfOneModelShareWhatOneOfThemAnswered) {
+  ::setenv("CTXBROKER_SOFTWARE_DEVICES", "2", 1);
+  ProbeOptions second = script(std::string("test \"$2\" = 1 || exit 3; ") + answers_all);
+  second.device = 1;
+  ProbeReport measured;
+  try {
+    measured = probe(second);
+  } catch (const Error& error) {
+    ASSERT_EQ(error.kind(), ErrorKind::no_device) << error.what();
+    GTEST_SKIP() << "one device only";
+  }
+  EXPECT_EQ(measured.answers.front().outcome, ProbeOutcome::measured) << "device 1 was asked";
+  const auto first = cached_probe(without_processes());
+  if (!first && measured.driver.kind == DriverChoice::nvidia) GTEST_SKIP() << "another model";
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->measured, measured.measured);
+  EXPECT_EQ(first->gpu_uuid, measured.gpu_uuid) << "of the device that was measured";
+}
+
+TEST_F(ProbeCache, WhatHoldsForAnotherModelIsNotUsed) {
+  std::string text = read_text(first().cache_file);
+  const std::string key = "\"multiprocessors\": ";
+  text.insert(text.find(key) + key.size(), "1");
+  write_text(only_file(), text);
+  EXPECT_FALSE(cached_probe(options()).has_value());
 }
 
 TEST_F(ProbeCache, AFolderThatCannotBeWrittenIsNoted) {

@@ -17,7 +17,7 @@ class ProbeTest : public testing::Test {
 
   // With the program that measures.
   ProbeOptions options() const;
-  // With a shell script instead; its $0 is the probe's name.
+  // With a shell script instead; its $0 is the probe's name, $1 the driver, $2 the device.
   ProbeOptions script(const std::string& text) const;
   // The one file in the cache folder; fails the test when there is none or more.
   std::filesystem::path only_file() const;

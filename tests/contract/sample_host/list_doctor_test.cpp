@@ -107,25 +107,36 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
 TEST_F(DoctorCommand, ProbesThisMachineOnceAndKeepsTheResult) {
   const std::vector<std::string> environment = {"XDG_CACHE_HOME=" + at("cache")};
   const json first = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
-  EXPECT_EQ(first["probe"]["schema"], "ctxbroker.probe/1");
-  EXPECT_EQ(first["probe"]["from_cache"], false);
-  for (const json& answer : first["probe"]["answers"]) {
+  EXPECT_EQ(first["probes"][0]["schema"], "ctxbroker.probe/1");
+  EXPECT_EQ(first["probes"][0]["from_cache"], false);
+  for (const json& answer : first["probes"][0]["answers"]) {
     EXPECT_THAT((std::vector<std::string>{"measured", "not-measured"}),
                 testing::Contains(answer["outcome"].get<std::string>()))
         << answer;
   }
   const json second = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
-  EXPECT_EQ(second["probe"]["from_cache"], true);
-  EXPECT_EQ(second["probe"]["answers"], first["probe"]["answers"]);
+  EXPECT_EQ(second["probes"][0]["from_cache"], true);
+  EXPECT_EQ(second["probes"][0]["answers"], first["probes"][0]["answers"]);
   const json again =
       json::parse(run_well({"doctor", "--probe", "--again", "--json"}, environment).out);
-  EXPECT_EQ(again["probe"]["from_cache"], false);
+  EXPECT_EQ(again["probes"][0]["from_cache"], false);
 
   const Ended text = run_well({"doctor", "--probe"}, environment);
-  for (const char* word : {"probe of", "measured 2", "--again", "expected", "reset is refused"}) {
+  for (const char* word :
+       {"probe of device 0: ", "measured 2", "--again", "expected", "reset is refused"}) {
     EXPECT_THAT(text.out, HasSubstr(word));
   }
-  EXPECT_EQ(json::parse(run_well({"doctor", "--json"}).out).contains("probe"), false);
+  EXPECT_EQ(json::parse(run_well({"doctor", "--json"}).out).contains("probes"), false);
+}
+
+TEST_F(DoctorCommand, ProbesOneDeviceOfEachModel) {
+  const std::vector<std::string> environment = {
+      "XDG_CACHE_HOME=" + at("cache"), "CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=3"};
+  const json found = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
+  ASSERT_EQ(found["probes"].size(), 1u);
+  EXPECT_EQ(found["probes"][0]["devices"], (json{0, 1, 2}));
+  const Ended text = run_well({"doctor", "--probe"}, environment);
+  EXPECT_THAT(text.out, HasSubstr("probe of devices 0, 1, 2: "));
 }
 
 TEST_F(DoctorCommand, AgainNeedsProbe) {
