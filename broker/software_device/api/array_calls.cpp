@@ -1,5 +1,6 @@
 // cuArray*. Present versions only: the first ones are of 32-bit sizes.
 #include "api/array.hpp"
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -10,6 +11,7 @@ namespace {
 
 void create(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR& description) {
   Context& context = working_owner();
+  refuse_unsafe();
   *array = Process::instance().arrays.insert(std::make_shared<Array>(context, description),
                                              [&] { context.require_alive(); });
 }
@@ -41,6 +43,7 @@ CTXB_EXPORT CUresult cuArrayDestroy(CUarray array) {
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Array> found = find_array(array);
+    refuse_unsafe();
     Executor& executor = found->context.device.executor;
     executor.wait(executor.pending_of_family(&found->context));
     Process::instance().arrays.take(array);

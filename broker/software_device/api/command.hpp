@@ -13,6 +13,8 @@
 
 namespace ctxbroker::software {
 
+struct KernelCall;
+
 struct Command {
   using Clock = std::chrono::steady_clock;
 
@@ -30,6 +32,10 @@ struct Command {
   const void* uses = nullptr;
   // Done even after a fault (cuStreamAddCallback reports the fault to its function).
   bool even_after_fault = false;
+
+  // What it is as a graph's node.
+  CUgraphNodeType node_type = CU_GRAPH_NODE_TYPE_EMPTY;
+  std::shared_ptr<const KernelCall> kernel;  // of a launch
 
   // Set by the executor.
   std::vector<std::shared_ptr<Command>> after;  // must be done first, beside the stream's own order

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "api/capture.hpp"
 #include "api/context_table.hpp"
 #include "api/device.hpp"
 #include "api/per_thread.hpp"
@@ -101,6 +102,7 @@ bool destroy_context(Context& context) {
   executor.locked([&] { first = context.alive.exchange(false); });
   if (!first) return false;
   process.contexts.for_each_green_of(context, [](Context& green) { end_green_context(green); });
+  abandon_captures(context);
   executor.wait(executor.pending_of_family(&context));
   auto belongs = [&](const auto& object) { return &object.context.owner == &context; };
   process.functions.take_all(belongs);

@@ -1,4 +1,5 @@
 // What can be asked of a context and set in it.
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -10,6 +11,7 @@ namespace {
 CUresult synchronise(CUcontext handle) {
   return initialised([&] {
     Context& context = handle == nullptr ? working_context() : living_context(handle);
+    refuse_waiting(context);
     // A green context waits for itself alone, a primary for its green ones too.
     Executor& executor = context.device.executor;
     return wait_for(context, context.kind == ContextKind::green

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/process.hpp"
@@ -86,13 +87,19 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
   std::shared_ptr<const void> target = owner_of(to, span_of(to, extent));
 
   Executor& executor = stream->context.device.executor;
-  bool wait = waiting == Waiting::done || target == nullptr;
+  bool captured = is_captured(*stream);
+  if (waiting == Waiting::done) {
+    refuse_in_capture(*stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    check_use(*stream);
+  }
+  // A graph's node copies when it is launched, from and to pageable memory too.
+  bool wait = !captured && (waiting == Waiting::done || target == nullptr);
   if (wait && executor.ahead_of_new(*stream).empty()) {
     copy_rows(to, from, extent);  // nothing to wait behind: no need for the other thread
     return Process::fault();
   }
   std::shared_ptr<std::vector<std::byte>> staged;
-  if (!wait && source == nullptr) {
+  if (!wait && !captured && source == nullptr) {
     if (from_span <= stage_at_most) {
       staged = std::make_shared<std::vector<std::byte>>(bytes_at(from.address),
                                                         bytes_at(from.address) + from_span);
@@ -103,6 +110,7 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
   }
   auto command = std::make_shared<Command>();
   command->kind = Command::Kind::transfer;
+  command->node_type = CU_GRAPH_NODE_TYPE_MEMCPY;
   command->work = [=, source = std::move(source), target = std::move(target),
                    staged = std::move(staged)] {
     copy_rows(to, from, extent);
@@ -112,22 +120,42 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
   return wait ? wait_for(stream->context, {command}) : CUDA_SUCCESS;
 }
 
+std::function<CUresult()> copy_work(const ShapedCopy& shaped) {
+  Surface to = shaped.to, from = shaped.from;
+  const Extent extent = shaped.extent;
+  require_value(extent.width != 0 && extent.height != 0 && extent.depth != 0);
+  if (extent.height == 1) to.pitch = from.pitch = extent.width;
+  std::shared_ptr<const void> source = owner_of(from, span_of(from, extent));
+  std::shared_ptr<const void> target = owner_of(to, span_of(to, extent));
+  return [=] {
+    copy_rows(to, from, extent);
+    return CUDA_SUCCESS;
+  };
+}
+
+std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Pattern pattern,
+                                    Extent extent) {
+  require_value(address % pattern.bytes == 0);
+  if (extent.height == 1) pitch = extent.width;
+  require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
+  Surface surface{Side::device, address, pitch, 0, nullptr};
+  std::shared_ptr<const void> target = owner_of(surface, span_of(surface, extent));
+  return [=] {
+    for (std::size_t row = 0; row < extent.height; ++row)
+      fill_row(bytes_at(address + row * pitch), pattern, extent.width);
+    return CUDA_SUCCESS;
+  };
+}
+
 CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::size_t pitch,
               Pattern pattern, Extent extent) {
   stream->context.require_alive();
   require_value(address % pattern.bytes == 0);
   if (extent.width == 0 || extent.height == 0) return CUDA_SUCCESS;
-  if (extent.height == 1) pitch = extent.width;
-  require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
-  Surface surface{Side::device, address, pitch, 0, nullptr};
-  std::shared_ptr<const void> target = owner_of(surface, span_of(surface, extent));
   auto command = std::make_shared<Command>();
   command->kind = Command::Kind::transfer;
-  command->work = [=, target = std::move(target)] {
-    for (std::size_t row = 0; row < extent.height; ++row)
-      fill_row(bytes_at(address + row * pitch), pattern, extent.width);
-    return CUDA_SUCCESS;
-  };
+  command->node_type = CU_GRAPH_NODE_TYPE_MEMSET;
+  command->work = fill_work(address, pitch, pattern, extent);
   enqueue(stream, command);
   return CUDA_SUCCESS;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "api/array.hpp"
@@ -59,5 +60,10 @@ struct Pattern {
 // Fills `extent` (its width in bytes); does not wait.
 CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::size_t pitch,
               Pattern pattern, Extent extent);
+
+// The same as work of a graph's node: checked now, done as often as wanted.
+std::function<CUresult()> copy_work(const ShapedCopy& shaped);
+std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Pattern pattern,
+                                    Extent extent);
 
 }  // namespace ctxbroker::software

@@ -3,7 +3,10 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
+#include "api/capture.hpp"
 #include "api/command.hpp"
 #include "api/cuda_api.hpp"
 
@@ -26,11 +29,23 @@ struct Event {
   void set_latest(std::shared_ptr<Command> command) {
     std::lock_guard lock(mutex_);
     latest_ = std::move(command);
+    captured_.reset();
+  }
+  // The last record, if that was in a capture: then nothing of it is ever executed as it is.
+  std::optional<CapturedRecord> captured() const {
+    std::lock_guard lock(mutex_);
+    return captured_;
+  }
+  void set_captured(CapturedRecord record) {
+    std::lock_guard lock(mutex_);
+    captured_ = std::move(record);
+    latest_ = nullptr;
   }
 
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<Command> latest_;
+  std::optional<CapturedRecord> captured_;
 };
 
 }  // namespace ctxbroker::software

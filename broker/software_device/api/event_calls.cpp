@@ -25,9 +25,10 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
     // CU_EVENT_RECORD_EXTERNAL means something only while a graph is captured.
     require_value((flags & ~unsigned(CU_EVENT_RECORD_EXTERNAL)) == 0);
-    require(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
     std::shared_ptr<Event> recorded = find_event(event);
     require(&recorded->context == &found->context.owner, CUDA_ERROR_INVALID_HANDLE);
+    if (capture_record(found, recorded, flags != 0)) return;
+    require(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
     auto point = std::make_shared<Command>();
     enqueue(found, point);
     recorded->set_latest(std::move(point));
@@ -38,6 +39,7 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
 void record_context(Context& context, CUevent event) {
   std::shared_ptr<Event> recorded = find_event(event);
   require(&recorded->context == &context.owner, CUDA_ERROR_INVALID_HANDLE);
+  refuse_waiting(context);
   Executor& executor = context.device.executor;
   auto point = std::make_shared<Command>();
   point->after = context.kind == ContextKind::green ? executor.pending_of_group(&context)
@@ -50,7 +52,10 @@ void record_context(Context& context, CUevent event) {
 
 // What is enqueued in the context from now on waits for the event.
 void wait_in_context(Context& context, CUevent event) {
-  std::shared_ptr<Command> recorded = find_event(event)->latest();
+  std::shared_ptr<Event> found = find_event(event);
+  refuse_captured(*found);
+  refuse_waiting(context);
+  std::shared_ptr<Command> recorded = found->latest();
   if (recorded != nullptr && !recorded->done) context.device.executor.hold_back(&context, recorded);
 }
 
@@ -66,6 +71,7 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
     std::shared_ptr<Event> events[] = {find_event(start), find_event(end)};
     std::shared_ptr<Command> points[2];
     for (int i = 0; i < 2; ++i) {
+      refuse_captured(*events[i]);
       points[i] = events[i]->latest();
       require(points[i] != nullptr && (events[i]->flags & CU_EVENT_DISABLE_TIMING) == 0,
               CUDA_ERROR_INVALID_HANDLE);
@@ -126,7 +132,10 @@ CTXB_EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
 CTXB_EXPORT CUresult cuEventQuery(CUevent event) {
   CTXB_COUNT_CALL();
   return working([&] {
-    std::shared_ptr<Command> point = find_event(event)->latest();
+    std::shared_ptr<Event> found = find_event(event);
+    refuse_captured(*found);
+    refuse_unsafe();
+    std::shared_ptr<Command> point = found->latest();
     return point == nullptr || point->done ? Process::fault() : CUDA_ERROR_NOT_READY;
   });
 }
@@ -135,6 +144,8 @@ CTXB_EXPORT CUresult cuEventSynchronize(CUevent event) {
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Event> found = find_event(event);
+    refuse_captured(*found);
+    refuse_unsafe();
     std::shared_ptr<Command> point = found->latest();
     return point == nullptr ? CUDA_SUCCESS : wait_for(found->context, {point});
   });

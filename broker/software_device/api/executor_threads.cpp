@@ -56,6 +56,7 @@ void Executor::execute(const Next& next) {
     if (status != CUDA_SUCCESS && !stopping_) Process::raise_fault(status);
   }
   command.work = nullptr;  // what it held is given back before anyone sees it done
+  command.kernel = nullptr;
   std::vector<std::shared_ptr<void>> retired;
   {
     std::lock_guard lock(mutex_);

@@ -1,4 +1,5 @@
 // Pinned and registered host memory. The device's address of it is the host's.
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -14,6 +15,7 @@ std::uintptr_t address_of(const void* pointer) {
 CUresult allocate(void** pointer, std::size_t bytes, unsigned flags) {
   return initialised([&] {
     Context& context = working_owner();
+    refuse_unsafe();
     constexpr unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     require_value(pointer != nullptr && (flags & ~known) == 0);
@@ -28,6 +30,7 @@ CUresult allocate(void** pointer, std::size_t bytes, unsigned flags) {
 CUresult register_memory(void* pointer, std::size_t bytes, unsigned flags) {
   return initialised([&] {
     Context& context = working_owner();
+    refuse_unsafe();
     constexpr unsigned known =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
     require_value((flags & ~known) == 0);
@@ -67,6 +70,7 @@ CTXB_EXPORT CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned 
 CTXB_EXPORT CUresult cuMemFreeHost(void* pointer) {
   CTXB_COUNT_CALL();
   return working([&] {
+    refuse_unsafe();
     if (pointer == nullptr) return;
     std::shared_ptr<Block> block = host_block(pointer);
     require_value(block->kind == Block::Kind::pinned && block->begin == address_of(pointer));
@@ -105,6 +109,7 @@ CTXB_EXPORT CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsi
 CTXB_EXPORT CUresult cuMemHostUnregister(void* pointer) {
   CTXB_COUNT_CALL();
   return working([&] {
+    refuse_unsafe();
     require_value(pointer != nullptr);
     std::shared_ptr<Block> block = Process::instance().memory.find(address_of(pointer));
     require(block != nullptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);

@@ -125,15 +125,15 @@ CUresult status_of(exec::Fault fault) {
 }
 
 // On the executor's thread.
-CUresult execute(Device& device, const Module& module, const exec::Kernel& kernel,
-                 const LaunchRequest& request, const std::vector<std::byte>& arguments) {
+CUresult execute(const KernelCall& call) {
+  Device& device = call.function->context.device;
   exec::Launch run;
-  run.kernel = &kernel;
-  run.grid = request.grid;
-  run.block = request.block;
-  run.dynamic_shared_bytes = request.dynamic_shared;
-  run.parameters = arguments;
-  run.globals = module.global_addresses;
+  run.kernel = &call.function->kernel;
+  run.grid = call.grid;
+  run.block = call.block;
+  run.dynamic_shared_bytes = call.dynamic_shared;
+  run.parameters = call.arguments;
+  run.globals = call.module->global_addresses;
   run.memory = &Process::instance().memory.map();
   run.stop = &device.executor.interrupted();
   run.cpu = exec::best_cpu_level();
@@ -148,22 +148,34 @@ CUresult execute(Device& device, const Module& module, const exec::Kernel& kerne
 
 }  // namespace
 
-void launch(const LaunchRequest& request) {
-  std::shared_ptr<Stream> stream = find_stream(request.stream);
-  std::shared_ptr<Function> function = find_function(request.function, stream->context.owner);
+std::shared_ptr<const KernelCall> make_call(const LaunchRequest& request, Context& context) {
+  std::shared_ptr<Function> function = find_function(request.function, context);
   std::shared_ptr<Module> module = function->module.lock();
-  require(module != nullptr && &function->context == &stream->context.owner,
-          CUDA_ERROR_INVALID_HANDLE);
+  require(module != nullptr && &function->context == &context, CUDA_ERROR_INVALID_HANDLE);
   check_sizes(*function, request);
   std::vector<std::byte> arguments = pack_arguments(function->kernel, request);
-  Device& device = stream->context.device;
+  return std::make_shared<const KernelCall>(
+      KernelCall{std::move(function), std::move(module), request.grid, request.block,
+                 request.dynamic_shared, std::move(arguments)});
+}
+
+std::function<CUresult()> work_of(const std::shared_ptr<const KernelCall>& call) {
+  return [call] { return execute(*call); };
+}
+
+void require_loaded(const KernelCall& call) {
+  Process::instance().functions.find(call.function->handle);
+}
+
+void launch(const LaunchRequest& request) {
+  std::shared_ptr<Stream> stream = find_stream(request.stream);
+  std::shared_ptr<const KernelCall> call = make_call(request, stream->context.owner);
   auto command = std::make_shared<Command>();
   command->kind = Command::Kind::kernel;
-  command->uses = module.get();
-  command->work = [&device, module = std::move(module), &kernel = function->kernel, request,
-                   arguments = std::move(arguments)] {
-    return execute(device, *module, kernel, request, arguments);
-  };
+  command->uses = call->module.get();
+  command->node_type = CU_GRAPH_NODE_TYPE_KERNEL;
+  command->work = work_of(call);
+  command->kernel = std::move(call);
   enqueue(stream, command);
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -24,6 +25,7 @@ CTXB_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
+    refuse_unsafe();
     require_value(address != nullptr && bytes != 0);
     *address = Process::instance().memory.allocate(Block::Kind::device, context, bytes, 0)->begin;
   });
@@ -34,6 +36,7 @@ CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
+    refuse_unsafe();
     require_value(address != nullptr && pitch != nullptr && width != 0 && height != 0);
     require_value(element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
     constexpr std::size_t unit = device_limits::alignment;
@@ -51,6 +54,7 @@ CTXB_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes,
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
+    refuse_unsafe();
     require_value(address != nullptr && bytes != 0);
     require_value(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
     *address = Process::instance().memory.allocate(Block::Kind::managed, context, bytes, 0)->begin;
@@ -64,6 +68,7 @@ CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   return initialised([&] {
     if (context_stack::top() != nullptr) living_context(nullptr);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    refuse_unsafe();
     if (address == 0) return;
     MemoryRegistry& memory = Process::instance().memory;
     std::shared_ptr<Block> block = memory.find(address);

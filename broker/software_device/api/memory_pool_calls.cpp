@@ -1,4 +1,5 @@
 // cuMemPool*, cuDevice*MemPool, and the stream-ordered allocations.
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -18,6 +19,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CU
     std::shared_ptr<Stream> found = find_stream(stream);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
     require_value(address != nullptr && bytes != 0);
+    refuse_in_capture(*found, CUDA_ERROR_NOT_SUPPORTED);  // no graph has memory of its own
     std::shared_ptr<MemoryPool> from =
         pool != nullptr ? find_pool(pool) : found->context.device.current_pool();
     *address = from->allocate(bytes)->begin;
@@ -37,6 +39,7 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    refuse_in_capture(*found, CUDA_ERROR_NOT_SUPPORTED);
     if (address == 0) return;
     std::shared_ptr<Block> block = Process::instance().memory.find(address);
     require_value(block != nullptr && block->begin == address &&

@@ -1,6 +1,7 @@
 // cuModule*.
 #include <vector>
 
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/entry.hpp"
 #include "api/load_program.hpp"
@@ -11,6 +12,7 @@ namespace {
 
 void load(CUmodule* module, const void* image, JitOptions& options) {
   Context& context = working_owner();
+  refuse_unsafe();
   require_value(module != nullptr && image != nullptr);
   *module = place_module(context, load_program(image, options))->handle;
 }
@@ -61,6 +63,7 @@ CTXB_EXPORT CUresult cuModuleUnload(CUmodule module) {
   CTXB_COUNT_CALL();
   return working([&] {
     require(!find_module(module)->of_library, CUDA_ERROR_NOT_PERMITTED);
+    refuse_unsafe();
     unload_module(module);
   });
 }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "api/capture.hpp"
+
 namespace ctxbroker::software {
 namespace {
 
@@ -104,6 +106,11 @@ CUresult Process::restart() noexcept {
 void Process::forget() {
   for (const auto& device : devices) device->executor.forget();
   auto all = [](const auto&) { return true; };
+  forget_captures();
+  user_objects.take_all(all);
+  graph_execs.take_all(all);
+  graph_nodes.take_all(all);
+  graphs.take_all(all);
   kernels.take_all(all);
   libraries.take_all(all);
   functions.take_all(all);

@@ -10,6 +10,7 @@
 #include "api/cuda_api.hpp"
 #include "api/device.hpp"
 #include "api/event.hpp"
+#include "api/graph.hpp"
 #include "api/green.hpp"
 #include "api/handle_table.hpp"
 #include "api/library.hpp"
@@ -18,6 +19,7 @@
 #include "api/module.hpp"
 #include "api/settings.hpp"
 #include "api/stream.hpp"
+#include "api/user_object.hpp"
 #include "api/virtual_memory.hpp"
 
 namespace ctxbroker::software {
@@ -49,6 +51,10 @@ class Process {
   HandleTable<LibraryKernel, CUkernel, HandleKind::kernel> kernels;
   HandleTable<MemoryPool, CUmemoryPool, HandleKind::pool> pools;
   HandleTable<Array, CUarray, HandleKind::array> arrays;
+  HandleTable<Graph, CUgraph, HandleKind::graph> graphs;
+  HandleTable<GraphNode, CUgraphNode, HandleKind::graph_node> graph_nodes;
+  HandleTable<GraphExec, CUgraphExec, HandleKind::graph_exec> graph_execs;
+  HandleTable<UserObject, CUuserObject, HandleKind::user_object> user_objects;
   DescriptorTable descriptors;
   MemoryRegistry memory;
   VirtualMemory virtual_memory;

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/per_thread.hpp"
@@ -39,6 +40,8 @@ Stream::Stream(Context& of, Ordering how, unsigned its_flags, int its_priority)
   legacy = of.legacy_stream.get();
 }
 
+Stream::~Stream() = default;
+
 std::shared_ptr<Stream> find_stream(CUstream handle) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY) return working_context().legacy_stream;
   if (handle == CU_STREAM_PER_THREAD) {
@@ -53,6 +56,8 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
 
 void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Command>& command) {
   Context& context = stream->context;
+  check_use(*stream);
+  if (capture_command(stream, *command)) return;
   context.device.executor.enqueue(stream, command, [&] { context.require_alive(); });
 }
 

@@ -12,14 +12,20 @@
 namespace ctxbroker::software {
 
 struct Context;
+struct StreamCapture;
 
 struct Stream : StreamQueue {
   Stream(Context& of, Ordering how, unsigned its_flags, int its_priority);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   Context& context;
   CUstream handle = nullptr;  // null for the default streams
   const std::uint64_t id;     // unique in the process
   const unsigned flags;       // as cuStreamGetFlags tells them
+  // Null: its work is done, not captured. Under graphs_mutex().
+  std::unique_ptr<StreamCapture> capture;
 };
 
 // The stream of a handle: null and CU_STREAM_LEGACY the current context's legacy stream,
@@ -33,7 +39,8 @@ inline CUstream per_thread(CUstream handle) noexcept {
   return handle == nullptr ? CU_STREAM_PER_THREAD : handle;
 }
 
-// Enqueues; the context must live, else CUDA_ERROR_CONTEXT_IS_DESTROYED.
+// Enqueues, or makes a node of it where the stream is captured; the context must live, else
+// CUDA_ERROR_CONTEXT_IS_DESTROYED.
 void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Command>& command);
 
 // Waits for the commands and reports a fault that came meanwhile.

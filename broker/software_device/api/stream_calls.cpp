@@ -2,6 +2,7 @@
 // calling thread's own.
 #include <algorithm>
 
+#include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -33,7 +34,7 @@ CUresult destroy(CUstream stream) {
   return working([&] {
     auto& streams = Process::instance().streams;
     streams.find(stream)->context.require_alive();
-    streams.take(stream);
+    abandon_captures(*streams.take(stream));
   });
 }
 
@@ -56,8 +57,15 @@ CUresult ask(CUstream stream, Value* value, Read read) {
   });
 }
 
+// What is captured is neither done nor ever will be.
+void check_wait(const Stream& stream) {
+  check_use(stream);
+  refuse_waiting(stream);
+}
+
 CUresult query(CUstream stream) {
   return with(stream, [](Stream& found, auto&) {
+    check_wait(found);
     bool idle = found.context.device.executor.pending(found).empty();
     return idle ? Process::fault() : CUDA_ERROR_NOT_READY;
   });
@@ -65,6 +73,7 @@ CUresult query(CUstream stream) {
 
 CUresult synchronise(CUstream stream) {
   return with(stream, [](Stream& found, auto&) {
+    check_wait(found);
     return wait_for(found.context, found.context.device.executor.pending(found));
   });
 }
@@ -72,7 +81,10 @@ CUresult synchronise(CUstream stream) {
 CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
   return with(stream, [&](Stream&, auto& found) {
     require_value((flags & ~unsigned(CU_EVENT_WAIT_EXTERNAL)) == 0);
-    std::shared_ptr<Command> recorded = Process::instance().events.find(event)->latest();
+    std::shared_ptr<Event> waited = Process::instance().events.find(event);
+    check_use(*found);
+    if (capture_wait(found, waited, flags != 0)) return CUDA_SUCCESS;
+    std::shared_ptr<Command> recorded = waited->latest();
     if (recorded == nullptr || recorded->done) return CUDA_SUCCESS;
     auto command = std::make_shared<Command>();
     command->after.push_back(std::move(recorded));
@@ -84,6 +96,7 @@ CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
 CUresult add_callback(CUstream stream, CUstreamCallback callback, void* data, unsigned flags) {
   return with(stream, [&](Stream&, auto& found) {
     require_value(callback != nullptr && flags == 0);
+    refuse_in_capture(*found, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     auto command = std::make_shared<Command>();
     command->kind = Command::Kind::host_function;
     command->even_after_fault = true;
@@ -101,6 +114,7 @@ CUresult launch_host_function(CUstream stream, CUhostFn function, void* data) {
     require_value(function != nullptr);
     auto command = std::make_shared<Command>();
     command->kind = Command::Kind::host_function;
+    command->node_type = CU_GRAPH_NODE_TYPE_HOST;
     command->work = [=] {
       function(data);
       return CUDA_SUCCESS;
@@ -137,10 +151,6 @@ CUgreenCtx green_of(const Stream& stream) {
 }
 CUresult get_device(CUstream stream, CUdevice* device) {
   return ask(stream, device, [](const Stream& found) { return found.context.device.ordinal; });
-}
-// Nothing here captures a stream into a graph.
-CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
-  return ask(stream, status, [](const Stream&) { return CU_STREAM_CAPTURE_STATUS_NONE; });
 }
 
 }  // namespace
@@ -273,23 +283,4 @@ CTXB_EXPORT CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
 CTXB_EXPORT CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice* device) {
   CTXB_COUNT_CALL();
   return get_device(per_thread(stream), device);
-}
-CTXB_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  CTXB_COUNT_CALL();
-  return is_capturing(stream, status);
-}
-CTXB_EXPORT CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus* status) {
-  CTXB_COUNT_CALL();
-  return is_capturing(per_thread(stream), status);
-}
-
-CTXB_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  CTXB_COUNT_CALL();
-  return initialised([&] {
-    // The thread's by the interface's definition. With nothing captured it forbids nothing.
-    thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    require_value(mode != nullptr && *mode >= CU_STREAM_CAPTURE_MODE_GLOBAL &&
-                  *mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
-    std::swap(current, *mode);
-  });
 }

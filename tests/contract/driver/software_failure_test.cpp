@@ -38,13 +38,13 @@ TEST_F(SoftwareFailure, CountsEveryCallOnceByName) {
   EXPECT_EQ(d.cuMemFree_v2(12345), CUDA_ERROR_INVALID_VALUE) << "a call that fails counts too";
   auto old_info = reinterpret_cast<decltype(&::cuMemGetInfo)>(look_up("cuMemGetInfo"));
   EXPECT_EQ(old_info(&free, &total), CUDA_SUCCESS) << "it calls no other that would count";
-  auto unsupported = reinterpret_cast<CUresult (*)()>(look_up("cuGraphCreate"));
+  auto unsupported = reinterpret_cast<CUresult (*)()>(look_up("cuTexObjectCreate"));
   EXPECT_EQ(unsupported(), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(c.call_count("*"), 5u);
   EXPECT_EQ(c.call_count("cuMemAlloc_v2"), 1u);
   EXPECT_EQ(c.call_count("cuMemFree_v2"), 2u);
   EXPECT_EQ(c.call_count("cuMemGetInfo_v2"), 0u);
-  EXPECT_EQ(c.call_count("cuGraphCreate"), 1u);
+  EXPECT_EQ(c.call_count("cuTexObjectCreate"), 1u);
   c.stop_counting();
   EXPECT_EQ(allocate(), CUDA_SUCCESS);
   EXPECT_EQ(c.call_count(nullptr), 0u);

@@ -1,0 +1,356 @@
+// cuGraph*: making graphs, looking at them, launching them. The nodes' own calls are in
+// graph_node_calls.cpp.
+#include <algorithm>
+#include <map>
+
+#include "api/capture.hpp"
+#include "api/context.hpp"
+#include "api/entry.hpp"
+#include "api/graph.hpp"
+
+using namespace ctxbroker::software;
+
+namespace {
+
+std::shared_ptr<Graph> new_graph() {
+  auto graph = std::make_shared<Graph>();
+  Process::instance().graphs.insert(graph, [] {});
+  return graph;
+}
+
+// Tells as many as fit; without a place for them, how many there are. What is left is null.
+void tell(const GraphNodes& nodes, CUgraphNode* targets, std::size_t* count) {
+  require_value(count != nullptr);
+  if (targets == nullptr) {
+    *count = nodes.size();
+    return;
+  }
+  for (std::size_t i = 0; i < *count; ++i)
+    targets[i] = i < nodes.size() ? nodes[i]->handle : nullptr;
+  *count = std::min(*count, nodes.size());
+}
+
+GraphNodes roots_of(const Graph& graph) {
+  GraphNodes roots;
+  for (const auto& node : graph.nodes)
+    if (node->after.empty()) roots.push_back(node);
+  return roots;
+}
+
+GraphNodes dependents_of(const std::shared_ptr<GraphNode>& node) {
+  GraphNodes found;
+  if (std::shared_ptr<Graph> graph = node->graph.lock())
+    for (const auto& other : graph->nodes)
+      if (std::find(other->after.begin(), other->after.end(), node) != other->after.end())
+        found.push_back(other);
+  return found;
+}
+
+CUresult get_nodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count, bool roots) {
+  return initialised([&] {
+    std::shared_ptr<Graph> found = find_graph(graph);
+    std::lock_guard lock(graphs_mutex());
+    tell(roots ? roots_of(*found) : found->nodes, nodes, count);
+  });
+}
+
+CUresult get_dependencies(CUgraphNode node, CUgraphNode* nodes, std::size_t* count) {
+  return initialised([&] {
+    std::shared_ptr<GraphNode> found = find_node(node);
+    std::lock_guard lock(graphs_mutex());
+    tell(found->after, nodes, count);
+  });
+}
+
+CUresult get_dependents(CUgraphNode node, CUgraphNode* nodes, std::size_t* count) {
+  return initialised([&] {
+    std::shared_ptr<GraphNode> found = find_node(node);
+    std::lock_guard lock(graphs_mutex());
+    tell(dependents_of(found), nodes, count);
+  });
+}
+
+CUresult get_edges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, std::size_t* count) {
+  return initialised([&] {
+    std::shared_ptr<Graph> found = find_graph(graph);
+    require_value(count != nullptr && (from == nullptr) == (to == nullptr));
+    std::lock_guard lock(graphs_mutex());
+    GraphNodes begins, ends;
+    for (const auto& node : found->nodes)
+      for (const auto& before : node->after) {
+        begins.push_back(before);
+        ends.push_back(node);
+      }
+    std::size_t room = *count;
+    tell(begins, from, count);
+    tell(ends, to, &room);
+  });
+}
+
+enum class Edge { add, remove };
+
+CUresult change_edges(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                      std::size_t count, Edge change) {
+  return initialised([&] {
+    std::shared_ptr<Graph> found = find_graph(graph);
+    require_value(count == 0 || (from != nullptr && to != nullptr));
+    std::lock_guard lock(graphs_mutex());
+    for (std::size_t i = 0; i < count; ++i) {
+      std::shared_ptr<GraphNode> before = find_node(from[i]), node = find_node(to[i]);
+      require_value(before->graph.lock() == found && node->graph.lock() == found);
+      auto edge = std::find(node->after.begin(), node->after.end(), before);
+      require_value((edge == node->after.end()) == (change == Edge::add) && before != node);
+      if (change == Edge::add)
+        node->after.push_back(before);
+      else
+        node->after.erase(edge);
+    }
+  });
+}
+
+// Edges that say more than that they are: only between kernels that the software device has not.
+void require_plain(const CUgraphEdgeData* edges, std::size_t count) {
+  for (std::size_t i = 0; edges != nullptr && i < count; ++i)
+    require(edges[i].from_port == 0 && edges[i].to_port == 0 && edges[i].type == 0,
+            CUDA_ERROR_NOT_SUPPORTED);
+}
+
+void fill_plain(CUgraphEdgeData* edges, std::size_t count) {
+  for (std::size_t i = 0; edges != nullptr && i < count; ++i) edges[i] = {};
+}
+
+CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
+  // Memory that frees itself and priorities of nodes: nothing here has either.
+  constexpr unsigned long long known =
+      CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  require_value((flags & ~known) == 0);
+  require((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0, CUDA_ERROR_NOT_SUPPORTED);
+  std::shared_ptr<Graph> found = find_graph(graph);
+  std::lock_guard lock(graphs_mutex());
+  require_value(!found->in_capture);
+  std::vector<GraphExec::Step> steps;
+  for (const auto& node : in_order(*found)) steps.push_back({node->handle, node->operation});
+  return Process::instance().graph_execs.insert(
+      std::make_shared<GraphExec>(std::move(steps), *found), [] {});
+}
+
+CUresult instantiate_plainly(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+  return working([&] {
+    require_value(exec != nullptr);
+    *exec = instantiate(graph, flags);
+  });
+}
+
+CUresult instantiate_with(CUgraphExec* exec, CUgraph graph,
+                          CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
+  return working([&] {
+    require_value(exec != nullptr && parameters != nullptr);
+    parameters->hErrNode_out = nullptr;
+    parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+    *exec = instantiate(graph, parameters->flags);
+    parameters->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+  });
+}
+
+// The first forms also say in words what was wrong.
+CUresult instantiate_with_log(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
+                              std::size_t size) {
+  if (error_node != nullptr) *error_node = nullptr;
+  if (log != nullptr && size > 0) *log = 0;
+  return instantiate_plainly(exec, graph, 0);
+}
+
+CUresult launch(CUgraphExec exec, CUstream stream) {
+  return initialised([&] {
+    std::shared_ptr<Stream> found = find_stream(stream);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    launch_graph(find_exec(exec), found);
+  });
+}
+
+// The software device has nowhere to bring a graph ahead of its launch: it is there already.
+CUresult upload(CUgraphExec exec, CUstream stream) {
+  return initialised([&] {
+    std::shared_ptr<Stream> found = find_stream(stream);
+    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    find_exec(exec);
+  });
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    require_value(graph != nullptr && flags == 0);
+    *graph = new_graph()->handle;
+  });
+}
+
+CTXB_EXPORT CUresult cuGraphDestroy(CUgraph graph) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    std::shared_ptr<Graph> found = find_graph(graph);
+    std::lock_guard lock(graphs_mutex());
+    require_value(!found->in_capture);
+    forget_graph(found);
+  });
+}
+
+CTXB_EXPORT CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    require_value(clone != nullptr);
+    std::shared_ptr<Graph> found = find_graph(graph);
+    std::lock_guard lock(graphs_mutex());
+    GraphNodes order = in_order(*found);
+    auto copy = std::make_shared<Graph>(*found);
+    copy->nodes.clear();
+    copy->in_capture = false;
+    Process::instance().graphs.insert(copy, [] {});
+    std::map<const GraphNode*, std::shared_ptr<GraphNode>> copies;
+    for (const auto& node : order) {
+      GraphNodes after;
+      for (const auto& before : node->after) after.push_back(copies.at(before.get()));
+      copies[node.get()] = add_node(copy, node->operation, std::move(after));
+    }
+    *clone = copy->handle;
+  });
+}
+
+CTXB_EXPORT CUresult cuGraphDestroyNode(CUgraphNode node) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    std::shared_ptr<GraphNode> found = find_node(node);
+    std::lock_guard lock(graphs_mutex());
+    std::shared_ptr<Graph> graph = found->graph.lock();
+    require_value(graph != nullptr && !graph->in_capture);
+    for (const auto& other : graph->nodes) std::erase(other->after, found);
+    std::erase(graph->nodes, found);
+    Process::instance().graph_nodes.take(node);
+  });
+}
+
+CTXB_EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
+  CTXB_COUNT_CALL();
+  return get_nodes(graph, nodes, count, false);
+}
+CTXB_EXPORT CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
+  CTXB_COUNT_CALL();
+  return get_nodes(graph, nodes, count, true);
+}
+
+CTXB_EXPORT CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes,
+                                                std::size_t* count) {
+  CTXB_COUNT_CALL();
+  return get_dependencies(node, nodes, count);
+}
+CTXB_EXPORT CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* nodes,
+                                                   CUgraphEdgeData* edges, std::size_t* count) {
+  CTXB_COUNT_CALL();
+  CUresult status = get_dependencies(node, nodes, count);
+  if (status == CUDA_SUCCESS) fill_plain(edges, *count);
+  return status;
+}
+CTXB_EXPORT CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode* nodes,
+                                                  std::size_t* count) {
+  CTXB_COUNT_CALL();
+  return get_dependents(node, nodes, count);
+}
+CTXB_EXPORT CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode* nodes,
+                                                     CUgraphEdgeData* edges, std::size_t* count) {
+  CTXB_COUNT_CALL();
+  CUresult status = get_dependents(node, nodes, count);
+  if (status == CUDA_SUCCESS) fill_plain(edges, *count);
+  return status;
+}
+CTXB_EXPORT CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to,
+                                     std::size_t* count) {
+  CTXB_COUNT_CALL();
+  return get_edges(graph, from, to, count);
+}
+CTXB_EXPORT CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode* from, CUgraphNode* to,
+                                        CUgraphEdgeData* edges, std::size_t* count) {
+  CTXB_COUNT_CALL();
+  CUresult status = get_edges(graph, from, to, count);
+  if (status == CUDA_SUCCESS) fill_plain(edges, *count);
+  return status;
+}
+
+CTXB_EXPORT CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from,
+                                            const CUgraphNode* to, std::size_t count) {
+  CTXB_COUNT_CALL();
+  return change_edges(graph, from, to, count, Edge::add);
+}
+CTXB_EXPORT CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from,
+                                               const CUgraphNode* to, const CUgraphEdgeData* edges,
+                                               std::size_t count) {
+  CTXB_COUNT_CALL();
+  CUresult status = at_any_time([&] { require_plain(edges, count); });
+  return status != CUDA_SUCCESS ? status : change_edges(graph, from, to, count, Edge::add);
+}
+CTXB_EXPORT CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode* from,
+                                               const CUgraphNode* to, std::size_t count) {
+  CTXB_COUNT_CALL();
+  return change_edges(graph, from, to, count, Edge::remove);
+}
+CTXB_EXPORT CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from,
+                                                  const CUgraphNode* to,
+                                                  const CUgraphEdgeData* edges, std::size_t count) {
+  CTXB_COUNT_CALL();
+  CUresult status = at_any_time([&] { require_plain(edges, count); });
+  return status != CUDA_SUCCESS ? status : change_edges(graph, from, to, count, Edge::remove);
+}
+
+CTXB_EXPORT CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node,
+                                        char* log, std::size_t size) {
+  CTXB_COUNT_CALL();
+  return instantiate_with_log(exec, graph, error_node, log, size);
+}
+CTXB_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph,
+                                           CUgraphNode* error_node, char* log, std::size_t size) {
+  CTXB_COUNT_CALL();
+  return instantiate_with_log(exec, graph, error_node, log, size);
+}
+CTXB_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                                 unsigned long long flags) {
+  CTXB_COUNT_CALL();
+  return instantiate_plainly(exec, graph, flags);
+}
+CTXB_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
+                                                  CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
+  CTXB_COUNT_CALL();
+  return instantiate_with(exec, graph, parameters);
+}
+CTXB_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
+                                                       CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
+  CTXB_COUNT_CALL();
+  return instantiate_with(exec, graph, parameters);
+}
+
+CTXB_EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return launch(exec, stream);
+}
+CTXB_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return launch(exec, per_thread(stream));
+}
+CTXB_EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return upload(exec, stream);
+}
+CTXB_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
+  CTXB_COUNT_CALL();
+  return upload(exec, per_thread(stream));
+}
+
+// Launches that run still end as they would.
+CTXB_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    find_exec(exec);
+    Process::instance().graph_execs.take(exec);
+  });
+}

@@ -1,0 +1,240 @@
+// Graphs made by hand, their nodes, and what is tied to their life.
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace ctxbroker::test {
+namespace {
+
+class GraphTest : public KernelTest {
+ protected:
+  void SetUp() override {
+    KernelTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuMemAlloc_v2(&memory, 4096), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuMemsetD32_v2(memory, 0, 1024), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  }
+  CUgraphNode fill_node(unsigned value, std::vector<CUgraphNode> after = {}) {
+    arguments = {&memory, &(last_value = value), &count};
+    CUDA_KERNEL_NODE_PARAMS parameters = kernel("fill");
+    CUgraphNode node = nullptr;
+    EXPECT_EQ(d.cuGraphAddKernelNode_v2(&node, graph, after.data(), after.size(), &parameters),
+              CUDA_SUCCESS);
+    return node;
+  }
+  CUDA_KERNEL_NODE_PARAMS kernel(const char* name) {
+    CUDA_KERNEL_NODE_PARAMS parameters = {};
+    parameters.func = function(name);
+    parameters.gridDimX = 8;
+    parameters.gridDimY = parameters.gridDimZ = 1;
+    parameters.blockDimX = 128;
+    parameters.blockDimY = parameters.blockDimZ = 1;
+    parameters.kernelParams = arguments.data();
+    return parameters;
+  }
+  CUgraphExec instantiate() const {
+    CUgraphExec exec = nullptr;
+    EXPECT_EQ(d.cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    return exec;
+  }
+  void launch_graph(CUgraphExec exec) const {
+    EXPECT_EQ(d.cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
+  }
+  void launch_once() const {
+    CUgraphExec exec = instantiate();
+    launch_graph(exec);
+    EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  }
+  unsigned value() const {
+    unsigned read = 0;
+    EXPECT_EQ(d.cuMemcpyDtoH_v2(&read, memory, sizeof read), CUDA_SUCCESS);
+    return read;
+  }
+  std::size_t nodes(CUgraph of) const {
+    std::size_t found = 0;
+    EXPECT_EQ(d.cuGraphGetNodes(of, nullptr, &found), CUDA_SUCCESS);
+    return found;
+  }
+
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUdeviceptr memory = 0;
+  unsigned last_value = 0, count = 1024;
+  std::vector<void*> arguments;
+};
+
+TEST_F(GraphTest, RunsNodesOfEachKindInTheirOrder) {
+  CUgraphNode nodes_made[4] = {};
+  CUDA_MEMSET_NODE_PARAMS set = {};
+  set.dst = memory;
+  set.value = 4;
+  set.elementSize = 4;
+  set.width = count;
+  set.height = 1;
+  ASSERT_EQ(d.cuGraphAddMemsetNode(&nodes_made[0], graph, nullptr, 0, &set, primary), CUDA_SUCCESS);
+  arguments = {&memory, &count};
+  CUDA_KERNEL_NODE_PARAMS add = kernel("add_one");
+  ASSERT_EQ(d.cuGraphAddKernelNode_v2(&nodes_made[1], graph, &nodes_made[0], 1, &add),
+            CUDA_SUCCESS);
+  unsigned received = 0;
+  CUDA_MEMCPY3D copy = {};
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = memory;
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = &received;
+  copy.WidthInBytes = sizeof received;
+  copy.Height = copy.Depth = 1;
+  ASSERT_EQ(d.cuGraphAddMemcpyNode(&nodes_made[2], graph, &nodes_made[1], 1, &copy, primary),
+            CUDA_SUCCESS);
+  struct Seen {
+    const unsigned* source;
+    unsigned value;
+  } seen = {&received, 0};
+  CUDA_HOST_NODE_PARAMS host = {};
+  host.fn = [](void* data) {
+    auto& to = *static_cast<Seen*>(data);
+    to.value = *to.source;
+  };
+  host.userData = &seen;
+  ASSERT_EQ(d.cuGraphAddHostNode(&nodes_made[3], graph, &nodes_made[2], 1, &host), CUDA_SUCCESS);
+  const CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_KERNEL,
+                                   CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_HOST};
+  for (int i = 0; i < 4; ++i) {
+    CUgraphNodeType type{};
+    EXPECT_EQ(d.cuGraphNodeGetType(nodes_made[i], &type), CUDA_SUCCESS);
+    EXPECT_EQ(type, types[i]);
+  }
+  launch_once();
+  EXPECT_EQ(received, 5u);
+  EXPECT_EQ(seen.value, 5u);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, IsChangedAndCopied) {
+  CUgraphNode first = fill_node(1), second = fill_node(2), empty = nullptr;
+  EXPECT_EQ(d.cuGraphAddDependencies(graph, &first, &second, 1), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphAddDependencies(graph, &first, &second, 1), CUDA_ERROR_INVALID_VALUE)
+      << "it is there already";
+  ASSERT_EQ(d.cuGraphAddEmptyNode(&empty, graph, &second, 1), CUDA_SUCCESS);
+  CUgraphNode found[4] = {};
+  std::size_t room = 4;
+  EXPECT_EQ(d.cuGraphNodeGetDependencies(second, found, &room), CUDA_SUCCESS);
+  ASSERT_EQ(room, 1u);
+  EXPECT_EQ(found[0], first);
+  room = 4;
+  EXPECT_EQ(d.cuGraphGetRootNodes(graph, found, &room), CUDA_SUCCESS);
+  ASSERT_EQ(room, 1u);
+  EXPECT_EQ(found[0], first);
+  CUgraph clone = nullptr;
+  ASSERT_EQ(d.cuGraphClone(&clone, graph), CUDA_SUCCESS);
+  EXPECT_EQ(nodes(clone), 3u);
+  EXPECT_EQ(d.cuGraphDestroyNode(second), CUDA_SUCCESS);
+  EXPECT_EQ(nodes(graph), 2u);
+  EXPECT_EQ(nodes(clone), 3u) << "on its own";
+  launch_once();
+  EXPECT_EQ(value(), 1u);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+  graph = clone;
+  launch_once();
+  EXPECT_EQ(value(), 2u);
+  EXPECT_EQ(d.cuGraphDestroy(clone), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, ACircleIsRefused) {
+  CUgraphNode first = fill_node(1), second = fill_node(2, {first});
+  EXPECT_EQ(d.cuGraphAddDependencies(graph, &second, &first, 1), CUDA_SUCCESS);
+  CUgraphExec exec = nullptr;
+  EXPECT_EQ(d.cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, KernelsGetOtherArguments) {
+  CUgraphNode node = fill_node(1);
+  CUgraphExec exec = instantiate();
+  CUDA_KERNEL_NODE_PARAMS parameters = {};
+  ASSERT_EQ(d.cuGraphKernelNodeGetParams_v2(node, &parameters), CUDA_SUCCESS);
+  EXPECT_EQ(parameters.func, function("fill"));
+  EXPECT_EQ(*static_cast<unsigned*>(parameters.kernelParams[1]), 1u);
+  last_value = 7;
+  parameters.kernelParams = arguments.data();
+  EXPECT_EQ(d.cuGraphExecKernelNodeSetParams_v2(exec, node, &parameters), CUDA_SUCCESS);
+  launch_graph(exec);
+  EXPECT_EQ(value(), 7u);
+  ASSERT_EQ(d.cuGraphKernelNodeGetParams_v2(node, &parameters), CUDA_SUCCESS);
+  EXPECT_EQ(*static_cast<unsigned*>(parameters.kernelParams[1]), 1u) << "the node is as it was";
+  last_value = 8;
+  parameters.kernelParams = arguments.data();
+  EXPECT_EQ(d.cuGraphKernelNodeSetParams_v2(node, &parameters), CUDA_SUCCESS);
+  launch_graph(exec);
+  EXPECT_EQ(value(), 7u) << "what was made of it before is as it was";
+  launch_once();
+  EXPECT_EQ(value(), 8u);
+  EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, EventsReachBeyondIt) {
+  CUevent event = nullptr;
+  CUgraphNode node = nullptr, record = nullptr;
+  ASSERT_EQ(d.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  node = fill_node(6);
+  ASSERT_EQ(d.cuGraphAddEventRecordNode(&record, graph, &node, 1, event), CUDA_SUCCESS);
+  CUgraphExec exec = instantiate();
+  {
+    Hold hold(function("hold"), stream);
+    EXPECT_EQ(d.cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+  }
+  EXPECT_EQ(d.cuEventSynchronize(event), CUDA_SUCCESS);
+  EXPECT_EQ(value(), 6u);
+  EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, RefusesWhatCannotBe) {
+  CUgraph other = nullptr;
+  CUgraphNode foreign = nullptr, none = nullptr;
+  ASSERT_EQ(d.cuGraphCreate(&other, 0), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuGraphAddEmptyNode(&foreign, other, nullptr, 0), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphAddEmptyNode(&none, graph, &foreign, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuGraphAddKernelNode_v2(&none, graph, nullptr, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuGraphCreate(&other, 5), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuGraphDestroy(other), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, AUserObjectEndsWithTheLastThatHoldsIt) {
+  std::atomic<int> ended = 0;
+  auto destroy = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
+  CUuserObject object = nullptr;
+  ASSERT_EQ(d.cuUserObjectCreate(&object, &ended, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+            CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE), CUDA_SUCCESS);
+  fill_node(3);
+  CUgraphExec exec = instantiate();
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+  launch_graph(exec);
+  EXPECT_EQ(ended, 0) << "what was made of the graph holds it too";
+  EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_TRUE(eventually([&] { return ended == 1; }));
+  EXPECT_EQ(value(), 3u);
+
+  ASSERT_EQ(d.cuUserObjectCreate(&object, &ended, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+            CUDA_SUCCESS);
+  EXPECT_EQ(d.cuUserObjectRetain(object, 2), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuUserObjectRelease(object, 2), CUDA_SUCCESS);
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(d.cuUserObjectRelease(object, 1), CUDA_SUCCESS);
+  EXPECT_TRUE(eventually([&] { return ended == 2; }));
+  EXPECT_EQ(d.cuUserObjectCreate(&object, &ended, destroy, 1, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+}  // namespace
+}  // namespace ctxbroker::test
