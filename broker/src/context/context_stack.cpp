@@ -50,7 +50,7 @@ bool TakenContexts::add(CUcontext context) noexcept {
   if (count - few == room) {
     const std::uint32_t larger = room == 0 ? 32 : room * 2;
     // Not new: a trivial type that grows, in code that must not throw.
-    void* const grown = std::realloc(more, larger * sizeof *more);
+    void* const grown = std::realloc(more, larger * sizeof(CUcontext));
     if (grown == nullptr) return false;
     more = static_cast<CUcontext*>(grown);
     room = larger;

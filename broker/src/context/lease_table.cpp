@@ -19,6 +19,7 @@ std::vector<std::unique_ptr<DeviceHold>> hold_devices(const Driver& driver,
                                                       const TenantIdentity& host,
                                                       ProcessFault& fault) {
   std::vector<std::unique_ptr<DeviceHold>> devices;
+  devices.reserve(driver.handles.size());
   for (int ordinal = 0; ordinal < static_cast<int>(driver.handles.size()); ++ordinal) {
     devices.push_back(std::make_unique<DeviceHold>(driver, ordinal, host, fault));
   }

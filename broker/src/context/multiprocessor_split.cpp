@@ -73,6 +73,7 @@ CUresult MultiprocessorSplit::describe(const std::vector<std::size_t>& groups,
                                        CUdevResourceDesc* description) {
   if (groups.empty()) return driver_.describe_resources(description, &whole_, 1);
   std::vector<CUdevResource> resources;
+  resources.reserve(groups.size());
   for (const std::size_t group : groups) resources.push_back(groups_[group]);
   return driver_.describe_resources(description, resources.data(),
                                     static_cast<unsigned>(resources.size()));

@@ -53,6 +53,7 @@ InstanceSettings BrokerImpl::settings_for(const LoadedLibrary& library, std::siz
   const std::vector<PluginDescription>& plugins = library.descriptions();
   const PluginDescription& plugin = plugins[index];
   std::vector<std::string> ids;
+  ids.reserve(plugins.size());
   for (const PluginDescription& one : plugins) ids.push_back(one.id);
   const LeaseOrder lease = lease_order(options.lease, options_.policy, ids);
   const PlacementOrder placement = placement_order(options, options_.policy, plugin);
