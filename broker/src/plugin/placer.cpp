@@ -87,6 +87,7 @@ int Placer::place(const TenantIdentity& tenant, const std::vector<PluginDescript
     device = choice[turn_++ % choice.size()];
   } else {
     std::vector<DeviceOffer> offers;
+    offers.reserve(choice.size());
     for (const int one : choice) offers.push_back(offer(one));
     device = most_free(offers);
   }

@@ -19,8 +19,9 @@ void Subject::need(CUresult status, const char* call) const {
         [&] { return std::string(call) + " failed"; });
 }
 
-void Subject::need_entry(bool there, const char* call) const {
-  if (!there) need(CUDA_ERROR_NOT_SUPPORTED, call);
+void Subject::refuse_missing(const char* call) const {
+  throw driver_error(driver_.table, CUDA_ERROR_NOT_SUPPORTED, call, std::string(call) + " failed",
+                     {.device = ordinal_});
 }
 
 CUcontext Subject::private_context() const {

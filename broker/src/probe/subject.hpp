@@ -23,7 +23,9 @@ class Subject {
 
   void need(CUresult status, const char* call) const;
   // Like need, for what a driver may lack: throws when it does.
-  void need_entry(bool there, const char* call) const;
+  void need_entry(bool there, const char* call) const {
+    if (!there) refuse_missing(call);
+  }
 
   CUcontext private_context() const;  // not current afterwards
   // Groups of the smallest size, of one split.
@@ -43,6 +45,8 @@ class Subject {
   void pop() const;
 
  private:
+  [[noreturn]] void refuse_missing(const char* call) const;
+
   const Driver& driver_;
   int ordinal_;
   CUdevice device_ = 0;
