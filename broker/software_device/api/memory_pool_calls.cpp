@@ -14,6 +14,12 @@ void check_location(const CUmemLocation& location) {
   find_device(location.id);
 }
 
+void set_pool(Device& device, CUmemoryPool pool) {
+  std::shared_ptr<MemoryPool> chosen = find_pool(pool);
+  require_value(&chosen->device == &device);
+  device.set_current_pool(chosen);
+}
+
 CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CUstream stream) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
@@ -185,8 +191,48 @@ CTXB_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     Device& found = find_device(device);
-    std::shared_ptr<MemoryPool> chosen = find_pool(pool);
-    require_value(&chosen->device == &found);
-    found.set_current_pool(chosen);
+    set_pool(found, pool);
   });
 }
+
+// The same by place and kind. Device memory that is allocated as ever is all there is here.
+#if CUDA_VERSION >= 13000
+namespace {
+
+Device& device_of(const CUmemLocation* location, CUmemAllocationType type) {
+  require_value(location != nullptr);
+  require_value(type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED);
+  require_value(location->type != CU_MEM_LOCATION_TYPE_INVALID);
+  require(type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE,
+          CUDA_ERROR_NOT_SUPPORTED);
+  return find_device(location->id);
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                                            CUmemAllocationType type) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    Device& device = device_of(location, type);
+    require_value(pool != nullptr);
+    *pool = device.default_pool()->handle;
+  });
+}
+
+CTXB_EXPORT CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                                     CUmemAllocationType type) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    Device& device = device_of(location, type);
+    require_value(pool != nullptr);
+    *pool = device.current_pool()->handle;
+  });
+}
+
+CTXB_EXPORT CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
+                                     CUmemoryPool pool) {
+  CTXB_COUNT_CALL();
+  return initialised([&] { set_pool(device_of(location, type), pool); });
+}
+#endif

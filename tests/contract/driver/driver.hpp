@@ -5,12 +5,15 @@
 // NVIDIA's switch that declares every version of every function under its own name.
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT(bugprone-reserved-identifier)
 #include <cuda.h>
-#include <cudaProfiler.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <functional>
 #include <string>
+
+// As in cudaProfiler.h, which not every installation has.
+extern "C" CUresult cuProfilerStart();
+extern "C" CUresult cuProfilerStop();
 
 namespace ctxbroker::test {
 
@@ -26,6 +29,12 @@ namespace ctxbroker::test {
 #define CTXB_DRIVER_CALLS_12090(X) X(cuGreenCtxGetId)
 #else
 #define CTXB_DRIVER_CALLS_12090(X)
+#endif
+#if CUDA_VERSION >= 13000
+#define CTXB_DRIVER_CALLS_13000(X) \
+  X(cuMemGetDefaultMemPool) X(cuMemGetMemPool) X(cuMemSetMemPool)
+#else
+#define CTXB_DRIVER_CALLS_13000(X)
 #endif
 #define CTXB_DRIVER_CALLS(X) \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress) \
@@ -93,7 +102,7 @@ namespace ctxbroker::test {
   X(cuGraphInstantiateWithParams) X(cuGraphLaunch) X(cuGraphUpload) X(cuGraphExecDestroy) \
   X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphKernelNodeGetParams_v2) \
   X(cuGraphKernelNodeSetParams_v2) \
-  CTXB_DRIVER_CALLS_12050(X) CTXB_DRIVER_CALLS_12090(X)
+  CTXB_DRIVER_CALLS_12050(X) CTXB_DRIVER_CALLS_12090(X) CTXB_DRIVER_CALLS_13000(X)
 // clang-format on
 
 struct Driver {

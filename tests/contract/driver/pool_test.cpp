@@ -100,6 +100,23 @@ TEST_F(PoolTest, ADeviceHasOneOfItsOwnAndUsesTheOneThatIsSet) {
   EXPECT_EQ(d.cuMemPoolDestroy(of_device()), CUDA_ERROR_INVALID_VALUE);
 }
 
+#if CUDA_VERSION >= 13000
+TEST_F(PoolTest, IsSetAndFoundByPlaceToo) {
+  CUmemLocation place = properties_of(device).location;
+  constexpr auto pinned = CU_MEM_ALLOCATION_TYPE_PINNED;
+  CUmemoryPool pool = create(), found = nullptr;
+  EXPECT_EQ(d.cuMemGetDefaultMemPool(&found, &place, pinned), CUDA_SUCCESS);
+  EXPECT_EQ(found, of_device());
+  EXPECT_EQ(d.cuMemSetMemPool(&place, pinned, pool), CUDA_SUCCESS);
+  EXPECT_EQ(current(), pool);
+  EXPECT_EQ(d.cuMemGetMemPool(&found, &place, pinned), CUDA_SUCCESS);
+  EXPECT_EQ(found, pool);
+  EXPECT_EQ(d.cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemGetMemPool(&found, &place, CU_MEM_ALLOCATION_TYPE_INVALID),
+            CUDA_ERROR_INVALID_VALUE);
+}
+#endif
+
 TEST_F(PoolTest, CountsWhatItHoldsAndKeepsWhatItIsTold) {
   CUmemoryPool pool = create();
   CUdeviceptr address = allocate(8 * mib, pool);

@@ -1,5 +1,7 @@
 // What the software device promises about captures, graphs and their owners' ends.
 #include <functional>
+#include <thread>
+#include <vector>
 
 #include "software_controls.hpp"
 
@@ -113,6 +115,46 @@ TEST_F(SoftwareCapture, AGraphOfAnUnloadedModuleIsAnError) {
   EXPECT_EQ(d.cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// Nothing of this is shared by the threads but the driver itself: for the race detectors.
+TEST_F(SoftwareCapture, ManyThreadsAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      CUstream own = nullptr;
+      EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+      for (int round = 0; round < 20; ++round) {
+        CUgraph graph = nullptr;
+        CUgraphExec exec = nullptr;
+        CUdeviceptr address = 0;
+        CUlibrary library = nullptr;
+        CUkernel empty = nullptr;
+        unsigned value = 0;
+        EXPECT_EQ(d.cuMemAllocAsync(&address, 4, own), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuMemsetD32Async(address, 7, 1, own), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuMemcpyDtoHAsync_v2(&value, address, 4, own), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuStreamEndCapture(own, &graph), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuGraphLaunch(exec, own), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuMemFreeAsync(address, own), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(d.cuLibraryGetKernel(&empty, library, "empty"), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuLaunchKernel(reinterpret_cast<CUfunction>(empty), 1, 1, 1, 1, 1, 1, 0, own,
+                                   nullptr, nullptr),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(d.cuStreamSynchronize(own), CUDA_SUCCESS);
+        EXPECT_EQ(value, 7u);
+        EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+        EXPECT_EQ(d.cuLibraryUnload(library), CUDA_SUCCESS);
+      }
+      EXPECT_EQ(d.cuStreamDestroy_v2(own), CUDA_SUCCESS);
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 // Captured work faults when it is launched, for the whole process as any other does; a new life of
