@@ -127,7 +127,7 @@ std::function<CUresult()> copy_work(const ShapedCopy& shaped) {
   if (extent.height == 1) to.pitch = from.pitch = extent.width;
   std::shared_ptr<const void> source = owner_of(from, span_of(from, extent));
   std::shared_ptr<const void> target = owner_of(to, span_of(to, extent));
-  return [=] {
+  return [=, source = std::move(source), target = std::move(target)] {
     copy_rows(to, from, extent);
     return CUDA_SUCCESS;
   };
@@ -140,7 +140,7 @@ std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Patt
   require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
   Surface surface{Side::device, address, pitch, 0, nullptr};
   std::shared_ptr<const void> target = owner_of(surface, span_of(surface, extent));
-  return [=] {
+  return [=, target = std::move(target)] {
     for (std::size_t row = 0; row < extent.height; ++row)
       fill_row(bytes_at(address + row * pitch), pattern, extent.width);
     return CUDA_SUCCESS;
