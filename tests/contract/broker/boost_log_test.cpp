@@ -18,8 +18,6 @@ namespace {
 
 namespace log = boost::log;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 Record record(Severity severity, const char* tenant, const char* text) {
   return {std::chrono::system_clock::now(), severity, TenantId{3}, tenant, "strike", text};
@@ -42,10 +40,10 @@ TEST(BoostLogTest, RecordsCarryTheirAttributes) {
   using Sink = log::sinks::synchronous_sink<log::sinks::text_ostream_backend>;
   const auto sink = boost::make_shared<Sink>(backend);
   sink->set_formatter([](const log::record_view& view, log::formatting_ostream& stream) {
-    stream << log::extract<std::string>("Channel", view).get() << '|'
-           << to_string(log::extract<Severity>("Severity", view).get()) << '|'
-           << log::extract<std::string>("Topic", view).get() << '|'
-           << log::extract<std::uint32_t>("TenantId", view).get() << '|'
+    stream << log::extract_or_throw<std::string>("Channel", view) << '|'
+           << to_string(log::extract_or_throw<Severity>("Severity", view)) << '|'
+           << log::extract_or_throw<std::string>("Topic", view) << '|'
+           << log::extract_or_throw<std::uint32_t>("TenantId", view) << '|'
            << view[log::expressions::smessage].get();
   });
   log::core::get()->add_sink(sink);

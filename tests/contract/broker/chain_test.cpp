@@ -127,7 +127,8 @@ TEST_F(BrokerTest, ChainsRunOnSeveralThreadsAtOnce) {
       job.width = job.height = 32;
       for (int round = 0; round < 50; ++round) {
         chains[static_cast<std::size_t>(i)]->process(input.data(), output.data(), job);
-        for (const float value : output) wrong[static_cast<std::size_t>(i)] += value != i + 1.0F;
+        for (const float value : output)
+          wrong[static_cast<std::size_t>(i)] += value != static_cast<float>(i + 1);
       }
     });
   }

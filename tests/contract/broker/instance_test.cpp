@@ -11,7 +11,6 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 
 TEST_F(BrokerTest, ParametersStartAtTheirDefaultsAndAreChecked) {

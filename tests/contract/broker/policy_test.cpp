@@ -6,7 +6,6 @@
 namespace ctxbroker {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class PolicyContractTest : public BrokerTest {

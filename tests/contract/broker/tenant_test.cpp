@@ -15,7 +15,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 class TenantTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
