@@ -84,7 +84,7 @@ void BlockRunner::prepare(const Launch& launch) {
   std::byte* frames =
       frame_memory_.reserve(frames_ * std::size_t{code_->lockstep_bytes} + scratch_bytes);
   scalar_memory_.reserve(std::size_t{frames_} * scalar_lanes_ * code_->scalar_bytes);
-  std::byte* locals = local_memory_.reserve(frames_ * group_lanes * local);
+  std::byte* locals = local_memory_.reserve(std::size_t{frames_} * group_lanes * local);
   state_ = {};
   state_.shared_bytes = std::uint64_t{code_->static_shared_bytes} + launch.dynamic_shared_bytes;
   state_.shared = shared_memory_.reserve(state_.shared_bytes);
@@ -101,7 +101,7 @@ void BlockRunner::prepare(const Launch& launch) {
     group.block = &state_;
     group.frame = frames + scratch_bytes + i * std::size_t{code_->lockstep_bytes};
     group.scratch = frames;
-    group.local = locals + i * group_lanes * local;
+    group.local = locals + std::size_t{i} * group_lanes * local;
     group.local_stride = local;
     group.local_bytes = code_->local_bytes;
     group.turn_length = code_->has_atomic ? short_turn : long_turn;

@@ -126,7 +126,7 @@ CTXB_OP Form form_of(const A* a) {
     constexpr s64 b = Bytes;
     const __m512i steps = _mm512_setr_epi64(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
     const __m512i next = _mm512_add_epi64(base, steps);
-    const __m512i after = _mm512_add_epi64(next, _mm512_set1_epi64(8 * Bytes));
+    const __m512i after = _mm512_add_epi64(next, _mm512_set1_epi64(8 * b));
     if ((_mm512_cmpneq_epi64_mask(low, next) | _mm512_cmpneq_epi64_mask(high, after)) == 0) {
       return Form::contiguous;
     }
