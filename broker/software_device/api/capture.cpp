@@ -132,7 +132,7 @@ void abandon(Chosen chosen) {
   if (!any_capture()) return;
   std::lock_guard lock(graphs_mutex());
   for (const auto& capture : Captures(open_list())) {
-    if (!has_stream(*capture, chosen)) continue;
+    if (!chosen(*capture)) continue;
     close(capture);
     forget_graph(capture->graph);
   }
@@ -286,15 +286,17 @@ CUresult end_capture(const std::shared_ptr<Stream>& stream, CUgraph* graph) {
 }
 
 void abandon_captures(const Stream& stream) {
-  abandon([&](const Stream& one) { return &one == &stream; });
+  abandon([&](const Capture& capture) { return capture.origin.get() == &stream; });
 }
 
 void abandon_captures(const Context& context) {
-  abandon([&](const Stream& one) { return one.family == &context; });
+  abandon([&](const Capture& capture) {
+    return has_stream(capture, [&](const Stream& one) { return one.family == &context; });
+  });
 }
 
 void forget_captures() {
-  abandon([](const Stream&) { return true; });
+  abandon([](const Capture&) { return true; });
 }
 
 CaptureInfo capture_info(const Stream& stream) {

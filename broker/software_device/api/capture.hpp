@@ -100,8 +100,8 @@ void refuse_captured(const Event& event);
 void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode);
 // The graph, entered in the process's table; null with the status of what went wrong.
 CUresult end_capture(const std::shared_ptr<Stream>& stream, CUgraph* graph);
-// Of streams that end otherwise.
-void abandon_captures(const Stream& stream);
+// Of what ends otherwise.
+void abandon_captures(const Stream& stream);    // that it began in; one that joined is kept for it
 void abandon_captures(const Context& context);  // of its family
 void forget_captures();                         // all, with the life of the driver
 

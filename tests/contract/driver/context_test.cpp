@@ -167,6 +167,11 @@ TEST_F(ContextTest, NewerFormsMakeOneToo) {
   EXPECT_EQ(d.cuCtxCreate_v3(&made, nullptr, 0, 0, device), CUDA_SUCCESS);
   EXPECT_EQ(current(), made);
   EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
+#if CUDA_VERSION >= 12050
+  EXPECT_EQ(d.cuCtxCreate_v4(&made, nullptr, 0, device), CUDA_SUCCESS);
+  EXPECT_EQ(current(), made);
+  EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
+#endif
 }
 
 TEST_F(ContextTest, IsCountedByAttachAndDetach) {

@@ -101,7 +101,8 @@ namespace ctxbroker::test {
   X(cuGraphDestroyNode) X(cuGraphClone) X(cuGraphInstantiateWithFlags) \
   X(cuGraphInstantiateWithParams) X(cuGraphLaunch) X(cuGraphUpload) X(cuGraphExecDestroy) \
   X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphKernelNodeGetParams_v2) \
-  X(cuGraphKernelNodeSetParams_v2) \
+  X(cuGraphKernelNodeSetParams_v2) X(cuDeviceGraphMemTrim) X(cuDeviceGetGraphMemAttribute) \
+  X(cuDeviceSetGraphMemAttribute) \
   CTXB_DRIVER_CALLS_12050(X) CTXB_DRIVER_CALLS_12090(X) CTXB_DRIVER_CALLS_13000(X)
 // clang-format on
 

@@ -198,6 +198,18 @@ TEST_F(GraphTest, EventsReachBeyondIt) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
+TEST_F(GraphTest, MemoryOfGraphsIsCounted) {
+  cuuint64_t bytes = 9;
+  EXPECT_EQ(d.cuDeviceGraphMemTrim(device), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes),
+            CUDA_SUCCESS);
+  EXPECT_EQ(bytes, 0u);
+  EXPECT_EQ(d.cuDeviceSetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &bytes),
+            CUDA_SUCCESS);
+  EXPECT_EQ(d.cuDeviceGraphMemTrim(77), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(GraphTest, RefusesWhatCannotBe) {
   CUgraph other = nullptr;
   CUgraphNode foreign = nullptr, none = nullptr;

@@ -84,6 +84,26 @@ TEST_F(SoftwareCapture, EndsWithWhatItIsOf) {
   EXPECT_EQ(unsafe(), CUDA_SUCCESS);
 }
 
+TEST_F(SoftwareCapture, OutlivesAStreamThatJoinedIt) {
+  CUstream other = nullptr;
+  CUevent event = nullptr;
+  CUgraph graph = nullptr;
+  std::size_t nodes = 0;
+  ASSERT_EQ(d.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuEventRecord(event, stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamWaitEvent(other, event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemsetD32Async(memory, 1, 1, other), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuEventRecord(event, other), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamWaitEvent(stream, event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamDestroy_v2(other), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphGetNodes(graph, nullptr, &nodes), CUDA_SUCCESS);
+  EXPECT_EQ(nodes, 1u);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(SoftwareCapture, StaleHandlesOfGraphsAreAnError) {
   CUgraph graph = nullptr, same = nullptr;
   CUgraphNode node = nullptr;

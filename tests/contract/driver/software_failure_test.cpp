@@ -83,6 +83,24 @@ TEST_F(SoftwareFailure, FailsTheNthCallOfAll) {
   EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS) << "what has not come yet is forgotten";
 }
 
+// Each before it looks at anything else: its arguments are nothing but zeros.
+TEST_F(SoftwareFailure, FailsEachOfTheDriversCalls) {
+  using Call = CUresult (*)(long, long, long, long, long, long, long, long, long, long, long, long);
+  for (const char* name : {
+#define CTXB_ENTRY(symbol, base, version, per_thread) #symbol,
+#include "api/entry_points.inc"
+#undef CTXB_ENTRY
+       }) {
+    auto call = reinterpret_cast<Call>(look_up(name));
+    ASSERT_NE(call, nullptr) << name;
+    c.start_counting();
+    ASSERT_EQ(c.fail_call(name, 1, CUDA_ERROR_TIMEOUT), 0) << name;
+    EXPECT_EQ(call(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), CUDA_ERROR_TIMEOUT) << name;
+    EXPECT_STREQ(c.failed_call(), name);
+    EXPECT_EQ(c.call_count(nullptr), 1u) << name;
+  }
+}
+
 TEST_F(SoftwareFailure, RefusesNonsense) {
   EXPECT_EQ(c.fail_call("cuMemAllok", 1, CUDA_ERROR_UNKNOWN), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(c.fail_call("cuMemAlloc_v2", 0, CUDA_ERROR_UNKNOWN), CUDA_ERROR_INVALID_VALUE);
