@@ -45,7 +45,7 @@ std::shared_ptr<Command> command_of(const Operation& operation,
 
 }  // namespace
 
-std::mutex& graphs_mutex() noexcept {
+std::mutex& graphs_mutex() {
   static std::mutex& mutex = *new std::mutex;
   return mutex;
 }

@@ -62,7 +62,7 @@ struct GraphExec {
 };
 
 // One for the structure of all graphs and captures: they change seldom, and together.
-std::mutex& graphs_mutex() noexcept;
+std::mutex& graphs_mutex();
 
 // CUDA_ERROR_INVALID_VALUE for what is none, as these calls say.
 std::shared_ptr<Graph> find_graph(CUgraph handle);

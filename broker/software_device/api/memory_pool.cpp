@@ -32,7 +32,7 @@ struct MemoryPool::Share : BlockCharge {
       : pool(std::move(of)), bytes(its_bytes) {
     pool->take(bytes);
   }
-  ~Share() override { give_back(); }
+  ~Share() override { Share::give_back(); }
   void give_back() noexcept override {
     if (!given_back.exchange(true)) pool->give_back(bytes);
   }

@@ -25,7 +25,7 @@ struct DeviceCharge : BlockCharge {
   DeviceCharge(Device& of, std::size_t its_bytes) : device(of), bytes(its_bytes) {
     require(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
   }
-  ~DeviceCharge() override { give_back(); }
+  ~DeviceCharge() override { DeviceCharge::give_back(); }
   void give_back() noexcept override {
     if (!given_back.exchange(true)) device.give_back(bytes);
   }
