@@ -1,0 +1,300 @@
+/* The gate: which driver stands behind it, where each exported function leads, and what look-ups
+ * through cuGetProcAddress give out. See gate.h.
+ *
+ * Its state is global because the process has one name "libcuda.so.1". */
+#define _GNU_SOURCE
+#include "gate/library/gate.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gate/library/driver_search.h"
+#include "gate/library/entry_blocks.h"
+
+/* A loader gives functions and objects the same kind of address, and so does this file. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { success = 0, invalid_value = 1, no_device = 100, not_supported = 801 }; /* CUresult */
+
+#define POLICY_GUARDED_pass 0
+#define POLICY_GUARDED_look_up 1
+#define POLICY_GUARDED_capture 1
+#define POLICY_GUARDED_absorb 1
+#define POLICY_GUARDED_scope 1
+#define POLICY_GUARDED_own 1
+#define POLICY_GUARDED_count 1
+#define POLICY_GUARDED_virtualise 1
+#define POLICY_GUARDED_refuse 1
+#define POLICY_GUARDED_report 1
+
+static const ctxb_gate_entry entries[] = {
+#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
+  {#symbol, #base, version, per_thread, POLICY_GUARDED_##policy},
+#include "gate/gate_table.inc"
+#undef CTXB_GATE_ENTRY
+};
+enum { entry_count = sizeof entries / sizeof entries[0] };
+
+/* Opening a driver runs its constructors, which may look the gate's functions up again. */
+static pthread_mutex_t state_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static void* driver_library;
+static char driver_file[PATH_MAX];
+static ctxb_gate_function real[entry_count];
+static ctxb_gate_function policy[entry_count];
+static const void* first_owner;
+static ctxb_gate_look_up_observer look_up_observer;
+
+static int answer_not_supported(void) {
+  return not_supported;
+}
+static int answer_no_device(void) {
+  return no_device;
+}
+
+static ctxb_gate_function exported_function(uint32_t index) {
+  if (index >= entry_count) return NULL;
+  return (ctxb_gate_function)(ctxb_gate_blocks + (size_t)index * CTXB_GATE_BLOCK_BYTES);
+}
+
+/* ---- cuGetProcAddress ------------------------------------------------------------------------ */
+
+typedef int (*look_up_4)(const char*, void**, int, uint64_t);
+typedef int (*look_up_5)(const char*, void**, int, uint64_t, int*);
+static uint32_t look_up_index[2]; /* of cuGetProcAddress and of cuGetProcAddress_v2 */
+
+/* By base, versions rising: as they stand in the table. First of a base; entry_count: none. */
+static uint32_t first_of(const char* base) {
+  for (uint32_t i = 0; i < entry_count; ++i) {
+    if (strcmp(entries[i].base, base) == 0) return i;
+  }
+  return entry_count;
+}
+
+/* Which entry a look-up means: the driver's answer is compared first, for it may have variants that
+ * the table does not know; a driver that gives out other addresses than it exports is matched by
+ * name, version and stream variant. entry_count: none of the guarded. */
+static uint32_t guarded_entry(const char* base, const void* answer, int version, int per_thread) {
+  const uint32_t first = first_of(base);
+  uint32_t best = entry_count;
+  int exported = 0;
+  for (uint32_t i = first; i < entry_count; ++i) {
+    if (strcmp(entries[i].base, base) != 0) continue;
+    if ((const void*)real[i] == answer) return entries[i].guarded ? i : entry_count;
+    exported |= real[i] != NULL;
+    if (entries[i].per_thread != per_thread || entries[i].version > version) continue;
+    if (best == entry_count || entries[best].version < entries[i].version) best = i;
+  }
+  if (best == entry_count && per_thread) return guarded_entry(base, answer, version, 0);
+  return exported && best != entry_count && entries[best].guarded ? best : entry_count;
+}
+
+static void replace_guarded(const char* base, void** address, int version, uint64_t flags) {
+  const ctxb_gate_look_up_observer observer = __atomic_load_n(&look_up_observer, __ATOMIC_ACQUIRE);
+  if (observer != NULL) observer(base, first_of(base) != entry_count);
+  if (*address == NULL) return;
+  const uint32_t index = guarded_entry(base, *address, version, (flags & 2) != 0);
+  if (index != entry_count) *(ctxb_gate_function*)address = exported_function(index);
+}
+
+static int look_up_before_12000(const char* base, void** address, int version, uint64_t flags) {
+  const int status = ((look_up_4)real[look_up_index[0]])(base, address, version, flags);
+  if (status == success && base != NULL && address != NULL) {
+    replace_guarded(base, address, version, flags);
+  }
+  return status;
+}
+
+static int look_up_from_12000(const char* base, void** address, int version, uint64_t flags,
+                              int* found) {
+  const int status = ((look_up_5)real[look_up_index[1]])(base, address, version, flags, found);
+  if (status == success && base != NULL && address != NULL) {
+    replace_guarded(base, address, version, flags);
+  }
+  return status;
+}
+
+/* ---- the driver behind it -------------------------------------------------------------------- */
+
+static void set_slot(uint32_t index) {
+  ctxb_gate_function leads_to = real[index];
+  if (leads_to == NULL) {
+    leads_to = (ctxb_gate_function)answer_not_supported;
+  } else if (index == look_up_index[0]) {
+    leads_to = (ctxb_gate_function)look_up_before_12000;
+  } else if (index == look_up_index[1]) {
+    leads_to = (ctxb_gate_function)look_up_from_12000;
+  } else if (policy[index] != NULL) {
+    leads_to = policy[index];
+  }
+  __atomic_store_n(&ctxb_gate_slots[index], leads_to, __ATOMIC_RELEASE);
+}
+
+static void say(char* error, size_t bytes, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say(char* error, size_t bytes, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  if (error != NULL && bytes > 0) vsnprintf(error, bytes, format, arguments);
+  va_end(arguments);
+}
+
+/* Whether a library is the gate itself, by whatever path it was found. */
+static int is_gate(void* library) {
+  return dlsym(library, "ctxb_gate_get") != NULL;
+}
+
+static void adopt_driver(void* library, const char* file) {
+  snprintf(driver_file, sizeof driver_file, "%s", file);
+  for (uint32_t i = 0; i < entry_count; ++i) {
+    *(void**)&real[i] = dlsym(library, entries[i].symbol);
+    if (strcmp(entries[i].symbol, "cuGetProcAddress") == 0) look_up_index[0] = i;
+    if (strcmp(entries[i].symbol, "cuGetProcAddress_v2") == 0) look_up_index[1] = i;
+  }
+  __atomic_store_n(&driver_library, library, __ATOMIC_RELEASE);
+  for (uint32_t i = 0; i < entry_count; ++i) set_slot(i);
+}
+
+struct attempt {
+  char* error;
+  size_t error_bytes;
+};
+
+/* A file that is no driver, or the gate by another path, is passed over. */
+static int try_file(const char* file, void* context) {
+  struct attempt* attempt = context;
+  void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    const char* why = dlerror();
+    say(attempt->error, attempt->error_bytes, "%s",
+        why != NULL ? why : "the loader gave no reason");
+    return 0;
+  }
+  if (is_gate(library) || dlsym(library, "cuInit") == NULL) {
+    say(attempt->error, attempt->error_bytes, "%s: %s", file,
+        is_gate(library) ? "the gate itself, not a driver" : "no driver: it has no cuInit");
+    dlclose(library);
+    return 0;
+  }
+  adopt_driver(library, file);
+  return 1;
+}
+
+static void* open_driver(const char* file, char* error, size_t error_bytes) {
+  struct attempt attempt = {error, error_bytes};
+  pthread_mutex_lock(&state_lock);
+  void* library = driver_library;
+  if (library != NULL) {
+    /* NVIDIA's stands there under whatever path it was found. */
+    void* wanted = file != NULL ? dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
+    const int nvidia = strstr(driver_file, "libcuda.so") != NULL;
+    if (file != NULL ? wanted != library : !nvidia) {
+      say(error, error_bytes, "another driver stands behind the gate already: %s", driver_file);
+      library = NULL;
+    }
+    if (wanted != NULL) dlclose(wanted);
+  } else {
+    say(error, error_bytes,
+        "libcuda.so.1: cannot open shared object file: No such file or directory");
+    const int opened = file != NULL ? try_file(file, &attempt)
+                                    : ctxb_gate_for_each_driver_file(try_file, &attempt);
+    library = opened ? driver_library : NULL;
+  }
+  pthread_mutex_unlock(&state_lock);
+  return library;
+}
+
+/* The software device, beside the gate's own folder. */
+static int find_software_device(char* path, size_t bytes) {
+  static const char* const places[] = {"libctxbroker_software_device.so",
+                                       "../libctxbroker_software_device.so",
+                                       "../../lib/libctxbroker_software_device.so"};
+  Dl_info self;
+  if (dladdr((const void*)entries, &self) == 0 || self.dli_fname == NULL) return 0;
+  char folder[PATH_MAX];
+  if (realpath(self.dli_fname, folder) == NULL) return 0;
+  char* slash = strrchr(folder, '/');
+  if (slash == NULL) return 0;
+  *slash = '\0';
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; ++i) {
+    char candidate[PATH_MAX + 64];
+    snprintf(candidate, sizeof candidate, "%s/%s", folder, places[i]);
+    char resolved[PATH_MAX];
+    if (realpath(candidate, resolved) == NULL) continue;
+    snprintf(path, bytes, "%s", resolved);
+    return 1;
+  }
+  return 0;
+}
+
+/* A call came before any broker chose: the environment's choice, or NVIDIA's driver. */
+ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
+  pthread_mutex_lock(&state_lock);
+  if (driver_library == NULL) {
+    char path[PATH_MAX];
+    const char* choice = secure_getenv("CTXBROKER_DRIVER");
+    if (choice != NULL && strcmp(choice, "software") == 0) {
+      if (find_software_device(path, sizeof path)) open_driver(path, NULL, 0);
+    } else {
+      open_driver(NULL, NULL, 0);
+    }
+  }
+  const ctxb_gate_function leads_to =
+      driver_library != NULL ? __atomic_load_n(&ctxb_gate_slots[index], __ATOMIC_ACQUIRE)
+                             : (ctxb_gate_function)answer_no_device;
+  pthread_mutex_unlock(&state_lock);
+  return leads_to;
+}
+
+/* ---- what the broker is given ---------------------------------------------------------------- */
+
+static const char* driver_path(void) {
+  return __atomic_load_n(&driver_library, __ATOMIC_ACQUIRE) != NULL ? driver_file : NULL;
+}
+
+static ctxb_gate_function driver_function(uint32_t index) {
+  if (index >= entry_count || __atomic_load_n(&driver_library, __ATOMIC_ACQUIRE) == NULL)
+    return NULL;
+  return real[index];
+}
+
+static int claim(const void* owner) {
+  pthread_mutex_lock(&state_lock);
+  if (first_owner == NULL) first_owner = owner;
+  const int is_first = first_owner == owner;
+  pthread_mutex_unlock(&state_lock);
+  return is_first;
+}
+
+static void install(uint32_t index, ctxb_gate_function function) {
+  if (index >= entry_count) return;
+  pthread_mutex_lock(&state_lock);
+  policy[index] = function;
+  if (driver_library != NULL) set_slot(index);
+  pthread_mutex_unlock(&state_lock);
+}
+
+static void observe_look_ups(ctxb_gate_look_up_observer observer) {
+  __atomic_store_n(&look_up_observer, observer, __ATOMIC_RELEASE);
+}
+
+EXPORT const ctxb_gate* ctxb_gate_get(void) {
+  static const ctxb_gate gate = {.size = sizeof(ctxb_gate),
+                                 .abi = ctxb_gate_abi,
+                                 .count = entry_count,
+                                 .entries = entries,
+                                 .open_driver = open_driver,
+                                 .driver_path = driver_path,
+                                 .driver_function = driver_function,
+                                 .exported_function = exported_function,
+                                 .claim = claim,
+                                 .install = install,
+                                 .observe_look_ups = observe_look_ups};
+  return &gate;
+}

@@ -1,0 +1,64 @@
+/* What the gate library offers to the broker. The gate answers to the driver's name,
+ * libcuda.so.1, and is in the process before the driver is: every function it exports jumps to the
+ * driver's own, or to a policy that the broker has installed in its place.
+ *
+ * C, because the gate depends on nothing: it is loaded in front of every program of a host. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ctxb_gate_abi = 1 };
+
+typedef void (*ctxb_gate_function)(void);
+
+/* One public name of the driver. */
+typedef struct ctxb_gate_entry {
+  const char* symbol; /* as exported: "cuMemAlloc_v2" */
+  const char* base;   /* as cuGetProcAddress knows it: "cuMemAlloc" */
+  int version;        /* first CUDA version that returns it: 3020 */
+  uint8_t per_thread; /* 1: for CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
+  uint8_t guarded;    /* 1: look-ups give the gate's address of it */
+} ctxb_gate_entry;
+
+/* Called for each look-up through cuGetProcAddress: the name, and whether the gate knows it. */
+typedef void (*ctxb_gate_look_up_observer)(const char* base, int known);
+
+/* Any thread. Lives as long as the process. */
+typedef struct ctxb_gate {
+  uint32_t size;
+  uint32_t abi;
+  uint32_t count; /* of entries */
+  const ctxb_gate_entry* entries;
+
+  /* Puts a driver behind the gate: the file, or NVIDIA's where the system has it (NULL). Returns
+   * its library, as dlopen does; NULL, with `error` filled, when it cannot be loaded, or when
+   * another driver stands behind the gate already. One driver for the process's life. */
+  void* (*open_driver)(const char* file, char* error, size_t error_bytes);
+  /* The file behind the gate; NULL: none yet. Static text. */
+  const char* (*driver_path)(void);
+
+  /* The driver's own function; NULL when this driver lacks it, or none is open. */
+  ctxb_gate_function (*driver_function)(uint32_t index);
+  /* The address that the gate exports for it. */
+  ctxb_gate_function (*exported_function)(uint32_t index);
+
+  /* The first owner is the one that installs policies; 1 for it, 0 for all others. For good:
+   * addresses of its policies may be in use until the process ends. */
+  int (*claim)(const void* owner);
+  /* Calls of a guarded function reach the policy from now on; NULL: the driver's own again. A
+   * policy stands only where the driver has the function. */
+  void (*install)(uint32_t index, ctxb_gate_function policy);
+  void (*observe_look_ups)(ctxb_gate_look_up_observer observer);
+} ctxb_gate;
+
+/* The one function that is not the driver's. */
+const ctxb_gate* ctxb_gate_get(void);
+
+#ifdef __cplusplus
+}
+#endif

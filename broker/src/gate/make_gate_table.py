@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Writes the gate's table, and its documentation, from the list of the driver's public names and
+from classification.txt. Run by hand after either changed; the build never runs it, and a test
+tells when it was forgotten.
+
+    make_gate_table.py TABLE DOCUMENT        (gate_table.inc, docs/guarded_functions.md)
+
+A newer toolkit: first software_device/api/make_entry_points.py, then this, and a line in
+classification.txt for each name that it does not know.
+"""
+import fnmatch
+import pathlib
+import re
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+names_file = here.parent.parent / "software_device" / "api" / "entry_points.inc"
+scopes = ("call", "thread", "context", "device", "process")
+policies = ("pass", "look_up", "capture", "absorb", "scope", "own", "count", "virtualise",
+            "refuse", "report")
+
+
+def read_rules():
+    rules = []
+    for number, line in enumerate((here / "classification.txt").read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        pattern, scope, policy, *words = line.split(None, 3)
+        if scope not in scopes or policy not in policies:
+            sys.exit(f"classification.txt:{number}: no such scope or policy: {scope} {policy}")
+        rules.append((pattern, scope, policy, words[0] if words else ""))
+    return rules
+
+
+def main() -> None:
+    rules = read_rules()
+    rows, used = [], set()
+    pattern = r"^CTXB_ENTRY\((\w+), (\w+), (\d+), ([01])\)"
+    for symbol, base, version, per_thread in re.findall(pattern, names_file.read_text(), re.M):
+        rule = next((one for one in rules if fnmatch.fnmatchcase(base, one[0])), None)
+        if rule is None:
+            sys.exit(f"classification.txt has no line for {base}: say what it can do to others")
+        used.add(rule[0])
+        rows.append((symbol, base, version, per_thread) + rule[1:])
+    unused = [one[0] for one in rules if one[0] not in used]
+    if unused:
+        sys.exit("classification.txt: no function fits " + ", ".join(unused))
+
+    with open(sys.argv[1], "w", encoding="utf-8") as table:
+        table.write("/* Written by make_gate_table.py: CTXB_GATE_ENTRY(exported symbol, name that "
+                    "cuGetProcAddress\n * knows it by, first CUDA version, per-thread default "
+                    "stream, scope, policy). */\n")
+        for row in rows:
+            table.write("CTXB_GATE_ENTRY(" + ", ".join(row[:6]) + ")\n")
+
+    guarded = [row for row in rows if row[5] != "pass"]
+    with open(sys.argv[2], "w", encoding="utf-8") as document:
+        document.write(
+            "# What is guarded\n\n"
+            "Written by broker/src/gate/make_gate_table.py, from the table that the gate is built "
+            "from.\n\n"
+            f"The gate exports {len(rows)} functions of the driver; {len(guarded)} of them are "
+            "guarded. All others are\nthe driver's own, reached by one jump, or directly when "
+            "they were looked up through\n`cuGetProcAddress`.\n\n"
+            "| function | reaches | policy | what it would do, or what the gate does |\n"
+            "|---|---|---|---|\n")
+        by_base = {}
+        for symbol, base, _, _, scope, policy, words in guarded:
+            by_base.setdefault(base, ([], scope, policy, words))[0].append(symbol)
+        for base, (symbols, scope, policy, words) in sorted(by_base.items()):
+            document.write(f"| {', '.join('`' + one + '`' for one in symbols)} | {scope} | "
+                           f"{policy} | {words} |\n")
+        document.write("\n## What is not guarded\n\nNothing that others would notice, as far as "
+                       "the driver's own rules go:\n\n")
+        others = sorted({row[1] for row in rows if row[5] == "pass"})
+        document.write(", ".join(f"`{one}`" for one in others) + ".\n")
+
+
+main()
