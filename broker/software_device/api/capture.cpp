@@ -22,6 +22,13 @@ namespace {
 // The thread's own by the interface's definition.
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
+// Not the system's identifier, which the next thread may have: a capture can outlive its thread.
+std::uint64_t this_thread_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  thread_local const std::uint64_t number = ++last;
+  return number;
+}
+
 using Captures = std::vector<std::shared_ptr<Capture>>;
 
 // Under graphs_mutex(), like everything below. Never destroyed: threads end after static objects
@@ -145,7 +152,7 @@ void detail::refuse_unsafe_slowly() {
   if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return;
   std::lock_guard lock(graphs_mutex());
   bool refused = invalidate([](const Capture& capture) {
-    if (capture.thread == std::this_thread::get_id())
+    if (capture.thread == this_thread_number())
       return capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     return thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
            capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -255,7 +262,7 @@ void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mo
   auto capture = std::make_shared<Capture>();
   capture->id = next_id();
   capture->mode = mode;
-  capture->thread = std::this_thread::get_id();
+  capture->thread = this_thread_number();
   capture->origin = stream;
   capture->graph = std::make_shared<Graph>();
   capture->graph->in_capture = true;
@@ -271,9 +278,9 @@ CUresult end_capture(const std::shared_ptr<Stream>& stream, CUgraph* graph) {
   require(stream->capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
   std::shared_ptr<Capture> capture = stream->capture->of;
   if (capture->origin != stream) spoil(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-  require(capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
-              capture->thread == std::this_thread::get_id(),
-          CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  require(
+      capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->thread == this_thread_number(),
+      CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   CUresult status = !capture->valid         ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
                     : !all_joined(*capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
                                             : CUDA_SUCCESS;

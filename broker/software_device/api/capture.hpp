@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "api/cuda_api.hpp"
@@ -18,7 +17,7 @@ struct Context;
 struct Capture {
   std::uint64_t id = 0;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  std::thread::id thread;  // that began it
+  std::uint64_t thread = 0;  // the number of the thread that began it
   std::shared_ptr<Stream> origin;
   std::vector<std::shared_ptr<Stream>> streams;  // the origin, and those that joined
   std::shared_ptr<Graph> graph;
