@@ -26,6 +26,11 @@ set_target_properties(ctxbroker_boost_log PROPERTIES EXPORT_NAME boost_log)
 install(TARGETS ctxbroker ctxbroker_boost_log ctxbroker_plugin_sdk EXPORT ctxbroker-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ctxbroker_software_device LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# Apart from lib/, and under a name that ldconfig passes over: its SONAME is the driver's.
+if(TARGET ctxbroker_gate)
+  install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ctxbroker
+          DESTINATION ${CMAKE_INSTALL_LIBDIR} USE_SOURCE_PERMISSIONS)
+endif()
 install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/software_device
         DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS sample_host RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -29,7 +29,6 @@ constexpr Protection protections[] = {
     {"leases", true,
      "a shared, private or green context per plug-in library and device, by --lease or --policy"},
     {"ledger", true, "device memory that a plug-in forgets is given back"},
-    {"gate", false, "not built into this version: driver calls of a plug-in's own are not checked"},
 };
 
 struct DeviceShield {
@@ -41,6 +40,7 @@ struct DeviceShield {
 struct Findings {
   std::optional<DriverInfo> driver;
   std::vector<DeviceInfo> devices;
+  GateInfo gate;
   std::vector<DeviceShield> shields;
   std::string driver_error;  // empty when the driver is usable
   std::vector<std::filesystem::path> folders;
@@ -80,6 +80,7 @@ void look_at_driver(const Options& options, Findings& findings) {
     Broker broker = Broker::open(broker_options(options));
     findings.driver = broker.driver();
     findings.devices = broker.devices();
+    findings.gate = broker.gate();
     for (const DeviceInfo& device : findings.devices) {
       findings.shields.push_back(try_shield(broker, device.ordinal));
     }
@@ -112,6 +113,17 @@ void look_at_plugins(const Options& options, Findings& findings) {
   }
 }
 
+std::string gate_text(const Findings& findings) {
+  if (!findings.driver) return "not tried without a driver";
+  if (findings.gate.in_force) {
+    return "in force (" + findings.gate.reason +
+           "): driver calls of a plug-in's own code reach its own lease, and end only its own "
+           "things";
+  }
+  return "NOT IN FORCE (" + findings.gate.reason +
+         "): driver calls of a plug-in's own code are held by guards and shield alone";
+}
+
 void print_text(const Findings& findings) {
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const char* title, const std::string& text) {
@@ -134,6 +146,7 @@ void print_text(const Findings& findings) {
     add(first ? "protection" : "", std::string(protection.name) + ": " + protection.text);
     first = false;
   }
+  add("", "gate: " + gate_text(findings));
   for (const DeviceShield& shield : findings.shields) {
     add("", "shield: device " + std::to_string(shield.device) + " " + shield.text);
   }
@@ -165,6 +178,10 @@ void print_json(const Findings& findings) {
     json["protection"].push_back(
         {{"name", protection.name}, {"built", protection.built}, {"text", protection.text}});
   }
+  json["protection"].push_back({{"name", "gate"},
+                                {"built", true},
+                                {"in_force", findings.gate.in_force},
+                                {"text", gate_text(findings)}});
   Json shield{{"name", "shield"},
               {"built", true},
               {"text", "a reset of the device is refused by the driver"},

@@ -12,6 +12,7 @@
 #include "ctxbroker/device.hpp"
 #include "ctxbroker/driver.hpp"
 #include "ctxbroker/export.hpp"
+#include "ctxbroker/gate.hpp"
 #include "ctxbroker/metrics.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/plugin_library.hpp"
@@ -39,6 +40,10 @@ struct BrokerOptions {
   ReadyContexts ready{};                        // contexts made ahead; none unless asked for
   std::chrono::milliseconds end_timeout{2000};  // the same for work left when an activation ends
   Policy policy;                                // what InstanceOptions leave open
+  // Whether the gate stands between plug-ins and the driver (docs/guarded_functions.md). Without it
+  // guards and shield are left. The first broker that a process opens decides what can be had: the
+  // gate has to be there before the driver.
+  bool use_gate = true;
 };
 
 // Move-only. [main] thread, or serialised with it. It must outlive its libraries, instances and
@@ -63,6 +68,8 @@ class CTXB_API Broker {
   bool has_driver() const noexcept;
   const DriverInfo& driver() const;                // wrong_state without a driver
   const std::vector<DeviceInfo>& devices() const;  // likewise; never empty otherwise
+
+  GateInfo gate() const;  // wrong_state when closed; never in force without a driver
 
   // Loads one library, reads its entry, calls its init, checks its descriptors. The same file again
   // gives the same tenant. Throws Error: plugin_load, plugin_entry, plugin_version, plugin_init.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,11 @@ struct TenantMetrics {
   std::uint64_t strikes = 0;  // of all its instances, also those that have ended
   std::vector<LeaseMetrics> leases;
   std::vector<InstanceMetrics> instances;  // those that are there
+  // Through the gate: how often its code called each guarded function of the driver, and what it
+  // holds now of what it made there. Nothing without the gate.
+  std::map<std::string, std::uint64_t> guarded_calls{};
+  std::uint64_t held_bytes = 0;  // device memory
+  std::uint64_t held_things = 0;
 };
 
 struct BrokerMetrics {

@@ -26,6 +26,9 @@ struct TenantOptions {
   LeaseChoice lease{};              // automatic: what the policy says, else green
   bool per_thread_streams = false;  // its code uses CU_STREAM_PER_THREAD: no green lease then
   bool unload_at_close = false;     // its libraries leave the process with it; else they stay
+  // Device memory, in bytes, that its code may hold through the driver (the gate counts it): beyond
+  // it is CUDA_ERROR_OUT_OF_MEMORY. 0: no limit.
+  std::uint64_t driver_memory_budget = 0;
 };
 
 // A library that was loaded for a tenant. Copies are cheap; all are dead after the tenant's close.

@@ -80,7 +80,10 @@ const char* damage(CUcontext context, const Emptied& left, char* text, std::size
 // there. Returns the driver's status.
 CUresult clear_stack(const Frame& frame) noexcept {
   const Emptied left = empty_stack(*frame.target.driver);
-  if (left.status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
+  // A function that starts with no context may have called the runtime library, which makes one
+  // current and leaves it; the gate made that the tenant's own.
+  const bool captured = frame.context == nullptr && left.count == 1 && frame.captured.has(left.top);
+  if (left.status == CUDA_SUCCESS && frame.call.tenant != nullptr && !captured) {
     char text[128];
     const char* what = damage(frame.context, left, text, sizeof text);
     if (what != nullptr) {
@@ -147,6 +150,22 @@ CUresult enter_full(Frame& frame) noexcept {
   return status;
 }
 
+// Before what is current changes: captures are ended where they were begun.
+void end_stream_captures(Frame& frame) noexcept {
+  const DriverTable& driver = *frame.target.driver;
+  while (CUstream stream = frame.stream_captures.take()) {
+    CUgraph graph = nullptr;
+    if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) continue;
+    if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS && graph != nullptr) {
+      driver.graph_destroy(graph);
+    }
+    if (frame.call.tenant != nullptr) {
+      strike(*frame.call.tenant, frame.call.strikes, frame.call.function,
+             "left the capture of a stream open; it was ended");
+    }
+  }
+}
+
 // True when just the frame's own context was there, and is gone now: what nearly always happens.
 bool pop_own(const Frame& frame) noexcept {
   CUcontext left = nullptr;
@@ -158,10 +177,12 @@ bool pop_own(const Frame& frame) noexcept {
 }
 
 void leave_full(Frame& frame) noexcept {
+  if (!frame.stream_captures.empty()) end_stream_captures(frame);
   if (frame.context != nullptr && frame.call.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = pop_own(frame) ? CUDA_SUCCESS : clear_stack(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, frame.taken);
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
+  if (!frame.captured.empty()) frame.captured.leave_all();
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
 }
 
@@ -228,6 +249,32 @@ void enter_host(Frame& frame) noexcept {
 void leave(Frame& frame) noexcept {
   if (is_looked_at(frame)) return leave_and_look(frame);
   innermost = frame.outer;
+}
+
+Frame* innermost_place() noexcept {
+  Frame* frame = innermost;
+  while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
+  return frame != nullptr && frame->way == Frame::Way::full ? frame : nullptr;
+}
+
+void stream_capture_begun(CUstream stream) noexcept {
+  if (Frame* frame = innermost_place()) frame->stream_captures.begun(stream);
+}
+
+void stream_capture_ended(CUstream stream) noexcept {
+  for (Frame* frame = innermost; frame != nullptr; frame = frame->outer) {
+    if (frame->stream_captures.ended(stream)) return;
+  }
+}
+
+FrameOwner frame_owner() noexcept {
+  for (const Frame* frame = innermost; frame != nullptr; frame = frame->outer) {
+    if (frame->way == Frame::Way::host) return {true, nullptr};
+    if (frame->call.tenant != nullptr) {
+      return {true, frame->call.tenant->id == host_tenant ? nullptr : frame->call.tenant};
+    }
+  }
+  return {};
 }
 
 TenantId running_tenant() noexcept {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "context/capture.hpp"
 #include "context/context_stack.hpp"
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
@@ -52,6 +53,10 @@ struct Frame {
   Frame* outer = nullptr;
   std::uint64_t observed_from = 0;  // ns; 0 when no timeline was recorded
   TakenContexts taken{};            // the thread's own, until leave
+  // The gate's: leases it made current inside, and how many contexts the code inside has pushed.
+  Captures captured{};
+  OpenStreamCaptures stream_captures{};
+  int pushed = 0;
 };
 
 // The one pair under every guard. `frame` comes with its target and call, the rest is filled by
@@ -64,6 +69,21 @@ void leave(Frame& frame) noexcept;
 
 // Same list, for calls from a plug-in back into the host; makes no driver call.
 void enter_host(Frame& frame) noexcept;
+
+// The thread's innermost frame that says what may be current, or null: the gate's calls are made in
+// it. Of a frame of the host, none.
+Frame* innermost_place() noexcept;
+
+// A stream's capture was begun, or ended, by code inside this thread's guards.
+void stream_capture_begun(CUstream stream) noexcept;
+void stream_capture_ended(CUstream stream) noexcept;
+
+// Whose code runs on this thread, as its frames tell.
+struct FrameOwner {
+  bool decided = false;                    // false: there is no frame that says so
+  const TenantIdentity* tenant = nullptr;  // null: the host
+};
+FrameOwner frame_owner() noexcept;
 
 // Whose code runs on this thread: the tenant of the innermost frame, or the host.
 TenantId running_tenant() noexcept;

@@ -47,6 +47,12 @@ Lease::~Lease() {
     device_.forget(context_);
     return;
   }
+  if (kind() != LeaseKind::shared && borrowers_->load(std::memory_order_acquire) > 0) {
+    tenant_->say(Severity::warning, "lease",
+                 "a thread outside any guard still has the lease's context current; it is kept "
+                 "until the process ends");
+    return;
+  }
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
   const bool again = life == Life::ready;  // one that was given up is not for the next
@@ -72,6 +78,14 @@ void Lease::end_siblings(bool again) noexcept {
     sibling.context = occupancy_.seat(index).context;
     report_failed_end(device_.end(sibling, again));
   }
+}
+
+bool Lease::has_context(CUcontext context) const noexcept {
+  if (context == context_.context) return true;
+  for (std::size_t index = 1; index < occupancy_.seats(); ++index) {
+    if (occupancy_.seat(index).context == context) return true;
+  }
+  return false;
 }
 
 LeaseInfo Lease::info() const {

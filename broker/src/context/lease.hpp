@@ -42,6 +42,8 @@ class Lease {
   LeaseKind kind() const noexcept { return context_.granted.kind; }
   int device_ordinal() const noexcept { return device_.ordinal(); }
   std::uint64_t generation() const noexcept { return generation_; }
+  std::uint64_t primary_generation() const noexcept { return primary_generation_; }
+  bool has_context(CUcontext context) const noexcept;  // its own, or a sibling of it
   CUcontext context() const noexcept { return context_.context; }
 
   const Driver& driver() const noexcept { return device_.driver(); }
@@ -86,6 +88,10 @@ class Lease {
   // or must not be touched.
   std::optional<GuardTarget> end_target(Home home) const noexcept;
 
+  // How many threads have its context current without a guard; they hold the counter, not the
+  // lease. While there is one, the context is not ended.
+  const std::shared_ptr<std::atomic<int>>& borrowers() const noexcept { return borrowers_; }
+
   Holdings& holdings() const noexcept { return holdings_; }
   WorkCounters& work() const noexcept { return work_; }
   Occupancy& occupancy() const noexcept { return occupancy_; }
@@ -110,6 +116,7 @@ class Lease {
   std::uint64_t generation_;
   std::uint64_t primary_generation_;  // the life of the primary that it stands on
   std::atomic<Life> life_{Life::ready};
+  std::shared_ptr<std::atomic<int>> borrowers_ = std::make_shared<std::atomic<int>>(0);
   mutable Holdings holdings_;
   mutable WorkCounters work_;
   mutable Occupancy occupancy_;

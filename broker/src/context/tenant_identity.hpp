@@ -11,14 +11,17 @@
 
 namespace ctxbroker::detail {
 
+class GatedTenant;  // the gate room's
+
 struct TenantIdentity {
   TenantIdentity(TenantId its_id, std::string its_name, const Recorder* its_recorder)
       : id(its_id), name(std::move(its_name)), recorder(its_recorder) {}
 
   TenantId id;
-  std::string name;                               // the plug-in library's name, or "host"
-  const Recorder* recorder = nullptr;             // borrowed; outlives the tenant
-  mutable std::atomic<std::uint64_t> strikes{0};  // all that this tenant ever got
+  std::string name;                                  // the plug-in library's name, or "host"
+  const Recorder* recorder = nullptr;                // borrowed; outlives the tenant
+  mutable std::atomic<std::uint64_t> strikes{0};     // all that this tenant ever got
+  mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
 
   // One line to the host about this tenant. `topic` is static text. Never throws.
   void say(Severity severity, const char* topic, std::string text) const noexcept;

@@ -65,8 +65,9 @@ struct Help {
 };
 
 // Loads and initialises one file, and reads its devices.
-Driver open_file(DriverChoice kind, const std::filesystem::path& name, const Help& help) {
-  const LoadedFile file = load_driver_file(name);
+Driver open_file(DriverChoice kind, const std::filesystem::path& name, DriverLoader load,
+                 const Help& help) {
+  const LoadedFile file = load(name);
   const std::string what = kind == DriverChoice::nvidia ? "NVIDIA driver" : "software device";
   if (file.handle == nullptr) {
     throw Error(ErrorKind::no_driver, "no " + what + ": " + file.error + help.no_file,
@@ -108,27 +109,27 @@ Driver open_file(DriverChoice kind, const std::filesystem::path& name, const Hel
   return driver;
 }
 
-Driver open_nvidia(const Help& help) {
-  return open_file(DriverChoice::nvidia, nvidia_driver_name(), help);
+Driver open_nvidia(DriverLoader load, const Help& help) {
+  return open_file(DriverChoice::nvidia, nvidia_driver_name(), load, help);
 }
 
-Driver open_software(const std::filesystem::path& file) {
-  return open_file(DriverChoice::software, file.empty() ? default_software_device() : file,
+Driver open_software(const std::filesystem::path& file, DriverLoader load) {
+  return open_file(DriverChoice::software, file.empty() ? default_software_device() : file, load,
                    {"; it is part of ctxbroker and stands beside its library: install it again",
                     "; CTXBROKER_SOFTWARE_DEVICES sets how many it has"});
 }
 
-Driver open_automatic(const std::filesystem::path& software_file, std::string& reason) {
+Driver open_automatic(const DriverRequest& request, std::string& reason) {
   std::string without;
   try {
-    Driver driver = open_nvidia({});
+    Driver driver = open_nvidia(request.load, {});
     reason = "an NVIDIA driver with a device is installed";
     return driver;
   } catch (const Error& error) {
     without = error.message();
   }
   try {
-    Driver driver = open_software(software_file);
+    Driver driver = open_software(request.software_device, request.load);
     reason = without;
     return driver;
   } catch (const Error& error) {
@@ -145,16 +146,17 @@ Driver open_driver(const DriverRequest& request) {
   switch (chosen.choice) {
     case DriverChoice::nvidia:
       driver = open_nvidia(
+          request.load,
           {"; install NVIDIA's driver and check it with nvidia-smi, or choose the software device "
            "with CTXBROKER_DRIVER=software",
            "; check it with nvidia-smi, or choose the software device with "
            "CTXBROKER_DRIVER=software"});
       break;
     case DriverChoice::software:
-      driver = open_software(request.software_device);
+      driver = open_software(request.software_device, request.load);
       break;
     case DriverChoice::automatic:
-      driver = open_automatic(request.software_device, chosen.reason);
+      driver = open_automatic(request, chosen.reason);
       break;
   }
   driver.info.reason = std::move(chosen.reason);

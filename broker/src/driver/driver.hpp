@@ -9,6 +9,7 @@
 
 #include "ctxbroker/device.hpp"
 #include "ctxbroker/driver.hpp"
+#include "driver/driver_file.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
@@ -33,6 +34,7 @@ struct Driver {
 struct DriverRequest {
   std::optional<DriverChoice> choice;     // the host's; unset: the environment's
   std::filesystem::path software_device;  // its library; empty: beside this library
+  DriverLoader load = load_driver_file;
 };
 
 // Throws Error: driver_choice, no_driver, no_device, driver_call.

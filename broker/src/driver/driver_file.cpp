@@ -53,15 +53,18 @@ void* find_symbol(void* library, const char* symbol) noexcept {
   return dlsym(library, symbol);
 }
 
-std::filesystem::path default_software_device() {
+std::filesystem::path beside_this_library(const char* name) {
   const auto folder = own_folder();
-  const std::filesystem::path places[] = {folder / software_device_file,
-                                          folder.parent_path() / "lib" / software_device_file};
+  const std::filesystem::path places[] = {folder / name, folder.parent_path() / "lib" / name};
   std::error_code ignored;
   for (const auto& place : places) {
     if (std::filesystem::exists(place, ignored)) return place;
   }
   return places[0];
+}
+
+std::filesystem::path default_software_device() {
+  return beside_this_library(software_device_file);
 }
 
 }  // namespace ctxbroker::detail

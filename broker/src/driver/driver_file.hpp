@@ -18,10 +18,15 @@ const char* nvidia_driver_name() noexcept;
 // `name` is a path, or a bare name for the loader's search path.
 LoadedFile load_driver_file(const std::filesystem::path& name);
 
+// The same by another way than the loader's: through the gate, which then stands before it.
+using DriverLoader = LoadedFile (*)(const std::filesystem::path& name);
+
 void* find_symbol(void* library, const char* symbol) noexcept;
 
-// Where the software device stands: beside the file this code is in, or in ../lib of it. The first
-// that exists; otherwise the first of the two.
+// A file of this project's: beside the file this code is in, or in ../lib of it. The first that
+// exists; otherwise the first of the two.
+std::filesystem::path beside_this_library(const char* name);
+
 std::filesystem::path default_software_device();
 
 }  // namespace ctxbroker::detail

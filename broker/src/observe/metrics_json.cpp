@@ -38,7 +38,12 @@ Json in_json(const InstanceMetrics& instance) {
 }
 
 Json in_json(const TenantMetrics& tenant) {
-  Json json{{"id", tenant.id.value}, {"name", tenant.name}, {"strikes", tenant.strikes}};
+  Json json{{"id", tenant.id.value},           {"name", tenant.name},
+            {"strikes", tenant.strikes},       {"guarded_calls", Json::object()},
+            {"held_bytes", tenant.held_bytes}, {"held_things", tenant.held_things}};
+  for (const auto& [function, calls] : tenant.guarded_calls) {
+    json["guarded_calls"][function] = calls;
+  }
   Json& leases = json["leases"] = Json::array();
   for (const LeaseMetrics& lease : tenant.leases) leases.push_back(in_json(lease));
   Json& instances = json["instances"] = Json::array();

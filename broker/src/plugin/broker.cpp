@@ -35,8 +35,13 @@ std::vector<std::unique_ptr<detail::BrokerImpl>>& abandoned() {
 Broker::Broker(std::unique_ptr<detail::BrokerImpl> impl) : impl_(std::move(impl)) {}
 
 Broker Broker::open(BrokerOptions options) {
-  detail::Driver driver = detail::open_driver({options.driver, options.software_device});
-  Broker broker(std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver)));
+  detail::DriverRequest request{options.driver, options.software_device};
+  if (options.use_gate) request.load = detail::load_driver_behind_gate;
+  detail::Driver driver = detail::open_driver(request);
+  detail::GateState gate{false, "the host opened the broker without it"};
+  if (options.use_gate) gate = detail::enforce_gate(driver.info.path);
+  Broker broker(
+      std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver), std::move(gate)));
   say_driver(*broker.impl_);
   detail::attach_profiler();
   return broker;
@@ -94,6 +99,11 @@ const std::vector<DeviceInfo>& Broker::devices() const {
 
 PluginLibrary Broker::load(const std::filesystem::path& path) {
   return PluginLibrary(open_impl().load(path));
+}
+
+GateInfo Broker::gate() const {
+  const detail::GateState& gate = open_impl().gate();
+  return {gate.in_force, gate.reason};
 }
 
 void Broker::use_device(int device) {

@@ -18,12 +18,13 @@ std::string counted(std::size_t count, const char* one, const char* many) {
 
 }  // namespace
 
-BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver)
+BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate)
     : options_(std::move(options)),
       recorder_(std::move(options_.records)),
       host_(std::make_shared<const TenantIdentity>(host_tenant, "host", &recorder_)),
       main_thread_(std::this_thread::get_id()),
-      driver_(std::move(driver)) {
+      driver_(std::move(driver)),
+      gate_(std::move(gate)) {
   if (!driver_) return;
   leases_.emplace(*driver_, *host_, fault_, options_.ready);
   placer_.emplace(*leases_);

@@ -14,6 +14,7 @@
 #include "context/lease_table.hpp"
 #include "ctxbroker/broker.hpp"
 #include "driver/driver.hpp"
+#include "gate/gate.hpp"
 #include "observe/recorder.hpp"
 #include "plugin/instance_settings.hpp"
 #include "plugin/library_file.hpp"
@@ -28,7 +29,7 @@ class TenantImpl;
 // [main] thread, but for what says otherwise.
 class BrokerImpl {
  public:
-  BrokerImpl(BrokerOptions options, std::optional<Driver> driver);
+  BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate = {});
 
   const std::string& host_name() const noexcept { return options_.host_name; }
   const std::string& host_version() const noexcept { return options_.host_version; }
@@ -44,6 +45,7 @@ class BrokerImpl {
   std::size_t suspects();
 
   bool has_driver() const noexcept { return driver_.has_value(); }
+  const GateState& gate() const noexcept { return gate_; }
   const Driver& driver() const;  // throws Error (wrong_state) when there is none
 
   DeviceHold& hold(int device) const;  // throws Error: wrong_state (no driver), no_device
@@ -81,6 +83,7 @@ class BrokerImpl {
   std::shared_ptr<const TenantIdentity> host_;
   std::thread::id main_thread_;
   std::optional<Driver> driver_;
+  GateState gate_;
   ProcessFault fault_;
   std::optional<LeaseTable> leases_;  // with a driver
   std::optional<Placer> placer_;      // likewise

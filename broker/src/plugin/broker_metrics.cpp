@@ -1,4 +1,6 @@
 // BrokerImpl: what is told of its tenants.
+#include "gate/owners.hpp"
+#include "gate/policies.hpp"
 #include "observe/counters.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
@@ -36,6 +38,17 @@ LeaseMetrics metrics_of(const Lease& lease) {
   return metrics;
 }
 
+void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
+  const GatedTenant* gated = tenant.gated.load(std::memory_order_acquire);
+  if (gated == nullptr) return;
+  for (std::size_t place = 0; place < policy_count(); ++place) {
+    const std::uint64_t calls = gated->hits(place);
+    if (calls != 0) metrics.guarded_calls[policy_at(place).symbol] += calls;
+  }
+  metrics.held_bytes = gated->held_bytes();
+  metrics.held_things = owners().held_by(tenant.id).size();
+}
+
 }  // namespace
 
 std::map<std::uint32_t, std::string> BrokerImpl::tenant_names() const {
@@ -48,8 +61,11 @@ std::map<std::uint32_t, std::string> BrokerImpl::tenant_names() const {
 BrokerMetrics BrokerImpl::metrics() const {
   std::map<std::uint32_t, TenantMetrics> by_id;
   const auto add = [&](const TenantIdentity& tenant) {
-    by_id[tenant.id.value] = {
-        tenant.id, tenant.name, tenant.strikes.load(std::memory_order_relaxed), {}, {}};
+    TenantMetrics& metrics = by_id[tenant.id.value];
+    metrics.id = tenant.id;
+    metrics.name = tenant.name;
+    metrics.strikes = tenant.strikes.load(std::memory_order_relaxed);
+    add_gated(tenant, metrics);
   };
   add(*host_);
   for (const auto& [id, tenant] : tenants_) add(*tenant);

@@ -4,6 +4,9 @@
 
 #include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
+#include "driver/driver_error.hpp"
+#include "gate/code_map.hpp"
+#include "gate/give_back.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -15,7 +18,12 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
     : broker_(broker),
       identity_(std::move(identity)),
       options_(options),
-      slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {}
+      slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {
+  if (!broker.gate().in_force || identity_->id == host_tenant) return;
+  gated_ = &gated_tenant(identity_);
+  gated_->set_budget(options_.driver_memory_budget);
+  gated_->open(*this);
+}
 
 TenantImpl::~TenantImpl() {
   try {
@@ -26,15 +34,19 @@ TenantImpl::~TenantImpl() {
     for (const auto& life : lives_) life->bury();
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
+  if (gated_ != nullptr) gated_->close();  // nothing of this is asked any more
 }
 
 std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical) {
   auto image = std::make_shared<LibraryImage>();
   image->path = canonical;
   {
+    std::optional<CodeChange> change;
+    if (gated_ != nullptr) change.emplace(*gated_, CodeChange::Way::arrives);
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
     const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
     image->library = load_library(canonical);
+    if (change) change->loaded(image->library.native());
   }
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
@@ -45,7 +57,15 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
   // mapped unless it says that it can go.
-  if (!unload) keep_resident(library.path);
+  if (!unload) {
+    keep_resident(library.path);
+    resident_ = true;
+  }
+  std::optional<CodeChange> change;
+  try {
+    if (gated_ != nullptr && unload) change.emplace(*gated_, CodeChange::Way::leaves);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its addresses stay booked
+  }
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
   const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
   library.library.unload();
@@ -173,7 +193,29 @@ bool TenantImpl::wait_for_work() noexcept {
 }
 
 void TenantImpl::close() {
+  std::vector<std::shared_ptr<LibraryImage>> libraries;
+  bool idle = true;
+  {
+    const std::lock_guard lock(mutex_);
+    refuse_while_inside();
+    idle = wait_for_work();
+    libraries.swap(libraries_);
+  }
+  // Not under the lock: destructors of the library may ask the gate for a lease.
+  for (auto library = libraries.rbegin(); library != libraries.rend(); ++library) {
+    dismiss(**library, options_.unload_at_close && idle);
+  }
+  give_back_what_is_left();
   const std::lock_guard lock(mutex_);
+  streams_.clear();  // before the memory that their work uses
+  for (const auto& [address, one] : memory_) one.lease->holdings().remove_bytes(one.bytes);
+  memory_.clear();
+  bytes_.store(0, std::memory_order_relaxed);
+  for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
+  lives_.clear();
+}
+
+void TenantImpl::refuse_while_inside() const {
   for (const auto& life : lives_) {
     // Other users of the lease, plug-in instances, have their own ends.
     if (life->occupancy().inside() > 0) {
@@ -183,17 +225,119 @@ void TenantImpl::close() {
                   {.device = life->device_ordinal(), .tenant = identity_->name});
     }
   }
-  const bool idle = wait_for_work();
-  for (auto library = libraries_.rbegin(); library != libraries_.rend(); ++library) {
-    dismiss(**library, options_.unload_at_close && idle);
+}
+
+// What its code made through the driver, and forgot.
+void TenantImpl::give_back_what_is_left() noexcept {
+  if (gated_ == nullptr) return;
+  try {
+    const GivenBack given = give_back_holdings(*gated_, resident_);
+    if (given.count != 0) {
+      identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
+    }
+    if (given.status != CUDA_SUCCESS) {
+      identity_->say(Severity::warning, "ledger",
+                     "something that the tenant left could not be given back: " +
+                         status_text(broker_.driver().table, given.status));
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the driver's end frees it
   }
-  libraries_.clear();
-  streams_.clear();  // before the memory that their work uses
-  for (const auto& [address, one] : memory_) one.lease->holdings().remove_bytes(one.bytes);
-  memory_.clear();
-  bytes_.store(0, std::memory_order_relaxed);
-  for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
-  lives_.clear();
+  gated_->close();
+}
+
+std::shared_ptr<Lease> TenantImpl::find_life(bool (*matches)(const Lease&, const void*),
+                                             const void* wanted) noexcept {
+  for (int device = 0; device < device_count(); ++device) {
+    auto lease = broker_.leases().find(identity_->id, device);
+    if (lease != nullptr && matches(*lease, wanted)) return lease;
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto life = lives_.rbegin(); life != lives_.rend(); ++life) {
+    if (matches(**life, wanted)) return *life;
+  }
+  return nullptr;
+}
+
+namespace {
+
+bool has_this_context(const Lease& lease, const void* context) {
+  return lease.has_context(static_cast<CUcontext>(const_cast<void*>(context)));
+}
+
+bool has_this_generation(const Lease& lease, const void* generation) {
+  return lease.generation() == *static_cast<const std::uint64_t*>(generation);
+}
+
+// The status that a driver call of the tenant's would have.
+CUresult status_of(const Error& error) noexcept {
+  switch (error.kind()) {
+    case ErrorKind::no_device:
+      return CUDA_ERROR_INVALID_DEVICE;
+    case ErrorKind::out_of_memory:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+      return error.origin().status != 0 ? static_cast<CUresult>(error.origin().status)
+                                        : CUDA_ERROR_NOT_PERMITTED;
+  }
+}
+
+}  // namespace
+
+CUresult TenantImpl::lease(int device, CapturedLease* captured) noexcept {
+  try {
+    if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
+    const Lease& mine = lease(device);
+    *captured = {mine.target(), mine.kind(), mine.borrowers()};
+    return CUDA_SUCCESS;
+  } catch (const Error& error) {
+    identity_->say(Severity::error, "lease", error.what());
+    return status_of(error);
+  } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+bool TenantImpl::has_lease(int device) noexcept {
+  const auto lease = broker_.leases().find(identity_->id, device);
+  return lease != nullptr && !lease->lost();
+}
+
+int TenantImpl::device_of(CUcontext context) noexcept {
+  if (const auto life = find_life(has_this_context, context)) return life->device_ordinal();
+  for (int device = 0; device < device_count(); ++device) {
+    DeviceHold& hold = broker_.leases().device(device);
+    try {
+      // The runtime library may have made it a moment ago, by ways that nobody sees.
+      if (!hold.in_use() && hold.primary_is_active()) hold.use();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): not in use, then
+    }
+    if (hold.in_use() && hold.primary() == context) return device;
+  }
+  return -1;
+}
+
+bool TenantImpl::holds(CUcontext context) noexcept {
+  const auto life = find_life(has_this_context, context);
+  return life != nullptr && life->kind() != LeaseKind::shared;  // which is everybody's
+}
+
+LifeNote TenantImpl::life_of(CUcontext context) noexcept {
+  const auto life = find_life(has_this_context, context);
+  if (life == nullptr) return {};
+  return {life->generation(), life->device_ordinal(), life->kind(), life->primary_generation()};
+}
+
+std::optional<GuardTarget> TenantImpl::end_target(const LifeNote& note, Home home) noexcept {
+  if (const auto life = find_life(has_this_generation, &note.generation)) {
+    return life->end_target(home);
+  }
+  // That life has ended, and a private context with all that was made in it.
+  if (note.kind == LeaseKind::private_own) return std::nullopt;
+  if (note.kind == LeaseKind::green && home == Home::context) return std::nullopt;
+  const DeviceHold& hold = broker_.leases().device(note.device);
+  if (hold.fault().happened() || hold.is_stuck()) return std::nullopt;
+  if (hold.primary_generation() != note.primary_generation) return std::nullopt;
+  return GuardTarget{&broker_.driver().table, hold.primary(), note.primary_generation, nullptr};
 }
 
 }  // namespace ctxbroker::detail

@@ -16,6 +16,7 @@
 #include "context/lease_table.hpp"
 #include "context/resources.hpp"
 #include "ctxbroker/tenant.hpp"
+#include "gate/gated_tenant.hpp"
 
 namespace ctxbroker::detail {
 
@@ -27,12 +28,12 @@ struct LibraryImage {
 };
 
 // Any thread may ask for a lease; the rest is serialised by the caller.
-class TenantImpl {
+class TenantImpl : private LeaseSource {
  public:
   // `broker` outlives the tenant.
   TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> identity,
              TenantOptions options);
-  ~TenantImpl();
+  ~TenantImpl() override;
   TenantImpl(const TenantImpl&) = delete;
   TenantImpl& operator=(const TenantImpl&) = delete;
 
@@ -65,6 +66,7 @@ class TenantImpl {
 
  private:
   bool wait_for_work() noexcept;
+  void refuse_while_inside() const;
   struct Slot {
     std::atomic<Lease*> current{nullptr};
   };
@@ -78,14 +80,29 @@ class TenantImpl {
     if (device < 0 || index >= slots_.size()) return nullptr;
     return slots_[index].current.load(std::memory_order_acquire);
   }
+  // In force, or a life that is kept; null: none such.
+  std::shared_ptr<Lease> find_life(bool (*matches)(const Lease&, const void*),
+                                   const void* wanted) noexcept;
+  void give_back_what_is_left() noexcept;
+
+  // For the gate.
+  CUresult lease(int device, CapturedLease* lease) noexcept override;
+  bool has_lease(int device) noexcept override;
+  int device_of(CUcontext context) noexcept override;
+  bool holds(CUcontext context) noexcept override;
+  int device_count() noexcept override { return static_cast<int>(slots_.size()); }
+  LifeNote life_of(CUcontext context) noexcept override;
+  std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept override;
   std::shared_ptr<Lease> renew(int device);
   std::shared_ptr<Lease> owned(int device);
 
   BrokerImpl& broker_;
   std::shared_ptr<const TenantIdentity> identity_;
   TenantOptions options_;
-  std::vector<Slot> slots_;                    // by device
-  mutable std::mutex mutex_;                   // of all below
+  GatedTenant* gated_ = nullptr;  // null: the gate is not in force, or this is the host
+  bool resident_ = false;         // code of the tenant stays in the process
+  std::vector<Slot> slots_;       // by device
+  mutable std::mutex mutex_;      // of all below
   std::vector<std::shared_ptr<Lease>> lives_;  // every life that a guard may stand on
   std::map<CUdeviceptr, Allocation> memory_;
   std::map<CUstream, Stream> streams_;

@@ -1,0 +1,174 @@
+#include "gate/code_map.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <iterator>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+
+namespace ctxbroker::detail {
+namespace {
+
+struct Object {
+  std::uintptr_t begin = 0, end = 0;
+  GatedTenant* tenant = nullptr;  // null: the host's, or several tenants'
+  bool starts_threads = false;
+};
+
+constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", "libstdc++.so.6",
+                                                "libc++.so.1"};
+
+// A loaded object as the loader knows it now.
+struct Present {
+  std::uintptr_t begin = 0, end = 0;
+  std::string name;                 // its SONAME, or its file's
+  std::vector<std::string> needed;  // the SONAMEs of what it needs
+};
+
+struct Map {
+  std::shared_mutex lock;
+  std::vector<Object> objects;  // by address
+  GatedTenant* changing = nullptr;
+};
+Map& map() {
+  static auto* const one = new Map;  // never ended: asked until the process ends
+  return *one;
+}
+
+void read_dynamic(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, Present& object) {
+  const char* strings = nullptr;
+  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag != DT_STRTAB) continue;
+    // The loader has made it an address, or on some systems left it an offset.
+    const ElfW(Addr) at = entry->d_un.d_ptr;
+    strings = reinterpret_cast<const char*>(at < info.dlpi_addr ? info.dlpi_addr + at : at);
+  }
+  if (strings == nullptr) return;
+  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_NEEDED) object.needed.emplace_back(strings + entry->d_un.d_val);
+    if (entry->d_tag == DT_SONAME) object.name = strings + entry->d_un.d_val;
+  }
+}
+
+int add_present(dl_phdr_info* info, std::size_t, void* all) {
+  Present object;
+  object.begin = UINTPTR_MAX;
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& header = info->dlpi_phdr[i];
+    const std::uintptr_t at = info->dlpi_addr + header.p_vaddr;
+    if (header.p_type == PT_LOAD) {
+      object.begin = std::min(object.begin, at);
+      object.end = std::max(object.end, at + header.p_memsz);
+    } else if (header.p_type == PT_DYNAMIC) {
+      dynamic = reinterpret_cast<const ElfW(Dyn)*>(at);
+    }
+  }
+  if (object.end == 0) return 0;
+  const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+  object.name = path.substr(path.rfind('/') + 1);
+  // The kernel's own object has a table that the loader did not move.
+  if (dynamic != nullptr && path.find('/') != std::string_view::npos) {
+    read_dynamic(*info, dynamic, object);
+  }
+  static_cast<std::vector<Present>*>(all)->push_back(std::move(object));
+  return 0;
+}
+
+std::vector<Present> present_objects() {
+  std::vector<Present> all;
+  dl_iterate_phdr(add_present, &all);
+  return all;
+}
+
+Object* find(std::vector<Object>& objects, std::uintptr_t address) noexcept {
+  const auto after = std::upper_bound(
+      objects.begin(), objects.end(), address,
+      [](std::uintptr_t wanted, const Object& object) { return wanted < object.begin; });
+  if (after == objects.begin()) return nullptr;
+  Object& object = *std::prev(after);
+  return address < object.end ? &object : nullptr;
+}
+
+// Whatever a tenant's object needs is used by this tenant too: of another's it becomes nobody's,
+// and so does what that one needs.
+void share_needed(std::vector<Object>& known, const std::vector<Present>& present,
+                  const Present& user, const GatedTenant& tenant) {
+  for (const std::string& name : user.needed) {
+    for (const Present& one : present) {
+      if (one.name != name) continue;
+      Object* object = find(known, one.begin);
+      if (object == nullptr || object->tenant == nullptr || object->tenant == &tenant) continue;
+      object->tenant = nullptr;
+      share_needed(known, present, one, tenant);
+    }
+  }
+}
+
+// Objects that are gone are forgotten; new ones are `owner`'s, and the one with the address
+// `inside`, if it was left by a tenant that is closed.
+void update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
+  const std::vector<Present> present = present_objects();
+  std::vector<Object> objects;
+  std::vector<const Present*> fresh;
+  for (const Present& one : present) {
+    Object* known = find(map.objects, one.begin);
+    bool same = known != nullptr && known->begin == one.begin && known->end == one.end;
+    const bool left = same && inside >= one.begin && inside < one.end && known->tenant != nullptr &&
+                      !known->tenant->is_open();
+    same = same && !left;
+    if (!same) fresh.push_back(&one);
+    const bool starter = std::find(std::begin(thread_starters), std::end(thread_starters),
+                                   one.name) != std::end(thread_starters);
+    objects.push_back(same ? *known
+                           : Object{one.begin, one.end, starter ? nullptr : owner, starter});
+  }
+  std::sort(objects.begin(), objects.end(),
+            [](const Object& a, const Object& b) { return a.begin < b.begin; });
+  if (owner != nullptr) {
+    for (const Present* one : fresh) share_needed(objects, present, *one, *owner);
+  }
+  map.objects = std::move(objects);
+}
+
+}  // namespace
+
+CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
+  Map& process = map();
+  const std::unique_lock lock(process.lock);
+  update(process, nullptr);
+  if (way == Way::leaves) {
+    std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
+  }
+  process.changing = &tenant;
+}
+
+void CodeChange::loaded(void* library) noexcept {
+  link_map* object = nullptr;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && object != nullptr) {
+    inside_ = reinterpret_cast<std::uintptr_t>(object->l_ld);
+  }
+}
+
+CodeChange::~CodeChange() {
+  Map& process = map();
+  const std::unique_lock lock(process.lock);
+  process.changing = nullptr;
+  try {
+    update(process, &tenant_, inside_);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its code is taken for the host's
+  }
+}
+
+CodeOwner owner_of_code(const void* address) noexcept {
+  Map& process = map();
+  const std::shared_lock lock(process.lock);
+  const Object* object = find(process.objects, reinterpret_cast<std::uintptr_t>(address));
+  return object != nullptr ? CodeOwner{object->tenant, object->starts_threads}
+                           : CodeOwner{process.changing, false};
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,38 @@
+// Whose code lies at an address. A tenant's are the libraries that came into the process while one
+// of its libraries was loaded, but for those that another tenant's library needs too.
+#pragma once
+
+#include <cstdint>
+
+#include "gate/gated_tenant.hpp"
+
+namespace ctxbroker::detail {
+
+// Stands around dlopen and dlclose of a tenant's library. What is new meanwhile, and code that is
+// running already before dlopen has returned, is the tenant's. Code is forgotten before it may
+// leave the process, for addresses are reused. [main] thread, like all loading.
+class CodeChange {
+ public:
+  enum class Way { arrives, leaves };
+  CodeChange(GatedTenant& tenant, Way way);  // throws std::bad_alloc
+  ~CodeChange();
+  CodeChange(const CodeChange&) = delete;
+  CodeChange& operator=(const CodeChange&) = delete;
+
+  // dlopen has returned this library, which may have been in the process already: what a tenant
+  // that is closed has left there is this one's.
+  void loaded(void* library) noexcept;
+
+ private:
+  GatedTenant& tenant_;
+  std::uintptr_t inside_ = 0;  // an address in the loaded library
+};
+
+struct CodeOwner {
+  GatedTenant* tenant = nullptr;  // null: nobody's that is known, which is to say the host's
+  bool starts_threads = false;    // the C or C++ library, whose code every thread begins with
+};
+// Any thread.
+CodeOwner owner_of_code(const void* address) noexcept;
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,102 @@
+#include "gate/gate.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "gate/gate_library.hpp"
+#include "gate/policies.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::array groups{primary_policies, current_policies, context_policies,
+                            memory_policies,  object_policies,  process_policies};
+
+// Of the process: there is one driver's name in it.
+GateLibrary& gate_library() {
+  static auto* const one = new GateLibrary(find_gate(default_gate_file()));
+  return *one;
+}
+
+std::uint32_t index_of(const ctxb_gate& gate, const char* symbol) noexcept {
+  std::uint32_t index = 0;
+  while (index < gate.count && std::strcmp(gate.entries[index].symbol, symbol) != 0) ++index;
+  return index;
+}
+
+// A newer driver has functions that nobody has classified yet.
+void observe_look_up(const char* base, int known) noexcept {
+  if (known != 0) return;
+  if (GatedTenant* tenant = calling().tenant) {
+    tenant->note_once(base,
+                      "looked up, and unknown to this version of the gate: it is not guarded");
+  }
+}
+
+void install(const ctxb_gate& gate) {
+  std::size_t place = 0;
+  for (const auto group : groups) {
+    for (const PolicyRow& row : group()) {
+      const std::uint32_t index = index_of(gate, row.symbol);
+      row.bind(gate.driver_function(index), place++);
+    }
+  }
+  // No policy may run before all that it calls is bound.
+  for (const auto group : groups) {
+    for (const PolicyRow& row : group()) {
+      if (row.policy != nullptr) gate.install(index_of(gate, row.symbol), row.policy());
+    }
+  }
+  gate.observe_look_ups(observe_look_up);
+}
+
+}  // namespace
+
+std::size_t policy_count() noexcept {
+  std::size_t count = 0;
+  for (const auto group : groups) count += group().size();
+  return count;
+}
+
+const PolicyRow& policy_at(std::size_t index) noexcept {
+  for (const auto group : groups) {
+    const auto rows = group();
+    if (index < rows.size()) return rows[index];
+    index -= rows.size();
+  }
+  return groups[0]()[0];
+}
+
+LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {
+  const ctxb_gate* gate = gate_library().gate;
+  if (gate == nullptr) return load_driver_file(name);
+  const bool nvidia = name == nvidia_driver_name();
+  char error[512] = {};
+  LoadedFile file;
+  file.handle = gate->open_driver(nvidia ? nullptr : name.c_str(), error, sizeof error);
+  if (file.handle == nullptr && gate->driver_path() != nullptr && !nvidia) {
+    return load_driver_file(name);
+  }
+  file.path = file.handle != nullptr ? gate->driver_path() : "";
+  file.error = error;
+  return file;
+}
+
+GateState enforce_gate(const std::string& driver_path) {
+  const GateLibrary& library = gate_library();
+  if (library.gate == nullptr) return {false, library.reason};
+  const char* behind = library.gate->driver_path();
+  if (behind == nullptr || driver_path != behind) {
+    return {false, std::string("it stands before another driver: ") +
+                       (behind != nullptr ? behind : "none")};
+  }
+  static const char owner = 0;
+  if (library.gate->claim(&owner) == 0) {
+    return {false, "another copy of ctxbroker in this process has it; this one works under it"};
+  }
+  static const bool installed = (install(*library.gate), true);
+  static_cast<void>(installed);
+  return {true, library.reason};
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,157 @@
+#include "gate/gated_tenant.hpp"
+
+#include <algorithm>
+
+#include "gate/policies.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// Of the process, like the gate itself.
+struct All {
+  std::shared_mutex lock;
+  std::vector<std::unique_ptr<GatedTenant>> tenants;
+  std::atomic<bool> any{false};
+};
+All& all() {
+  static auto* const one = new All;
+  return *one;
+}
+
+}  // namespace
+
+GatedTenant::GatedTenant(std::shared_ptr<const TenantIdentity> identity)
+    : id_(identity->id), identity_(std::move(identity)), hits_(policy_count()) {}
+
+void GatedTenant::open(LeaseSource& source) {
+  const std::unique_lock lock(source_lock_);
+  source_ = &source;
+  open_.store(true, std::memory_order_release);
+}
+
+void GatedTenant::close() noexcept {
+  const std::unique_lock lock(source_lock_);
+  source_ = nullptr;
+  open_.store(false, std::memory_order_release);
+  const std::lock_guard views(mutex_);
+  primaries_.clear();
+}
+
+CUresult GatedTenant::lease(int device, CapturedLease* lease) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr ? source_->lease(device, lease) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+bool GatedTenant::has_lease(int device) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr && source_->has_lease(device);
+}
+
+bool GatedTenant::has_device(int device) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr && device >= 0 && device < source_->device_count();
+}
+
+int GatedTenant::device_of(CUcontext context) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr ? source_->device_of(context) : -1;
+}
+
+bool GatedTenant::holds(CUcontext context) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr && source_->holds(context);
+}
+
+std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
+  if (current == nullptr) return 0;
+  // Within a guard the frame knows; its life is in the map after the first time.
+  if (const Frame* frame = innermost_place(); frame != nullptr && frame->context == current) {
+    const std::lock_guard lock(mutex_);
+    if (lives_.count(frame->target.generation) != 0) return frame->target.generation;
+  }
+  const std::shared_lock lock(source_lock_);
+  if (source_ == nullptr) return 0;
+  const LifeNote note = source_->life_of(current);
+  if (note.generation == 0) return 0;
+  const std::lock_guard views(mutex_);
+  try {
+    lives_.emplace(note.generation, note);
+  } catch (...) {
+    return 0;  // what is made cannot be given back before its context ends
+  }
+  return note.generation;
+}
+
+std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t life, Home home) noexcept {
+  LifeNote note;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = lives_.find(life);
+    if (found == lives_.end()) return std::nullopt;
+    note = found->second;
+  }
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr ? source_->end_target(note, home) : std::nullopt;
+}
+
+bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
+  const std::uint64_t budget = budget_.load(std::memory_order_relaxed);
+  const std::uint64_t held = held_.fetch_add(bytes) + bytes;
+  if (budget == 0 || (held <= budget && held >= bytes)) return true;
+  held_.fetch_sub(bytes);
+  return false;
+}
+
+void GatedTenant::count_hit(std::size_t policy) noexcept {
+  if (policy < hits_.size()) hits_[policy].fetch_add(1, std::memory_order_relaxed);
+}
+
+std::uint64_t GatedTenant::hits(std::size_t policy) const noexcept {
+  return policy < hits_.size() ? hits_[policy].load(std::memory_order_relaxed) : 0;
+}
+
+void GatedTenant::strike(const char* function, const char* what) noexcept {
+  const std::shared_lock lock(source_lock_);
+  if (source_ != nullptr) detail::strike(*identity_, nullptr, function, what);
+}
+
+void GatedTenant::note_once(std::string_view function, const char* what) noexcept {
+  const std::shared_lock lock(source_lock_);
+  if (source_ == nullptr) return;
+  try {
+    {
+      const std::lock_guard views(mutex_);
+      if (std::find(noted_.begin(), noted_.end(), function) != noted_.end()) return;
+      noted_.emplace_back(function);
+    }
+    identity_->say(Severity::info, "gate", std::string(function) + ": " + what);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+  }
+}
+
+GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity) {
+  if (GatedTenant* known = identity->gated.load(std::memory_order_acquire)) return *known;
+  All& process = all();
+  const std::unique_lock lock(process.lock);
+  if (GatedTenant* known = identity->gated.load(std::memory_order_relaxed)) return *known;
+  process.tenants.push_back(std::make_unique<GatedTenant>(identity));
+  GatedTenant& made = *process.tenants.back();
+  identity->gated.store(&made, std::memory_order_release);
+  process.any.store(true, std::memory_order_release);
+  return made;
+}
+
+bool any_gated_tenant() noexcept {
+  return all().any.load(std::memory_order_acquire);
+}
+
+GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept {
+  All& process = all();
+  const std::shared_lock lock(process.lock);
+  for (const auto& tenant : process.tenants) {
+    if (tenant.get() != &but && tenant->is_open() && tenant->holds(context)) return tenant.get();
+  }
+  return nullptr;
+}
+
+}  // namespace ctxbroker::detail

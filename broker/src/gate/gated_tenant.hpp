@@ -1,0 +1,99 @@
+// What the gate knows of one tenant.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "context/tenant_identity.hpp"
+#include "gate/lease_source.hpp"
+
+namespace ctxbroker::detail {
+
+// The tenant's own view of a device's primary context, which it never has.
+struct PrimaryView {
+  int retains = 0;
+  unsigned flags = 0;
+  std::uint64_t resets = 0;
+};
+
+// Made once per tenant and never ended: threads and code of a plug-in outlive the tenant. Any
+// thread.
+class GatedTenant {
+ public:
+  explicit GatedTenant(std::shared_ptr<const TenantIdentity> identity);
+
+  TenantId id() const noexcept { return id_; }
+  const TenantIdentity& identity() const noexcept { return *identity_; }
+
+  // While it is open its leases come from `source`; close waits for calls that ask it.
+  void open(LeaseSource& source);
+  void close() noexcept;
+  bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
+
+  // As the source's; closed: CUDA_ERROR_INVALID_CONTEXT, -1, false.
+  CUresult lease(int device, CapturedLease* lease) noexcept;
+  bool has_lease(int device) noexcept;
+  bool has_device(int device) noexcept;
+  int device_of(CUcontext context) noexcept;
+  bool holds(CUcontext context) noexcept;
+
+  // The life that the calling thread's context is of, remembered for later questions; 0: none.
+  std::uint64_t note_life(CUcontext current) noexcept;
+  // Where what was made in a life can be ended, if it still can.
+  std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
+
+  // `use` may change the view; it returns a CUresult.
+  template <typename Use>
+  CUresult with_primary(int device, Use&& use) {
+    const std::lock_guard lock(mutex_);
+    return use(primaries_[device]);
+  }
+
+  // Device memory, in bytes; 0: no limit.
+  void set_budget(std::uint64_t bytes) noexcept { budget_.store(bytes); }
+  // False when it would be over budget: then nothing was taken.
+  bool take_bytes(std::uint64_t bytes) noexcept;
+  void give_bytes(std::uint64_t bytes) noexcept { held_.fetch_sub(bytes); }
+  std::uint64_t held_bytes() const noexcept { return held_.load(); }
+
+  // A guarded call of this tenant. `policy`: its place in the table of policies.
+  void count_hit(std::size_t policy) noexcept;
+  std::uint64_t hits(std::size_t policy) const noexcept;
+
+  // Records a breach, unless the tenant is closed.
+  void strike(const char* function, const char* what) noexcept;
+  // The same for what is worth a word, and no breach; once per `function`.
+  void note_once(std::string_view function, const char* what) noexcept;
+
+ private:
+  const TenantId id_;
+  const std::shared_ptr<const TenantIdentity> identity_;
+  mutable std::shared_mutex source_lock_;
+  LeaseSource* source_ = nullptr;
+  std::atomic<bool> open_{false};
+  std::mutex mutex_;  // of what follows
+  std::map<int, PrimaryView> primaries_;
+  std::map<std::uint64_t, LifeNote> lives_;  // that something was made in, by generation
+  std::vector<std::string> noted_;
+  std::atomic<std::uint64_t> budget_{0}, held_{0};
+  std::vector<std::atomic<std::uint64_t>> hits_;
+};
+
+// The one of this tenant. Throws std::bad_alloc.
+GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity);
+
+// True once any tenant was made: until then nobody but the host is calling.
+bool any_gated_tenant() noexcept;
+// Another open tenant that holds this context; null: none.
+GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept;
+
+}  // namespace ctxbroker::detail

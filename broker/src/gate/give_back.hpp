@@ -1,0 +1,24 @@
+// What a tenant still holds when it ends.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "gate/gated_tenant.hpp"
+
+namespace ctxbroker::detail {
+
+struct GivenBack {
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+  std::string what;                // "2 streams, 1 event"; empty: nothing was left
+  CUresult status = CUDA_SUCCESS;  // the first that the driver refused
+};
+
+// Gives it back, each thing where it was made; what has ended with its context, or must not be
+// touched, is only forgotten. While the tenant is open. With code that stays in the process
+// (`resident`), its modules, streams and events stay too: a static runtime library goes on using
+// its own. Throws std::bad_alloc.
+GivenBack give_back_holdings(GatedTenant& tenant, bool resident);
+
+}  // namespace ctxbroker::detail

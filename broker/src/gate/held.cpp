@@ -1,0 +1,72 @@
+#include "gate/held.hpp"
+
+#include <cstdio>
+
+#include "context/guard.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
+
+}  // namespace
+
+bool enter_holding(GatedTenant& tenant, Kind kind, std::uint64_t handle,
+                   std::uint64_t bytes) noexcept {
+  CUcontext current = nullptr;
+  Current::call(&current);
+  Holding holding{kind, handle, bytes, 0, 0, tenant.id()};
+  holding.life = tenant.note_life(current);
+  // What is not made in a lease, but in a context that the tenant made, ends with that.
+  if (holding.life == 0 && kind != Kind::context) holding.context = handle_value(current);
+  try {
+    owners().add(holding);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void hold_again(const Holding& holding) noexcept {
+  try {
+    owners().add(holding);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the context's end frees it
+  }
+}
+
+bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
+  if (holding.life == 0) return false;
+  if (const Frame* frame = innermost_place();
+      frame != nullptr && frame->target.generation == holding.life) {
+    return false;  // the thread is in it
+  }
+  return !tenant.end_target(holding.life, home_of(holding.kind));
+}
+
+CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
+                    std::uint64_t handle) noexcept {
+  char text[160];
+  const auto owner = owners().owner(kind, handle);
+  std::snprintf(text, sizeof text, "%s 0x%llx is %s; it was left alone", to_string(kind),
+                static_cast<unsigned long long>(handle),
+                owner ? "a neighbour's" : "not the tenant's own");
+  tenant.strike(function, text);
+  switch (kind) {
+    case Kind::context:
+    case Kind::green_context:
+      return CUDA_ERROR_INVALID_CONTEXT;
+    case Kind::memory:
+    case Kind::host_memory:
+    case Kind::ipc_memory:
+    case Kind::reservation:
+    case Kind::physical:
+    case Kind::pool:
+      return CUDA_ERROR_INVALID_VALUE;
+    case Kind::registration:
+      return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    default:
+      return CUDA_ERROR_INVALID_HANDLE;
+  }
+}
+
+}  // namespace ctxbroker::detail

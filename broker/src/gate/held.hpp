@@ -1,0 +1,120 @@
+// Policies for what is made and ended: who made it holds it, and only its holder ends it.
+#pragma once
+
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "gate/owners.hpp"
+#include "gate/policy.hpp"
+
+namespace ctxbroker::detail {
+
+template <typename Handle>
+std::uint64_t handle_value(Handle handle) noexcept {
+  if constexpr (std::is_pointer_v<Handle>) {
+    return reinterpret_cast<std::uint64_t>(handle);
+  } else {
+    return static_cast<std::uint64_t>(handle);
+  }
+}
+
+// Enters what a tenant has made on this thread. False: there is no memory for the entry.
+bool enter_holding(GatedTenant& tenant, Kind kind, std::uint64_t handle,
+                   std::uint64_t bytes) noexcept;
+
+// True for what ended together with the context it was made in: its handle must not reach the
+// driver any more.
+bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept;
+
+// The driver has refused to end it: it is held as before.
+void hold_again(const Holding& holding) noexcept;
+
+// What a tenant is told that ends what it does not hold. The strike says whose it is.
+CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
+                    std::uint64_t handle) noexcept;
+
+// A tenant's call that makes something; `make` calls the driver. What cannot be entered for want of
+// host memory stays the tenant's own affair.
+template <typename Make, typename Handle>
+CUresult make_held(GatedTenant& tenant, Kind kind, Handle* out, std::uint64_t bytes,
+                   Make&& make) noexcept {
+  if (bytes != 0 && !tenant.take_bytes(bytes)) {
+    tenant.note_once("budget", "the tenant's budget of device memory is used up");
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const CUresult status = make();
+  const bool entered = status == CUDA_SUCCESS && out != nullptr &&
+                       enter_holding(tenant, kind, handle_value(*out), bytes);
+  if (!entered && bytes != 0) tenant.give_bytes(bytes);
+  return status;
+}
+
+// A tenant's call that ends something. It is forgotten first: as soon as the driver has ended it,
+// its value may be another thread's new one.
+template <typename End>
+CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
+                  End&& end) noexcept {
+  const auto held = owners().remove(kind, handle, tenant.id());
+  if (!held) return refuse_end(tenant, function, kind, handle);
+  const CUresult status =
+      ended_with_context(tenant, *held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
+  if (status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+    if (held->bytes != 0) tenant.give_bytes(held->bytes);
+  } else {
+    hold_again(*held);
+  }
+  return status;
+}
+
+// CUresult name(Handle* out, Rest...), which makes one of `kind`; bytes_of(rest...) is the device
+// memory it takes.
+template <SymbolName name, Kind kind, auto bytes_of, typename Handle, typename... Rest>
+struct Makes {
+  using Real = DriverFunction<name, CUresult(Handle*, Rest...)>;
+  static CUresult call(Handle* out, Rest... rest) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(out, rest...);
+    return make_held(*caller.tenant, kind, out, bytes_of(rest...),
+                     [&] { return Real::call(out, rest...); });
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+// CUresult name(Handle handle, Rest...), which ends it.
+template <SymbolName name, Kind kind, typename Handle, typename... Rest>
+struct Ends {
+  using Real = DriverFunction<name, CUresult(Handle, Rest...)>;
+  static CUresult call(Handle handle, Rest... rest) noexcept {
+    const Caller caller = enter_policy<Real>();
+    // Freeing nothing is nothing, and what the host ends is nobody's any more.
+    if (handle == Handle{}) return Real::call(handle, rest...);
+    if (caller.tenant != nullptr) {
+      return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle),
+                      [&] { return Real::call(handle, rest...); });
+    }
+    if (any_gated_tenant()) owners().remove(kind, handle_value(handle));
+    return Real::call(handle, rest...);
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+inline constexpr auto no_bytes = [](auto...) { return std::uint64_t{0}; };
+inline constexpr auto bytes_first = [](auto bytes, auto...) {
+  return static_cast<std::uint64_t>(bytes);
+};
+
+// A policy that refuses tenants, with a status that the driver itself could give.
+template <SymbolName name, CUresult refusal, typename... Parameters>
+struct Refuses {
+  using Real = DriverFunction<name, CUresult(Parameters...)>;
+  static CUresult call(Parameters... parameters) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(parameters...);
+    caller.tenant->note_once(Real::symbol, "refused: it reaches every plug-in of the process");
+    return refusal;
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+}  // namespace ctxbroker::detail

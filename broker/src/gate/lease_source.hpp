@@ -1,0 +1,50 @@
+// What the gate asks of the room above it: the leases of an open tenant.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "context/guard.hpp"
+#include "context/lease.hpp"
+#include "ctxbroker/lease.hpp"
+
+namespace ctxbroker::detail {
+
+struct CapturedLease {
+  GuardTarget target;
+  LeaseKind kind = LeaseKind::shared;
+  std::shared_ptr<std::atomic<int>> borrowers;
+};
+
+// One life of a lease, for what outlives it.
+struct LifeNote {
+  std::uint64_t generation = 0;  // 0: no life of the tenant's leases
+  int device = 0;
+  LeaseKind kind = LeaseKind::shared;
+  std::uint64_t primary_generation = 0;  // the life of the primary that it stands on
+};
+
+// Any thread.
+class LeaseSource {
+ public:
+  virtual ~LeaseSource() = default;
+  // The tenant's lease on a device, made when there is none.
+  virtual CUresult lease(int device, CapturedLease* lease) noexcept = 0;
+  // Whether there is one, and in force.
+  virtual bool has_lease(int device) noexcept = 0;
+  // The device whose primary context this is, or that this context of the tenant's leases is on;
+  // -1: neither.
+  virtual int device_of(CUcontext context) noexcept = 0;
+  // A context of the tenant's leases.
+  virtual bool holds(CUcontext context) noexcept = 0;
+  virtual int device_count() noexcept = 0;
+  // Which life a context is of; no generation when it is of none that stands.
+  virtual LifeNote life_of(CUcontext context) noexcept = 0;
+  // Where to be current to end what was made in that life: things of the context itself (streams),
+  // or of the primary's memory, which outlives a green context. Nothing when they are gone with it,
+  // or must not be touched.
+  virtual std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept = 0;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,77 @@
+// Who holds which handle of the driver: what tenants made through the gate, and what the broker
+// made for them. Process-wide, for a handle is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "context/lease.hpp"
+#include "ctxbroker/tenant_id.hpp"
+
+namespace ctxbroker::detail {
+
+// In the order in which a tenant's things are given back.
+enum class Kind : std::uint8_t {
+  graph_exec,
+  graph,
+  event,
+  stream,
+  library,
+  module,
+  array,
+  mipmapped_array,
+  memory,        // device memory, managed too; by address
+  host_memory,   // pinned; by address
+  registration,  // of host memory; by address
+  ipc_memory,    // another process's; by address
+  reservation,   // of addresses
+  physical,      // physical memory
+  pool,
+  green_context,
+  context,
+};
+inline constexpr std::size_t kind_count = static_cast<std::size_t>(Kind::context) + 1;
+const char* to_string(Kind kind) noexcept;  // "stream"
+
+// Where it lives: a green context has streams of its own; all else is the primary's, which outlives
+// it.
+inline Home home_of(Kind kind) noexcept {
+  return kind == Kind::stream || kind == Kind::event ? Home::context : Home::memory;
+}
+
+struct Holding {
+  Kind kind = Kind::memory;
+  std::uint64_t handle = 0;  // the handle's value, or the address
+  std::uint64_t bytes = 0;
+  // The life of the tenant's lease that it was made in; 0: in none, or in a context that the tenant
+  // made itself, which is `context`.
+  std::uint64_t life = 0;
+  std::uint64_t context = 0;
+  TenantId tenant{};
+};
+
+// Any thread. Handle values are reused: whoever sees a thing end forgets it first.
+class Owners {
+ public:
+  // An older entry of the same handle has ended unseen. Throws std::bad_alloc.
+  void add(const Holding& holding);
+  // Forgets it; what it was, or nothing when nobody holds it.
+  std::optional<Holding> remove(Kind kind, std::uint64_t handle) noexcept;
+  // The same, if that tenant holds it.
+  std::optional<Holding> remove(Kind kind, std::uint64_t handle, TenantId tenant) noexcept;
+  std::optional<TenantId> owner(Kind kind, std::uint64_t handle) const noexcept;
+  // Forgets all that a tenant holds and returns it in the order of Kind.
+  std::vector<Holding> remove_all(TenantId tenant);
+  std::vector<Holding> held_by(TenantId tenant) const;
+  // A context that a tenant made has ended, and with it all that was made in it.
+  void forget_context(TenantId tenant, std::uint64_t context);
+
+ private:
+  struct Shard;
+  static Shard& shard(Kind kind, std::uint64_t handle) noexcept;
+};
+
+Owners& owners() noexcept;
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,22 @@
+// Every policy of the gate, by room of the driver.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "gate/policy.hpp"
+
+namespace ctxbroker::detail {
+
+std::span<const PolicyRow> primary_policies() noexcept;  // retain, release, reset, flags, state
+std::span<const PolicyRow> current_policies() noexcept;  // set, push, pop
+std::span<const PolicyRow> context_policies() noexcept;  // create, destroy, limits, peers
+std::span<const PolicyRow> memory_policies() noexcept;   // device and host memory, pools, arrays
+std::span<const PolicyRow> object_policies() noexcept;   // modules, streams, events, graphs
+std::span<const PolicyRow> process_policies() noexcept;  // profiler, core dumps, callbacks
+
+// A policy's place among all of them, in the order above.
+std::size_t policy_count() noexcept;
+const PolicyRow& policy_at(std::size_t index) noexcept;
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,126 @@
+// What is current on a thread: for a tenant "the primary" is its own lease, and nothing below its
+// guard is popped.
+#include "context/guard.hpp"
+#include "context/unguarded.hpp"
+#include "gate/owners.hpp"
+#include "gate/policies.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
+
+bool nothing_is_current() noexcept {
+  CUcontext current = nullptr;
+  return GetCurrent::call(&current) == CUDA_SUCCESS && current == nullptr;
+}
+
+// The tenant's lease, for this thread: counted as entered while it may be current.
+CUresult own_lease(const Caller& caller, int device, CUcontext* context) noexcept {
+  CapturedLease lease;
+  const CUresult status = caller.tenant->lease(device, &lease);
+  if (status != CUDA_SUCCESS) return status;
+  if (!caller.guarded) {
+    borrow_on_this_thread(lease.borrowers);
+    *context = lease.target.context;
+    return status;
+  }
+  Frame* const frame = innermost_place();
+  if (frame != nullptr && frame->target.generation == lease.target.generation) {
+    *context = frame->context;
+    return status;
+  }
+  if (frame != nullptr && lease.target.occupancy != nullptr) {
+    return frame->captured.enter(*lease.target.occupancy, lease.target.generation, context);
+  }
+  *context = lease.target.context;
+  return status;
+}
+
+// What is to be made current when a tenant asks for `context`.
+CUresult translate(const Caller& caller, const char* function, CUcontext context,
+                   CUcontext* wanted) noexcept {
+  *wanted = context;
+  if (context == nullptr) {
+    if (!caller.guarded) borrow_on_this_thread(nullptr);
+    return CUDA_SUCCESS;
+  }
+  const int device = caller.tenant->device_of(context);
+  if (device >= 0) return own_lease(caller, device, wanted);
+  const auto value = reinterpret_cast<std::uint64_t>(context);
+  for (const Kind kind : {Kind::context, Kind::green_context}) {
+    const auto owner = owners().owner(kind, value);
+    if (owner && *owner == caller.tenant->id()) return CUDA_SUCCESS;
+    if (owner) {
+      caller.tenant->strike(function, "wanted a neighbour's context current; it was refused");
+      return CUDA_ERROR_INVALID_CONTEXT;
+    }
+  }
+  if (holder_of_context(context, *caller.tenant) == nullptr) return CUDA_SUCCESS;
+  caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
+  return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
+CUresult set_current(CUcontext context) noexcept {
+  const Caller caller = enter_policy<SetCurrent>();
+  if (caller.tenant == nullptr) return SetCurrent::call(context);
+  CUcontext wanted = nullptr;
+  CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
+  if (status != CUDA_SUCCESS) return status;
+  // Setting replaces the top; only on an empty stack does it push, and with null it pops.
+  Frame* const frame = caller.guarded ? innermost_place() : nullptr;
+  const bool pushes =
+      frame != nullptr && frame->context == nullptr && wanted != nullptr && nothing_is_current();
+  status = SetCurrent::call(wanted);
+  if (status != CUDA_SUCCESS || frame == nullptr) return status;
+  if (pushes) ++frame->pushed;
+  if (wanted == nullptr && frame->pushed > 0) --frame->pushed;
+  return status;
+}
+
+template <typename Real>
+CUresult push_current(CUcontext context) noexcept {
+  const Caller caller = enter_policy<Real>();
+  if (caller.tenant == nullptr) return Real::call(context);
+  CUcontext wanted = nullptr;
+  CUresult status = translate(caller, Real::symbol, context, &wanted);
+  if (status == CUDA_SUCCESS) status = Real::call(wanted);
+  Frame* const frame = caller.guarded ? innermost_place() : nullptr;
+  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->pushed;
+  return status;
+}
+
+template <typename Real>
+CUresult pop_current(CUcontext* context) noexcept {
+  const Caller caller = enter_policy<Real>();
+  Frame* const frame = caller.guarded ? innermost_place() : nullptr;
+  if (frame == nullptr) return Real::call(context);
+  if (frame->pushed <= 0) {
+    caller.tenant->strike(Real::symbol,
+                          "popped a context that it did not push; nothing was popped");
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  const CUresult status = Real::call(context);
+  if (status == CUDA_SUCCESS) --frame->pushed;
+  return status;
+}
+
+using PushV1 = DriverFunction<"cuCtxPushCurrent", CUresult(CUcontext)>;
+using PushV2 = DriverFunction<"cuCtxPushCurrent_v2", CUresult(CUcontext)>;
+using PopV1 = DriverFunction<"cuCtxPopCurrent", CUresult(CUcontext*)>;
+using PopV2 = DriverFunction<"cuCtxPopCurrent_v2", CUresult(CUcontext*)>;
+
+constexpr PolicyRow rows[] = {
+    policy<SetCurrent, set_current>(),      policy<PushV1, push_current<PushV1>>(),
+    policy<PushV2, push_current<PushV2>>(), policy<PopV1, pop_current<PopV1>>(),
+    policy<PopV2, pop_current<PopV2>>(),    unguarded<GetCurrent>(),
+};
+
+}  // namespace
+
+std::span<const PolicyRow> current_policies() noexcept {
+  return rows;
+}
+
+}  // namespace ctxbroker::detail

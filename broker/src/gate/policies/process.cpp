@@ -1,0 +1,49 @@
+// What reaches the whole process.
+#include "gate/held.hpp"
+#include "gate/policies.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr CUresult unsupported = CUDA_ERROR_NOT_SUPPORTED;
+constexpr CUresult forbidden = CUDA_ERROR_NOT_PERMITTED;
+
+template <SymbolName name>
+using RefusesCheckpoint = Refuses<name, unsupported, int, void*>;
+template <SymbolName name>
+using RefusesCoredump = Refuses<name, forbidden, int, void*, std::size_t*>;
+
+// The tables behind it are the driver's own and cannot be governed; the runtime library needs some.
+using ExportTable = DriverFunction<"cuGetExportTable", CUresult(const void**, const CUuuid*)>;
+CUresult export_table(const void** table, const CUuuid* id) noexcept {
+  const Caller caller = enter_policy<ExportTable>();
+  if (caller.tenant != nullptr) {
+    caller.tenant->note_once(ExportTable::symbol,
+                             "took private tables of the driver, as CUDA's runtime library does; "
+                             "calls through them are not guarded");
+  }
+  return ExportTable::call(table, id);
+}
+
+constexpr PolicyRow rows[] = {
+    policy<ExportTable, export_table>(),
+    Refuses<"cuProfilerInitialize", unsupported, const char*, const char*, int>::row(),
+    Refuses<"cuProfilerStart", unsupported>::row(),
+    Refuses<"cuProfilerStop", unsupported>::row(),
+    RefusesCoredump<"cuCoredumpSetAttribute">::row(),
+    RefusesCoredump<"cuCoredumpSetAttributeGlobal">::row(),
+    RefusesCheckpoint<"cuCheckpointProcessLock">::row(),
+    RefusesCheckpoint<"cuCheckpointProcessCheckpoint">::row(),
+    RefusesCheckpoint<"cuCheckpointProcessRestore">::row(),
+    RefusesCheckpoint<"cuCheckpointProcessUnlock">::row(),
+    Refuses<"cuLogsRegisterCallback", unsupported, void*, void*, void*>::row(),
+    Refuses<"cuDeviceRegisterAsyncNotification", unsupported, CUdevice, void*, void*, void*>::row(),
+};
+
+}  // namespace
+
+std::span<const PolicyRow> process_policies() noexcept {
+  return rows;
+}
+
+}  // namespace ctxbroker::detail

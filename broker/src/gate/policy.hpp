@@ -1,0 +1,77 @@
+// How a policy is written: a plain function with the driver's own signature, and the driver's
+// function behind it.
+//
+//   using Real = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
+//   CUresult set_current(CUcontext context) noexcept { ... return Real::call(context); }
+//   constexpr PolicyRow rows[] = {policy<Real, set_current>()};
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <span>
+
+#include "driver/driver_table.hpp"
+#include "gate/caller.hpp"
+#include "gate/library/gate.h"
+
+namespace ctxbroker::detail {
+
+template <std::size_t size>
+struct SymbolName {
+  char text[size];
+  constexpr SymbolName(const char (&name)[size]) {  // NOLINT: from a literal, as an argument
+    std::copy_n(name, size, text);
+  }
+};
+
+template <SymbolName name, typename Signature>
+struct DriverFunction;
+
+template <SymbolName name, typename... Parameters>
+struct DriverFunction<name, CUresult(Parameters...)> {
+  using Function = CUresult(Parameters...);
+  static constexpr const char* symbol = name.text;
+  // Global because a policy is called with the driver's arguments and nothing else.
+  static inline std::atomic<Function*> behind{nullptr};
+
+  static CUresult call(Parameters... arguments) noexcept {
+    return behind.load(std::memory_order_relaxed)(arguments...);
+  }
+  static bool is_bound() noexcept { return behind.load(std::memory_order_relaxed) != nullptr; }
+  static void bind(ctxb_gate_function function, std::size_t its_place) noexcept {
+    place.store(its_place, std::memory_order_relaxed);
+    behind.store(reinterpret_cast<Function*>(function), std::memory_order_relaxed);
+  }
+  static inline std::atomic<std::size_t> place{0};  // among the policies, for counting
+};
+
+// What every policy begins with: who is calling, and one more hit for a tenant.
+template <typename Real>
+Caller enter_policy() noexcept {
+  const Caller caller = calling();
+  if (caller.tenant != nullptr) {
+    caller.tenant->count_hit(Real::place.load(std::memory_order_relaxed));
+  }
+  return caller;
+}
+
+struct PolicyRow {
+  const char* symbol;
+  ctxb_gate_function (*policy)() noexcept;  // null: unguarded
+  void (*bind)(ctxb_gate_function, std::size_t place) noexcept;
+};
+
+template <typename Real, typename Real::Function* function>
+constexpr PolicyRow policy() {
+  return {Real::symbol, []() noexcept { return reinterpret_cast<ctxb_gate_function>(function); },
+          &Real::bind};
+}
+
+// A function that policies call and that has none itself.
+template <typename Real>
+constexpr PolicyRow unguarded() {
+  return {Real::symbol, nullptr, &Real::bind};
+}
+
+}  // namespace ctxbroker::detail
