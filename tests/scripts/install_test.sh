@@ -13,9 +13,18 @@ expect_status 0
 for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker_software_device.so \
   lib/software_device/libcuda.so.1 plugins/gain.so include/ctxbroker/broker.hpp \
   include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
-  share/doc/ctxbroker/policy.schema.json; do
+  share/doc/ctxbroker/policy.schema.json lib/ctxbroker/ctxbroker_gate.so \
+  lib/ctxbroker/gate/libcuda.so.1; do
   expect_file "$prefix/$file"
 done
+# The gate has the driver's SONAME: ldconfig must not make it the machine's driver.
+if command -v ldconfig >/dev/null || [[ -x /sbin/ldconfig ]]; then
+  run env PATH="$PATH:/sbin:/usr/sbin" ldconfig -n "$prefix/lib" "$prefix/lib/ctxbroker"
+  expect_status 0
+  for link in "$prefix/lib/libcuda.so.1" "$prefix/lib/ctxbroker/libcuda.so.1"; do
+    if [[ -e "$link" ]]; then failed "ldconfig made $link"; fi
+  done
+fi
 # Nothing installed may point back into the source or build tree.
 run grep -rlF -e "$CTXB_SOURCE" -e "$CTXB_BUILD" "$prefix/lib/cmake" "$prefix/include"
 expect_status 1

@@ -91,7 +91,7 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
   for (const json& protection : doctor["protection"]) {
     protections.push_back(protection["name"]);
     if (protection["name"] == "gate") {
-      EXPECT_EQ(protection["built"], false);
+      EXPECT_EQ(protection["in_force"], true) << protection["text"];
     }
   }
   EXPECT_THAT(protections, IsSupersetOf({"guards", "leases", "gate", "shield"}));
@@ -99,7 +99,7 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
 
   const Ended text = run_well({"doctor"});
   for (const char* word :
-       {"driver", "why:", "devices", "guards", "gate", "not built", "plug-ins", "searched:"}) {
+       {"driver", "why:", "devices", "guards", "gate: in force", "plug-ins", "searched:"}) {
     EXPECT_THAT(text.out, HasSubstr(word));
   }
 }

@@ -1,0 +1,275 @@
+// The gate: code of a tenant that knows nothing of the broker lands in its tenant's lease, whatever
+// thread it runs on and however it reaches the driver; what it leaves is given back.
+#include "ctxbroker/gate.hpp"
+
+#include <gmock/gmock.h>
+
+#include <mutex>
+#include <thread>
+
+#include "attacks/attacks.h"
+#include "child_process.hpp"
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/error.hpp"
+#include "driver_by_name.hpp"
+#include "test_library.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+CUcontext current() {
+  CUcontext context = nullptr;
+  driver_call("cuCtxGetCurrent", &context);
+  return context;
+}
+
+CUcontext context_of(CUdeviceptr address) {
+  CUcontext context = nullptr;
+  driver_call("cuPointerGetAttribute", static_cast<void*>(&context), CU_POINTER_ATTRIBUTE_CONTEXT,
+              address);
+  return context;
+}
+
+std::string file_of(void* address) {
+  Dl_info info{};
+  return dladdr(address, &info) != 0 ? info.dli_fname : "";
+}
+
+class GateTest : public ::testing::Test {
+ protected:
+  GateTest() : broker(Broker::open(options())) {}
+
+  BrokerOptions options() {
+    BrokerOptions all;
+    all.records = [this](const Record& record) {
+      const std::lock_guard lock(mutex_);
+      said_.push_back(std::string(record.topic) + ": " + record.text);
+    };
+    return all;
+  }
+  std::vector<std::string> said() {
+    const std::lock_guard lock(mutex_);
+    return said_;
+  }
+  template <typename Function>
+  static Function* symbol(const AdoptedLibrary& library, const char* name) {
+    return reinterpret_cast<Function*>(library.symbol(name));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> said_;
+
+ protected:
+  Broker broker;
+};
+
+TEST_F(GateTest, StandsBeforeTheDriverThatTheBrokerOpened) {
+  EXPECT_TRUE(broker.gate().in_force) << broker.gate().reason;
+  EXPECT_THAT(file_of(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxSetCurrent")),
+              HasSubstr("ctxbroker_gate.so"));
+  EXPECT_THAT(broker.driver().path, ::testing::Not(HasSubstr("ctxbroker_gate")));
+}
+
+struct Captured {
+  const char* mode;
+  LeaseKind kind;
+};
+
+class CaptureTest : public GateTest, public ::testing::WithParamInterface<Captured> {
+ protected:
+  CaptureTest()
+      : tenant(broker.open_tenant("runtime", {GetParam().kind})),
+        library(tenant.adopt(test_library(std::string("attacks_") + GetParam().mode))),
+        allocate(symbol<allocate_function>(library, ALLOCATE)),
+        allocate_on_own_thread(symbol<allocate_function>(library, ALLOCATE_ON_OWN_THREAD)),
+        attack(symbol<attack_function>(library, ATTACK)) {}
+  // Memory of a shared or green lease is the primary's.
+  CUcontext memory_context() {
+    return context_of(tenant.run(0, [&] { return allocate(16); }));
+  }
+
+  Tenant tenant;
+  AdoptedLibrary library;
+  allocate_function* allocate;
+  allocate_function* allocate_on_own_thread;
+  attack_function* attack;
+};
+
+TEST_P(CaptureTest, OnItsOwnThreadItLandsInItsOwnLease) {
+  const auto address = allocate_on_own_thread(4096);
+  ASSERT_NE(address, 0U);
+  EXPECT_EQ(context_of(address), memory_context());
+  if (GetParam().kind == LeaseKind::private_own) {
+    EXPECT_EQ(context_of(address), tenant.lease().context);
+  }
+  EXPECT_EQ(current(), nullptr);
+}
+
+TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
+  const attack_target nothing{};
+  tenant.run(0, [&] {
+    EXPECT_EQ(current(), tenant.lease().context);
+    EXPECT_NE(allocate(64), 0U);
+    attack("leave_context_pushed", &nothing);
+    EXPECT_EQ(current(), tenant.lease().context) << "the primary is its own lease";
+  });
+  EXPECT_EQ(current(), nullptr);
+}
+
+TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
+  const attack_target nothing{};
+  for (const char* reset : {"reset", "reset_v2"}) {
+    EXPECT_EQ(tenant.run(0, [&] { return attack(reset, &nothing); }), CUDA_SUCCESS);
+    EXPECT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
+    EXPECT_NE(allocate_on_own_thread(64), 0U);
+  }
+  EXPECT_EQ(tenant.lease().state, LeaseState::ready);
+}
+
+TEST_P(CaptureTest, OneReleaseTooManyIsRefusedAndStruck) {
+  const attack_target nothing{};
+  EXPECT_EQ(tenant.run(0, [&] { return attack("release", &nothing); }), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_GT(tenant.strikes(), 0U);
+  EXPECT_THAT(said(), Contains(HasSubstr("released the primary context more often")));
+}
+
+TEST_P(CaptureTest, TheHostsOwnThreadIsNotTakenForTheTenants) {
+  CUcontext primary = nullptr;
+  ASSERT_EQ(driver_call("cuDevicePrimaryCtxRetain", &primary, 0), CUDA_SUCCESS);
+  ASSERT_EQ(driver_call("cuCtxSetCurrent", primary), CUDA_SUCCESS);
+  EXPECT_EQ(current(), primary);
+  allocate_on_own_thread(64);
+  EXPECT_EQ(current(), primary);
+  driver_call("cuCtxSetCurrent", static_cast<CUcontext>(nullptr));
+  driver_call("cuDevicePrimaryCtxRelease_v2", 0);
+}
+
+TEST_P(CaptureTest, GuardedFunctionsHaveTheGatesAddressAndOthersTheDriversOwn) {
+  const auto address = symbol<driver_address_function>(library, DRIVER_ADDRESS);
+  for (const char* guarded : {"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2",
+                              "cuCtxSetCurrent", "cuMemAlloc_v2", "cuModuleUnload"}) {
+    EXPECT_THAT(file_of(address(guarded)), HasSubstr("ctxbroker_gate.so")) << guarded;
+  }
+  // What is looked up through cuGetProcAddress costs not even a jump.
+  if (std::string(GetParam().mode) == "proc_address") {
+    EXPECT_EQ(file_of(address("cuMemcpyHtoD_v2")), broker.driver().path);
+  }
+}
+
+TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
+  std::size_t before = 0, after = 0, total = 0;
+  tenant.run(0, [&] { driver_call("cuMemGetInfo_v2", &before, &total); });
+  for (int i = 0; i < 4; ++i) ASSERT_NE(tenant.run(0, [&] { return allocate(64U << 20); }), 0U);
+  tenant.close();
+  EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 4 x device memory")));
+  Tenant other = broker.open_tenant("other", {LeaseKind::shared});
+  other.run(0, [&] { driver_call("cuMemGetInfo_v2", &after, &total); });
+  EXPECT_GT(after + (64U << 20), before);
+}
+
+TEST_P(CaptureTest, EachLifeOfManyGivesBackWhatItHolds) {
+  for (int i = 0; i < 20; ++i) {
+    Tenant one = broker.open_tenant("again", {GetParam().kind});
+    AdoptedLibrary again = one.adopt(test_library(std::string("attacks_") + GetParam().mode));
+    ASSERT_NE(one.run(0, [&] { return symbol<allocate_function>(again, ALLOCATE)(1U << 20); }), 0U);
+    one.close();
+  }
+  std::size_t gone = 0;
+  for (const auto& line : said()) gone += line.find("1 x device memory") != std::string::npos;
+  EXPECT_EQ(gone, 20U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, CaptureTest,
+    ::testing::Values(Captured{"proc_address", LeaseKind::green},
+                      Captured{"proc_address", LeaseKind::private_own},
+                      Captured{"proc_address", LeaseKind::shared},
+                      Captured{"dlsym", LeaseKind::green}, Captured{"linked", LeaseKind::green}),
+    [](const auto& one) {
+      return std::string(one.param.mode) + "_" +
+             (one.param.kind == LeaseKind::private_own ? "private" : to_string(one.param.kind));
+    });
+
+TEST_F(GateTest, ABudgetIsTheTenantsOwn) {
+  TenantOptions small{LeaseKind::green};
+  small.driver_memory_budget = 1U << 20;
+  Tenant poor = broker.open_tenant("poor", small), rich = broker.open_tenant("rich");
+  std::vector<unsigned long long> got;
+  for (Tenant* tenant : {&poor, &rich}) {
+    AdoptedLibrary library =
+        tenant->adopt(test_library(tenant == &poor ? "attacks_dlsym" : "attacks_proc_address"));
+    auto* allocate = symbol<allocate_function>(library, ALLOCATE);
+    tenant->run(0, [&] {
+      got.push_back(allocate(1U << 19));
+      got.push_back(allocate(1U << 20));  // over the poor one's
+    });
+  }
+  EXPECT_NE(got[0], 0U);
+  EXPECT_EQ(got[1], 0U);
+  EXPECT_NE(got[2], 0U);
+  EXPECT_NE(got[3], 0U);
+  for (const TenantMetrics& metrics : broker.metrics().tenants) {
+    if (metrics.name != "poor") continue;
+    EXPECT_EQ(metrics.held_bytes, 1U << 19);
+    EXPECT_EQ(metrics.held_things, 1U);
+    EXPECT_EQ(metrics.guarded_calls.at("cuMemAlloc_v2"), 2U);
+  }
+}
+
+// ---- how things start
+// ----------------------------------------------------------------------------
+
+TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
+  ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
+  Broker broker = Broker::open();
+  EXPECT_FALSE(broker.gate().in_force);
+  EXPECT_THAT(broker.gate().reason, HasSubstr("loaded before the broker was opened"));
+  Tenant tenant = broker.open_tenant("late");
+  EXPECT_EQ(tenant.lease().state, LeaseState::ready) << "guards and shield are left";
+}
+
+TEST(GateStart, DISABLED_OffWhenTheHostSaysSo) {
+  BrokerOptions options;
+  options.use_gate = false;
+  Broker broker = Broker::open(std::move(options));
+  EXPECT_FALSE(broker.gate().in_force);
+  EXPECT_EQ(dlopen("libctxbroker_nothing.so", RTLD_NOLOAD | RTLD_NOW), nullptr);
+}
+
+TEST(GateStart, DISABLED_OpenedTwiceAndAgain) {
+  for (int round = 0; round < 3; ++round) {
+    Broker one = Broker::open(), two = Broker::open();
+    EXPECT_TRUE(one.gate().in_force) << one.gate().reason;
+    EXPECT_TRUE(two.gate().in_force) << two.gate().reason;
+    Tenant a = one.open_tenant("a", {LeaseKind::green}),
+           b = two.open_tenant("b", {LeaseKind::green});
+    for (Tenant* tenant : {&a, &b}) {
+      AdoptedLibrary library = tenant->adopt(test_library("attacks_proc_address"));
+      auto* allocate = reinterpret_cast<allocate_function*>(library.symbol(ALLOCATE));
+      EXPECT_NE(tenant->run(0, [&] { return allocate(64); }), 0U);
+    }
+  }
+}
+
+class GateStartTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GateStartTest, GoesAsItSays) {
+  Environment environment;
+  if (driver_is_software()) {
+    environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
+  }
+  const ChildResult child = run_child(std::string("GateStart.DISABLED_") + GetParam(), environment);
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GateStartTest,
+                         ::testing::Values("AfterTheHostLoadedTheDriver", "OffWhenTheHostSaysSo",
+                                           "OpenedTwiceAndAgain"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace ctxbroker

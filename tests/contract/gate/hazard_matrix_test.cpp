@@ -1,0 +1,270 @@
+// The hazard matrix: what misbehaving code does, by the way in which it reaches the driver and the
+// place that it is called from. Each cell is a process, with the broker and without it: with it the
+// neighbour is unharmed, without it the damage is there to be seen. The whole table is printed when
+// the program is run by hand.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "attacks/attacks.h"
+#include "child_process.hpp"
+#include "ctxbroker/broker.hpp"
+#include "driver_by_name.hpp"
+#include "neighbour.hpp"
+#include "test_library.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Behaviour {
+  const char* name;
+  bool touches_thread_only;    // harmless on a thread of the plug-in's own
+  const char* not_in_process;  // why no broker in the process can stop it; null: it is stopped
+};
+constexpr Behaviour behaviours[] = {
+    {"reset", false, nullptr},
+    {"reset_v2", false, nullptr},
+    {"release", false, nullptr},
+    {"release_v2", false, nullptr},
+    {"destroy_context", false, nullptr},
+    {"leave_context_pushed", true, nullptr},
+    {"pop_too_much", true, nullptr},
+    {"take_neighbours_context", true, nullptr},
+    {"create_context_and_leave", true, nullptr},
+    {"set_limit", false, nullptr},
+    {"set_flags", false, nullptr},
+    {"free_memory", false, nullptr},
+    {"free_pinned", false, nullptr},
+    {"unload_module", false, nullptr},
+    {"destroy_stream", false, nullptr},
+    {"destroy_event", false, nullptr},
+    {"leave_global_capture", false, nullptr},
+    {"leak_memory", false, nullptr},
+    {"overwrite_memory", false, "contexts of one process share their addresses"},
+};
+constexpr const char* modes[] = {"proc_address", "dlsym", "linked"};
+constexpr const char* places[] = {"guarded", "own_thread", "constructor", "destructor"};
+
+// ---- in the child
+// --------------------------------------------------------------------------------
+
+std::string text_of(const attack_target& target) {
+  std::ostringstream text;
+  text << target.context << ' ' << target.stream << ' ' << target.event << ' ' << target.module
+       << ' ' << std::hex << target.memory << ' ' << target.pinned;
+  return text.str();
+}
+
+struct Cell {
+  std::string behaviour, mode, place;
+  std::filesystem::path library() const { return test_library("attacks_" + mode); }
+  void announce(const attack_target& target) const {
+    const std::string handles = text_of(target);
+    setenv(ATTACK_TARGET, handles.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): no other thread
+    const char* variable = place == "constructor"  ? ATTACK_IN_CONSTRUCTOR
+                           : place == "destructor" ? ATTACK_IN_DESTRUCTOR
+                                                   : nullptr;
+    if (variable != nullptr)
+      setenv(variable, behaviour.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+};
+
+// What the host has current on its thread, as hosts do.
+CUcontext make_hosts_context() {
+  CUcontext context = nullptr;
+  EXPECT_EQ(driver_call("cuInit", 0U), CUDA_SUCCESS);
+  EXPECT_EQ(driver_call("cuDevicePrimaryCtxRetain", &context, 0), CUDA_SUCCESS);
+  EXPECT_EQ(driver_call("cuCtxSetCurrent", context), CUDA_SUCCESS);
+  return context;
+}
+
+std::size_t free_memory() {
+  std::size_t free = 0, total = 0;
+  driver_call("cuMemGetInfo_v2", &free, &total);
+  return free;
+}
+
+void report(const std::vector<std::string>& damage) {
+  for (const auto& one : damage) std::printf("DAMAGE: %s\n", one.c_str());
+}
+
+// The host left one context on its thread's stack.
+void report_thread(CUcontext expected) {
+  CUcontext top = nullptr, below = nullptr;
+  driver_call("cuCtxPopCurrent_v2", &top);
+  driver_call("cuCtxGetCurrent", &below);
+  if (top != expected) std::printf("DAMAGE: the host's thread has another context current\n");
+  if (below != nullptr) std::printf("DAMAGE: the host's thread has more contexts than before\n");
+  driver_call("cuCtxPushCurrent_v2", top != nullptr ? top : expected);
+}
+
+void attack_by_place(const Cell& cell, const attack_target& target, attack_function* here,
+                     attack_function* on_own_thread) {
+  if (cell.place == "guarded") here(cell.behaviour.c_str(), &target);
+  if (cell.place == "own_thread") on_own_thread(cell.behaviour.c_str(), &target);
+}
+
+void run_with_broker(const Cell& cell) {
+  BrokerOptions options;
+  options.records = [](const Record& record) {
+    std::printf("%s: %s\n", record.topic, record.text.c_str());
+  };
+  Broker broker = Broker::open(std::move(options));
+  ASSERT_TRUE(broker.gate().in_force) << broker.gate().reason;
+  CUcontext hosts = make_hosts_context();
+  Tenant neighbours_tenant = broker.open_tenant("neighbour", {LeaseKind::green});
+  Neighbour neighbour;
+  neighbours_tenant.run(0, [&] { neighbour.settle(neighbours_tenant.lease().context); });
+  const std::size_t free_before = free_memory();
+  {
+    TenantOptions last{LeaseKind::green};
+    last.unload_at_close = true;
+    Tenant attacker = broker.open_tenant("attacker", last);
+    cell.announce(neighbour.target());
+    AdoptedLibrary library = attacker.adopt(cell.library());
+    auto* here = reinterpret_cast<attack_function*>(library.symbol(ATTACK));
+    auto* own = reinterpret_cast<attack_function*>(library.symbol(ATTACK_ON_OWN_THREAD));
+    if (cell.place == "own_thread") {
+      attack_by_place(cell, neighbour.target(), here, own);  // unguarded
+    } else {
+      attacker.run(0, [&] { attack_by_place(cell, neighbour.target(), here, own); });
+    }
+    report_thread(hosts);
+    neighbours_tenant.run(0, [&] { report(neighbour.damage()); });
+    attacker.close();
+  }
+  report_thread(hosts);
+  neighbours_tenant.run(0, [&] { report(neighbour.damage()); });
+  // A green context may keep a little of the device's memory for its successors.
+  if (free_memory() + (32U << 20) < free_before) std::printf("DAMAGE: memory was not given back\n");
+}
+
+void run_without(const Cell& cell) {
+  CUcontext hosts = make_hosts_context();
+  // Some plug-ins share the primary, others have a context of their own.
+  CUcontext own = nullptr, popped = nullptr;
+  ASSERT_EQ(driver_call("cuCtxCreate_v2", &own, 0U, 0), CUDA_SUCCESS);
+  ASSERT_EQ(driver_call("cuCtxPopCurrent_v2", &popped), CUDA_SUCCESS);
+  Neighbour neighbour;
+  neighbour.settle(own);
+  const std::size_t free_before = free_memory();
+  cell.announce(neighbour.target());
+  void* library = dlopen(cell.library().c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  attack_by_place(cell, neighbour.target(),
+                  reinterpret_cast<attack_function*>(dlsym(library, ATTACK)),
+                  reinterpret_cast<attack_function*>(dlsym(library, ATTACK_ON_OWN_THREAD)));
+  dlclose(library);
+  report_thread(hosts);
+  std::fflush(stdout);
+  driver_call("cuCtxSetCurrent", own);
+  if (driver_call("cuCtxSynchronize") != CUDA_SUCCESS) std::printf("DAMAGE: its context is gone\n");
+  std::fflush(stdout);
+  driver_call("cuCtxSetCurrent", hosts);
+  report(neighbour.damage());
+  if (free_memory() + (32U << 20) < free_before) std::printf("DAMAGE: memory was not given back\n");
+}
+
+TEST(HazardCell, DISABLED_Run) {
+  const char* text = std::getenv("CTXB_HAZARD_CELL");  // NOLINT(concurrency-mt-unsafe)
+  ASSERT_NE(text, nullptr);
+  Cell cell;
+  std::string protection;
+  std::istringstream(text) >> cell.behaviour >> cell.mode >> cell.place >> protection;
+  if (protection == "on") {
+    run_with_broker(cell);
+  } else {
+    run_without(cell);
+  }
+  std::printf("LOOKED\n");
+}
+
+// ---- in the parent
+// -------------------------------------------------------------------------------
+
+struct Seen {
+  bool damaged = false;
+  bool attacked = false;  // the attack was made at all
+  bool possible = true;   // this driver has what it calls
+  std::string how;        // in words
+  std::string output;
+};
+
+Seen see(const Behaviour& behaviour, const std::string& mode, const std::string& place,
+         const char* protection) {
+  Environment environment{{"CTXB_HAZARD_CELL", std::string(behaviour.name) + " " + mode + " " +
+                                                   place + " " + protection}};
+  // Without a broker "libcuda.so.1" is found as on any machine; here that is the software device.
+  if (driver_is_software()) {
+    environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
+  }
+  const ChildResult child = run_child("HazardCell.DISABLED_Run", environment);
+  Seen seen{false, false, true, "unharmed", child.output};
+  const auto made = child.output.find("ATTACKED: ");
+  seen.attacked = made != std::string::npos;
+  const int status = seen.attacked ? std::atoi(child.output.c_str() + made + 10) : 0;
+  const bool looked = child.output.find("LOOKED\n") != std::string::npos;
+  if (const auto at = child.output.find("DAMAGE: "); at != std::string::npos) {
+    seen.damaged = true;
+    seen.how = child.output.substr(at + 8, child.output.find('\n', at) - at - 8);
+  } else if (child.exit_code != 0 || !looked) {
+    seen.damaged = true;
+    seen.how = "the process ended";
+  }
+  if (!seen.damaged && (status == -1 || status == CUDA_ERROR_NOT_SUPPORTED)) {
+    seen.possible = false;
+    seen.how = "this driver lacks the call";
+  }
+  return seen;
+}
+
+std::vector<std::string>& table() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
+class HazardMatrix : public ::testing::TestWithParam<Behaviour> {
+ protected:
+  static void TearDownTestSuite() {
+    std::printf("\n%-26s %-13s %-12s %-40s %s\n", "behaviour", "link mode", "place", "without",
+                "with the broker");
+    for (const auto& line : table()) std::printf("%s\n", line.c_str());
+  }
+};
+
+TEST_P(HazardMatrix, HarmsNobodyWithTheBrokerAndSomebodyWithout) {
+  const Behaviour& behaviour = GetParam();
+  for (const std::string mode : modes) {
+    for (const std::string place : places) {
+      SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
+      const Seen with = see(behaviour, mode, place, "on");
+      const Seen without = see(behaviour, mode, place, "off");
+      char line[256];
+      std::snprintf(line, sizeof line, "%-26s %-13s %-12s %-40s %s", behaviour.name, mode.c_str(),
+                    place.c_str(), without.how.c_str(),
+                    behaviour.not_in_process != nullptr
+                        ? (std::string("RED, ") + behaviour.not_in_process).c_str()
+                        : with.how.c_str());
+      table().emplace_back(line);
+      EXPECT_EQ(with.damaged, behaviour.not_in_process != nullptr) << with.output;
+      const bool harmless = behaviour.touches_thread_only && place == "own_thread";
+      EXPECT_TRUE(with.attacked && without.attacked) << with.output << without.output;
+      EXPECT_EQ(without.damaged, without.possible && !harmless) << without.output;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Behaviours, HazardMatrix, ::testing::ValuesIn(behaviours),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace ctxbroker

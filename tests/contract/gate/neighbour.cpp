@@ -1,0 +1,108 @@
+#include "neighbour.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <thread>
+
+#include "driver_by_name.hpp"
+
+namespace ctxbroker {
+namespace {
+
+constexpr std::size_t bytes = 64;
+constexpr unsigned char pattern = 0x5a;
+constexpr char image[] = R"(.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry neighbour() { ret; }
+)";
+
+void need(CUresult status, const char* what) {
+  if (status == CUDA_SUCCESS) return;
+  throw std::runtime_error(std::string("the neighbour cannot settle: ") + what + ": " +
+                           std::to_string(status));
+}
+
+template <typename Handle>
+Handle as(void* handle) {
+  return static_cast<Handle>(handle);
+}
+
+unsigned primary_flags() {
+  unsigned flags = 0;
+  int active = 0;
+  driver_call("cuDevicePrimaryCtxGetState", 0, &flags, &active);
+  return flags;
+}
+
+}  // namespace
+
+void Neighbour::settle(void* own_context) {
+  CUdeviceptr memory = 0;
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  CUmodule module = nullptr;
+  need(driver_call("cuMemAlloc_v2", &memory, bytes), "memory");
+  need(driver_call("cuMemsetD8_v2", memory, pattern, bytes), "its content");
+  need(driver_call("cuMemHostAlloc", &target_.pinned, bytes, 0U), "pinned memory");
+  std::fill_n(static_cast<unsigned char*>(target_.pinned), bytes, pattern);
+  need(driver_call("cuStreamCreate", &stream, 1U), "a stream");
+  need(driver_call("cuEventCreate", &event, 0U), "an event");
+  need(driver_call("cuEventRecord", event, stream), "its record");
+  // Setting memory goes on after the call.
+  need(driver_call("cuCtxSynchronize"), "its work's end");
+  need(driver_call("cuModuleLoadData", &module, static_cast<const void*>(image)), "a module");
+  need(driver_call("cuCtxGetLimit", &stack_limit_, CU_LIMIT_STACK_SIZE), "a limit");
+  flags_ = primary_flags();
+  target_.context = own_context;
+  target_.stream = stream;
+  target_.event = event;
+  target_.module = module;
+  target_.memory = memory;
+}
+
+std::vector<std::string> Neighbour::damage() const {
+  std::vector<std::string> found;
+  const auto check = [&](bool well, const char* what) {
+    if (!well) found.emplace_back(what);
+  };
+  std::array<unsigned char, bytes> content{};
+  const bool readable = driver_call("cuMemcpyDtoH_v2", static_cast<void*>(content.data()),
+                                    CUdeviceptr{target_.memory}, bytes) == CUDA_SUCCESS;
+  check(readable, "memory is gone");
+  const auto kept = [](unsigned char byte) { return byte == pattern; };
+  check(!readable || std::all_of(content.begin(), content.end(), kept), "memory was overwritten");
+  void* device_view = nullptr;
+  check(
+      driver_call("cuMemHostGetDevicePointer_v2", &device_view, target_.pinned, 0U) == CUDA_SUCCESS,
+      "pinned memory is gone");
+  check(driver_call("cuStreamSynchronize", as<CUstream>(target_.stream)) == CUDA_SUCCESS,
+        "the stream is gone");
+  check(driver_call("cuEventQuery", as<CUevent>(target_.event)) == CUDA_SUCCESS,
+        "the event is gone");
+  CUfunction function = nullptr;
+  check(driver_call("cuModuleGetFunction", &function, as<CUmodule>(target_.module), "neighbour") ==
+            CUDA_SUCCESS,
+        "the module is gone");
+  std::size_t limit = 0;
+  check(driver_call("cuCtxGetLimit", &limit, CU_LIMIT_STACK_SIZE) == CUDA_SUCCESS &&
+            limit == stack_limit_,
+        "the limit was changed");
+  check(primary_flags() == flags_, "the primary's flags were changed");
+
+  CUcontext here = nullptr;
+  driver_call("cuCtxGetCurrent", &here);
+  bool allocates = false;
+  std::thread([&] {
+    CUdeviceptr more = 0;
+    driver_call("cuCtxPushCurrent_v2", here);
+    allocates = driver_call("cuMemAlloc_v2", &more, bytes) == CUDA_SUCCESS;
+    if (allocates) driver_call("cuMemFree_v2", more);
+    driver_call("cuCtxPopCurrent_v2", &here);
+  }).join();
+  check(allocates, "another thread cannot allocate");
+  return found;
+}
+
+}  // namespace ctxbroker

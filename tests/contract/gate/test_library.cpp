@@ -1,0 +1,28 @@
+#include "test_library.hpp"
+
+#include <cstdlib>
+#include <string_view>
+
+namespace ctxbroker {
+namespace {
+
+std::filesystem::path root() {
+  return std::filesystem::canonical("/proc/self/exe").parent_path().parent_path();
+}
+
+}  // namespace
+
+std::filesystem::path test_library(const std::string& name) {
+  return root() / "test_plugins" / (name + ".so");
+}
+
+std::filesystem::path software_device_folder() {
+  return root() / "lib" / "software_device";
+}
+
+bool driver_is_software() {
+  const char* choice = std::getenv("CTXBROKER_DRIVER");  // NOLINT(concurrency-mt-unsafe)
+  return choice != nullptr && std::string_view(choice) == "software";
+}
+
+}  // namespace ctxbroker

@@ -1,0 +1,13 @@
+// Files beside this program.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace ctxbroker {
+
+std::filesystem::path test_library(const std::string& name);  // in test_plugins/, without ".so"
+std::filesystem::path software_device_folder();  // it has the software device as libcuda.so.1
+bool driver_is_software();                       // as CTXBROKER_DRIVER says
+
+}  // namespace ctxbroker
