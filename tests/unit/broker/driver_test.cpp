@@ -13,10 +13,8 @@ namespace ctxbroker::detail {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 
 TEST(DriverChoiceTest, NamesGoBothWays) {
