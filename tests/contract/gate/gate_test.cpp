@@ -110,7 +110,7 @@ TEST_P(CaptureTest, OnItsOwnThreadItLandsInItsOwnLease) {
 }
 
 TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
-  const attack_target nothing{};
+  const AttackTarget nothing{};
   tenant.run(0, [&] {
     EXPECT_EQ(current(), tenant.lease().context);
     EXPECT_NE(allocate(64), 0U);
@@ -121,7 +121,7 @@ TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
 }
 
 TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
-  const attack_target nothing{};
+  const AttackTarget nothing{};
   for (const char* reset : {"reset", "reset_v2"}) {
     EXPECT_EQ(tenant.run(0, [&] { return attack(reset, &nothing); }), CUDA_SUCCESS);
     EXPECT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
@@ -131,7 +131,7 @@ TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
 }
 
 TEST_P(CaptureTest, OneReleaseTooManyIsRefusedAndStruck) {
-  const attack_target nothing{};
+  const AttackTarget nothing{};
   EXPECT_EQ(tenant.run(0, [&] { return attack("release", &nothing); }), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_GT(tenant.strikes(), 0U);
   EXPECT_THAT(said(), Contains(HasSubstr("released the primary context more often")));

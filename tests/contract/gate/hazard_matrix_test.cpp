@@ -23,8 +23,6 @@
 namespace ctxbroker {
 namespace {
 
-using ::testing::HasSubstr;
-
 struct Behaviour {
   const char* name;
   bool touches_thread_only;    // harmless on a thread of the plug-in's own
@@ -57,7 +55,7 @@ constexpr const char* places[] = {"guarded", "own_thread", "constructor", "destr
 // ---- in the child
 // --------------------------------------------------------------------------------
 
-std::string text_of(const attack_target& target) {
+std::string text_of(const AttackTarget& target) {
   std::ostringstream text;
   text << target.context << ' ' << target.stream << ' ' << target.event << ' ' << target.module
        << ' ' << std::hex << target.memory << ' ' << target.pinned;
@@ -67,7 +65,7 @@ std::string text_of(const attack_target& target) {
 struct Cell {
   std::string behaviour, mode, place;
   std::filesystem::path library() const { return test_library("attacks_" + mode); }
-  void announce(const attack_target& target) const {
+  void announce(const AttackTarget& target) const {
     const std::string handles = text_of(target);
     setenv(ATTACK_TARGET, handles.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): no other thread
     const char* variable = place == "constructor"  ? ATTACK_IN_CONSTRUCTOR
@@ -107,7 +105,7 @@ void report_thread(CUcontext expected) {
   driver_call("cuCtxPushCurrent_v2", top != nullptr ? top : expected);
 }
 
-void attack_by_place(const Cell& cell, const attack_target& target, attack_function* here,
+void attack_by_place(const Cell& cell, const AttackTarget& target, attack_function* here,
                      attack_function* on_own_thread) {
   if (cell.place == "guarded") here(cell.behaviour.c_str(), &target);
   if (cell.place == "own_thread") on_own_thread(cell.behaviour.c_str(), &target);

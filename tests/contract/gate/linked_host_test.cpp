@@ -28,7 +28,7 @@ TEST(LinkedHostTest, UsesCudaBeforeTheBrokerAndIsProtectedByIt) {
   Tenant attacker = broker.open_tenant("attacker", {LeaseKind::green});
   AdoptedLibrary library = attacker.adopt(test_library("attacks_linked"));
   auto* attack = reinterpret_cast<attack_function*>(library.symbol(ATTACK));
-  attack_target target{};
+  AttackTarget target{};
   target.memory = memory;
   for (const char* one : {"reset", "reset_v2", "release", "release_v2", "free_memory"}) {
     attacker.run(0, [&] { attack(one, &target); });

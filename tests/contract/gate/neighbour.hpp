@@ -13,13 +13,13 @@ class Neighbour {
  public:
   // In the context that is current; `own_context` is what an attacker may take for the neighbour's.
   void settle(void* own_context);
-  const attack_target& target() const noexcept { return target_; }
+  const AttackTarget& target() const noexcept { return target_; }
 
   // What is damaged, in words; empty when nothing is. With the context current in which it settled.
   std::vector<std::string> damage() const;
 
  private:
-  attack_target target_{};
+  AttackTarget target_{};
   std::size_t stack_limit_ = 0;
   unsigned flags_ = 0;
 };

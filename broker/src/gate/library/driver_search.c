@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "gate/library/driver_search.h"
 
 #include <fcntl.h>

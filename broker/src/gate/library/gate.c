@@ -2,13 +2,11 @@
  * through cuGetProcAddress give out. See gate.h.
  *
  * Its state is global because the process has one name "libcuda.so.1". */
-#define _GNU_SOURCE
 #include "gate/library/gate.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,14 +134,10 @@ static void set_slot(uint32_t index) {
   __atomic_store_n(&ctxb_gate_slots[index], leads_to, __ATOMIC_RELEASE);
 }
 
-static void say(char* error, size_t bytes, const char* format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(char* error, size_t bytes, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  if (error != NULL && bytes > 0) vsnprintf(error, bytes, format, arguments);
-  va_end(arguments);
-}
+/* Formats into `error`, where there is one; macro, because the format is checked where it stands.
+ */
+#define SAY(error, bytes, ...) \
+  ((error) != NULL && (bytes) > 0 ? (void)snprintf(error, bytes, __VA_ARGS__) : (void)0)
 
 /* Whether a library is the gate itself, by whatever path it was found. */
 static int is_gate(void* library) {
@@ -172,12 +166,12 @@ static int try_file(const char* file, void* context) {
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     const char* why = dlerror();
-    say(attempt->error, attempt->error_bytes, "%s",
+    SAY(attempt->error, attempt->error_bytes, "%s",
         why != NULL ? why : "the loader gave no reason");
     return 0;
   }
   if (is_gate(library) || dlsym(library, "cuInit") == NULL) {
-    say(attempt->error, attempt->error_bytes, "%s: %s", file,
+    SAY(attempt->error, attempt->error_bytes, "%s: %s", file,
         is_gate(library) ? "the gate itself, not a driver" : "no driver: it has no cuInit");
     dlclose(library);
     return 0;
@@ -195,12 +189,12 @@ static void* open_driver(const char* file, char* error, size_t error_bytes) {
     void* wanted = file != NULL ? dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
     const int nvidia = strstr(driver_file, "libcuda.so") != NULL;
     if (file != NULL ? wanted != library : !nvidia) {
-      say(error, error_bytes, "another driver stands behind the gate already: %s", driver_file);
+      SAY(error, error_bytes, "another driver stands behind the gate already: %s", driver_file);
       library = NULL;
     }
     if (wanted != NULL) dlclose(wanted);
   } else {
-    say(error, error_bytes,
+    SAY(error, error_bytes,
         "libcuda.so.1: cannot open shared object file: No such file or directory");
     const int opened = file != NULL ? try_file(file, &attempt)
                                     : ctxb_gate_for_each_driver_file(try_file, &attempt);
