@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -72,6 +73,49 @@ TEST_F(GateTest, StandsBeforeTheDriverThatTheBrokerOpened) {
   EXPECT_THAT(file_of(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxSetCurrent")),
               HasSubstr("ctxbroker_gate.so"));
   EXPECT_THAT(broker.driver().path, ::testing::Not(HasSubstr("ctxbroker_gate")));
+}
+
+// Every public name at several versions, for both kinds of default stream: the gate gives its own
+// function for exactly what the driver means, and the driver's own when that is not guarded.
+TEST_F(GateTest, LookUpsMeanWhatTheDriverMeans) {
+  using LookUp =
+      CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
+  void* const gate = dlopen("libcuda.so.1", RTLD_NOW);
+  void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(driver, nullptr);
+  auto const through_gate = reinterpret_cast<LookUp>(dlsym(gate, "cuGetProcAddress_v2"));
+  auto const directly = reinterpret_cast<LookUp>(dlsym(driver, "cuGetProcAddress_v2"));
+  struct Entry {
+    const char *symbol, *base, *policy;
+  };
+  static constexpr Entry entries[] = {
+#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) {#symbol, #base, #policy},
+#include "gate/gate_table.inc"
+#undef CTXB_GATE_ENTRY
+  };
+  std::map<std::string, std::string> policies;
+  for (const Entry& entry : entries) policies[entry.symbol] = entry.policy;
+  std::size_t guarded = 0, other = 0;
+  for (const Entry& entry : entries) {
+    for (const int version : {3020, 7000, 11030, 12000, 13000}) {
+      for (const cuuint64_t flags : {0, 1, 2}) {
+        void *meant = nullptr, *given = nullptr;
+        CUdriverProcAddressQueryResult first{}, second{};
+        const CUresult status = directly(entry.base, &meant, version, flags, &first);
+        EXPECT_EQ(through_gate(entry.base, &given, version, flags, &second), status);
+        EXPECT_EQ(first, second);
+        Dl_info info{};
+        if (meant == nullptr || dladdr(meant, &info) == 0 || info.dli_sname == nullptr) continue;
+        const auto policy = policies.find(info.dli_sname);
+        const bool is_guarded = policy != policies.end() && policy->second != "pass";
+        ++(is_guarded ? guarded : other);
+        EXPECT_EQ(given, is_guarded ? dlsym(gate, info.dli_sname) : meant)
+            << entry.base << " " << version << " " << flags << ": " << info.dli_sname;
+      }
+    }
+  }
+  EXPECT_GT(guarded, 500U);
+  EXPECT_GT(other, 2000U);
 }
 
 struct Captured {

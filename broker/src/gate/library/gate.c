@@ -67,38 +67,76 @@ typedef int (*look_up_4)(const char*, void**, int, uint64_t);
 typedef int (*look_up_5)(const char*, void**, int, uint64_t, int*);
 static uint32_t look_up_index[2]; /* of cuGetProcAddress and of cuGetProcAddress_v2 */
 
-/* By base, versions rising: as they stand in the table. First of a base; entry_count: none. */
-static uint32_t first_of(const char* base) {
-  for (uint32_t i = 0; i < entry_count; ++i) {
-    if (strcmp(entries[i].base, base) == 0) return i;
-  }
-  return entry_count;
+/* Entries by name and by address, for look-ups come by the hundred: chains that begin in buckets,
+ * entry_count ends one. Made when the driver is opened, in the table's order. */
+enum { bucket_count = 1024 };
+static uint16_t first_by_base[bucket_count], next_by_base[entry_count];
+static uint16_t first_by_address[bucket_count], next_by_address[entry_count];
+
+static uint32_t bucket_of_base(const char* base) {
+  uint32_t hash = 2166136261U; /* FNV-1a */
+  for (; *base != '\0'; ++base) hash = (hash ^ (unsigned char)*base) * 16777619U;
+  return (hash >> 8) % bucket_count;
+}
+static uint32_t bucket_of_address(const void* address) {
+  return (uint32_t)((uintptr_t)address >> 4) % bucket_count;
 }
 
-/* Which entry a look-up means: the driver's answer is compared first, for it may have variants that
- * the table does not know; a driver that gives out other addresses than it exports is matched by
- * name, version and stream variant. entry_count: none of the guarded. */
-static uint32_t guarded_entry(const char* base, const void* answer, int version, int per_thread) {
-  const uint32_t first = first_of(base);
+static void index_entries(void) {
+  for (uint32_t i = 0; i < bucket_count; ++i) first_by_base[i] = first_by_address[i] = entry_count;
+  for (uint32_t i = entry_count; i-- > 0;) {
+    uint16_t* base = &first_by_base[bucket_of_base(entries[i].base)];
+    next_by_base[i] = *base;
+    *base = (uint16_t)i;
+    if (real[i] == NULL) continue;
+    uint16_t* address = &first_by_address[bucket_of_address((const void*)real[i])];
+    next_by_address[i] = *address;
+    *address = (uint16_t)i;
+  }
+}
+
+static int is_known(const char* base) {
+  uint32_t i = first_by_base[bucket_of_base(base)];
+  while (i != entry_count && strcmp(entries[i].base, base) != 0) i = next_by_base[i];
+  return i != entry_count;
+}
+
+/* What the driver answered, when that is the address of something it exports; of two names for one
+ * address the one that was asked for. A name may mean another function from some version on
+ * (cuGraphInstantiate), which only the address tells. */
+static uint32_t entry_by_address(const char* base, const void* answer) {
+  uint32_t found = entry_count;
+  for (uint32_t i = first_by_address[bucket_of_address(answer)]; i != entry_count;
+       i = next_by_address[i]) {
+    if ((const void*)real[i] != answer) continue;
+    if (strcmp(entries[i].base, base) == 0) return i;
+    if (found == entry_count) found = i;
+  }
+  return found;
+}
+
+/* For a driver that gives out other addresses than it exports: the newest of that name that is not
+ * newer than asked for. */
+static uint32_t entry_by_name(const char* base, int version, int per_thread) {
   uint32_t best = entry_count;
-  int exported = 0;
-  for (uint32_t i = first; i < entry_count; ++i) {
-    if (strcmp(entries[i].base, base) != 0) continue;
-    if ((const void*)real[i] == answer) return entries[i].guarded ? i : entry_count;
-    exported |= real[i] != NULL;
-    if (entries[i].per_thread != per_thread || entries[i].version > version) continue;
+  for (uint32_t i = first_by_base[bucket_of_base(base)]; i != entry_count; i = next_by_base[i]) {
+    if (strcmp(entries[i].base, base) != 0 || entries[i].per_thread != per_thread) continue;
+    if (entries[i].version > version) continue;
     if (best == entry_count || entries[best].version < entries[i].version) best = i;
   }
-  if (best == entry_count && per_thread) return guarded_entry(base, answer, version, 0);
-  return exported && best != entry_count && entries[best].guarded ? best : entry_count;
+  if (best == entry_count && per_thread) return entry_by_name(base, version, 0);
+  return best;
 }
 
 static void replace_guarded(const char* base, void** address, int version, uint64_t flags) {
   const ctxb_gate_look_up_observer observer = __atomic_load_n(&look_up_observer, __ATOMIC_ACQUIRE);
-  if (observer != NULL) observer(base, first_of(base) != entry_count);
+  if (observer != NULL) observer(base, is_known(base));
   if (*address == NULL) return;
-  const uint32_t index = guarded_entry(base, *address, version, (flags & 2) != 0);
-  if (index != entry_count) *(ctxb_gate_function*)address = exported_function(index);
+  uint32_t index = entry_by_address(base, *address);
+  if (index == entry_count) index = entry_by_name(base, version, (flags & 2) != 0);
+  if (index != entry_count && entries[index].guarded) {
+    *(ctxb_gate_function*)address = exported_function(index);
+  }
 }
 
 static int look_up_before_12000(const char* base, void** address, int version, uint64_t flags) {
@@ -151,6 +189,7 @@ static void adopt_driver(void* library, const char* file) {
     if (strcmp(entries[i].symbol, "cuGetProcAddress") == 0) look_up_index[0] = i;
     if (strcmp(entries[i].symbol, "cuGetProcAddress_v2") == 0) look_up_index[1] = i;
   }
+  index_entries();
   __atomic_store_n(&driver_library, library, __ATOMIC_RELEASE);
   for (uint32_t i = 0; i < entry_count; ++i) set_slot(i);
 }
