@@ -1,7 +1,9 @@
 #include "gate/caller.hpp"
 
+#include <pthread.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "context/guard.hpp"
@@ -15,6 +17,34 @@ constexpr int most_frames = 64;  // looked at, from the call outwards
 // Whose thread this is, once known. Nothing here has a destructor: plug-ins call until a thread has
 // ended.
 constinit thread_local GatedTenant* thread_owner = nullptr;
+// Of this thread's own stack; null: not asked yet.
+constinit thread_local const std::uintptr_t* stack_begin = nullptr;
+constinit thread_local const std::uintptr_t* stack_end = nullptr;
+
+// Only so much of a stack is looked at, outwards from the call.
+constexpr std::size_t most_stack_words = std::size_t{256} << 7;  // 256 KiB
+
+void find_stack() noexcept {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+  void* lowest = nullptr;
+  std::size_t bytes = 0;
+  if (pthread_attr_getstack(&attributes, &lowest, &bytes) == 0) {
+    stack_begin = static_cast<const std::uintptr_t*>(lowest);
+    stack_end = stack_begin + bytes / sizeof *stack_begin;
+  }
+  pthread_attr_destroy(&attributes);
+}
+
+// False: no return address into a tenant's code lies on this thread's stack.
+bool tenants_may_be_calling() noexcept {
+  if (stack_end == nullptr) find_stack();
+  const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
+  // On a stack that is not the thread's own (a fibre's, a signal handler's) nothing is known.
+  if (stack_end == nullptr || here < stack_begin || here >= stack_end) return true;
+  const auto words = static_cast<std::size_t>(stack_end - here);
+  return may_point_into_tenants(here, here + std::min(words, most_stack_words));
+}
 
 struct Walk {
   int frames = 0;
@@ -49,6 +79,7 @@ Caller calling() noexcept {
     return {tenant, tenant != nullptr};
   }
   if (thread_owner != nullptr) return {thread_owner, false};
+  if (!tenants_may_be_calling()) return {};
   Walk walk;
   _Unwind_Backtrace(visit, &walk);
   if (walk.frames <= most_frames) thread_owner = walk.starter;

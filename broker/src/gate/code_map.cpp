@@ -4,7 +4,9 @@
 #include <link.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
+#include <memory>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
@@ -36,6 +38,27 @@ struct Map {
 Map& map() {
   static auto* const one = new Map;  // never ended: asked until the process ends
   return *one;
+}
+
+// The tenants' code, for those who take no lock: replaced as a whole, and never freed, for nobody
+// knows who still reads. A few bytes per library that comes or goes.
+struct TenantCode {
+  struct Range {
+    std::uintptr_t begin, end;
+  };
+  std::vector<Range> ranges;  // by address
+};
+std::atomic<const TenantCode*> tenant_code{nullptr};
+std::atomic<bool> changing{false};
+
+void publish(const Map& map) {
+  static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
+  auto code = std::make_unique<TenantCode>();
+  for (const Object& one : map.objects) {
+    if (one.tenant != nullptr) code->ranges.push_back({one.begin, one.end});
+  }
+  kept->push_back(std::move(code));
+  tenant_code.store(kept->back().get(), std::memory_order_release);
 }
 
 void read_dynamic(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, Present& object) {
@@ -132,6 +155,7 @@ void update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
     for (const Present* one : fresh) share_needed(objects, present, *one, *owner);
   }
   map.objects = std::move(objects);
+  publish(map);
 }
 
 }  // namespace
@@ -144,6 +168,7 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
     std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
   }
   process.changing = &tenant;
+  changing.store(true, std::memory_order_release);
 }
 
 void CodeChange::loaded(void* library) noexcept {
@@ -157,10 +182,29 @@ CodeChange::~CodeChange() {
   Map& process = map();
   const std::unique_lock lock(process.lock);
   process.changing = nullptr;
+  changing.store(false, std::memory_order_release);
   try {
     update(process, &tenant_, inside_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its code is taken for the host's
   }
+}
+
+// Reads a stack as it lies there, also what sanitizers have fenced off.
+__attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
+    const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
+  if (changing.load(std::memory_order_acquire)) return true;
+  const TenantCode* const code = tenant_code.load(std::memory_order_acquire);
+  if (code == nullptr || code->ranges.empty()) return false;
+  const TenantCode::Range* const ranges = code->ranges.data();
+  const std::size_t count = code->ranges.size();
+  const std::uintptr_t lowest = ranges[0].begin, highest = ranges[count - 1].end;
+  for (const std::uintptr_t* word = first; word < end; ++word) {
+    if (*word < lowest || *word > highest) continue;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (*word >= ranges[i].begin && *word <= ranges[i].end) return true;
+    }
+  }
+  return false;
 }
 
 CodeOwner owner_of_code(const void* address) noexcept {

@@ -35,4 +35,9 @@ struct CodeOwner {
 // Any thread.
 CodeOwner owner_of_code(const void* address) noexcept;
 
+// Whether any word of [first, end) could be an address in a tenant's code; true also while a
+// tenant's library arrives or leaves. A look at a stack that is far cheaper than unwinding it. Any
+// thread; takes no lock.
+bool may_point_into_tenants(const std::uintptr_t* first, const std::uintptr_t* end) noexcept;
+
 }  // namespace ctxbroker::detail

@@ -94,6 +94,22 @@ std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t life, Home home
   return source_ != nullptr ? source_->end_target(note, home) : std::nullopt;
 }
 
+bool GatedTenant::means(CUcontext context, std::uint64_t generation) const noexcept {
+  const Meaning* const known = meaning_.load(std::memory_order_acquire);
+  return known != nullptr && known->context == context && known->generation == generation;
+}
+
+void GatedTenant::remember_meaning(CUcontext context, std::uint64_t generation) noexcept {
+  constexpr std::size_t most = 1024;  // generations; later ones are looked up each time
+  try {
+    const std::lock_guard lock(mutex_);
+    if (meanings_.size() == most) return;
+    meanings_.push_back(std::make_unique<const Meaning>(Meaning{context, generation}));
+    meaning_.store(meanings_.back().get(), std::memory_order_release);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): it is looked up again
+  }
+}
+
 bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
   const std::uint64_t budget = budget_.load(std::memory_order_relaxed);
   const std::uint64_t held = held_.fetch_add(bytes) + bytes;

@@ -51,6 +51,11 @@ class GatedTenant {
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
 
+  // Whether `context` is known to mean the life `generation` of the tenant's lease: what was
+  // translated before need not be looked up again. Takes no lock.
+  bool means(CUcontext context, std::uint64_t generation) const noexcept;
+  void remember_meaning(CUcontext context, std::uint64_t generation) noexcept;
+
   // `use` may change the view; it returns a CUresult.
   template <typename Use>
   CUresult with_primary(int device, Use&& use) {
@@ -83,6 +88,12 @@ class GatedTenant {
   std::mutex mutex_;  // of what follows
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LifeNote> lives_;  // that something was made in, by generation
+  struct Meaning {
+    CUcontext context;
+    std::uint64_t generation;
+  };
+  std::vector<std::unique_ptr<const Meaning>> meanings_;  // never freed: others read the last one
+  std::atomic<const Meaning*> meaning_{nullptr};
   std::vector<std::string> noted_;
   std::atomic<std::uint64_t> budget_{0}, held_{0};
   std::vector<std::atomic<std::uint64_t>> hits_;

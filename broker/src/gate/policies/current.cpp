@@ -15,8 +15,9 @@ bool nothing_is_current() noexcept {
   return GetCurrent::call(&current) == CUDA_SUCCESS && current == nullptr;
 }
 
-// The tenant's lease, for this thread: counted as entered while it may be current.
-CUresult own_lease(const Caller& caller, int device, CUcontext* context) noexcept {
+// The tenant's lease, for this thread: counted as entered while it may be current. `asked` is the
+// context that means it.
+CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
   CapturedLease lease;
   const CUresult status = caller.tenant->lease(device, &lease);
   if (status != CUDA_SUCCESS) return status;
@@ -28,6 +29,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext* context) noexcep
   Frame* const frame = innermost_place();
   if (frame != nullptr && frame->target.generation == lease.target.generation) {
     *context = frame->context;
+    caller.tenant->remember_meaning(asked, frame->target.generation);
     return status;
   }
   if (frame != nullptr && lease.target.occupancy != nullptr) {
@@ -45,8 +47,15 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
     if (!caller.guarded) borrow_on_this_thread(nullptr);
     return CUDA_SUCCESS;
   }
+  if (caller.guarded) {
+    const Frame* const frame = innermost_place();
+    if (frame != nullptr && caller.tenant->means(context, frame->target.generation)) {
+      *wanted = frame->context;
+      return CUDA_SUCCESS;
+    }
+  }
   const int device = caller.tenant->device_of(context);
-  if (device >= 0) return own_lease(caller, device, wanted);
+  if (device >= 0) return own_lease(caller, device, context, wanted);
   const auto value = reinterpret_cast<std::uint64_t>(context);
   for (const Kind kind : {Kind::context, Kind::green_context}) {
     const auto owner = owners().owner(kind, value);

@@ -1,0 +1,159 @@
+// What the gate costs code that calls the driver itself: the same call through the function that
+// the driver's name gives out, which is the gate's, and through the driver's own. By lease kind:
+//   - guarded, on a thread inside a guard: allocate and free, make a stream and end it, make the
+//     primary context current;
+//   - unguarded: a launch, by the address that a look-up gives (the driver's own) and by the
+//   exported
+//     name (one jump);
+//   - unowned: what the host pays for the same calls on a thread of its own.
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "ctxbroker/tenant.hpp"
+#include "support/benchmark_main.hpp"
+#include "support/kernels.hpp"
+
+namespace ctxbroker::bench {
+namespace {
+
+using SetCurrent = CUresult (*)(CUcontext);
+
+// The driver as code finds it by name: behind the gate.
+template <typename Function>
+Function by_name(const char* symbol) {
+  static void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+  void* const address = library != nullptr ? dlsym(library, symbol) : nullptr;
+  if (address == nullptr) throw std::runtime_error(std::string(symbol) + " is not there");
+  return reinterpret_cast<Function>(address);
+}
+
+template <typename Function>
+Function by_look_up(const char* base) {
+  using LookUp = CUresult (*)(const char*, void**, int, cuuint64_t, int*);
+  void* address = nullptr;
+  by_name<LookUp>("cuGetProcAddress_v2")(base, &address, 12000, 0, nullptr);
+  if (address == nullptr) throw std::runtime_error(std::string(base) + " is not found");
+  return reinterpret_cast<Function>(address);
+}
+
+void must(CUresult status) {
+  if (status != CUDA_SUCCESS) throw std::runtime_error("a call failed: " + std::to_string(status));
+}
+
+template <typename Work>
+double per_call(unsigned count, Work&& work) {
+  const auto start = Clock::now();
+  for (unsigned i = 0; i < count; ++i) work();
+  return nanoseconds_since(start) / count;
+}
+
+template <typename Raw, typename Gated>
+double measure(Session& session, benchmark::State& state, Raw&& raw, Gated&& gated) {
+  const unsigned count = session.quick() ? 5 : 500;
+  raw();
+  gated();
+  return report(state, compare(
+                           session.rounds(40), [&] { return per_call(count, raw); },
+                           [&] { return per_call(count, gated); }));
+}
+
+double allocations(Session& session, benchmark::State& state) {
+  const RawDriver& raw = session.raw();
+  auto const alloc = by_name<decltype(raw.cuMemAlloc_v2)>("cuMemAlloc_v2");
+  auto const free = by_name<decltype(raw.cuMemFree_v2)>("cuMemFree_v2");
+  const auto pair = [](auto allocate, auto release) {
+    CUdeviceptr address = 0;
+    must(allocate(&address, 4096));
+    must(release(address));
+  };
+  return measure(
+      session, state, [&] { pair(raw.cuMemAlloc_v2, raw.cuMemFree_v2); },
+      [&] { pair(alloc, free); });
+}
+
+double streams(Session& session, benchmark::State& state) {
+  const RawDriver& raw = session.raw();
+  auto const create = by_name<decltype(raw.cuStreamCreate)>("cuStreamCreate");
+  auto const destroy = by_name<decltype(raw.cuStreamDestroy_v2)>("cuStreamDestroy_v2");
+  const auto pair = [](auto make, auto end) {
+    CUstream stream = nullptr;
+    must(make(&stream, CU_STREAM_NON_BLOCKING));
+    must(end(stream));
+  };
+  return measure(
+      session, state, [&] { pair(raw.cuStreamCreate, raw.cuStreamDestroy_v2); },
+      [&] { pair(create, destroy); });
+}
+
+// What cudaSetDevice comes down to. The raw side makes the lease's own context current, so that
+// both do the same to the thread.
+double set_current(Session& session, benchmark::State& state) {
+  void* const driver = dlopen(session.broker().driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  auto const own = reinterpret_cast<SetCurrent>(dlsym(driver, "cuCtxSetCurrent"));
+  auto const gated = by_name<SetCurrent>("cuCtxSetCurrent");
+  CUcontext here = nullptr;
+  must(session.raw().cuCtxGetCurrent(&here));
+  const CUcontext primary = session.host().lease().context;
+  return measure(
+      session, state, [&] { must(own(here)); }, [&] { must(gated(primary)); });
+}
+
+double launches(Session& session, benchmark::State& state, bool looked_up) {
+  const RawDriver& raw = session.raw();
+  auto const gated = looked_up ? by_look_up<decltype(raw.cuLaunchKernel)>("cuLaunchKernel")
+                               : by_name<decltype(raw.cuLaunchKernel)>("cuLaunchKernel");
+  const Module module(raw, kernel_image());
+  CUfunction const nothing = module.function("nothing");
+  CUstream stream = nullptr;
+  must(raw.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const auto launch = [&](auto function) {
+    must(function(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
+    must(raw.cuStreamSynchronize(stream));
+  };
+  const double time = measure(
+      session, state, [&] { launch(raw.cuLaunchKernel); }, [&] { launch(gated); });
+  must(raw.cuStreamDestroy_v2(stream));
+  return time;
+}
+
+void enrol(Session& session) {
+  if (!session.broker().gate().in_force) {
+    throw std::runtime_error("the gate is not in force: " + session.broker().gate().reason);
+  }
+  for (const LeaseKind kind : lease_kinds) {
+    const auto guarded = [&session, kind](auto body) {
+      return [&session, kind, body](benchmark::State& state) {
+        const Guard guard(session.tenant(kind, 0));
+        return body(session, state);
+      };
+    };
+    const std::string name = to_string(kind);
+    measure_once("guarded/allocate_free/" + name, benchmark::kNanosecond, guarded(allocations));
+    measure_once("guarded/stream/" + name, benchmark::kNanosecond, guarded(streams));
+    measure_once("guarded/set_current/" + name, benchmark::kNanosecond, guarded(set_current));
+    for (const bool looked_up : {true, false}) {
+      measure_once(
+          std::string("unguarded/launch_") + (looked_up ? "looked_up/" : "by_name/") + name,
+          benchmark::kNanosecond, guarded([looked_up](Session& s, benchmark::State& state) {
+            return launches(s, state, looked_up);
+          }));
+    }
+  }
+  measure_once("unowned/allocate_free", benchmark::kNanosecond, [&](benchmark::State& state) {
+    const RawDriver& raw = session.raw();
+    CUcontext popped = nullptr;
+    must(raw.cuCtxPushCurrent_v2(session.host().lease().context));
+    const double time = allocations(session, state);
+    must(raw.cuCtxPopCurrent_v2(&popped));
+    return time;
+  });
+}
+
+}  // namespace
+}  // namespace ctxbroker::bench
+
+int main(int argc, char** argv) {
+  return ctxbroker::bench::benchmark_main(argc, argv, "bench_gate", ctxbroker::bench::enrol);
+}
