@@ -22,7 +22,6 @@ namespace ctxbroker::detail {
 struct PrimaryView {
   int retains = 0;
   unsigned flags = 0;
-  std::uint64_t resets = 0;
 };
 
 // Made once per tenant and never ended: threads and code of a plug-in outlive the tenant. Any

@@ -47,7 +47,6 @@ constexpr std::array<Ending, kind_count> endings{{
 
 // In the lease it was made in; what was made in none needs none.
 CUresult end_one(GatedTenant& tenant, const Holding& holding, const Ending& ending) noexcept {
-  if (ending.end == nullptr) return CUDA_SUCCESS;
   if (holding.life == 0) {
     // Of a context that the tenant made: it ends with that, which comes last.
     return holding.context != 0 ? CUDA_SUCCESS : ending.end(holding.handle);
@@ -66,12 +65,16 @@ void add_words(std::string& text, std::size_t count, Kind kind) {
 
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   GivenBack given;
-  std::array<std::size_t, kind_count> counts{};
+  std::array<std::size_t, kind_count> counts{}, kept{};
   for (const Holding& holding : owners().held_by(tenant.id())) {
     const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
     if (resident && ending.of_code) continue;
     if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
+    if (ending.end == nullptr) {
+      ++kept[static_cast<std::size_t>(holding.kind)];
+      continue;
+    }
     const CUresult status = end_one(tenant, holding, ending);
     if (given.status == CUDA_SUCCESS && status != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
         status != CUDA_ERROR_DEINITIALIZED) {
@@ -83,6 +86,7 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   }
   for (const Ending& ending : endings) {
     add_words(given.what, counts[static_cast<std::size_t>(ending.kind)], ending.kind);
+    add_words(given.kept, kept[static_cast<std::size_t>(ending.kind)], ending.kind);
   }
   return given;
 }

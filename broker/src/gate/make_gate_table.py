@@ -32,6 +32,13 @@ def read_rules():
     return rules
 
 
+def policy_words():
+    """The policies as the head of classification.txt explains them."""
+    text = (here / "classification.txt").read_text()
+    found = dict(re.findall(r"^#   (\w+) {2,}(\S.*)$", text, re.M))
+    return [(name, found[name]) for name in policies if name != "pass"]
+
+
 def main() -> None:
     rules = read_rules()
     rows, used = [], set()
@@ -62,6 +69,8 @@ def main() -> None:
             f"The gate exports {len(rows)} functions of the driver; {len(guarded)} of them are "
             "guarded. All others are\nthe driver's own, reached by one jump, or directly when "
             "they were looked up through\n`cuGetProcAddress`.\n\n"
+            "| policy | what becomes of a plug-in's call |\n|---|---|\n"
+            + "".join(f"| {name} | {words} |\n" for name, words in policy_words()) + "\n"
             "| function | reaches | policy | what it would do, or what the gate does |\n"
             "|---|---|---|---|\n")
         by_base = {}

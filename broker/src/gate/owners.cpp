@@ -109,12 +109,6 @@ std::vector<Holding> Owners::held_by(TenantId tenant) const {
   return all;
 }
 
-std::vector<Holding> Owners::remove_all(TenantId tenant) {
-  std::vector<Holding> all = held_by(tenant);
-  std::erase_if(all, [&](const Holding& one) { return !remove(one.kind, one.handle, tenant); });
-  return all;
-}
-
 void Owners::forget_context(TenantId tenant, std::uint64_t context) {
   for (const Holding& one : held_by(tenant)) {
     if (one.context == context && context != 0) remove(one.kind, one.handle, tenant);

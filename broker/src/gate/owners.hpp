@@ -61,8 +61,7 @@ class Owners {
   // The same, if that tenant holds it.
   std::optional<Holding> remove(Kind kind, std::uint64_t handle, TenantId tenant) noexcept;
   std::optional<TenantId> owner(Kind kind, std::uint64_t handle) const noexcept;
-  // Forgets all that a tenant holds and returns it in the order of Kind.
-  std::vector<Holding> remove_all(TenantId tenant);
+  // In the order of Kind.
   std::vector<Holding> held_by(TenantId tenant) const;
   // A context that a tenant made has ended, and with it all that was made in it.
   void forget_context(TenantId tenant, std::uint64_t context);

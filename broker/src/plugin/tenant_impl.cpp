@@ -235,6 +235,10 @@ void TenantImpl::give_back_what_is_left() noexcept {
     if (given.count != 0) {
       identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
     }
+    if (!given.kept.empty()) {
+      identity_->say(Severity::warning, "ledger",
+                     "what the tenant left and cannot be given back stays: " + given.kept);
+    }
     if (given.status != CUDA_SUCCESS) {
       identity_->say(Severity::warning, "ledger",
                      "something that the tenant left could not be given back: " +

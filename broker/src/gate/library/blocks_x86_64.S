@@ -78,18 +78,4 @@ open_first:
         .cfi_endproc
         .size   open_first, . - open_first
 
-        .data
-        .balign 8
-        .globl  ctxb_gate_slots
-        .hidden ctxb_gate_slots
-ctxb_gate_slots:
-        .set    index, 0
-        .macro  slot
-        .quad   ctxb_gate_blocks + CTXB_GATE_BLOCK_BYTES * index + 16
-        .set    index, index + 1
-        .endm
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) slot
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
-
-        .section .note.GNU-stack, "", @progbits
+#include "gate/library/slots.inc"

@@ -73,7 +73,12 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
 using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
 CUresult set_current(CUcontext context) noexcept {
   const Caller caller = enter_policy<SetCurrent>();
-  if (caller.tenant == nullptr) return SetCurrent::call(context);
+  if (caller.tenant == nullptr) {
+    // Whatever a tenant's unguarded code left current on the thread is so no more.
+    const CUresult set = SetCurrent::call(context);
+    if (set == CUDA_SUCCESS && innermost_place() == nullptr) borrow_on_this_thread(nullptr);
+    return set;
+  }
   CUcontext wanted = nullptr;
   CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
   if (status != CUDA_SUCCESS) return status;

@@ -55,7 +55,6 @@ CUresult reset(CUdevice device) noexcept {
   const CUresult status = on_device(*caller.tenant, device, [](PrimaryView& view) {
     view.retains = 0;
     view.flags = 0;
-    ++view.resets;
     return CUDA_SUCCESS;
   });
   if (status == CUDA_SUCCESS) {
