@@ -2,6 +2,7 @@
 #   CTXB_NVCC          the compiler
 #   ctxb_cuda_headers  interface target with cuda.h
 #   ctxb_cudart        NVIDIA's runtime library, static, where the toolkit has it; for tests
+#   ctxb_cudart_shared the same, shared
 # Looked for in CTXB_CUDA_ROOT (a cache variable; what tools/setup found), CUDA_HOME, the folder of
 # nvcc on PATH, and the usual places.
 set(CTXB_CUDA_ROOT "" CACHE PATH "CUDA Toolkit to use: the folder that holds bin/nvcc")
@@ -60,4 +61,11 @@ if(CTXB_CUDART_STATIC)
   add_library(ctxb_cudart STATIC IMPORTED GLOBAL)
   set_target_properties(ctxb_cudart PROPERTIES IMPORTED_LOCATION ${CTXB_CUDART_STATIC})
   target_link_libraries(ctxb_cudart INTERFACE Threads::Threads ${CMAKE_DL_LIBS} rt)
+endif()
+unset(CTXB_CUDART_SHARED CACHE)
+find_library(CTXB_CUDART_SHARED libcudart.so NO_DEFAULT_PATH
+             PATHS ${_root}/lib64 ${_root}/lib ${_root}/targets/x86_64-linux/lib)
+if(CTXB_CUDART_SHARED)
+  add_library(ctxb_cudart_shared SHARED IMPORTED GLOBAL)
+  set_target_properties(ctxb_cudart_shared PROPERTIES IMPORTED_LOCATION ${CTXB_CUDART_SHARED})
 endif()

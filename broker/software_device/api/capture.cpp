@@ -237,7 +237,7 @@ bool capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<E
   }
   std::shared_ptr<Capture> of = record->of.lock();
   require(of != nullptr && !of->streams.empty(), CUDA_ERROR_CAPTURED_EVENT);  // it has ended
-  require(of->valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  require_value(of->valid);  // the stream's own would have been refused above
   if (part != nullptr && part->of != of) {
     of->valid = false;
     spoil(*part->of, CUDA_ERROR_STREAM_CAPTURE_MERGE);
@@ -252,7 +252,12 @@ bool capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<E
 }
 
 void refuse_captured(const Event& event) {
-  require(!event.captured().has_value(), CUDA_ERROR_CAPTURED_EVENT);
+  std::optional<CapturedRecord> record = event.captured();
+  if (!record.has_value()) return;
+  std::lock_guard lock(graphs_mutex());
+  std::shared_ptr<Capture> of = record->of.lock();
+  require(of != nullptr, CUDA_ERROR_CAPTURED_EVENT);
+  spoil(*of, CUDA_ERROR_CAPTURED_EVENT);
 }
 
 void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode) {
@@ -278,10 +283,11 @@ CUresult end_capture(const std::shared_ptr<Stream>& stream, CUgraph* graph) {
   require(stream->capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
   std::shared_ptr<Capture> capture = stream->capture->of;
   if (capture->origin != stream) spoil(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-  require(
-      capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->thread == this_thread_number(),
-      CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-  CUresult status = !capture->valid         ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+  const bool by_right =
+      capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->thread == this_thread_number();
+  // Another thread is refused, and has ended it all the same.
+  CUresult status = !by_right               ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+                    : !capture->valid       ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
                     : !all_joined(*capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
                                             : CUDA_SUCCESS;
   close(capture);

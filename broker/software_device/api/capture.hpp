@@ -93,7 +93,7 @@ bool capture_record(const std::shared_ptr<Stream>& stream, const std::shared_ptr
 // comes after the record too. CUDA_ERROR_STREAM_CAPTURE_*.
 bool capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event,
                   bool external);
-// CUDA_ERROR_CAPTURED_EVENT when it was last recorded in a capture.
+// CUDA_ERROR_CAPTURED_EVENT when it was last recorded in a capture; that one is invalid then.
 void refuse_captured(const Event& event);
 
 void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode);

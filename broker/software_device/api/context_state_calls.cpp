@@ -88,7 +88,8 @@ CTXB_EXPORT CUresult cuCtxSetFlags(unsigned int flags) {
     require_value(valid_context_flags(flags));
     Context& context = working_context();
     context.flags = flags;
-    if (context.kind == ContextKind::primary) context.device.set_primary_flags(flags);
+    // A green context's are the primary's as well.
+    if (context.kind != ContextKind::own) context.device.set_primary_flags(flags);
   });
 }
 

@@ -134,17 +134,22 @@ CUmemGenericAllocationHandle VirtualMemory::retain(std::uintptr_t address) {
   return memory->handle;
 }
 
-void VirtualMemory::map(CUdeviceptr begin, std::size_t bytes, std::size_t offset,
-                        CUmemGenericAllocationHandle handle) {
-  std::lock_guard lock(mutex_);
-  std::shared_ptr<Physical> memory = find(handle).memory;
-  require_value(bytes != 0 && whole_units(bytes) && whole_units(begin) && offset == 0);
-  require_value(bytes <= memory->bytes);
+void VirtualMemory::check_reserved(CUdeviceptr begin, std::size_t bytes) const {
+  require_value(bytes != 0 && whole_units(bytes) && whole_units(begin));
   auto after = reserved_.upper_bound(begin);
   require_value(after != reserved_.begin());
   auto range = std::prev(after);
   require_value(begin - range->first <= range->second &&
                 bytes <= range->second - (begin - range->first));
+}
+
+void VirtualMemory::map(CUdeviceptr begin, std::size_t bytes, std::size_t offset,
+                        CUmemGenericAllocationHandle handle) {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<Physical> memory = find(handle).memory;
+  require_value(offset == 0);
+  require(bytes <= memory->bytes, CUDA_ERROR_NOT_SUPPORTED);
+  check_reserved(begin, bytes);
   auto next = mappings_.lower_bound(begin);
   require_value(next == mappings_.end() || next->first >= begin + bytes);
   if (next != mappings_.begin()) {
@@ -170,9 +175,20 @@ void VirtualMemory::check_whole(CUdeviceptr begin, std::size_t bytes) const {
 
 void VirtualMemory::unmap(CUdeviceptr begin, std::size_t bytes) {
   std::lock_guard lock(mutex_);
-  check_whole(begin, bytes);
+  check_reserved(begin, bytes);
+  // Mappings end as wholes; where there is none, there is nothing to do.
+  auto first = mappings_.lower_bound(begin);
+  if (first != mappings_.begin()) {
+    auto before = std::prev(first);
+    require_value(before->first + before->second.bytes <= begin);
+  }
+  auto after = mappings_.lower_bound(begin + bytes);
+  if (after != first) {
+    auto last = std::prev(after);
+    require_value(last->first + last->second.bytes <= begin + bytes);
+  }
   MemoryRegistry& registry = Process::instance().memory;
-  for (auto entry = mappings_.find(begin); entry != mappings_.end() && entry->first < begin + bytes;
+  for (auto entry = first; entry != mappings_.end() && entry->first < begin + bytes;
        entry = mappings_.erase(entry))
     if (std::shared_ptr<Block> block = registry.find(entry->first)) registry.remove(*block);
   require(make_empty(begin, bytes), CUDA_ERROR_OUT_OF_MEMORY);

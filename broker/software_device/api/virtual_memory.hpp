@@ -58,7 +58,8 @@ class VirtualMemory {
 
   // With mutex_ held.
   Handle& find(CUmemGenericAllocationHandle handle);
-  void check_whole(CUdeviceptr begin, std::size_t bytes) const;
+  void check_reserved(CUdeviceptr begin, std::size_t bytes) const;
+  void check_whole(CUdeviceptr begin, std::size_t bytes) const;  // mapped from end to end
   Mappings::const_iterator mapping_at(std::uintptr_t address) const;
 
   mutable std::mutex mutex_;

@@ -1,9 +1,11 @@
 #include "gate/caller.hpp"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unwind.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "context/guard.hpp"
@@ -24,6 +26,19 @@ constinit thread_local const std::uintptr_t* stack_end = nullptr;
 // Only so much of a stack is looked at, outwards from the call.
 constexpr std::size_t most_stack_words = std::size_t{256} << 7;  // 256 KiB
 
+// Where the C library keeps the function that a thread was started with, as it tells debuggers;
+// 0: it does not say. Asked for once, because looking a name up takes the loader's lock, which a
+// thread may be waited for under.
+constinit std::atomic<std::size_t> start_routine_offset{0};
+
+// A thread that calls the driver as its last deed has no other trace of its code on the stack.
+GatedTenant* starter_of_this_thread() noexcept {
+  const std::size_t offset = start_routine_offset.load(std::memory_order_relaxed);
+  if (offset == 0) return nullptr;
+  const auto descriptor = static_cast<std::uintptr_t>(pthread_self());
+  return owner_of_code(*reinterpret_cast<void* const*>(descriptor + offset)).tenant;
+}
+
 void find_stack() noexcept {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
@@ -38,7 +53,6 @@ void find_stack() noexcept {
 
 // False: no return address into a tenant's code lies on this thread's stack.
 bool tenants_may_be_calling() noexcept {
-  if (stack_end == nullptr) find_stack();
   const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
   // On a stack that is not the thread's own (a fibre's, a signal handler's) nothing is known.
   if (stack_end == nullptr || here < stack_begin || here >= stack_end) return true;
@@ -70,6 +84,15 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
 
 }  // namespace
 
+void learn_of_threads() noexcept {
+  struct Field {
+    std::uint32_t bits, count, offset;
+  };
+  const auto* field =
+      static_cast<const Field*>(dlsym(RTLD_DEFAULT, "_thread_db_pthread_start_routine"));
+  if (field != nullptr && field->bits == 8 * sizeof(void*)) start_routine_offset = field->offset;
+}
+
 Caller calling() noexcept {
   if (!any_gated_tenant()) return {};
   const FrameOwner frame = frame_owner();
@@ -77,6 +100,10 @@ Caller calling() noexcept {
     GatedTenant* tenant =
         frame.tenant != nullptr ? frame.tenant->gated.load(std::memory_order_acquire) : nullptr;
     return {tenant, tenant != nullptr};
+  }
+  if (stack_end == nullptr) {  // the thread's first call
+    find_stack();
+    thread_owner = starter_of_this_thread();
   }
   if (thread_owner != nullptr) return {thread_owner, false};
   if (!tenants_may_be_calling()) return {};

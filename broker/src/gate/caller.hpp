@@ -10,6 +10,9 @@ struct Caller {
   bool guarded = false;           // by a guard of that tenant on this thread
 };
 
+// Once, before anything calls.
+void learn_of_threads() noexcept;
+
 // In this order: the thread's innermost guard or host frame; the tenant whose code the thread was
 // started with; a tenant's code among the callers; else the host. An address may name a tenant, but
 // a tenant's thread or guard is never taken for the host's because of one: a tail call hides its

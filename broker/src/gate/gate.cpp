@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "gate/caller.hpp"
 #include "gate/gate_library.hpp"
 #include "gate/policies.hpp"
 
@@ -34,6 +35,7 @@ void observe_look_up(const char* base, int known) noexcept {
 }
 
 void install(const ctxb_gate& gate) {
+  learn_of_threads();
   std::size_t place = 0;
   for (const auto group : groups) {
     for (const PolicyRow& row : group()) {

@@ -103,7 +103,6 @@ TEST_F(CaptureTest, AnEventCarriesItToOtherStreamsAndBack) {
   begin();
   EXPECT_EQ(d.cuMemsetD32Async(memory, 1, 4, stream), CUDA_SUCCESS);
   EXPECT_EQ(d.cuEventRecord(fork, stream), CUDA_SUCCESS);
-  EXPECT_EQ(d.cuEventQuery(fork), CUDA_ERROR_CAPTURED_EVENT);
   EXPECT_EQ(d.cuStreamWaitEvent(other, fork, 0), CUDA_SUCCESS);
   EXPECT_EQ(status_of(other), CU_STREAM_CAPTURE_STATUS_ACTIVE);
   EXPECT_EQ(d.cuMemsetD32Async(memory, 2, 2, other), CUDA_SUCCESS);
@@ -118,6 +117,22 @@ TEST_F(CaptureTest, AnEventCarriesItToOtherStreamsAndBack) {
   EXPECT_EQ(value(1), 2u);
   EXPECT_EQ(value(2), 1u);
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(CaptureTest, AskingForACapturedEventSpoilsIt) {
+  CUstream other = nullptr;
+  CUevent fork = nullptr;
+  ASSERT_EQ(d.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  begin();
+  EXPECT_EQ(d.cuMemsetD32Async(memory, 1, 4, stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuEventRecord(fork, stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuEventQuery(fork), CUDA_ERROR_CAPTURED_EVENT);
+  EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+  EXPECT_EQ(d.cuStreamWaitEvent(other, fork, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(status_of(other), CU_STREAM_CAPTURE_STATUS_NONE);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(d.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
 TEST_F(CaptureTest, AForkThatIsNotJoinedSpoilsIt) {
@@ -187,7 +202,8 @@ TEST_F(CaptureTest, KnowsWhoMayBeginAndEndIt) {
     elsewhere = d.cuStreamEndCapture(stream, &graph);
   }).join();
   EXPECT_EQ(elsewhere, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-  EXPECT_EQ(end(), CUDA_SUCCESS);
+  EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE) << "and it is ended all the same";
+  EXPECT_EQ(end(), CUDA_ERROR_ILLEGAL_STATE);
 }
 
 TEST_F(CaptureTest, TellsWhatTheNextNodeComesAfter) {

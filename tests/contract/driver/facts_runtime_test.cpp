@@ -96,7 +96,7 @@ class RuntimeFacts : public testing::Test {
 };
 
 // What the runtime has done in the process before: it resets what it has made current itself.
-enum class Used { never, in_a_lent_context, by_itself };
+enum class Used { never, in_a_lent_context, on_another_thread, on_this_thread };
 
 void use_runtime_once() {
   void* memory = nullptr;
@@ -116,7 +116,9 @@ struct ResetRow {
 constexpr int not_permitted = 800;
 constexpr ResetRow reset_rows[] = {
     {"WithThePrimaryCurrentEndsIt", Standing::primary, false, 0, false, Used::in_a_lent_context},
-    {"WithNothingCurrentEndsThePrimary", Standing::nothing, false, 0, false, Used::by_itself},
+    {"WithNothingCurrentEndsThePrimary", Standing::nothing, false, 0, false, Used::on_this_thread},
+    {"WithNothingCurrentOfAThreadThatNeverUsedTheRuntimeDestroysNothing", Standing::nothing, false,
+     0, true, Used::on_another_thread},
     {"WithAPrivateContextCurrentDestroysNothing", Standing::private_context, false, 0, true,
      Used::in_a_lent_context},
     {"WithAGreenContextCurrentIsRefused", Standing::green, true, not_permitted, true,
@@ -124,7 +126,7 @@ constexpr ResetRow reset_rows[] = {
     {"WithThePrimaryCurrentBesideAGreenContextIsRefused", Standing::primary, true, not_permitted,
      true, Used::in_a_lent_context},
     {"WithNothingCurrentBesideAGreenContextIsRefused", Standing::nothing, true, not_permitted, true,
-     Used::by_itself},
+     Used::on_this_thread},
     {"WithAPrivateContextCurrentBesideAGreenContextDestroysNothing", Standing::private_context,
      true, 0, true, Used::in_a_lent_context},
     {"WithNothingCurrentOfARuntimeThatWasLentItsContextsDestroysNothing", Standing::nothing, false,
@@ -138,13 +140,14 @@ TEST_P(Reset, IsAsTheTableSays) {
   const ResetRow row = GetParam();
   expect_in_child([row] {
     const Neighbourhood all(row.with_green);
-    if (row.used == Used::by_itself) std::thread(use_runtime_once).join();
+    if (row.used == Used::on_another_thread) std::thread(use_runtime_once).join();
     if (row.used == Used::in_a_lent_context) {
       Current entered(all.primary);
       use_runtime_once();
     }
     int status = -1;
     std::thread([&] {  // a plug-in's own
+      if (row.used == Used::on_this_thread) use_runtime_once();
       EXPECT_EQ(all.d.cuCtxSetCurrent(all.at(row.standing)), CUDA_SUCCESS);
       status = static_cast<int>(cudaDeviceReset());
     })

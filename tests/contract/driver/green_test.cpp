@@ -44,12 +44,14 @@ TEST_F(GreenContext, CannotBeDestroyedAsAnOrdinaryOne) {
   EXPECT_EQ(d.cuCtxFromGreenCtx(nullptr, green), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(GreenContext, SharesLimitsAndCacheModeWithThePrimaryButNotFlags) {
+TEST_F(GreenContext, SharesLimitsCacheModeAndFlagsWithThePrimary) {
   ASSERT_EQ(d.cuCtxSetCurrent(green_context), CUDA_SUCCESS);
   ASSERT_EQ(d.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096), CUDA_SUCCESS);
   ASSERT_EQ(d.cuCtxSetCacheConfig(CU_FUNC_CACHE_PREFER_L1), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuCtxSetFlags(CU_CTX_SCHED_SPIN), CUDA_SUCCESS);
   unsigned flags = 0;
+  EXPECT_EQ(d.cuCtxGetFlags(&flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned(CU_CTX_MAP_HOST));
+  ASSERT_EQ(d.cuCtxSetFlags(CU_CTX_SCHED_SPIN), CUDA_SUCCESS);
   EXPECT_EQ(d.cuCtxGetFlags(&flags), CUDA_SUCCESS);
   EXPECT_EQ(flags, unsigned(CU_CTX_SCHED_SPIN) | CU_CTX_MAP_HOST);
   ASSERT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
@@ -60,7 +62,7 @@ TEST_F(GreenContext, SharesLimitsAndCacheModeWithThePrimaryButNotFlags) {
   EXPECT_EQ(d.cuCtxGetCacheConfig(&config), CUDA_SUCCESS);
   EXPECT_EQ(config, CU_FUNC_CACHE_PREFER_L1);
   EXPECT_EQ(d.cuCtxGetFlags(&flags), CUDA_SUCCESS);
-  EXPECT_EQ(flags, unsigned(CU_CTX_MAP_HOST));
+  EXPECT_EQ(flags, unsigned(CU_CTX_SCHED_SPIN) | CU_CTX_MAP_HOST);
 }
 
 TEST_F(GreenContext, ShieldsThePrimaryFromResetsAndTheLastRelease) {

@@ -3,9 +3,11 @@
 #include "ctxbroker/gate.hpp"
 
 #include <gmock/gmock.h>
+#include <link.h>
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "attacks/attacks.h"
@@ -127,10 +129,16 @@ class CaptureTest : public GateTest, public ::testing::WithParamInterface<Captur
  protected:
   CaptureTest()
       : tenant(broker.open_tenant("runtime", {GetParam().kind})),
-        library(tenant.adopt(test_library(std::string("attacks_") + GetParam().mode))),
+        library(tenant.adopt(test_library(can_run() ? "attacks_" + mode() : "attacks_dlsym"))),
         allocate(symbol<allocate_function>(library, ALLOCATE)),
         allocate_on_own_thread(symbol<allocate_function>(library, ALLOCATE_ON_OWN_THREAD)),
         attack(symbol<attack_function>(library, ATTACK)) {}
+  void SetUp() override {
+    if (!can_run()) GTEST_SKIP() << why_no_runtime_library();
+  }
+  static std::string mode() { return GetParam().mode; }
+  static bool by_runtime() { return mode().starts_with("runtime"); }
+  static bool can_run() { return !by_runtime() || why_no_runtime_library().empty(); }
   // Memory of a shared or green lease is the primary's.
   CUcontext memory_context() {
     return context_of(tenant.run(0, [&] { return allocate(16); }));
@@ -170,6 +178,8 @@ TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
   tenant.run(0, [&] {
     EXPECT_EQ(current(), tenant.lease().context);
     EXPECT_NE(allocate(64), 0U);
+    attack("set_device", &nothing);
+    EXPECT_EQ(current(), tenant.lease().context);
     attack("leave_context_pushed", &nothing);
     EXPECT_EQ(current(), tenant.lease().context) << "the primary is its own lease";
   });
@@ -178,7 +188,8 @@ TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
 
 TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
   const AttackTarget nothing{};
-  for (const char* reset : {"reset", "reset_v2"}) {
+  for (const char* reset : {"reset", "reset_v2", "reset_by_tail_call"}) {
+    if (by_runtime() && std::string(reset) != "reset") continue;
     EXPECT_EQ(tenant.run(0, [&] { return attack(reset, &nothing); }), CUDA_SUCCESS);
     EXPECT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
     EXPECT_NE(allocate_on_own_thread(64), 0U);
@@ -187,6 +198,7 @@ TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
 }
 
 TEST_P(CaptureTest, OneReleaseTooManyIsRefusedAndStruck) {
+  if (by_runtime()) GTEST_SKIP() << "the runtime library has no such call";
   const AttackTarget nothing{};
   EXPECT_EQ(tenant.run(0, [&] { return attack("release", &nothing); }), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_GT(tenant.strikes(), 0U);
@@ -211,8 +223,58 @@ TEST_P(CaptureTest, GuardedFunctionsHaveTheGatesAddressAndOthersTheDriversOwn) {
     EXPECT_THAT(file_of(address(guarded)), HasSubstr("ctxbroker_gate.so")) << guarded;
   }
   // What is looked up through cuGetProcAddress costs not even a jump.
-  if (std::string(GetParam().mode) == "proc_address") {
+  if (mode() == "proc_address") {
     EXPECT_EQ(file_of(address("cuMemcpyHtoD_v2")), broker.driver().path);
+  }
+}
+
+// Every word that a library keeps in what it may write to.
+std::vector<void*> kept_words(const std::string& file_name) {
+  struct Search {
+    std::string file_name;
+    std::vector<void*> words;
+  } search{file_name, {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* given) {
+        auto& all = *static_cast<Search*>(given);
+        if (std::string(info->dlpi_name).find(all.file_name) == std::string::npos) return 0;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& part = info->dlpi_phdr[i];
+          if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
+          auto* const begin = reinterpret_cast<void**>(info->dlpi_addr + part.p_vaddr);
+          all.words.insert(all.words.end(), begin, begin + part.p_memsz / sizeof(void*));
+        }
+        return 0;
+      },
+      &search);
+  return search.words;
+}
+
+// Nothing of what it looked up and keeps leads past the gate.
+TEST_P(CaptureTest, KeepsNoAddressOfAGuardedFunctionOfTheDriver) {
+  ASSERT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
+  void* const gate = dlopen("libcuda.so.1", RTLD_NOW);
+  void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(driver, nullptr);
+  std::set<void*> guarded, gates;
+#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
+  if (std::string(#policy) != "pass") {                                   \
+    guarded.insert(dlsym(driver, #symbol));                               \
+    gates.insert(dlsym(gate, #symbol));                                   \
+  }
+#include "gate/gate_table.inc"
+#undef CTXB_GATE_ENTRY
+  guarded.erase(nullptr);
+  gates.erase(nullptr);
+  std::size_t past = 0, through = 0;
+  for (void* word : kept_words(mode() == "runtime_shared" ? "libcudart.so" : "attacks_" + mode())) {
+    past += guarded.count(word);
+    through += gates.count(word);
+  }
+  EXPECT_EQ(past, 0U);
+  // Those that keep none ask for each anew.
+  if (mode() != "dlsym") {
+    EXPECT_GE(through, 10U);
   }
 }
 
@@ -230,7 +292,7 @@ TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
 TEST_P(CaptureTest, EachLifeOfManyGivesBackWhatItHolds) {
   for (int i = 0; i < 20; ++i) {
     Tenant one = broker.open_tenant("again", {GetParam().kind});
-    AdoptedLibrary again = one.adopt(test_library(std::string("attacks_") + GetParam().mode));
+    AdoptedLibrary again = one.adopt(test_library("attacks_" + mode()));
     ASSERT_NE(one.run(0, [&] { return symbol<allocate_function>(again, ALLOCATE)(1U << 20); }), 0U);
     one.close();
   }
@@ -244,7 +306,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Captured{"proc_address", LeaseKind::green},
                       Captured{"proc_address", LeaseKind::private_own},
                       Captured{"proc_address", LeaseKind::shared},
-                      Captured{"dlsym", LeaseKind::green}, Captured{"linked", LeaseKind::green}),
+                      Captured{"dlsym", LeaseKind::green}, Captured{"linked", LeaseKind::green},
+                      Captured{"runtime_static", LeaseKind::green},
+                      Captured{"runtime_static", LeaseKind::private_own},
+                      Captured{"runtime_static", LeaseKind::shared},
+                      Captured{"runtime_shared", LeaseKind::green},
+                      Captured{"runtime_shared", LeaseKind::private_own},
+                      Captured{"runtime_shared", LeaseKind::shared}),
     [](const auto& one) {
       return std::string(one.param.mode) + "_" +
              (one.param.kind == LeaseKind::private_own ? "private" : to_string(one.param.kind));

@@ -25,4 +25,11 @@ bool driver_is_software() {
   return choice != nullptr && std::string_view(choice) == "software";
 }
 
+std::string why_no_runtime_library() {
+  if (driver_is_software()) return "CUDA's runtime library needs NVIDIA's driver";
+  if (!std::filesystem::exists(test_library("attacks_runtime_static")))
+    return "the toolkit that this was built with has no static libcudart";
+  return "";
+}
+
 }  // namespace ctxbroker

@@ -10,4 +10,7 @@ std::filesystem::path test_library(const std::string& name);  // in test_plugins
 std::filesystem::path software_device_folder();  // it has the software device as libcuda.so.1
 bool driver_is_software();                       // as CTXBROKER_DRIVER says
 
+// Do libraries with NVIDIA's runtime library work here? Empty, or why not.
+std::string why_no_runtime_library();
+
 }  // namespace ctxbroker
