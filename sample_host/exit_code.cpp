@@ -20,6 +20,7 @@ constexpr std::array rows{
                 "a plug-in: not found, cannot be loaded, other ABI, init or processing failed"},
     ExitCodeRow{ExitCode::driver, "the driver or device: unknown, missing, a call failed"},
     ExitCodeRow{ExitCode::kernel_image, "a plug-in's kernel image cannot be loaded here"},
+    ExitCodeRow{ExitCode::needs_gpu, "a plug-in needs a GPU, and this is the software device"},
 };
 
 }  // namespace
@@ -56,6 +57,8 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
       return ExitCode::plugin;
     case ErrorKind::output_file:
       return ExitCode::output;
+    case ErrorKind::needs_gpu:
+      return ExitCode::needs_gpu;
   }
   return ExitCode::internal;
 }

@@ -19,6 +19,7 @@ enum class ExitCode : int {
   plugin = 5,
   driver = 6,
   kernel_image = 7,
+  needs_gpu = 8,
 };
 
 struct ExitCodeRow {

@@ -47,6 +47,7 @@ std::string format_plugin(const PluginDescription& plugin) {
                      " " + plugin.version + (plugin.vendor.empty() ? "" : ", " + plugin.vendor) +
                      "\n  " + plugin.id + "\n";
   if (!plugin.description.empty()) text += "  " + plugin.description + "\n";
+  if (plugin.needs_nvidia_driver) text += "  needs a GPU: it works on NVIDIA's driver only\n";
   if (plugin.lease_wish != LeaseKind::automatic) {
     text += std::string("  wishes a ") + to_string(plugin.lease_wish) + " lease\n";
   }
@@ -73,6 +74,7 @@ Json to_json(const PluginDescription& plugin) {
           {"media", to_string(plugin.media)},
           {"features", plugin.features},
           {"cuda_use", to_string(plugin.cuda_use)},
+          {"needs_gpu", plugin.needs_nvidia_driver},
           {"lease_wish", to_string(plugin.lease_wish)},
           {"min_compute_capability", std::to_string(plugin.min_compute_major) + "." +
                                          std::to_string(plugin.min_compute_minor)},

@@ -8,10 +8,23 @@
 #                        [INCLUDES folder ...]       for C++ and device code
 #                        [NVCC_OPTIONS option ...])
 #
-# Each .cu becomes a fatbin inside the library. The sources include "NAME_kernels.hpp", where
-# NAME_kernels::modules is all of them, for Descriptor::modules. The library exports nothing but
-# ctxb_plugin_entry, links no CUDA library, and lands in CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set.
-# Needs nvcc: CTXB_NVCC, or wherever CUDA_HOME, PATH and the usual places say.
+# Each .cu of KERNELS becomes a fatbin inside the library. The sources include "NAME_kernels.hpp",
+# where NAME_kernels::modules is all of them, for Descriptor::modules. The library exports nothing
+# but ctxb_plugin_entry, links no CUDA library, and lands in CTXB_PLUGIN_OUTPUT_DIRECTORY if that is
+# set. Needs nvcc: CTXB_NVCC, or wherever CUDA_HOME, PATH and the usual places say.
+#
+# A plug-in on the runtime API (cuda_use CTXB_CUDA_RUNTIME) says besides, or instead of KERNELS:
+#
+#                        [CUDA_SOURCES a.cu ...]     compiled as nvcc does it, host code and all:
+#                                                    <<<>>>, Thrust, CUB
+#                        [CUDART static|shared]      the runtime library to link; static when there
+#                                                    are CUDA_SOURCES and nothing is said
+#                        [LIBRARIES cufft ...]       of the CUDA Toolkit, shared
+#                        [OPTIONAL]                  left out, with a word, where the toolkit lacks
+#                                                    one of these libraries
+#
+# Shared libraries are looked for where the toolkit was (the run path says so), then where the
+# machine has its libraries.
 include_guard(GLOBAL)
 
 set(CTXB_SDK_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
@@ -57,15 +70,29 @@ function(_ctxb_gencode out architectures)
 endfunction()
 
 function(ctxb_add_plugin name)
-  cmake_parse_arguments(arg "" "" "SOURCES;KERNELS;ARCHITECTURES;INCLUDES;NVCC_OPTIONS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIONAL" "CUDART"
+    "SOURCES;KERNELS;CUDA_SOURCES;LIBRARIES;ARCHITECTURES;INCLUDES;NVCC_OPTIONS" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
   if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
     message(FATAL_ERROR "ctxb_add_plugin: the name '${name}' must be a C identifier")
   endif()
-  if(NOT arg_SOURCES)
+  if(NOT arg_SOURCES AND NOT arg_CUDA_SOURCES)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): SOURCES is empty")
+  endif()
+  set(runtime)
+  if(arg_CUDA_SOURCES OR arg_CUDART OR arg_LIBRARIES)
+    _ctxb_find_runtime(${name} "${arg_CUDART}" "${arg_LIBRARIES}" runtime runtime_includes missing)
+    if(missing)
+      list(JOIN missing ", " missing)
+      if(NOT arg_OPTIONAL)
+        message(FATAL_ERROR "ctxb_add_plugin(${name}): the CUDA Toolkit of ${CTXB_NVCC} has no "
+                            "${missing}; install that part of it, or name another with CTXB_NVCC.")
+      endif()
+      message(STATUS "Plug-in ${name} is left out: the CUDA Toolkit has no ${missing}.")
+      return()
+    endif()
   endif()
   if(NOT arg_ARCHITECTURES)
     set(arg_ARCHITECTURES 75-virtual)
@@ -84,7 +111,18 @@ function(ctxb_add_plugin name)
                       "${arg_INCLUDES}" "${arg_NVCC_OPTIONS}")
   endif()
 
+  if(runtime)
+    target_include_directories(${name} SYSTEM PRIVATE ${runtime_includes})
+    target_link_libraries(${name} PRIVATE ${runtime})
+    set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  endif()
+  if(arg_CUDA_SOURCES)
+    _ctxb_compile_cuda(${name} "${generated}" "${arg_CUDA_SOURCES}" "${arg_ARCHITECTURES}"
+                       "${arg_INCLUDES}" "${arg_NVCC_OPTIONS}")
+  endif()
+
   set_target_properties(${name} PROPERTIES
+    LINKER_LANGUAGE CXX
     PREFIX "" CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
   if(CTXB_PLUGIN_OUTPUT_DIRECTORY)
@@ -104,8 +142,8 @@ function(ctxb_add_plugin name)
   endif()
 endfunction()
 
-# The header is written now, the fatbins and the source that holds them when the project is built.
-function(_ctxb_add_kernels name generated kernels architectures includes nvcc_options)
+# CTXB_NVCC, or the end.
+function(_ctxb_find_nvcc name)
   if(NOT CTXB_NVCC)
     file(GLOB usual LIST_DIRECTORIES true /usr/local/cuda /usr/local/cuda-* /opt/cuda)
     find_program(CTXB_NVCC nvcc HINTS $ENV{CUDA_HOME} $ENV{CUDA_PATH} PATHS ${usual}
@@ -115,7 +153,10 @@ function(_ctxb_add_kernels name generated kernels architectures includes nvcc_op
     message(FATAL_ERROR "ctxb_add_plugin(${name}): no CUDA compiler (nvcc) found. Put it on PATH, "
                         "or set CUDA_HOME or CTXB_NVCC.")
   endif()
+endfunction()
 
+# The part of nvcc's command line that is the same whatever it makes.
+function(_ctxb_nvcc_options out architectures includes)
   _ctxb_gencode(gencode "${architectures}")
   set(include_options)
   foreach(folder ${includes})
@@ -124,9 +165,86 @@ function(_ctxb_add_kernels name generated kernels architectures includes nvcc_op
   endforeach()
   set(host_compiler)
   if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-    # It only preprocesses here, so its version is not nvcc's business.
+    # Its version is not nvcc's business where it only preprocesses; elsewhere it fails by itself.
     set(host_compiler -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler)
   endif()
+  set(${out} ${gencode} ${host_compiler} ${include_options} PARENT_SCOPE)
+endfunction()
+
+# What the plug-in links and the folder of the runtime's headers; or what the toolkit lacks of it.
+function(_ctxb_find_runtime name cudart libraries out out_includes out_missing)
+  _ctxb_find_nvcc(${name})
+  if(NOT cudart)
+    set(cudart static)
+  elseif(NOT cudart MATCHES "^(static|shared)$")
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): CUDART is '${cudart}'; write static or shared")
+  endif()
+  if(cudart STREQUAL "static")
+    list(PREPEND libraries cudart_static)
+  else()
+    list(PREPEND libraries cudart)
+  endif()
+  # As it was given first: a link such as /usr/local/cuda outlives an update of the toolkit.
+  file(REAL_PATH ${CTXB_NVCC} real)
+  set(folders)
+  set(includes)
+  foreach(nvcc ${CTXB_NVCC} ${real})
+    get_filename_component(root ${nvcc} DIRECTORY)
+    get_filename_component(root ${root} DIRECTORY)
+    list(APPEND folders ${root}/lib64 ${root}/lib ${root}/targets/x86_64-linux/lib)
+    list(APPEND includes ${root}/include ${root}/targets/x86_64-linux/include)
+  endforeach()
+  set(found)
+  set(missing)
+  foreach(library ${libraries})
+    unset(path)
+    find_library(path ${library} NO_CACHE NO_DEFAULT_PATH PATHS ${folders} /usr/lib/x86_64-linux-gnu)
+    if(path)
+      list(APPEND found ${path})
+    else()
+      list(APPEND missing lib${library})
+    endif()
+  endforeach()
+  find_path(headers cuda_runtime_api.h NO_CACHE NO_DEFAULT_PATH PATHS ${includes} /usr/include)
+  if(NOT headers)
+    list(APPEND missing cuda_runtime_api.h)
+  endif()
+  if(cudart STREQUAL "static")
+    find_package(Threads REQUIRED)
+    list(APPEND found Threads::Threads ${CMAKE_DL_LIBS} rt)
+  endif()
+  set(${out} ${found} PARENT_SCOPE)
+  set(${out_includes} ${headers} PARENT_SCOPE)
+  set(${out_missing} ${missing} PARENT_SCOPE)
+endfunction()
+
+# Makes an object of each file, with nvcc and the C++ compiler of the project behind it.
+function(_ctxb_compile_cuda name generated sources architectures includes nvcc_options)
+  _ctxb_nvcc_options(options "${architectures}" "${includes}")
+  set(sdk_folders $<TARGET_PROPERTY:ctxbroker::plugin_sdk,INTERFACE_INCLUDE_DIRECTORIES>)
+  foreach(given ${sources})
+    get_filename_component(source ${given} ABSOLUTE)
+    get_filename_component(stem ${given} NAME_WE)
+    set(object ${generated}/${stem}.cu.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CTXB_NVCC} -c -std=c++17 -O3 ${options}
+              -Xcompiler=-fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden
+              "-I$<JOIN:$<FILTER:${sdk_folders},INCLUDE,.>,;-I>"
+              ${nvcc_options} -MD -MF ${object}.d -MT ${object} -o ${object} ${source}
+      DEPENDS ${source} ${CTXB_NVCC}
+      DEPFILE ${object}.d
+      COMMENT "Compiling ${name}/${stem}.cu with nvcc"
+      COMMAND_EXPAND_LISTS VERBATIM)
+    target_sources(${name} PRIVATE ${object})
+    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  endforeach()
+endfunction()
+
+# The header is written now, the fatbins and the source that holds them when the project is built.
+function(_ctxb_add_kernels name generated kernels architectures includes nvcc_options)
+  _ctxb_find_nvcc(${name})
+  _ctxb_nvcc_options(options "${architectures}" "${includes}")
 
   # Some elements may be empty, because they count for an installation only.
   set(sdk_folders $<TARGET_PROPERTY:ctxbroker::plugin_sdk,INTERFACE_INCLUDE_DIRECTORIES>)
@@ -146,7 +264,7 @@ function(_ctxb_add_kernels name generated kernels architectures includes nvcc_op
     set(fatbin ${generated}/${module}.fatbin)
     add_custom_command(
       OUTPUT ${fatbin}
-      COMMAND ${CTXB_NVCC} -fatbin -std=c++17 -O3 ${gencode} ${host_compiler} ${include_options}
+      COMMAND ${CTXB_NVCC} -fatbin -std=c++17 -O3 ${options}
               "-I$<JOIN:$<FILTER:${sdk_folders},INCLUDE,.>,;-I>"
               ${nvcc_options} -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${source}
       DEPENDS ${source} ${CTXB_NVCC}

@@ -83,8 +83,9 @@ class CTXB_API Broker {
   ShieldInfo shield(int device) const;
 
   // Creates an instance of a plug-in, named by its full id or short name. Throws Error:
-  // plugin_not_found, no_device, plugin_failed, driver_call, and kernel_image or no_device when
-  // the device's compute capability is below what the plug-in needs.
+  // plugin_not_found, no_device, plugin_failed, driver_call, needs_gpu for one that works on
+  // NVIDIA's driver only, and kernel_image or no_device when the device's compute capability is
+  // below what the plug-in needs.
   PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                         const InstanceOptions& options = {});
 

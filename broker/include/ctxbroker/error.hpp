@@ -30,6 +30,7 @@ enum class ErrorKind {
   unknown_parameter,  // the plug-in has no such parameter
   parameter_value,    // a value out of range, or no number
   output_file,        // a file that was to be written cannot be
+  needs_gpu,          // the plug-in works on NVIDIA's driver only, and another one is in use
 };
 
 // "parameter-value", ...: the name of a kind in logs and JSON reports.

@@ -40,7 +40,8 @@ struct CTXB_API PluginDescription {
   Media media = Media::image;
   CudaUse cuda_use = CudaUse::kernels;
   LeaseKind lease_wish = LeaseKind::automatic;
-  std::uint32_t flags = 0;  // CTXB_PLUGIN_*
+  std::uint32_t flags = 0;           // CTXB_PLUGIN_*
+  bool needs_nvidia_driver = false;  // cannot work on the software device; create refuses it there
   int min_compute_major = 0, min_compute_minor = 0;
   std::vector<ParameterDescription> parameters;
   std::vector<std::string> modules;

@@ -68,6 +68,7 @@ ctxb_status status_of(ErrorKind kind) noexcept {
     case ErrorKind::no_device:
     case ErrorKind::lease_unavailable:
     case ErrorKind::plugin_not_found:
+    case ErrorKind::needs_gpu:
       return CTXB_ERROR_UNAVAILABLE;
     case ErrorKind::out_of_memory:
       return CTXB_ERROR_OUT_OF_DEVICE_MEMORY;

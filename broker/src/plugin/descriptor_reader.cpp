@@ -220,6 +220,7 @@ PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::str
   description.cuda_use = meaning(place, cuda_uses, given->cuda_use, "cuda_use");
   description.lease_wish = meaning(place, lease_wishes, given->lease, "lease");
   description.flags = given->flags;
+  description.needs_nvidia_driver = (given->flags & CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER) != 0;
   place.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency means nothing");
   record.one_at_a_time = given->concurrency == CTXB_CONCURRENCY_LIBRARY;
   place.must(given->min_compute_major <= 1000 && given->min_compute_minor <= 1000,

@@ -9,6 +9,17 @@
 namespace ctxbroker::detail {
 namespace {
 
+// What the CUDA libraries in a plug-in would find out in their own words, and later.
+void check_driver(const Driver& driver, const PluginDescription& plugin) {
+  if (!plugin.needs_nvidia_driver || driver.info.kind == DriverChoice::nvidia) return;
+  throw Error(ErrorKind::needs_gpu,
+              "plug-in " + plugin.short_name +
+                  " is skipped: it needs a GPU, for it works on NVIDIA's driver only, and this is "
+                  "the software device (" +
+                  driver.info.reason +
+                  "); leave it out, or use a machine with a GPU and its driver");
+}
+
 // The device must be there and new enough before a context is made on it.
 void check_device(const Driver& driver, const PluginDescription& plugin, int ordinal) {
   const auto count = static_cast<int>(driver.devices.size());
@@ -70,6 +81,7 @@ Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, s
       ledger_(broker.driver().table, settings_.memory_budget),
       host_(make_host_side(*this, broker.host_name().c_str(), broker.host_version().c_str())) {
   const Driver& driver = broker_.driver();
+  check_driver(driver, description_);
   check_device(driver, description_, settings_.device);
   lease_ = broker_.leases().get(library_->tenant(), lease_request());
   for (const auto& parameter : description_.parameters) {

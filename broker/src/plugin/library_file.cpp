@@ -24,6 +24,13 @@ std::string loader_text(const boost::dll::fs::error_code& error) {
   return text != nullptr ? text : error.message();
 }
 
+// The loader's text begins with the file that it could not open.
+std::string what_to_do(const std::string& text, const std::filesystem::path& canonical) {
+  const bool of_another = text.compare(0, canonical.native().size(), canonical.native()) != 0;
+  if (!of_another || text.find("cannot open shared object file") == std::string::npos) return {};
+  return "; install that library, or name its folder in LD_LIBRARY_PATH";
+}
+
 }  // namespace
 
 std::filesystem::path canonical_library(const std::filesystem::path& path) {
@@ -72,10 +79,11 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical) 
   library.load(boost::dll::fs::path(canonical.native()), error,
                boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
   if (error || !library.is_loaded()) {
-    throw Error(
-        ErrorKind::plugin_load,
-        "plug-in library \"" + canonical.string() + "\" cannot be loaded: " + loader_text(error),
-        {.call = "dlopen", .tenant = library_name(canonical)});
+    const std::string text = loader_text(error);
+    throw Error(ErrorKind::plugin_load,
+                "plug-in library \"" + canonical.string() + "\" cannot be loaded: " + text +
+                    what_to_do(text, canonical),
+                {.call = "dlopen", .tenant = library_name(canonical)});
   }
   return library;
 }

@@ -172,6 +172,10 @@ typedef struct ctxb_module {
 #define CTXB_PLUGIN_IN_PLACE (1u << 1)   /* input and output may be the same buffer */
 #define CTXB_PLUGIN_REALTIME (1u << 2)   /* process keeps the [audio] rules */
 #define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /* uses CU_STREAM_PER_THREAD (not under green) */
+/* Works on NVIDIA's driver only, because the CUDA libraries in it do (cudart, cuBLAS, cuFFT, ...).
+ * A host on another driver lists the plug-in as needing a GPU and does not create it. A host that
+ * does not know this flag ignores it, and then activate fails. */
+#define CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER (1u << 4)
 
 typedef struct ctxb_plugin_descriptor {
   uint32_t size;

@@ -9,6 +9,16 @@
 
 namespace ctxbroker::sdk {
 
+namespace detail {
+
+// Apart, because nvcc 13.0 refuses the address of a call within an expansion.
+template <class Plugin>
+constexpr const ctxb_plugin_descriptor* descriptor_of() {
+  return &Plugin::descriptor.raw();
+}
+
+}  // namespace detail
+
 // The C tables of a library that holds these plug-ins. All constant data.
 template <class... Plugins>
 struct Library {
@@ -17,7 +27,7 @@ struct Library {
   static std::uint32_t count() { return static_cast<std::uint32_t>(sizeof...(Plugins)); }
 
   static const ctxb_plugin_descriptor* describe(std::uint32_t index) {
-    static constexpr const ctxb_plugin_descriptor* all[] = {&Plugins::descriptor.raw()...};
+    static constexpr const ctxb_plugin_descriptor* all[] = {detail::descriptor_of<Plugins>()...};
     return index < sizeof...(Plugins) ? all[index] : nullptr;
   }
 
