@@ -103,6 +103,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"broken_text", ErrorKind::plugin_load, "invalid ELF header"},
         Fault{"broken_missing_symbol", ErrorKind::plugin_load,
               "undefined symbol: ctxb_test_symbol_that_nobody_has"},
+        Fault{"broken_missing_library", ErrorKind::plugin_load,
+              "libctxb_test_nowhere.so.1: cannot open shared object file: No such file or "
+              "directory; install that library, or name its folder in LD_LIBRARY_PATH"},
         Fault{"broken_no_entry", ErrorKind::plugin_entry, "does not export ctxb_plugin_entry"},
         Fault{"broken_entry_size", ErrorKind::plugin_entry, "a size of 12 bytes"},
         Fault{"broken_entry_functions", ErrorKind::plugin_entry, "is null"},

@@ -242,5 +242,15 @@ TEST_F(BadInput, AFailureKeepsTheOldOutput) {
   EXPECT_EQ(read_bytes(folder / "out.png"), "the old one");
 }
 
+TEST_F(BadInput, OnesThatNeedAGpuAreRefusedOnTheSoftwareDevice) {
+  png("in.png", 8, 8);
+  Start start;
+  start.arguments = {"image",    at("in.png"), "-o",       at("out.png"),
+                     "--plugin", "exposure",   "--plugin", test_plugin("needs_gpu"),
+                     "--driver", "software"};
+  expect_error(start, ExitCode::needs_gpu,
+               {"plug-in broken is skipped: it needs a GPU", "software device", "leave it out"});
+}
+
 }  // namespace
 }  // namespace ctxbroker::sample_host::test

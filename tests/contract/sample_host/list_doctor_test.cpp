@@ -79,6 +79,23 @@ TEST_F(ListCommand, TextNamesWhatLeaseAPluginWishes) {
   EXPECT_THAT(ended.out, testing::Not(HasSubstr("wishes a auto")));
 }
 
+TEST_F(ListCommand, NamesWhatNeedsAGpu) {
+  std::filesystem::create_directory(folder / "plugins");
+  std::filesystem::copy_file(test_plugin("needs_gpu"), folder / "plugins/needs_gpu.so");
+  const std::vector<std::string> environment = {"CTXBROKER_PLUGIN_PATH=" + at("plugins")};
+  EXPECT_THAT(run_well({"list"}, environment).out,
+              HasSubstr("Passes the image on.\n  needs a GPU: it works on NVIDIA's driver only\n"));
+  const json list = json::parse(run_well({"list", "--json"}, environment).out);
+  for (const json& plugin : list["plugins"]) {
+    if (plugin["short_name"] == "broken") {
+      EXPECT_EQ(plugin["needs_gpu"], true);
+    }
+    if (plugin["short_name"] == "exposure") {
+      EXPECT_EQ(plugin["needs_gpu"], false);
+    }
+  }
+}
+
 TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
   const Ended ended = run_well({"doctor", "--json"});
   const json doctor = json::parse(ended.out);

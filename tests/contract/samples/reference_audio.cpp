@@ -1,5 +1,6 @@
 #include "reference_audio.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ctxbroker::reference {
@@ -133,6 +134,41 @@ Audio delay(const Audio& in, std::size_t delay_frames, double feedback, double m
     }
     return out;
   });
+}
+
+Channel room_response(const Room& room, double sample_rate, std::uint32_t channel) {
+  const auto silent = static_cast<std::size_t>(std::lround(room.pre_delay * sample_rate));
+  const auto frames = static_cast<std::size_t>(std::lround(room.seconds * sample_rate));
+  Channel response(silent);
+  double energy = 0;
+  for (std::uint32_t i = 0; i < std::max<std::size_t>(frames, 1); ++i) {
+    // The hash is part of what the plug-in promises: the same seed is the same room for ever.
+    std::uint32_t bits = (room.seed * 2654435769U) ^ (channel * 2246822507U) ^ i;
+    for (int round = 0; round < 2; ++round) {
+      bits = (bits ^ (bits >> 16)) * 0x7feb352dU;
+      bits = (bits ^ (bits >> 15)) * 0x846ca68bU;
+      bits ^= bits >> 16;
+    }
+    const double decibels = -60 * (i / sample_rate) / room.seconds;
+    response.push_back((bits / 2147483648.0 - 1) * std::pow(10, decibels / 20));
+    energy += response.back() * response.back();
+  }
+  for (double& tap : response) {
+    tap /= std::sqrt(energy);
+  }
+  return response;
+}
+
+Audio reverb(const Audio& in, const Room& room, double sample_rate, double mix) {
+  Audio out;
+  for (std::uint32_t c = 0; c < in.size(); ++c) {
+    const Channel wet = fir({in[c]}, room_response(room, sample_rate, c))[0];
+    out.emplace_back();
+    for (std::size_t i = 0; i < wet.size(); ++i) {
+      out.back().push_back((1 - mix) * in[c][i] + mix * wet[i]);
+    }
+  }
+  return out;
 }
 
 }  // namespace ctxbroker::reference

@@ -35,4 +35,16 @@ std::vector<double> high_pass_taps(double cutoff_hz, double sample_rate, std::si
 // w[i] = in[i] + feedback * w[i - delay], out[i] = (1 - mix) * in[i] + mix * w[i - delay]
 Audio delay(const Audio& in, std::size_t delay_frames, double feedback, double mix);
 
+struct Room {
+  double seconds;    // until 60 dB down
+  double pre_delay;  // seconds
+  std::uint32_t seed;
+};
+
+// Fading noise with an energy of 1; each channel has its own.
+Channel room_response(const Room& room, double sample_rate, std::uint32_t channel);
+
+// (1 - mix) * in + mix * (in convolved with the room's response)
+Audio reverb(const Audio& in, const Room& room, double sample_rate, double mix);
+
 }  // namespace ctxbroker::reference

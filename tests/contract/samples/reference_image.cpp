@@ -93,4 +93,70 @@ Image unsharp(const Image& in, double radius, double amount, double threshold) {
   });
 }
 
+Image colour_grading(const Image& in, const Grade& grade) {
+  const double turn = grade.hue * 3.14159265358979323846 / 180;
+  Image out = in;
+  for (std::size_t at = 0; at < in.values.size(); at += 4) {
+    double rgb[3];
+    for (std::size_t c = 0; c < 3; ++c) {
+      rgb[c] = in.values[at + c] * grade.gain[c];
+    }
+    const double luminance = 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2];
+    for (double& value : rgb) {
+      value = luminance + grade.saturation * (value - luminance);
+    }
+    // The part across the grey axis turns: its cosine stays, its sine goes a quarter turn on.
+    const double grey = (rgb[0] + rgb[1] + rgb[2]) / 3;
+    for (std::size_t c = 0; c < 3; ++c) {
+      const double quarter = (rgb[(c + 2) % 3] - rgb[(c + 1) % 3]) / std::sqrt(3);
+      const double turned = grey + std::cos(turn) * (rgb[c] - grey) + std::sin(turn) * quarter;
+      const double lifted = turned + grade.lift * (1 - turned);
+      out.values[at + c] = std::pow(std::max(lifted, 0.0), 1 / grade.gamma);
+    }
+  }
+  return out;
+}
+
+Image histogram_equalisation(const Image& in, double amount, std::size_t levels, double limit) {
+  // In float and in this order, so that no pixel falls on another side of a level's border.
+  const auto brightness = [&](std::size_t at) {
+    const auto part = [&](std::size_t c, float weight) {
+      return weight * std::max(static_cast<float>(in.values[at + c]), 0.0F);
+    };
+    const float luminance = part(0, 0.2126F) + part(1, 0.7152F) + part(2, 0.0722F);
+    return std::sqrt(std::min(luminance, 1.0F));
+  };
+  const auto level = [&](float bright) {
+    return std::min(static_cast<std::size_t>(bright * static_cast<float>(levels)), levels - 1);
+  };
+  std::vector<double> histogram(levels);
+  double all = 0;
+  for (std::size_t at = 0; at < in.values.size(); at += 4) {
+    if (in.values[at + 3] > 0) {
+      ++histogram[level(brightness(at))];
+      ++all;
+    }
+  }
+  std::vector<double> target(levels);
+  double below = 0;
+  for (std::size_t one = 0; one < levels; ++one) {
+    target[one] = all > 0 ? (below + histogram[one] / 2) / all : 0;
+    below += histogram[one];
+  }
+  Image out = in;
+  for (std::size_t at = 0; at < in.values.size(); at += 4) {
+    const float bright = brightness(at);
+    if (!(bright > 0) || !(in.values[at + 3] > 0)) {
+      continue;
+    }
+    const double wanted = (1 - amount) * bright + amount * target[level(bright)];
+    const double light =
+        std::clamp(std::pow(wanted / bright, 2), std::exp2(-limit), std::exp2(limit));
+    for (std::size_t c = 0; c < 3; ++c) {
+      out.values[at + c] *= light;
+    }
+  }
+  return out;
+}
+
 }  // namespace ctxbroker::reference

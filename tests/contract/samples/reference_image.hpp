@@ -39,4 +39,20 @@ Image blur(const Image& in, double radius);
 // rgb + amount * (what of rgb - blur(rgb) is beyond the threshold)
 Image unsharp(const Image& in, double radius, double amount, double threshold);
 
+struct Grade {
+  double lift = 0, gamma = 1;
+  std::array<double, 3> gain{1, 1, 1};
+  double saturation = 1;
+  double hue = 0;  // degrees
+};
+
+// Gain, saturation about the luminance, hue as a turn about the grey axis; then
+// rgb = pow(max(rgb + lift * (1 - rgb), 0), 1 / gamma)
+Image colour_grading(const Image& in, const Grade& grade);
+
+// Brightness is sqrt(min(luminance, 1)); each pixel that is not wholly transparent is given, in
+// part or all, the share of such pixels that are darker, those of its own level counted half; its
+// light changes by no more than 2^limit.
+Image histogram_equalisation(const Image& in, double amount, std::size_t levels, double limit);
+
 }  // namespace ctxbroker::reference

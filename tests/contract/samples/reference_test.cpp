@@ -151,5 +151,74 @@ TEST(ReferenceDelay, EchoesRepeatAndFade) {
   EXPECT_EQ(out, expected);
 }
 
+TEST(ReferenceColourGrading, GainSaturationHueLiftAndGamma) {
+  const Image pixel = one_pixel(0.25, 0.5, 1, 0.5);
+  EXPECT_EQ(colour_grading(pixel, {}).values, pixel.values);
+  Grade grade;
+  grade.gain = {4, 2, 0};
+  EXPECT_EQ(colour_grading(pixel, grade).values, (std::vector<double>{1, 1, 0, 0.5}));
+  grade = {};
+  grade.saturation = 0;
+  const Image grey = colour_grading(pixel, grade);
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(grey.values[c], 0.2126 * 0.25 + 0.7152 * 0.5 + 0.0722, 1e-12);
+  }
+  grade = {};
+  grade.hue = 120;  // red goes where green was
+  const Image turned = colour_grading(pixel, grade);
+  const double expected[] = {1, 0.25, 0.5};
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(turned.values[c], expected[c], 1e-12);
+  }
+  grade = {};
+  grade.lift = 0.5;
+  grade.gamma = 2;
+  const Image lifted = colour_grading(pixel, grade);
+  EXPECT_NEAR(lifted.values[0], std::sqrt(0.25 + 0.5 * 0.75), 1e-12);
+  EXPECT_NEAR(lifted.values[2], 1, 1e-12);
+}
+
+TEST(ReferenceHistogramEqualisation, GivesEachLevelItsShare) {
+  Image in(4, 1);
+  const double greys[] = {0.01, 0.01, 0.04, 0.09};  // brightness 0.1, 0.1, 0.2, 0.3
+  for (std::size_t i = 0; i < 16; ++i) {
+    in.values[i] = i % 4 == 3 ? 1 : greys[i / 4];
+  }
+  // Two pixels of level 1, one of 2, one of 3: shares of 0.25, 0.625 and 0.875.
+  const Image out = histogram_equalisation(in, 1, 12, 16);
+  EXPECT_NEAR(out.values[0], 0.25 * 0.25, 1e-6);
+  EXPECT_NEAR(out.values[9], 0.625 * 0.625, 1e-6);
+  EXPECT_NEAR(out.values[14], 0.875 * 0.875, 1e-6);
+  EXPECT_EQ(out.values[15], 1);
+  EXPECT_EQ(histogram_equalisation(in, 0, 12, 16).values, in.values);
+  EXPECT_NEAR(histogram_equalisation(in, 1, 12, 1).values[0], 0.02, 1e-6);  // one stop
+  in.values[15] = 0;  // invisible: it does not count, and stays
+  const Image fewer = histogram_equalisation(in, 1, 12, 16);
+  EXPECT_NEAR(fewer.values[0], 1.0 / 9, 1e-6);
+  EXPECT_EQ(fewer.values[14], 0.09);
+}
+
+TEST(ReferenceReverb, IsNoiseThatFadesBySixtyDecibels) {
+  const Room room{0.5, 0.01, 3};
+  const Channel response = room_response(room, 8000, 0);
+  ASSERT_EQ(response.size(), 80U + 4000U);
+  const auto energy = [&](std::size_t first, std::size_t last) {
+    double sum = 0;
+    for (std::size_t i = first; i < last; ++i) {
+      sum += response[i] * response[i];
+    }
+    return sum;
+  };
+  EXPECT_EQ(energy(0, 80), 0);
+  EXPECT_NEAR(energy(80, response.size()), 1, 1e-12);
+  EXPECT_NEAR(10 * std::log10(energy(80, 1080) / energy(3080, 4080)), 45, 1.5);
+  EXPECT_NE(response, room_response(room, 8000, 1));
+  EXPECT_NE(response, room_response({0.5, 0.01, 4}, 8000, 0));
+
+  const Audio out = reverb({impulse(3000)}, room, 8000, 0.25);
+  EXPECT_DOUBLE_EQ(out[0][0], 0.75);
+  EXPECT_DOUBLE_EQ(out[0][100], 0.25 * response[100]);
+}
+
 }  // namespace
 }  // namespace ctxbroker::reference

@@ -120,6 +120,13 @@ TEST(DescriptorReaderTest, ALaterMinorsLongerStructsAreStridden) {
   EXPECT_EQ(record.description.parameters[1].id, "mode");
 }
 
+TEST(DescriptorReaderTest, ANeedForNvidiasDriverIsRemembered) {
+  Sample sample;
+  EXPECT_FALSE(read_descriptor(&sample.descriptor, "lib").description.needs_nvidia_driver);
+  sample.descriptor.flags |= CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER;
+  EXPECT_TRUE(read_descriptor(&sample.descriptor, "lib").description.needs_nvidia_driver);
+}
+
 TEST(DescriptorReaderTest, AWishIsRemembered) {
   Sample sample;
   sample.descriptor.lease = CTXB_LEASE_GREEN;

@@ -71,10 +71,16 @@ static const ctxb_module modules[] = {
 #define MODULE_COUNT 0
 #endif
 
+#if defined(VARIANT_NEEDS_GPU)
+#define FLAGS CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER
+#else
+#define FLAGS 0
+#endif
+
 #define DESCRIPTOR(plugin_id, plugin_name)                                                       \
   {                                                                                              \
     sizeof(ctxb_plugin_descriptor), CTXB_MEDIA_IMAGE, plugin_id, plugin_name, "ctxbroker tests", \
-        "1.0.0", "Passes the image on.", NULL, 0, CTXB_CUDA_KERNELS, CTXB_LEASE_AUTO,            \
+        "1.0.0", "Passes the image on.", NULL, FLAGS, CTXB_CUDA_KERNELS, CTXB_LEASE_AUTO,        \
         CTXB_CONCURRENCY_INSTANCES, 0, 0, NULL, 0, MODULE_COUNT, MODULES                         \
   }
 
