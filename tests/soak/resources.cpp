@@ -1,0 +1,22 @@
+#include "resources.hpp"
+
+#include <unistd.h>
+
+#include <fstream>
+
+#include "driver_by_name.hpp"
+#include "process_state.hpp"
+
+namespace ctxbroker::soak {
+
+Resources resources() {
+  std::size_t free = 0, total = 0;
+  driver_call("cuMemGetInfo_v2", &free, &total);
+  const ProcessState state = process_state();
+  std::uint64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return {free, state.threads, state.descriptors,
+          resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))};
+}
+
+}  // namespace ctxbroker::soak
