@@ -60,6 +60,7 @@ typedef struct ctxb_broker_options {
    * error's text; nothing is opened then. */
   const char* policy_file;
   const char* policy_text;
+  uint32_t without_gate; /* 1: no gate between plug-ins and the driver */
 } ctxb_broker_options;
 
 /* `options` may be null. */
@@ -68,6 +69,16 @@ CTXB_EXPORT ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctx
 CTXB_EXPORT ctxb_status ctxb_broker_close(ctxb_broker* broker);
 
 CTXB_EXPORT uint32_t ctxb_broker_device_count(const ctxb_broker* broker); /* 0 for null */
+
+typedef struct ctxb_gate_info {
+  uint32_t size; /* sizeof(ctxb_gate_info), filled by the caller */
+  uint32_t in_force;
+  const char* reason; /* why not, or how it came into the process; valid until the broker's close */
+} ctxb_gate_info;
+
+/* Whether the gate stands between plug-ins and the driver. It has to be there before the driver:
+ * open the broker before anything else loads that. */
+CTXB_EXPORT ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info);
 
 /* Between the two nothing is made in the background. Nested. */
 CTXB_EXPORT ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker);
@@ -97,6 +108,9 @@ typedef struct ctxb_tenant_options {
   uint32_t multiprocessors;    /* green: at least so many of its own; 0: all, reserved for nobody */
   uint32_t per_thread_streams; /* 1: its code uses CU_STREAM_PER_THREAD */
   uint32_t unload_at_close;    /* 1: its libraries leave the process with it */
+  uint32_t reserved;           /* 0 */
+  /* Device memory that its code may hold through the driver; needs the gate. 0: no limit. */
+  uint64_t driver_memory_budget;
 } ctxb_tenant_options;
 
 /* `options` may be null. `name` is for people and is copied. */
@@ -111,6 +125,10 @@ CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
 /* Tells the broker what a driver call of the code inside returned (a CUresult), for it sees its own
  * calls alone; the lease's CTXB_STATE_*, LOST where there is none yet. [any] */
 CTXB_EXPORT uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32_t driver_status);
+/* How often its code broke the rules, and, with the gate in force, called a guarded function of the
+ * driver ("cuMemAlloc_v2"; null: all of them). 0 for null. [any] for strikes */
+CTXB_EXPORT uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant);
+CTXB_EXPORT uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function);
 /* Gives up the life of the lease's context; the next use makes another. */
 CTXB_EXPORT ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device,
                                                const char* reason);

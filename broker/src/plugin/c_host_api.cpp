@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
@@ -19,6 +20,7 @@ struct ctxb_library {
 
 struct ctxb_broker {
   ctxbroker::Broker broker;
+  ctxbroker::GateInfo gate;
 };
 
 struct ctxb_tenant {
@@ -144,9 +146,15 @@ std::uint32_t code(LeaseState state) noexcept {
   return CTXB_STATE_ZOMBIE;
 }
 
-// Whether the caller's header has the member, which came after the first version.
+// Whether the caller's header has the members, which came after the first version.
 bool has_policy(const ctxb_broker_options& given) noexcept {
   return given.size >= CTXB_BYTES_THROUGH(ctxb_broker_options, policy_text);
+}
+bool has_gate(const ctxb_broker_options& given) noexcept {
+  return given.size >= CTXB_BYTES_THROUGH(ctxb_broker_options, without_gate);
+}
+bool has_budget(const ctxb_tenant_options& given) noexcept {
+  return given.size >= CTXB_BYTES_THROUGH(ctxb_tenant_options, driver_memory_budget);
 }
 
 Policy read_policy_of(const ctxb_broker_options& given) {
@@ -181,6 +189,7 @@ BrokerOptions read(const ctxb_broker_options* given) {
     };
   }
   if (has_policy(*given)) options.policy = read_policy_of(*given);
+  if (has_gate(*given)) options.use_gate = given->without_gate == 0;
   return options;
 }
 
@@ -209,6 +218,7 @@ TenantOptions read(const ctxb_tenant_options* given) {
   }
   options.per_thread_streams = given->per_thread_streams != 0;
   options.unload_at_close = given->unload_at_close != 0;
+  if (has_budget(*given)) options.driver_memory_budget = given->driver_memory_budget;
   return options;
 }
 
@@ -222,7 +232,9 @@ ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** b
   if (broker != nullptr) *broker = nullptr;
   return answered([&] {
     need(broker != nullptr, "broker is null");
-    *broker = new ctxb_broker{ctxbroker::Broker::open(ctxbroker::read(options))};
+    ctxbroker::Broker opened = ctxbroker::Broker::open(ctxbroker::read(options));
+    ctxbroker::GateInfo gate = opened.gate();
+    *broker = new ctxb_broker{std::move(opened), std::move(gate)};
   });
 }
 
@@ -236,6 +248,16 @@ ctxb_status ctxb_broker_close(ctxb_broker* broker) {
 
 uint32_t ctxb_broker_device_count(const ctxb_broker* broker) {
   return broker == nullptr ? 0 : static_cast<uint32_t>(broker->broker.devices().size());
+}
+
+ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    need(ctxbroker::detail::is_sound(info, CTXB_BYTES_THROUGH(ctxb_gate_info, reason)),
+         "info is null, or its size is not sizeof(ctxb_gate_info)");
+    info->in_force = broker->gate.in_force ? 1 : 0;
+    info->reason = broker->gate.reason.c_str();
+  });
 }
 
 ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker) {
@@ -290,6 +312,24 @@ ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_in
 uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32_t driver_status) {
   return tenant == nullptr ? CTXB_STATE_LOST
                            : ctxbroker::code(tenant->tenant.note(driver_status, device));
+}
+
+uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant) {
+  return tenant == nullptr ? 0 : tenant->tenant.strikes();
+}
+
+uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function) {
+  uint64_t calls = 0;
+  answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    for (const ctxbroker::TenantMetrics& one : tenant->broker->metrics().tenants) {
+      if (one.id != tenant->tenant.id()) continue;
+      for (const auto& [name, count] : one.guarded_calls) {
+        if (function == nullptr || name == function) calls += count;
+      }
+    }
+  });
+  return calls;
 }
 
 ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device, const char* reason) {

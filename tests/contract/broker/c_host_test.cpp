@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "attacks/attacks.h"
 #include "broker_fixture.hpp"
 #include "ctxbroker/host.h"
 
@@ -122,6 +123,62 @@ TEST_F(CHostTest, BadArgumentsAreAnsweredWithASentence) {
   asked.lease = CTXB_LEASE_WORKER;
   EXPECT_EQ(ctxb_tenant_open(broker, "x", &asked, &tenant), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(tenant, nullptr);
+}
+
+// More about the gate in gate_contract_test; here, that a C host can ask.
+TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
+  ctxb_gate_info gate{};
+  EXPECT_EQ(ctxb_broker_gate(broker, &gate), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("sizeof(ctxb_gate_info)"));
+  gate.size = sizeof gate;
+  EXPECT_EQ(ctxb_broker_gate(nullptr, &gate), CTXB_ERROR_INVALID_ARGUMENT);
+  ASSERT_EQ(ctxb_broker_gate(broker, &gate), CTXB_OK) << ctxb_last_error();
+  EXPECT_STRNE(gate.reason, "");
+
+  ctxb_broker_options without{};
+  without.size = sizeof without;
+  without.without_gate = 1;
+  ctxb_broker* other = nullptr;
+  ASSERT_EQ(ctxb_broker_open(&without, &other), CTXB_OK) << ctxb_last_error();
+  ctxb_gate_info none{};
+  none.size = sizeof none;
+  EXPECT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
+  EXPECT_EQ(none.in_force, 0u);
+  EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
+
+  EXPECT_EQ(ctxb_tenant_strikes(nullptr), 0u);
+  EXPECT_EQ(ctxb_tenant_guarded_calls(nullptr, nullptr), 0u);
+  constexpr std::uint64_t budget = 1U << 20;
+  for (const bool limited : {true, false}) {
+    ctxb_tenant_options options{};
+    options.size = sizeof options;
+    options.driver_memory_budget = budget;
+    // A host that was compiled before there were budgets has none, whatever lies behind its struct.
+    if (!limited) options.size = offsetof(ctxb_tenant_options, reserved);
+    ctxb_tenant* tenant = nullptr;
+    ASSERT_EQ(ctxb_tenant_open(broker, "counted", &options, &tenant), CTXB_OK);
+    ctxb_library* library = nullptr;
+    ASSERT_EQ(ctxb_tenant_adopt(tenant, test_plugin("attacks_dlsym").c_str(), &library), CTXB_OK);
+    auto* const allocate =
+        reinterpret_cast<allocate_function*>(ctxb_library_symbol(library, ALLOCATE));
+    auto* const attack = reinterpret_cast<attack_function*>(ctxb_library_symbol(library, ATTACK));
+    ctxb_guard guard;
+    ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "misdeeds", &guard), CTXB_OK);
+    if (gate.in_force != 0) {
+      EXPECT_NE(allocate(budget / 2), 0u);
+      EXPECT_EQ(allocate(budget) != 0, !limited);
+      const AttackTarget nothing{};
+      attack("reset", &nothing);
+      attack("release", &nothing);
+    }
+    ctxb_guard_leave(&guard);
+    const auto expected = [&](std::uint64_t calls) { return gate.in_force != 0 ? calls : 0; };
+    EXPECT_EQ(ctxb_tenant_strikes(tenant) > 0, gate.in_force != 0);
+    EXPECT_EQ(ctxb_tenant_guarded_calls(tenant, "cuDevicePrimaryCtxReset"), expected(1));
+    EXPECT_EQ(ctxb_tenant_guarded_calls(tenant, "cuMemAlloc_v2"), expected(2));
+    EXPECT_GE(ctxb_tenant_guarded_calls(tenant, nullptr), expected(11));
+    EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
+  }
 }
 
 constexpr const char* private_for_effect =
