@@ -18,10 +18,13 @@ struct Misdeed {
   bool once = false;            // costs a context: once in a tenant's life, and not everybody
   bool leaves_stream = false;   // for good, where the library stays in the process
 };
-// Of attacks.c all but overwrite_memory: contexts of one process share their addresses.
-constexpr std::array<Misdeed, 18> misdeeds{{
+// Of tests/fixtures/attacks all but overwrite_memory: contexts of one process share their
+// addresses.
+constexpr std::array<Misdeed, 20> misdeeds{{
     {"reset"},
     {"reset_v2"},
+    {"reset_by_tail_call"},
+    {"set_device"},
     {"release"},
     {"release_v2"},
     {"destroy_context", true},
@@ -84,6 +87,7 @@ void Seat::open() {
   attack_on_own_thread_ = as_function<attack_function>(symbol(ATTACK_ON_OWN_THREAD));
   settled_ = 0;
   lives_ = 1;
+  own_resets_ = 0;
   has_made_context_ = false;
   worn_ = false;
   is_open_ = true;
@@ -119,7 +123,8 @@ bool Seat::close() {
 void Seat::end_work() {
   WorkOrder order{};
   order.tenant = tenant_->id().value;
-  order.generation = generation();
+  order.generation = life();
+  order.was_reset = own_resets_ > 0;
   {
     const Guard guard(*tenant_, options_.device, "end of work");
     end_work_(&order);
@@ -131,6 +136,12 @@ std::uint64_t Seat::generation() {
   return tenant_ ? tenant_->lease(options_.device).generation : 1;
 }
 
+// Of what it keeps: ended by a loss, or by a reset of its own that the runtime library knows of.
+std::uint64_t Seat::life() {
+  constexpr unsigned above_generations = 40;
+  return generation() + (options_.by_runtime ? own_resets_.load() << above_generations : 0);
+}
+
 void Seat::job(Random& random) {
   const std::shared_lock open(open_);
   if (!is_open_) return;
@@ -140,11 +151,12 @@ void Seat::job(Random& random) {
     WorkOrder order{};
     order.seed = random();
     order.tenant = tenant_ ? tenant_->id().value : 1;
-    order.generation = generation();
+    order.generation = life();
+    order.was_reset = own_resets_ > 0;
     std::unique_lock making(making_, std::defer_lock);
     if (settled_ != order.generation) making.lock();
     while (!run_work(order, on_own_thread)) {  // lost at that very moment
-      order.generation = generation();
+      order.generation = life();
       if (!making.owns_lock()) making.lock();
     }
     judge(order, on_own_thread);
@@ -169,7 +181,7 @@ bool Seat::run_work(WorkOrder& order, bool on_own_thread) {
   }
   {
     const Guard guard(*tenant_, options_.device, "job");
-    if (generation() != order.generation) return false;
+    if (life() != order.generation) return false;
     work_(&order);
   }
   look_at_thread("a job");
@@ -189,8 +201,8 @@ void Seat::judge(const WorkOrder& order, bool on_own_thread) {
   } else if (order.status == 0) {
     ++tally_.jobs;
     if (renewed) ++tally_.rebuilt;
-  } else if (generation() != order.generation) {
-    tally_.expected("job after a forced loss: " + answer(order.call, order.status));
+  } else if (life() != order.generation) {
+    tally_.expected("job while its life ended: " + answer(order.call, order.status));
   } else if (order.status == out_of_memory && options_.misbehaves) {
     tally_.expected("its budget is used up: " + answer(order.call, order.status));
     worn_ = true;
@@ -226,6 +238,9 @@ void Seat::attack(Random& random, Seat& victim) {
     if (!victims_open || !making || !victim.made_) return;
     target = *victim.made_;
   }
+  // The runtime library is not made for a reset beside other work of its own.
+  std::unique_lock<std::mutex> alone;
+  if (options_.by_runtime) alone = std::unique_lock(working_);
   try {
     int status = 0;
     if (on_own_thread) {
@@ -240,7 +255,10 @@ void Seat::attack(Random& random, Seat& victim) {
       look_at_thread(misdeed.name);
     }
     ++tally_.attacks;
-    if (status == 0 && std::string_view(misdeed.name).starts_with("reset")) ++tally_.resets;
+    if (status == 0 && std::string_view(misdeed.name).starts_with("reset")) {
+      ++tally_.resets;
+      if (options_.by_runtime) ++own_resets_;
+    }
     tally_.expected(std::string("attack ") + answer(misdeed.name, status));
   } catch (const Error& error) {
     tally_.wrong(to_string(error.kind()), error.what());

@@ -24,6 +24,7 @@ struct SeatOptions {
   int device = 0;
   LeaseChoice lease;
   bool misbehaves = false;
+  bool by_runtime = false;      // its own reset takes what the runtime library keeps for it
   bool makes_contexts = false;  // one of its own for each life of its tenant
   bool unloads = false;         // its library leaves the process with each tenant; else it stays
 };
@@ -55,6 +56,7 @@ class Seat {
 
  private:
   std::uint64_t generation();
+  std::uint64_t life();
   bool run_work(WorkOrder& order, bool on_own_thread);
   void judge(const WorkOrder& order, bool on_own_thread);
   void look_at_thread(const char* after);
@@ -74,7 +76,8 @@ class Seat {
   work_function *work_ = nullptr, *work_on_own_thread_ = nullptr, *end_work_ = nullptr;
   attack_function *attack_ = nullptr, *attack_on_own_thread_ = nullptr;
   std::optional<AttackTarget> made_;  // what others may aim at
-  std::uint64_t settled_ = 0;         // the generation that it was made in; 0: nothing is
+  std::uint64_t settled_ = 0;         // the life that it was made in; 0: nothing is
+  std::atomic<std::uint64_t> own_resets_{0};
   std::atomic<unsigned> lives_{0};
   std::atomic<bool> has_made_context_{false}, worn_{false};
 };

@@ -23,6 +23,7 @@
 #include "resources.hpp"
 #include "seat.hpp"
 #include "tally.hpp"
+#include "test_library.hpp"
 #include "watch.hpp"
 
 namespace ctxbroker::soak {
@@ -40,6 +41,7 @@ struct Options {
   unsigned seed = 1;
   unsigned threads = 0;  // 0: more than there are cores
   std::string json;
+  std::vector<std::string> modes;  // empty: all that there are
   bool without_broker = false;
   bool behaved = false;
   bool stuck = false;
@@ -56,23 +58,36 @@ std::FILE* take_output() {
   return own;
 }
 
+// NVIDIA's runtime library takes no other driver than NVIDIA's.
+bool with_runtime_library() {
+#ifdef SOAK_WITH_RUNTIME_LIBRARY
+  return !driver_is_software();
+#else
+  return false;
+#endif
+}
+
 // A folder of copies: as many libraries, each with variables of its own, as there are plug-ins.
 class Copies {
  public:
-  explicit Copies(int plugins) {
-    for (const auto& entry : fs::directory_iterator(
-             fs::canonical("/proc/self/exe").parent_path().parent_path() / "test_plugins")) {
-      const std::string name = entry.path().filename().string();
-      if (name.rfind("attacks_", 0) == 0 && entry.path().extension() == ".so") {
-        originals_.push_back(entry.path());
-      }
+  explicit Copies(const Options& options) {
+    const std::string prefix = "attacks_";
+    for (const auto& entry : fs::directory_iterator(test_library(prefix).parent_path())) {
+      const std::string name = entry.path().stem().string();
+      if (!name.starts_with(prefix) || entry.path().extension() != ".so") continue;
+      const bool wanted = options.modes.empty()
+                              ? with_runtime_library() || !is_by_runtime(name)
+                              : std::count(options.modes.begin(), options.modes.end(),
+                                           name.substr(prefix.size())) > 0;
+      if (wanted) originals_.push_back(entry.path());
     }
     std::sort(originals_.begin(), originals_.end());
-    if (originals_.empty()) throw std::runtime_error("there is no test_plugins/attacks_*.so");
+    if (originals_.empty())
+      throw std::runtime_error("there is no test library of such a link mode");
     std::string name = (fs::temp_directory_path() / "ctxbroker_soak.XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder can be made: " + name);
     folder_ = name;
-    for (int i = 0; i < plugins; ++i) fs::copy_file(original(i), path(i));
+    for (int i = 0; i < options.plugins; ++i) fs::copy_file(original(i), path(i));
   }
   ~Copies() {
     std::error_code ignored;
@@ -85,6 +100,9 @@ class Copies {
     return folder_ / (std::to_string(plugin) + "_" + original(plugin).filename().string());
   }
   std::size_t modes() const { return originals_.size(); }
+  static bool is_by_runtime(const std::string& library) {
+    return library.find("attacks_runtime_") != std::string::npos;
+  }
 
  private:
   const fs::path& original(int plugin) const {
@@ -110,6 +128,7 @@ std::vector<SeatOptions> seating(const Options& options, const Copies& copies) {
     SeatOptions& seat = seats[order[i]];
     seat.number = static_cast<int>(order[i]);
     seat.library = copies.path(seat.number);
+    seat.by_runtime = Copies::is_by_runtime(seat.library.filename().string());
     seat.device = options.device;
     seat.lease = kinds[i % std::size(kinds)];
     if (i % 8 == 7 && partitions++ < most_partitions) seat.lease.multiprocessors = 8;
@@ -122,7 +141,7 @@ std::vector<SeatOptions> seating(const Options& options, const Copies& copies) {
 
 struct Soak {
   Soak(const Options& its_options, std::FILE* its_output)
-      : options(its_options), output(its_output), copies(options.plugins) {}
+      : options(its_options), output(its_output), copies(options) {}
 
   const Options options;
   std::FILE* const output;
@@ -348,6 +367,7 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device)->check(CLI::NonNegativeNumber);
   app.add_option("--seed", options.seed);
   app.add_option("--threads", options.threads, "0: more than there are cores");
+  app.add_option("--modes", options.modes, "link modes: dlsym,linked,... (all)")->delimiter(',');
   app.add_option("--json", options.json, "a file for the figures");
   app.add_flag("--without-broker", options.without_broker, "to see the damage");
   app.add_flag("--behaved", options.behaved, "nobody misbehaves");
