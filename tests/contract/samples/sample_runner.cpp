@@ -8,19 +8,20 @@
 namespace ctxbroker::test {
 namespace {
 
-// Beside the program's folder, as in the build folder, the bundle and an installation.
-std::filesystem::path plugin_folder() {
-  return std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() / "plugins";
-}
-
 double exact_float(double value) {
   return static_cast<double>(static_cast<float>(value));
 }
 
 }  // namespace
 
+std::filesystem::path plugin_file(const std::string& name) {
+  const auto root = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path();
+  const std::filesystem::path sample = root / "plugins" / (name + ".so");
+  return exists(sample) ? sample : root / "test_plugins" / (name + ".so");
+}
+
 PluginInstance SampleRunner::create(const Stage& stage, LeaseKind lease) {
-  const PluginLibrary library = broker_.load(plugin_folder() / (stage.plugin + ".so"));
+  const PluginLibrary library = broker_.load(plugin_file(stage.plugin));
   InstanceOptions options;
   options.lease = lease;
   PluginInstance instance = broker_.create(library, stage.plugin, options);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,6 +19,10 @@
 namespace ctxbroker::test {
 
 using ParameterList = std::vector<std::pair<std::string, double>>;
+
+// A sample's file, or that of a plug-in for tests: beside the program's folder, as in the build
+// folder, the bundle and an installation. It may not be there.
+std::filesystem::path plugin_file(const std::string& name);
 
 // One plug-in of a chain: library's name, which is the plug-in's short name too, and what to set.
 struct Stage {
