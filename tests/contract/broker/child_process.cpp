@@ -16,7 +16,8 @@ std::vector<std::string> merged(const Environment& added) {
   std::vector<std::string> all;
   for (char** one = environ; *one != nullptr; ++one) {
     const std::string entry = *one;
-    bool replaced = false;
+    // The child runs its one test, whatever part of all the parent was given.
+    bool replaced = entry.rfind("GTEST_", 0) == 0;
     for (const auto& [name, value] : added) replaced |= entry.rfind(name + "=", 0) == 0;
     if (!replaced) all.push_back(entry);
   }

@@ -116,7 +116,7 @@ struct ResetRow {
 constexpr int not_permitted = 800;
 constexpr ResetRow reset_rows[] = {
     {"WithThePrimaryCurrentEndsIt", Standing::primary, false, 0, false, Used::in_a_lent_context},
-    {"WithNothingCurrentEndsThePrimary", Standing::nothing, false, 0, false, Used::on_this_thread},
+    {"WithNothingCurrentDestroysNothing", Standing::nothing, false, 0, true, Used::on_this_thread},
     {"WithNothingCurrentOfAThreadThatNeverUsedTheRuntimeDestroysNothing", Standing::nothing, false,
      0, true, Used::on_another_thread},
     {"WithAPrivateContextCurrentDestroysNothing", Standing::private_context, false, 0, true,
@@ -125,7 +125,7 @@ constexpr ResetRow reset_rows[] = {
      Used::in_a_lent_context},
     {"WithThePrimaryCurrentBesideAGreenContextIsRefused", Standing::primary, true, not_permitted,
      true, Used::in_a_lent_context},
-    {"WithNothingCurrentBesideAGreenContextIsRefused", Standing::nothing, true, not_permitted, true,
+    {"WithNothingCurrentBesideAGreenContextDestroysNothing", Standing::nothing, true, 0, true,
      Used::on_this_thread},
     {"WithAPrivateContextCurrentBesideAGreenContextDestroysNothing", Standing::private_context,
      true, 0, true, Used::in_a_lent_context},

@@ -77,7 +77,7 @@ TEST_F(ProcAddressTest, AnswersForWhatReachesBeyondItsCaller) {
       {"cuStreamBeginCapture", 10010, 0, "cuStreamBeginCapture_v2", 10000, "cuStreamBeginCapture"},
       {"cuStreamBeginCapture", 10010, own, "cuStreamBeginCapture_v2_ptsz", 10000,
        "cuStreamBeginCapture_ptsz"},
-      {"cuGraphInstantiate", 11040, 0, "cuGraphInstantiateWithFlags", 11030,
+      {"cuGraphInstantiate", 12000, 0, "cuGraphInstantiateWithFlags", 11080,
        "cuGraphInstantiate_v2"},
       {"cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2", 11030, "cuGetProcAddress"},
       {"cuGetProcAddress", 12000, own, "cuGetProcAddress_v2", 11020, nullptr},

@@ -128,13 +128,19 @@ struct Captured {
 class CaptureTest : public GateTest, public ::testing::WithParamInterface<Captured> {
  protected:
   CaptureTest()
-      : tenant(broker.open_tenant("runtime", {GetParam().kind})),
+      : tenant(broker.open_tenant("runtime", options_of(GetParam().kind))),
         library(tenant.adopt(test_library(can_run() ? "attacks_" + mode() : "attacks_dlsym"))),
         allocate(symbol<allocate_function>(library, ALLOCATE)),
         allocate_on_own_thread(symbol<allocate_function>(library, ALLOCATE_ON_OWN_THREAD)),
         attack(symbol<attack_function>(library, ATTACK)) {}
   void SetUp() override {
     if (!can_run()) GTEST_SKIP() << why_no_runtime_library();
+  }
+  // The runtime library is a new one for each test.
+  static TenantOptions options_of(LeaseKind kind) {
+    TenantOptions options{kind};
+    options.unload_at_close = true;
+    return options;
   }
   static std::string mode() { return GetParam().mode; }
   static bool by_runtime() { return mode().starts_with("runtime"); }
@@ -291,7 +297,7 @@ TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
 
 TEST_P(CaptureTest, EachLifeOfManyGivesBackWhatItHolds) {
   for (int i = 0; i < 20; ++i) {
-    Tenant one = broker.open_tenant("again", {GetParam().kind});
+    Tenant one = broker.open_tenant("again", options_of(GetParam().kind));
     AdoptedLibrary again = one.adopt(test_library("attacks_" + mode()));
     ASSERT_NE(one.run(0, [&] { return symbol<allocate_function>(again, ALLOCATE)(1U << 20); }), 0U);
     one.close();
