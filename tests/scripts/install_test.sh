@@ -60,9 +60,10 @@ code_of() {
 
 documents="$scratch/documents"
 mkdir "$documents" "$documents/host"
-for file in vignette.cu vignette.cpp CMakeLists.txt; do
+for file in vignette.cu vignette.cpp negative.cu CMakeLists.txt; do
   code_of writing_plugins.md "$file" >"$documents/$file"
 done
+echo 'ctxb_add_plugin(negative CUDA_SOURCES negative.cu)' >>"$documents/CMakeLists.txt"
 run "$CMAKE" -S "$documents" -B "$documents/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
   -DCTXB_NVCC="$CTXB_NVCC" -DCMAKE_BUILD_TYPE=Release
 expect_status 0
@@ -75,6 +76,16 @@ run "$prefix/bin/sample_host" image "$CTXB_SOURCE/assets/flower.png" -o "$scratc
 expect_status 0
 expect_out "vignette"
 expect_file "$scratch/dark.png"
+# The one on the runtime API, which carries it inside, is refused where there is no GPU.
+run nm -D --defined-only "$documents/build/negative.so"
+[[ "$(awk '{print $3}' <<<"$out" | sed 's/@.*//')" == ctxb_plugin_entry ]] || failed "other symbols than the entry"
+run "$prefix/bin/sample_host" list --plugin-path "$documents/build"
+expect_out "needs a GPU"
+run "$prefix/bin/sample_host" image "$CTXB_SOURCE/assets/flower.png" -o "$scratch/negative.png" \
+  --driver software --plugin "$documents/build/negative.so"
+expect_status 8
+expect_err "plug-in negative is skipped: it needs a GPU"
+if [[ -e "$scratch/negative.png" ]]; then failed "a file was written"; fi
 
 # The host with plug-ins of a format of its own. The plug-in links the driver by its name alone, so
 # an empty library of that name does for the linker.
