@@ -17,7 +17,6 @@ int ctxb_count_unsupported_call(const char* name);
 
 #define CTXB_ENTRY(symbol, base, version, per_thread) \
   {#symbol, #base, version, per_thread, (void (*)(void))symbol},
-#define CTXB_ALIAS CTXB_ENTRY
 const struct ctxb_entry_point ctxb_entry_points[] = {
 #include "api/entry_points.inc"
 };

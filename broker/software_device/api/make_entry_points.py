@@ -44,26 +44,11 @@ def main() -> None:
         for (_, symbol), version in zip(found, known):
             rows[symbol] = (base, version, 1 if suffix else 0)
 
-    # A name that the header makes another function of: cuGraphInstantiate, which the header of
-    # CUDA 12.0 made cuGraphInstantiateWithFlags of. Code of older toolkits means the older one.
-    aliases = []
-    text = open(f"{root}/include/cuda.h", encoding="utf-8").read()
-    for base, symbol in re.findall(r"^#define (cu\w+)\s+(cu[A-Z]\w+)\s*$", text, re.MULTILINE):
-        if symbol in rows and not re.fullmatch(base + r"(_v\d+)?(_pt[sd][sz])?", symbol):
-            aliases.append((symbol, base, max(12000, rows[symbol][1]), rows[symbol][2]))
-
     print("// Written by make_entry_points.py: CTXB_ENTRY(exported symbol, name that")
-    print("// cuGetProcAddress knows it by, first CUDA version, per-thread default stream), and")
-    print("// CTXB_ALIAS, the same for a symbol that has another name too.")
-    print("#ifndef CTXB_ALIAS")
-    print("#define CTXB_ALIAS(symbol, base, version, per_thread)")
-    print("#endif")
+    print("// cuGetProcAddress knows it by, first CUDA version, per-thread default stream).")
     for symbol in exported:
         base, version, per_thread = rows[symbol]
         print(f"CTXB_ENTRY({symbol}, {base}, {version}, {per_thread})")
-    for symbol, base, version, per_thread in sorted(aliases):
-        print(f"CTXB_ALIAS({symbol}, {base}, {version}, {per_thread})")
-    print("#undef CTXB_ALIAS")
 
 
 main()

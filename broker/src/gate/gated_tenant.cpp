@@ -57,6 +57,11 @@ int GatedTenant::device_of(CUcontext context) noexcept {
   return source_ != nullptr ? source_->device_of(context) : -1;
 }
 
+int GatedTenant::unused_device_of(CUcontext context) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr ? source_->unused_device_of(context) : -1;
+}
+
 bool GatedTenant::holds(CUcontext context) noexcept {
   const std::shared_lock lock(source_lock_);
   return source_ != nullptr && source_->holds(context);

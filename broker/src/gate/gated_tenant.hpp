@@ -43,6 +43,7 @@ class GatedTenant {
   bool has_lease(int device) noexcept;
   bool has_device(int device) noexcept;
   int device_of(CUcontext context) noexcept;
+  int unused_device_of(CUcontext context) noexcept;
   bool holds(CUcontext context) noexcept;
 
   // The life that the calling thread's context is of, remembered for later questions; 0: none.
@@ -60,6 +61,12 @@ class GatedTenant {
   CUresult with_primary(int device, Use&& use) {
     const std::lock_guard lock(mutex_);
     return use(primaries_[device]);
+  }
+
+  // It has the driver's private tables, which name primary contexts.
+  void note_private_tables() noexcept { private_tables_.store(true, std::memory_order_relaxed); }
+  bool has_private_tables() const noexcept {
+    return private_tables_.load(std::memory_order_relaxed);
   }
 
   // Device memory, in bytes; 0: no limit.
@@ -83,7 +90,7 @@ class GatedTenant {
   const std::shared_ptr<const TenantIdentity> identity_;
   mutable std::shared_mutex source_lock_;
   LeaseSource* source_ = nullptr;
-  std::atomic<bool> open_{false};
+  std::atomic<bool> open_{false}, private_tables_{false};
   std::mutex mutex_;  // of what follows
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LifeNote> lives_;  // that something was made in, by generation

@@ -36,6 +36,9 @@ class LeaseSource {
   // The device whose primary context this is, or that this context of the tenant's leases is on;
   // -1: neither.
   virtual int device_of(CUcontext context) noexcept = 0;
+  // The device that the broker has not used yet and whose primary context this is: the runtime
+  // library knows the handle before there is such a context. That device is in use from then on.
+  virtual int unused_device_of(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
   virtual bool holds(CUcontext context) noexcept = 0;
   virtual int device_count() noexcept = 0;

@@ -7,6 +7,7 @@
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
 #include "gate/give_back.hpp"
+#include "gate/kept_primary.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -227,10 +228,26 @@ void TenantImpl::refuse_while_inside() const {
   }
 }
 
+// The runtime library in code that stays goes on using the primaries that it has met.
+void TenantImpl::keep_primaries() {
+  for (int device = 0; device < device_count(); ++device) {
+    if (!broker_.leases().device(device).in_use()) continue;
+    const Driver& driver = broker_.driver();
+    const CUresult status =
+        keep_primary(driver.table, driver.handles[static_cast<std::size_t>(device)]);
+    if (status != CUDA_SUCCESS) {
+      identity_->say(Severity::warning, "tenant",
+                     "the primary context cannot be kept for code that stays in the process: " +
+                         status_text(driver.table, status));
+    }
+  }
+}
+
 // What its code made through the driver, and forgot.
 void TenantImpl::give_back_what_is_left() noexcept {
   if (gated_ == nullptr) return;
   try {
+    if (resident_ && gated_->has_private_tables()) keep_primaries();
     const GivenBack given = give_back_holdings(*gated_, resident_);
     if (given.count != 0) {
       identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
@@ -306,15 +323,33 @@ bool TenantImpl::has_lease(int device) noexcept {
   return lease != nullptr && !lease->lost();
 }
 
+namespace {
+
+void use(DeviceHold& hold) noexcept {
+  try {
+    hold.use();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): not in use, then
+  }
+}
+
+}  // namespace
+
 int TenantImpl::device_of(CUcontext context) noexcept {
   if (const auto life = find_life(has_this_context, context)) return life->device_ordinal();
   for (int device = 0; device < device_count(); ++device) {
     DeviceHold& hold = broker_.leases().device(device);
-    try {
-      // The runtime library may have made it a moment ago, by ways that nobody sees.
-      if (!hold.in_use() && hold.primary_is_active()) hold.use();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): not in use, then
-    }
+    // The runtime library may have made it a moment ago, by ways that nobody sees.
+    if (!hold.in_use() && hold.primary_is_active()) use(hold);
+    if (hold.in_use() && hold.primary() == context) return device;
+  }
+  return -1;
+}
+
+int TenantImpl::unused_device_of(CUcontext context) noexcept {
+  for (int device = 0; device < device_count(); ++device) {
+    DeviceHold& hold = broker_.leases().device(device);
+    if (hold.in_use()) continue;
+    use(hold);
     if (hold.in_use() && hold.primary() == context) return device;
   }
   return -1;

@@ -84,11 +84,13 @@ class TenantImpl : private LeaseSource {
   std::shared_ptr<Lease> find_life(bool (*matches)(const Lease&, const void*),
                                    const void* wanted) noexcept;
   void give_back_what_is_left() noexcept;
+  void keep_primaries();
 
   // For the gate.
   CUresult lease(int device, CapturedLease* lease) noexcept override;
   bool has_lease(int device) noexcept override;
   int device_of(CUcontext context) noexcept override;
+  int unused_device_of(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
   int device_count() noexcept override { return static_cast<int>(slots_.size()); }
   LifeNote life_of(CUcontext context) noexcept override;

@@ -62,7 +62,6 @@ TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
     bool per_thread;
   } rows[] = {
 #define CTXB_ENTRY(symbol, base, version, per_thread) {#symbol, #base, version, per_thread != 0},
-#define CTXB_ALIAS CTXB_ENTRY
 #include "api/entry_points.inc"
 #undef CTXB_ENTRY
   };

@@ -65,9 +65,12 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
       return CUDA_ERROR_INVALID_CONTEXT;
     }
   }
-  if (holder_of_context(context, *caller.tenant) == nullptr) return CUDA_SUCCESS;
-  caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
-  return CUDA_ERROR_INVALID_CONTEXT;
+  if (holder_of_context(context, *caller.tenant) != nullptr) {
+    caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  const int unused = caller.tenant->unused_device_of(context);
+  return unused >= 0 ? own_lease(caller, unused, context, wanted) : CUDA_SUCCESS;
 }
 
 using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
