@@ -243,11 +243,11 @@ class TorchWork:
     def gradient(self, name, compute, *tensors):
         """The backward pass runs on a thread of PyTorch's own."""
         def gradients(*those):
-            leaves = [one.clone().requires_grad_() for one in those]
+            leaves = [one.detach().clone().requires_grad_() for one in those]
             compute(*leaves).backward()
             return self.torch.cat([leaf.grad.flatten() for leaf in leaves])
         self.same(name, gradients, *tensors)
-        leaf = tensors[0].cuda().requires_grad_()
+        leaf = tensors[0].cuda().clone().requires_grad_()
         compute(leaf, *(one.cuda() for one in tensors[1:])).backward()
         return leaf.grad.data_ptr()
 
