@@ -197,7 +197,7 @@ TEST(BaselineTest, IsWhatItWasAfterManyLoadsAndUnloads) {
   EXPECT_EQ(child.exit_code, 0) << child.output;
   if (const auto at = child.output.find(" loads and unloads"); at != std::string::npos) {
     const auto line = child.output.rfind('\n', at) + 1;
-    std::printf("%s", child.output.substr(line, child.output.find("[", line) - line).c_str());
+    std::printf("%s", child.output.substr(line, child.output.find('[', line) - line).c_str());
   }
 }
 

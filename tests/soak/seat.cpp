@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <stdexcept>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
@@ -65,7 +66,18 @@ Seat::~Seat() = default;
 
 void Seat::open() {
   const std::unique_lock open(open_);
-  const std::lock_guard main(main_);
+  try {
+    const std::lock_guard main(main_);
+    load();
+    is_open_ = true;
+    ++tally_.opened;
+  } catch (const std::exception& error) {
+    tally_.wrong("open", error.what());
+    tenant_.reset();
+  }
+}
+
+void Seat::load() {
   std::optional<AdoptedLibrary> adopted;
   if (broker_ != nullptr) {
     TenantOptions wanted{options_.lease};
@@ -90,8 +102,6 @@ void Seat::open() {
   own_resets_ = 0;
   has_made_context_ = false;
   worn_ = false;
-  is_open_ = true;
-  ++tally_.opened;
 }
 
 bool Seat::close() {
@@ -147,7 +157,10 @@ void Seat::job(Random& random) {
   if (!is_open_) return;
   const std::lock_guard working(working_);
   try {
-    const bool on_own_thread = random() % 8 == 0;
+    const unsigned dice = random() % 16;
+    const Place place = dice < 2    ? Place::own_thread
+                        : dice == 2 ? Place::unguarded
+                                    : Place::guarded;
     WorkOrder order{};
     order.seed = random();
     order.tenant = tenant_ ? tenant_->id().value : 1;
@@ -155,11 +168,11 @@ void Seat::job(Random& random) {
     order.was_reset = own_resets_ > 0;
     std::unique_lock making(making_, std::defer_lock);
     if (settled_ != order.generation) making.lock();
-    while (!run_work(order, on_own_thread)) {  // lost at that very moment
+    while (!run_work(order, place)) {  // lost at that very moment
       order.generation = life();
       if (!making.owns_lock()) making.lock();
     }
-    judge(order, on_own_thread);
+    judge(order, place);
     if (making.owns_lock() && order.status == 0) {
       made_ = order.made;
       made_->context = tenant_ ? tenant_->lease(options_.device).context : nullptr;
@@ -170,13 +183,18 @@ void Seat::job(Random& random) {
 }
 
 // False when the order's life is over before it began.
-bool Seat::run_work(WorkOrder& order, bool on_own_thread) {
-  if (on_own_thread) {
+bool Seat::run_work(WorkOrder& order, Place place) {
+  if (place == Place::own_thread) {
     work_on_own_thread_(&order);
     return true;
   }
   if (!tenant_) {
     work_(&order);
+    return true;
+  }
+  if (place == Place::unguarded) {  // a host that forgot its guard: only the code tells whose it is
+    work_(&order);
+    driver_call("cuCtxSetCurrent", static_cast<CUcontext>(nullptr));
     return true;
   }
   {
@@ -188,11 +206,12 @@ bool Seat::run_work(WorkOrder& order, bool on_own_thread) {
   return true;
 }
 
-void Seat::judge(const WorkOrder& order, bool on_own_thread) {
+void Seat::judge(const WorkOrder& order, Place place) {
+  constexpr const char* places[] = {"guarded", "own thread", "unguarded"};
   constexpr int out_of_memory = 2;
   const std::string where = "plug-in " + std::to_string(number()) + " (" +
                             options_.library.stem().string() + ", " + to_string(options_.lease) +
-                            (on_own_thread ? ", own thread)" : ")");
+                            ", " + places[static_cast<std::size_t>(place)] + ")";
   const bool renewed = settled_ != 0 && settled_ != order.generation;
   settled_ = order.status == 0 ? order.generation : 0;
   if (order.wrong != 0) {

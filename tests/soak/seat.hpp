@@ -57,8 +57,10 @@ class Seat {
  private:
   std::uint64_t generation();
   std::uint64_t life();
-  bool run_work(WorkOrder& order, bool on_own_thread);
-  void judge(const WorkOrder& order, bool on_own_thread);
+  enum class Place { guarded, own_thread, unguarded };
+  bool run_work(WorkOrder& order, Place place);
+  void judge(const WorkOrder& order, Place place);
+  void load();
   void look_at_thread(const char* after);
   void end_work();
 

@@ -13,7 +13,7 @@ Watch::Watch(std::size_t threads, Clock::duration patience, Clock::duration limi
       patience_(patience),
       limit_(limit),
       output_(output),
-      looking_([this](std::stop_token stop) { look(std::move(stop)); }) {}
+      looking_([this](const std::stop_token& stop) { look(stop); }) {}
 
 Watch::~Watch() {
   looking_.request_stop();
@@ -30,7 +30,7 @@ void Watch::leaves(std::size_t thread) noexcept {
   places_[thread].doing.store(nullptr, std::memory_order_release);
 }
 
-void Watch::look(std::stop_token stop) const {
+void Watch::look(const std::stop_token& stop) const {
   std::mutex mutex;
   std::condition_variable_any timer;
   std::unique_lock lock(mutex);

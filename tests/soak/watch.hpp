@@ -32,7 +32,7 @@ class Watch {
     std::atomic<int> seat{-1};
     std::atomic<Clock::rep> since{0};
   };
-  void look(std::stop_token stop) const;
+  void look(const std::stop_token& stop) const;
   [[noreturn]] void give_up(const char* why) const;
 
   std::vector<Place> places_;

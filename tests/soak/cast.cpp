@@ -1,0 +1,88 @@
+#include "cast.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "test_library.hpp"
+
+namespace ctxbroker::soak {
+namespace {
+
+namespace fs = std::filesystem;
+
+// NVIDIA's runtime library takes no other driver than NVIDIA's.
+bool with_runtime_library() {
+#ifdef SOAK_WITH_RUNTIME_LIBRARY
+  return !driver_is_software();
+#else
+  return false;
+#endif
+}
+
+bool is_by_runtime(const std::string& library) {
+  return library.find("attacks_runtime_") != std::string::npos;
+}
+
+}  // namespace
+
+Copies::Copies(const Options& options) {
+  const std::string prefix = "attacks_";
+  for (const auto& entry : fs::directory_iterator(test_library(prefix).parent_path())) {
+    const std::string name = entry.path().stem().string();
+    if (!name.starts_with(prefix) || entry.path().extension() != ".so") continue;
+    const bool wanted = options.modes.empty()
+                            ? with_runtime_library() || !is_by_runtime(name)
+                            : std::count(options.modes.begin(), options.modes.end(),
+                                         name.substr(prefix.size())) > 0;
+    if (wanted) originals_.push_back(entry.path());
+  }
+  std::sort(originals_.begin(), originals_.end());
+  if (originals_.empty()) throw std::runtime_error("there is no test library of such a link mode");
+  std::string name = (fs::temp_directory_path() / "ctxbroker_soak.XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder can be made: " + name);
+  folder_ = name;
+  for (int i = 0; i < options.plugins; ++i) fs::copy_file(original(i), path(i));
+}
+
+Copies::~Copies() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+fs::path Copies::path(int plugin) const {
+  return folder_ / (std::to_string(plugin) + "_" + original(plugin).filename().string());
+}
+
+const fs::path& Copies::original(int plugin) const {
+  return originals_[static_cast<std::size_t>(plugin) % originals_.size()];
+}
+
+// Which plug-in is what, by the seed: every kind with every link mode, sooner or later.
+std::vector<SeatOptions> seating(const Options& options, const Copies& copies) {
+  const LeaseChoice kinds[] = {LeaseKind::green, LeaseKind::shared, LeaseKind::private_own,
+                               LeaseKind::green, LeaseKind::shared, LeaseKind::private_own,
+                               LeaseKind::green, LeaseKind::green};
+  constexpr int most_partitions = 6, most_context_makers = 3;
+  std::vector<SeatOptions> seats(static_cast<std::size_t>(options.plugins));
+  std::vector<std::size_t> order(seats.size());
+  for (std::size_t i = 0; i < seats.size(); ++i) order[i] = i;
+  Random random(options.seed);
+  std::shuffle(order.begin(), order.end(), random);
+  int partitions = 0, makers = 0;
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    SeatOptions& seat = seats[order[i]];
+    seat.number = static_cast<int>(order[i]);
+    seat.library = copies.path(seat.number);
+    seat.by_runtime = is_by_runtime(seat.library.filename().string());
+    seat.device = options.device;
+    seat.lease = kinds[i % std::size(kinds)];
+    if (i % 8 == 7 && partitions++ < most_partitions) seat.lease.multiprocessors = 8;
+    seat.misbehaves = (random() % 3 == 0 || i == 0) && !options.behaved;
+    seat.makes_contexts = seat.misbehaves && makers++ < most_context_makers;
+    seat.unloads = random() % 2 == 0;
+  }
+  return seats;
+}
+
+}  // namespace ctxbroker::soak

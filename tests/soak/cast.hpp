@@ -1,0 +1,34 @@
+// Who takes part: a library of its own for each plug-in, and which of them does what.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "options.hpp"
+#include "seat.hpp"
+
+namespace ctxbroker::soak {
+
+// A folder of copies: as many libraries, each with variables of its own, as there are plug-ins.
+class Copies {
+ public:
+  // Throws std::runtime_error when there is nothing to be copied.
+  explicit Copies(const Options& options);
+  ~Copies();
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  std::filesystem::path path(int plugin) const;
+  std::size_t modes() const noexcept { return originals_.size(); }
+
+ private:
+  const std::filesystem::path& original(int plugin) const;
+  std::vector<std::filesystem::path> originals_;
+  std::filesystem::path folder_;
+};
+
+// Which plug-in is what, by the seed: every kind with every link mode, sooner or later.
+std::vector<SeatOptions> seating(const Options& options, const Copies& copies);
+
+}  // namespace ctxbroker::soak
