@@ -132,8 +132,9 @@ void share_needed(std::vector<Object>& known, const std::vector<Present>& presen
 }
 
 // Objects that are gone are forgotten; new ones are `owner`'s, and the one with the address
-// `inside`, if it was left by a tenant that is closed.
-void update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
+// `inside`, if it was left by a tenant that is closed: that one is returned.
+GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
+  GatedTenant* closed = nullptr;
   const std::vector<Present> present = present_objects();
   std::vector<Object> objects;
   std::vector<const Present*> fresh;
@@ -142,6 +143,7 @@ void update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
     bool same = known != nullptr && known->begin == one.begin && known->end == one.end;
     const bool left = same && inside >= one.begin && inside < one.end && known->tenant != nullptr &&
                       !known->tenant->is_open();
+    if (left) closed = known->tenant;
     same = same && !left;
     if (!same) fresh.push_back(&one);
     const bool starter = std::find(std::begin(thread_starters), std::end(thread_starters),
@@ -156,6 +158,7 @@ void update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
   }
   map.objects = std::move(objects);
   publish(map);
+  return closed;
 }
 
 }  // namespace
@@ -180,12 +183,17 @@ void CodeChange::loaded(void* library) noexcept {
 
 CodeChange::~CodeChange() {
   Map& process = map();
-  const std::unique_lock lock(process.lock);
-  process.changing = nullptr;
-  changing.store(false, std::memory_order_release);
+  GatedTenant* closed = nullptr;
   try {
-    update(process, &tenant_, inside_);
+    const std::unique_lock lock(process.lock);
+    process.changing = nullptr;
+    changing.store(false, std::memory_order_release);
+    closed = update(process, &tenant_, inside_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its code is taken for the host's
+  }
+  try {
+    if (closed != nullptr) tenant_.inherit(*closed);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: what is left over stays
   }
 }
 

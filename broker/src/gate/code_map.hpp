@@ -20,7 +20,7 @@ class CodeChange {
   CodeChange& operator=(const CodeChange&) = delete;
 
   // dlopen has returned this library, which may have been in the process already: what a tenant
-  // that is closed has left there is this one's.
+  // that is closed has left there, code and what it holds, is this one's.
   void loaded(void* library) noexcept;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gate/owners.hpp"
 #include "gate/policies.hpp"
 
 namespace ctxbroker::detail {
@@ -97,6 +98,37 @@ std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t life, Home home
   }
   const std::shared_lock lock(source_lock_);
   return source_ != nullptr ? source_->end_target(note, home) : std::nullopt;
+}
+
+bool GatedTenant::is_of_private_context(std::uint64_t life) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = lives_.find(life);
+  return found != lives_.end() && found->second.kind == LeaseKind::private_own;
+}
+
+void GatedTenant::inherit(GatedTenant& closed) {
+  std::map<std::uint64_t, LifeNote> lives;
+  std::map<int, PrimaryView> primaries;
+  {
+    const std::lock_guard lock(closed.mutex_);
+    lives = std::move(closed.lives_);
+    primaries = std::move(closed.primaries_);
+    closed.lives_.clear();
+    closed.primaries_.clear();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    lives_.merge(lives);
+    for (const auto& [device, view] : primaries) primaries_[device].retains += view.retains;
+  }
+  if (closed.has_private_tables()) note_private_tables();
+  for (Holding holding : owners().held_by(closed.id_)) {
+    if (!owners().remove(holding.kind, holding.handle, closed.id_)) continue;
+    holding.tenant = id_;
+    owners().add(holding);
+    closed.give_bytes(holding.bytes);
+    held_.fetch_add(holding.bytes);  // whatever the budget: it is there
+  }
 }
 
 bool GatedTenant::means(CUcontext context, std::uint64_t generation) const noexcept {

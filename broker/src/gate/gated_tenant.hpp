@@ -51,6 +51,11 @@ class GatedTenant {
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
 
+  // What was made in that life ended with it, or will.
+  bool is_of_private_context(std::uint64_t life) noexcept;
+  // Takes over what a closed tenant left with code that is this one's now. Throws std::bad_alloc.
+  void inherit(GatedTenant& closed);
+
   // Whether `context` is known to mean the life `generation` of the tenant's lease: what was
   // translated before need not be looked up again. Takes no lock.
   bool means(CUcontext context, std::uint64_t generation) const noexcept;

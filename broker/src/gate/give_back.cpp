@@ -65,10 +65,16 @@ void add_words(std::string& text, std::size_t count, Kind kind) {
 
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   GivenBack given;
-  std::array<std::size_t, kind_count> counts{}, kept{};
+  std::array<std::size_t, kind_count> counts{}, kept{}, of_code{};
+  // Libraries on the runtime library keep memory of their own from one use to the next.
+  const bool all_of_code = resident && tenant.has_private_tables();
   for (const Holding& holding : owners().held_by(tenant.id())) {
     const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
-    if (resident && ending.of_code) continue;
+    if (resident &&
+        (ending.of_code || (all_of_code && !tenant.is_of_private_context(holding.life)))) {
+      ++of_code[static_cast<std::size_t>(holding.kind)];
+      continue;
+    }
     if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
     if (ending.end == nullptr) {
@@ -87,6 +93,7 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   for (const Ending& ending : endings) {
     add_words(given.what, counts[static_cast<std::size_t>(ending.kind)], ending.kind);
     add_words(given.kept, kept[static_cast<std::size_t>(ending.kind)], ending.kind);
+    add_words(given.of_code, of_code[static_cast<std::size_t>(ending.kind)], ending.kind);
   }
   return given;
 }

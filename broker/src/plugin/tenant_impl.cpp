@@ -252,6 +252,10 @@ void TenantImpl::give_back_what_is_left() noexcept {
     if (given.count != 0) {
       identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
     }
+    if (!given.of_code.empty()) {
+      identity_->say(Severity::info, "ledger",
+                     "stays with the tenant's code, which stays in the process: " + given.of_code);
+    }
     if (!given.kept.empty()) {
       identity_->say(Severity::warning, "ledger",
                      "what the tenant left and cannot be given back stays: " + given.kept);

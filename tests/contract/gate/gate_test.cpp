@@ -57,6 +57,11 @@ class GateTest : public ::testing::Test {
     const std::lock_guard lock(mutex_);
     return said_;
   }
+  std::uint64_t held_bytes(const std::string& tenant) {
+    for (const TenantMetrics& metrics : broker.metrics().tenants)
+      if (metrics.name == tenant) return metrics.held_bytes;
+    return 0;
+  }
   template <typename Function>
   static Function* symbol(const AdoptedLibrary& library, const char* name) {
     return reinterpret_cast<Function*>(library.symbol(name));
@@ -323,6 +328,33 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(one.param.mode) + "_" +
              (one.param.kind == LeaseKind::private_own ? "private" : to_string(one.param.kind));
     });
+
+// Libraries on the runtime library keep memory from one use to the next: what code that stays
+// holds is its next tenant's, and is given back when the code goes.
+TEST_F(GateTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
+  CUdeviceptr address = 0;
+  const AttackTarget nothing{};
+  {
+    Tenant first = broker.open_tenant("first", {LeaseKind::green});
+    AdoptedLibrary library = first.adopt(test_library("attacks_dlsym"));
+    first.run(0, [&] {
+      symbol<attack_function>(library, ATTACK)("take_private_tables", &nothing);
+      address = symbol<allocate_function>(library, ALLOCATE)(1U << 20);
+    });
+  }
+  EXPECT_THAT(said(), Contains(HasSubstr("stays with the tenant's code, which stays in the "
+                                         "process: 1 x device memory")));
+  TenantOptions options{LeaseKind::green};
+  options.unload_at_close = true;
+  Tenant second = broker.open_tenant("second", options);
+  EXPECT_NE(context_of(address), nullptr) << "it is still there";
+  EXPECT_EQ(held_bytes("second"), 0U);
+  AdoptedLibrary library = second.adopt(test_library("attacks_dlsym"));
+  EXPECT_EQ(held_bytes("second"), 1U << 20);
+  second.close();
+  EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 1 x device memory")));
+  EXPECT_EQ(context_of(address), nullptr);
+}
 
 TEST_F(GateTest, ABudgetIsTheTenantsOwn) {
   TenantOptions small{LeaseKind::green};
