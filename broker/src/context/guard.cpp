@@ -17,6 +17,20 @@ namespace {
 // keep it to a few dozen bytes.
 [[gnu::tls_model("initial-exec")]] constinit thread_local Frame* innermost = nullptr;
 
+// The same for what is known of this thread while the gate watches: how often something may have
+// changed what is current, and the count at which nothing was, with the mode of capture that every
+// thread starts with. A count may wrap: 2^32 changes between two looks do not come about.
+struct Known {
+  std::uint32_t changes = 1;
+  std::uint32_t empty_at = 0;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Known known;
+
+// Nothing that was seen has touched the thread since the frame was entered.
+bool is_untouched(const Frame& frame) noexcept {
+  return frame.seen == known.changes && frame.target.driver->current_is_watched;
+}
+
 void link(Frame& frame) noexcept {
   frame.outer = innermost;
   innermost = &frame;
@@ -40,7 +54,8 @@ const Frame* inside(const GuardTarget& target) noexcept {
   const Frame* frame = place(innermost);
   const bool same = frame != nullptr && frame->target.driver == target.driver &&
                     frame->target.generation == target.generation;
-  return same && is_current(*target.driver, frame->context) ? frame : nullptr;
+  if (!same) return nullptr;
+  return is_untouched(*frame) || is_current(*target.driver, frame->context) ? frame : nullptr;
 }
 
 // Nothing can be done about it and nobody may be stopped by it; but it is said.
@@ -94,8 +109,9 @@ CUresult clear_stack(const Frame& frame) noexcept {
 }
 
 void leave_nested(const Frame& frame) noexcept {
-  if (is_current(*frame.target.driver, frame.context)) return;
+  if (is_untouched(frame) || is_current(*frame.target.driver, frame.context)) return;
   CUresult status = clear_stack(frame);
+  if (Frame* full = innermost_place()) full->pushed = 0;
   if (frame.context != nullptr) {
     const CUresult pushed = frame.target.driver->ctx_push(frame.context);
     if (status == CUDA_SUCCESS) status = pushed;
@@ -128,18 +144,22 @@ void leave_capture_mode(const Frame& frame) noexcept {
 CUresult enter_full(Frame& frame) noexcept {
   const GuardTarget& target = frame.target;
   CUresult status = CUDA_SUCCESS;
-  CUcontext outside = nullptr;
-  if (target.driver->ctx_get_current(&outside) != CUDA_SUCCESS || outside != nullptr) {
-    status = take_stack(*target.driver, frame.taken);
-  }
+  frame.seen = known.changes;
+  frame.quick =
+      innermost == nullptr && known.empty_at == known.changes && target.driver->current_is_watched;
+  const bool was_empty = frame.quick || is_current(*target.driver, nullptr);
+  if (!was_empty) status = take_stack(*target.driver, frame.taken);
   if (status == CUDA_SUCCESS && target.occupancy != nullptr) {
     status = target.occupancy->enter(&frame.context, &frame.seat);
     if (status != CUDA_SUCCESS) frame.target.occupancy = nullptr;  // nothing to leave
   }
   if (status == CUDA_SUCCESS && frame.context != nullptr) {
     status = target.driver->ctx_push(frame.context);
-    if (status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
+    if (status == CUDA_SUCCESS && frame.call.tenant != nullptr && !frame.quick) {
       status = enter_capture_mode(frame);
+      const bool as_at_first =
+          was_empty && innermost == nullptr && frame.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+      if (status == CUDA_SUCCESS && as_at_first) known.empty_at = known.changes;
       CUcontext popped = nullptr;
       if (status != CUDA_SUCCESS) target.driver->ctx_pop(&popped);
     }
@@ -176,7 +196,26 @@ bool pop_own(const Frame& frame) noexcept {
   return false;
 }
 
+// One pop, where nothing can have happened. False: nothing was done.
+bool leave_quickly(Frame& frame) noexcept {
+  if (!frame.quick || !is_untouched(frame) || frame.context == nullptr ||
+      !frame.stream_captures.empty() || !frame.captured.empty()) {
+    return false;
+  }
+  CUcontext left = nullptr;
+  const DriverTable& driver = *frame.target.driver;
+  if (driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
+  if (left != frame.context) {  // by ways that the gate does not see: all is looked at
+    current_may_have_changed();
+    driver.ctx_push(left);
+    return false;
+  }
+  if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
+  return true;
+}
+
 void leave_full(Frame& frame) noexcept {
+  if (leave_quickly(frame)) return;
   if (!frame.stream_captures.empty()) end_stream_captures(frame);
   if (frame.context != nullptr && frame.call.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = pop_own(frame) ? CUDA_SUCCESS : clear_stack(frame);
@@ -236,9 +275,14 @@ CUresult enter(Frame& frame) noexcept {
     if (outer == nullptr) return enter_outermost(frame);
     frame.way = Frame::Way::nested;
     frame.context = outer->context;
+    frame.seen = known.changes;
   }
   link(frame);
   return CUDA_SUCCESS;
+}
+
+void current_may_have_changed() noexcept {
+  ++known.changes;
 }
 
 void enter_host(Frame& frame) noexcept {

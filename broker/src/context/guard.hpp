@@ -45,6 +45,8 @@ struct Frame {
     full,     // the thread's stack was taken away and the context pushed
   };
   Way way = Way::nothing;
+  bool quick = false;      // entered on a thread that was known to have nothing current
+  std::uint32_t seen = 0;  // the thread's changes of what is current, when it was entered
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
   GuardTarget target;
   GuardedCall call;
@@ -69,6 +71,11 @@ void leave(Frame& frame) noexcept;
 
 // Same list, for calls from a plug-in back into the host; makes no driver call.
 void enter_host(Frame& frame) noexcept;
+
+// The gate's word, on the thread it happens on, of each call that may change what is current there
+// or the stream-capture mode. With a table that is watched so, a guard costs one push and one pop,
+// and a nested one no driver call.
+void current_may_have_changed() noexcept;
 
 // The thread's innermost frame that says what may be current, or null: the gate's calls are made in
 // it. Of a frame of the host, none.

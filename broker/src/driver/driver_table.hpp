@@ -14,6 +14,10 @@ struct DriverTable {
 #include "driver/entry_points.def"
 #undef CTXB_ENTRY
   // NOLINTEND(bugprone-macro-parentheses)
+
+  // The gate stands before this driver: it sees every call that changes what is current on a thread
+  // or its stream-capture mode, so that guards need not look.
+  bool current_is_watched = false;
 };
 
 // Finds one symbol of the driver; null when there is none.

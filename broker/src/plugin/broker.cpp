@@ -40,6 +40,7 @@ Broker Broker::open(BrokerOptions options) {
   detail::Driver driver = detail::open_driver(request);
   detail::GateState gate{false, "the host opened the broker without it"};
   if (options.use_gate) gate = detail::enforce_gate(driver.info.path);
+  driver.table.current_is_watched = gate.in_force;
   Broker broker(
       std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver), std::move(gate)));
   say_driver(*broker.impl_);

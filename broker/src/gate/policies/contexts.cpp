@@ -24,6 +24,7 @@ struct CreatesContext {
   using Real = DriverFunction<name, CUresult(CUcontext*, Rest...)>;
   static CUresult call(CUcontext* out, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
+    current_may_have_changed();
     if (caller.tenant == nullptr) return Real::call(out, rest...);
     const CUresult status =
         make_held(*caller.tenant, Kind::context, out, 0, [&] { return Real::call(out, rest...); });
@@ -49,6 +50,7 @@ struct DestroysContext {
   using Real = DriverFunction<name, CUresult(CUcontext)>;
   static CUresult call(CUcontext context) noexcept {
     const Caller caller = enter_policy<Real>();
+    current_may_have_changed();
     if (caller.tenant == nullptr) {
       if (any_gated_tenant()) owners().remove(Kind::context, handle_value(context));
       return Real::call(context);

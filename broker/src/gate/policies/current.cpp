@@ -78,6 +78,7 @@ CUresult set_current(CUcontext context) noexcept {
   const Caller caller = enter_policy<SetCurrent>();
   if (caller.tenant == nullptr) {
     // Whatever a tenant's unguarded code left current on the thread is so no more.
+    current_may_have_changed();
     const CUresult set = SetCurrent::call(context);
     if (set == CUDA_SUCCESS && innermost_place() == nullptr) borrow_on_this_thread(nullptr);
     return set;
@@ -89,6 +90,8 @@ CUresult set_current(CUcontext context) noexcept {
   Frame* const frame = caller.guarded ? innermost_place() : nullptr;
   const bool pushes =
       frame != nullptr && frame->context == nullptr && wanted != nullptr && nothing_is_current();
+  // What the runtime library does at every turn changes nothing.
+  if (frame == nullptr || wanted != frame->context || frame->pushed > 0) current_may_have_changed();
   status = SetCurrent::call(wanted);
   if (status != CUDA_SUCCESS || frame == nullptr) return status;
   if (pushes) ++frame->pushed;
@@ -99,6 +102,7 @@ CUresult set_current(CUcontext context) noexcept {
 template <typename Real>
 CUresult push_current(CUcontext context) noexcept {
   const Caller caller = enter_policy<Real>();
+  current_may_have_changed();
   if (caller.tenant == nullptr) return Real::call(context);
   CUcontext wanted = nullptr;
   CUresult status = translate(caller, Real::symbol, context, &wanted);
@@ -111,6 +115,7 @@ CUresult push_current(CUcontext context) noexcept {
 template <typename Real>
 CUresult pop_current(CUcontext* context) noexcept {
   const Caller caller = enter_policy<Real>();
+  current_may_have_changed();
   Frame* const frame = caller.guarded ? innermost_place() : nullptr;
   if (frame == nullptr) return Real::call(context);
   if (frame->pushed <= 0) {
@@ -123,15 +128,28 @@ CUresult pop_current(CUcontext* context) noexcept {
   return status;
 }
 
+// The guard puts the thread's own mode back.
+using ExchangeMode =
+    DriverFunction<"cuThreadExchangeStreamCaptureMode", CUresult(CUstreamCaptureMode*)>;
+CUresult exchange_mode(CUstreamCaptureMode* mode) noexcept {
+  enter_policy<ExchangeMode>();
+  current_may_have_changed();
+  return ExchangeMode::call(mode);
+}
+
 using PushV1 = DriverFunction<"cuCtxPushCurrent", CUresult(CUcontext)>;
 using PushV2 = DriverFunction<"cuCtxPushCurrent_v2", CUresult(CUcontext)>;
 using PopV1 = DriverFunction<"cuCtxPopCurrent", CUresult(CUcontext*)>;
 using PopV2 = DriverFunction<"cuCtxPopCurrent_v2", CUresult(CUcontext*)>;
 
 constexpr PolicyRow rows[] = {
-    policy<SetCurrent, set_current>(),      policy<PushV1, push_current<PushV1>>(),
-    policy<PushV2, push_current<PushV2>>(), policy<PopV1, pop_current<PopV1>>(),
-    policy<PopV2, pop_current<PopV2>>(),    unguarded<GetCurrent>(),
+    policy<SetCurrent, set_current>(),
+    policy<PushV1, push_current<PushV1>>(),
+    policy<PushV2, push_current<PushV2>>(),
+    policy<PopV1, pop_current<PopV1>>(),
+    policy<PopV2, pop_current<PopV2>>(),
+    policy<ExchangeMode, exchange_mode>(),
+    unguarded<GetCurrent>(),
 };
 
 }  // namespace
