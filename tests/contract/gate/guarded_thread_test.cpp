@@ -1,0 +1,166 @@
+// Guards where the gate watches: they look only where something may have happened, and leave a
+// thread as it was all the same, whatever host and plug-in did to it through the driver's name.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "attacks/attacks.h"
+#include "ctxbroker/broker.hpp"
+#include "driver_by_name.hpp"
+#include "software_controls.hpp"
+#include "test_library.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using Stack = std::vector<CUcontext>;
+
+// The calling thread's, bottom first.
+Stack stack() {
+  Stack taken;
+  CUcontext context = nullptr;
+  while (driver_call("cuCtxGetCurrent", &context) == CUDA_SUCCESS && context != nullptr) {
+    driver_call("cuCtxPopCurrent_v2", &context);
+    taken.insert(taken.begin(), context);
+  }
+  for (CUcontext one : taken) driver_call("cuCtxPushCurrent_v2", one);
+  return taken;
+}
+
+CUcontext current() {
+  CUcontext context = nullptr;
+  driver_call("cuCtxGetCurrent", &context);
+  return context;
+}
+
+class GuardedThreadTest : public ::testing::Test {
+ protected:
+  GuardedThreadTest()
+      : broker(Broker::open()),
+        library_owner(broker.open_tenant("disorderly", {LeaseKind::green})),
+        library(library_owner.adopt(test_library("attacks_proc_address"))),
+        attack(reinterpret_cast<attack_function*>(library.symbol(ATTACK))) {
+    for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green})
+      tenants.push_back(broker.open_tenant("tenant", {kind}));
+    driver_call("cuDevicePrimaryCtxRetain", &primary, 0);
+    driver_call("cuCtxCreate_v2", &own, 0U, 0);
+    driver_call("cuCtxPopCurrent_v2", &own);
+  }
+  ~GuardedThreadTest() override {
+    driver_call("cuCtxDestroy_v2", own);
+    driver_call("cuDevicePrimaryCtxRelease_v2", 0);
+  }
+
+  // One thing that the library may do to the thread.
+  void disturb(std::mt19937& random) {
+    constexpr const char* attacks[] = {
+        "leave_context_pushed",     "pop_too_much", "set_device",
+        "create_context_and_leave", "reset",        "leave_global_capture"};
+    const AttackTarget nothing{};
+    attack(attacks[random() % std::size(attacks)], &nothing);
+  }
+
+  void go_through(unsigned seed) {
+    std::mt19937 random(seed);
+    for (int round = 0; round < 12; ++round) {
+      Stack before;
+      // The host's thread has none, one or two contexts of the host's own.
+      for (unsigned depth = random() % 3; depth > 0; --depth) {
+        before.push_back(depth % 2 != 0 ? primary : own);
+        driver_call("cuCtxPushCurrent_v2", before.back());
+      }
+      for (int use = 0; use < 4; ++use) {
+        Tenant& tenant = random() % 2 != 0 ? library_owner : tenants[random() % tenants.size()];
+        const Guard outer(tenant);
+        const CUcontext inside = current();
+        EXPECT_EQ(inside, tenant.lease().context);
+        if (&tenant == &library_owner && random() % 2 != 0) disturb(random);
+        {
+          const Guard nested(tenant);
+          EXPECT_EQ(current(), inside);
+          if (random() % 3 == 0) {
+            Tenant& other = tenants[random() % tenants.size()];
+            const Guard another(other);
+            EXPECT_EQ(current(), other.lease().context);
+          }
+          if (&tenant == &library_owner && random() % 3 == 0) disturb(random);
+        }
+        const Guard again(tenant);
+        EXPECT_EQ(current(), inside);
+      }
+      EXPECT_EQ(stack(), before);
+      CUcontext popped = nullptr;
+      for (std::size_t i = 0; i < before.size(); ++i) driver_call("cuCtxPopCurrent_v2", &popped);
+      ASSERT_EQ(current(), nullptr);
+    }
+  }
+
+  Broker broker;
+  Tenant library_owner;
+  AdoptedLibrary library;
+  attack_function* attack;
+  std::vector<Tenant> tenants;
+  CUcontext primary = nullptr, own = nullptr;
+};
+
+TEST_F(GuardedThreadTest, IsAsItWasAfterAnySequence) {
+  // A context that is left behind takes a real driver a fifth of a second.
+  const unsigned seeds = driver_is_software() ? 1000 : 10;
+  for (unsigned seed = 0; seed < seeds; ++seed) {
+    SCOPED_TRACE(seed);
+    go_through(seed);
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+TEST_F(GuardedThreadTest, CostsOnePushAndOnePopAndNothingWhenNested) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device counts its calls";
+  Tenant& tenant = tenants.back();
+  { const Guard first(tenant); }  // makes the lease, and looks at the thread
+  const auto calls = [&](auto&& work) {
+    controls.start_counting();
+    work();
+    const auto made = controls.call_count(nullptr);
+    controls.stop_counting();
+    return made;
+  };
+  EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 2U);
+  EXPECT_EQ(calls([&] {
+              const Guard outer(tenant);
+              for (int i = 0; i < 100; ++i) const Guard nested(tenant);
+            }),
+            2U);
+  // Something of the host's in between is seen, and looked at once.
+  driver_call("cuCtxPushCurrent_v2", own);
+  EXPECT_GT(calls([&] { const Guard outer(tenant); }), 2U);
+  EXPECT_EQ(current(), own);
+  driver_call("cuCtxPopCurrent_v2", &own);
+  { const Guard looks(tenant); }
+  EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 2U);
+  // A thread that the broker has never seen is looked at first.
+  std::thread([&] {
+    EXPECT_GT(calls([&] { const Guard outer(tenant); }), 2U);
+    EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 2U);
+  }).join();
+}
+
+TEST_F(GuardedThreadTest, TheHostsModeOfCaptureIsItsOwn) {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  { const Guard first(tenants[0]); }
+  ASSERT_EQ(driver_call("cuThreadExchangeStreamCaptureMode", &mode), CUDA_SUCCESS);
+  for (int i = 0; i < 3; ++i) {
+    const Guard guard(tenants[0]);
+    mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    driver_call("cuThreadExchangeStreamCaptureMode", &mode);
+    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << "as every thread begins";
+  }
+  mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  driver_call("cuThreadExchangeStreamCaptureMode", &mode);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+}  // namespace
+}  // namespace ctxbroker
