@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 #include "test_library.hpp"
 
@@ -20,21 +21,22 @@ bool with_runtime_library() {
 #endif
 }
 
-bool is_by_runtime(const std::string& library) {
-  return library.find("attacks_runtime_") != std::string::npos;
+constexpr std::string_view prefix = "attacks_";
+
+bool is_by_runtime(const std::string& mode) {
+  return mode.starts_with("runtime_");
 }
 
 }  // namespace
 
 Copies::Copies(const Options& options) {
-  const std::string prefix = "attacks_";
-  for (const auto& entry : fs::directory_iterator(test_library(prefix).parent_path())) {
+  for (const auto& entry : fs::directory_iterator(test_library("").parent_path())) {
     const std::string name = entry.path().stem().string();
     if (!name.starts_with(prefix) || entry.path().extension() != ".so") continue;
+    const std::string mode = name.substr(prefix.size());
     const bool wanted = options.modes.empty()
-                            ? with_runtime_library() || !is_by_runtime(name)
-                            : std::count(options.modes.begin(), options.modes.end(),
-                                         name.substr(prefix.size())) > 0;
+                            ? with_runtime_library() || !is_by_runtime(mode)
+                            : std::count(options.modes.begin(), options.modes.end(), mode) > 0;
     if (wanted) originals_.push_back(entry.path());
   }
   std::sort(originals_.begin(), originals_.end());
@@ -52,6 +54,10 @@ Copies::~Copies() {
 
 fs::path Copies::path(int plugin) const {
   return folder_ / (std::to_string(plugin) + "_" + original(plugin).filename().string());
+}
+
+std::string Copies::mode(int plugin) const {
+  return original(plugin).stem().string().substr(prefix.size());
 }
 
 const fs::path& Copies::original(int plugin) const {
@@ -74,7 +80,8 @@ std::vector<SeatOptions> seating(const Options& options, const Copies& copies) {
     SeatOptions& seat = seats[order[i]];
     seat.number = static_cast<int>(order[i]);
     seat.library = copies.path(seat.number);
-    seat.by_runtime = is_by_runtime(seat.library.filename().string());
+    seat.mode = copies.mode(seat.number);
+    seat.by_runtime = is_by_runtime(seat.mode);
     seat.device = options.device;
     seat.lease = kinds[i % std::size(kinds)];
     if (i % 8 == 7 && partitions++ < most_partitions) seat.lease.multiprocessors = 8;

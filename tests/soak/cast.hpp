@@ -20,6 +20,7 @@ class Copies {
   Copies& operator=(const Copies&) = delete;
 
   std::filesystem::path path(int plugin) const;
+  std::string mode(int plugin) const;  // "dlsym"
   std::size_t modes() const noexcept { return originals_.size(); }
 
  private:

@@ -209,14 +209,15 @@ bool Seat::run_work(WorkOrder& order, Place place) {
 void Seat::judge(const WorkOrder& order, Place place) {
   constexpr const char* places[] = {"guarded", "own thread", "unguarded"};
   constexpr int out_of_memory = 2;
-  const std::string where = "plug-in " + std::to_string(number()) + " (" +
-                            options_.library.stem().string() + ", " + to_string(options_.lease) +
-                            ", " + places[static_cast<std::size_t>(place)] + ")";
+  const std::string kind = options_.mode + ", " + to_string(options_.lease) + ", " +
+                           places[static_cast<std::size_t>(place)];
+  const std::string where = "plug-in " + std::to_string(number());
   const bool renewed = settled_ != 0 && settled_ != order.generation;
   settled_ = order.status == 0 ? order.generation : 0;
   if (order.wrong != 0) {
     ++tally_.wrong_outputs;
-    tally_.wrong("wrong output", where + ", " + std::to_string(order.wrong) + " values");
+    tally_.wrong("wrong output (" + kind + ")",
+                 where + ", " + std::to_string(order.wrong) + " values");
   } else if (order.status == 0) {
     ++tally_.jobs;
     if (renewed) ++tally_.rebuilt;
@@ -226,7 +227,7 @@ void Seat::judge(const WorkOrder& order, Place place) {
     tally_.expected("its budget is used up: " + answer(order.call, order.status));
     worn_ = true;
   } else {
-    tally_.wrong(answer(order.call, order.status), where);
+    tally_.wrong(answer(order.call, order.status) + " (" + kind + ")", where);
   }
 }
 

@@ -21,6 +21,7 @@ using Random = std::mt19937;
 struct SeatOptions {
   int number = 0;
   std::filesystem::path library;
+  std::string mode;  // how it reaches the driver
   int device = 0;
   LeaseChoice lease;
   bool misbehaves = false;
