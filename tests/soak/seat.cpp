@@ -17,7 +17,8 @@ struct Misdeed {
   bool aims = false;            // at something of a neighbour's
   bool not_in_private = false;  // its own limits may cost a private context gigabytes
   bool once = false;            // costs a context: once in a tenant's life, and not everybody
-  bool leaves_stream = false;   // for good, where the library stays in the process
+  bool leaks_stream = false;    // for good, where the library stays in the process
+  bool leaks_memory = false;    // the same for libraries on the runtime library
 };
 // Of tests/fixtures/attacks all but overwrite_memory: contexts of one process share their
 // addresses.
@@ -41,7 +42,7 @@ constexpr std::array<Misdeed, 20> misdeeds{{
     {"destroy_stream", true},
     {"destroy_event", true},
     {"leave_global_capture", false, false, false, true},
-    {"leak_memory"},
+    {"leak_memory", false, false, false, false, true},
 }};
 
 // Of a misbehaving tenant, so that what it leaks meets an end.
@@ -246,7 +247,8 @@ void Seat::attack(Random& random, Seat& victim) {
   if (!is_open_) return;
   if (misdeed.not_in_private && options_.lease.kind == LeaseKind::private_own) return;
   if (misdeed.once && (!options_.makes_contexts || has_made_context_.exchange(true))) return;
-  if (misdeed.leaves_stream && !options_.unloads) return;
+  const bool leaks = misdeed.leaks_stream || (misdeed.leaks_memory && options_.by_runtime);
+  if (leaks && !options_.unloads) return;
   AttackTarget target{};
   // The neighbour's handles are real ones while it is attacked. Nobody waits here: two may attack
   // each other.
