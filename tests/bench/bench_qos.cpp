@@ -27,7 +27,7 @@ std::string footer() {
   return text + "CTXBROKER_DRIVER chooses the driver. Status 1: a case failed; 2: wrong arguments.";
 }
 
-int run(const CampaignOptions& options, const std::string& json, bool quick) {
+int measure(const CampaignOptions& options, const std::string& json, bool quick) {
   Session session("bench_qos", quick);
   std::printf("%s, driver %s\n", session.device().name.c_str(),
               session.broker().driver().path.c_str());
@@ -39,9 +39,7 @@ int run(const CampaignOptions& options, const std::string& json, bool quick) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CampaignOptions options;
   std::string json;
   bool list = false, quick = false;
@@ -70,16 +68,22 @@ int main(int argc, char** argv) {
     options.slices = 1;
     options.loads = {0.01, 1 << 20, 1 << 20};
   }
+  const std::vector<std::string> names = chosen_cases(options.only);
+  if (names.empty()) {
+    std::fprintf(stderr, "bench_qos: no case is called like \"%s\"; try --list\n",
+                 options.only.c_str());
+    return usage;
+  }
+  if (!list) return measure(options, json, quick);
+  for (const std::string& name : names) std::puts(name.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
   try {
-    const std::vector<std::string> names = chosen_cases(options.only);
-    if (names.empty()) {
-      std::fprintf(stderr, "bench_qos: no case is called like \"%s\"; try --list\n",
-                   options.only.c_str());
-      return usage;
-    }
-    if (!list) return run(options, json, quick);
-    for (const std::string& name : names) std::puts(name.c_str());
-    return 0;
+    return run(argc, argv);
   } catch (const std::regex_error& error) {
     std::fprintf(stderr, "bench_qos: --only is no regular expression: %s\n", error.what());
     return usage;

@@ -20,7 +20,7 @@ constexpr std::size_t spans_that_fit = (memory >> 16) * 511;
 
 void loop_without_span(benchmark::State& state) {
   std::uint64_t number = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(++number);
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(++number);
 }
 BENCHMARK(loop_without_span);
 
@@ -32,12 +32,12 @@ void mark(std::uint64_t number) {
 
 void span_off(benchmark::State& state) {
   std::uint64_t number = 0;
-  for (auto _ : state) mark(++number);
+  for ([[maybe_unused]] auto _ : state) mark(++number);
 }
 BENCHMARK(span_off);
 
 void clock_once(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(detail::timeline_now());
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(detail::timeline_now());
 }
 BENCHMARK(clock_once);
 
@@ -45,7 +45,7 @@ BENCHMARK(clock_once);
 void span_on(benchmark::State& state) {
   if (state.thread_index() == 0) detail::start_recording(memory);
   std::uint64_t number = 0;
-  for (auto _ : state) mark(++number);
+  for ([[maybe_unused]] auto _ : state) mark(++number);
   if (state.thread_index() != 0) return;
   detail::stop_recording();
   state.counters["dropped"] = static_cast<double>(detail::recorded().dropped);
@@ -56,7 +56,7 @@ BENCHMARK(span_on)->Iterations(spans_that_fit / 8)->Threads(4)->UseRealTime();
 void span_on_and_full(benchmark::State& state) {
   detail::start_recording(std::size_t{1} << 16);
   std::uint64_t number = 0;
-  for (auto _ : state) mark(++number);
+  for ([[maybe_unused]] auto _ : state) mark(++number);
   detail::stop_recording();
 }
 BENCHMARK(span_on_and_full);
@@ -79,7 +79,7 @@ void job(benchmark::State& state, bool recorded) {
   info.height = 2;
   info.sample_rate = 48000;
   if (recorded) broker.start_timeline({memory});
-  for (auto _ : state) chain.process(samples.data(), samples.data(), info);
+  for ([[maybe_unused]] auto _ : state) chain.process(samples.data(), samples.data(), info);
   broker.stop_timeline();
 }
 BENCHMARK_CAPTURE(job, timeline_off, false)->UseRealTime();

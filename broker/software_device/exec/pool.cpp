@@ -134,6 +134,7 @@ struct WorkerPool::Impl {
 namespace {
 
 template <class Wake>
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it overlooks a template's final
 class JobInterrupt final : public Interrupt {
  public:
   JobInterrupt(Job& job, Wake& wake) : job_(job), wake_(wake) {}

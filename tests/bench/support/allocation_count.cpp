@@ -34,12 +34,12 @@ std::uint64_t allocations_of_this_thread() noexcept {
 // The C library's own, under the names that it keeps for programs that replace malloc. operator new
 // calls malloc.
 extern "C" {
-// NOLINTBEGIN(bugprone-reserved-identifier): the C library's names
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the C library's names
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);
 void* __libc_realloc(void* block, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
-// NOLINTEND(bugprone-reserved-identifier)
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 #define CTXB_VISIBLE __attribute__((visibility("default")))
 

@@ -61,7 +61,7 @@ TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
     int version;
     bool per_thread;
   } rows[] = {
-#define CTXB_ENTRY(symbol, base, version, per_thread) {#symbol, #base, version, per_thread != 0},
+#define CTXB_ENTRY(symbol, base, version, per_thread) {#symbol, #base, version, (per_thread) != 0},
 #include "api/entry_points.inc"
 #undef CTXB_ENTRY
   };

@@ -95,9 +95,9 @@ inline constexpr auto a_while = std::chrono::milliseconds(150);
 // crashed on the stale handle; a success would be a lie about a dead object.
 void expect_refused_or_crashed(const std::function<CUresult()>& body);
 
-#define CTXB_REQUIRE_NVIDIA(reason)                   \
-  do {                                                \
-    if (driver().is_software) GTEST_SKIP() << reason; \
+#define CTXB_REQUIRE_NVIDIA(reason)                     \
+  do {                                                  \
+    if (driver().is_software) GTEST_SKIP() << (reason); \
   } while (false)
 
 }  // namespace ctxbroker::test

@@ -107,31 +107,31 @@ void use_runtime_once() {
 struct ResetRow {
   const char* name;
   Standing standing;
-  bool with_green;
-  int expected;  // a cudaError_t's value; the driver's 800 is among them
-  bool primary_lives;
   Used used;
+  int expected;  // a cudaError_t's value; the driver's 800 is among them
+  bool with_green;
+  bool primary_lives;
 };
 
 constexpr int not_permitted = 800;
 constexpr ResetRow reset_rows[] = {
-    {"WithThePrimaryCurrentEndsIt", Standing::primary, false, 0, false, Used::in_a_lent_context},
-    {"WithNothingCurrentDestroysNothing", Standing::nothing, false, 0, true, Used::on_this_thread},
-    {"WithNothingCurrentOfAThreadThatNeverUsedTheRuntimeDestroysNothing", Standing::nothing, false,
-     0, true, Used::on_another_thread},
-    {"WithAPrivateContextCurrentDestroysNothing", Standing::private_context, false, 0, true,
-     Used::in_a_lent_context},
-    {"WithAGreenContextCurrentIsRefused", Standing::green, true, not_permitted, true,
-     Used::in_a_lent_context},
-    {"WithThePrimaryCurrentBesideAGreenContextIsRefused", Standing::primary, true, not_permitted,
-     true, Used::in_a_lent_context},
-    {"WithNothingCurrentBesideAGreenContextDestroysNothing", Standing::nothing, true, 0, true,
-     Used::on_this_thread},
+    {"WithThePrimaryCurrentEndsIt", Standing::primary, Used::in_a_lent_context, 0, false, false},
+    {"WithNothingCurrentDestroysNothing", Standing::nothing, Used::on_this_thread, 0, false, true},
+    {"WithNothingCurrentOfAThreadThatNeverUsedTheRuntimeDestroysNothing", Standing::nothing,
+     Used::on_another_thread, 0, false, true},
+    {"WithAPrivateContextCurrentDestroysNothing", Standing::private_context,
+     Used::in_a_lent_context, 0, false, true},
+    {"WithAGreenContextCurrentIsRefused", Standing::green, Used::in_a_lent_context, not_permitted,
+     true, true},
+    {"WithThePrimaryCurrentBesideAGreenContextIsRefused", Standing::primary,
+     Used::in_a_lent_context, not_permitted, true, true},
+    {"WithNothingCurrentBesideAGreenContextDestroysNothing", Standing::nothing,
+     Used::on_this_thread, 0, true, true},
     {"WithAPrivateContextCurrentBesideAGreenContextDestroysNothing", Standing::private_context,
-     true, 0, true, Used::in_a_lent_context},
-    {"WithNothingCurrentOfARuntimeThatWasLentItsContextsDestroysNothing", Standing::nothing, false,
-     0, true, Used::in_a_lent_context},
-    {"OfARuntimeThatWasNeverUsedDestroysNothing", Standing::nothing, false, 0, true, Used::never},
+     Used::in_a_lent_context, 0, true, true},
+    {"WithNothingCurrentOfARuntimeThatWasLentItsContextsDestroysNothing", Standing::nothing,
+     Used::in_a_lent_context, 0, false, true},
+    {"OfARuntimeThatWasNeverUsedDestroysNothing", Standing::nothing, Used::never, 0, false, true},
 };
 
 class Reset : public RuntimeFacts, public testing::WithParamInterface<ResetRow> {};

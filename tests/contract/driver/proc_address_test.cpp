@@ -43,46 +43,46 @@ TEST_F(ProcAddressTest, AnswersByDefaultStream) {
   EXPECT_EQ(ask("cuMemcpyHtoD", 5000, own).result, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 }
 
-// Each row: what this version and default stream are answered with, and what an older one is; null:
-// there is none.
+// Each row: what this version and default stream are answered with, and what the older version is;
+// null: there is none.
 TEST_F(ProcAddressTest, AnswersForWhatReachesBeyondItsCaller) {
   constexpr cuuint64_t own = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   const struct {
     const char* name;
     int version;
+    int older;
     cuuint64_t flags;
     const char* answer;
-    int older;
     const char* answer_to_older;
   } rows[] = {
-      {"cuDevicePrimaryCtxReset", 11000, 0, "cuDevicePrimaryCtxReset_v2", 10020,
+      {"cuDevicePrimaryCtxReset", 11000, 10020, 0, "cuDevicePrimaryCtxReset_v2",
        "cuDevicePrimaryCtxReset"},
-      {"cuDevicePrimaryCtxRelease", 11000, 0, "cuDevicePrimaryCtxRelease_v2", 7000,
+      {"cuDevicePrimaryCtxRelease", 11000, 7000, 0, "cuDevicePrimaryCtxRelease_v2",
        "cuDevicePrimaryCtxRelease"},
-      {"cuDevicePrimaryCtxSetFlags", 11000, 0, "cuDevicePrimaryCtxSetFlags_v2", 7000,
+      {"cuDevicePrimaryCtxSetFlags", 11000, 7000, 0, "cuDevicePrimaryCtxSetFlags_v2",
        "cuDevicePrimaryCtxSetFlags"},
-      {"cuDevicePrimaryCtxRetain", 7000, own, "cuDevicePrimaryCtxRetain", 6050, nullptr},
-      {"cuCtxCreate", 11040, 0, "cuCtxCreate_v3", 11030, "cuCtxCreate_v2"},
-      {"cuCtxCreate", 3020, 0, "cuCtxCreate_v2", 3010, "cuCtxCreate"},
-      {"cuCtxDestroy", 4000, own, "cuCtxDestroy_v2", 3020, "cuCtxDestroy"},
-      {"cuCtxPushCurrent", 4000, 0, "cuCtxPushCurrent_v2", 3020, "cuCtxPushCurrent"},
-      {"cuCtxPopCurrent", 4000, 0, "cuCtxPopCurrent_v2", 3020, "cuCtxPopCurrent"},
-      {"cuCtxSetCurrent", 4000, own, "cuCtxSetCurrent", 3020, nullptr},
-      {"cuMemAlloc", 3020, own, "cuMemAlloc_v2", 3010, "cuMemAlloc"},
-      {"cuMemFree", 3020, own, "cuMemFree_v2", 3010, "cuMemFree"},
-      {"cuMemAllocAsync", 11020, own, "cuMemAllocAsync_ptsz", 11010, nullptr},
-      {"cuMemAllocAsync", 11020, 0, "cuMemAllocAsync", 11010, nullptr},
-      {"cuStreamDestroy", 4000, own, "cuStreamDestroy_v2", 3020, "cuStreamDestroy"},
-      {"cuStreamSynchronize", 7000, own, "cuStreamSynchronize_ptsz", 6000, nullptr},
-      {"cuStreamBeginCapture", 10010, 0, "cuStreamBeginCapture_v2", 10000, "cuStreamBeginCapture"},
-      {"cuStreamBeginCapture", 10010, own, "cuStreamBeginCapture_v2_ptsz", 10000,
+      {"cuDevicePrimaryCtxRetain", 7000, 6050, own, "cuDevicePrimaryCtxRetain", nullptr},
+      {"cuCtxCreate", 11040, 11030, 0, "cuCtxCreate_v3", "cuCtxCreate_v2"},
+      {"cuCtxCreate", 3020, 3010, 0, "cuCtxCreate_v2", "cuCtxCreate"},
+      {"cuCtxDestroy", 4000, 3020, own, "cuCtxDestroy_v2", "cuCtxDestroy"},
+      {"cuCtxPushCurrent", 4000, 3020, 0, "cuCtxPushCurrent_v2", "cuCtxPushCurrent"},
+      {"cuCtxPopCurrent", 4000, 3020, 0, "cuCtxPopCurrent_v2", "cuCtxPopCurrent"},
+      {"cuCtxSetCurrent", 4000, 3020, own, "cuCtxSetCurrent", nullptr},
+      {"cuMemAlloc", 3020, 3010, own, "cuMemAlloc_v2", "cuMemAlloc"},
+      {"cuMemFree", 3020, 3010, own, "cuMemFree_v2", "cuMemFree"},
+      {"cuMemAllocAsync", 11020, 11010, own, "cuMemAllocAsync_ptsz", nullptr},
+      {"cuMemAllocAsync", 11020, 11010, 0, "cuMemAllocAsync", nullptr},
+      {"cuStreamDestroy", 4000, 3020, own, "cuStreamDestroy_v2", "cuStreamDestroy"},
+      {"cuStreamSynchronize", 7000, 6000, own, "cuStreamSynchronize_ptsz", nullptr},
+      {"cuStreamBeginCapture", 10010, 10000, 0, "cuStreamBeginCapture_v2", "cuStreamBeginCapture"},
+      {"cuStreamBeginCapture", 10010, 10000, own, "cuStreamBeginCapture_v2_ptsz",
        "cuStreamBeginCapture_ptsz"},
       // The header of CUDA 12 makes cuGraphInstantiateWithFlags of this name; the driver does not.
-      {"cuGraphInstantiate", 12000, 0, "cuGraphInstantiate_v2", 10010, "cuGraphInstantiate"},
-      {"cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2", 11030, "cuGetProcAddress"},
-      {"cuGetProcAddress", 12000, own, "cuGetProcAddress_v2", 11020, nullptr},
-      {"cuGreenCtxDestroy", 12040, 0, "cuGreenCtxDestroy", 12030, nullptr},
-      {"cuModuleUnload", 2000, 0, "cuModuleUnload", 1000, nullptr},
+      {"cuGraphInstantiate", 12000, 10010, 0, "cuGraphInstantiate_v2", "cuGraphInstantiate"},
+      {"cuGetProcAddress", 12000, 11030, 0, "cuGetProcAddress_v2", "cuGetProcAddress"},
+      {"cuGetProcAddress", 12000, 11020, own, "cuGetProcAddress_v2", nullptr},
+      {"cuGreenCtxDestroy", 12040, 12030, 0, "cuGreenCtxDestroy", nullptr},
+      {"cuModuleUnload", 2000, 1000, 0, "cuModuleUnload", nullptr},
   };
   for (const auto& row : rows) {
     EXPECT_EQ(ask(row.name, row.version, row.flags).address, symbol(row.answer)) << row.name;

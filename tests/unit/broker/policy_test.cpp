@@ -220,7 +220,7 @@ class PolicyFileTest : public testing::Test {
   ~PolicyFileTest() override { std::filesystem::remove_all(folder_); }
 
   std::filesystem::path file(const std::string& text) const {
-    const auto path = folder_ / "policy.json";
+    auto path = folder_ / "policy.json";
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }

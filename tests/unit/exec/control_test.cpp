@@ -23,7 +23,8 @@ using Reference = std::vector<u32> (*)(u32 count, u32 block);
 
 // Runs the kernel everywhere, with blocks of odd and even sizes.
 void expect(const std::string& ptx, Reference reference,
-            std::vector<u32> blocks = {1, 7, 64, 100, 256}, u32 dynamic_shared = 0, u32 grid = 3) {
+            const std::vector<u32>& blocks = {1, 7, 64, 100, 256}, u32 dynamic_shared = 0,
+            u32 grid = 3) {
   Device device(ptx);
   for (const u32 block : blocks) {
     const u32 count = block * grid;

@@ -95,15 +95,17 @@ TEST(Kernels, Fir) {
 TEST(Kernels, BiquadOfFewAndManyChannels) {
   everywhere([](Device& device, const Config& config) {
     for (const int channels : {1, 2, 7, 100}) {
-      const int frames = 300;
-      const std::vector<float> in = noise(static_cast<std::size_t>(frames * channels), 1);
+      constexpr int frames = 300;
+      const std::vector<float> in =
+          noise(std::size_t{frames} * static_cast<std::size_t>(channels), 1);
       const float* x = device.upload(in);
       auto* y = device.upload(std::vector<float>(in.size()));
       expect_run(device, config, "biquad", {1}, {128}, Arguments(x, y, frames, channels));
       for (int c = 0; c < channels; ++c) {
         double z1 = 0, z2 = 0;
         for (int i = 0; i < frames; ++i) {
-          const std::size_t at = static_cast<std::size_t>(i * channels + c);
+          const std::size_t at = static_cast<std::size_t>(i) * static_cast<std::size_t>(channels) +
+                                 static_cast<std::size_t>(c);
           const double v = in[at], out = 0.2F * v + z1;
           z1 = 0.3F * v + z2 + 0.4F * out;
           z2 = 0.1F * v - 0.2F * out;
@@ -133,7 +135,7 @@ TEST(Kernels, BlurWithASharedTile) {
           for (int j = -1; j <= 1; ++j) {
             for (int i = -1; i <= 1; ++i) {
               const int sx = std::clamp(x + i, 0, width - 1), sy = std::clamp(y + j, 0, height - 1);
-              sum += in[static_cast<std::size_t>(sy * width + sx)][part];
+              sum += in[sy * width + sx][part];
             }
           }
           ASSERT_EQ(out[y * width + x][part], sum / 9) << x << " " << y;
@@ -256,7 +258,7 @@ TEST(Kernels, Mandelbrot) {
           b = 2 * a * b + cy;
           a = next;
         }
-        apart += found[static_cast<std::size_t>(y * width + x)] != i;
+        apart += found[y * width + x] != i;
       }
     }
     EXPECT_LT(apart, width * height / 50);
@@ -279,9 +281,9 @@ TEST(Kernels, StructsAsParameters) {
     auto* out = device.upload(std::vector<float>(n));
     expect_run(device, config, "settings", {2}, {100}, Arguments(s, out, n));
     for (int i = 0; i < n; ++i) {
-      const float expected = s.gain * static_cast<float>(i) + s.offset +
-                             static_cast<float>(s.bias) + s.pattern[i % 5] + s.curve[i & 3] +
-                             static_cast<float>(s.pair[0] * s.pair[1]);
+      const float expected = s.gain * static_cast<float>(i) + static_cast<float>(s.offset) +
+                             static_cast<float>(s.bias) + static_cast<float>(s.pattern[i % 5]) +
+                             s.curve[i & 3] + static_cast<float>(s.pair[0] * s.pair[1]);
       ASSERT_EQ(out[i], expected) << i;
     }
   });

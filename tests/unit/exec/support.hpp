@@ -8,6 +8,7 @@
 #include <cstring>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,15 +34,14 @@ class Arguments {
   }
   template <class T>
   void add(T value) {
-    add_bytes(&value, sizeof(T), alignof(T));
+    add_bytes(std::as_bytes(std::span(&value, 1)), alignof(T));
   }
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
-  void add_bytes(const void* from, std::size_t size, std::size_t alignment) {
+  void add_bytes(std::span<const std::byte> value, std::size_t alignment) {
     bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment);
-    const auto* first = static_cast<const std::byte*>(from);
-    bytes_.insert(bytes_.end(), first, first + size);
+    bytes_.insert(bytes_.end(), value.begin(), value.end());
   }
   std::vector<std::byte> bytes_;
 };

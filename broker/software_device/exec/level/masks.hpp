@@ -20,7 +20,7 @@ CTXB_OP u64 predicate_mask(const byte* slot) {
   return _mm512_test_epi8_mask(all, all);
 #elif defined(__AVX2__)
   u64 mask = 0;
-  for (u32 i = 0; i < 2; ++i) {
+  for (u64 i = 0; i < 2; ++i) {
     const __m256i part = _mm256_load_si256(reinterpret_cast<const __m256i*>(slot + 32 * i));
     const u32 low = static_cast<u32>(_mm256_movemask_epi8(_mm256_slli_epi16(part, 7)));
     mask |= static_cast<u64>(low) << (32 * i);
@@ -28,7 +28,7 @@ CTXB_OP u64 predicate_mask(const byte* slot) {
   return mask;
 #elif defined(__SSE2__)
   u64 mask = 0;
-  for (u32 i = 0; i < 4; ++i) {
+  for (u64 i = 0; i < 4; ++i) {
     const __m128i part = _mm_load_si128(reinterpret_cast<const __m128i*>(slot + 16 * i));
     const u32 low = static_cast<u32>(_mm_movemask_epi8(_mm_slli_epi16(part, 7)));
     mask |= static_cast<u64>(low) << (16 * i);
@@ -45,7 +45,7 @@ CTXB_OP u64 predicate_mask(const byte* slot) {
 // Masked stores know 32- and 64-bit elements.
 CTXB_OP void blend_32(byte* dst, const byte* from, u64 mask) {
   const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  for (u32 i = 0; i < 8; ++i) {
+  for (u64 i = 0; i < 8; ++i) {
     const __m256i part = _mm256_set1_epi32(static_cast<s32>(mask >> (8 * i) & 255));
     const __m256i chosen = _mm256_cmpeq_epi32(_mm256_and_si256(part, bit), bit);
     _mm256_maskstore_epi32(reinterpret_cast<s32*>(dst + 32 * i), chosen,
@@ -54,7 +54,7 @@ CTXB_OP void blend_32(byte* dst, const byte* from, u64 mask) {
 }
 CTXB_OP void blend_64(byte* dst, const byte* from, u64 mask) {
   const __m256i bit = _mm256_setr_epi64x(1, 2, 4, 8);
-  for (u32 i = 0; i < 16; ++i) {
+  for (u64 i = 0; i < 16; ++i) {
     const __m256i part = _mm256_set1_epi64x(static_cast<s64>(mask >> (4 * i) & 15));
     const __m256i chosen = _mm256_cmpeq_epi64(_mm256_and_si256(part, bit), bit);
     _mm256_maskstore_epi64(reinterpret_cast<long long*>(dst + 32 * i), chosen,
@@ -84,19 +84,19 @@ CTXB_OP void blend(byte* dst, const byte* from, u64 mask, u32 width) {
       _mm512_mask_storeu_epi8(dst, mask, _mm512_load_si512(from));
       return;
     case 2:
-      for (u32 i = 0; i < 2; ++i) {
+      for (u64 i = 0; i < 2; ++i) {
         _mm512_mask_storeu_epi16(dst + 64 * i, static_cast<__mmask32>(mask >> (32 * i)),
                                  _mm512_load_si512(from + 64 * i));
       }
       return;
     case 4:
-      for (u32 i = 0; i < 4; ++i) {
+      for (u64 i = 0; i < 4; ++i) {
         _mm512_mask_storeu_epi32(dst + 64 * i, static_cast<__mmask16>(mask >> (16 * i)),
                                  _mm512_load_si512(from + 64 * i));
       }
       return;
     default:
-      for (u32 i = 0; i < 8; ++i) {
+      for (u64 i = 0; i < 8; ++i) {
         _mm512_mask_storeu_epi64(dst + 64 * i, static_cast<__mmask8>(mask >> (8 * i)),
                                  _mm512_load_si512(from + 64 * i));
       }

@@ -148,7 +148,7 @@ void load_parameter(Builder& b, const Access& access, std::uint64_t offset) {
     const std::uint64_t align = parameter.alignment;
     total = (total + align - 1) / align * align + parameter.size_bytes();
   }
-  if (offset % size != 0 || offset + size * access.count > total) {
+  if (offset % size != 0 || offset + std::uint64_t{size} * access.count > total) {
     b.fail(b.instruction().full_name() + " reads outside of the kernel's parameters");
   }
   for (std::uint32_t i = 0; i < access.count; ++i) {
@@ -159,7 +159,7 @@ void load_parameter(Builder& b, const Access& access, std::uint64_t offset) {
                        .width = b.width(dst),
                        .sign_extend = is_signed(access.type),
                        .memory_width = size,
-                       .bits = offset + i * size}));
+                       .bits = offset + std::uint64_t{i} * size}));
   }
 }
 
