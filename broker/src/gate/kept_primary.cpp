@@ -6,10 +6,11 @@
 namespace ctxbroker::detail {
 
 CUresult keep_primary(const DriverTable& driver, CUdevice device) noexcept {
-  // Of the process, as the code is that they are kept for; never ended, because that may run last.
-  static auto* const mutex = new std::mutex;
-  static auto* const kept = new std::set<CUdevice>;
   try {
+    // Of the process, as the code is that they are kept for; never ended, because that may run
+    // last.
+    static auto* const mutex = new std::mutex;
+    static auto* const kept = new std::set<CUdevice>;
     const std::lock_guard lock(*mutex);
     if (kept->count(device) != 0) return CUDA_SUCCESS;
     CUcontext context = nullptr;
