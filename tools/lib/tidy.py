@@ -8,13 +8,14 @@ source is kept in BUILD_FOLDER/tidy. PATTERN restricts the run to sources whose 
 The build must be up to date, because ninja knows from it what a source includes.
 """
 import concurrent.futures
+import functools
+import hashlib
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
-import time
 
 
 def included_by_object(build):
@@ -43,8 +44,20 @@ def sources(build, root):
     return found
 
 
-def newest(paths):
-    return max((os.stat(p).st_mtime for p in paths if os.path.exists(p)), default=0.0)
+@functools.lru_cache(maxsize=None)
+def content(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).digest()
+
+
+def fingerprint(root, source, command, includes):
+    """Of all that clang-tidy sees; the same in every checkout."""
+    seen = hashlib.sha256(command.replace(str(root), "").encode())
+    # In an order that does not depend on where the checkout lies.
+    includes = sorted(map(os.path.realpath, includes), key=lambda path: path.replace(str(root), ""))
+    for path in [root / ".clang-tidy", source, *includes]:
+        if os.path.exists(path):
+            seen.update(content(str(path)))
+    return seen.hexdigest()
 
 
 def main():
@@ -53,22 +66,19 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     build = pathlib.Path(sys.argv[1]).resolve()
     pattern = re.compile(sys.argv[2] if len(sys.argv) == 3 else "")
-    settings = (root / ".clang-tidy").stat().st_mtime
 
     def look_at(item):
         source, (command, includes) = item
         mark = build / "tidy" / source.relative_to(root)
-        since = max(settings, newest([source, *includes]))
-        if mark.exists() and mark.stat().st_mtime > since and mark.read_text() == command:
+        seen = fingerprint(root, source, command, includes)
+        if mark.exists() and mark.read_text() == seen:
             return True, ""
-        begun = time.time()
         run = subprocess.run(["clang-tidy", "--quiet", "-p", build,
                               "--extra-arg=-Wno-unknown-warning-option", source],
                              text=True, capture_output=True, check=False)
         if run.returncode == 0:
             mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.write_text(command)
-            os.utime(mark, (begun, begun))  # what changed meanwhile is looked at again
+            mark.write_text(seen)
         return run.returncode == 0, run.stdout or run.stderr
 
     todo = [item for item in sources(build, root).items() if pattern.search(str(item[0]))]
