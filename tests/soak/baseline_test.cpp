@@ -164,6 +164,8 @@ TEST(Baseline, DISABLED_ManyLoads) {
   EXPECT_FALSE(primary_is_active()) << "somebody's retain was not given back";
 }
 
+// Free memory is the whole device's: a GPU must be nobody else's meanwhile.
+//
 // The positive control: the same libraries and misdeeds, loaded as any other.
 TEST(Baseline, DISABLED_ManyLoadsWithoutABroker) {
   CUcontext primary = nullptr;
