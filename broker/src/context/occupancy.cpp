@@ -28,8 +28,16 @@ Occupancy::Occupancy(CUcontext first, MakeSibling make, void* maker) noexcept
   seat_count_.store(1, std::memory_order_release);
 }
 
-Occupancy::Shard& Occupancy::shard() noexcept {
-  return shards_[thread_number() % shard_count];
+// Release: whoever sees nobody inside also sees what was done inside.
+void Occupancy::count(std::atomic<std::uint64_t> Shard::*counter) noexcept {
+  const std::size_t number = thread_number() - 1;
+  if (number < own_shards) {
+    // Nobody else writes here, so no bus has to be locked: that is most of a guard's own time.
+    std::atomic<std::uint64_t>& own = shards_[number].*counter;
+    own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  } else {
+    (shards_[own_shards + number % shared_shards].*counter).fetch_add(1, std::memory_order_release);
+  }
 }
 
 Seat* Occupancy::free_seat(const void* thread) noexcept {
@@ -73,7 +81,7 @@ CUresult Occupancy::enter(CUcontext* context, Seat** seat) noexcept {
     *context = mine->context;
     *seat = mine;
   }
-  shard().entered.fetch_add(1, std::memory_order_relaxed);
+  count(&Shard::entered);
   return CUDA_SUCCESS;
 }
 
@@ -81,8 +89,7 @@ void Occupancy::leave(Seat* seat) noexcept {
   if (seat != nullptr && --seat->depth == 0) {
     seat->thread.store(nullptr, std::memory_order_release);
   }
-  // Release: whoever sees nobody inside also sees what was done inside.
-  shard().left.fetch_add(1, std::memory_order_release);
+  count(&Shard::left);
 }
 
 std::int64_t Occupancy::inside() const noexcept {

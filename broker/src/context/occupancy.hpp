@@ -52,14 +52,16 @@ class Occupancy {
   const Seat& seat(std::size_t index) const noexcept { return seats_[index]; }
 
  private:
-  // Threads count in different cache lines, so that they do not slow each other down.
+  // Threads count in different cache lines, so that they do not slow each other down. The process's
+  // first threads have one each, and count with plain stores; all others share a few.
   struct alignas(64) Shard {
     std::atomic<std::uint64_t> entered{0};
     std::atomic<std::uint64_t> left{0};
   };
-  static constexpr std::size_t shard_count = 8;
+  static constexpr std::size_t own_shards = 32;
+  static constexpr std::size_t shared_shards = 8;
 
-  Shard& shard() noexcept;
+  void count(std::atomic<std::uint64_t> Shard::*counter) noexcept;
   Seat* free_seat(const void* thread) noexcept;
   CUresult add_seat(Seat** seat, const void* thread) noexcept;
 
@@ -68,7 +70,7 @@ class Occupancy {
   void* maker_ = nullptr;
   std::mutex growing_;
   std::atomic<std::size_t> seat_count_{0};
-  std::array<Shard, shard_count> shards_;
+  std::array<Shard, own_shards + shared_shards> shards_;
   std::array<Seat, most_seats> seats_;
 };
 
