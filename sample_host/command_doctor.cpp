@@ -115,6 +115,7 @@ void look_at_plugins(const Options& options, Findings& findings) {
 
 std::string gate_text(const Findings& findings) {
   if (!findings.driver) return "not tried without a driver";
+  if (findings.gate.mode == GateMode::late) return "in force, but LATE: " + findings.gate.reason;
   if (findings.gate.in_force) {
     return "in force (" + findings.gate.reason +
            "): driver calls of a plug-in's own code reach its own lease, and end only its own "
@@ -181,6 +182,7 @@ void print_json(const Findings& findings) {
   json["protection"].push_back({{"name", "gate"},
                                 {"built", true},
                                 {"in_force", findings.gate.in_force},
+                                {"mode", to_string(findings.gate.mode)},
                                 {"text", gate_text(findings)}});
   Json shield{{"name", "shield"},
               {"built", true},

@@ -70,14 +70,22 @@ CTXB_EXPORT ctxb_status ctxb_broker_close(ctxb_broker* broker);
 
 CTXB_EXPORT uint32_t ctxb_broker_device_count(const ctxb_broker* broker); /* 0 for null */
 
+#define CTXB_GATE_NONE 0
+#define CTXB_GATE_BEFORE_DRIVER 1 /* whoever asks for the driver gets the gate */
+#define CTXB_GATE_LATE \
+  2 /* the driver was there first: tenants' own libraries are led to the gate */
+
 typedef struct ctxb_gate_info {
-  uint32_t size; /* sizeof(ctxb_gate_info), filled by the caller */
-  uint32_t in_force;
-  const char* reason; /* why not, or how it came into the process; valid until the broker's close */
+  uint32_t size;      /* sizeof(ctxb_gate_info), filled by the caller */
+  uint32_t in_force;  /* 1: CTXB_GATE_BEFORE_DRIVER or CTXB_GATE_LATE */
+  const char* reason; /* why not; or how it came, and when late what it cannot hold; valid until the
+                         broker's close */
+  uint32_t mode;      /* CTXB_GATE_* */
+  uint32_t reserved;  /* 0 */
 } ctxb_gate_info;
 
-/* Whether the gate stands between plug-ins and the driver. It has to be there before the driver:
- * open the broker before anything else loads that. */
+/* Whether the gate stands between plug-ins and the driver. It protects best when it is there before
+ * the driver: open the broker before anything else loads that. */
 CTXB_EXPORT ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info);
 
 /* Between the two nothing is made in the background. Nested. */

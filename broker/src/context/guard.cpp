@@ -223,6 +223,10 @@ void leave_full(Frame& frame) noexcept {
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
   if (!frame.captured.empty()) frame.captured.leave_all();
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
+  if (frame.call.tenant == nullptr) return;
+  if (auto* const ended = frame.call.tenant->guard_ended.load(std::memory_order_relaxed)) {
+    ended(frame.call.tenant->gated.load(std::memory_order_acquire));
+  }
 }
 
 // For the timeline: the thread was in a context from enter to here.

@@ -21,15 +21,6 @@ std::filesystem::path own_folder() {
   return path.empty() ? std::filesystem::path(info.dli_fname).parent_path() : path.parent_path();
 }
 
-std::string loaded_path(void* handle, const std::filesystem::path& asked) {
-  link_map* map = nullptr;
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name != nullptr &&
-      *map->l_name != '\0') {
-    return map->l_name;
-  }
-  return asked.string();
-}
-
 }  // namespace
 
 const char* nvidia_driver_name() noexcept {
@@ -47,6 +38,15 @@ LoadedFile load_driver_file(const std::filesystem::path& name) {
     file.error = text != nullptr ? text : "the loader gave no reason";
   }
   return file;
+}
+
+std::string loaded_path(void* handle, const std::filesystem::path& asked) {
+  link_map* map = nullptr;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name != nullptr &&
+      *map->l_name != '\0') {
+    return map->l_name;
+  }
+  return asked.string();
 }
 
 void* find_symbol(void* library, const char* symbol) noexcept {

@@ -21,6 +21,9 @@ LoadedFile load_driver_file(const std::filesystem::path& name);
 // The same by another way than the loader's: through the gate, which then stands before it.
 using DriverLoader = LoadedFile (*)(const std::filesystem::path& name);
 
+// The file of a loaded library; `asked` where the loader does not say.
+std::string loaded_path(void* library, const std::filesystem::path& asked);
+
 void* find_symbol(void* library, const char* symbol) noexcept;
 
 // A file of this project's: beside the file this code is in, or in ../lib of it. The first that

@@ -163,6 +163,12 @@ GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
 
 }  // namespace
 
+const void* address_in(void* library) noexcept {
+  link_map* object = nullptr;
+  const bool known = dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && object != nullptr;
+  return known ? object->l_ld : nullptr;
+}
+
 CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
   Map& process = map();
   const std::unique_lock lock(process.lock);
@@ -175,10 +181,7 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
 }
 
 void CodeChange::loaded(void* library) noexcept {
-  link_map* object = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && object != nullptr) {
-    inside_ = reinterpret_cast<std::uintptr_t>(object->l_ld);
-  }
+  inside_ = reinterpret_cast<std::uintptr_t>(address_in(library));
 }
 
 CodeChange::~CodeChange() {
@@ -213,6 +216,41 @@ __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
     }
   }
   return false;
+}
+
+std::vector<Extent> code_of(const GatedTenant& tenant) {
+  Map& process = map();
+  const std::shared_lock lock(process.lock);
+  std::vector<Extent> all;
+  for (const Object& one : process.objects) {
+    if (one.tenant == &tenant) all.push_back({one.begin, one.end});
+  }
+  return all;
+}
+
+std::vector<NeededCode> needed_by(const GatedTenant& tenant) {
+  const std::vector<Extent> own = code_of(tenant);
+  std::vector<Present> present = present_objects();
+  const auto is_own = [&](const Present& one) {
+    return std::find(own.begin(), own.end(), Extent{one.begin, one.end}) != own.end();
+  };
+  std::vector<std::string> wanted;
+  for (const Present& one : present) {
+    if (is_own(one)) wanted.insert(wanted.end(), one.needed.begin(), one.needed.end());
+  }
+  std::erase_if(present, is_own);
+  std::vector<NeededCode> all;
+  while (!wanted.empty()) {
+    const std::string name = std::move(wanted.back());
+    wanted.pop_back();
+    const auto found = std::find_if(present.begin(), present.end(),
+                                    [&](const Present& one) { return one.name == name; });
+    if (found == present.end()) continue;  // its own, or met before
+    wanted.insert(wanted.end(), found->needed.begin(), found->needed.end());
+    all.push_back({name, {found->begin, found->end}});
+    present.erase(found);
+  }
+  return all;
 }
 
 CodeOwner owner_of_code(const void* address) noexcept {

@@ -5,6 +5,7 @@
 
 #include "gate/caller.hpp"
 #include "gate/gate_library.hpp"
+#include "gate/late_gate.hpp"
 #include "gate/policies.hpp"
 
 namespace ctxbroker::detail {
@@ -34,7 +35,7 @@ void observe_look_up(const char* base, int known) noexcept {
   }
 }
 
-void install(const ctxb_gate& gate) {
+void install(const ctxb_gate& gate, bool late) {
   learn_of_threads();
   std::size_t place = 0;
   for (const auto group : groups) {
@@ -50,6 +51,7 @@ void install(const ctxb_gate& gate) {
     }
   }
   gate.observe_look_ups(observe_look_up);
+  if (late) start_late_gate(gate);
 }
 
 }  // namespace
@@ -70,12 +72,16 @@ const PolicyRow& policy_at(std::size_t index) noexcept {
 }
 
 LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {
-  const ctxb_gate* gate = gate_library().gate;
+  const GateLibrary& library = gate_library();
+  const ctxb_gate* gate = library.gate;
   if (gate == nullptr) return load_driver_file(name);
   const bool nvidia = name == nvidia_driver_name();
+  const char* wanted = nvidia ? nullptr : name.c_str();
+  // The one that everybody else in the process has, wherever it was found.
+  if (nvidia && !library.driver_before.empty()) wanted = library.driver_before.c_str();
   char error[512] = {};
   LoadedFile file;
-  file.handle = gate->open_driver(nvidia ? nullptr : name.c_str(), error, sizeof error);
+  file.handle = gate->open_driver(wanted, error, sizeof error);
   if (file.handle == nullptr && gate->driver_path() != nullptr && !nvidia) {
     return load_driver_file(name);
   }
@@ -86,19 +92,43 @@ LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {
 
 GateState enforce_gate(const std::string& driver_path) {
   const GateLibrary& library = gate_library();
-  if (library.gate == nullptr) return {false, library.reason};
+  if (library.gate == nullptr) return {GateMode::none, library.reason};
   const char* behind = library.gate->driver_path();
   if (behind == nullptr || driver_path != behind) {
-    return {false, std::string("it stands before another driver: ") +
-                       (behind != nullptr ? behind : "none")};
+    return {GateMode::none, std::string("it stands before another driver: ") +
+                                (behind != nullptr ? behind : "none")};
+  }
+  const bool late = !library.driver_before.empty();
+  if (late && !is_loaded_as(library.driver_before, driver_path)) {
+    return {GateMode::none,
+            "plug-ins that ask for the driver get another one, which was loaded "
+            "before the broker was opened: " +
+                library.driver_before};
   }
   static const char owner = 0;
   if (library.gate->claim(&owner) == 0) {
-    return {false, "another copy of ctxbroker in this process has it; this one works under it"};
+    return {GateMode::none,
+            "another copy of ctxbroker in this process has it; this one works under it"};
   }
-  static const bool installed = (install(*library.gate), true);
+  static const bool installed = (install(*library.gate, late), true);
   static_cast<void>(installed);
-  return {true, library.reason};
+  return {late ? GateMode::late : GateMode::before_driver, library.reason};
 }
 
 }  // namespace ctxbroker::detail
+
+namespace ctxbroker {
+
+const char* to_string(GateMode mode) noexcept {
+  switch (mode) {
+    case GateMode::none:
+      return "none";
+    case GateMode::before_driver:
+      return "before_driver";
+    case GateMode::late:
+      return "late";
+  }
+  return "unknown";
+}
+
+}  // namespace ctxbroker

@@ -4,13 +4,14 @@
 #include <filesystem>
 #include <string>
 
+#include "ctxbroker/gate.hpp"
 #include "driver/driver_file.hpp"
 
 namespace ctxbroker::detail {
 
 struct GateState {
-  bool in_force = false;
-  std::string reason;  // why not; or how it came into the process
+  GateMode mode = GateMode::none;
+  std::string reason;  // as GateInfo's
 };
 
 // Finds the gate in the process, or loads it; then opens the driver behind it. Without a gate, or

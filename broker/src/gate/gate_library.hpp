@@ -12,10 +12,16 @@ namespace ctxbroker::detail {
 struct GateLibrary {
   const ctxb_gate* gate = nullptr;
   std::string reason;  // why there is none; or how it came: "linked by the host"
+  // The file that has had the driver's name since before: the gate comes late. Empty: the gate has.
+  std::string driver_before;
 };
 
-// Looks once per call. The gate comes too late when another library has the driver's name already.
+// Looks once per call. Where another library has the driver's name already, the gate is loaded all
+// the same: who asks for that name goes on getting the other one.
 GateLibrary find_gate(const std::filesystem::path& file);
+
+// Whether two paths lead to one library that is in the process.
+bool is_loaded_as(const std::string& path, const std::string& other);
 
 // Where it stands: ctxbroker/ctxbroker_gate.so beside the file this code is in, or in ../lib of it.
 std::filesystem::path default_gate_file();

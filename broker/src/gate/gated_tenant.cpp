@@ -163,6 +163,26 @@ std::uint64_t GatedTenant::hits(std::size_t policy) const noexcept {
   return policy < hits_.size() ? hits_[policy].load(std::memory_order_relaxed) : 0;
 }
 
+std::uint64_t GatedTenant::all_hits() const noexcept {
+  std::uint64_t all = 0;
+  for (const auto& one : hits_) all += one.load(std::memory_order_relaxed);
+  return all;
+}
+
+void GatedTenant::give_looks(int count) noexcept {
+  hits_before_looks_.store(all_hits(), std::memory_order_relaxed);
+  looks_.store(count, std::memory_order_relaxed);
+}
+
+bool GatedTenant::take_look() noexcept {
+  int left = looks_.load(std::memory_order_relaxed);
+  const bool has_called = all_hits() != hits_before_looks_.load(std::memory_order_relaxed);
+  while (left > 0 && !looks_.compare_exchange_weak(left, has_called ? 0 : left - 1,
+                                                   std::memory_order_relaxed)) {
+  }
+  return left > 0;
+}
+
 void GatedTenant::strike(const char* function, const char* what) noexcept {
   const std::shared_lock lock(source_lock_);
   if (source_ != nullptr) detail::strike(*identity_, nullptr, function, what);

@@ -85,6 +85,12 @@ class GatedTenant {
   void count_hit(std::size_t policy) noexcept;
   std::uint64_t hits(std::size_t policy) const noexcept;
 
+  // A late gate's: how often more it looks at the tenant's libraries. The looks that are given end
+  // when the tenant has called a guarded function since.
+  void give_looks(int count) noexcept;
+  bool take_look() noexcept;
+  bool has_looks() const noexcept { return looks_.load(std::memory_order_relaxed) > 0; }
+
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
   // The same for what is worth a word, and no breach; once per `function`.
@@ -108,6 +114,9 @@ class GatedTenant {
   std::vector<std::string> noted_;
   std::atomic<std::uint64_t> budget_{0}, held_{0};
   std::vector<std::atomic<std::uint64_t>> hits_;
+  std::uint64_t all_hits() const noexcept;
+  std::atomic<int> looks_{0};
+  std::atomic<std::uint64_t> hits_before_looks_{0};
 };
 
 // The one of this tenant. Throws std::bad_alloc.

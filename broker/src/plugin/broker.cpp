@@ -38,7 +38,7 @@ Broker Broker::open(BrokerOptions options) {
   detail::DriverRequest request{options.driver, options.software_device};
   if (options.use_gate) request.load = detail::load_driver_behind_gate;
   detail::Driver driver = detail::open_driver(request);
-  detail::GateState gate{false, "the host opened the broker without it"};
+  detail::GateState gate{GateMode::none, "the host opened the broker without it"};
   if (options.use_gate) gate = detail::enforce_gate(driver.info.path);
   driver.table.current_is_watched = gate.in_force;
   Broker broker(
@@ -104,7 +104,7 @@ PluginLibrary Broker::load(const std::filesystem::path& path) {
 
 GateInfo Broker::gate() const {
   const detail::GateState& gate = open_impl().gate();
-  return {gate.in_force, gate.reason};
+  return {gate.mode != GateMode::none, gate.reason, gate.mode};
 }
 
 void Broker::use_device(int device) {

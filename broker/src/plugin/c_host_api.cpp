@@ -257,6 +257,9 @@ ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info) {
          "info is null, or its size is not sizeof(ctxb_gate_info)");
     info->in_force = broker->gate.in_force ? 1 : 0;
     info->reason = broker->gate.reason.c_str();
+    if (info->size < CTXB_BYTES_THROUGH(ctxb_gate_info, reserved)) return;  // of an older host
+    info->mode = static_cast<std::uint32_t>(broker->gate.mode);
+    info->reserved = 0;
   });
 }
 

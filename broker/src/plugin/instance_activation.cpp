@@ -4,6 +4,7 @@
 
 #include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
+#include "gate/late_gate.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loss.hpp"
@@ -54,6 +55,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   given.stream = activation_->stream.get();
   given.parameters = parameters_.data();
   given.parameter_count = static_cast<std::uint32_t>(parameters_.size());
+  look_after_next_guard(*library_->tenant());
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::activating, lease_->target(), "activate",
                                         [&] { status = object_->activate(object_, &given); });

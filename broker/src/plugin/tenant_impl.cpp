@@ -8,6 +8,7 @@
 #include "gate/code_map.hpp"
 #include "gate/give_back.hpp"
 #include "gate/kept_primary.hpp"
+#include "gate/late_gate.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -20,7 +21,7 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
       identity_(std::move(identity)),
       options_(options),
       slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {
-  if (!broker.gate().in_force || identity_->id == host_tenant) return;
+  if (broker.gate().mode == GateMode::none || identity_->id == host_tenant) return;
   gated_ = &gated_tenant(identity_);
   gated_->set_budget(options_.driver_memory_budget);
   gated_->open(*this);
@@ -49,6 +50,7 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     image->library = load_library(canonical);
     if (change) change->loaded(image->library.native());
   }
+  if (gated_ != nullptr) lead_to_gate(*gated_, image->library.native());
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
   return image;

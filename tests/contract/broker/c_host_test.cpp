@@ -144,6 +144,13 @@ TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
   none.size = sizeof none;
   EXPECT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
   EXPECT_EQ(none.in_force, 0u);
+  EXPECT_EQ(none.mode, static_cast<std::uint32_t>(CTXB_GATE_NONE));
+  EXPECT_EQ(gate.mode != CTXB_GATE_NONE, gate.in_force != 0);
+  // A host that was compiled before there were modes is told none, whatever lies behind its struct.
+  none.size = offsetof(ctxb_gate_info, mode);
+  none.mode = 77;
+  EXPECT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
+  EXPECT_EQ(none.mode, 77u);
   EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
 
   EXPECT_EQ(ctxb_tenant_strikes(nullptr), 0u);

@@ -10,11 +10,19 @@
 
 namespace ctxbroker {
 
-template <typename... Parameters>
-CUresult driver_call(const char* symbol, Parameters... arguments) {
+inline void* driver_function_by_name(const char* symbol) {
   static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (driver == nullptr) throw std::runtime_error(std::string("libcuda.so.1: ") + dlerror());
-  auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(dlsym(driver, symbol));
+  return dlsym(driver, symbol);
+}
+
+// What finds the functions that driver_call calls. A test whose own code is not behind the gate may
+// set the look-up of a library that is.
+inline void* (*driver_look_up)(const char* symbol) = driver_function_by_name;
+
+template <typename... Parameters>
+CUresult driver_call(const char* symbol, Parameters... arguments) {
+  auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(driver_look_up(symbol));
   if (function == nullptr) throw std::runtime_error(std::string(symbol) + ": not there");
   return function(arguments...);
 }

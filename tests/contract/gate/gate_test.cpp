@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <link.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <set>
@@ -15,7 +17,10 @@
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver_by_name.hpp"
+#include "gate/library/gate.h"
 #include "test_library.hpp"
+
+extern "C" __attribute__((visibility("default"))) void ctxb_test_marker() {}
 
 namespace ctxbroker {
 namespace {
@@ -261,12 +266,11 @@ std::vector<void*> kept_words(const std::string& file_name) {
   return search.words;
 }
 
-// Nothing of what it looked up and keeps leads past the gate.
-TEST_P(CaptureTest, KeepsNoAddressOfAGuardedFunctionOfTheDriver) {
-  ASSERT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
-  void* const gate = dlopen("libcuda.so.1", RTLD_NOW);
-  void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  ASSERT_NE(driver, nullptr);
+// How many addresses of guarded functions a library keeps: the driver's own, and the gate's.
+struct Kept {
+  std::size_t past = 0, through = 0;
+};
+Kept kept_addresses(const std::string& file_name, void* gate, void* driver) {
   std::set<void*> guarded, gates;
 #define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
   if (std::string(#policy) != "pass") {                                   \
@@ -277,15 +281,26 @@ TEST_P(CaptureTest, KeepsNoAddressOfAGuardedFunctionOfTheDriver) {
 #undef CTXB_GATE_ENTRY
   guarded.erase(nullptr);
   gates.erase(nullptr);
-  std::size_t past = 0, through = 0;
-  for (void* word : kept_words(mode() == "runtime_shared" ? "libcudart.so" : "attacks_" + mode())) {
-    past += guarded.count(word);
-    through += gates.count(word);
+  Kept kept;
+  for (void* word : kept_words(file_name)) {
+    kept.past += guarded.count(word);
+    kept.through += gates.count(word);
   }
-  EXPECT_EQ(past, 0U);
+  return kept;
+}
+
+// Nothing of what it looked up and keeps leads past the gate.
+TEST_P(CaptureTest, KeepsNoAddressOfAGuardedFunctionOfTheDriver) {
+  ASSERT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
+  void* const gate = dlopen("libcuda.so.1", RTLD_NOW);
+  void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(driver, nullptr);
+  const Kept kept = kept_addresses(
+      mode() == "runtime_shared" ? "libcudart.so" : "attacks_" + mode(), gate, driver);
+  EXPECT_EQ(kept.past, 0U);
   // Those that keep none ask for each anew.
   if (mode() != "dlsym") {
-    EXPECT_GE(through, 10U);
+    EXPECT_GE(kept.through, 10U);
   }
 }
 
@@ -385,13 +400,122 @@ TEST_F(GateTest, ABudgetIsTheTenantsOwn) {
 // ---- how things start
 // ----------------------------------------------------------------------------
 
+void* gate_library() {
+  return dlopen((software_device_folder().parent_path() / "ctxbroker/ctxbroker_gate.so").c_str(),
+                RTLD_NOW | RTLD_NOLOAD);
+}
+
+void* hosts_own = nullptr;  // an address that the host keeps
+
 TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  ASSERT_NE(driver, nullptr) << dlerror();
+  hosts_own = dlsym(driver, "cuMemFree_v2");
+  Broker broker = Broker::open();
+  EXPECT_TRUE(broker.gate().in_force);
+  EXPECT_EQ(broker.gate().mode, GateMode::late);
+  EXPECT_THAT(broker.gate().reason, HasSubstr("loaded before the broker was opened"));
+  EXPECT_THAT(broker.gate().reason, HasSubstr("Not held are"));
+  void* const gate = gate_library();
+  ASSERT_NE(gate, nullptr);
+  for (const char* mode : {"proc_address", "dlsym", "linked", "runtime_static"}) {
+    SCOPED_TRACE(mode);
+    const bool by_runtime = std::string(mode) == "runtime_static";
+    if (by_runtime && !why_no_runtime_library().empty()) continue;
+    Tenant tenant = broker.open_tenant(mode, {LeaseKind::private_own});
+    AdoptedLibrary library = tenant.adopt(test_library(std::string("attacks_") + mode));
+    const auto symbol = [&](const char* name) { return library.symbol(name); };
+    const auto allocate = reinterpret_cast<allocate_function*>(symbol(ALLOCATE));
+    const auto on_own_thread = reinterpret_cast<allocate_function*>(symbol(ALLOCATE_ON_OWN_THREAD));
+    const auto attack = reinterpret_cast<attack_function*>(symbol(ATTACK));
+    const auto address = reinterpret_cast<driver_address_function*>(symbol(DRIVER_ADDRESS));
+    auto* const looked_up_for_it = static_cast<void**>(symbol(KEPT));
+    tenant.run(0, [&] { *looked_up_for_it = hosts_own; });
+    EXPECT_EQ(*looked_up_for_it, dlsym(gate, "cuMemFree_v2")) << "found when the guard ended";
+    const CUdeviceptr inside = tenant.run(0, [&] { return allocate(64); });
+    const CUdeviceptr outside = on_own_thread(64);
+    EXPECT_EQ(context_of(inside), tenant.lease().context);
+    EXPECT_EQ(context_of(outside), tenant.lease().context);
+    const AttackTarget nothing{};
+    EXPECT_EQ(tenant.run(0, [&] { return attack("reset", &nothing); }), CUDA_SUCCESS);
+    EXPECT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
+    EXPECT_EQ(file_of(address("cuMemAlloc_v2")), file_of(dlsym(gate, "cuMemAlloc_v2")));
+    const Kept kept = kept_addresses(std::string("attacks_") + mode, gate, driver);
+    EXPECT_EQ(kept.past, 0U);
+    if (std::string(mode) != "dlsym") {
+      EXPECT_GE(kept.through, 10U);
+    }
+  }
+  EXPECT_EQ(hosts_own, dlsym(driver, "cuMemFree_v2")) << "what the host keeps stays the driver's";
+}
+
+TEST(GateStart, DISABLED_LateALibraryThatTheHostHasIsLeftAloneAndNamed) {
+  ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
+  void* const hosts = dlopen(test_library("attacks_dlsym").c_str(), RTLD_NOW);
+  ASSERT_NE(hosts, nullptr) << dlerror();
+  std::vector<std::string> said;
+  BrokerOptions options;
+  options.records = [&](const Record& record) { said.push_back(record.text); };
+  Broker broker = Broker::open(std::move(options));
+  Tenant tenant = broker.open_tenant("second");
+  AdoptedLibrary library = tenant.adopt(test_library("attacks_dlsym"));
+  EXPECT_THAT(said, Contains(HasSubstr("in the process before it was loaded for the tenant")));
+  const auto address = reinterpret_cast<driver_address_function*>(library.symbol(DRIVER_ADDRESS));
+  EXPECT_EQ(address("cuMemFree_v2"), driver_function_by_name("cuMemFree_v2"));
+}
+
+TEST(GateStart, DISABLED_BesideAnotherDriver) {
   ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
   Broker broker = Broker::open();
   EXPECT_FALSE(broker.gate().in_force);
-  EXPECT_THAT(broker.gate().reason, HasSubstr("loaded before the broker was opened"));
-  Tenant tenant = broker.open_tenant("late");
+  EXPECT_EQ(broker.gate().mode, GateMode::none);
+  EXPECT_THAT(broker.gate().reason, HasSubstr("plug-ins that ask for the driver get another one"));
+  Tenant tenant = broker.open_tenant("alone");
   EXPECT_EQ(tenant.lease().state, LeaseState::ready) << "guards and shield are left";
+}
+
+TEST(GateStartBesideAnother, DriverThatWasLoadedBeforeItIsNotInForce) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("ctxbroker_gate_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  // The same code in another file is another driver.
+  std::filesystem::copy_file(software_device_folder() / "libcuda.so.1", folder / "libcuda.so.1");
+  const ChildResult child =
+      run_child("GateStart.DISABLED_BesideAnotherDriver",
+                {{"LD_LIBRARY_PATH", folder.string()}, {"CTXBROKER_DRIVER", "software"}});
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+}
+
+// What stands in place of dlsym in a tenant's library.
+TEST(GateStart, DISABLED_LateLookUpsAreTheLoadersButForWhatIsGuarded) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  ASSERT_NE(driver, nullptr) << dlerror();
+  Broker broker = Broker::open();
+  ASSERT_EQ(broker.gate().mode, GateMode::late);
+  void* const gate = gate_library();
+  ASSERT_NE(gate, nullptr);
+  const auto get = reinterpret_cast<const ctxb_gate* (*)()>(dlsym(gate, "ctxb_gate_get"));
+  const auto look_up = reinterpret_cast<void* (*)(void*, const char*)>(get()->late_dlsym);
+  const auto look_up_version =
+      reinterpret_cast<void* (*)(void*, const char*, const char*)>(get()->late_dlvsym);
+  for (void* handle : {driver, static_cast<void*>(RTLD_DEFAULT), static_cast<void*>(RTLD_NEXT)}) {
+    dlsym(driver, "no such function");  // leaves an error behind
+    EXPECT_EQ(look_up(handle, "cuMemFree_v2"), dlsym(gate, "cuMemFree_v2"));
+    EXPECT_EQ(dlerror(), nullptr);
+    EXPECT_EQ(look_up(handle, "cuMemcpyHtoD_v2"), dlsym(driver, "cuMemcpyHtoD_v2"));
+    EXPECT_EQ(look_up(handle, "malloc"), dlsym(handle, "malloc"));
+    EXPECT_EQ(look_up(handle, "cuNoSuchFunction"), nullptr);
+    EXPECT_NE(dlerror(), nullptr);
+  }
+  EXPECT_EQ(look_up(gate, "cuMemFree_v2"), dlsym(gate, "cuMemFree_v2"));
+  // The caller counts: this program has a function of that name, and what comes after it has none.
+  EXPECT_NE(look_up(RTLD_DEFAULT, "ctxb_test_marker"), nullptr);
+  EXPECT_EQ(look_up(RTLD_NEXT, "ctxb_test_marker"), nullptr);
+  for (const char* version : {"GLIBC_2.2.5", "GLIBC_2.17", "no such version"}) {
+    EXPECT_EQ(look_up_version(RTLD_DEFAULT, "malloc", version),
+              dlvsym(RTLD_DEFAULT, "malloc", version));
+  }
 }
 
 TEST(GateStart, DISABLED_OffWhenTheHostSaysSo) {
@@ -430,8 +554,10 @@ TEST_P(GateStartTest, GoesAsItSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GateStartTest,
-                         ::testing::Values("AfterTheHostLoadedTheDriver", "OffWhenTheHostSaysSo",
-                                           "OpenedTwiceAndAgain"),
+                         ::testing::Values("AfterTheHostLoadedTheDriver",
+                                           "LateALibraryThatTheHostHasIsLeftAloneAndNamed",
+                                           "LateLookUpsAreTheLoadersButForWhatIsGuarded",
+                                           "OffWhenTheHostSaysSo", "OpenedTwiceAndAgain"),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace

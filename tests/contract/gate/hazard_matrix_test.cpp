@@ -3,6 +3,7 @@
 // neighbour is unharmed, without it the damage is there to be seen. The whole table is printed when
 // the program is run by hand.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -121,15 +122,40 @@ void attack_by_place(const Cell& cell, const AttackTarget& target, attack_functi
   if (cell.place == "own_thread") on_own_thread(cell.behaviour.c_str(), &target);
 }
 
-void run_with_broker(const Cell& cell) {
+// For a neighbour whose own calls go through a late gate: those of this program do not.
+AdoptedLibrary adopt_library_for(Tenant& neighbour) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("ctxbroker_hazard_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const auto file = folder / "neighbour.so";
+  // A file of its own, else the attacker may share it.
+  std::filesystem::copy_file(test_library("attacks_dlsym"), file);
+  AdoptedLibrary library = neighbour.adopt(file);
+  std::filesystem::remove_all(folder);
+  return library;
+}
+
+void run_with_broker(const Cell& cell, const std::string& protection) {
+  const bool late = protection.starts_with("late");
+  if (late) {
+    ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
+  }
   BrokerOptions options;
+  options.use_gate = protection != "late_off";
   options.records = [](const Record& record) {
     std::printf("%s: %s\n", record.topic, record.text.c_str());
   };
   Broker broker = Broker::open(std::move(options));
-  ASSERT_TRUE(broker.gate().in_force) << broker.gate().reason;
+  const GateMode expected = !late                      ? GateMode::before_driver
+                            : protection == "late_off" ? GateMode::none
+                                                       : GateMode::late;
+  ASSERT_EQ(broker.gate().mode, expected) << broker.gate().reason;
   CUcontext hosts = make_hosts_context();
   Tenant neighbours_tenant = broker.open_tenant("neighbour", {LeaseKind::green});
+  if (late) {
+    driver_look_up = reinterpret_cast<driver_address_function*>(
+        adopt_library_for(neighbours_tenant).symbol(DRIVER_ADDRESS));
+  }
   Neighbour neighbour;
   neighbours_tenant.run(0, [&] { neighbour.settle(neighbours_tenant.lease().context); });
   const std::size_t free_before = free_memory();
@@ -192,10 +218,10 @@ TEST(HazardCell, DISABLED_Run) {
   Cell cell;
   std::string protection;
   std::istringstream(text) >> cell.behaviour >> cell.mode >> cell.place >> protection;
-  if (protection == "on") {
-    run_with_broker(cell);
-  } else {
+  if (protection == "off") {
     run_without(cell);
+  } else {
+    run_with_broker(cell, protection);
   }
   std::printf("LOOKED\n");
 }
@@ -285,6 +311,40 @@ TEST_P(HazardMatrix, HarmsNobodyWithTheBrokerAndSomebodyWithout) {
       EXPECT_TRUE(with.attacked && without.attacked) << with.output << without.output;
       EXPECT_EQ(without.damaged, without.possible && !is_harmless(behaviour, place))
           << without.output;
+    }
+  }
+}
+
+// The host had loaded the driver before it opened the broker. What a constructor does comes before
+// the library is led to the gate.
+class LateHazardMatrix : public ::testing::TestWithParam<Behaviour> {};
+
+TEST_P(LateHazardMatrix, HarmsNobodyOnceTheLibraryIsLoaded) {
+  const Behaviour& behaviour = GetParam();
+  for (const std::string mode : modes) {
+    if (by_runtime(mode) && !why_no_runtime_library().empty()) continue;
+    for (const std::string place : {"guarded", "own_thread", "destructor"}) {
+      SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
+      const Seen late = see(behaviour, mode, place, "late");
+      EXPECT_TRUE(late.attacked) << late.output;
+      EXPECT_EQ(late.damaged, behaviour.not_in_process != nullptr) << late.output;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Behaviours, LateHazardMatrix, ::testing::ValuesIn(behaviours),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+// What the shield does not stop shows what leading the libraries to the gate is for.
+TEST(LateHazard, WithoutTheGateOrBeforeItThereIsDamage) {
+  for (const char* name : {"free_memory", "unload_module", "destroy_stream", "destroy_event"}) {
+    const Behaviour behaviour{name, false, nullptr};
+    for (const char* mode : {"proc_address", "dlsym", "linked"}) {
+      SCOPED_TRACE(std::string(name) + " " + mode);
+      const Seen without = see(behaviour, mode, "guarded", "late_off");
+      EXPECT_TRUE(without.attacked && without.damaged) << without.output;
+      const Seen before = see(behaviour, mode, "constructor", "late");
+      EXPECT_TRUE(before.attacked && before.damaged) << before.output;
     }
   }
 }

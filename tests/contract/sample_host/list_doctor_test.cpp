@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <string_view>
+
 #include "command_test.hpp"
 
 namespace ctxbroker::sample_host::test {
@@ -109,6 +112,7 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
     protections.push_back(protection["name"]);
     if (protection["name"] == "gate") {
       EXPECT_EQ(protection["in_force"], true) << protection["text"];
+      EXPECT_EQ(protection["mode"], "before_driver");
     }
   }
   EXPECT_THAT(protections, IsSupersetOf({"guards", "leases", "gate", "shield"}));
@@ -119,6 +123,24 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
        {"driver", "why:", "devices", "guards", "gate: in force", "plug-ins", "searched:"}) {
     EXPECT_THAT(text.out, HasSubstr(word));
   }
+}
+
+// As under a tool that is preloaded and needs the driver.
+TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
+  const auto software = program_folder().parent_path() / "lib/software_device";
+  std::vector<std::string> environment = {"LD_PRELOAD=libcuda.so.1",
+                                          "ASAN_OPTIONS=verify_asan_link_order=0"};
+  const char* driver = std::getenv("CTXBROKER_DRIVER");  // NOLINT(concurrency-mt-unsafe)
+  if (driver == nullptr || std::string_view(driver) == "software") {
+    environment.push_back("LD_LIBRARY_PATH=" + software.string());
+  }
+  const json doctor = json::parse(run_well({"doctor", "--json"}, environment).out);
+  for (const json& protection : doctor["protection"]) {
+    if (protection["name"] != "gate") continue;
+    EXPECT_EQ(protection["in_force"], true) << protection["text"];
+    EXPECT_EQ(protection["mode"], "late");
+  }
+  EXPECT_THAT(run_well({"doctor"}, environment).out, HasSubstr("gate: in force, but LATE: "));
 }
 
 TEST_F(DoctorCommand, ProbesThisMachineOnceAndKeepsTheResult) {

@@ -13,6 +13,7 @@
 
 #include "gate/library/driver_search.h"
 #include "gate/library/entry_blocks.h"
+#include "gate/library/late_look_up.h"
 
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"
@@ -328,6 +329,8 @@ EXPORT const ctxb_gate* ctxb_gate_get(void) {
                                  .exported_function = exported_function,
                                  .claim = claim,
                                  .install = install,
-                                 .observe_look_ups = observe_look_ups};
+                                 .observe_look_ups = observe_look_ups,
+                                 .late_dlsym = (ctxb_gate_function)ctxb_gate_late_dlsym,
+                                 .late_dlvsym = (ctxb_gate_function)ctxb_gate_late_dlvsym};
   return &gate;
 }

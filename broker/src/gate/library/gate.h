@@ -54,6 +54,11 @@ typedef struct ctxb_gate {
    * policy stands only where the driver has the function. */
   void (*install)(uint32_t index, ctxb_gate_function policy);
   void (*observe_look_ups)(ctxb_gate_look_up_observer observer);
+
+  /* For a library that came after a driver that was there before the gate: to stand in place of
+   * its dlsym and dlvsym. They give the gate's address of what is guarded, and the loader's own
+   * answer to everything else. */
+  ctxb_gate_function late_dlsym, late_dlvsym;
 } ctxb_gate;
 
 /* The one function that is not the driver's. */
