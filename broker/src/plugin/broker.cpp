@@ -40,7 +40,8 @@ Broker Broker::open(BrokerOptions options) {
   detail::Driver driver = detail::open_driver(request);
   detail::GateState gate{GateMode::none, "the host opened the broker without it"};
   if (options.use_gate) gate = detail::enforce_gate(driver.info.path);
-  driver.table.current_is_watched = gate.in_force;
+  // What others than tenants do to a thread goes past a late gate.
+  driver.table.current_is_watched = gate.mode == GateMode::before_driver;
   Broker broker(
       std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver), std::move(gate)));
   say_driver(*broker.impl_);
