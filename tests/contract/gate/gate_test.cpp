@@ -202,10 +202,18 @@ TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
   EXPECT_EQ(current(), nullptr);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool threads_start_in_their_code = false;  // but in the sanitizer's
+#else
+constexpr bool threads_start_in_their_code = true;
+#endif
+
 TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
   const AttackTarget nothing{};
   for (const char* reset : {"reset", "reset_v2", "reset_by_tail_call"}) {
     if (by_runtime() && std::string(reset) != "reset") continue;
+    // The start of its thread is all that tells whose call this is.
+    if (!threads_start_in_their_code && std::string(reset) == "reset_by_tail_call") continue;
     EXPECT_EQ(tenant.run(0, [&] { return attack(reset, &nothing); }), CUDA_SUCCESS) << reset;
     EXPECT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
     EXPECT_NE(allocate_on_own_thread(64), 0U);
