@@ -136,7 +136,6 @@ Dynamic read_dynamic(const dl_phdr_info& object) noexcept {
         break;
     }
   }
-  if (tables.symbols == nullptr || tables.names == nullptr) return {};
   for (int i = 0; i < 2; ++i) {
     if (first[i] != nullptr) tables.relocations[i] = {first[i], bytes[i] / sizeof(ElfW(Rela))};
   }
@@ -150,13 +149,10 @@ bool is_import(const ElfW(Rela) & relocation) noexcept {
              std::end(import_types);
 }
 
-}  // namespace
-
-PatchResult patch_object(const dl_phdr_info& object, const Replacements& words,
-                         std::span<const ImportReplacement> imports) noexcept {
-  PatchResult result;
-  ReadOnlyPart part(object);
+void patch_imports(const dl_phdr_info& object, std::span<const ImportReplacement> imports,
+                   ReadOnlyPart& part, PatchResult& result) noexcept {
   const Dynamic tables = read_dynamic(object);
+  if (tables.symbols == nullptr || tables.names == nullptr) return;
   for (const auto relocations : tables.relocations) {
     for (const ElfW(Rela) & relocation : relocations) {
       if (!is_import(relocation)) continue;
@@ -167,11 +163,21 @@ PatchResult patch_object(const dl_phdr_info& object, const Replacements& words,
         if (name != import.name) continue;
         auto* const slot = reinterpret_cast<Word*>(object.dlpi_addr + relocation.r_offset);
         const Word now = read(slot);
-        if (now != 0 && now != import.by)
+        if (now != 0 && now != import.by) {
           change(slot, now, import.by, part, result.imports, result.refused);
+        }
       }
     }
   }
+}
+
+}  // namespace
+
+PatchResult patch_object(const dl_phdr_info& object, const Replacements& words,
+                         std::span<const ImportReplacement> imports) noexcept {
+  PatchResult result;
+  ReadOnlyPart part(object);
+  patch_imports(object, imports, part, result);
   for_each_word(object, words, [&](Word* word, const Replacement& one) {
     change(word, one.of, one.by, part, result.words, result.refused);
   });

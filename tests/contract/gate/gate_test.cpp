@@ -526,7 +526,7 @@ TEST(GateStart, DISABLED_LateLookUpsAreTheLoadersButForWhatIsGuarded) {
   const auto look_up_version =
       reinterpret_cast<void* (*)(void*, const char*, const char*)>(get()->late_dlvsym);
   for (void* handle : {driver, static_cast<void*>(RTLD_DEFAULT), static_cast<void*>(RTLD_NEXT)}) {
-    dlsym(driver, "no such function");  // leaves an error behind
+    EXPECT_EQ(dlsym(driver, "no such function"), nullptr);  // leaves an error behind
     EXPECT_EQ(look_up(handle, "cuMemFree_v2"), dlsym(gate, "cuMemFree_v2"));
     EXPECT_EQ(dlerror(), nullptr);
     EXPECT_EQ(look_up(handle, "cuMemcpyHtoD_v2"), dlsym(driver, "cuMemcpyHtoD_v2"));
