@@ -506,9 +506,12 @@ TEST(GateStartBesideAnother, DriverThatWasLoadedBeforeItIsNotInForce) {
   std::filesystem::create_directory(folder);
   // The same code in another file is another driver.
   std::filesystem::copy_file(software_device_folder() / "libcuda.so.1", folder / "libcuda.so.1");
+  // What it needs itself stands beside the original.
+  const std::string folders =
+      folder.string() + ":" + software_device_folder().parent_path().string();
   const ChildResult child =
       run_child("GateStart.DISABLED_BesideAnotherDriver",
-                {{"LD_LIBRARY_PATH", folder.string()}, {"CTXBROKER_DRIVER", "software"}});
+                {{"LD_LIBRARY_PATH", folders}, {"CTXBROKER_DRIVER", "software"}});
   std::filesystem::remove_all(folder);
   EXPECT_EQ(child.exit_code, 0) << child.output;
 }
