@@ -2,7 +2,10 @@
 // whose end may wait for the kernel.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "broker_fixture.hpp"
 #include "child_process.hpp"
@@ -77,6 +80,39 @@ TEST_P(ZombieChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
   }
 }
 
+// A call of the plug-in's own code holds its thread; neither other threads nor the process's end
+// wait for it.
+TEST_P(ZombieChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
+  // Left to the process's end, as the thread is.
+  auto* const stuck = new PluginInstance(active("never_returns", GetParam()));
+  auto* const chain = new Chain(broker, {stuck}, test_sizes);
+  static std::atomic<bool> returned{false};
+  std::thread([this, chain] {
+    float own[4] = {};
+    try {
+      chain->process(own, own, {});
+    } catch (const Error&) {
+    }
+    returned = true;
+  }).detach();
+  const auto is_inside = [&] {
+    const std::vector<std::string> texts = said("plugin");
+    return std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
+      return text.find("here for ever") != std::string::npos;
+    });
+  };
+  while (!is_inside()) std::this_thread::yield();
+  // Of the same library and of another one, old and new, in the same lease kind.
+  for (int round = 0; round < 3; ++round) {
+    PluginInstance sibling = active("affine", GetParam()), neighbour = twin(GetParam());
+    Chain both(broker, {&sibling, &neighbour}, test_sizes);
+    for (int job = 0; job < 10; ++job) both.process(pixel, pixel, {});
+    EXPECT_EQ(sibling.lease().state, LeaseState::ready);
+    EXPECT_EQ(neighbour.metrics().jobs, 10U);
+  }
+  EXPECT_FALSE(returned);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, ZombieChildTest,
                          ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
                                            LeaseKind::green),
@@ -97,7 +133,8 @@ TEST_P(ZombieTest, PassesInAChild) {
 INSTANTIATE_TEST_SUITE_P(
     Zombies, ZombieTest,
     ::testing::Combine(::testing::Values("NobodyWaitsForIt",
-                                         "WorkLeftAtDeactivateIsNotWaitedForEither"),
+                                         "WorkLeftAtDeactivateIsNotWaitedForEither",
+                                         "ACallThatNeverReturnsHoldsNobodyUp"),
                        ::testing::Values("shared", "private", "green")),
     [](const auto& test) {
       return std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);

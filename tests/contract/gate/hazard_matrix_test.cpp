@@ -33,6 +33,7 @@ constexpr Behaviour behaviours[] = {
     {"reset", false, nullptr},
     {"reset_v2", false, nullptr},
     {"reset_by_tail_call", false, nullptr},
+    {"reset_by_pointer", false, nullptr},
     {"release", false, nullptr},
     {"release_v2", false, nullptr},
     {"destroy_context", false, nullptr},
@@ -52,8 +53,8 @@ constexpr Behaviour behaviours[] = {
     {"leak_memory", false, nullptr},
     {"overwrite_memory", false, "contexts of one process share their addresses"},
 };
-constexpr const char* modes[] = {"proc_address", "dlsym", "linked", "runtime_static",
-                                 "runtime_shared"};
+constexpr const char* modes[] = {"proc_address", "dlsym",          "linked",
+                                 "deepbind",     "runtime_static", "runtime_shared"};
 constexpr const char* places[] = {"guarded", "own_thread", "constructor", "destructor"};
 
 // ---- in the child
@@ -289,6 +290,8 @@ class HazardMatrix : public ::testing::TestWithParam<Behaviour> {
     for (const auto& line : table()) std::printf("%s\n", line.c_str());
     if (const auto why = why_no_runtime_library(); !why.empty())
       std::printf("runtime_static, runtime_shared: skipped, %s\n", why.c_str());
+    if (const auto why = why_no_deep_binding(); !why.empty())
+      std::printf("deepbind: skipped, %s\n", why.c_str());
   }
 };
 
@@ -296,6 +299,7 @@ TEST_P(HazardMatrix, HarmsNobodyWithTheBrokerAndSomebodyWithout) {
   const Behaviour& behaviour = GetParam();
   for (const std::string mode : modes) {
     if (by_runtime(mode) && !why_no_runtime_library().empty()) continue;
+    if (mode == "deepbind" && !why_no_deep_binding().empty()) continue;
     for (const std::string place : places) {
       SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
       const Seen with = see(behaviour, mode, place, "on");

@@ -32,4 +32,12 @@ std::string why_no_runtime_library() {
   return "";
 }
 
+std::string why_no_deep_binding() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return "the sanitizers end a process that uses RTLD_DEEPBIND";
+#else
+  return "";
+#endif
+}
+
 }  // namespace ctxbroker

@@ -12,5 +12,7 @@ bool driver_is_software();                       // as CTXBROKER_DRIVER says
 
 // Do libraries with NVIDIA's runtime library work here? Empty, or why not.
 std::string why_no_runtime_library();
+// And libraries that are opened with RTLD_DEEPBIND?
+std::string why_no_deep_binding();
 
 }  // namespace ctxbroker
