@@ -28,7 +28,7 @@ struct LibraryImage {
 };
 
 // Any thread may ask for a lease; the rest is serialised by the caller.
-class TenantImpl : private LeaseSource {
+class TenantImpl final : private LeaseSource {
  public:
   // `broker` outlives the tenant.
   TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> identity,
