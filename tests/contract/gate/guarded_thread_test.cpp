@@ -48,7 +48,7 @@ class GuardedThreadTest : public ::testing::Test {
     driver_call("cuCtxCreate_v2", &own, 0U, 0);
     driver_call("cuCtxPopCurrent_v2", &own);
   }
-  ~GuardedThreadTest() override {
+  void TearDown() override {
     driver_call("cuCtxDestroy_v2", own);
     driver_call("cuDevicePrimaryCtxRelease_v2", 0);
   }

@@ -54,8 +54,8 @@ CUcontext context_of(CUdeviceptr address) {
 
 // Another library for the loader, which needs the same libcudart.
 std::filesystem::path copy_of(const std::filesystem::path& file) {
-  const auto copy = std::filesystem::temp_directory_path() /
-                    ("ctxb_runtime_copy_" + std::to_string(getpid()) + ".so");
+  auto copy = std::filesystem::temp_directory_path() /
+              ("ctxb_runtime_copy_" + std::to_string(getpid()) + ".so");
   std::filesystem::copy_file(file, copy, std::filesystem::copy_options::overwrite_existing);
   return copy;
 }
