@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <stdexcept>
 #include <string_view>
 
@@ -23,6 +24,10 @@ bool with_runtime_library() {
 
 constexpr std::string_view prefix = "attacks_";
 
+// The others need a library beside them, which a copy elsewhere does not find.
+constexpr std::string_view stand_alone[] = {"dlsym", "linked", "proc_address", "runtime_shared",
+                                            "runtime_static"};
+
 bool is_by_runtime(const std::string& mode) {
   return mode.starts_with("runtime_");
 }
@@ -34,6 +39,7 @@ Copies::Copies(const Options& options) {
     const std::string name = entry.path().stem().string();
     if (!name.starts_with(prefix) || entry.path().extension() != ".so") continue;
     const std::string mode = name.substr(prefix.size());
+    if (std::count(std::begin(stand_alone), std::end(stand_alone), mode) == 0) continue;
     const bool wanted = options.modes.empty()
                             ? with_runtime_library() || !is_by_runtime(mode)
                             : std::count(options.modes.begin(), options.modes.end(), mode) > 0;
