@@ -164,7 +164,14 @@ CUresult enter_full(Frame& frame) noexcept {
       if (status != CUDA_SUCCESS) target.driver->ctx_pop(&popped);
     }
   }
-  if (status == CUDA_SUCCESS) return status;
+  if (status == CUDA_SUCCESS) {
+    // Asked for now, for a tenant may end under a thread that is inside. One that wants to know is
+    // the gate's, and those never end.
+    if (!frame.quick && frame.call.tenant != nullptr) {
+      frame.tells_end = frame.call.tenant->guard_ended.load(std::memory_order_relaxed) != nullptr;
+    }
+    return status;
+  }
   if (frame.target.occupancy != nullptr) target.occupancy->leave(frame.seat);
   give_back_stack(*target.driver, frame.taken);
   return status;
@@ -223,7 +230,7 @@ void leave_full(Frame& frame) noexcept {
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
   if (!frame.captured.empty()) frame.captured.leave_all();
   report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
-  if (frame.call.tenant == nullptr) return;
+  if (!frame.tells_end) return;
   if (auto* const ended = frame.call.tenant->guard_ended.load(std::memory_order_relaxed)) {
     ended(frame.call.tenant->gated.load(std::memory_order_acquire));
   }

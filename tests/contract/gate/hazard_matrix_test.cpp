@@ -242,6 +242,11 @@ bool by_runtime(const std::string& mode) {
   return mode.starts_with("runtime");
 }
 
+bool can_be_tried(const std::string& mode) {
+  return (!by_runtime(mode) || why_no_runtime_library().empty()) &&
+         (mode != "deepbind" || why_no_deep_binding().empty());
+}
+
 Seen see(const Behaviour& behaviour, const std::string& mode, const std::string& place,
          const char* protection) {
   Environment environment{{"CTXB_HAZARD_CELL", std::string(behaviour.name) + " " + mode + " " +
@@ -298,8 +303,7 @@ class HazardMatrix : public ::testing::TestWithParam<Behaviour> {
 TEST_P(HazardMatrix, HarmsNobodyWithTheBrokerAndSomebodyWithout) {
   const Behaviour& behaviour = GetParam();
   for (const std::string mode : modes) {
-    if (by_runtime(mode) && !why_no_runtime_library().empty()) continue;
-    if (mode == "deepbind" && !why_no_deep_binding().empty()) continue;
+    if (!can_be_tried(mode)) continue;
     for (const std::string place : places) {
       SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
       const Seen with = see(behaviour, mode, place, "on");
@@ -326,7 +330,7 @@ class LateHazardMatrix : public ::testing::TestWithParam<Behaviour> {};
 TEST_P(LateHazardMatrix, HarmsNobodyOnceTheLibraryIsLoaded) {
   const Behaviour& behaviour = GetParam();
   for (const std::string mode : modes) {
-    if (by_runtime(mode) && !why_no_runtime_library().empty()) continue;
+    if (!can_be_tried(mode)) continue;
     for (const std::string place : {"guarded", "own_thread", "destructor"}) {
       SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
       const Seen late = see(behaviour, mode, place, "late");
