@@ -332,6 +332,7 @@ TEST_P(LateHazardMatrix, HarmsNobodyOnceTheLibraryIsLoaded) {
   for (const std::string mode : modes) {
     if (!can_be_tried(mode)) continue;
     for (const std::string place : {"guarded", "own_thread", "destructor"}) {
+      if (place == "destructor" && mode != "linked") continue;  // led to the gate as elsewhere
       SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
       const Seen late = see(behaviour, mode, place, "late");
       EXPECT_TRUE(late.attacked) << late.output;
