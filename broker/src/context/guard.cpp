@@ -19,10 +19,10 @@ namespace {
 
 // The same for what is known of this thread while the gate watches: how often something may have
 // changed what is current, and the count at which nothing was, with the mode of capture that every
-// thread starts with. A count may wrap: 2^32 changes between two looks do not come about.
+// thread starts with.
 struct Known {
-  std::uint32_t changes = 1;
-  std::uint32_t empty_at = 0;
+  std::uint64_t changes = 1;
+  std::uint64_t empty_at = 0;
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Known known;
 
@@ -157,8 +157,10 @@ CUresult enter_full(Frame& frame) noexcept {
     status = target.driver->ctx_push(frame.context);
     if (status == CUDA_SUCCESS && frame.call.tenant != nullptr && !frame.quick) {
       status = enter_capture_mode(frame);
-      const bool as_at_first =
-          was_empty && innermost == nullptr && frame.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+      // What was seen while nobody watched may have changed unseen.
+      const bool as_at_first = was_empty && innermost == nullptr &&
+                               target.driver->current_is_watched &&
+                               frame.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
       if (status == CUDA_SUCCESS && as_at_first) known.empty_at = known.changes;
       CUcontext popped = nullptr;
       if (status != CUDA_SUCCESS) target.driver->ctx_pop(&popped);

@@ -47,8 +47,8 @@ struct Frame {
   Way way = Way::nothing;
   bool quick = false;      // entered on a thread that was known to have nothing current
   bool tells_end = false;  // somebody wants to know when the guard has ended
-  std::uint32_t seen = 0;  // the thread's changes of what is current, when it was entered
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
+  std::uint64_t seen = 0;  // the thread's changes of what is current, when it was entered
   GuardTarget target;
   GuardedCall call;
   CUcontext context = nullptr;  // what was made current: the target's, or a sibling of it

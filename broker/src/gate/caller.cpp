@@ -101,7 +101,7 @@ Caller calling() noexcept {
         frame.tenant != nullptr ? frame.tenant->gated.load(std::memory_order_acquire) : nullptr;
     return {tenant, tenant != nullptr};
   }
-  if (stack_end == nullptr) {  // the thread's first call
+  if (thread_owner == nullptr && stack_end == nullptr) {  // the thread's first call
     find_stack();
     thread_owner = starter_of_this_thread();
   }

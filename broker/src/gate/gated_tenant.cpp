@@ -106,6 +106,12 @@ bool GatedTenant::is_of_private_context(std::uint64_t life) noexcept {
   return found != lives_.end() && found->second.kind == LeaseKind::private_own;
 }
 
+bool GatedTenant::has_worked_on(int device) noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(lives_.begin(), lives_.end(),
+                     [&](const auto& life) { return life.second.device == device; });
+}
+
 void GatedTenant::inherit(GatedTenant& closed) {
   std::map<std::uint64_t, LifeNote> lives;
   std::map<int, PrimaryView> primaries;

@@ -53,6 +53,8 @@ class GatedTenant {
 
   // What was made in that life ended with it, or will.
   bool is_of_private_context(std::uint64_t life) noexcept;
+  // Anything was made in a lease on that device.
+  bool has_worked_on(int device) noexcept;
   // Takes over what a closed tenant left with code that is this one's now. Throws std::bad_alloc.
   void inherit(GatedTenant& closed);
 

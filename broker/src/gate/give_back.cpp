@@ -20,29 +20,36 @@ CUresult end(std::uint64_t value) noexcept {
   }
 }
 
+// What stays with code of the tenant that stays in the process, because that goes on using it.
+enum class Stays {
+  never,
+  always,        // a static runtime library's own
+  with_runtime,  // what libraries on top of a runtime library keep from one use to the next
+};
+
 struct Ending {
   Kind kind;
   CUresult (*end)(std::uint64_t) noexcept;
-  bool of_code;  // used by code of the tenant that may stay in the process
+  Stays stays;
 };
 constexpr std::array<Ending, kind_count> endings{{
-    {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>, true},
-    {Kind::graph, end<"cuGraphDestroy", CUgraph>, true},
-    {Kind::event, end<"cuEventDestroy_v2", CUevent>, true},
-    {Kind::stream, end<"cuStreamDestroy_v2", CUstream>, true},
-    {Kind::library, end<"cuLibraryUnload", CUlibrary>, true},
-    {Kind::module, end<"cuModuleUnload", CUmodule>, true},
-    {Kind::array, end<"cuArrayDestroy", CUarray>, false},
-    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>, false},
-    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>, false},
-    {Kind::host_memory, end<"cuMemFreeHost", void*>, false},
-    {Kind::registration, end<"cuMemHostUnregister", void*>, false},
-    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>, false},
-    {Kind::reservation, nullptr, false},  // still mapped, as far as one knows
-    {Kind::physical, end<"cuMemRelease", CUmemGenericAllocationHandle>, false},
-    {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>, false},
-    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>, false},
-    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>, false},
+    {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>, Stays::always},
+    {Kind::graph, end<"cuGraphDestroy", CUgraph>, Stays::always},
+    {Kind::event, end<"cuEventDestroy_v2", CUevent>, Stays::always},
+    {Kind::stream, end<"cuStreamDestroy_v2", CUstream>, Stays::always},
+    {Kind::library, end<"cuLibraryUnload", CUlibrary>, Stays::always},
+    {Kind::module, end<"cuModuleUnload", CUmodule>, Stays::always},
+    {Kind::array, end<"cuArrayDestroy", CUarray>, Stays::with_runtime},
+    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>, Stays::with_runtime},
+    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>, Stays::with_runtime},
+    {Kind::host_memory, end<"cuMemFreeHost", void*>, Stays::with_runtime},
+    {Kind::registration, end<"cuMemHostUnregister", void*>, Stays::with_runtime},
+    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>, Stays::with_runtime},
+    {Kind::reservation, nullptr, Stays::with_runtime},  // still mapped, as far as one knows
+    {Kind::physical, end<"cuMemRelease", CUmemGenericAllocationHandle>, Stays::with_runtime},
+    {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>, Stays::with_runtime},
+    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>, Stays::never},
+    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>, Stays::never},
 }};
 
 // In the lease it was made in; what was made in none needs none.
@@ -56,6 +63,13 @@ CUresult end_one(GatedTenant& tenant, const Holding& holding, const Ending& endi
   return guarded_end(*where, [&] { return ending.end(holding.handle); });
 }
 
+bool stays_with_code(GatedTenant& tenant, const Holding& holding, Stays stays) noexcept {
+  if (stays == Stays::always) return true;
+  // Of a context that ends now, nothing stays.
+  return stays == Stays::with_runtime && tenant.has_private_tables() && holding.context == 0 &&
+         !tenant.is_of_private_context(holding.life);
+}
+
 void add_words(std::string& text, std::size_t count, Kind kind) {
   if (count == 0) return;
   text += (text.empty() ? "" : ", ") + std::to_string(count) + " x " + to_string(kind);
@@ -66,12 +80,9 @@ void add_words(std::string& text, std::size_t count, Kind kind) {
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   GivenBack given;
   std::array<std::size_t, kind_count> counts{}, kept{}, of_code{};
-  // Libraries on the runtime library keep memory of their own from one use to the next.
-  const bool all_of_code = resident && tenant.has_private_tables();
   for (const Holding& holding : owners().held_by(tenant.id())) {
     const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
-    if (resident &&
-        (ending.of_code || (all_of_code && !tenant.is_of_private_context(holding.life)))) {
+    if (resident && stays_with_code(tenant, holding, ending.stays)) {
       ++of_code[static_cast<std::size_t>(holding.kind)];
       continue;
     }

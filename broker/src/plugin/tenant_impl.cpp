@@ -233,7 +233,7 @@ void TenantImpl::refuse_while_inside() const {
 // The runtime library in code that stays goes on using the primaries that it has met.
 void TenantImpl::keep_primaries() {
   for (int device = 0; device < device_count(); ++device) {
-    if (!broker_.leases().device(device).in_use()) continue;
+    if (!gated_->has_worked_on(device)) continue;
     const Driver& driver = broker_.driver();
     const CUresult status =
         keep_primary(driver.table, driver.handles[static_cast<std::size_t>(device)]);

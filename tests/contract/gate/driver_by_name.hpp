@@ -27,4 +27,25 @@ CUresult driver_call(const char* symbol, Parameters... arguments) {
   return function(arguments...);
 }
 
+// What is current on the calling thread.
+inline CUcontext current() {
+  CUcontext context = nullptr;
+  driver_call("cuCtxGetCurrent", &context);
+  return context;
+}
+
+// Whose memory this is; null: nobody's.
+inline CUcontext context_of(CUdeviceptr address) {
+  CUcontext context = nullptr;
+  driver_call("cuPointerGetAttribute", static_cast<void*>(&context), CU_POINTER_ATTRIBUTE_CONTEXT,
+              address);
+  return context;
+}
+
+// The library that a function is of.
+inline std::string file_of(void* address) {
+  Dl_info info{};
+  return dladdr(address, &info) != 0 ? info.dli_fname : "";
+}
+
 }  // namespace ctxbroker

@@ -3,48 +3,25 @@
 #include "ctxbroker/gate.hpp"
 
 #include <gmock/gmock.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "attacks/attacks.h"
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver_by_name.hpp"
-#include "gate/library/gate.h"
+#include "kept_addresses.hpp"
 #include "test_library.hpp"
-
-extern "C" __attribute__((visibility("default"))) void ctxb_test_marker() {}
 
 namespace ctxbroker {
 namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-
-CUcontext current() {
-  CUcontext context = nullptr;
-  driver_call("cuCtxGetCurrent", &context);
-  return context;
-}
-
-CUcontext context_of(CUdeviceptr address) {
-  CUcontext context = nullptr;
-  driver_call("cuPointerGetAttribute", static_cast<void*>(&context), CU_POINTER_ATTRIBUTE_CONTEXT,
-              address);
-  return context;
-}
-
-std::string file_of(void* address) {
-  Dl_info info{};
-  return dladdr(address, &info) != 0 ? info.dli_fname : "";
-}
 
 class GateTest : public ::testing::Test {
  protected:
@@ -261,59 +238,6 @@ TEST_P(CaptureTest, GuardedFunctionsHaveTheGatesAddressAndOthersTheDriversOwn) {
   }
 }
 
-// Sanitizers have fenced off parts of a library's data.
-__attribute__((no_sanitize("address", "thread"))) void* word_at(std::uintptr_t address) {
-  return *reinterpret_cast<void**>(address);
-}
-
-// Every word that a library keeps in what it may write to.
-std::vector<void*> kept_words(const std::string& file_name) {
-  struct Search {
-    std::string file_name;
-    std::vector<void*> words;
-  } search{file_name, {}};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* given) {
-        auto& all = *static_cast<Search*>(given);
-        if (std::string(info->dlpi_name).find(all.file_name) == std::string::npos) return 0;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr)& part = info->dlpi_phdr[i];
-          if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
-          const std::uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-          for (std::uintptr_t at = begin; at + sizeof(void*) <= begin + part.p_memsz;
-               at += sizeof(void*)) {
-            all.words.push_back(word_at(at));
-          }
-        }
-        return 0;
-      },
-      &search);
-  return search.words;
-}
-
-// How many addresses of guarded functions a library keeps: the driver's own, and the gate's.
-struct Kept {
-  std::size_t past = 0, through = 0;
-};
-Kept kept_addresses(const std::string& file_name, void* gate, void* driver) {
-  std::set<void*> guarded, gates;
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
-  if (std::string(#policy) != "pass") {                                   \
-    guarded.insert(dlsym(driver, #symbol));                               \
-    gates.insert(dlsym(gate, #symbol));                                   \
-  }
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
-  guarded.erase(nullptr);
-  gates.erase(nullptr);
-  Kept kept;
-  for (void* word : kept_words(file_name)) {
-    kept.past += guarded.count(word);
-    kept.through += gates.count(word);
-  }
-  return kept;
-}
-
 // Nothing of what it looked up and keeps leads past the gate.
 TEST_P(CaptureTest, KeepsNoAddressOfAGuardedFunctionOfTheDriver) {
   ASSERT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
@@ -380,10 +304,12 @@ TEST_F(GateTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
     first.run(0, [&] {
       symbol<attack_function>(library, ATTACK)("take_private_tables", &nothing);
       address = symbol<allocate_function>(library, ALLOCATE)(1U << 20);
+      symbol<attack_function>(library, ATTACK)("create_context_and_leave", &nothing);
     });
   }
   EXPECT_THAT(said(), Contains(HasSubstr("stays with the tenant's code, which stays in the "
                                          "process: 1 x device memory")));
+  EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 1 x context")));
   TenantOptions options{LeaseKind::green};
   options.unload_at_close = true;
   Tenant second = broker.open_tenant("second", options);
@@ -475,182 +401,6 @@ TEST_F(GateTest, ABudgetIsTheTenantsOwn) {
     EXPECT_EQ(metrics.guarded_calls.at("cuMemAlloc_v2"), 2U);
   }
 }
-
-// ---- how things start
-// ----------------------------------------------------------------------------
-
-void* gate_library() {
-  return dlopen((software_device_folder().parent_path() / "ctxbroker/ctxbroker_gate.so").c_str(),
-                RTLD_NOW | RTLD_NOLOAD);
-}
-
-void* hosts_own = nullptr;  // an address that the host keeps
-
-TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
-  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
-  ASSERT_NE(driver, nullptr) << dlerror();
-  hosts_own = dlsym(driver, "cuMemFree_v2");
-  Broker broker = Broker::open();
-  EXPECT_TRUE(broker.gate().in_force);
-  EXPECT_EQ(broker.gate().mode, GateMode::late);
-  EXPECT_THAT(broker.gate().reason, HasSubstr("loaded before the broker was opened"));
-  EXPECT_THAT(broker.gate().reason, HasSubstr("Not held are"));
-  void* const gate = gate_library();
-  ASSERT_NE(gate, nullptr);
-  for (const char* mode : {"proc_address", "dlsym", "linked", "runtime_static"}) {
-    SCOPED_TRACE(mode);
-    const bool by_runtime = std::string(mode) == "runtime_static";
-    if (by_runtime && !why_no_runtime_library().empty()) continue;
-    Tenant tenant = broker.open_tenant(mode, {LeaseKind::private_own});
-    AdoptedLibrary library = tenant.adopt(test_library(std::string("attacks_") + mode));
-    const auto symbol = [&](const char* name) { return library.symbol(name); };
-    const auto allocate = reinterpret_cast<allocate_function*>(symbol(ALLOCATE));
-    const auto on_own_thread = reinterpret_cast<allocate_function*>(symbol(ALLOCATE_ON_OWN_THREAD));
-    const auto attack = reinterpret_cast<attack_function*>(symbol(ATTACK));
-    const auto address = reinterpret_cast<driver_address_function*>(symbol(DRIVER_ADDRESS));
-    auto* const looked_up_for_it = static_cast<void**>(symbol(KEPT));
-    tenant.run(0, [&] { *looked_up_for_it = hosts_own; });
-    EXPECT_EQ(*looked_up_for_it, dlsym(gate, "cuMemFree_v2")) << "found when the guard ended";
-    const CUdeviceptr inside = tenant.run(0, [&] { return allocate(64); });
-    const CUdeviceptr outside = on_own_thread(64);
-    EXPECT_EQ(context_of(inside), tenant.lease().context);
-    EXPECT_EQ(context_of(outside), tenant.lease().context);
-    const AttackTarget nothing{};
-    EXPECT_EQ(tenant.run(0, [&] { return attack("reset", &nothing); }), CUDA_SUCCESS);
-    EXPECT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
-    EXPECT_EQ(file_of(address("cuMemAlloc_v2")), file_of(dlsym(gate, "cuMemAlloc_v2")));
-    const Kept kept = kept_addresses(std::string("attacks_") + mode, gate, driver);
-    EXPECT_EQ(kept.past, 0U);
-    if (std::string(mode) != "dlsym") {
-      EXPECT_GE(kept.through, 10U);
-    }
-  }
-  // What the host itself makes current goes past the gate, and is there again after a guard.
-  Tenant tenant = broker.open_tenant("guarded");
-  CUcontext primary = nullptr;
-  ASSERT_EQ(driver_call("cuDevicePrimaryCtxRetain", &primary, 0), CUDA_SUCCESS);
-  for (CUcontext hosts : {CUcontext{}, primary, CUcontext{}}) {
-    ASSERT_EQ(driver_call("cuCtxSetCurrent", hosts), CUDA_SUCCESS);
-    tenant.run(0, [&] { EXPECT_EQ(current(), tenant.lease().context); });
-    EXPECT_EQ(current(), hosts);
-  }
-  driver_call("cuDevicePrimaryCtxRelease_v2", 0);
-  EXPECT_EQ(hosts_own, dlsym(driver, "cuMemFree_v2")) << "what the host keeps stays the driver's";
-}
-
-TEST(GateStart, DISABLED_LateALibraryThatTheHostHasIsLeftAloneAndNamed) {
-  ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
-  void* const hosts = dlopen(test_library("attacks_dlsym").c_str(), RTLD_NOW);
-  ASSERT_NE(hosts, nullptr) << dlerror();
-  std::vector<std::string> said;
-  BrokerOptions options;
-  options.records = [&](const Record& record) { said.push_back(record.text); };
-  Broker broker = Broker::open(std::move(options));
-  Tenant tenant = broker.open_tenant("second");
-  AdoptedLibrary library = tenant.adopt(test_library("attacks_dlsym"));
-  EXPECT_THAT(said, Contains(HasSubstr("in the process before it was loaded for the tenant")));
-  const auto address = reinterpret_cast<driver_address_function*>(library.symbol(DRIVER_ADDRESS));
-  EXPECT_EQ(address("cuMemFree_v2"), driver_function_by_name("cuMemFree_v2"));
-}
-
-TEST(GateStart, DISABLED_BesideAnotherDriver) {
-  ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
-  Broker broker = Broker::open();
-  EXPECT_FALSE(broker.gate().in_force);
-  EXPECT_EQ(broker.gate().mode, GateMode::none);
-  EXPECT_THAT(broker.gate().reason, HasSubstr("plug-ins that ask for the driver get another one"));
-  Tenant tenant = broker.open_tenant("alone");
-  EXPECT_EQ(tenant.lease().state, LeaseState::ready) << "guards and shield are left";
-}
-
-TEST(GateStartBesideAnother, DriverThatWasLoadedBeforeItIsNotInForce) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("ctxbroker_gate_" + std::to_string(::getpid()));
-  std::filesystem::create_directory(folder);
-  // The same code in another file is another driver.
-  std::filesystem::copy_file(software_device_folder() / "libcuda.so.1", folder / "libcuda.so.1");
-  // What it needs itself stands beside the original.
-  const std::string folders =
-      folder.string() + ":" + software_device_folder().parent_path().string();
-  const ChildResult child =
-      run_child("GateStart.DISABLED_BesideAnotherDriver",
-                {{"LD_LIBRARY_PATH", folders}, {"CTXBROKER_DRIVER", "software"}});
-  std::filesystem::remove_all(folder);
-  EXPECT_EQ(child.exit_code, 0) << child.output;
-}
-
-// What stands in place of dlsym in a tenant's library.
-TEST(GateStart, DISABLED_LateLookUpsAreTheLoadersButForWhatIsGuarded) {
-  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-  ASSERT_NE(driver, nullptr) << dlerror();
-  Broker broker = Broker::open();
-  ASSERT_EQ(broker.gate().mode, GateMode::late);
-  void* const gate = gate_library();
-  ASSERT_NE(gate, nullptr);
-  const auto get = reinterpret_cast<const ctxb_gate* (*)()>(dlsym(gate, "ctxb_gate_get"));
-  const auto look_up = reinterpret_cast<void* (*)(void*, const char*)>(get()->late_dlsym);
-  const auto look_up_version =
-      reinterpret_cast<void* (*)(void*, const char*, const char*)>(get()->late_dlvsym);
-  for (void* handle : {driver, static_cast<void*>(RTLD_DEFAULT), static_cast<void*>(RTLD_NEXT)}) {
-    EXPECT_EQ(dlsym(driver, "no such function"), nullptr);  // leaves an error behind
-    EXPECT_EQ(look_up(handle, "cuMemFree_v2"), dlsym(gate, "cuMemFree_v2"));
-    EXPECT_EQ(dlerror(), nullptr);
-    EXPECT_EQ(look_up(handle, "cuMemcpyHtoD_v2"), dlsym(driver, "cuMemcpyHtoD_v2"));
-    EXPECT_EQ(look_up(handle, "malloc"), dlsym(handle, "malloc"));
-    EXPECT_EQ(look_up(handle, "cuNoSuchFunction"), nullptr);
-    EXPECT_NE(dlerror(), nullptr);
-  }
-  EXPECT_EQ(look_up(gate, "cuMemFree_v2"), dlsym(gate, "cuMemFree_v2"));
-  // The caller counts: this program has a function of that name, and what comes after it has none.
-  EXPECT_NE(look_up(RTLD_DEFAULT, "ctxb_test_marker"), nullptr);
-  EXPECT_EQ(look_up(RTLD_NEXT, "ctxb_test_marker"), nullptr);
-  for (const char* version : {"GLIBC_2.2.5", "GLIBC_2.17", "no such version"}) {
-    EXPECT_EQ(look_up_version(RTLD_DEFAULT, "malloc", version),
-              dlvsym(RTLD_DEFAULT, "malloc", version));
-  }
-}
-
-TEST(GateStart, DISABLED_OffWhenTheHostSaysSo) {
-  BrokerOptions options;
-  options.use_gate = false;
-  Broker broker = Broker::open(std::move(options));
-  EXPECT_FALSE(broker.gate().in_force);
-  EXPECT_THAT(file_of(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxSetCurrent")),
-              ::testing::Not(HasSubstr("ctxbroker_gate")));
-}
-
-TEST(GateStart, DISABLED_OpenedTwiceAndAgain) {
-  for (int round = 0; round < 3; ++round) {
-    Broker one = Broker::open(), two = Broker::open();
-    EXPECT_TRUE(one.gate().in_force) << one.gate().reason;
-    EXPECT_TRUE(two.gate().in_force) << two.gate().reason;
-    Tenant a = one.open_tenant("a", {LeaseKind::green}),
-           b = two.open_tenant("b", {LeaseKind::green});
-    for (Tenant* tenant : {&a, &b}) {
-      AdoptedLibrary library = tenant->adopt(test_library("attacks_proc_address"));
-      auto* allocate = reinterpret_cast<allocate_function*>(library.symbol(ALLOCATE));
-      EXPECT_NE(tenant->run(0, [&] { return allocate(64); }), 0U);
-    }
-  }
-}
-
-class GateStartTest : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(GateStartTest, GoesAsItSays) {
-  Environment environment;
-  if (driver_is_software()) {
-    environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
-  }
-  const ChildResult child = run_child(std::string("GateStart.DISABLED_") + GetParam(), environment);
-  EXPECT_EQ(child.exit_code, 0) << child.output;
-}
-
-INSTANTIATE_TEST_SUITE_P(Cases, GateStartTest,
-                         ::testing::Values("AfterTheHostLoadedTheDriver",
-                                           "LateALibraryThatTheHostHasIsLeftAloneAndNamed",
-                                           "LateLookUpsAreTheLoadersButForWhatIsGuarded",
-                                           "OffWhenTheHostSaysSo", "OpenedTwiceAndAgain"),
-                         [](const auto& one) { return std::string(one.param); });
 
 }  // namespace
 }  // namespace ctxbroker

@@ -29,12 +29,6 @@ Stack stack() {
   return taken;
 }
 
-CUcontext current() {
-  CUcontext context = nullptr;
-  driver_call("cuCtxGetCurrent", &context);
-  return context;
-}
-
 class GuardedThreadTest : public ::testing::Test {
  protected:
   GuardedThreadTest()

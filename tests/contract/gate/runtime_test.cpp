@@ -45,13 +45,6 @@ struct Plugin {
   }
 };
 
-CUcontext context_of(CUdeviceptr address) {
-  CUcontext context = nullptr;
-  driver_call("cuPointerGetAttribute", static_cast<void*>(&context), CU_POINTER_ATTRIBUTE_CONTEXT,
-              address);
-  return context;
-}
-
 // Another library for the loader, which needs the same libcudart.
 std::filesystem::path copy_of(const std::filesystem::path& file) {
   auto copy = std::filesystem::temp_directory_path() /

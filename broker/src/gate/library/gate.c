@@ -103,8 +103,7 @@ static int is_known(const char* base) {
 }
 
 /* What the driver answered, when that is the address of something it exports; of two names for one
- * address the one that was asked for. A name may mean another function from some version on
- * (cuGraphInstantiate), which only the address tells. */
+ * address the one that was asked for. */
 static uint32_t entry_by_address(const char* base, const void* answer) {
   uint32_t found = entry_count;
   for (uint32_t i = first_by_address[bucket_of_address(answer)]; i != entry_count;
