@@ -30,6 +30,9 @@ install(TARGETS ctxbroker_software_device LIBRARY DESTINATION ${CMAKE_INSTALL_LI
 if(TARGET ctxbroker_gate)
   install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ctxbroker
           DESTINATION ${CMAKE_INSTALL_LIBDIR} USE_SOURCE_PERMISSIONS)
+  set_target_properties(ctxbroker_gate_link PROPERTIES EXPORT_NAME gate_link)
+  install(TARGETS ctxbroker_gate_link EXPORT ctxbroker-targets
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ctxbroker)
 endif()
 install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/software_device
         DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -25,6 +25,8 @@ if command -v ldconfig >/dev/null || [[ -x /sbin/ldconfig ]]; then
     if [[ -e "$link" ]]; then failed "ldconfig made $link"; fi
   done
 fi
+# gate_of PROGRAM: its place among what the program needs, by number; empty: not there.
+gate_of() { readelf -d "$1" | grep NEEDED | grep -n 'ctxbroker_gate\.so' | cut -d : -f 1; }
 # Nothing installed may point back into the source or build tree.
 run grep -rlF -e "$CTXB_SOURCE" -e "$CTXB_BUILD" "$prefix/lib/cmake" "$prefix/include"
 expect_status 1
@@ -44,6 +46,7 @@ run nm -D --defined-only "$plugin"
 run readelf -d "$plugin"
 [[ "$out" != *libcuda* ]] || failed "the plug-in links a CUDA library"
 
+[[ "$(gate_of "$built/tiny_host")" == 1 ]] || failed "a host that links the broker does not have the gate first"
 run env CTXBROKER_DRIVER=software "$built/tiny_host" "$plugin"
 expect_status 0
 expect_out "org.example.halve on "
@@ -102,16 +105,30 @@ target_include_directories(halfwhite PRIVATE ${CUDA_INCLUDE_DIR})
 target_link_options(halfwhite PRIVATE LINKER:--no-as-needed)
 target_link_libraries(halfwhite PRIVATE cuda)
 set_target_properties(halfwhite PROPERTIES SKIP_BUILD_RPATH ON)
-add_executable(painter painter.cpp)
-target_compile_options(painter PRIVATE -Wall -Wextra -Werror)
-target_link_libraries(painter PRIVATE ctxbroker::broker)
+# Two link the driver too, and that first; one of them does without the gate.
+foreach(name painter painter_with_driver painter_without_gate)
+  add_executable(${name} painter.cpp)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+endforeach()
+foreach(name painter_with_driver painter_without_gate)
+  target_link_options(${name} PRIVATE LINKER:--no-as-needed)
+  target_link_libraries(${name} PRIVATE cuda)
+endforeach()
+set_target_properties(painter_without_gate PROPERTIES CTXBROKER_LINK_GATE OFF)
+foreach(name painter painter_with_driver painter_without_gate)
+  target_link_libraries(${name} PRIVATE ctxbroker::broker)
+endforeach()
+install(TARGETS painter_with_driver DESTINATION bin)
+set_target_properties(painter_with_driver PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 END
 : >"$documents/host/empty.c"
-run "$CMAKE" -S "$documents/host" -B "$documents/host/build" -G Ninja \
+run "$CMAKE" -S "$documents/host" -B "$documents/host/build" -G "Unix Makefiles" \
   -DCMAKE_PREFIX_PATH="$prefix" -DCUDA_INCLUDE_DIR="$CTXB_CUDA_INCLUDE_DIR"
 expect_status 0
 run "$CMAKE" --build "$documents/host/build"
 expect_status 0
+[[ "$(gate_of "$documents/host/build/painter_with_driver")" == 1 ]] || failed "the gate is not first"
+[[ -z "$(gate_of "$documents/host/build/painter_without_gate")" ]] || failed "the gate is there"
 painter=(env CTXBROKER_DRIVER=software "$documents/host/build/painter" "$documents/host/build/libhalfwhite.so")
 run env LD_LIBRARY_PATH="$prefix/lib/software_device" "${painter[@]}"
 expect_status 0
@@ -119,3 +136,22 @@ expect_err "was given up: to show what comes after"
 [[ "$(grep -c "status 0, last pixel 255, green:" <<<"$out")" == 2 ]] || failed "not painted twice"
 [[ "$(sed 's/.*generation \([0-9]*\).*/\1/' <<<"$out" | sort -u | wc -l)" == 2 ]] ||
   failed "the lost lease was not renewed"
+
+# Shipped with the broker beside it, the host finds the gate there, and has it before the driver that
+# it links; nothing of this machine's paths is left in it.
+run "$CMAKE" --install "$documents/host/build" --prefix "$scratch/shipped"
+expect_status 0
+mv "$prefix/lib" "$scratch/shipped/lib"
+run readelf -d "$scratch/shipped/bin/painter_with_driver"
+[[ "$out" != *"$scratch"* ]] || failed "paths of this machine"
+# A driver that cannot be: whoever got it would not find its functions.
+mkdir "$scratch/other"
+cp "$documents/host/build/stub/libcuda.so.1" "$scratch/other/"
+run env CTXBROKER_DRIVER=software LD_LIBRARY_PATH="$scratch/other" \
+  "$scratch/shipped/bin/painter_with_driver" "$documents/host/build/libhalfwhite.so"
+expect_status 0
+[[ "$(grep -c "status 0, last pixel 255, green:" <<<"$out")" == 2 ]] || failed "not painted twice"
+# The control: without the gate it gets that one.
+run env CTXBROKER_DRIVER=software LD_LIBRARY_PATH="$scratch/other:$scratch/shipped/lib" \
+  "$documents/host/build/painter_without_gate" "$documents/host/build/libhalfwhite.so"
+[[ "$status" != 0 ]] || failed "the plug-in found a driver that is not there"

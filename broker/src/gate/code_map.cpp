@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "gate/loaded_objects.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -22,13 +24,6 @@ struct Object {
 
 constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", "libstdc++.so.6",
                                                 "libc++.so.1"};
-
-// A loaded object as the loader knows it now.
-struct Present {
-  std::uintptr_t begin = 0, end = 0;
-  std::string name;                 // its SONAME, or its file's
-  std::vector<std::string> needed;  // the SONAMEs of what it needs
-};
 
 struct Map {
   std::shared_mutex lock;
@@ -61,52 +56,6 @@ void publish(const Map& map) {
   tenant_code.store(kept->back().get(), std::memory_order_release);
 }
 
-void read_dynamic(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, Present& object) {
-  const char* strings = nullptr;
-  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
-    if (entry->d_tag != DT_STRTAB) continue;
-    // The loader has made it an address, or on some systems left it an offset.
-    const ElfW(Addr) at = entry->d_un.d_ptr;
-    strings = reinterpret_cast<const char*>(at < info.dlpi_addr ? info.dlpi_addr + at : at);
-  }
-  if (strings == nullptr) return;
-  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
-    if (entry->d_tag == DT_NEEDED) object.needed.emplace_back(strings + entry->d_un.d_val);
-    if (entry->d_tag == DT_SONAME) object.name = strings + entry->d_un.d_val;
-  }
-}
-
-int add_present(dl_phdr_info* info, std::size_t, void* all) {
-  Present object;
-  object.begin = UINTPTR_MAX;
-  const ElfW(Dyn)* dynamic = nullptr;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& header = info->dlpi_phdr[i];
-    const std::uintptr_t at = info->dlpi_addr + header.p_vaddr;
-    if (header.p_type == PT_LOAD) {
-      object.begin = std::min(object.begin, at);
-      object.end = std::max(object.end, at + header.p_memsz);
-    } else if (header.p_type == PT_DYNAMIC) {
-      dynamic = reinterpret_cast<const ElfW(Dyn)*>(at);
-    }
-  }
-  if (object.end == 0) return 0;
-  const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
-  object.name = path.substr(path.rfind('/') + 1);
-  // The kernel's own object has a table that the loader did not move.
-  if (dynamic != nullptr && path.find('/') != std::string_view::npos) {
-    read_dynamic(*info, dynamic, object);
-  }
-  static_cast<std::vector<Present>*>(all)->push_back(std::move(object));
-  return 0;
-}
-
-std::vector<Present> present_objects() {
-  std::vector<Present> all;
-  dl_iterate_phdr(add_present, &all);
-  return all;
-}
-
 Object* find(std::vector<Object>& objects, std::uintptr_t address) noexcept {
   const auto after = std::upper_bound(
       objects.begin(), objects.end(), address,
@@ -118,10 +67,10 @@ Object* find(std::vector<Object>& objects, std::uintptr_t address) noexcept {
 
 // Whatever a tenant's object needs is used by this tenant too: of another's it becomes nobody's,
 // and so does what that one needs.
-void share_needed(std::vector<Object>& known, const std::vector<Present>& present,
-                  const Present& user, const GatedTenant& tenant) {
+void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& present,
+                  const LoadedObject& user, const GatedTenant& tenant) {
   for (const std::string& name : user.needed) {
-    for (const Present& one : present) {
+    for (const LoadedObject& one : present) {
       if (one.name != name) continue;
       Object* object = find(known, one.begin);
       if (object == nullptr || object->tenant == nullptr || object->tenant == &tenant) continue;
@@ -135,10 +84,10 @@ void share_needed(std::vector<Object>& known, const std::vector<Present>& presen
 // `inside`, if it was left by a tenant that is closed: that one is returned.
 GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
   GatedTenant* closed = nullptr;
-  const std::vector<Present> present = present_objects();
+  const std::vector<LoadedObject> present = loaded_objects();
   std::vector<Object> objects;
-  std::vector<const Present*> fresh;
-  for (const Present& one : present) {
+  std::vector<const LoadedObject*> fresh;
+  for (const LoadedObject& one : present) {
     Object* known = find(map.objects, one.begin);
     bool same = known != nullptr && known->begin == one.begin && known->end == one.end;
     const bool left = same && inside >= one.begin && inside < one.end && known->tenant != nullptr &&
@@ -154,7 +103,7 @@ GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
   std::sort(objects.begin(), objects.end(),
             [](const Object& a, const Object& b) { return a.begin < b.begin; });
   if (owner != nullptr) {
-    for (const Present* one : fresh) share_needed(objects, present, *one, *owner);
+    for (const LoadedObject* one : fresh) share_needed(objects, present, *one, *owner);
   }
   map.objects = std::move(objects);
   publish(map);
@@ -230,12 +179,12 @@ std::vector<Extent> code_of(const GatedTenant& tenant) {
 
 std::vector<NeededCode> needed_by(const GatedTenant& tenant) {
   const std::vector<Extent> own = code_of(tenant);
-  std::vector<Present> present = present_objects();
-  const auto is_own = [&](const Present& one) {
+  std::vector<LoadedObject> present = loaded_objects();
+  const auto is_own = [&](const LoadedObject& one) {
     return std::find(own.begin(), own.end(), Extent{one.begin, one.end}) != own.end();
   };
   std::vector<std::string> wanted;
-  for (const Present& one : present) {
+  for (const LoadedObject& one : present) {
     if (is_own(one)) wanted.insert(wanted.end(), one.needed.begin(), one.needed.end());
   }
   std::erase_if(present, is_own);
@@ -244,7 +193,7 @@ std::vector<NeededCode> needed_by(const GatedTenant& tenant) {
     const std::string name = std::move(wanted.back());
     wanted.pop_back();
     const auto found = std::find_if(present.begin(), present.end(),
-                                    [&](const Present& one) { return one.name == name; });
+                                    [&](const LoadedObject& one) { return one.name == name; });
     if (found == present.end()) continue;  // its own, or met before
     wanted.insert(wanted.end(), found->needed.begin(), found->needed.end());
     all.push_back({name, {found->begin, found->end}});

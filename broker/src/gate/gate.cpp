@@ -35,6 +35,16 @@ void observe_look_up(const char* base, int known) noexcept {
   }
 }
 
+// Null: NVIDIA's.
+LoadedFile load_behind(const ctxb_gate& gate, const char* wanted) {
+  char error[512] = {};
+  LoadedFile file;
+  file.handle = gate.open_driver(wanted, error, sizeof error);
+  file.path = file.handle != nullptr ? gate.driver_path() : "";
+  file.error = error;
+  return file;
+}
+
 void install(const ctxb_gate& gate, bool late) {
   learn_of_threads();
   std::size_t place = 0;
@@ -79,15 +89,16 @@ LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {
   const char* wanted = nvidia ? nullptr : name.c_str();
   // The one that everybody else in the process has, wherever it was found.
   if (nvidia && !library.driver_before.empty()) wanted = library.driver_before.c_str();
-  char error[512] = {};
-  LoadedFile file;
-  file.handle = gate->open_driver(wanted, error, sizeof error);
+  LoadedFile file = load_behind(*gate, wanted);
   if (file.handle == nullptr && gate->driver_path() != nullptr && !nvidia) {
     return load_driver_file(name);
   }
-  file.path = file.handle != nullptr ? gate->driver_path() : "";
-  file.error = error;
   return file;
+}
+
+LoadedFile load_driver_past_gate(const std::filesystem::path& name) {
+  const ctxb_gate* gate = name == nvidia_driver_name() ? gate_by_name() : nullptr;
+  return gate != nullptr ? load_behind(*gate, nullptr) : load_driver_file(name);
 }
 
 GateState enforce_gate(const std::string& driver_path) {

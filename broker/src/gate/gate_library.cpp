@@ -2,10 +2,13 @@
 
 #include <dlfcn.h>
 
-#include <system_error>
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "driver/driver_file.hpp"
 #include "gate/late_gate.hpp"
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -19,16 +22,37 @@ const ctxb_gate* gate_of(void* library) {
   return fits ? gate : nullptr;
 }
 
+// Who brought a library into the process, in words, as far as that can be told afterwards.
+std::string bringer_of(std::string_view name) {
+  // Nobody writes to the environment while a broker is opened: [main] thread only.
+  const char* preloaded = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
+  if (preloaded != nullptr && std::string_view(preloaded).find(name) != std::string_view::npos) {
+    return "LD_PRELOAD names it";
+  }
+  for (const LoadedObject& one : loaded_objects()) {
+    if (std::find(one.needed.begin(), one.needed.end(), name) == one.needed.end()) continue;
+    return one.path.empty() ? "the program links it" : one.path + " needs it";
+  }
+  return "something in the process has opened it";
+}
+
 }  // namespace
 
+const ctxb_gate* gate_by_name() noexcept {
+  void* const named = dlopen(nvidia_driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (named == nullptr) return nullptr;
+  const ctxb_gate* const gate = gate_of(named);
+  dlclose(named);  // this call's count only
+  return gate;
+}
+
 GateLibrary find_gate(const std::filesystem::path& file) {
-  std::string driver_before;
   // Whoever has the name now is what plug-ins will get.
+  if (const ctxb_gate* gate = gate_by_name()) return {gate, "in the process before the driver", {}};
+  std::string driver_before;
   if (void* named = dlopen(nvidia_driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) {
-    const ctxb_gate* gate = gate_of(named);
-    if (gate == nullptr) driver_before = loaded_path(named, nvidia_driver_name());
+    driver_before = loaded_path(named, nvidia_driver_name());
     dlclose(named);  // this call's count only
-    if (gate != nullptr) return {gate, "in the process before the driver", {}};
   }
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -38,7 +62,8 @@ GateLibrary find_gate(const std::filesystem::path& file) {
   }
   const ctxb_gate* gate = gate_of(library);
   if (gate == nullptr) return {nullptr, file.string() + " is of another version", {}};
-  return {gate, driver_before.empty() ? "loaded with the broker" : late_gate_reason, driver_before};
+  if (driver_before.empty()) return {gate, "loaded with the broker", {}};
+  return {gate, late_gate_reason(driver_before, bringer_of(nvidia_driver_name())), driver_before};
 }
 
 bool is_loaded_as(const std::string& path, const std::string& other) {

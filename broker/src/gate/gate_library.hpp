@@ -16,6 +16,10 @@ struct GateLibrary {
   std::string driver_before;
 };
 
+// The gate, where it has the driver's name in this process already: because the program links it,
+// or a broker loaded it. Else null.
+const ctxb_gate* gate_by_name() noexcept;
+
 // Looks once per call. Where another library has the driver's name already, the gate is loaded all
 // the same: who asks for that name goes on getting the other one.
 GateLibrary find_gate(const std::filesystem::path& file);

@@ -19,14 +19,6 @@
 
 namespace ctxbroker::detail {
 
-const char* const late_gate_reason =
-    "the driver was loaded before the broker was opened. Held are the calls that plug-ins make "
-    "from "
-    "their own libraries, once these are loaded. Not held are calls of their constructors, calls "
-    "through libraries that the host uses too or had before, and addresses of the driver that "
-    "stand elsewhere than in a library's own data. Link ctxbroker::broker before the driver, or "
-    "open the broker first";
-
 namespace {
 
 // A tenant whose code calls nothing that is guarded is not looked at for ever.
@@ -152,6 +144,14 @@ void look_after_next_guards(GatedTenant& tenant) noexcept {
 }
 
 }  // namespace
+
+std::string late_gate_reason(const std::string& driver, const std::string& brought_by) {
+  return "the driver, " + driver + ", was loaded before the broker was opened: " + brought_by +
+         ". Held are the calls that plug-ins make from their own libraries, once these are loaded. "
+         "Not held are calls of their constructors, calls through libraries that the host uses too "
+         "or had before, and addresses of the driver that stand elsewhere than in a library's own "
+         "data. Link the program with ctxbroker::broker, or open the broker first";
+}
 
 void start_late_gate(const ctxb_gate& gate) {
   auto made = std::make_unique<Late>();

@@ -2,13 +2,15 @@
 // tenants' own libraries are led to it, and nobody else's.
 #pragma once
 
+#include <string>
+
 #include "context/tenant_identity.hpp"
 #include "gate/library/gate.h"
 
 namespace ctxbroker::detail {
 
-// What GateInfo says of it: which calls it holds, and which it cannot.
-extern const char* const late_gate_reason;
+// What GateInfo says of it: how the driver came first, which calls it holds, and which it cannot.
+std::string late_gate_reason(const std::string& driver, const std::string& brought_by);
 
 // From now on the functions below work; without it they do nothing. The driver is behind the gate
 // and has been in the process already. Throws std::bad_alloc.

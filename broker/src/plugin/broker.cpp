@@ -36,7 +36,7 @@ Broker::Broker(std::unique_ptr<detail::BrokerImpl> impl) : impl_(std::move(impl)
 
 Broker Broker::open(BrokerOptions options) {
   detail::DriverRequest request{options.driver, options.software_device};
-  if (options.use_gate) request.load = detail::load_driver_behind_gate;
+  request.load = options.use_gate ? detail::load_driver_behind_gate : detail::load_driver_past_gate;
   detail::Driver driver = detail::open_driver(request);
   detail::GateState gate{GateMode::none, "the host opened the broker without it"};
   if (options.use_gate) gate = detail::enforce_gate(driver.info.path);

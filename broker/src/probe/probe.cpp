@@ -7,6 +7,7 @@
 
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
+#include "gate/gate.hpp"
 #include "probe/answer_lines.hpp"
 #include "probe/probe_cache.hpp"
 #include "probe/probe_json.hpp"
@@ -62,7 +63,8 @@ struct Machine {
 };
 
 Machine look_at(const ProbeOptions& options) {
-  Machine machine{open_driver({options.driver, options.software_device}), {}, {}, {}};
+  Machine machine{
+      open_driver({options.driver, options.software_device, load_driver_past_gate}), {}, {}, {}};
   if (options.device < 0 ||
       static_cast<std::size_t>(options.device) >= machine.driver.devices.size()) {
     throw Error(ErrorKind::no_device, "there is no device " + std::to_string(options.device) +

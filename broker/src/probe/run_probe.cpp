@@ -5,6 +5,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/probe.hpp"
 #include "driver/driver.hpp"
+#include "gate/gate.hpp"
 #include "probe/answer_lines.hpp"
 #include "probe/probe_words.hpp"
 #include "probe/subject.hpp"
@@ -32,7 +33,7 @@ constexpr Probe probes[] = {
 void run(const ProbeWords& words) {
   for (const Probe& probe : probes) {
     if (probe.name != words.probe) continue;
-    const Driver driver = open_driver({words.driver, words.software_device});
+    const Driver driver = open_driver({words.driver, words.software_device, load_driver_past_gate});
     probe.run(Subject(driver, words.device));
     return;
   }

@@ -139,6 +139,7 @@ TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
     if (protection["name"] != "gate") continue;
     EXPECT_EQ(protection["in_force"], true) << protection["text"];
     EXPECT_EQ(protection["mode"], "late");
+    EXPECT_THAT(protection["text"].get<std::string>(), HasSubstr("LD_PRELOAD names it"));
   }
   EXPECT_THAT(run_well({"doctor"}, environment).out, HasSubstr("gate: in force, but LATE: "));
 }

@@ -1,0 +1,87 @@
+#include "gate/loaded_objects.hpp"
+
+#include <link.h>
+
+#include <cstddef>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "gate/extent.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+void read_dynamic(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, LoadedObject& object) {
+  const char* strings = nullptr;
+  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag != DT_STRTAB) continue;
+    // The loader has made it an address, or on some systems left it an offset.
+    const ElfW(Addr) at = entry->d_un.d_ptr;
+    strings = reinterpret_cast<const char*>(at < info.dlpi_addr ? info.dlpi_addr + at : at);
+  }
+  if (strings == nullptr) return;
+  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_NEEDED) object.needed.emplace_back(strings + entry->d_un.d_val);
+    if (entry->d_tag == DT_SONAME) object.name = strings + entry->d_un.d_val;
+  }
+}
+
+struct Listing {
+  std::vector<LoadedObject> all;
+  bool is_program = true;  // the first one
+  std::exception_ptr failed;
+};
+
+void add(const dl_phdr_info& info, Listing& listing) {
+  const bool is_program = std::exchange(listing.is_program, false);
+  const Extent extent = extent_of(info);
+  if (extent.end == 0) return;
+  LoadedObject object;
+  object.begin = extent.begin;
+  object.end = extent.end;
+  if (info.dlpi_name != nullptr) object.path = info.dlpi_name;
+  object.name = object.path.substr(object.path.rfind('/') + 1);
+  // The kernel's own object has a table that the loader did not move.
+  const bool is_file = is_program || object.path.find('/') != std::string::npos;
+  for (const ElfW(Phdr) & header : std::span(info.dlpi_phdr, info.dlpi_phnum)) {
+    if (header.p_type != PT_DYNAMIC || !is_file) continue;
+    read_dynamic(info, reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + header.p_vaddr), object);
+  }
+  listing.all.push_back(std::move(object));
+}
+
+int add_to_listing(dl_phdr_info* info, std::size_t, void* given) noexcept {
+  Listing& listing = *static_cast<Listing*>(given);
+  try {
+    add(*info, listing);
+    return 0;
+  } catch (...) {
+    listing.failed = std::current_exception();
+    return 1;
+  }
+}
+
+int count(dl_phdr_info* info, std::size_t bytes, void* given) noexcept {
+  if (bytes >= offsetof(dl_phdr_info, dlpi_adds) + sizeof info->dlpi_adds) {
+    *static_cast<unsigned long long*>(given) = info->dlpi_adds;
+  }
+  return 1;  // every object has the same number
+}
+
+}  // namespace
+
+std::vector<LoadedObject> loaded_objects() {
+  Listing listing;
+  dl_iterate_phdr(add_to_listing, &listing);
+  if (listing.failed) std::rethrow_exception(listing.failed);
+  return std::move(listing.all);
+}
+
+unsigned long long loads_so_far() noexcept {
+  unsigned long long adds = 0;
+  dl_iterate_phdr(count, &adds);
+  return adds;
+}
+
+}  // namespace ctxbroker::detail

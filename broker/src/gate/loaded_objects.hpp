@@ -1,0 +1,24 @@
+// What the loader has in the process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ctxbroker::detail {
+
+struct LoadedObject {
+  std::uintptr_t begin = 0, end = 0;
+  std::string name;                 // its SONAME, or its file's; the program's: empty
+  std::string path;                 // as the loader has it; the program's: empty
+  std::vector<std::string> needed;  // the SONAMEs of what it needs
+};
+
+// In the order in which they were loaded, the program first. Throws std::bad_alloc. Any thread.
+std::vector<LoadedObject> loaded_objects();
+
+// How often anything was loaded since the process began: unchanged, nothing new is in it. Any
+// thread.
+unsigned long long loads_so_far() noexcept;
+
+}  // namespace ctxbroker::detail
