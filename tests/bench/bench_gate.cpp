@@ -1,13 +1,15 @@
 // What the gate costs code that calls the driver itself: the same call through the function that
 // the driver's name gives out, which is the gate's, and through the driver's own. By lease kind:
 //   - guarded, on a thread inside a guard: allocate and free, make a stream and end it, make the
-//     primary context current;
+//     primary context current; "allocate_free" from a block that the driver already has, as most
+//     allocations are, "allocate_free_block" with a block that comes and goes with it;
 //   - unguarded: a launch, by the address that a look-up gives (the driver's own) and by the
 //   exported
 //     name (one jump);
 //   - unowned: what the host pays for the same calls on a thread of its own.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -51,15 +53,18 @@ double per_call(unsigned count, Work&& work) {
 
 template <typename Raw, typename Gated>
 double measure(Session& session, benchmark::State& state, Raw&& raw, Gated&& gated) {
-  const unsigned count = session.quick() ? 5 : 500;
   raw();
   gated();
+  // A round is long enough to be timed, and short enough for the sides to meet the same machine.
+  const double once = per_call(3, raw);
+  const unsigned count =
+      session.quick() ? 5 : static_cast<unsigned>(std::clamp(2e6 / once, 5., 500.));
   return report(state, compare(
                            session.rounds(40), [&] { return per_call(count, raw); },
                            [&] { return per_call(count, gated); }));
 }
 
-double allocations(Session& session, benchmark::State& state) {
+double allocations(Session& session, benchmark::State& state, bool from_held_block) {
   const RawDriver& raw = session.raw();
   auto const alloc = by_name<decltype(raw.cuMemAlloc_v2)>("cuMemAlloc_v2");
   auto const free = by_name<decltype(raw.cuMemFree_v2)>("cuMemFree_v2");
@@ -68,9 +73,13 @@ double allocations(Session& session, benchmark::State& state) {
     must(allocate(&address, 4096));
     must(release(address));
   };
-  return measure(
+  CUdeviceptr held = 0;
+  if (from_held_block) must(raw.cuMemAlloc_v2(&held, 4096));
+  const double time = measure(
       session, state, [&] { pair(raw.cuMemAlloc_v2, raw.cuMemFree_v2); },
       [&] { pair(alloc, free); });
+  if (from_held_block) must(raw.cuMemFree_v2(held));
+  return time;
 }
 
 double streams(Session& session, benchmark::State& state) {
@@ -130,7 +139,12 @@ void enrol(Session& session) {
       };
     };
     const std::string name = to_string(kind);
-    measure_once("guarded/allocate_free/" + name, benchmark::kNanosecond, guarded(allocations));
+    for (const bool held : {true, false}) {
+      measure_once(std::string("guarded/allocate_free") + (held ? "/" : "_block/") + name,
+                   benchmark::kNanosecond, guarded([held](Session& s, benchmark::State& state) {
+                     return allocations(s, state, held);
+                   }));
+    }
     measure_once("guarded/stream/" + name, benchmark::kNanosecond, guarded(streams));
     measure_once("guarded/set_current/" + name, benchmark::kNanosecond, guarded(set_current));
     for (const bool looked_up : {true, false}) {
@@ -145,7 +159,7 @@ void enrol(Session& session) {
     const RawDriver& raw = session.raw();
     CUcontext popped = nullptr;
     must(raw.cuCtxPushCurrent_v2(session.host().lease().context));
-    const double time = allocations(session, state);
+    const double time = allocations(session, state, true);
     must(raw.cuCtxPopCurrent_v2(&popped));
     return time;
   });

@@ -1,6 +1,7 @@
 // How fast the software device runs the sample plug-ins, host memory to host memory:
 //   - one minute of 48 kHz stereo through gain, equaliser and a FIR filter of 128 taps, in blocks
-//     of 256 frames; "x_real_time" is how many times faster than it plays;
+//     of 256 frames, and through each of them alone; "x_real_time" is how many times faster than
+//     it plays;
 //   - one 1920x1080 image through the blur with a radius of 6 pixels.
 // CTXBROKER_DRIVER=nvidia measures a GPU instead.
 #include <benchmark/benchmark.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
@@ -36,28 +38,37 @@ PluginInstance create(Broker& broker, const std::string& name) {
       broker.load(program.parent_path().parent_path() / "plugins" / (name + ".so")), name);
 }
 
-void audio_minute(benchmark::State& state) {
+struct Stage {
+  const char* plugin;
+  std::vector<std::pair<const char*, double>> parameters;
+};
+const std::vector<Stage> stages{
+    {"gain", {{"gain_db", -3}}},
+    {"equaliser", {{"low_gain", 4}, {"mid_gain", -6}, {"high_gain", 2}}},
+    {"fir", {{"taps", 128}}},
+};
+
+void audio_minute(benchmark::State& state, const std::string& only) {
   constexpr std::uint32_t block = 256;
   constexpr std::uint32_t channels = 2;
   constexpr double rate = 48000;
   constexpr std::size_t blocks = static_cast<std::size_t>(60 * rate) / block;
   Broker broker = open_broker();
-  PluginInstance gain = create(broker, "gain");
-  PluginInstance equaliser = create(broker, "equaliser");
-  PluginInstance fir = create(broker, "fir");
-  gain.set_parameter("gain_db", -3);
-  equaliser.set_parameter("low_gain", 4);
-  equaliser.set_parameter("mid_gain", -6);
-  equaliser.set_parameter("high_gain", 2);
-  fir.set_parameter("taps", 128);
   ActivationSizes sizes;
   sizes.max_width = block;
   sizes.max_height = channels;
   sizes.sample_rate = rate;
-  for (PluginInstance* instance : {&gain, &equaliser, &fir}) {
-    instance->activate(sizes);
+  std::vector<PluginInstance> instances;
+  instances.reserve(stages.size());
+  std::vector<PluginInstance*> order;
+  for (const Stage& stage : stages) {
+    if (!only.empty() && only != stage.plugin) continue;
+    PluginInstance& instance = instances.emplace_back(create(broker, stage.plugin));
+    for (const auto& [name, value] : stage.parameters) instance.set_parameter(name, value);
+    instance.activate(sizes);
+    order.push_back(&instance);
   }
-  Chain chain(broker, {&gain, &equaliser, &fir}, sizes);
+  Chain chain(broker, order, sizes);
   std::vector<float> samples(std::size_t{channels} * block);
   std::vector<float> result(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -82,7 +93,15 @@ void audio_minute(benchmark::State& state) {
   const double played = static_cast<double>(blocks) * block / rate;
   state.counters["x_real_time"] = played * static_cast<double>(state.iterations()) / seconds;
 }
-BENCHMARK(audio_minute)->Unit(benchmark::kSecond)->UseRealTime()->MeasureProcessCPUTime();
+#define CTXB_AUDIO_MINUTE(name, only)                      \
+  BENCHMARK_CAPTURE(audio_minute, name, std::string(only)) \
+      ->Unit(benchmark::kSecond)                           \
+      ->UseRealTime()                                      \
+      ->MeasureProcessCPUTime()
+CTXB_AUDIO_MINUTE(all, "");
+CTXB_AUDIO_MINUTE(gain, "gain");
+CTXB_AUDIO_MINUTE(equaliser, "equaliser");
+CTXB_AUDIO_MINUTE(fir, "fir");
 
 void blur_full_hd(benchmark::State& state) {
   constexpr std::uint32_t width = 1920;

@@ -72,9 +72,15 @@ const fs::path& Copies::original(int plugin) const {
 
 // Which plug-in is what, by the seed: every kind with every link mode, sooner or later.
 std::vector<SeatOptions> seating(const Options& options, const Copies& copies) {
-  const LeaseChoice kinds[] = {LeaseKind::green, LeaseKind::shared, LeaseKind::private_own,
-                               LeaseKind::green, LeaseKind::shared, LeaseKind::private_own,
-                               LeaseKind::green, LeaseKind::green};
+  constexpr LeaseKind all_kinds[] = {LeaseKind::green, LeaseKind::shared, LeaseKind::private_own,
+                                     LeaseKind::green, LeaseKind::shared, LeaseKind::private_own,
+                                     LeaseKind::green, LeaseKind::green};
+  std::vector<LeaseKind> kinds;
+  for (const LeaseKind kind : all_kinds) {
+    if (options.leases.empty() ||
+        std::count(options.leases.begin(), options.leases.end(), to_string(kind)) > 0)
+      kinds.push_back(kind);
+  }
   constexpr int most_partitions = 6, most_context_makers = 3;
   std::vector<SeatOptions> seats(static_cast<std::size_t>(options.plugins));
   std::vector<std::size_t> order(seats.size());
@@ -89,8 +95,9 @@ std::vector<SeatOptions> seating(const Options& options, const Copies& copies) {
     seat.mode = copies.mode(seat.number);
     seat.by_runtime = is_by_runtime(seat.mode);
     seat.device = options.device;
-    seat.lease = kinds[i % std::size(kinds)];
-    if (i % 8 == 7 && partitions++ < most_partitions) seat.lease.multiprocessors = 8;
+    seat.lease = kinds[i % kinds.size()];
+    if (i % 8 == 7 && seat.lease.kind == LeaseKind::green && partitions++ < most_partitions)
+      seat.lease.multiprocessors = 8;
     seat.misbehaves = (random() % 3 == 0 || i == 0) && !options.behaved;
     seat.makes_contexts = seat.misbehaves && makers++ < most_context_makers;
     seat.unloads = random() % 2 == 0;

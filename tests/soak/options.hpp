@@ -14,7 +14,8 @@ struct Options {
   unsigned seed = 1;
   unsigned threads = 0;  // 0: more than there are cores
   std::string json;
-  std::vector<std::string> modes;  // empty: all that there are
+  std::vector<std::string> modes;   // empty: all that there are
+  std::vector<std::string> leases;  // kinds, "green" with its partitions; empty: all
   bool without_broker = false;
   bool behaved = false;
   bool stuck = false;

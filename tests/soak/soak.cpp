@@ -222,6 +222,9 @@ int run_program(int argc, char** argv) {
   app.add_option("--threads", options.threads, "0: more than there are cores");
   app.add_option("--modes", options.modes, "link modes: dlsym,linked,... (all)")->delimiter(',');
   app.add_option("--json", options.json, "a file for the figures");
+  app.add_option("--leases", options.leases, "kinds of lease: shared,private,green (all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"shared", "private", "green"}));
   app.add_flag("--without-broker", options.without_broker, "to see the damage");
   app.add_flag("--behaved", options.behaved, "nobody misbehaves");
   app.add_flag("--stuck", options.stuck, "one thread never returns, to see how that ends");

@@ -544,7 +544,7 @@ def run_child(name, options):
             result = json.loads(line[len(RESULT):])
     result["status"] = status
     words = [line for line in output.splitlines()
-             if line.strip() and not line.startswith(RESULT) and "ATTACKED" not in line]
+             if line.strip() and not line.startswith(RESULT) and "ATTACK" not in line]
     result["said"] = words[-25:]
     if options.records:
         sys.stderr.write(output)

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <thread>
 
 namespace ctxbroker::software {
 
-// Looks for at most `limit`. On a busy machine the other side may need this very core: it is
-// offered between looks.
+// Looks for at most `limit`; false then, and the caller goes to sleep. It does not offer its core
+// between looks: on a busy machine a thread that yields waits behind all the others, for
+// milliseconds, while one that sleeps and is woken is next.
 template <class Condition>
 bool spin(std::chrono::nanoseconds limit, Condition condition) {
   auto end = std::chrono::steady_clock::now() + limit;
@@ -16,7 +16,6 @@ bool spin(std::chrono::nanoseconds limit, Condition condition) {
       if (condition()) return true;
       __builtin_ia32_pause();
     }
-    std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < end);
   return condition();
 }

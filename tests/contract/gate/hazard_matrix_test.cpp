@@ -257,9 +257,10 @@ Seen see(const Behaviour& behaviour, const std::string& mode, const std::string&
   }
   const ChildResult child = run_child("HazardCell.DISABLED_Run", environment);
   Seen seen{false, false, true, "unharmed", child.output};
-  const auto made = child.output.find("ATTACKED: ");
-  seen.attacked = made != std::string::npos;
-  const int status = seen.attacked ? std::atoi(child.output.c_str() + made + 10) : 0;
+  seen.attacked = child.output.find("ATTACKING\n") != std::string::npos;
+  const auto answer = child.output.find("ATTACKED: ");
+  const int status =
+      answer != std::string::npos ? std::atoi(child.output.c_str() + answer + 10) : 0;
   const bool looked = child.output.find("LOOKED\n") != std::string::npos;
   if (const auto at = child.output.find("DAMAGE: "); at != std::string::npos) {
     seen.damaged = true;

@@ -34,6 +34,17 @@ u32 lowest(const Group& g) {
   return best != no_limit ? best : best_held;
 }
 
+// Lanes that jump to the kernel's end, as those beyond the data do first of all, need not wait
+// there for the others: the fewer live, the sooner the scalar engine takes over.
+void add_ready_or_exit(Group& g, const Instr* code, u32 pc, u64 mask) {
+  if (code[pc].kind == Kind::exit && code[pc].guard == no_offset) {
+    g.block->instructions += count_lanes(mask);
+    g.live &= ~mask;
+  } else {
+    add_ready(g, pc, mask);
+  }
+}
+
 // Where the running fragment meets the next one.
 u32 limit_from(const Group& g, u32 pc) {
   u32 limit = no_limit;
@@ -161,10 +172,10 @@ Progress run_lockstep(Group& g, const Instr* code) {
         } else {
           const u64 rest = mask & ~active;
           const bool taken_first = target < pc + 1;
-          add_ready(g, taken_first ? pc + 1 : target, taken_first ? rest : active);
+          add_ready_or_exit(g, code, taken_first ? pc + 1 : target, taken_first ? rest : active);
           pc = taken_first ? target : pc + 1;
           mask = taken_first ? active : rest;
-          whole = false;
+          whole = mask == g.live;
         }
         start = pc;
         if (target <= from && --left <= 0) {
