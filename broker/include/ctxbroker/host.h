@@ -137,6 +137,19 @@ CTXB_EXPORT uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32
  * driver ("cuMemAlloc_v2"; null: all of them). 0 for null. [any] for strikes */
 CTXB_EXPORT uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant);
 CTXB_EXPORT uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function);
+/* What its code made through the driver and holds now: things of a kind ("stream", "device memory";
+ * null: of all kinds) and the bytes of device memory that they are. Either pointer may be null. */
+CTXB_EXPORT ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind,
+                                         uint64_t* things, uint64_t* bytes);
+
+typedef struct ctxb_wait_totals {
+  uint32_t size; /* sizeof(ctxb_wait_totals), filled by the caller */
+  uint32_t reserved;
+  uint64_t count; /* of calls of its code that wait for the device (synchronise, cuMemFree) */
+  double seconds; /* that threads were kept in them, all together */
+  double longest_seconds;
+} ctxb_wait_totals;
+CTXB_EXPORT ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits);
 /* Gives up the life of the lease's context; the next use makes another. */
 CTXB_EXPORT ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device,
                                                const char* reason);

@@ -47,6 +47,19 @@ struct InstanceMetrics {
   Metrics metrics;
 };
 
+// Of what a tenant's code made through the driver and holds now.
+struct HeldThings {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;  // of device memory
+};
+
+// Calls of a tenant's code that wait for the device (synchronise, cuMemFree), on whatever thread.
+struct DriverWaits {
+  std::uint64_t count = 0;
+  double seconds = 0;  // that threads were kept in them, all together
+  double longest_seconds = 0;
+};
+
 struct TenantMetrics {
   TenantId id;
   std::string name;
@@ -58,6 +71,8 @@ struct TenantMetrics {
   std::map<std::string, std::uint64_t> guarded_calls{};
   std::uint64_t held_bytes = 0;  // device memory
   std::uint64_t held_things = 0;
+  std::map<std::string, HeldThings> held{};  // the same by kind: "stream", "device memory"
+  DriverWaits waits{};
 };
 
 struct BrokerMetrics {

@@ -83,8 +83,9 @@ class CTXB_API Tenant {
   CUstream make_stream(int device = 0);
   void end_stream(CUstream stream);
 
-  // Lets kernels on `device` use memory that the tenant has on `peer` by its address. With a shared
-  // or green lease that holds for the device's other shared and green leases too. Copies between
+  // Lets kernels on `device` use memory that the tenant has on `peer` by its address, until the
+  // tenant's end where the gate is in force. With a shared or green lease that holds for the
+  // device's other shared and green leases too, as long as one of them has it. Copies between
   // devices (cuMemcpyPeerAsync, chains) need none of it. Throws as lease; lease_unavailable where
   // the devices cannot reach each other.
   void enable_peer_access(int device, int peer);

@@ -182,7 +182,9 @@ void Lease::bury() noexcept {
 std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
   if (device_.fault().happened() || untouchable() || primary_lost()) return std::nullopt;
   if (life_.load(std::memory_order_acquire) != Life::dead) return target();
-  if (kind() != LeaseKind::green || home == Home::context) return std::nullopt;
+  if (home == Home::context) return std::nullopt;
+  if (home == Home::memory && kind() != LeaseKind::green) return std::nullopt;
+  if (!device_.primary_lives(primary_generation_)) return std::nullopt;
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
 }
 

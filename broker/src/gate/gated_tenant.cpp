@@ -127,6 +127,11 @@ void GatedTenant::inherit(GatedTenant& closed) {
     lives_.merge(lives);
     for (const auto& [device, view] : primaries) primaries_[device].retains += view.retains;
   }
+  {
+    const std::scoped_lock lock(pools_mutex_, closed.pools_mutex_);
+    pools_.merge(closed.pools_);
+    closed.pools_.clear();
+  }
   if (closed.has_private_tables()) note_private_tables();
   for (Holding holding : owners().held_by(closed.id_)) {
     if (!owners().remove(holding.kind, holding.handle, closed.id_)) continue;
@@ -135,6 +140,11 @@ void GatedTenant::inherit(GatedTenant& closed) {
     closed.give_bytes(holding.bytes);
     held_.fetch_add(holding.bytes);  // whatever the budget: it is there
   }
+}
+
+void GatedTenant::forget_pools() noexcept {
+  const std::lock_guard lock(pools_mutex_);
+  pools_.clear();
 }
 
 bool GatedTenant::means(CUcontext context, std::uint64_t generation) const noexcept {
@@ -172,6 +182,27 @@ std::uint64_t GatedTenant::hits(std::size_t policy) const noexcept {
 std::uint64_t GatedTenant::all_hits() const noexcept {
   std::uint64_t all = 0;
   for (const auto& one : hits_) all += one.load(std::memory_order_relaxed);
+  return all;
+}
+
+void GatedTenant::count_wait(std::uint64_t nanoseconds) noexcept {
+  waits_.fetch_add(1, std::memory_order_relaxed);
+  waited_.fetch_add(nanoseconds, std::memory_order_relaxed);
+  std::uint64_t longest = longest_wait_.load(std::memory_order_relaxed);
+  while (nanoseconds > longest &&
+         !longest_wait_.compare_exchange_weak(longest, nanoseconds, std::memory_order_relaxed)) {
+  }
+}
+
+WaitTotals GatedTenant::waits() const noexcept {
+  return {waits_.load(std::memory_order_relaxed), waited_.load(std::memory_order_relaxed),
+          longest_wait_.load(std::memory_order_relaxed)};
+}
+
+int GatedTenant::primary_retains() noexcept {
+  const std::lock_guard lock(mutex_);
+  int all = 0;
+  for (const auto& [device, view] : primaries_) all += view.retains;
   return all;
 }
 

@@ -21,7 +21,18 @@ namespace ctxbroker::detail {
 // The tenant's own view of a device's primary context, which it never has.
 struct PrimaryView {
   int retains = 0;
-  unsigned flags = 0;
+  std::optional<unsigned> flags;  // that the tenant has set
+};
+
+// What the tenant has for the pools of a device that are everybody's.
+struct OwnPools {
+  CUmemoryPool standard = nullptr;  // in place of the default one; null: not asked for yet
+  CUmemoryPool current = nullptr;   // that the tenant has set; null: the standard one
+};
+
+// How long the tenant's calls kept threads of the host or of its own waiting for the device.
+struct WaitTotals {
+  std::uint64_t count = 0, nanoseconds = 0, longest = 0;
 };
 
 // Made once per tenant and never ended: threads and code of a plug-in outlive the tenant. Any
@@ -63,12 +74,23 @@ class GatedTenant {
   bool means(CUcontext context, std::uint64_t generation) const noexcept;
   void remember_meaning(CUcontext context, std::uint64_t generation) noexcept;
 
+  // Of all devices.
+  int primary_retains() noexcept;
   // `use` may change the view; it returns a CUresult.
   template <typename Use>
   CUresult with_primary(int device, Use&& use) {
     const std::lock_guard lock(mutex_);
     return use(primaries_[device]);
   }
+
+  // `use` may change what it is given, and call the driver; it returns a CUresult.
+  template <typename Use>
+  CUresult with_pools(int device, Use&& use) {
+    const std::lock_guard lock(pools_mutex_);
+    return use(pools_[device]);
+  }
+  // They have been ended.
+  void forget_pools() noexcept;
 
   // It has the driver's private tables, which name primary contexts.
   void note_private_tables() noexcept { private_tables_.store(true, std::memory_order_relaxed); }
@@ -86,6 +108,10 @@ class GatedTenant {
   // A guarded call of this tenant. `policy`: its place in the table of policies.
   void count_hit(std::size_t policy) noexcept;
   std::uint64_t hits(std::size_t policy) const noexcept;
+
+  // A call of this tenant that waits, when it has returned. Takes no lock.
+  void count_wait(std::uint64_t nanoseconds) noexcept;
+  WaitTotals waits() const noexcept;
 
   // A late gate's: how often more it looks at the tenant's libraries. The looks that are given end
   // when the tenant has called a guarded function since.
@@ -114,9 +140,12 @@ class GatedTenant {
   std::vector<std::unique_ptr<const Meaning>> meanings_;  // never freed: others read the last one
   std::atomic<const Meaning*> meaning_{nullptr};
   std::vector<std::string> noted_;
+  std::mutex pools_mutex_;  // before mutex_
+  std::map<int, OwnPools> pools_;
   std::atomic<std::uint64_t> budget_{0}, held_{0};
   std::vector<std::atomic<std::uint64_t>> hits_;
   std::uint64_t all_hits() const noexcept;
+  std::atomic<std::uint64_t> waits_{0}, waited_{0}, longest_wait_{0};
   std::atomic<int> looks_{0};
   std::atomic<std::uint64_t> hits_before_looks_{0};
 };

@@ -4,20 +4,32 @@
 
 #include "context/guard.hpp"
 #include "gate/held.hpp"
+#include "gate/peer_access.hpp"
+#include "gate/physical_memory.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 // The driver's function that ends one thing of a kind.
 template <SymbolName name, typename Handle>
-CUresult end(std::uint64_t value) noexcept {
+CUresult end(const Holding& holding) noexcept {
   using Real = DriverFunction<name, CUresult(Handle)>;
   if (!Real::is_bound()) return CUDA_ERROR_NOT_SUPPORTED;
   if constexpr (std::is_pointer_v<Handle>) {
-    return Real::call(reinterpret_cast<Handle>(value));
+    return Real::call(reinterpret_cast<Handle>(holding.handle));
   } else {
-    return Real::call(static_cast<Handle>(value));
+    return Real::call(static_cast<Handle>(holding.handle));
   }
+}
+
+template <SymbolName name>
+CUresult end_range(const Holding& holding) noexcept {
+  using Real = DriverFunction<name, CUresult(CUdeviceptr, std::size_t)>;
+  return Real::is_bound() ? Real::call(holding.handle, holding.extent) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult end_peer(const Holding& holding) noexcept {
+  return end_peer_access(holding.handle);
 }
 
 // What stays with code of the tenant that stays in the process, because that goes on using it.
@@ -29,7 +41,7 @@ enum class Stays {
 
 struct Ending {
   Kind kind;
-  CUresult (*end)(std::uint64_t) noexcept;
+  CUresult (*end)(const Holding&) noexcept;
   Stays stays;
 };
 constexpr std::array<Ending, kind_count> endings{{
@@ -45,9 +57,12 @@ constexpr std::array<Ending, kind_count> endings{{
     {Kind::host_memory, end<"cuMemFreeHost", void*>, Stays::with_runtime},
     {Kind::registration, end<"cuMemHostUnregister", void*>, Stays::with_runtime},
     {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>, Stays::with_runtime},
-    {Kind::reservation, nullptr, Stays::with_runtime},  // still mapped, as far as one knows
+    {Kind::mapping, end_range<"cuMemUnmap">, Stays::with_runtime},
+    {Kind::reservation, end_range<"cuMemAddressFree">, Stays::with_runtime},
     {Kind::physical, end<"cuMemRelease", CUmemGenericAllocationHandle>, Stays::with_runtime},
     {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>, Stays::with_runtime},
+    {Kind::own_pool, end<"cuMemPoolDestroy", CUmemoryPool>, Stays::with_runtime},
+    {Kind::peer_access, end_peer, Stays::with_runtime},
     {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>, Stays::never},
     {Kind::context, end<"cuCtxDestroy_v2", CUcontext>, Stays::never},
 }};
@@ -56,18 +71,19 @@ constexpr std::array<Ending, kind_count> endings{{
 CUresult end_one(GatedTenant& tenant, const Holding& holding, const Ending& ending) noexcept {
   if (holding.life == 0) {
     // Of a context that the tenant made: it ends with that, which comes last.
-    return holding.context != 0 ? CUDA_SUCCESS : ending.end(holding.handle);
+    return holding.context != 0 ? CUDA_SUCCESS : ending.end(holding);
   }
-  const auto where = tenant.end_target(holding.life, home_of(holding.kind));
+  const auto where = tenant.end_target(holding.life, home_of(holding));
   if (!where) return CUDA_SUCCESS;
-  return guarded_end(*where, [&] { return ending.end(holding.handle); });
+  return guarded_end(*where, [&] { return ending.end(holding); });
 }
 
 bool stays_with_code(GatedTenant& tenant, const Holding& holding, Stays stays) noexcept {
   if (stays == Stays::always) return true;
+  if (stays == Stays::never || !tenant.has_private_tables()) return false;
   // Of a context that ends now, nothing stays.
-  return stays == Stays::with_runtime && tenant.has_private_tables() && holding.context == 0 &&
-         !tenant.is_of_private_context(holding.life);
+  return home_of(holding) == Home::device ||
+         (holding.context == 0 && !tenant.is_of_private_context(holding.life));
 }
 
 void add_words(std::string& text, std::size_t count, Kind kind) {
@@ -79,7 +95,7 @@ void add_words(std::string& text, std::size_t count, Kind kind) {
 
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   GivenBack given;
-  std::array<std::size_t, kind_count> counts{}, kept{}, of_code{};
+  std::array<std::size_t, kind_count> counts{}, of_code{};
   for (const Holding& holding : owners().held_by(tenant.id())) {
     const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
     if (resident && stays_with_code(tenant, holding, ending.stays)) {
@@ -88,14 +104,16 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
     }
     if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
-    if (ending.end == nullptr) {
-      ++kept[static_cast<std::size_t>(holding.kind)];
-      continue;
-    }
+    if (holding.kind == Kind::mapping) pass_on_mapping(holding);
+    if (holding.kind == Kind::physical) pass_on_physical(holding);
     const CUresult status = end_one(tenant, holding, ending);
     if (given.status == CUDA_SUCCESS && status != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
         status != CUDA_ERROR_DEINITIALIZED) {
       given.status = status;
+    }
+    if (holding.kind == Kind::own_pool) {  // which the tenant has never asked for
+      tenant.forget_pools();
+      continue;
     }
     ++counts[static_cast<std::size_t>(holding.kind)];
     ++given.count;
@@ -103,7 +121,6 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   }
   for (const Ending& ending : endings) {
     add_words(given.what, counts[static_cast<std::size_t>(ending.kind)], ending.kind);
-    add_words(given.kept, kept[static_cast<std::size_t>(ending.kind)], ending.kind);
     add_words(given.of_code, of_code[static_cast<std::size_t>(ending.kind)], ending.kind);
   }
   return given;

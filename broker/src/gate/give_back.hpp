@@ -11,9 +11,8 @@ namespace ctxbroker::detail {
 struct GivenBack {
   std::size_t count = 0;
   std::uint64_t bytes = 0;
-  std::string what;     // "2 x stream, 1 x event"; empty: nothing was left
-  std::string kept;     // the same of what cannot be given back: address ranges may still be mapped
-  std::string of_code;  // the same of what stays with code that stays
+  std::string what;                // "2 x stream, 1 x event"; empty: nothing was left
+  std::string of_code;             // the same of what stays with code that stays
   CUresult status = CUDA_SUCCESS;  // the first that the driver refused
 };
 

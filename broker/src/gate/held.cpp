@@ -11,14 +11,15 @@ using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
 }  // namespace
 
-bool enter_holding(GatedTenant& tenant, Kind kind, std::uint64_t handle,
-                   std::uint64_t bytes) noexcept {
+bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
   CUcontext current = nullptr;
   Current::call(&current);
-  Holding holding{kind, handle, bytes, 0, 0, tenant.id()};
+  holding.tenant = tenant.id();
   holding.life = tenant.note_life(current);
   // What is not made in a lease, but in a context that the tenant made, ends with that.
-  if (holding.life == 0 && kind != Kind::context) holding.context = handle_value(current);
+  if (holding.life == 0 && holding.kind != Kind::context && home_of(holding) != Home::device) {
+    holding.context = handle_value(current);
+  }
   try {
     owners().add(holding);
     return true;
@@ -40,7 +41,7 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
       frame != nullptr && frame->target.generation == holding.life) {
     return false;  // the thread is in it
   }
-  return !tenant.end_target(holding.life, home_of(holding.kind));
+  return !tenant.end_target(holding.life, home_of(holding));
 }
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
@@ -58,9 +59,11 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
     case Kind::memory:
     case Kind::host_memory:
     case Kind::ipc_memory:
+    case Kind::mapping:
     case Kind::reservation:
     case Kind::physical:
     case Kind::pool:
+    case Kind::own_pool:
       return CUDA_ERROR_INVALID_VALUE;
     case Kind::registration:
       return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -7,6 +7,7 @@
 
 #include "gate/owners.hpp"
 #include "gate/policy.hpp"
+#include "gate/timed_wait.hpp"
 
 namespace ctxbroker::detail {
 
@@ -19,9 +20,9 @@ std::uint64_t handle_value(Handle handle) noexcept {
   }
 }
 
-// Enters what a tenant has made on this thread. False: there is no memory for the entry.
-bool enter_holding(GatedTenant& tenant, Kind kind, std::uint64_t handle,
-                   std::uint64_t bytes) noexcept;
+// Enters what a tenant has made on this thread: where and whose is filled in here. False: there is
+// no memory for the entry.
+bool enter_holding(GatedTenant& tenant, Holding holding) noexcept;
 
 // True for what ended together with the context it was made in: its handle must not reach the
 // driver any more.
@@ -37,17 +38,25 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
 // A tenant's call that makes something; `make` calls the driver. What cannot be entered for want of
 // host memory stays the tenant's own affair.
 template <typename Make, typename Handle>
-CUresult make_held(GatedTenant& tenant, Kind kind, Handle* out, std::uint64_t bytes,
-                   Make&& make) noexcept {
+CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& make) noexcept {
+  const std::uint64_t bytes = holding.bytes;
   if (bytes != 0 && !tenant.take_bytes(bytes)) {
     tenant.note_once("budget", "the tenant's budget of device memory is used up");
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult status = make();
-  const bool entered = status == CUDA_SUCCESS && out != nullptr &&
-                       enter_holding(tenant, kind, handle_value(*out), bytes);
+  bool entered = false;
+  if (status == CUDA_SUCCESS && out != nullptr) {
+    holding.handle = handle_value(*out);
+    entered = enter_holding(tenant, holding);
+  }
   if (!entered && bytes != 0) tenant.give_bytes(bytes);
   return status;
+}
+template <typename Make, typename Handle>
+CUresult make_held(GatedTenant& tenant, Kind kind, Handle* out, std::uint64_t bytes,
+                   Make&& make) noexcept {
+  return make_held(tenant, Holding{.kind = kind, .bytes = bytes}, out, std::forward<Make>(make));
 }
 
 // A tenant's call that ends something. It is forgotten first: as soon as the driver has ended it,
@@ -81,23 +90,36 @@ struct Makes {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// CUresult name(Handle handle, Rest...), which ends it.
-template <SymbolName name, Kind kind, typename Handle, typename... Rest>
-struct Ends {
+// What an ending does beside: nothing.
+struct Untimed {
+  Untimed(GatedTenant& /*tenant*/, const char* /*function*/) noexcept {}
+};
+
+// CUresult name(Handle handle, Rest...), which ends it; `During` stands around the driver's call.
+template <typename During, SymbolName name, Kind kind, typename Handle, typename... Rest>
+struct EndsWithin {
   using Real = DriverFunction<name, CUresult(Handle, Rest...)>;
   static CUresult call(Handle handle, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
     // Freeing nothing is nothing, and what the host ends is nobody's any more.
     if (handle == Handle{}) return Real::call(handle, rest...);
     if (caller.tenant != nullptr) {
-      return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle),
-                      [&] { return Real::call(handle, rest...); });
+      return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle), [&] {
+        const During during(*caller.tenant, Real::symbol);
+        return Real::call(handle, rest...);
+      });
     }
     if (any_gated_tenant()) owners().remove(kind, handle_value(handle));
     return Real::call(handle, rest...);
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
+
+template <SymbolName name, Kind kind, typename Handle, typename... Rest>
+using Ends = EndsWithin<Untimed, name, kind, Handle, Rest...>;
+// The driver waits for work before it ends one.
+template <SymbolName name, Kind kind, typename Handle, typename... Rest>
+using EndsAfterWaiting = EndsWithin<TimedWait, name, kind, Handle, Rest...>;
 
 inline constexpr auto no_bytes = [](auto...) { return std::uint64_t{0}; };
 inline constexpr auto bytes_first = [](auto bytes, auto...) {

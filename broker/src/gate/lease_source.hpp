@@ -15,6 +15,9 @@ struct CapturedLease {
   GuardTarget target;
   LeaseKind kind = LeaseKind::shared;
   std::shared_ptr<std::atomic<int>> borrowers;
+  // The context whose memory it uses, and which life of that this is.
+  CUcontext memory_context = nullptr;
+  std::uint64_t memory_life = 0;
 };
 
 // One life of a lease, for what outlives it.

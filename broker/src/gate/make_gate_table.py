@@ -17,7 +17,7 @@ here = pathlib.Path(__file__).resolve().parent
 names_file = here.parent.parent / "software_device" / "api" / "entry_points.inc"
 scopes = ("call", "thread", "context", "device", "process")
 policies = ("pass", "look_up", "capture", "absorb", "scope", "own", "count", "virtualise",
-            "refuse", "report")
+            "refuse", "time", "report")
 
 
 def read_rules():

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 
@@ -20,9 +21,12 @@ constexpr std::array<const char*, kind_count> names{"executable graph",
                                                     "pinned host memory",
                                                     "host registration",
                                                     "memory of another process",
+                                                    "memory mapping",
                                                     "address reservation",
                                                     "physical memory",
                                                     "memory pool",
+                                                    "memory pool for the default one",
+                                                    "peer access",
                                                     "green context",
                                                     "context"};
 
@@ -46,6 +50,22 @@ const char* to_string(Kind kind) noexcept {
   return names[static_cast<std::size_t>(kind)];
 }
 
+Home home_of(const Holding& holding) noexcept {
+  switch (holding.kind) {
+    case Kind::stream:
+    case Kind::event:
+      return Home::context;
+    case Kind::mapping:
+    case Kind::reservation:
+    case Kind::physical:
+    case Kind::pool:
+    case Kind::own_pool:
+      return Home::device;
+    default:
+      return holding.pooled ? Home::device : Home::memory;
+  }
+}
+
 // Threads that allocate at once seldom meet in one.
 struct alignas(64) Owners::Shard {
   std::mutex mutex;
@@ -58,11 +78,49 @@ struct alignas(64) Owners::Shard {
   }
 };
 
+namespace {
+
+// Mappings and reservations once more, in the order of their addresses.
+struct Ranges {
+  struct Range {
+    std::uint64_t bytes;
+    TenantId tenant;
+  };
+  std::mutex mutex;
+  std::map<std::uint64_t, Range> mappings, reservations;
+
+  static Ranges& one() {
+    static auto* const ranges = new Ranges;  // as the shards
+    return *ranges;
+  }
+  std::map<std::uint64_t, Range>* of(Kind kind) noexcept {
+    if (kind == Kind::mapping) return &mappings;
+    return kind == Kind::reservation ? &reservations : nullptr;
+  }
+};
+
+void add_range(const Holding& holding) {
+  auto* const ranges = Ranges::one().of(holding.kind);
+  if (ranges == nullptr) return;
+  const std::lock_guard lock(Ranges::one().mutex);
+  ranges->insert_or_assign(holding.handle, Ranges::Range{holding.extent, holding.tenant});
+}
+
+void remove_range(Kind kind, std::uint64_t address) noexcept {
+  auto* const ranges = Ranges::one().of(kind);
+  if (ranges == nullptr) return;
+  const std::lock_guard lock(Ranges::one().mutex);
+  ranges->erase(address);
+}
+
+}  // namespace
+
 Owners::Shard& Owners::shard(Kind kind, std::uint64_t handle) noexcept {
   return Shard::all()[(KeyHash{}({kind, handle}) >> 32) % shard_count];
 }
 
 void Owners::add(const Holding& holding) {
+  add_range(holding);
   Shard& one = shard(holding.kind, holding.handle);
   const std::lock_guard lock(one.mutex);
   one.holdings.insert_or_assign({holding.kind, holding.handle}, holding);
@@ -75,6 +133,7 @@ std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle) noexcept 
   if (found == one.holdings.end()) return std::nullopt;
   const Holding holding = found->second;
   one.holdings.erase(found);
+  remove_range(kind, handle);
   return holding;
 }
 
@@ -85,6 +144,7 @@ std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle, TenantId 
   if (found == one.holdings.end() || found->second.tenant != tenant) return std::nullopt;
   const Holding holding = found->second;
   one.holdings.erase(found);
+  remove_range(kind, handle);
   return holding;
 }
 
@@ -94,6 +154,14 @@ std::optional<TenantId> Owners::owner(Kind kind, std::uint64_t handle) const noe
   const auto found = one.holdings.find({kind, handle});
   if (found == one.holdings.end()) return std::nullopt;
   return found->second.tenant;
+}
+
+std::optional<std::uint64_t> Owners::extent(Kind kind, std::uint64_t handle) const noexcept {
+  Shard& one = shard(kind, handle);
+  const std::lock_guard lock(one.mutex);
+  const auto found = one.holdings.find({kind, handle});
+  if (found == one.holdings.end()) return std::nullopt;
+  return found->second.extent;
 }
 
 std::vector<Holding> Owners::held_by(TenantId tenant) const {
@@ -109,10 +177,39 @@ std::vector<Holding> Owners::held_by(TenantId tenant) const {
   return all;
 }
 
-void Owners::forget_context(TenantId tenant, std::uint64_t context) {
+std::uint64_t Owners::forget_context(TenantId tenant, std::uint64_t context) {
+  std::uint64_t bytes = 0;
   for (const Holding& one : held_by(tenant)) {
-    if (one.context == context && context != 0) remove(one.kind, one.handle, tenant);
+    if (one.context != context || context == 0) continue;
+    if (remove(one.kind, one.handle, tenant)) bytes += one.bytes;
   }
+  return bytes;
+}
+
+bool Owners::add_bytes(Kind kind, std::uint64_t handle, TenantId tenant,
+                       std::uint64_t bytes) noexcept {
+  Shard& one = shard(kind, handle);
+  const std::lock_guard lock(one.mutex);
+  const auto found = one.holdings.find({kind, handle});
+  if (found == one.holdings.end() || found->second.tenant != tenant) return false;
+  found->second.bytes += bytes;
+  return true;
+}
+
+bool Owners::holds_range(Kind kind, std::uint64_t address, std::uint64_t bytes,
+                         TenantId tenant) const noexcept {
+  const auto* const ranges = Ranges::one().of(kind);
+  if (ranges == nullptr || address + bytes < address) return false;
+  const std::lock_guard lock(Ranges::one().mutex);
+  auto range = ranges->upper_bound(address);
+  if (range == ranges->begin()) return false;
+  --range;
+  for (const std::uint64_t end = address + bytes; address < end; ++range) {
+    if (range == ranges->end() || range->second.tenant != tenant) return false;
+    if (range->first > address || range->first + range->second.bytes <= address) return false;
+    address = range->first + range->second.bytes;
+  }
+  return true;
 }
 
 Owners& owners() noexcept {

@@ -25,20 +25,17 @@ enum class Kind : std::uint8_t {
   host_memory,   // pinned; by address
   registration,  // of host memory; by address
   ipc_memory,    // another process's; by address
+  mapping,       // of physical memory; by address
   reservation,   // of addresses
   physical,      // physical memory
   pool,
+  own_pool,  // what the tenant has instead of a device's default pool
+  peer_access,
   green_context,
   context,
 };
 inline constexpr std::size_t kind_count = static_cast<std::size_t>(Kind::context) + 1;
 const char* to_string(Kind kind) noexcept;  // "stream"
-
-// Where it lives: a green context has streams of its own; all else is the primary's, which outlives
-// it.
-inline Home home_of(Kind kind) noexcept {
-  return kind == Kind::stream || kind == Kind::event ? Home::context : Home::memory;
-}
 
 struct Holding {
   Kind kind = Kind::memory;
@@ -49,7 +46,13 @@ struct Holding {
   std::uint64_t life = 0;
   std::uint64_t context = 0;
   TenantId tenant{};
+  bool pooled = false;       // memory of a pool
+  std::uint64_t extent = 0;  // of a mapping or reservation, in bytes; of a pool, its device
 };
+
+// Where it lives: a green context has streams of its own, and what is of no context outlives them
+// all; the rest is the primary's, which outlives a green one.
+Home home_of(const Holding& holding) noexcept;
 
 // Any thread. Handle values are reused: whoever sees a thing end forgets it first.
 class Owners {
@@ -61,10 +64,17 @@ class Owners {
   // The same, if that tenant holds it.
   std::optional<Holding> remove(Kind kind, std::uint64_t handle, TenantId tenant) noexcept;
   std::optional<TenantId> owner(Kind kind, std::uint64_t handle) const noexcept;
+  std::optional<std::uint64_t> extent(Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind.
   std::vector<Holding> held_by(TenantId tenant) const;
-  // A context that a tenant made has ended, and with it all that was made in it.
-  void forget_context(TenantId tenant, std::uint64_t context);
+  // A context that a tenant made has ended, and with it all that was made in it: the device memory
+  // of that, in bytes.
+  std::uint64_t forget_context(TenantId tenant, std::uint64_t context);
+  // Counts more bytes for what that tenant holds; false when it does not.
+  bool add_bytes(Kind kind, std::uint64_t handle, TenantId tenant, std::uint64_t bytes) noexcept;
+  // Whether all of these addresses are in mappings, or reservations, that the tenant holds.
+  bool holds_range(Kind kind, std::uint64_t address, std::uint64_t bytes,
+                   TenantId tenant) const noexcept;
 
  private:
   struct Shard;

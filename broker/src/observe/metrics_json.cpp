@@ -44,6 +44,13 @@ Json in_json(const TenantMetrics& tenant) {
   for (const auto& [function, calls] : tenant.guarded_calls) {
     json["guarded_calls"][function] = calls;
   }
+  Json& held = json["held"] = Json::object();
+  for (const auto& [kind, things] : tenant.held) {
+    held[kind] = {{"count", things.count}, {"bytes", things.bytes}};
+  }
+  json["waits"] = {{"count", tenant.waits.count},
+                   {"seconds", tenant.waits.seconds},
+                   {"longest_seconds", tenant.waits.longest_seconds}};
   Json& leases = json["leases"] = Json::array();
   for (const LeaseMetrics& lease : tenant.leases) leases.push_back(in_json(lease));
   Json& instances = json["instances"] = Json::array();

@@ -39,14 +39,26 @@ LeaseMetrics metrics_of(const Lease& lease) {
 }
 
 void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
-  const GatedTenant* gated = tenant.gated.load(std::memory_order_acquire);
+  GatedTenant* const gated = tenant.gated.load(std::memory_order_acquire);
   if (gated == nullptr) return;
   for (std::size_t place = 0; place < policy_count(); ++place) {
     const std::uint64_t calls = gated->hits(place);
     if (calls != 0) metrics.guarded_calls[policy_at(place).symbol] += calls;
   }
   metrics.held_bytes = gated->held_bytes();
-  metrics.held_things = owners().held_by(tenant.id).size();
+  for (const Holding& holding : owners().held_by(tenant.id)) {
+    HeldThings& things = metrics.held[to_string(holding.kind)];
+    ++things.count;
+    things.bytes += holding.bytes;
+    ++metrics.held_things;
+  }
+  if (const int retains = gated->primary_retains(); retains > 0) {
+    metrics.held["primary context"].count = static_cast<std::uint64_t>(retains);
+  }
+  constexpr double second = 1e9;  // ns
+  const WaitTotals waits = gated->waits();
+  metrics.waits = {waits.count, static_cast<double>(waits.nanoseconds) / second,
+                   static_cast<double>(waits.longest) / second};
 }
 
 }  // namespace

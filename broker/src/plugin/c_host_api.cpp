@@ -102,6 +102,13 @@ void need(bool holds, const char* what) {
   if (!holds) throw Error(ErrorKind::invalid_argument, what);
 }
 
+TenantMetrics metrics_of(const ctxb_tenant& tenant) {
+  for (TenantMetrics& one : tenant.broker->metrics().tenants) {
+    if (one.id == tenant.tenant.id()) return std::move(one);
+  }
+  return {};  // closed
+}
+
 std::uint32_t code(Severity severity) noexcept {
   switch (severity) {
     case Severity::debug:
@@ -325,14 +332,39 @@ uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* functi
   uint64_t calls = 0;
   answered([&] {
     need(tenant != nullptr, "tenant is null");
-    for (const ctxbroker::TenantMetrics& one : tenant->broker->metrics().tenants) {
-      if (one.id != tenant->tenant.id()) continue;
-      for (const auto& [name, count] : one.guarded_calls) {
-        if (function == nullptr || name == function) calls += count;
-      }
+    for (const auto& [name, count] : ctxbroker::metrics_of(*tenant).guarded_calls) {
+      if (function == nullptr || name == function) calls += count;
     }
   });
   return calls;
+}
+
+ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind, uint64_t* things,
+                             uint64_t* bytes) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    ctxbroker::HeldThings all;
+    for (const auto& [name, held] : ctxbroker::metrics_of(*tenant).held) {
+      if (kind != nullptr && name != kind) continue;
+      all.count += held.count;
+      all.bytes += held.bytes;
+    }
+    if (things != nullptr) *things = all.count;
+    if (bytes != nullptr) *bytes = all.bytes;
+  });
+}
+
+ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    need(ctxbroker::detail::is_sound(waits, CTXB_BYTES_THROUGH(ctxb_wait_totals, longest_seconds)),
+         "waits is null, or its size is not sizeof(ctxb_wait_totals)");
+    const ctxbroker::DriverWaits all = ctxbroker::metrics_of(*tenant).waits;
+    waits->reserved = 0;
+    waits->count = all.count;
+    waits->seconds = all.seconds;
+    waits->longest_seconds = all.longest_seconds;
+  });
 }
 
 ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device, const char* reason) {

@@ -9,6 +9,7 @@
 #include "gate/give_back.hpp"
 #include "gate/kept_primary.hpp"
 #include "gate/late_gate.hpp"
+#include "gate/peer_access.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -170,8 +171,13 @@ void TenantImpl::enable_peer_access(int device, int peer) {
                     std::to_string(peer) + "; copy it (cuMemcpyPeerAsync)",
                 {.device = device, .tenant = identity_->name});
   }
+  CapturedLease from, to;
+  const bool counted = gated_ != nullptr && here.kind() != LeaseKind::private_own &&
+                       gated_->lease(device, &from) == CUDA_SUCCESS &&
+                       gated_->lease(peer, &to) == CUDA_SUCCESS;
   const CUresult status = here.note(guarded(here.target(), {}, [&] {
-    return driver.table.ctx_enable_peer_access(there.memory_context(), 0);
+    return counted ? detail::enable_peer_access(*gated_, from, to, 0)
+                   : driver.table.ctx_enable_peer_access(there.memory_context(), 0);
   }));
   if (status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
   check(driver.table, status, "cuCtxEnablePeerAccess", here.owner(),
@@ -258,10 +264,6 @@ void TenantImpl::give_back_what_is_left() noexcept {
       identity_->say(Severity::info, "ledger",
                      "stays with the tenant's code, which stays in the process: " + given.of_code);
     }
-    if (!given.kept.empty()) {
-      identity_->say(Severity::warning, "ledger",
-                     "what the tenant left and cannot be given back stays: " + given.kept);
-    }
     if (given.status != CUDA_SUCCESS) {
       identity_->say(Severity::warning, "ledger",
                      "something that the tenant left could not be given back: " +
@@ -314,7 +316,9 @@ CUresult TenantImpl::lease(int device, CapturedLease* captured) noexcept {
   try {
     if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
     const Lease& mine = lease(device);
-    *captured = {mine.target(), mine.kind(), mine.borrowers()};
+    *captured = {
+        mine.target(), mine.kind(), mine.borrowers(), mine.memory_context(),
+        mine.kind() == LeaseKind::private_own ? mine.generation() : mine.primary_generation()};
     return CUDA_SUCCESS;
   } catch (const Error& error) {
     identity_->say(Severity::error, "lease", error.what());
@@ -377,7 +381,7 @@ std::optional<GuardTarget> TenantImpl::end_target(const LifeNote& note, Home hom
     return life->end_target(home);
   }
   // That life has ended, and a private context with all that was made in it.
-  if (note.kind == LeaseKind::private_own) return std::nullopt;
+  if (note.kind == LeaseKind::private_own && home != Home::device) return std::nullopt;
   if (note.kind == LeaseKind::green && home == Home::context) return std::nullopt;
   const DeviceHold& hold = broker_.leases().device(note.device);
   if (hold.fault().happened() || hold.is_stuck()) return std::nullopt;

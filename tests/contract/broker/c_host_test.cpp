@@ -155,6 +155,8 @@ TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
 
   EXPECT_EQ(ctxb_tenant_strikes(nullptr), 0u);
   EXPECT_EQ(ctxb_tenant_guarded_calls(nullptr, nullptr), 0u);
+  EXPECT_EQ(ctxb_tenant_held(nullptr, nullptr, nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_tenant_waits(nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   constexpr std::uint64_t budget = 1U << 20;
   for (const bool limited : {true, false}) {
     ctxb_tenant_options options{};
@@ -184,6 +186,31 @@ TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
     EXPECT_EQ(ctxb_tenant_guarded_calls(tenant, "cuDevicePrimaryCtxReset"), expected(1));
     EXPECT_EQ(ctxb_tenant_guarded_calls(tenant, "cuMemAlloc_v2"), expected(2));
     EXPECT_GE(ctxb_tenant_guarded_calls(tenant, nullptr), expected(11));
+    std::uint64_t things = 7, bytes = 7;
+    EXPECT_EQ(ctxb_tenant_held(tenant, "device memory", &things, &bytes), CTXB_OK);
+    EXPECT_EQ(things, expected(limited ? 1 : 2));
+    EXPECT_EQ(bytes, expected(limited ? budget / 2 : budget / 2 + budget));
+    EXPECT_EQ(ctxb_tenant_held(tenant, "stream", &things, nullptr), CTXB_OK);
+    EXPECT_EQ(things, 0u);
+    EXPECT_EQ(ctxb_tenant_held(tenant, nullptr, nullptr, &bytes), CTXB_OK);
+    EXPECT_GE(bytes, expected(budget / 2));
+    ctxb_wait_totals waits{};
+    EXPECT_EQ(ctxb_tenant_waits(tenant, &waits), CTXB_ERROR_INVALID_ARGUMENT) << "no size";
+    waits.size = sizeof waits;
+    waits.count = 7;
+    EXPECT_EQ(ctxb_tenant_waits(tenant, &waits), CTXB_OK);
+    EXPECT_EQ(waits.count, 0u);
+    ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "waits", &guard), CTXB_OK);
+    if (gate.in_force != 0) {
+      AttackTarget own{};
+      own.memory = allocate(64);
+      attack("overwrite_memory", &own);  // and synchronises
+    }
+    ctxb_guard_leave(&guard);
+    EXPECT_EQ(ctxb_tenant_waits(tenant, &waits), CTXB_OK);
+    EXPECT_EQ(waits.count, expected(1));
+    EXPECT_EQ(waits.seconds > 0, gate.in_force != 0);
+    EXPECT_GE(waits.seconds, waits.longest_seconds);
     EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
   }
 }

@@ -31,6 +31,7 @@ enum { success = 0, invalid_value = 1, no_device = 100, not_supported = 801 }; /
 #define POLICY_GUARDED_count 1
 #define POLICY_GUARDED_virtualise 1
 #define POLICY_GUARDED_refuse 1
+#define POLICY_GUARDED_time 1
 #define POLICY_GUARDED_report 1
 
 static const ctxb_gate_entry entries[] = {

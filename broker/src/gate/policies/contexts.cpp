@@ -1,24 +1,53 @@
 // Contexts that tenants make, and what belongs to a context.
+#include <optional>
+#include <tuple>
+
 #include "context/guard.hpp"
+#include "gate/current_context.hpp"
 #include "gate/held.hpp"
 #include "gate/policies.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 using GetLimit = DriverFunction<"cuCtxGetLimit", CUresult(std::size_t*, CUlimit)>;
-
-CUcontext current_context() noexcept {
-  CUcontext current = nullptr;
-  return Current::call(&current) == CUDA_SUCCESS ? current : nullptr;
-}
 
 Frame* frame_of(const Caller& caller) noexcept {
   return caller.guarded ? innermost_place() : nullptr;
 }
 
-// It becomes current: what was made is on top of the thread's stack.
+using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
+using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
+
+// What a context takes of the device's memory, as seen on large GPUs: it has to fit into the
+// tenant's budget before one is made.
+constexpr std::uint64_t most_of_context = std::uint64_t{512} << 20;
+constexpr std::uint64_t most_of_green_context = std::uint64_t{6} << 20;
+constexpr auto bytes_of_green = [](auto...) { return most_of_green_context; };
+
+// Free on a device of which a context is current; nothing where that is not so.
+std::optional<std::uint64_t> free_memory(CUdevice device) noexcept {
+  CUdevice here = -1;
+  std::size_t free = 0, total = 0;
+  if (CurrentDevice::call(&here) != CUDA_SUCCESS || here != device) return std::nullopt;
+  if (MemoryInfo::call(&free, &total) != CUDA_SUCCESS) return std::nullopt;
+  return free;
+}
+
+// What it took, where that could be told, counts from then on. Others may have taken or given
+// memory meanwhile: what cannot be right is not believed.
+void correct_charge(GatedTenant& tenant, CUcontext made, std::optional<std::uint64_t> before,
+                    std::optional<std::uint64_t> after) noexcept {
+  if (!before || !after || *after > *before || *before - *after > most_of_context) return;
+  auto held = owners().remove(Kind::context, handle_value(made), tenant.id());
+  if (!held) return;
+  const std::uint64_t taken = *before - *after;
+  tenant.give_bytes(held->bytes - taken);
+  held->bytes = taken;
+  hold_again(*held);
+}
+
+// It becomes current: what was made is on top of the thread's stack. Its device comes last.
 template <SymbolName name, typename... Rest>
 struct CreatesContext {
   using Real = DriverFunction<name, CUresult(CUcontext*, Rest...)>;
@@ -26,8 +55,11 @@ struct CreatesContext {
     const Caller caller = enter_policy<Real>();
     current_may_have_changed();
     if (caller.tenant == nullptr) return Real::call(out, rest...);
-    const CUresult status =
-        make_held(*caller.tenant, Kind::context, out, 0, [&] { return Real::call(out, rest...); });
+    const CUdevice device = std::get<sizeof...(Rest) - 1>(std::tuple(rest...));
+    const auto before = free_memory(device);
+    const CUresult status = make_held(*caller.tenant, Kind::context, out, most_of_context,
+                                      [&] { return Real::call(out, rest...); });
+    if (status == CUDA_SUCCESS) correct_charge(*caller.tenant, *out, before, free_memory(device));
     if (Frame* frame = frame_of(caller); status == CUDA_SUCCESS && frame != nullptr) {
       ++frame->pushed;
     }
@@ -37,9 +69,9 @@ struct CreatesContext {
 };
 
 // With a context all that was made in it ends.
-void forget_what_ended(const GatedTenant& tenant, CUcontext context) noexcept {
+void forget_what_ended(GatedTenant& tenant, CUcontext context) noexcept {
   try {
-    owners().forget_context(tenant.id(), handle_value(context));
+    tenant.give_bytes(owners().forget_context(tenant.id(), handle_value(context)));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
   }                                  // the driver knows the handles no more
 }
@@ -79,18 +111,6 @@ CUresult attach(CUcontext* context, unsigned flags) noexcept {
   return refuse_end(*caller.tenant, Attach::symbol, Kind::context, current);
 }
 
-// Whether the current context is the tenant's alone: a private lease, or one that it made.
-bool alone_in_context(const Caller& caller) noexcept {
-  const CUcontext current = current_context();
-  if (current == nullptr) return true;  // the driver says that there is none
-  if (owners().owner(Kind::context, handle_value(current)) == caller.tenant->id()) return true;
-  const int device = caller.tenant->device_of(current);
-  CapturedLease lease;
-  return device >= 0 && caller.tenant->has_lease(device) &&
-         caller.tenant->lease(device, &lease) == CUDA_SUCCESS &&
-         lease.kind == LeaseKind::private_own;
-}
-
 using SetLimit = DriverFunction<"cuCtxSetLimit", CUresult(CUlimit, std::size_t)>;
 CUresult set_limit(CUlimit limit, std::size_t value) noexcept {
   const Caller caller = enter_policy<SetLimit>();
@@ -119,17 +139,6 @@ struct SetsPreference {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-using SetFlags = DriverFunction<"cuCtxSetFlags", CUresult(unsigned)>;
-CUresult set_flags(unsigned flags) noexcept {
-  const Caller caller = enter_policy<SetFlags>();
-  if (caller.tenant == nullptr || alone_in_context(caller)) return SetFlags::call(flags);
-  constexpr unsigned preferences = CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX;
-  if ((flags & ~preferences) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  caller.tenant->note_once(SetFlags::symbol,
-                           "ignored: the flags are those of every plug-in on the device");
-  return CUDA_SUCCESS;
-}
-
 constexpr PolicyRow rows[] = {
     CreatesContext<"cuCtxCreate", unsigned, CUdevice>::row(),
     CreatesContext<"cuCtxCreate_v2", unsigned, CUdevice>::row(),
@@ -139,16 +148,15 @@ constexpr PolicyRow rows[] = {
     DestroysContext<"cuCtxDestroy_v2">::row(),
     DestroysContext<"cuCtxDetach">::row(),
     policy<Attach, attach>(),
-    Makes<"cuGreenCtxCreate", Kind::green_context, no_bytes, CUgreenCtx, CUdevResourceDesc,
+    Makes<"cuGreenCtxCreate", Kind::green_context, bytes_of_green, CUgreenCtx, CUdevResourceDesc,
           CUdevice, unsigned>::row(),
     Ends<"cuGreenCtxDestroy", Kind::green_context, CUgreenCtx>::row(),
     policy<SetLimit, set_limit>(),
     SetsPreference<"cuCtxSetCacheConfig", CUfunc_cache>::row(),
     SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>::row(),
     SetsPreference<"cuCtxResetPersistingL2Cache">::row(),
-    policy<SetFlags, set_flags>(),
-    unguarded<Current>(),
     unguarded<GetLimit>(),
+    unguarded<MemoryInfo>(),
 };
 
 }  // namespace

@@ -12,11 +12,6 @@ using Old = unsigned int;
 
 template <SymbolName name, typename A, typename Size>
 using Allocates = Makes<name, Kind::memory, bytes_first, A, Size>;
-template <SymbolName name>
-using AllocatesAsync = Makes<name, Kind::memory, bytes_first, Address, std::size_t, CUstream>;
-template <SymbolName name>
-using AllocatesFromPool =
-    Makes<name, Kind::memory, bytes_first, Address, std::size_t, CUmemoryPool, CUstream>;
 
 // Its size is known once the driver has chosen the pitch.
 template <SymbolName name, typename A, typename Size>
@@ -48,77 +43,24 @@ struct Registers {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// Changes a pool: the tenant's own only. The device's default pool is everybody's.
-template <SymbolName name, typename... Rest>
-struct ChangesPool {
-  using Real = DriverFunction<name, CUresult(CUmemoryPool, Rest...)>;
-  static CUresult call(CUmemoryPool pool, Rest... rest) noexcept {
-    const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr ||
-        owners().owner(Kind::pool, handle_value(pool)) == caller.tenant->id()) {
-      return Real::call(pool, rest...);
-    }
-    caller.tenant->note_once(
-        Real::symbol, "refused: the pool is not the tenant's own; cuMemPoolCreate makes one");
-    return CUDA_ERROR_NOT_PERMITTED;
-  }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
-};
-
-using GraphMemTrim = DriverFunction<"cuDeviceGraphMemTrim", CUresult(CUdevice)>;
-CUresult trim_graph_memory(CUdevice device) noexcept {
-  const Caller caller = enter_policy<GraphMemTrim>();
-  if (caller.tenant == nullptr) return GraphMemTrim::call(device);
-  // It gives back what is unused, now instead of later.
-  return caller.tenant->has_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
 constexpr PolicyRow rows[] = {
     Allocates<"cuMemAlloc", Old, Old>::row(),
     Allocates<"cuMemAlloc_v2", Address, std::size_t>::row(),
     AllocatesPitched<"cuMemAllocPitch", Old, Old>::row(),
     AllocatesPitched<"cuMemAllocPitch_v2", Address, std::size_t>::row(),
     Makes<"cuMemAllocManaged", Kind::memory, bytes_first, Address, std::size_t, unsigned>::row(),
-    AllocatesAsync<"cuMemAllocAsync">::row(),
-    AllocatesAsync<"cuMemAllocAsync_ptsz">::row(),
-    AllocatesFromPool<"cuMemAllocFromPoolAsync">::row(),
-    AllocatesFromPool<"cuMemAllocFromPoolAsync_ptsz">::row(),
-    Ends<"cuMemFree", Kind::memory, Old>::row(),
-    Ends<"cuMemFree_v2", Kind::memory, Address>::row(),
+    EndsAfterWaiting<"cuMemFree", Kind::memory, Old>::row(),
+    EndsAfterWaiting<"cuMemFree_v2", Kind::memory, Address>::row(),
     Ends<"cuMemFreeAsync", Kind::memory, Address, CUstream>::row(),
     Ends<"cuMemFreeAsync_ptsz", Kind::memory, Address, CUstream>::row(),
 
     Makes<"cuMemAllocHost", Kind::host_memory, no_bytes, void*, Old>::row(),
     Makes<"cuMemAllocHost_v2", Kind::host_memory, no_bytes, void*, std::size_t>::row(),
     Makes<"cuMemHostAlloc", Kind::host_memory, no_bytes, void*, std::size_t, unsigned>::row(),
-    Ends<"cuMemFreeHost", Kind::host_memory, void*>::row(),
+    EndsAfterWaiting<"cuMemFreeHost", Kind::host_memory, void*>::row(),
     Registers<"cuMemHostRegister">::row(),
     Registers<"cuMemHostRegister_v2">::row(),
     Ends<"cuMemHostUnregister", Kind::registration, void*>::row(),
-
-    Makes<"cuMemCreate", Kind::physical, bytes_first, CUmemGenericAllocationHandle, std::size_t,
-          const void*, unsigned long long>::row(),
-    Makes<"cuMemImportFromShareableHandle", Kind::physical, no_bytes, CUmemGenericAllocationHandle,
-          void*, CUmemAllocationHandleType>::row(),
-    Makes<"cuMemRetainAllocationHandle", Kind::physical, no_bytes, CUmemGenericAllocationHandle,
-          void*>::row(),
-    Ends<"cuMemRelease", Kind::physical, CUmemGenericAllocationHandle>::row(),
-    Makes<"cuMemAddressReserve", Kind::reservation, no_bytes, Address, std::size_t, std::size_t,
-          Address, unsigned long long>::row(),
-    Ends<"cuMemAddressFree", Kind::reservation, Address, std::size_t>::row(),
-
-    Makes<"cuMemPoolCreate", Kind::pool, no_bytes, CUmemoryPool, const void*>::row(),
-    Makes<"cuMemPoolImportFromShareableHandle", Kind::pool, no_bytes, CUmemoryPool, void*,
-          CUmemAllocationHandleType, unsigned long long>::row(),
-    Ends<"cuMemPoolDestroy", Kind::pool, CUmemoryPool>::row(),
-    ChangesPool<"cuMemPoolTrimTo", std::size_t>::row(),
-    ChangesPool<"cuMemPoolSetAttribute", CUmemPool_attribute, void*>::row(),
-    ChangesPool<"cuMemPoolSetAccess", const void*, std::size_t>::row(),
-    Refuses<"cuDeviceSetMemPool", CUDA_ERROR_NOT_PERMITTED, CUdevice, CUmemoryPool>::row(),
-    Refuses<"cuMemSetMemPool", CUDA_ERROR_NOT_PERMITTED, void*, int, CUmemoryPool>::row(),
-    policy<GraphMemTrim, trim_graph_memory>(),
-    Refuses<"cuDeviceSetGraphMemAttribute", CUDA_ERROR_NOT_PERMITTED, CUdevice,
-            CUgraphMem_attribute, void*>::row(),
 
     Makes<"cuArrayCreate", Kind::array, no_bytes, CUarray, const void*>::row(),
     Makes<"cuArrayCreate_v2", Kind::array, no_bytes, CUarray, const void*>::row(),

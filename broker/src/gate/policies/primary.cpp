@@ -4,9 +4,6 @@
 namespace ctxbroker::detail {
 namespace {
 
-// CU_CTX_*: scheduling, host mapping, local memory, core dumps, memory operations.
-constexpr unsigned known_flags = 0xffU;
-
 // The driver's order of checks: the device before all else.
 template <typename Use>
 CUresult on_device(GatedTenant& tenant, CUdevice device, Use&& use) {
@@ -54,7 +51,7 @@ CUresult reset(CUdevice device) noexcept {
   if (caller.tenant == nullptr) return Real::call(device);
   const CUresult status = on_device(*caller.tenant, device, [](PrimaryView& view) {
     view.retains = 0;
-    view.flags = 0;
+    view.flags.reset();  // a private lease keeps its own, as it keeps all that is in it
     return CUDA_SUCCESS;
   });
   if (status == CUDA_SUCCESS) {
@@ -65,17 +62,6 @@ CUresult reset(CUdevice device) noexcept {
   return status;
 }
 
-template <typename Real>
-CUresult set_flags(CUdevice device, unsigned flags) noexcept {
-  const Caller caller = enter_policy<Real>();
-  if (caller.tenant == nullptr) return Real::call(device, flags);
-  return on_device(*caller.tenant, device, [&](PrimaryView& view) {
-    if ((flags & ~known_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
-    view.flags = flags;
-    return CUDA_SUCCESS;
-  });
-}
-
 using GetState = DriverFunction<"cuDevicePrimaryCtxGetState", CUresult(CUdevice, unsigned*, int*)>;
 CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
   const Caller caller = enter_policy<GetState>();
@@ -83,7 +69,7 @@ CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
   if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool leased = caller.tenant->has_lease(device);
   return on_device(*caller.tenant, device, [&](const PrimaryView& view) {
-    *flags = view.flags;
+    *flags = view.flags.value_or(0);
     *active = leased || view.retains > 0 ? 1 : 0;
     return CUDA_SUCCESS;
   });
@@ -95,8 +81,6 @@ using ReleaseV1 = OnDevice<"cuDevicePrimaryCtxRelease">;
 using ReleaseV2 = OnDevice<"cuDevicePrimaryCtxRelease_v2">;
 using ResetV1 = OnDevice<"cuDevicePrimaryCtxReset">;
 using ResetV2 = OnDevice<"cuDevicePrimaryCtxReset_v2">;
-using SetFlagsV1 = DriverFunction<"cuDevicePrimaryCtxSetFlags", CUresult(CUdevice, unsigned)>;
-using SetFlagsV2 = DriverFunction<"cuDevicePrimaryCtxSetFlags_v2", CUresult(CUdevice, unsigned)>;
 
 constexpr PolicyRow rows[] = {
     policy<Retain, retain>(),
@@ -104,8 +88,6 @@ constexpr PolicyRow rows[] = {
     policy<ReleaseV2, release<ReleaseV2>>(),
     policy<ResetV1, reset<ResetV1>>(),
     policy<ResetV2, reset<ResetV2>>(),
-    policy<SetFlagsV1, set_flags<SetFlagsV1>>(),
-    policy<SetFlagsV2, set_flags<SetFlagsV2>>(),
     policy<GetState, get_state>(),
 };
 

@@ -1,0 +1,144 @@
+#include "gate/peer_access.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "gate/held.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using Enable = DriverFunction<"cuCtxEnablePeerAccess", CUresult(CUcontext, unsigned)>;
+using Disable = DriverFunction<"cuCtxDisablePeerAccess", CUresult(CUcontext)>;
+
+// What tenants have enabled between two contexts. A pair without holders is forgotten.
+struct Pair {
+  CUcontext from, to;
+  std::uint64_t from_life, to_life;
+  bool host_has_it;                    // or had it before: no tenant's end takes it away
+  std::vector<std::uint64_t> holders;  // handles of Kind::peer_access, one per tenant
+};
+
+// Of the process, as contexts are. The driver is called under the lock: it happens seldom.
+struct Pairs {
+  std::mutex mutex;
+  std::vector<Pair> all;
+  std::uint64_t last_handle = 0;
+
+  static Pairs& one() {
+    static auto* const pairs = new Pairs;  // tenants' threads may ask until the process ends
+    return *pairs;
+  }
+  Pair* find(CUcontext from, CUcontext to) noexcept {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Pair& pair) {
+      return pair.from == from && pair.to == to;
+    });
+    return found != all.end() ? &*found : nullptr;
+  }
+  void forget(const Pair& pair) noexcept { all.erase(all.begin() + (&pair - all.data())); }
+
+  // One that was made of earlier lives of the same handles says nothing.
+  Pair* find(const CapturedLease& from, const CapturedLease& to) noexcept {
+    Pair* const pair = find(from.memory_context, to.memory_context);
+    if (pair == nullptr) return nullptr;
+    if (pair->from_life == from.memory_life && pair->to_life == to.memory_life) return pair;
+    for (const std::uint64_t handle : pair->holders) owners().remove(Kind::peer_access, handle);
+    forget(*pair);
+    return nullptr;
+  }
+};
+
+std::vector<std::uint64_t>::iterator holder_of(Pair& pair, const GatedTenant& tenant) noexcept {
+  return std::find_if(pair.holders.begin(), pair.holders.end(), [&](std::uint64_t handle) {
+    return owners().owner(Kind::peer_access, handle) == tenant.id();
+  });
+}
+
+// The last one takes it with it.
+CUresult end(Pairs& pairs, Pair& pair, std::vector<std::uint64_t>::iterator holder) noexcept {
+  pair.holders.erase(holder);
+  if (!pair.holders.empty()) return CUDA_SUCCESS;
+  const CUresult status = pair.host_has_it ? CUDA_SUCCESS : Disable::call(pair.to);
+  pairs.forget(pair);
+  return status;
+}
+
+}  // namespace
+
+CUresult enable_peer_access(GatedTenant& tenant, const CapturedLease& from,
+                            const CapturedLease& peer, unsigned flags) noexcept {
+  try {
+    Pairs& pairs = Pairs::one();
+    const std::lock_guard lock(pairs.mutex);
+    Pair* pair = pairs.find(from, peer);
+    if (pair == nullptr) {
+      pairs.all.reserve(pairs.all.size() + 1);
+      const CUresult status = Enable::call(peer.memory_context, flags);
+      const bool was_there = status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+      if (status != CUDA_SUCCESS && !was_there) return status;
+      pair = &pairs.all.emplace_back(Pair{from.memory_context,
+                                          peer.memory_context,
+                                          from.memory_life,
+                                          peer.memory_life,
+                                          was_there,
+                                          {}});
+    } else if (flags != 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    } else if (holder_of(*pair, tenant) != pair->holders.end()) {
+      return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    }
+    const std::uint64_t handle = ++pairs.last_handle;
+    pair->holders.push_back(handle);
+    // What cannot be entered stays enabled.
+    if (!enter_holding(tenant, {.kind = Kind::peer_access, .handle = handle})) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+CUresult disable_peer_access(GatedTenant& tenant, const CapturedLease& from,
+                             const CapturedLease& peer) noexcept {
+  Pairs& pairs = Pairs::one();
+  const std::lock_guard lock(pairs.mutex);
+  Pair* const pair = pairs.find(from, peer);
+  if (pair == nullptr) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  const auto holder = holder_of(*pair, tenant);
+  if (holder == pair->holders.end()) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  owners().remove(Kind::peer_access, *holder);
+  return end(pairs, *pair, holder);
+}
+
+CUresult enable_peer_access_of_host(CUcontext from, CUcontext peer, unsigned flags) noexcept {
+  Pairs& pairs = Pairs::one();
+  const std::lock_guard lock(pairs.mutex);
+  Pair* const pair = pairs.find(from, peer);
+  if (pair == nullptr || pair->host_has_it || flags != 0) return Enable::call(peer, flags);
+  pair->host_has_it = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult disable_peer_access_of_host(CUcontext from, CUcontext peer) noexcept {
+  Pairs& pairs = Pairs::one();
+  const std::lock_guard lock(pairs.mutex);
+  Pair* const pair = pairs.find(from, peer);
+  if (pair == nullptr) return Disable::call(peer);
+  if (!pair->host_has_it) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  pair->host_has_it = false;  // it stays the tenants'
+  return CUDA_SUCCESS;
+}
+
+CUresult end_peer_access(std::uint64_t handle) noexcept {
+  Pairs& pairs = Pairs::one();
+  const std::lock_guard lock(pairs.mutex);
+  for (Pair& pair : pairs.all) {
+    const auto holder = std::find(pair.holders.begin(), pair.holders.end(), handle);
+    if (holder != pair.holders.end()) return end(pairs, pair, holder);
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,104 @@
+// The flags of contexts: how threads wait, and the like. Those of the primary count for everybody
+// on the device, and a green context's are the primary's: a tenant without a context of its own has
+// flags that it alone can see.
+#include "context/guard.hpp"
+#include "gate/current_context.hpp"
+#include "gate/policies.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using SetFlags = DriverFunction<"cuCtxSetFlags", CUresult(unsigned)>;
+using GetFlags = DriverFunction<"cuCtxGetFlags", CUresult(unsigned*)>;
+
+// What the driver would take.
+bool are_valid(unsigned flags) noexcept {
+  constexpr unsigned known = 0xffU;  // scheduling, host mapping, local memory, core dumps, copies
+  const unsigned schedule = flags & CU_CTX_SCHED_MASK;
+  return (flags & ~known) == 0 &&
+         (schedule == CU_CTX_SCHED_AUTO || schedule == CU_CTX_SCHED_SPIN ||
+          schedule == CU_CTX_SCHED_YIELD || schedule == CU_CTX_SCHED_BLOCKING_SYNC);
+}
+
+// A preference may be kept without being followed; the others (core dumps, copies that wait) change
+// what a program does.
+bool are_preferences(unsigned flags) noexcept {
+  constexpr unsigned preferences = CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX;
+  return (flags & ~preferences) == 0;
+}
+
+CUresult keep(GatedTenant& tenant, const char* function, int device, unsigned flags) noexcept {
+  if (!are_valid(flags)) return CUDA_ERROR_INVALID_VALUE;
+  if (!are_preferences(flags)) return CUDA_ERROR_NOT_SUPPORTED;
+  tenant.note_once(function,
+                   "kept for the tenant alone and not followed: the flags are those of every "
+                   "plug-in on the device; a private lease has its own");
+  return tenant.with_primary(device, [&](PrimaryView& view) {
+    view.flags = flags;
+    return CUDA_SUCCESS;
+  });
+}
+
+// In the tenant's own context, whatever is current.
+CUresult apply(const CapturedLease& lease, unsigned flags) noexcept {
+  if (!SetFlags::is_bound()) return CUDA_ERROR_NOT_SUPPORTED;
+  return guarded(lease.target, {}, [&] { return SetFlags::call(flags); });
+}
+
+// "The primary" is the tenant's lease, which is made here when there is none.
+template <typename Real>
+CUresult set_primary_flags(CUdevice device, unsigned flags) noexcept {
+  const Caller caller = enter_policy<Real>();
+  if (caller.tenant == nullptr) return Real::call(device, flags);
+  GatedTenant& tenant = *caller.tenant;
+  if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  CapturedLease lease;
+  CUresult status = tenant.lease(device, &lease);
+  if (status != CUDA_SUCCESS) return status;
+  if (lease.kind != LeaseKind::private_own) return keep(tenant, Real::symbol, device, flags);
+  status = apply(lease, flags);
+  if (status != CUDA_SUCCESS) return status;
+  return tenant.with_primary(device, [&](PrimaryView& view) {
+    view.flags = flags;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult set_flags(unsigned flags) noexcept {
+  const Caller caller = enter_policy<SetFlags>();
+  if (caller.tenant == nullptr || alone_in_context(caller)) return SetFlags::call(flags);
+  const int device = caller.tenant->device_of(current_context());
+  return device < 0 ? CUDA_ERROR_NOT_SUPPORTED
+                    : keep(*caller.tenant, SetFlags::symbol, device, flags);
+}
+
+CUresult get_flags(unsigned* flags) noexcept {
+  const Caller caller = enter_policy<GetFlags>();
+  const CUresult status = GetFlags::call(flags);
+  if (caller.tenant == nullptr || status != CUDA_SUCCESS || alone_in_context(caller)) return status;
+  const int device = caller.tenant->device_of(current_context());
+  if (device < 0) return status;
+  return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
+    // The driver maps host memory in a primary whatever it was asked for.
+    if (view.flags) *flags = *view.flags | CU_CTX_MAP_HOST;
+    return CUDA_SUCCESS;
+  });
+}
+
+using SetPrimaryV1 = DriverFunction<"cuDevicePrimaryCtxSetFlags", CUresult(CUdevice, unsigned)>;
+using SetPrimaryV2 = DriverFunction<"cuDevicePrimaryCtxSetFlags_v2", CUresult(CUdevice, unsigned)>;
+
+constexpr PolicyRow rows[] = {
+    policy<SetPrimaryV1, set_primary_flags<SetPrimaryV1>>(),
+    policy<SetPrimaryV2, set_primary_flags<SetPrimaryV2>>(),
+    policy<SetFlags, set_flags>(),
+    policy<GetFlags, get_flags>(),
+};
+
+}  // namespace
+
+std::span<const PolicyRow> flag_policies() noexcept {
+  return rows;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,247 @@
+// Memory pools. A device's default pool, and the one that is current on it, are everybody's: each
+// tenant has a pool of its own in their place, made when it first asks and ended with the tenant.
+#include "gate/held.hpp"
+#include "gate/policies.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using Create = DriverFunction<"cuMemPoolCreate", CUresult(CUmemoryPool*, const CUmemPoolProps*)>;
+
+bool holds(const GatedTenant& tenant, CUmemoryPool pool) noexcept {
+  const std::uint64_t value = handle_value(pool);
+  return owners().owner(Kind::pool, value) == tenant.id() ||
+         owners().owner(Kind::own_pool, value) == tenant.id();
+}
+
+CUresult refuse_pool(GatedTenant& tenant, const char* function) noexcept {
+  tenant.note_once(function,
+                   "refused: the pool is not the tenant's own; cuMemPoolCreate makes one");
+  return CUDA_ERROR_NOT_PERMITTED;
+}
+
+CUresult make_standard(GatedTenant& tenant, CUdevice device, OwnPools& pools) noexcept {
+  if (pools.standard != nullptr) return CUDA_SUCCESS;
+  if (!tenant.is_open()) return CUDA_ERROR_INVALID_CONTEXT;
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  const Holding holding{.kind = Kind::own_pool, .extent = static_cast<std::uint64_t>(device)};
+  return make_held(tenant, holding, &pools.standard,
+                   [&] { return Create::call(&pools.standard, &properties); });
+}
+
+// The tenant's own in place of the device's default one, or of the one that is current.
+CUresult own_pool(GatedTenant& tenant, CUdevice device, bool current, CUmemoryPool* pool) noexcept {
+  return tenant.with_pools(device, [&](OwnPools& pools) {
+    if (current && pools.current != nullptr) {
+      *pool = pools.current;
+      return CUDA_SUCCESS;
+    }
+    const CUresult status = make_standard(tenant, device, pools);
+    *pool = pools.standard;
+    return status;
+  });
+}
+
+// Where the driver takes memory from that no pool is named for. Null: wherever it does, because
+// the stream, the device or its lack of pools makes the call fail anyway.
+using StreamDevice = DriverFunction<"cuStreamGetDevice", CUresult(CUstream, CUdevice*)>;
+using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
+CUresult pool_of_stream(GatedTenant& tenant, CUstream stream, CUmemoryPool* pool) noexcept {
+  *pool = nullptr;
+  const bool is_default =
+      stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  CUdevice device = -1;
+  if (is_default || !StreamDevice::is_bound() ||
+      StreamDevice::call(stream, &device) != CUDA_SUCCESS) {
+    if (CurrentDevice::call(&device) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  }
+  const CUresult status = own_pool(tenant, device, true, pool);
+  return status == CUDA_ERROR_OUT_OF_MEMORY ? status : CUDA_SUCCESS;
+}
+
+template <SymbolName name, SymbolName from_pool>
+struct AllocatesAsync {
+  using Real = DriverFunction<name, CUresult(CUdeviceptr*, std::size_t, CUstream)>;
+  using FromPool =
+      DriverFunction<from_pool, CUresult(CUdeviceptr*, std::size_t, CUmemoryPool, CUstream)>;
+  static CUresult call(CUdeviceptr* out, std::size_t bytes, CUstream stream) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(out, bytes, stream);
+    CUmemoryPool pool = nullptr;
+    const CUresult status = pool_of_stream(*caller.tenant, stream, &pool);
+    if (status != CUDA_SUCCESS) return status;
+    const Holding holding{.kind = Kind::memory, .bytes = bytes, .pooled = true};
+    return make_held(*caller.tenant, holding, out, [&] {
+      return pool != nullptr ? FromPool::call(out, bytes, pool, stream)
+                             : Real::call(out, bytes, stream);
+    });
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+template <SymbolName name>
+struct AllocatesFromPool {
+  using Real = DriverFunction<name, CUresult(CUdeviceptr*, std::size_t, CUmemoryPool, CUstream)>;
+  static CUresult call(CUdeviceptr* out, std::size_t bytes, CUmemoryPool pool,
+                       CUstream stream) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(out, bytes, pool, stream);
+    const Holding holding{.kind = Kind::memory, .bytes = bytes, .pooled = true};
+    return make_held(*caller.tenant, holding, out,
+                     [&] { return Real::call(out, bytes, pool, stream); });
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+CUresult create(CUmemoryPool* out, const CUmemPoolProps* properties) noexcept {
+  const Caller caller = enter_policy<Create>();
+  if (caller.tenant == nullptr || properties == nullptr) return Create::call(out, properties);
+  const auto device = static_cast<std::uint64_t>(properties->location.id);
+  return make_held(*caller.tenant, Holding{.kind = Kind::pool, .extent = device}, out,
+                   [&] { return Create::call(out, properties); });
+}
+
+// The standard one lives as long as the tenant, as a device's default pool lives as long as that.
+using Destroy = DriverFunction<"cuMemPoolDestroy", CUresult(CUmemoryPool)>;
+CUresult destroy(CUmemoryPool pool) noexcept {
+  const Caller caller = enter_policy<Destroy>();
+  const std::uint64_t value = handle_value(pool);
+  if (caller.tenant == nullptr) {
+    if (any_gated_tenant()) owners().remove(Kind::pool, value);
+    return Destroy::call(pool);
+  }
+  GatedTenant& tenant = *caller.tenant;
+  if (owners().owner(Kind::own_pool, value) == tenant.id()) return CUDA_ERROR_INVALID_VALUE;
+  const auto held = owners().remove(Kind::pool, value, tenant.id());
+  if (!held) return refuse_end(tenant, Destroy::symbol, Kind::pool, value);
+  return tenant.with_pools(static_cast<int>(held->extent), [&](OwnPools& pools) {
+    const CUresult status = Destroy::call(pool);
+    if (status != CUDA_SUCCESS) hold_again(*held);
+    if (status == CUDA_SUCCESS && pools.current == pool) pools.current = nullptr;
+    return status;
+  });
+}
+
+template <SymbolName name, bool current>
+struct GetsPoolOfDevice {
+  using Real = DriverFunction<name, CUresult(CUmemoryPool*, CUdevice)>;
+  static CUresult call(CUmemoryPool* pool, CUdevice device) noexcept {
+    const Caller caller = enter_policy<Real>();
+    const CUresult status = Real::call(pool, device);
+    if (caller.tenant == nullptr || status != CUDA_SUCCESS) return status;
+    return own_pool(*caller.tenant, device, current, pool);
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+CUresult set_current(GatedTenant& tenant, const char* function, CUdevice device,
+                     CUmemoryPool pool) noexcept {
+  if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!holds(tenant, pool)) return refuse_pool(tenant, function);
+  return tenant.with_pools(device, [&](OwnPools& pools) {
+    if (pool != pools.standard &&
+        owners().extent(Kind::pool, handle_value(pool)) != static_cast<std::uint64_t>(device)) {
+      return CUDA_ERROR_INVALID_VALUE;  // another device's
+    }
+    pools.current = pool;
+    return CUDA_SUCCESS;
+  });
+}
+
+using SetOfDevice = DriverFunction<"cuDeviceSetMemPool", CUresult(CUdevice, CUmemoryPool)>;
+CUresult set_of_device(CUdevice device, CUmemoryPool pool) noexcept {
+  const Caller caller = enter_policy<SetOfDevice>();
+  if (caller.tenant == nullptr) return SetOfDevice::call(device, pool);
+  return set_current(*caller.tenant, SetOfDevice::symbol, device, pool);
+}
+
+// The forms of CUDA 13 name a place and a kind of memory; there are pools of the host too.
+bool is_of_device(const CUmemLocation* location, CUmemAllocationType type) noexcept {
+  return location != nullptr && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+         type == CU_MEM_ALLOCATION_TYPE_PINNED;
+}
+
+template <SymbolName name, bool current>
+struct GetsPoolOfPlace {
+  using Real = DriverFunction<name, CUresult(CUmemoryPool*, CUmemLocation*, CUmemAllocationType)>;
+  static CUresult call(CUmemoryPool* pool, CUmemLocation* location,
+                       CUmemAllocationType type) noexcept {
+    const Caller caller = enter_policy<Real>();
+    const CUresult status = Real::call(pool, location, type);
+    if (caller.tenant == nullptr || status != CUDA_SUCCESS || !is_of_device(location, type)) {
+      return status;
+    }
+    return own_pool(*caller.tenant, location->id, current, pool);
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+using SetOfPlace =
+    DriverFunction<"cuMemSetMemPool", CUresult(CUmemLocation*, CUmemAllocationType, CUmemoryPool)>;
+CUresult set_of_place(CUmemLocation* location, CUmemAllocationType type,
+                      CUmemoryPool pool) noexcept {
+  const Caller caller = enter_policy<SetOfPlace>();
+  if (caller.tenant == nullptr) return SetOfPlace::call(location, type, pool);
+  if (!is_of_device(location, type)) return refuse_pool(*caller.tenant, SetOfPlace::symbol);
+  return set_current(*caller.tenant, SetOfPlace::symbol, location->id, pool);
+}
+
+// Changes a pool: the tenant's own only.
+template <SymbolName name, typename... Rest>
+struct ChangesPool {
+  using Real = DriverFunction<name, CUresult(CUmemoryPool, Rest...)>;
+  static CUresult call(CUmemoryPool pool, Rest... rest) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr || holds(*caller.tenant, pool)) return Real::call(pool, rest...);
+    return refuse_pool(*caller.tenant, Real::symbol);
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+// A device has one memory for all its graphs.
+using GraphMemTrim = DriverFunction<"cuDeviceGraphMemTrim", CUresult(CUdevice)>;
+CUresult trim_graph_memory(CUdevice device) noexcept {
+  const Caller caller = enter_policy<GraphMemTrim>();
+  if (caller.tenant == nullptr) return GraphMemTrim::call(device);
+  if (!caller.tenant->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  caller.tenant->note_once(GraphMemTrim::symbol,
+                           "ignored: it would free what the neighbours' graphs keep for their next "
+                           "launch too");
+  return CUDA_SUCCESS;
+}
+
+constexpr PolicyRow rows[] = {
+    AllocatesAsync<"cuMemAllocAsync", "cuMemAllocFromPoolAsync">::row(),
+    AllocatesAsync<"cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync_ptsz">::row(),
+    AllocatesFromPool<"cuMemAllocFromPoolAsync">::row(),
+    AllocatesFromPool<"cuMemAllocFromPoolAsync_ptsz">::row(),
+
+    policy<Create, create>(),
+    Makes<"cuMemPoolImportFromShareableHandle", Kind::pool, no_bytes, CUmemoryPool, void*,
+          CUmemAllocationHandleType, unsigned long long>::row(),
+    policy<Destroy, destroy>(),
+    GetsPoolOfDevice<"cuDeviceGetDefaultMemPool", false>::row(),
+    GetsPoolOfDevice<"cuDeviceGetMemPool", true>::row(),
+    policy<SetOfDevice, set_of_device>(),
+    GetsPoolOfPlace<"cuMemGetDefaultMemPool", false>::row(),
+    GetsPoolOfPlace<"cuMemGetMemPool", true>::row(),
+    policy<SetOfPlace, set_of_place>(),
+    ChangesPool<"cuMemPoolTrimTo", std::size_t>::row(),
+    ChangesPool<"cuMemPoolSetAttribute", CUmemPool_attribute, void*>::row(),
+    ChangesPool<"cuMemPoolSetAccess", const void*, std::size_t>::row(),
+    policy<GraphMemTrim, trim_graph_memory>(),
+    Refuses<"cuDeviceSetGraphMemAttribute", CUDA_ERROR_NOT_PERMITTED, CUdevice,
+            CUgraphMem_attribute, void*>::row(),
+    unguarded<StreamDevice>(),
+    unguarded<CurrentDevice>(),
+};
+
+}  // namespace
+
+std::span<const PolicyRow> pool_policies() noexcept {
+  return rows;
+}
+
+}  // namespace ctxbroker::detail
