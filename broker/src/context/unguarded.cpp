@@ -23,4 +23,8 @@ void borrow_on_this_thread(const std::shared_ptr<std::atomic<int>>& borrowers) n
   borrowed.borrowers = borrowers;
 }
 
+bool borrows_on_this_thread() noexcept {
+  return borrowed.borrowers != nullptr;
+}
+
 }  // namespace ctxbroker::detail

@@ -12,4 +12,7 @@ namespace ctxbroker::detail {
 // null: nothing of a lease. Until the thread ends.
 void borrow_on_this_thread(const std::shared_ptr<std::atomic<int>>& borrowers) noexcept;
 
+// Whether it is a lease's context that the gate made current on it.
+bool borrows_on_this_thread() noexcept;
+
 }  // namespace ctxbroker::detail

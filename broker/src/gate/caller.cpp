@@ -16,9 +16,10 @@ namespace {
 
 constexpr int most_frames = 64;  // looked at, from the call outwards
 
-// Whose thread this is, once known. Nothing here has a destructor: plug-ins call until a thread has
-// ended.
+// Whose thread this is, once known, and the address in that tenant's code that tells it. Nothing
+// here has a destructor: plug-ins call until a thread has ended.
 constinit thread_local GatedTenant* thread_owner = nullptr;
+constinit thread_local const void* thread_code = nullptr;
 // Of this thread's own stack; null: not asked yet.
 constinit thread_local const std::uintptr_t* stack_begin = nullptr;
 constinit thread_local const std::uintptr_t* stack_end = nullptr;
@@ -32,11 +33,25 @@ constexpr std::size_t most_stack_words = std::size_t{256} << 7;  // 256 KiB
 constinit std::atomic<std::size_t> start_routine_offset{0};
 
 // A thread that calls the driver as its last deed has no other trace of its code on the stack.
-GatedTenant* starter_of_this_thread() noexcept {
+const void* start_of_this_thread() noexcept {
   const std::size_t offset = start_routine_offset.load(std::memory_order_relaxed);
   if (offset == 0) return nullptr;
   const auto descriptor = static_cast<std::uintptr_t>(pthread_self());
-  return owner_of_code(*reinterpret_cast<void* const*>(descriptor + offset)).tenant;
+  return *reinterpret_cast<void* const*>(descriptor + offset);
+}
+
+void take_thread(GatedTenant* tenant, const void* code) noexcept {
+  thread_owner = tenant;
+  thread_code = tenant != nullptr ? code : nullptr;
+}
+
+// Code that stays in the process may get another tenant, and a thread of that code with it.
+void follow_heir() noexcept {
+  if (thread_owner->is_open()) return;
+  GatedTenant* const heir = owner_of_code(thread_code).tenant;
+  if (heir == nullptr || heir == thread_owner) return;
+  thread_owner = heir;
+  lead_to_own_lease(*heir);
 }
 
 void find_stack() noexcept {
@@ -64,6 +79,7 @@ struct Walk {
   int frames = 0;
   GatedTenant* innermost = nullptr;  // the first tenant met
   GatedTenant* starter = nullptr;    // the last one, when only the thread's start is outside of it
+  const void* start = nullptr;       // where in its code
 };
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
@@ -72,10 +88,12 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   const auto address = static_cast<std::uintptr_t>(_Unwind_GetIP(context));
   if (address == 0) return _URC_END_OF_STACK;
   // A return address may be the first byte behind a function that does not return.
-  const CodeOwner owner = owner_of_code(reinterpret_cast<const void*>(address - 1));
+  const void* const code = reinterpret_cast<const void*>(address - 1);
+  const CodeOwner owner = owner_of_code(code);
   if (owner.tenant != nullptr) {
     if (walk.innermost == nullptr) walk.innermost = owner.tenant;
     walk.starter = owner.tenant;
+    walk.start = code;
   } else if (!owner.starts_threads) {
     walk.starter = nullptr;
   }
@@ -103,13 +121,17 @@ Caller calling() noexcept {
   }
   if (thread_owner == nullptr && stack_end == nullptr) {  // the thread's first call
     find_stack();
-    thread_owner = starter_of_this_thread();
+    const void* const start = start_of_this_thread();
+    if (start != nullptr) take_thread(owner_of_code(start).tenant, start);
   }
-  if (thread_owner != nullptr) return {thread_owner, false};
+  if (thread_owner != nullptr) {
+    follow_heir();
+    return {thread_owner, false};
+  }
   if (!tenants_may_be_calling()) return {};
   Walk walk;
   _Unwind_Backtrace(visit, &walk);
-  if (walk.frames <= most_frames) thread_owner = walk.starter;
+  if (walk.frames <= most_frames) take_thread(walk.starter, walk.start);
   return {walk.innermost, false};
 }
 

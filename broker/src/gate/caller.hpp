@@ -19,4 +19,8 @@ void learn_of_threads() noexcept;
 // caller.
 Caller calling() noexcept;
 
+// The calling thread, which no guard is around, has come to this tenant with its code: where the
+// lease of an earlier tenant was current, this one's is. With the policies for what is current.
+void lead_to_own_lease(GatedTenant& tenant) noexcept;
+
 }  // namespace ctxbroker::detail

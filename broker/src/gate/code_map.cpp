@@ -10,6 +10,7 @@
 #include <shared_mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "gate/loaded_objects.hpp"
 
@@ -20,6 +21,8 @@ struct Object {
   std::uintptr_t begin = 0, end = 0;
   GatedTenant* tenant = nullptr;  // null: the host's, or several tenants'
   bool starts_threads = false;
+  std::string path;              // addresses are reused
+  std::uintptr_t opened_by = 0;  // where the object begins whose code opened it later; 0: none
 };
 
 constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", "libstdc++.so.6",
@@ -27,7 +30,8 @@ constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", 
 
 struct Map {
   std::shared_mutex lock;
-  std::vector<Object> objects;  // by address
+  std::vector<Object> objects;   // by address
+  unsigned long long loads = 0;  // when they were looked at
   GatedTenant* changing = nullptr;
 };
 Map& map() {
@@ -56,13 +60,22 @@ void publish(const Map& map) {
   tenant_code.store(kept->back().get(), std::memory_order_release);
 }
 
-Object* find(std::vector<Object>& objects, std::uintptr_t address) noexcept {
+const Object* find(const std::vector<Object>& objects, std::uintptr_t address) noexcept {
   const auto after = std::upper_bound(
       objects.begin(), objects.end(), address,
       [](std::uintptr_t wanted, const Object& object) { return wanted < object.begin; });
   if (after == objects.begin()) return nullptr;
-  Object& object = *std::prev(after);
+  const Object& object = *std::prev(after);
   return address < object.end ? &object : nullptr;
+}
+Object* find(std::vector<Object>& objects, std::uintptr_t address) noexcept {
+  return const_cast<Object*>(find(std::as_const(objects), address));
+}
+
+bool is_known(const std::vector<Object>& known, const LoadedObject& one) noexcept {
+  const Object* object = find(known, one.begin);
+  return object != nullptr && object->begin == one.begin && object->end == one.end &&
+         object->path == one.path;
 }
 
 // Whatever a tenant's object needs is used by this tenant too: of another's it becomes nobody's,
@@ -80,28 +93,59 @@ void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& p
   }
 }
 
+bool is_starter(const LoadedObject& object) {
+  return std::find(std::begin(thread_starters), std::end(thread_starters), object.name) !=
+         std::end(thread_starters);
+}
+
+bool holds(const LoadedObject& object, std::uintptr_t address) noexcept {
+  return address >= object.begin && address < object.end;
+}
+
+bool needs(const LoadedObject& user, const LoadedObject& one) {
+  return std::find(user.needed.begin(), user.needed.end(), one.name) != user.needed.end();
+}
+
+// What a closed tenant has left goes with the code that needs or has opened it.
+void follow(std::vector<Object>& known, const std::vector<LoadedObject>& present,
+            const LoadedObject& user, const GatedTenant& closed, GatedTenant& heir) {
+  for (const LoadedObject& one : present) {
+    Object* object = find(known, one.begin);
+    if (object == nullptr || object->tenant != &closed) continue;
+    if (!needs(user, one) && object->opened_by != user.begin) continue;
+    object->tenant = &heir;
+    follow(known, present, one, closed, heir);
+  }
+}
+
 // Objects that are gone are forgotten; new ones are `owner`'s, and the one with the address
 // `inside`, if it was left by a tenant that is closed: that one is returned.
 GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
   GatedTenant* closed = nullptr;
+  const LoadedObject* taken_over = nullptr;
   const std::vector<LoadedObject> present = loaded_objects();
   std::vector<Object> objects;
   std::vector<const LoadedObject*> fresh;
   for (const LoadedObject& one : present) {
     Object* known = find(map.objects, one.begin);
-    bool same = known != nullptr && known->begin == one.begin && known->end == one.end;
-    const bool left = same && inside >= one.begin && inside < one.end && known->tenant != nullptr &&
-                      !known->tenant->is_open();
-    if (left) closed = known->tenant;
+    bool same = is_known(map.objects, one);
+    const bool left =
+        same && holds(one, inside) && known->tenant != nullptr && !known->tenant->is_open();
+    if (left) {
+      closed = known->tenant;
+      taken_over = &one;
+    }
     same = same && !left;
     if (!same) fresh.push_back(&one);
-    const bool starter = std::find(std::begin(thread_starters), std::end(thread_starters),
-                                   one.name) != std::end(thread_starters);
-    objects.push_back(same ? *known
-                           : Object{one.begin, one.end, starter ? nullptr : owner, starter});
+    const bool starter = is_starter(one);
+    objects.push_back(
+        same ? *known : Object{one.begin, one.end, starter ? nullptr : owner, starter, one.path});
   }
   std::sort(objects.begin(), objects.end(),
             [](const Object& a, const Object& b) { return a.begin < b.begin; });
+  if (closed != nullptr && owner != nullptr) {
+    follow(objects, present, *taken_over, *closed, *owner);
+  }
   if (owner != nullptr) {
     for (const LoadedObject* one : fresh) share_needed(objects, present, *one, *owner);
   }
@@ -110,7 +154,101 @@ GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
   return closed;
 }
 
+// The object that was opened and, of what came with it, what is needed by these alone. What stands
+// before it was opened by somebody in its own right.
+std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
+                                         const std::vector<LoadedObject>& present,
+                                         const LoadedObject& opened) {
+  std::vector<const LoadedObject*> all{&opened};
+  const auto is_of_these = [&](const LoadedObject& one) {
+    return std::find(all.begin(), all.end(), &one) != all.end();
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const LoadedObject& one : present) {
+      const bool is_fresh = &one > &opened && !is_known(known, one) && !is_starter(one);
+      if (is_fresh && needs(*all[i], one) && !is_of_these(one)) all.push_back(&one);
+    }
+  }
+  const auto is_needed_by_others = [&](const LoadedObject* one) {
+    return one != &opened &&
+           std::any_of(present.begin(), present.end(), [&](const LoadedObject& user) {
+             return needs(user, *one) && !is_of_these(user);
+           });
+  };
+  for (std::size_t before = 0; before != all.size();) {
+    before = all.size();
+    std::vector<const LoadedObject*> left;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(left),
+                 [&](const LoadedObject* one) { return !is_needed_by_others(one); });
+    all = std::move(left);
+  }
+  return all;
+}
+
 }  // namespace
+
+void note_code_before_open() {
+  Map& process = map();
+  const std::unique_lock lock(process.lock);
+  const unsigned long long loads = loads_so_far();
+  if (loads == process.loads) return;
+  // While a tenant's library arrives all that is new is that tenant's, once it has.
+  if (process.changing != nullptr) return;
+  update(process, nullptr);
+  process.loads = loads;
+}
+
+namespace {
+
+// Returns the closed tenant that left what was opened.
+GatedTenant* take_opened(GatedTenant& tenant, std::uintptr_t inside, const void* caller) {
+  Map& process = map();
+  const std::unique_lock lock(process.lock);
+  const std::vector<LoadedObject> present = loaded_objects();
+  const auto opened = std::find_if(present.begin(), present.end(),
+                                   [&](const LoadedObject& one) { return holds(one, inside); });
+  if (opened == present.end() || is_starter(*opened)) return nullptr;
+  if (is_known(process.objects, *opened)) {
+    Object& object = *find(process.objects, inside);
+    GatedTenant* const before = object.tenant;
+    if (before == nullptr || before == &tenant) return nullptr;
+    const bool was_left = !before->is_open();
+    object.tenant = was_left ? &tenant : nullptr;
+    if (was_left) follow(process.objects, present, *opened, *before, tenant);
+    share_needed(process.objects, present, *opened, tenant);
+    publish(process);
+    return was_left ? before : nullptr;
+  }
+  const Object* const opener = find(process.objects, reinterpret_cast<std::uintptr_t>(caller));
+  const std::uintptr_t opened_by = opener != nullptr ? opener->begin : 0;
+  std::vector<Object> objects = process.objects;
+  const auto mine = brought(process.objects, present, *opened);
+  for (const LoadedObject* one : mine) {
+    objects.push_back({one->begin, one->end, &tenant, false, one->path, opened_by});
+  }
+  std::sort(objects.begin(), objects.end(),
+            [](const Object& a, const Object& b) { return a.begin < b.begin; });
+  process.objects = std::move(objects);
+  for (const LoadedObject* one : mine) share_needed(process.objects, present, *one, tenant);
+  publish(process);
+  return nullptr;
+}
+
+}  // namespace
+
+void note_opened_code(GatedTenant& tenant, void* library, const void* caller) {
+  const auto inside = reinterpret_cast<std::uintptr_t>(address_in(library));
+  if (GatedTenant* closed = take_opened(tenant, inside, caller)) tenant.inherit(*closed);
+}
+
+bool has_run_path(const GatedTenant& tenant) {
+  const std::vector<Extent> own = code_of(tenant);
+  for (const LoadedObject& one : loaded_objects()) {
+    if (!one.has_run_path) continue;
+    if (std::find(own.begin(), own.end(), Extent{one.begin, one.end}) != own.end()) return true;
+  }
+  return false;
+}
 
 const void* address_in(void* library) noexcept {
   link_map* object = nullptr;

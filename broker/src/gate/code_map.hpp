@@ -1,5 +1,6 @@
 // Whose code lies at an address. A tenant's are the libraries that came into the process while one
-// of its libraries was loaded, but for those that another tenant's library needs too.
+// of its libraries was loaded, or that its code has opened later, but for those that another tenant
+// needs too.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,15 @@ class CodeChange {
   GatedTenant& tenant_;
   std::uintptr_t inside_ = 0;  // an address in the loaded library
 };
+
+// A tenant's code is about to open a library; and has opened it: what is new with it, and needed by
+// nobody else, is that tenant's. What was another tenant's already is nobody's from now on.
+// `caller`: an address in the code that opened it. Throw std::bad_alloc. Any thread.
+void note_code_before_open();
+void note_opened_code(GatedTenant& tenant, void* library, const void* caller);
+// Whether the loader's search for a library depends on which of the tenant's code opens it. Throws
+// std::bad_alloc. Any thread.
+bool has_run_path(const GatedTenant& tenant);
 
 struct CodeOwner {
   GatedTenant* tenant = nullptr;  // null: nobody's that is known, which is to say the host's

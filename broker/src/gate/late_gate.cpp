@@ -179,6 +179,12 @@ void lead_to_gate(GatedTenant& tenant, void* library) noexcept {
   look_after_next_guards(tenant);
 }
 
+void lead_opened_to_gate(GatedTenant& tenant) noexcept {
+  if (late == nullptr) return;
+  look_at(tenant);
+  look_after_next_guards(tenant);
+}
+
 void look_after_next_guard(const TenantIdentity& tenant) noexcept {
   GatedTenant* const gated = tenant.gated.load(std::memory_order_acquire);
   if (late != nullptr && gated != nullptr) look_after_next_guards(*gated);

@@ -23,6 +23,9 @@ void start_late_gate(const ctxb_gate& gate);
 // returned. Any thread.
 void lead_to_gate(GatedTenant& tenant, void* library) noexcept;
 
+// The same after the tenant's code has opened a library itself, which is known to be its own.
+void lead_opened_to_gate(GatedTenant& tenant) noexcept;
+
 // Its code may bind more than before in what comes now (an activation): looks again when the next
 // guard ends. Of a tenant that the gate does not know, nothing.
 void look_after_next_guard(const TenantIdentity& tenant) noexcept;

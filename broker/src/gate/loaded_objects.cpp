@@ -23,6 +23,7 @@ void read_dynamic(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, LoadedObj
   if (strings == nullptr) return;
   for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
     if (entry->d_tag == DT_NEEDED) object.needed.emplace_back(strings + entry->d_un.d_val);
+    object.has_run_path |= entry->d_tag == DT_RPATH || entry->d_tag == DT_RUNPATH;
     if (entry->d_tag == DT_SONAME) object.name = strings + entry->d_un.d_val;
   }
 }

@@ -12,6 +12,7 @@ struct LoadedObject {
   std::string name;                 // its SONAME, or its file's; the program's: empty
   std::string path;                 // as the loader has it; the program's: empty
   std::vector<std::string> needed;  // the SONAMEs of what it needs
+  bool has_run_path = false;        // where the loader looks for what it opens depends on it
 };
 
 // In the order in which they were loaded, the program first. Throws std::bad_alloc. Any thread.

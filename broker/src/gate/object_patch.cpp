@@ -178,6 +178,7 @@ PatchResult patch_object(const dl_phdr_info& object, const Replacements& words,
   PatchResult result;
   ReadOnlyPart part(object);
   patch_imports(object, imports, part, result);
+  if (words.empty()) return result;
   for_each_word(object, words, [&](Word* word, const Replacement& one) {
     change(word, one.of, one.by, part, result.words, result.refused);
   });

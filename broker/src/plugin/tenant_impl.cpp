@@ -9,6 +9,7 @@
 #include "gate/give_back.hpp"
 #include "gate/kept_primary.hpp"
 #include "gate/late_gate.hpp"
+#include "gate/open_watch.hpp"
 #include "gate/peer_access.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
@@ -51,7 +52,10 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     image->library = load_library(canonical);
     if (change) change->loaded(image->library.native());
   }
-  if (gated_ != nullptr) lead_to_gate(*gated_, image->library.native());
+  if (gated_ != nullptr) {
+    watch_opens(*gated_);
+    lead_to_gate(*gated_, image->library.native());
+  }
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
   return image;

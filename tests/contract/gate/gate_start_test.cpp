@@ -68,6 +68,13 @@ TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
       EXPECT_GE(kept.through, 10U);
     }
   }
+  {
+    Tenant tenant = broker.open_tenant("late", {LeaseKind::private_own});
+    AdoptedLibrary library = tenant.adopt(test_library("attacks_late"));
+    const auto on_own_thread =
+        reinterpret_cast<allocate_function*>(library.symbol(ALLOCATE_ON_OWN_THREAD));
+    EXPECT_EQ(context_of(on_own_thread(64)), tenant.lease().context) << "opened by it just now";
+  }
   // What the host itself makes current goes past the gate, and is there again after a guard.
   Tenant tenant = broker.open_tenant("guarded");
   CUcontext primary = nullptr;

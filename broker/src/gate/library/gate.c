@@ -14,6 +14,7 @@
 #include "gate/library/driver_search.h"
 #include "gate/library/entry_blocks.h"
 #include "gate/library/late_look_up.h"
+#include "gate/library/watched_open.h"
 
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"
@@ -331,6 +332,8 @@ EXPORT const ctxb_gate* ctxb_gate_get(void) {
                                  .install = install,
                                  .observe_look_ups = observe_look_ups,
                                  .late_dlsym = (ctxb_gate_function)ctxb_gate_late_dlsym,
-                                 .late_dlvsym = (ctxb_gate_function)ctxb_gate_late_dlvsym};
+                                 .late_dlvsym = (ctxb_gate_function)ctxb_gate_late_dlvsym,
+                                 .observe_opens = ctxb_gate_observe_opens,
+                                 .watched_dlopen = (ctxb_gate_function)ctxb_gate_watched_dlopen};
   return &gate;
 }

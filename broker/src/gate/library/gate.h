@@ -28,6 +28,13 @@ typedef struct ctxb_gate_entry {
 /* Called for each look-up through cuGetProcAddress: the name, and whether the gate knows it. */
 typedef void (*ctxb_gate_look_up_observer)(const char* base, int known);
 
+/* Called before a library that is watched opens another: what it opens, and the address it calls
+ * from. NULL: the loader does it as if nobody watched, because it depends on its caller. Else the
+ * library is opened, and the second function is given the answer and what it is (NULL: not opened).
+ */
+typedef void* (*ctxb_gate_before_open)(const char* file, const void* caller);
+typedef void (*ctxb_gate_after_open)(void* answer, void* library, const void* caller);
+
 /* Any thread. Lives as long as the process. */
 typedef struct ctxb_gate {
   uint32_t size;
@@ -59,6 +66,10 @@ typedef struct ctxb_gate {
    * its dlsym and dlvsym. They give the gate's address of what is guarded, and the loader's own
    * answer to everything else. */
   ctxb_gate_function late_dlsym, late_dlvsym;
+
+  /* To stand in place of dlopen in a library that is watched. Once, before any such library is. */
+  void (*observe_opens)(ctxb_gate_before_open before, ctxb_gate_after_open after);
+  ctxb_gate_function watched_dlopen;
 } ctxb_gate;
 
 /* The one function that is not the driver's. */

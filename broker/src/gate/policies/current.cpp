@@ -74,6 +74,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
 }
 
 using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
+using GetDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 CUresult set_current(CUcontext context) noexcept {
   const Caller caller = enter_policy<SetCurrent>();
   if (caller.tenant == nullptr) {
@@ -150,9 +151,19 @@ constexpr PolicyRow rows[] = {
     policy<PopV2, pop_current<PopV2>>(),
     policy<ExchangeMode, exchange_mode>(),
     unguarded<GetCurrent>(),
+    unguarded<GetDevice>(),
 };
 
 }  // namespace
+
+void lead_to_own_lease(GatedTenant& tenant) noexcept {
+  CUdevice device = 0;
+  CUcontext own = nullptr;
+  // What was borrowed is still there.
+  if (!borrows_on_this_thread() || GetDevice::call(&device) != CUDA_SUCCESS) return;
+  current_may_have_changed();
+  if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);
+}
 
 std::span<const PolicyRow> current_policies() noexcept {
   return rows;
