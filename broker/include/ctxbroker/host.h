@@ -170,7 +170,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_end_stream(ctxb_tenant* tenant, void* stream
 
 /* On the caller's stack from enter to leave; its content is the broker's. */
 typedef struct ctxb_guard {
-  void* reserved[24];
+  void* reserved[32];
 } ctxb_guard;
 
 /* Makes the lease's context current on the calling thread. `doing` names what runs inside, for

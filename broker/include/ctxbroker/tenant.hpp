@@ -17,6 +17,7 @@
 namespace ctxbroker {
 
 namespace detail {
+class Lease;
 class TenantImpl;
 struct LibraryImage;
 struct TenantIdentity;
@@ -119,7 +120,9 @@ class CTXB_API Guard {
   Guard& operator=(const Guard&) = delete;
 
  private:
-  alignas(void*) unsigned char frame_[192];  // a detail::Frame, and room for it to grow
+  void begin(detail::Lease& lease, const char* doing);
+  alignas(void*) unsigned char frame_[240];  // a detail::Frame, and room for it to grow
+  bool entered_ = false;                     // false: another guard was around it already
 };
 
 template <typename Function>

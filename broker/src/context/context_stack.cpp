@@ -71,6 +71,10 @@ CUcontext TakenContexts::remove_last() noexcept {
   return last;
 }
 
+void TakenContexts::clear() noexcept {
+  while (!empty()) remove_last();
+}
+
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept {
   return pop_all(driver, [&](CUcontext context) {
     if (taken.add(context)) return true;

@@ -19,6 +19,10 @@ struct TakenContexts {
   bool add(CUcontext context) noexcept;  // false: there is no room to owe it
   CUcontext remove_last() noexcept;      // frees the memory with the last one of all
   bool empty() const noexcept { return count == 0; }
+  CUcontext at(std::uint32_t index) const noexcept {  // from the top of the stack
+    return index < few ? own[index] : more[index - few];
+  }
+  void clear() noexcept;  // nothing is owed
 
   std::uint32_t count = 0;
   std::uint32_t room = 0;  // of more

@@ -48,6 +48,9 @@ class DeviceHold {
   // Which life of the primary this is; see PrimaryContext.
   std::uint64_t primary_generation() const noexcept { return primary_.generation(); }
   bool primary_lives(std::uint64_t generation) noexcept { return primary_.lives(generation); }
+  bool primary_is_shielded(std::uint64_t generation) const noexcept {
+    return primary_.is_shielded(generation);
+  }
   // Somebody destroyed that life of the primary; the next use makes another.
   void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
   void check_primary() noexcept { primary_.check(); }

@@ -2,38 +2,18 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 
+#include "context/quick_guard.hpp"
 #include "driver/driver_error.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-// Per thread, because a context stack is. A plain pointer without a destructor: guards are still
-// entered when static objects end, after the main thread's thread_local objects have ended.
-//
-// "initial-exec" makes it one load instead of a call. All that the library keeps per thread must
-// then find room beside what the process was started with, also when the library is opened late:
-// keep it to a few dozen bytes.
-[[gnu::tls_model("initial-exec")]] constinit thread_local Frame* innermost = nullptr;
-
-// The same for what is known of this thread while the gate watches: how often something may have
-// changed what is current, and the count at which nothing was, with the mode of capture that every
-// thread starts with.
-struct Known {
-  std::uint64_t changes = 1;
-  std::uint64_t empty_at = 0;
-};
-[[gnu::tls_model("initial-exec")]] constinit thread_local Known known;
-
-// Nothing that was seen has touched the thread since the frame was entered.
-bool is_untouched(const Frame& frame) noexcept {
-  return frame.seen == known.changes && frame.target.driver->current_is_watched;
-}
-
 void link(Frame& frame) noexcept {
-  frame.outer = innermost;
-  innermost = &frame;
+  frame.outer = thread_notes.innermost;
+  thread_notes.innermost = &frame;
 }
 
 // The innermost frame that decided what is current.
@@ -51,7 +31,7 @@ bool is_current(const DriverTable& driver, CUcontext context) noexcept {
 
 // The frame that has made the target current already, and it is still; null when there is none.
 const Frame* inside(const GuardTarget& target) noexcept {
-  const Frame* frame = place(innermost);
+  const Frame* frame = place(thread_notes.innermost);
   const bool same = frame != nullptr && frame->target.driver == target.driver &&
                     frame->target.generation == target.generation;
   if (!same) return nullptr;
@@ -91,10 +71,45 @@ const char* damage(CUcontext context, const Emptied& left, char* text, std::size
   return text;
 }
 
-// Empties the thread's stack down to the floor, strikes when something else than the target was
-// there. Returns the driver's status.
-CUresult clear_stack(const Frame& frame) noexcept {
-  const Emptied left = empty_stack(*frame.target.driver);
+// The frame that decided what is on the thread's stack now, from `frame` outwards.
+Frame* base(Frame* frame) noexcept {
+  while (frame != nullptr && frame->way != Frame::Way::full) frame = frame->outer;
+  return frame;
+}
+
+// Empties the stack of a thread that a frame stands on without having taken what was there. All
+// below the frame's own context is the thread's, and owed from now on: it is no damage.
+Emptied empty_down_to(Frame& frame) noexcept {
+  TakenContexts found;
+  Emptied left;
+  left.status = take_stack(*frame.target.driver, found);
+  const CUcontext under = std::exchange(frame.under, nullptr);
+  std::uint32_t count = found.count;  // without what was there before, as far as it is known
+  if (count > 0 && under != nullptr && found.at(count - 1) == under) --count;
+  std::uint32_t own = count;  // the place of its own context, from the top
+  while (own > 0 && found.at(own - 1) != frame.context) --own;
+  if (own > 0) {
+    for (std::uint32_t i = own; i < found.count; ++i) frame.taken.add(found.at(i));
+    left.count = own;
+  } else {
+    if (under != nullptr) frame.taken.add(under);
+    left.count = count;
+  }
+  if (left.count > 0) {
+    left.top = found.at(0);
+    left.bottom = found.at(static_cast<std::uint32_t>(left.count) - 1);
+  }
+  found.clear();
+  return left;
+}
+
+// Empties the thread's stack, strikes when something else than the target was there. Returns the
+// driver's status.
+CUresult clear_stack(Frame& frame) noexcept {
+  Frame* const full = base(&frame);
+  const bool stands = full != nullptr && (full->quick || full->under != nullptr);
+  const Emptied left = stands ? empty_down_to(*full) : empty_stack(*frame.target.driver);
+  if (stands) full->quick = false;
   // A function that starts with no context may have called the runtime library, which makes one
   // current and leaves it; the gate made that the tenant's own.
   const bool captured = frame.context == nullptr && left.count == 1 && frame.captured.has(left.top);
@@ -108,7 +123,21 @@ CUresult clear_stack(const Frame& frame) noexcept {
   return left.status;
 }
 
-void leave_nested(const Frame& frame) noexcept {
+// Takes away what the frame stands on, before code inside could get at it: from then on the frame
+// is like any other.
+[[gnu::cold, gnu::noinline]] void stand_alone(Frame& frame) noexcept {
+  const DriverTable& driver = *frame.target.driver;
+  CUcontext own = nullptr, under = nullptr;
+  if (driver.ctx_pop(&own) != CUDA_SUCCESS) return;
+  // The last that is owed, should it be out of the thread's reach already.
+  if (driver.ctx_pop(&under) == CUDA_SUCCESS) {
+    frame.taken.add(under);
+    frame.under = nullptr;
+  }
+  if (driver.ctx_push(own) != CUDA_SUCCESS) driver.ctx_push(own);
+}
+
+void leave_nested(Frame& frame) noexcept {
   if (is_untouched(frame) || is_current(*frame.target.driver, frame.context)) return;
   CUresult status = clear_stack(frame);
   if (Frame* full = innermost_place()) full->pushed = 0;
@@ -144,10 +173,13 @@ void leave_capture_mode(const Frame& frame) noexcept {
 CUresult enter_full(Frame& frame) noexcept {
   const GuardTarget& target = frame.target;
   CUresult status = CUDA_SUCCESS;
-  frame.seen = known.changes;
-  frame.quick =
-      innermost == nullptr && known.empty_at == known.changes && target.driver->current_is_watched;
-  const bool was_empty = frame.quick || is_current(*target.driver, nullptr);
+  ThreadNotes& thread = thread_notes;
+  const bool watched = target.driver->current_is_watched;
+  const bool outermost = thread.innermost == nullptr;
+  frame.seen = watched ? thread.changes : 0;
+  const bool was_empty =
+      (outermost && watched && thread.known_at == thread.changes && thread.outside == nullptr) ||
+      is_current(*target.driver, nullptr);
   if (!was_empty) status = take_stack(*target.driver, frame.taken);
   if (status == CUDA_SUCCESS && target.occupancy != nullptr) {
     status = target.occupancy->enter(&frame.context, &frame.seat);
@@ -155,13 +187,15 @@ CUresult enter_full(Frame& frame) noexcept {
   }
   if (status == CUDA_SUCCESS && frame.context != nullptr) {
     status = target.driver->ctx_push(frame.context);
-    if (status == CUDA_SUCCESS && frame.call.tenant != nullptr && !frame.quick) {
+    if (status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
       status = enter_capture_mode(frame);
       // What was seen while nobody watched may have changed unseen.
-      const bool as_at_first = was_empty && innermost == nullptr &&
-                               target.driver->current_is_watched &&
+      const bool as_at_first = outermost && watched && frame.taken.count <= 1 &&
                                frame.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-      if (status == CUDA_SUCCESS && as_at_first) known.empty_at = known.changes;
+      if (status == CUDA_SUCCESS && as_at_first) {
+        thread.known_at = thread.changes;
+        thread.outside = frame.taken.empty() ? nullptr : frame.taken.own[0];
+      }
       CUcontext popped = nullptr;
       if (status != CUDA_SUCCESS) target.driver->ctx_pop(&popped);
     }
@@ -169,13 +203,14 @@ CUresult enter_full(Frame& frame) noexcept {
   if (status == CUDA_SUCCESS) {
     // Asked for now, for a tenant may end under a thread that is inside. One that wants to know is
     // the gate's, and those never end.
-    if (!frame.quick && frame.call.tenant != nullptr) {
+    if (frame.call.tenant != nullptr) {
       frame.tells_end = frame.call.tenant->guard_ended.load(std::memory_order_relaxed) != nullptr;
     }
     return status;
   }
   if (frame.target.occupancy != nullptr) target.occupancy->leave(frame.seat);
   give_back_stack(*target.driver, frame.taken);
+  frame.seen = 0;
   return status;
 }
 
@@ -196,42 +231,26 @@ void end_stream_captures(Frame& frame) noexcept {
 }
 
 // True when just the frame's own context was there, and is gone now: what nearly always happens.
+// What it stands on is there and stays.
 bool pop_own(const Frame& frame) noexcept {
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
   if (frame.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  if (left == frame.context && is_current(driver, nullptr)) return true;
+  if (left == frame.context && is_current(driver, frame.under)) return true;
   driver.ctx_push(left);  // all is looked at, from the top
   return false;
 }
 
-// One pop, where nothing can have happened. False: nothing was done.
-bool leave_quickly(Frame& frame) noexcept {
-  if (!frame.quick || !is_untouched(frame) || frame.context == nullptr ||
-      !frame.stream_captures.empty() || !frame.captured.empty()) {
-    return false;
-  }
-  CUcontext left = nullptr;
-  const DriverTable& driver = *frame.target.driver;
-  if (driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  if (left != frame.context) {  // by ways that the gate does not see: all is looked at
-    current_may_have_changed();
-    driver.ctx_push(left);
-    return false;
-  }
-  if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
-  return true;
-}
-
 void leave_full(Frame& frame) noexcept {
-  if (leave_quickly(frame)) return;
   if (!frame.stream_captures.empty()) end_stream_captures(frame);
   if (frame.context != nullptr && frame.call.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = pop_own(frame) ? CUDA_SUCCESS : clear_stack(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, frame.taken);
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
   if (!frame.captured.empty()) frame.captured.leave_all();
-  report_failed_restore(frame, cleared != CUDA_SUCCESS ? cleared : restored);
+  const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
+  if (status != CUDA_SUCCESS) ++thread_notes.changes;  // the thread is not known any more
+  report_failed_restore(frame, status);
   if (!frame.tells_end) return;
   if (auto* const ended = frame.call.tenant->guard_ended.load(std::memory_order_relaxed)) {
     ended(frame.call.tenant->gated.load(std::memory_order_acquire));
@@ -255,6 +274,17 @@ void record_guard(const Frame& frame) noexcept {
 // it: nested ones are what a guard costs most often.
 [[gnu::noinline]] CUresult enter_outermost(Frame& frame) noexcept {
   if (timeline_observed()) frame.observed_from = timeline_now();
+  if (is_known(frame.target)) {
+    CUcontext context = nullptr;
+    Seat* seat = nullptr;
+    const CUresult status = push_known(frame.target, &context, &seat);
+    if (status == CUDA_SUCCESS) {
+      note_known(frame, context, seat);
+    } else {
+      link(frame);
+    }
+    return status;
+  }
   const CUresult status = enter_full(frame);
   frame.way = status == CUDA_SUCCESS ? Frame::Way::full : Frame::Way::nothing;
   link(frame);
@@ -265,10 +295,10 @@ void record_guard(const Frame& frame) noexcept {
   if (frame.way == Frame::Way::nested) {
     leave_nested(frame);
   } else {
-    leave_full(frame);
+    if (!leave_known(frame)) leave_full(frame);
     if (frame.observed_from != 0) record_guard(frame);
   }
-  innermost = frame.outer;
+  thread_notes.innermost = frame.outer;
 }
 
 // The broker's own code is balanced; only a plug-in's function is looked at.
@@ -288,14 +318,18 @@ CUresult enter(Frame& frame) noexcept {
     if (outer == nullptr) return enter_outermost(frame);
     frame.way = Frame::Way::nested;
     frame.context = outer->context;
-    frame.seen = known.changes;
+    frame.seen = frame.target.driver->current_is_watched ? thread_notes.changes : 0;
   }
   link(frame);
   return CUDA_SUCCESS;
 }
 
 void current_may_have_changed() noexcept {
-  ++known.changes;
+  ++thread_notes.changes;
+  Frame* const full = base(thread_notes.innermost);
+  if (full == nullptr || !full->quick) return;
+  full->quick = false;
+  if (full->under != nullptr) stand_alone(*full);
 }
 
 void enter_host(Frame& frame) noexcept {
@@ -305,37 +339,24 @@ void enter_host(Frame& frame) noexcept {
 
 void leave(Frame& frame) noexcept {
   if (is_looked_at(frame)) return leave_and_look(frame);
-  innermost = frame.outer;
-}
-
-Frame* innermost_place() noexcept {
-  Frame* frame = innermost;
-  while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
-  return frame != nullptr && frame->way == Frame::Way::full ? frame : nullptr;
+  thread_notes.innermost = frame.outer;
 }
 
 void stream_capture_begun(CUstream stream) noexcept {
-  if (Frame* frame = innermost_place()) frame->stream_captures.begun(stream);
+  if (Frame* frame = innermost_place()) {
+    frame->stream_captures.begun(stream);
+    frame->quick = false;
+  }
 }
 
 void stream_capture_ended(CUstream stream) noexcept {
-  for (Frame* frame = innermost; frame != nullptr; frame = frame->outer) {
+  for (Frame* frame = thread_notes.innermost; frame != nullptr; frame = frame->outer) {
     if (frame->stream_captures.ended(stream)) return;
   }
 }
 
-FrameOwner frame_owner() noexcept {
-  for (const Frame* frame = innermost; frame != nullptr; frame = frame->outer) {
-    if (frame->way == Frame::Way::host) return {true, nullptr};
-    if (frame->call.tenant != nullptr) {
-      return {true, frame->call.tenant->id == host_tenant ? nullptr : frame->call.tenant};
-    }
-  }
-  return {};
-}
-
 TenantId running_tenant() noexcept {
-  const Frame* frame = innermost;
+  const Frame* frame = thread_notes.innermost;
   if (frame == nullptr || frame->call.tenant == nullptr) return host_tenant;
   return frame->call.tenant->id;
 }

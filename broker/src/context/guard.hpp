@@ -10,6 +10,7 @@
 #include "context/context_stack.hpp"
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
+#include "context/thread_notes.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
@@ -45,13 +46,14 @@ struct Frame {
     full,     // the thread's stack was taken away and the context pushed
   };
   Way way = Way::nothing;
-  bool quick = false;      // entered on a thread that was known to have nothing current
+  bool quick = false;      // entered on a thread that was known, and to be left as fast
   bool tells_end = false;  // somebody wants to know when the guard has ended
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
-  std::uint64_t seen = 0;  // the thread's changes of what is current, when it was entered
+  std::uint64_t seen = 0;  // the thread's changes, when it was entered; 0: nobody watches
   GuardTarget target;
   GuardedCall call;
   CUcontext context = nullptr;  // what was made current: the target's, or a sibling of it
+  CUcontext under = nullptr;    // the thread's own, which it stands on; not in `taken`
   Seat* seat = nullptr;         // in the target's occupancy
   Frame* outer = nullptr;
   std::uint64_t observed_from = 0;  // ns; 0 when no timeline was recorded
@@ -80,7 +82,11 @@ void current_may_have_changed() noexcept;
 
 // The thread's innermost frame that says what may be current, or null: the gate's calls are made in
 // it. Of a frame of the host, none.
-Frame* innermost_place() noexcept;
+inline Frame* innermost_place() noexcept {
+  Frame* frame = thread_notes.innermost;
+  while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
+  return frame != nullptr && frame->way == Frame::Way::full ? frame : nullptr;
+}
 
 // A stream's capture was begun, or ended, by code inside this thread's guards.
 void stream_capture_begun(CUstream stream) noexcept;
@@ -91,7 +97,15 @@ struct FrameOwner {
   bool decided = false;                    // false: there is no frame that says so
   const TenantIdentity* tenant = nullptr;  // null: the host
 };
-FrameOwner frame_owner() noexcept;
+inline FrameOwner frame_owner() noexcept {
+  for (const Frame* frame = thread_notes.innermost; frame != nullptr; frame = frame->outer) {
+    if (frame->way == Frame::Way::host) return {true, nullptr};
+    if (frame->call.tenant != nullptr) {
+      return {true, frame->call.tenant->id == host_tenant ? nullptr : frame->call.tenant};
+    }
+  }
+  return {};
+}
 
 // Whose code runs on this thread: the tenant of the innermost frame, or the host.
 TenantId running_tenant() noexcept;

@@ -128,10 +128,25 @@ LeaseState Lease::state() const noexcept {
 
 bool Lease::end_life(Life how) noexcept {
   Life before = Life::ready;
-  if (life_.compare_exchange_strong(before, how, std::memory_order_acq_rel)) return true;
+  bool ended = life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
   // What was given up can turn out to be dead.
-  return how == Life::dead && before == Life::given_up &&
-         life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
+  if (!ended && how == Life::dead && before == Life::given_up) {
+    ended = life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
+  }
+  count_loss();
+  return ended;
+}
+
+bool Lease::look_whether_lost(std::uint64_t now) const noexcept {
+  if (life_.load(std::memory_order_acquire) != Life::ready || device_.fault().happened() ||
+      primary_lost()) {
+    return true;
+  }
+  // Without a shield the driver is to be asked each time.
+  if (kind() == LeaseKind::private_own || device_.primary_is_shielded(primary_generation_)) {
+    sound_at_.store(now, std::memory_order_relaxed);
+  }
+  return false;
 }
 
 CUresult Lease::note(CUresult status) noexcept {
@@ -166,11 +181,14 @@ void Lease::give_up(const std::string& reason) noexcept {
 
 void Lease::strand() noexcept {
   life_.store(Life::stranded, std::memory_order_release);
+  count_loss();
 }
 
 void Lease::bury() noexcept {
   if (kind() != LeaseKind::private_own) device_.mark_stuck();
-  if (life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried) return;
+  const bool buried = life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried;
+  count_loss();
+  if (buried) return;
   try {
     tenant_->say(Severity::error, "lease",
                  "work in generation " + std::to_string(generation_) +

@@ -11,6 +11,7 @@
 #include "context/guard.hpp"
 #include "context/holdings.hpp"
 #include "context/lease_decision.hpp"
+#include "context/losses.hpp"
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
 #include "ctxbroker/lease.hpp"
@@ -59,10 +60,10 @@ class Lease {
   // True when memory of one is memory of the other.
   bool shares_memory_with(const Lease& other) const noexcept;
 
-  // Not ready any more: no new work is to be begun on it.
+  // Not ready any more: no new work is to be begun on it. Nearly always two loads.
   bool lost() const noexcept {
-    return life_.load(std::memory_order_acquire) != Life::ready || device_.fault().happened() ||
-           primary_lost();
+    const std::uint64_t now = losses.load(std::memory_order_acquire);
+    return sound_at_.load(std::memory_order_relaxed) != now && look_whether_lost(now);
   }
   LeaseState state() const noexcept;
 
@@ -100,6 +101,7 @@ class Lease {
  private:
   enum class Life : std::uint8_t { ready, given_up, dead, stranded, buried };
 
+  bool look_whether_lost(std::uint64_t now) const noexcept;
   // Marks a life that is not over; true for the call that did it.
   bool end_life(Life how) noexcept;
   bool primary_lost() const noexcept {
@@ -117,6 +119,7 @@ class Lease {
   std::uint64_t generation_;
   std::uint64_t primary_generation_;  // the life of the primary that it stands on
   std::atomic<Life> life_{Life::ready};
+  mutable std::atomic<std::uint64_t> sound_at_{0};  // so many losses; 0: to be looked at
   std::shared_ptr<std::atomic<int>> borrowers_ = std::make_shared<std::atomic<int>>(0);
   mutable Holdings holdings_;
   mutable WorkCounters work_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "context/thread_notes.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
@@ -36,8 +37,27 @@ class Occupancy {
 
   // The context for this thread; `seat` is to be handed back to leave, and may be null. An error
   // when no sibling can be made for it: then nothing was entered.
-  CUresult enter(CUcontext* context, Seat** seat) noexcept;
-  void leave(Seat* seat) noexcept;
+  CUresult enter(CUcontext* context, Seat** seat) noexcept {
+    if (make_ == nullptr) {
+      *context = context_;
+      *seat = nullptr;
+    } else if (Seat& first = seats_[0]; take(first)) {
+      first.depth = 1;
+      *context = first.context;
+      *seat = &first;
+    } else {
+      const CUresult status = sit_down(context, seat);
+      if (status != CUDA_SUCCESS) return status;
+    }
+    count(&Shard::entered);
+    return CUDA_SUCCESS;
+  }
+  void leave(Seat* seat) noexcept {
+    if (seat != nullptr && --seat->depth == 0) {
+      seat->thread.store(nullptr, std::memory_order_release);
+    }
+    count(&Shard::left);
+  }
 
   // Guards entered now, on all threads. A snapshot.
   std::int64_t inside() const noexcept;
@@ -52,17 +72,25 @@ class Occupancy {
   const Seat& seat(std::size_t index) const noexcept { return seats_[index]; }
 
  private:
-  // Threads count in different cache lines, so that they do not slow each other down. The process's
-  // first threads have one each, and count with plain stores; all others share a few.
+  // A cache line each.
   struct alignas(64) Shard {
     std::atomic<std::uint64_t> entered{0};
     std::atomic<std::uint64_t> left{0};
   };
-  static constexpr std::size_t own_shards = 32;
-  static constexpr std::size_t shared_shards = 8;
 
-  void count(std::atomic<std::uint64_t> Shard::*counter) noexcept;
-  Seat* free_seat(const void* thread) noexcept;
+  // Whoever sees nobody inside also sees what was done inside.
+  void count(std::atomic<std::uint64_t> Shard::*counter) noexcept {
+    const std::uint32_t shard = shard_of_this_thread();
+    count_in_shard(shards_[shard].*counter, shard);
+  }
+  // True when it was free and is this thread's now. Where a thread's notes lie tells it apart.
+  static bool take(Seat& seat) noexcept {
+    const void* holder = seat.thread.load(std::memory_order_relaxed);
+    return holder == nullptr &&
+           seat.thread.compare_exchange_strong(holder, &thread_notes, std::memory_order_acquire);
+  }
+  CUresult sit_down(CUcontext* context, Seat** seat) noexcept;
+  Seat* free_seat() noexcept;
   CUresult add_seat(Seat** seat, const void* thread) noexcept;
 
   CUcontext context_;
@@ -70,7 +98,7 @@ class Occupancy {
   void* maker_ = nullptr;
   std::mutex growing_;
   std::atomic<std::size_t> seat_count_{0};
-  std::array<Shard, own_shards + shared_shards> shards_;
+  std::array<Shard, all_shards> shards_;
   std::array<Seat, most_seats> seats_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "context/losses.hpp"
+
 namespace ctxbroker::detail {
 
 bool PrimaryContext::read_state(unsigned* flags, int* active) const noexcept {
@@ -40,6 +42,7 @@ void PrimaryContext::begin_life(bool shielded) noexcept {
   const std::uint64_t generation = next_generation();
   shielded_generation_.store(shielded ? generation : 0, std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
+  count_loss();  // of the life before
 }
 
 void PrimaryContext::release() noexcept {
@@ -59,7 +62,9 @@ bool PrimaryContext::still_lives(std::uint64_t generation) noexcept {
 void PrimaryContext::lose(std::uint64_t generation) noexcept {
   std::uint64_t shielded = generation;
   shielded_generation_.compare_exchange_strong(shielded, 0, std::memory_order_acq_rel);
-  if (!generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel)) return;
+  const bool first = generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel);
+  count_loss();
+  if (!first) return;
   device_.say(Severity::error, "device",
               "'s primary context was destroyed; every shared and green lease on it is lost");
 }

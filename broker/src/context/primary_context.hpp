@@ -32,8 +32,11 @@ class PrimaryContext {
   // device, not about a handle that may be dead. What was destroyed and made again by somebody
   // between two questions is not noticed so.
   bool lives(std::uint64_t generation) noexcept {
-    return shielded_generation_.load(std::memory_order_acquire) == generation ||
-           still_lives(generation);
+    return is_shielded(generation) || still_lives(generation);
+  }
+  // That life goes on, and cannot end but by what the broker counts as a loss.
+  bool is_shielded(std::uint64_t generation) const noexcept {
+    return shielded_generation_.load(std::memory_order_acquire) == generation;
   }
   // Somebody destroyed that life.
   void lose(std::uint64_t generation) noexcept;

@@ -2,17 +2,18 @@
 
 #include <string>
 
+#include "context/losses.hpp"
 #include "driver/driver_error.hpp"
 
 namespace ctxbroker::detail {
 
 void ProcessFault::note(CUresult status, const DriverTable& driver, int device,
                         const TenantIdentity& tenant) noexcept {
+  if (!is_process_fault(status)) return;
   CUresult none = CUDA_SUCCESS;
-  if (!is_process_fault(status) ||
-      !status_.compare_exchange_strong(none, status, std::memory_order_acq_rel)) {
-    return;
-  }
+  const bool first = status_.compare_exchange_strong(none, status, std::memory_order_acq_rel);
+  count_loss();
+  if (!first) return;
   try {
     tenant.say(Severity::error, "fault",
                "CUDA has ended in this process: " + status_text(driver, status) +

@@ -111,14 +111,7 @@ void learn_of_threads() noexcept {
   if (field != nullptr && field->bits == 8 * sizeof(void*)) start_routine_offset = field->offset;
 }
 
-Caller calling() noexcept {
-  if (!any_gated_tenant()) return {};
-  const FrameOwner frame = frame_owner();
-  if (frame.decided) {
-    GatedTenant* tenant =
-        frame.tenant != nullptr ? frame.tenant->gated.load(std::memory_order_acquire) : nullptr;
-    return {tenant, tenant != nullptr};
-  }
+Caller calling_on_a_bare_thread() noexcept {
   if (thread_owner == nullptr && stack_end == nullptr) {  // the thread's first call
     find_stack();
     const void* const start = start_of_this_thread();

@@ -1,6 +1,7 @@
 #include "gate/gated_tenant.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "gate/owners.hpp"
 #include "gate/policies.hpp"
@@ -12,7 +13,6 @@ namespace {
 struct All {
   std::shared_mutex lock;
   std::vector<std::unique_ptr<GatedTenant>> tenants;
-  std::atomic<bool> any{false};
 };
 All& all() {
   static auto* const one = new All;
@@ -22,7 +22,7 @@ All& all() {
 }  // namespace
 
 GatedTenant::GatedTenant(std::shared_ptr<const TenantIdentity> identity)
-    : id_(identity->id), identity_(std::move(identity)), hits_(policy_count()) {}
+    : id_(identity->id), identity_(std::move(identity)) {}
 
 void GatedTenant::open(LeaseSource& source) {
   const std::unique_lock lock(source_lock_);
@@ -171,17 +171,34 @@ bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
   return false;
 }
 
-void GatedTenant::count_hit(std::size_t policy) noexcept {
-  if (policy < hits_.size()) hits_[policy].fetch_add(1, std::memory_order_relaxed);
+std::atomic<std::uint64_t>* GatedTenant::make_hits(std::uint32_t shard) noexcept {
+  auto* const made = new (std::nothrow) std::atomic<std::uint64_t>[policy_count()]();
+  std::atomic<std::uint64_t>* before = nullptr;
+  // Another thread of a shared shard may have been first. Without memory a hit is not counted.
+  if (hits_[shard].compare_exchange_strong(before, made, std::memory_order_acq_rel)) return made;
+  delete[] made;
+  return before;
 }
 
 std::uint64_t GatedTenant::hits(std::size_t policy) const noexcept {
-  return policy < hits_.size() ? hits_[policy].load(std::memory_order_relaxed) : 0;
+  std::uint64_t sum = 0;
+  for (const auto& shard : hits_) {
+    const auto* const hits = shard.load(std::memory_order_acquire);
+    if (hits != nullptr) sum += hits[policy].load(std::memory_order_relaxed);
+  }
+  return sum;
 }
 
 std::uint64_t GatedTenant::all_hits() const noexcept {
+  const std::size_t policies = policy_count();
   std::uint64_t all = 0;
-  for (const auto& one : hits_) all += one.load(std::memory_order_relaxed);
+  for (const auto& shard : hits_) {
+    const auto* const hits = shard.load(std::memory_order_acquire);
+    if (hits == nullptr) continue;
+    for (std::size_t policy = 0; policy < policies; ++policy) {
+      all += hits[policy].load(std::memory_order_relaxed);
+    }
+  }
   return all;
 }
 
@@ -247,12 +264,8 @@ GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity)
   process.tenants.push_back(std::make_unique<GatedTenant>(identity));
   GatedTenant& made = *process.tenants.back();
   identity->gated.store(&made, std::memory_order_release);
-  process.any.store(true, std::memory_order_release);
+  gated_tenants.store(true, std::memory_order_release);
   return made;
-}
-
-bool any_gated_tenant() noexcept {
-  return all().any.load(std::memory_order_acquire);
 }
 
 GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept {

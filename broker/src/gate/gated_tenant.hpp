@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "context/tenant_identity.hpp"
+#include "context/thread_notes.hpp"
 #include "gate/lease_source.hpp"
 
 namespace ctxbroker::detail {
@@ -106,7 +107,12 @@ class GatedTenant {
   std::uint64_t held_bytes() const noexcept { return held_.load(); }
 
   // A guarded call of this tenant. `policy`: its place in the table of policies.
-  void count_hit(std::size_t policy) noexcept;
+  void count_hit(std::size_t policy) noexcept {
+    const std::uint32_t shard = shard_of_this_thread();
+    std::atomic<std::uint64_t>* hits = hits_[shard].load(std::memory_order_acquire);
+    if (hits == nullptr) hits = make_hits(shard);
+    if (hits != nullptr) count_in_shard(hits[policy], shard);
+  }
   std::uint64_t hits(std::size_t policy) const noexcept;
 
   // A call of this tenant that waits, when it has returned. Takes no lock.
@@ -143,7 +149,9 @@ class GatedTenant {
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
   std::atomic<std::uint64_t> budget_{0}, held_{0};
-  std::vector<std::atomic<std::uint64_t>> hits_;
+  // By thread, and by policy; made when a thread first calls, and never freed.
+  std::array<std::atomic<std::atomic<std::uint64_t>*>, all_shards> hits_{};
+  std::atomic<std::uint64_t>* make_hits(std::uint32_t shard) noexcept;
   std::uint64_t all_hits() const noexcept;
   std::atomic<std::uint64_t> waits_{0}, waited_{0}, longest_wait_{0};
   std::atomic<int> looks_{0};
@@ -154,7 +162,10 @@ class GatedTenant {
 GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity);
 
 // True once any tenant was made: until then nobody but the host is calling.
-bool any_gated_tenant() noexcept;
+inline constinit std::atomic<bool> gated_tenants{false};
+inline bool any_gated_tenant() noexcept {
+  return gated_tenants.load(std::memory_order_acquire);
+}
 // Another open tenant that holds this context; null: none.
 GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept;
 

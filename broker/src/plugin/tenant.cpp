@@ -3,7 +3,9 @@
 #include <new>
 #include <utility>
 
+#include "context/quick_guard.hpp"
 #include "ctxbroker/error.hpp"
+#include "observe/span.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/tenant_impl.hpp"
 
@@ -15,9 +17,7 @@ namespace {
   throw Error(ErrorKind::wrong_state, "the tenant is closed");
 }
 
-[[noreturn, gnu::cold, gnu::noinline]] void refuse_entry(detail::Lease& lease, detail::Frame& frame,
-                                                         CUresult status) {
-  detail::leave(frame);
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_entry(detail::Lease& lease, CUresult status) {
   lease.note(status);
   throw detail::driver_error(lease.table(), status, "cuCtxPushCurrent_v2",
                              "the lease cannot be entered", lease.owner());
@@ -104,20 +104,43 @@ void Tenant::close() {
   impl_.reset();
 }
 
-Guard::Guard(Tenant& tenant, int device, const char* doing) {
+// What begins a guard stands in a function of its own, so that a nested one saves no registers.
+[[gnu::noinline]] void Guard::begin(detail::Lease& lease, const char* doing) {
   static_assert(sizeof(detail::Frame) <= sizeof frame_ &&
                 alignof(detail::Frame) <= alignof(std::max_align_t));
-  detail::TenantImpl& impl = alive(tenant.impl_);
-  detail::Lease& lease = impl.lease(device);
-  auto* frame = new (frame_) detail::Frame{
-      .target = lease.target(),
-      .call = {.tenant = impl.identity().get(), .function = doing, .look_when_nested = false}};
-  const CUresult status = detail::enter(*frame);
-  if (status != CUDA_SUCCESS) refuse_entry(lease, *frame, status);
+  const detail::GuardTarget target = lease.target();
+  const auto make_frame = [&] {
+    entered_ = true;
+    return new (frame_) detail::Frame{
+        .target = target,
+        .call = {.tenant = &lease.tenant(), .function = doing, .look_when_nested = false}};
+  };
+  if (detail::is_known(target) && !detail::timeline_observed()) {
+    CUcontext context = nullptr;
+    detail::Seat* seat = nullptr;
+    const CUresult status = detail::push_known(target, &context, &seat);
+    if (status != CUDA_SUCCESS) refuse_entry(lease, status);
+    // Written behind the driver's call, which would wait for what was written before it.
+    detail::note_known(*make_frame(), context, seat);
+    return;
+  }
+  detail::Frame& frame = *make_frame();
+  const CUresult status = detail::enter(frame);
+  if (status == CUDA_SUCCESS) return;
+  detail::leave(frame);
+  refuse_entry(lease, status);
+}
+
+Guard::Guard(Tenant& tenant, int device, const char* doing) {
+  detail::Lease& lease = alive(tenant.impl_).lease(device);
+  if (!detail::is_inside_already(lease.generation(), &lease.tenant())) begin(lease, doing);
 }
 
 Guard::~Guard() {
-  detail::leave(*std::launder(reinterpret_cast<detail::Frame*>(frame_)));
+  if (!entered_) return;
+  auto& frame = *std::launder(reinterpret_cast<detail::Frame*>(frame_));
+  if (frame.observed_from == 0 && detail::leave_known(frame)) return;
+  detail::leave(frame);
 }
 
 }  // namespace ctxbroker

@@ -49,7 +49,7 @@ class TenantImpl final : private LeaseSource {
   // the tenant ends, so that a guard can stand on it. Throws Error.
   Lease& lease(int device) {
     Lease* lease = current(device);
-    return lease != nullptr && !lease->lost() ? *lease : *renew(device);
+    return lease != nullptr && !lease->lost() ? *lease : renewed(device);
   }
   // What a driver call of the tenant's own code returned.
   LeaseState note(CUresult status, int device) noexcept;
@@ -96,6 +96,7 @@ class TenantImpl final : private LeaseSource {
   LifeNote life_of(CUcontext context) noexcept override;
   std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept override;
   std::shared_ptr<Lease> renew(int device);
+  [[gnu::cold, gnu::noinline]] Lease& renewed(int device) { return *renew(device); }
   std::shared_ptr<Lease> owned(int device);
 
   BrokerImpl& broker_;

@@ -127,10 +127,13 @@ TEST_F(GuardedThreadTest, CostsOnePushAndOnePopAndNothingWhenNested) {
               for (int i = 0; i < 100; ++i) const Guard nested(tenant);
             }),
             2U);
-  // Something of the host's in between is seen, and looked at once.
+  // Something of the host's in between is seen, and looked at once; it need not be taken away.
   driver_call("cuCtxPushCurrent_v2", own);
-  EXPECT_GT(calls([&] { const Guard outer(tenant); }), 2U);
-  EXPECT_EQ(current(), own);
+  EXPECT_GT(calls([&] { const Guard outer(tenant); }), 3U);
+  EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 3U);
+  driver_call("cuCtxSetCurrent", own);  // no change
+  EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 3U);
+  EXPECT_EQ(stack(), Stack{own});
   driver_call("cuCtxPopCurrent_v2", &own);
   { const Guard looks(tenant); }
   EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 2U);
@@ -139,6 +142,72 @@ TEST_F(GuardedThreadTest, CostsOnePushAndOnePopAndNothingWhenNested) {
     EXPECT_GT(calls([&] { const Guard outer(tenant); }), 2U);
     EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 2U);
   }).join();
+}
+
+// What a guard stands on is not for the code inside, however that asks for nothing.
+TEST_F(GuardedThreadTest, TheHostsContextIsOutOfReach) {
+  for (int known = 0; known < 2; ++known) {
+    driver_call("cuCtxPushCurrent_v2", own);
+    for (int round = 0; round <= known; ++round) {  // looked at, and known
+      const Guard guard(library_owner);
+      EXPECT_EQ(driver_call("cuCtxSetCurrent", CUcontext{nullptr}), CUDA_SUCCESS);
+      EXPECT_EQ(current(), nullptr);
+      CUdeviceptr address = 0;
+      EXPECT_EQ(driver_call("cuMemAlloc_v2", &address, std::size_t{16}),
+                CUDA_ERROR_INVALID_CONTEXT);
+    }
+    EXPECT_EQ(stack(), Stack{own});
+    for (int round = 0; round <= known; ++round) {
+      const Guard guard(library_owner);
+      CUcontext made = nullptr;
+      ASSERT_EQ(driver_call("cuCtxCreate_v2", &made, 0U, 0), CUDA_SUCCESS);
+      ASSERT_EQ(driver_call("cuCtxPopCurrent_v2", &made), CUDA_SUCCESS);
+      ASSERT_EQ(driver_call("cuCtxSetCurrent", made), CUDA_SUCCESS);
+      ASSERT_EQ(driver_call("cuCtxDestroy_v2", made), CUDA_SUCCESS);
+      EXPECT_NE(current(), own);
+    }
+    EXPECT_EQ(stack(), Stack{own});
+    driver_call("cuCtxPopCurrent_v2", &own);
+  }
+}
+
+// Setting what is current already costs a look; the control is another context.
+TEST_F(GuardedThreadTest, SettingWhatIsCurrentDoesNothing) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device counts its calls";
+  for (Tenant& tenant : tenants) {
+    const Guard guard(tenant);
+    const CUcontext inside = current();
+    ASSERT_EQ(driver_call("cuCtxSetCurrent", primary), CUDA_SUCCESS);
+    controls.start_counting();
+    EXPECT_EQ(driver_call("cuCtxSetCurrent", primary), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuCtxSetCurrent", inside), CUDA_SUCCESS);
+    EXPECT_EQ(controls.call_count("cuCtxSetCurrent"), 0U);
+    EXPECT_EQ(driver_call("cuCtxSetCurrent", CUcontext{nullptr}), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuCtxSetCurrent", primary), CUDA_SUCCESS);
+    EXPECT_EQ(controls.call_count("cuCtxSetCurrent"), 2U);
+    controls.stop_counting();
+    EXPECT_EQ(current(), inside);
+  }
+}
+
+// A guard inside another one of the same life is left out; one in the next life is not.
+TEST_F(GuardedThreadTest, ANestedGuardFollowsALoss) {
+  for (const std::size_t renewable : {1, 2}) {
+    Tenant& tenant = tenants[renewable];
+    const Guard outer(tenant);
+    const CUcontext lost = current();
+    ASSERT_TRUE(broker.force_loss(tenant.id(), 0, "a test"));
+    {
+      const Guard nested(tenant);
+      EXPECT_NE(current(), lost);
+      EXPECT_EQ(current(), tenant.lease().context);
+      const Guard third(tenant);
+      EXPECT_EQ(current(), tenant.lease().context);
+    }
+    EXPECT_EQ(current(), lost);
+  }
+  EXPECT_EQ(current(), nullptr);
 }
 
 TEST_F(GuardedThreadTest, TheHostsModeOfCaptureIsItsOwn) {

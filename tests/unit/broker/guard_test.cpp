@@ -242,6 +242,173 @@ TEST_F(GuardTest, WithoutADriverItDoesNothing) {
   EXPECT_EQ(books.calls, before);
 }
 
+// Where the gate watches: it says so of all that it sees, and guards look at nothing else.
+class WatchedGuardTest : public GuardTest {
+ protected:
+  WatchedGuardTest() {
+    driver.table.current_is_watched = true;
+    current_may_have_changed();
+  }
+  void TearDown() override {
+    EXPECT_EQ(running_tenant(), host_tenant);
+    current_may_have_changed();
+  }
+  // The thread's own contexts are there, and a guard has looked.
+  void know(std::vector<int> contexts) {
+    for (const int context : contexts) push(context);
+    const ContextGuard looks(in(1), process());
+  }
+  // Seen by the gate, as a call through it is.
+  void seen_push(int context) {
+    current_may_have_changed();
+    push(context);
+  }
+  void seen_pop() {
+    current_may_have_changed();
+    pop();
+  }
+};
+
+TEST_F(WatchedGuardTest, StandsOnAThreadsOwnContextWithoutTakingItAway) {
+  for (const std::vector<int>& own : {std::vector<int>{}, {8}, {1}}) {
+    SCOPED_TRACE(own.size());
+    books.stack.clear();
+    current_may_have_changed();
+    know(own);
+    const std::vector<CUcontext> before = books.stack;
+    const int calls = books.calls;
+    {
+      const ContextGuard guard(in(1), process());
+      ASSERT_EQ(books.stack.back(), fake_context(1));
+      EXPECT_EQ(books.stack.size(), before.size() + 1);
+    }
+    EXPECT_EQ(books.stack, before);
+    EXPECT_EQ(books.calls - calls, own.empty() ? 2 : 3);
+  }
+  EXPECT_EQ(strikes, 0u);
+}
+
+// One is taken away as ever: there is no room to remember more.
+TEST_F(WatchedGuardTest, TakesTwoContextsAway) {
+  know({8, 9});
+  {
+    const ContextGuard guard(in(1), process());
+    EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(8), fake_context(9)));
+}
+
+TEST_F(WatchedGuardTest, TakesItAwayBeforeCodeInsideCouldGetAtIt) {
+  for (const int own : {8, 1}) {
+    books.stack.clear();
+    current_may_have_changed();
+    strikes = 0;
+    know({own});
+    {
+      const ContextGuard guard(in(1), process());
+      current_may_have_changed();
+      EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
+      pop();
+      EXPECT_THAT(books.stack, IsEmpty());
+    }
+    EXPECT_THAT(books.stack, ElementsAre(fake_context(own)));
+    EXPECT_EQ(strikes, 1u);
+    // Balanced, it is no breach.
+    {
+      const ContextGuard guard(in(1), process());
+      seen_push(5);
+      seen_pop();
+    }
+    EXPECT_THAT(books.stack, ElementsAre(fake_context(own)));
+    EXPECT_EQ(strikes, 1u);
+  }
+}
+
+// By ways that the gate does not see.
+TEST_F(WatchedGuardTest, RepairsWhatNobodySaw) {
+  struct Case {
+    const char* name;
+    int pops;
+    std::vector<int> pushes;
+  };
+  const Case cases[] = {{"one pop", 1, {}},          {"two pops", 2, {}},
+                        {"one push", 0, {4}},        {"its own again", 0, {1}},
+                        {"another instead", 1, {4}}, {"another instead of all", 2, {4, 5}}};
+  for (const int own : {8, 1}) {
+    for (const Case& one : cases) {
+      SCOPED_TRACE(std::string(one.name) + " over " + std::to_string(own));
+      // From the top that looks like what is to be there.
+      if (own == 1 && one.pops == 0 && one.pushes == std::vector{1}) continue;
+      books.stack.clear();
+      current_may_have_changed();
+      know({own});
+      strikes = 0;
+      {
+        const ContextGuard guard(in(1), process());
+        for (int i = 0; i < one.pops; ++i) pop();
+        for (const int context : one.pushes) push(context);
+      }
+      EXPECT_THAT(books.stack, ElementsAre(fake_context(own)));
+      EXPECT_EQ(strikes, 1u);
+    }
+  }
+}
+
+// A host that reaches the driver past the gate finds its own contexts all the same.
+TEST_F(WatchedGuardTest, GivesBackWhatTheHostChangedUnseen) {
+  know({8});
+  books.stack = {fake_context(6), fake_context(7)};
+  { const ContextGuard guard(in(1), process()); }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(6), fake_context(7)));
+  {
+    const ContextGuard guard(in(1), process());
+    push(4);
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(6), fake_context(7)));
+  EXPECT_EQ(strikes, 1u);
+}
+
+TEST_F(WatchedGuardTest, AnotherLeaseInsideHidesAll) {
+  know({8});
+  {
+    const ContextGuard guard(in(1), process());
+    {
+      const ContextGuard other(in(2), process());
+      EXPECT_THAT(books.stack, ElementsAre(fake_context(2)));
+      seen_push(5);
+    }
+    EXPECT_EQ(books.stack.back(), fake_context(1));
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
+  EXPECT_EQ(strikes, 1u);
+}
+
+TEST_F(WatchedGuardTest, ANestedCallIsRepairedOverAThreadsOwnContext) {
+  know({8});
+  {
+    const ContextGuard outer(in(1), process());
+    {
+      const ContextGuard plugin_call(in(1), process());
+      seen_pop();
+      push(4);
+    }
+    EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
+  EXPECT_EQ(strikes, 1u);
+}
+
+TEST_F(WatchedGuardTest, AFailedEnterLeavesAKnownThreadAsItWas) {
+  know({8});
+  books.push_status = CUDA_ERROR_INVALID_CONTEXT;
+  {
+    const ContextGuard guard(in(1), process());
+    EXPECT_EQ(guard.status(), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
+}
+
 // The control: the same damage without a guard stays.
 TEST_F(GuardTest, WithoutAGuardTheDamageShows) {
   push(8);

@@ -1,7 +1,9 @@
 #include "context/occupancy.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <algorithm>
 #include <barrier>
 #include <thread>
 #include <vector>
@@ -35,6 +37,48 @@ TEST(OccupancyTest, CountsEveryThread) {
   all.clear();
   EXPECT_EQ(occupancy.inside(), 0);
   EXPECT_EQ(occupancy.entered(), std::uint64_t{threads} * (rounds + 1));
+}
+
+// One after the other they need few numbers: those of ended threads are used again, and what they
+// counted stays.
+TEST(OccupancyTest, NumbersOfEndedThreadsAreUsedAgain) {
+  constexpr std::uint32_t threads = 4 * own_shards;
+  Occupancy occupancy(reinterpret_cast<CUcontext>(&occupancy));
+  std::uint32_t highest = 0;
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    std::jthread([&] {
+      CUcontext context = nullptr;
+      Seat* seat = nullptr;
+      occupancy.enter(&context, &seat);
+      occupancy.leave(seat);
+      highest = std::max(highest, shard_of_this_thread());
+    }).join();
+  }
+  EXPECT_LT(highest, own_shards);
+  EXPECT_EQ(occupancy.inside(), 0);
+  EXPECT_EQ(occupancy.entered(), threads);
+}
+
+// A thread that ends may enter once more, after its number has gone to another.
+TEST(OccupancyTest, CountsOnAThreadThatHasGivenItsNumberBack) {
+  static Occupancy* counted = nullptr;
+  Occupancy occupancy(reinterpret_cast<CUcontext>(&occupancy));
+  counted = &occupancy;
+  const auto count = [](void*) {
+    CUcontext context = nullptr;
+    Seat* seat = nullptr;
+    counted->enter(&context, &seat);
+    counted->leave(seat);
+  };
+  pthread_key_t later = 0;  // its destructor runs after that of an earlier key
+  ASSERT_EQ(pthread_key_create(&later, count), 0);
+  std::jthread([&] {
+    count(nullptr);
+    pthread_setspecific(later, &later);
+  }).join();
+  pthread_key_delete(later);
+  EXPECT_EQ(occupancy.inside(), 0);
+  EXPECT_EQ(occupancy.entered(), 2u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What is current on a thread: for a tenant "the primary" is its own lease, and nothing below its
 // guard is popped.
-#include "context/guard.hpp"
+#include "context/quick_guard.hpp"
 #include "context/unguarded.hpp"
 #include "gate/owners.hpp"
 #include "gate/policies.hpp"
@@ -9,11 +9,6 @@ namespace ctxbroker::detail {
 namespace {
 
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
-
-bool nothing_is_current() noexcept {
-  CUcontext current = nullptr;
-  return GetCurrent::call(&current) == CUDA_SUCCESS && current == nullptr;
-}
 
 // The tenant's lease, for this thread: counted as entered while it may be current. `asked` is the
 // context that means it.
@@ -33,6 +28,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext*
     return status;
   }
   if (frame != nullptr && lease.target.occupancy != nullptr) {
+    frame->quick = false;
     return frame->captured.enter(*lease.target.occupancy, lease.target.generation, context);
   }
   *context = lease.target.context;
@@ -79,7 +75,7 @@ CUresult set_current(CUcontext context) noexcept {
   const Caller caller = enter_policy<SetCurrent>();
   if (caller.tenant == nullptr) {
     // Whatever a tenant's unguarded code left current on the thread is so no more.
-    current_may_have_changed();
+    if (!is_known_to_be_current(context)) current_may_have_changed();
     const CUresult set = SetCurrent::call(context);
     if (set == CUDA_SUCCESS && innermost_place() == nullptr) borrow_on_this_thread(nullptr);
     return set;
@@ -87,12 +83,14 @@ CUresult set_current(CUcontext context) noexcept {
   CUcontext wanted = nullptr;
   CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
   if (status != CUDA_SUCCESS) return status;
+  // What the runtime library does at every turn changes nothing, and to look costs less.
+  CUcontext before = nullptr;
+  const bool looked = GetCurrent::call(&before) == CUDA_SUCCESS;
+  if (looked && before == wanted) return CUDA_SUCCESS;
+  current_may_have_changed();
   // Setting replaces the top; only on an empty stack does it push, and with null it pops.
   Frame* const frame = caller.guarded ? innermost_place() : nullptr;
-  const bool pushes =
-      frame != nullptr && frame->context == nullptr && wanted != nullptr && nothing_is_current();
-  // What the runtime library does at every turn changes nothing.
-  if (frame == nullptr || wanted != frame->context || frame->pushed > 0) current_may_have_changed();
+  const bool pushes = frame != nullptr && frame->context == nullptr && looked && before == nullptr;
   status = SetCurrent::call(wanted);
   if (status != CUDA_SUCCESS || frame == nullptr) return status;
   if (pushes) ++frame->pushed;
