@@ -21,7 +21,7 @@ using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 
 // What a context takes of the device's memory, as seen on large GPUs: it has to fit into the
 // tenant's budget before one is made.
-constexpr std::uint64_t most_of_context = std::uint64_t{512} << 20;
+constexpr std::uint64_t most_of_context = std::uint64_t{640} << 20;
 constexpr std::uint64_t most_of_green_context = std::uint64_t{6} << 20;
 constexpr auto bytes_of_green = [](auto...) { return most_of_green_context; };
 
