@@ -20,11 +20,14 @@ struct PluginPolicy {
   std::optional<LeaseChoice> lease;  // automatic: as the plug-ins wish, whatever for_all says
   std::optional<Placement> placement;
   std::optional<std::uint64_t> memory_budget;  // bytes per instance; 0: no limit
+  // Bytes that the plug-in's library may hold through the driver; the gate counts them. 0: no
+  // limit.
+  std::optional<std::uint64_t> driver_memory_budget;
 };
 
 // InstanceOptions stand above it. A tenant has one lease per device, so what is said of one plug-in
 // of a library counts for all of them; where by_id says different things, private beats green beats
-// shared. Ids of plug-ins that are never loaded do no harm.
+// shared, and of budgets of driver memory the smallest counts. Ids of plug-ins that are never loaded do no harm.
 struct Policy {
   PluginPolicy for_all;
   std::map<std::string, PluginPolicy> by_id;  // "com.example.blur"; before for_all

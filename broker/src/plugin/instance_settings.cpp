@@ -46,6 +46,20 @@ PlacementOrder placement_order(const InstanceOptions& options, const Policy& pol
   return {};
 }
 
+std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
+                                   const std::vector<std::string>& ids) {
+  if (by_host != 0) return by_host;
+  std::uint64_t smallest = 0;
+  for (const std::string& id : ids) {
+    const PluginPolicy* own = find(policy, id);
+    const std::uint64_t budget = own != nullptr && own->driver_memory_budget
+                                     ? *own->driver_memory_budget
+                                     : policy.for_all.driver_memory_budget.value_or(0);
+    if (budget != 0 && (smallest == 0 || budget < smallest)) smallest = budget;
+  }
+  return smallest;
+}
+
 std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy,
                             const PluginDescription& plugin) {
   if (options.memory_budget) return *options.memory_budget;

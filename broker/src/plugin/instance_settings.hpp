@@ -36,6 +36,11 @@ PlacementOrder placement_order(const InstanceOptions& options, const Policy& pol
 std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy,
                             const PluginDescription& plugin);
 
+// What a tenant's code may hold through the driver, in bytes; 0: no limit. The host's own number
+// (0: none) stands above the policy; of the plug-ins' budgets the smallest counts.
+std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
+                                   const std::vector<std::string>& ids);
+
 // An instance's own copy.
 struct InstanceSettings {
   int device = 0;

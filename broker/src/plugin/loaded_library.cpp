@@ -26,6 +26,9 @@ LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIde
     read_entry();
     call_init();
     read_factory();
+    std::vector<std::string> ids;
+    for (const PluginDescription& plugin : descriptions_) ids.push_back(plugin.id);
+    tenant_.know_plugins(ids);
   } catch (...) {
     end();
     throw;

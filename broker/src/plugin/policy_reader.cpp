@@ -105,9 +105,10 @@ void read_placement(const Json& value, const Place& place, PluginPolicy& policy)
                std::to_string(last_device));
 }
 
-void read_memory_budget(const Json& value, const Place& place, PluginPolicy& policy) {
-  policy.memory_budget = whole_number(value, largest_budget);
-  if (!policy.memory_budget) {
+template <std::optional<std::uint64_t> PluginPolicy::*budget>
+void read_budget(const Json& value, const Place& place, PluginPolicy& policy) {
+  policy.*budget = whole_number(value, largest_budget);
+  if (!(policy.*budget)) {
     place.refuse(described(value) +
                  " is no memory budget; allowed is a whole number of bytes from "
                  "0 (no limit) to " +
@@ -138,8 +139,11 @@ void read_members(const Json& object, const Place& place, const Readers& readers
 }
 
 using PluginReader = void (*)(const Json&, const Place&, PluginPolicy&);
-constexpr std::array<std::pair<const char*, PluginReader>, 3> plugin_members{
-    {{"lease", read_lease}, {"placement", read_placement}, {"memory_budget", read_memory_budget}}};
+constexpr std::array<std::pair<const char*, PluginReader>, 4> plugin_members{
+    {{"lease", read_lease},
+     {"placement", read_placement},
+     {"memory_budget", read_budget<&PluginPolicy::memory_budget>},
+     {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>}}};
 
 void read_schema(const Json& value, const Place& place, Policy&) {
   if (value != schema_name) {

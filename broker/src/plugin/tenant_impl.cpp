@@ -23,10 +23,26 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
       identity_(std::move(identity)),
       options_(options),
       slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {
-  if (broker.gate().mode == GateMode::none || identity_->id == host_tenant) return;
-  gated_ = &gated_tenant(identity_);
-  gated_->set_budget(options_.driver_memory_budget);
-  gated_->open(*this);
+  if (identity_->id == host_tenant) return;
+  if (broker.gate().mode != GateMode::none) {
+    gated_ = &gated_tenant(identity_);
+    gated_->open(*this);
+  }
+  know_plugins({identity_->name});
+}
+
+void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
+  const std::uint64_t budget =
+      driver_memory_budget(options_.driver_memory_budget, broker_.policy(), ids);
+  if (gated_ != nullptr) {
+    gated_->set_budget(budget);
+  } else if (budget != 0 && !told_of_budget_) {
+    told_of_budget_ = true;
+    identity_->say(Severity::warning, "gate",
+                   "without the gate nobody counts what the tenant takes from the driver: its "
+                   "budget of " +
+                       std::to_string(budget) + " bytes is not kept");
+  }
 }
 
 TenantImpl::~TenantImpl() {

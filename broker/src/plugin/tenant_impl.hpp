@@ -40,6 +40,9 @@ class TenantImpl final : private LeaseSource {
   const std::shared_ptr<const TenantIdentity>& identity() const noexcept { return identity_; }
   BrokerImpl& broker() const noexcept { return broker_; }
 
+  // Which plug-ins its library has: what the policy says of them counts from now on.
+  void know_plugins(const std::vector<std::string>& ids);
+
   // Loads a library under guard, with no context current. Throws Error (plugin_load). Unloaded, or
   // left resident, by dismiss or at close.
   std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical);
@@ -102,6 +105,7 @@ class TenantImpl final : private LeaseSource {
   BrokerImpl& broker_;
   std::shared_ptr<const TenantIdentity> identity_;
   TenantOptions options_;
+  bool told_of_budget_ = false;
   GatedTenant* gated_ = nullptr;  // null: the gate is not in force, or this is the host
   bool resident_ = false;         // code of the tenant stays in the process
   std::vector<Slot> slots_;       // by device

@@ -622,6 +622,38 @@ TEST_F(MappingTest, AllOfItIsGivenBackAtTheEnd) {
   EXPECT_THAT(said(), Not(Contains(HasSubstr("could not be given back"))));
 }
 
+// ---- budgets from a policy file --------------------------------------------------------------
+
+TEST_F(PoliciesTest, APolicysBudgetIsKeptByTheGate) {
+  BrokerOptions governed = options();
+  governed.policy = parse_policy(
+      R"({"schema": "ctxbroker.policy/1", "for_all": {"driver_memory_budget": 4194304},
+          "by_id": {"org.example.effect": {"driver_memory_budget": 1048576}}})",
+      "test");
+  Broker limited = Broker::open(governed);
+  governed.use_gate = false;
+  Broker without = Broker::open(governed);
+  const auto most = [](Broker& in, const char* name, std::uint64_t by_host) {  // MiB at once
+    Tenant tenant = open(in, name, LeaseKind::green, by_host);
+    std::size_t got = 0;
+    tenant.run(0, [&] {
+      for (const std::size_t wanted : {1U, 2U, 4U, 8U}) {
+        CUdeviceptr address = 0;
+        if (driver_call("cuMemAlloc_v2", &address, wanted * mib) != CUDA_SUCCESS) continue;
+        got = wanted;
+        driver_call("cuMemFree_v2", address);
+      }
+    });
+    return got;
+  };
+  EXPECT_EQ(most(limited, "org.example.effect", 0), 1U);
+  EXPECT_EQ(most(limited, "another", 0), 4U);
+  EXPECT_EQ(most(limited, "org.example.effect", 2 * mib), 2U) << "the host's stands above it";
+  EXPECT_EQ(most(broker, "org.example.effect", 0), 8U) << "without a policy";
+  EXPECT_EQ(most(without, "org.example.effect", 0), 8U);
+  EXPECT_THAT(said(), Contains(HasSubstr("its budget of 1048576 bytes is not kept")));
+}
+
 // ---- contexts in the budget ------------------------------------------------------------------
 
 TEST_F(PoliciesTest, ContextsAreInTheBudget) {

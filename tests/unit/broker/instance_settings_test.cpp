@@ -100,6 +100,20 @@ TEST(MemoryBudgetTest, HostThenIdThenAllThenNone) {
   EXPECT_EQ(memory_budget(options, policy, x), 7U);
 }
 
+TEST(DriverMemoryBudgetTest, HostThenTheSmallestOfThePlugins) {
+  Policy policy;
+  EXPECT_EQ(driver_memory_budget(0, policy, {"a.x", "a.y"}), 0U);
+  policy.for_all.driver_memory_budget = 100;
+  EXPECT_EQ(driver_memory_budget(0, policy, {"a.x", "a.y"}), 100U);
+  policy.by_id["a.x"].driver_memory_budget = 0;
+  EXPECT_EQ(driver_memory_budget(0, policy, {"a.x"}), 0U) << "said, not silent";
+  EXPECT_EQ(driver_memory_budget(0, policy, {"a.x", "a.y"}), 100U);
+  policy.by_id["a.y"].driver_memory_budget = 50;
+  policy.by_id["a.x"].driver_memory_budget = 60;
+  EXPECT_EQ(driver_memory_budget(0, policy, {"a.x", "a.y"}), 50U);
+  EXPECT_EQ(driver_memory_budget(7, policy, {"a.x", "a.y"}), 7U);
+}
+
 TEST(MostFreeTest, MemoryThenFewerLeasesThenTheLowerNumber) {
   EXPECT_EQ(most_free({{0, 10, 0}, {1, 30, 5}, {2, 20, 0}}), 1);
   EXPECT_EQ(most_free({{0, 30, 2}, {1, 30, 1}, {2, 30, 1}}), 1);

@@ -47,7 +47,8 @@ TEST(PolicyTest, ReadsEverythingThatThereIs) {
     "for_all": {"lease": "auto", "placement": "round-robin", "memory_budget": 0},
     "by_id": {
       "com.example.blur": {"lease": "green:16", "placement": 3, "memory_budget": 1073741824},
-      "com.example.gain": {"lease": "private", "placement": "most-free-memory"},
+      "com.example.gain": {"lease": "private", "placement": "most-free-memory",
+                           "driver_memory_budget": 1048576},
       "org.never-loaded.x_1": {}
     }
   })",
@@ -64,6 +65,8 @@ TEST(PolicyTest, ReadsEverythingThatThereIs) {
   EXPECT_EQ(gain.lease, LeaseChoice(LeaseKind::private_own));
   EXPECT_EQ(gain.placement, Placement(PlacementRule::most_free_memory));
   EXPECT_FALSE(gain.memory_budget);
+  EXPECT_EQ(gain.driver_memory_budget, std::uint64_t{1} << 20U);
+  EXPECT_FALSE(blur.driver_memory_budget);
   const PluginPolicy& other = policy.by_id.at("org.never-loaded.x_1");
   EXPECT_FALSE(other.lease || other.placement || other.memory_budget);
 }
@@ -119,6 +122,7 @@ const std::vector<Document> documents{
     {"budget_0", for_all(R"("memory_budget": 0)"), {}},
     {"budget_exponent", for_all(R"("memory_budget": 1e9)"), {}},
     {"budget_largest", for_all(R"("memory_budget": 9007199254740991)"), {}},
+    {"driver_budget", for_all(R"("driver_memory_budget": 9007199254740991)"), {}},
     {"id", by_id("com.example.blur"), {}},
     {"id_of_two_parts", by_id("example.Blur-2_b"), {}},
 
@@ -135,7 +139,7 @@ const std::vector<Document> documents{
     {"unknown_plugin_member",
      with(R"("by_id": {"com.example.blur": {"leese": "green"}})"),
      {R"($.by_id["com.example.blur"].leese: there is no such member)",
-      "\"lease\", \"placement\", \"memory_budget\""}},
+      "\"lease\", \"placement\", \"memory_budget\", \"driver_memory_budget\""}},
     {"odd_member", with("\"a\\nb\": {}"), {R"($["a\nb"])"}},
     {"for_all_array", with(R"("for_all": [])"), {"$.for_all: an array"}},
     {"for_all_null", with(R"("for_all": null)"), {"$.for_all: null"}},
@@ -174,6 +178,9 @@ const std::vector<Document> documents{
     {"budget_half", for_all(R"("memory_budget": 0.5)"), {"a whole number of bytes"}},
     {"budget_text", for_all(R"("memory_budget": "1 GiB")"), {"\"1 GiB\" is no memory budget"}},
     {"budget_too_large", for_all(R"("memory_budget": 9007199254740992)"), {"9007199254740991"}},
+    {"driver_budget_minus",
+     for_all(R"("driver_memory_budget": -1)"),
+     {"$.for_all.driver_memory_budget: the number -1 is no memory budget"}},
     {"budget_far_too_large", for_all(R"("memory_budget": 1e300)"), {"no memory budget"}},
 };
 
