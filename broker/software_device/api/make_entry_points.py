@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes entry_points.inc from a CUDA Toolkit: which names the driver exports (from the toolkit's
-driver stub) and which of them cuGetProcAddress returns for a base name from which CUDA version on
-(from cudaTypedefs.h). Run by hand when a newer toolkit is to be followed; the build never runs it.
+driver stub, and for OpenGL, EGL and VDPAU, which that leaves out, from their own headers) and which
+of them cuGetProcAddress returns for a base name from which CUDA version on (from cudaTypedefs.h).
+Run by hand when a newer toolkit is to be followed; the build never runs it.
 
     make_entry_points.py TOOLKIT_FOLDER > entry_points.inc
 """
@@ -10,6 +11,25 @@ import glob
 import re
 import subprocess
 import sys
+
+
+def interop_names(root):
+    """The rows that the stub lacks. Their headers name each form with the version it came with; the
+    second form is _v2, and a form for the per-thread default stream is of the newest before it."""
+    forms = collections.defaultdict(list)
+    for header in ("cudaGLTypedefs.h", "cudaEGLTypedefs.h", "cudaVDPAUTypedefs.h"):
+        text = open(f"{root}/include/{header}", encoding="utf-8").read()
+        for base, version, suffix in set(re.findall(
+                r"\*PFN_(cu(?!WGL)\w+?)_v(\d+)(?:_(ptsz|ptds))?\)", text)):
+            forms[base].append((int(version), suffix))
+    rows = {}
+    for base, found in forms.items():
+        count = 0
+        for version, suffix in sorted(found):
+            count += not suffix
+            symbol = base + (f"_v{count}" if count > 1 else "") + (f"_{suffix}" if suffix else "")
+            rows[symbol] = (base, version, 1 if suffix else 0)
+    return rows
 
 
 def main() -> None:
@@ -44,9 +64,10 @@ def main() -> None:
         for (_, symbol), version in zip(found, known):
             rows[symbol] = (base, version, 1 if suffix else 0)
 
+    rows.update(interop_names(root))
     print("// Written by make_entry_points.py: CTXB_ENTRY(exported symbol, name that")
     print("// cuGetProcAddress knows it by, first CUDA version, per-thread default stream).")
-    for symbol in exported:
+    for symbol in sorted(rows):
         base, version, per_thread = rows[symbol]
         print(f"CTXB_ENTRY({symbol}, {base}, {version}, {per_thread})")
 

@@ -43,7 +43,7 @@ std::set<std::string> exported_names(void* library) {
 TEST(Exports, AreTheDriversNamesTheControlsAndNoOther) {
   CTXB_REQUIRE_DEVICE();
   std::set<std::string> expected = expected_names();
-  EXPECT_EQ(expected.size(), 637u);
+  EXPECT_EQ(expected.size(), 672u);
   for (const char* control :
        {"ctxb_software_call_count", "ctxb_software_fail_call", "ctxb_software_failed_call",
         "ctxb_software_restart", "ctxb_software_start_counting", "ctxb_software_stop_counting"})

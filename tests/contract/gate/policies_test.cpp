@@ -622,6 +622,38 @@ TEST_F(MappingTest, AllOfItIsGivenBackAtTheEnd) {
   EXPECT_THAT(said(), Not(Contains(HasSubstr("could not be given back"))));
 }
 
+// ---- names -----------------------------------------------------------------------------------
+
+TEST_F(PoliciesTest, NamesOfOtherApisAreKnown) {
+  Tenant tenant = open(broker, "looks", LeaseKind::green, mib);
+  const auto look_up = [](const char* name) {
+    void* found = nullptr;
+    CUdriverProcAddressQueryResult result{};
+    driver_call("cuGetProcAddress_v2", name, &found, 13000, cuuint64_t{0}, &result);
+  };
+  tenant.run(0, [&] {
+    for (const char* name :
+         {"", "cuGLCtxCreate", "cuGLGetDevices", "cuGraphicsGLRegisterImage", "cuVDPAUGetDevice",
+          "cuGraphicsVDPAURegisterOutputSurface", "cuVDPAUCtxCreate", "cuEGLStreamConsumerConnect",
+          "cuGraphicsEGLRegisterImage", "cuEventCreateFromEGLSync"}) {
+      look_up(name);
+    }
+    EXPECT_THAT(said(), Not(Contains(HasSubstr("unknown to this version"))));
+    look_up("cuOfALaterDriver");
+    EXPECT_THAT(said(), Contains(HasSubstr("cuOfALaterDriver: looked up, and unknown")));
+    // A context that they make is in the budget as well.
+    CUcontext context = nullptr;
+    if (driver_has("cuGLCtxCreate_v2")) {
+      EXPECT_EQ(driver_call("cuGLCtxCreate_v2", &context, 0U, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    if (driver_has("cuVDPAUCtxCreate_v2")) {
+      EXPECT_EQ(
+          driver_call("cuVDPAUCtxCreate_v2", &context, 0U, 0, 0U, static_cast<void*>(nullptr)),
+          CUDA_ERROR_OUT_OF_MEMORY);
+    }
+  });
+}
+
 // ---- budgets from a policy file --------------------------------------------------------------
 
 TEST_F(PoliciesTest, APolicysBudgetIsKeptByTheGate) {

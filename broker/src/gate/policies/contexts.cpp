@@ -47,15 +47,16 @@ void correct_charge(GatedTenant& tenant, CUcontext made, std::optional<std::uint
   hold_again(*held);
 }
 
-// It becomes current: what was made is on top of the thread's stack. Its device comes last.
-template <SymbolName name, typename... Rest>
+// It becomes current: what was made is on top of the thread's stack. `device_at`: where its device
+// is among the other parameters.
+template <SymbolName name, std::size_t device_at, typename... Rest>
 struct CreatesContext {
   using Real = DriverFunction<name, CUresult(CUcontext*, Rest...)>;
   static CUresult call(CUcontext* out, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
     current_may_have_changed();
     if (caller.tenant == nullptr) return Real::call(out, rest...);
-    const CUdevice device = std::get<sizeof...(Rest) - 1>(std::tuple(rest...));
+    const CUdevice device = std::get<device_at>(std::tuple(rest...));
     const auto before = free_memory(device);
     const CUresult status = make_held(*caller.tenant, Kind::context, out, most_of_context,
                                       [&] { return Real::call(out, rest...); });
@@ -140,10 +141,14 @@ struct SetsPreference {
 };
 
 constexpr PolicyRow rows[] = {
-    CreatesContext<"cuCtxCreate", unsigned, CUdevice>::row(),
-    CreatesContext<"cuCtxCreate_v2", unsigned, CUdevice>::row(),
-    CreatesContext<"cuCtxCreate_v3", void*, int, unsigned, CUdevice>::row(),
-    CreatesContext<"cuCtxCreate_v4", void*, unsigned, CUdevice>::row(),
+    CreatesContext<"cuCtxCreate", 1, unsigned, CUdevice>::row(),
+    CreatesContext<"cuCtxCreate_v2", 1, unsigned, CUdevice>::row(),
+    CreatesContext<"cuCtxCreate_v3", 3, void*, int, unsigned, CUdevice>::row(),
+    CreatesContext<"cuCtxCreate_v4", 2, void*, unsigned, CUdevice>::row(),
+    CreatesContext<"cuGLCtxCreate", 1, unsigned, CUdevice>::row(),
+    CreatesContext<"cuGLCtxCreate_v2", 1, unsigned, CUdevice>::row(),
+    CreatesContext<"cuVDPAUCtxCreate", 1, unsigned, CUdevice, unsigned, void*>::row(),
+    CreatesContext<"cuVDPAUCtxCreate_v2", 1, unsigned, CUdevice, unsigned, void*>::row(),
     DestroysContext<"cuCtxDestroy">::row(),
     DestroysContext<"cuCtxDestroy_v2">::row(),
     DestroysContext<"cuCtxDetach">::row(),

@@ -71,6 +71,12 @@ constexpr PolicyRow rows[] = {
           unsigned>::row(),
     Ends<"cuMipmappedArrayDestroy", Kind::mipmapped_array, CUmipmappedArray>::row(),
 
+    // The driver frees these as its own.
+    Makes<"cuExternalMemoryGetMappedBuffer", Kind::memory, no_bytes, Address, CUexternalMemory,
+          const void*>::row(),
+    Makes<"cuExternalMemoryGetMappedMipmappedArray", Kind::mipmapped_array, no_bytes,
+          CUmipmappedArray, CUexternalMemory, const void*>::row(),
+
     Makes<"cuIpcOpenMemHandle", Kind::ipc_memory, no_bytes, Address, CUipcMemHandle,
           unsigned>::row(),
     Makes<"cuIpcOpenMemHandle_v2", Kind::ipc_memory, no_bytes, Address, CUipcMemHandle,

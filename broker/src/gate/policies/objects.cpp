@@ -107,6 +107,7 @@ constexpr PolicyRow rows[] = {
     Ends<"cuStreamDestroy", Kind::stream, CUstream>::row(),
     Ends<"cuStreamDestroy_v2", Kind::stream, CUstream>::row(),
     Counted<"cuEventCreate", Kind::event, CUevent, unsigned>::row(),
+    Counted<"cuEventCreateFromEGLSync", Kind::event, CUevent, void*, unsigned>::row(),
     Counted<"cuIpcOpenEventHandle", Kind::event, CUevent, CUipcEventHandle>::row(),
     Ends<"cuEventDestroy", Kind::event, CUevent>::row(),
     Ends<"cuEventDestroy_v2", Kind::event, CUevent>::row(),

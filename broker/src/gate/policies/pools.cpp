@@ -221,6 +221,8 @@ constexpr PolicyRow rows[] = {
     policy<Create, create>(),
     Makes<"cuMemPoolImportFromShareableHandle", Kind::pool, no_bytes, CUmemoryPool, void*,
           CUmemAllocationHandleType, unsigned long long>::row(),
+    Makes<"cuMemPoolImportPointer", Kind::memory, no_bytes, CUdeviceptr, CUmemoryPool,
+          void*>::row(),
     policy<Destroy, destroy>(),
     GetsPoolOfDevice<"cuDeviceGetDefaultMemPool", false>::row(),
     GetsPoolOfDevice<"cuDeviceGetMemPool", true>::row(),
