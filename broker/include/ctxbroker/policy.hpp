@@ -27,7 +27,8 @@ struct PluginPolicy {
 
 // InstanceOptions stand above it. A tenant has one lease per device, so what is said of one plug-in
 // of a library counts for all of them; where by_id says different things, private beats green beats
-// shared, and of budgets of driver memory the smallest counts. Ids of plug-ins that are never loaded do no harm.
+// shared, and of budgets of driver memory the smallest counts. Ids of plug-ins that are never
+// loaded do no harm.
 struct Policy {
   PluginPolicy for_all;
   std::map<std::string, PluginPolicy> by_id;  // "com.example.blur"; before for_all
