@@ -16,12 +16,6 @@ CUresult pop(const DriverTable& driver, CUcontext* popped) noexcept {
   return status == CUDA_SUCCESS || empty ? status : driver.ctx_pop(popped);
 }
 
-// The same for what the thread is owed.
-CUresult push(const DriverTable& driver, CUcontext context) noexcept {
-  const CUresult status = driver.ctx_push(context);
-  return status == CUDA_SUCCESS ? status : driver.ctx_push(context);
-}
-
 // Pops until the stack is empty; `keep(context)` says whether to go on.
 template <typename Keep>
 CUresult pop_all(const DriverTable& driver, Keep&& keep) noexcept {
@@ -78,15 +72,20 @@ void TakenContexts::clear() noexcept {
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept {
   return pop_all(driver, [&](CUcontext context) {
     if (taken.add(context)) return true;
-    push(driver, context);
+    put_back(driver, context);
     return false;
   });
+}
+
+CUresult put_back(const DriverTable& driver, CUcontext context) noexcept {
+  const CUresult status = driver.ctx_push(context);
+  return status == CUDA_SUCCESS ? status : driver.ctx_push(context);
 }
 
 CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken) noexcept {
   CUresult first = CUDA_SUCCESS;
   while (!taken.empty()) {
-    const CUresult status = push(driver, taken.remove_last());
+    const CUresult status = put_back(driver, taken.remove_last());
     if (first == CUDA_SUCCESS) first = status;
   }
   return first;

@@ -35,6 +35,9 @@ struct TakenContexts {
 // is room for. What was taken by then is in `taken`. An empty stack costs one cuCtxGetCurrent.
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept;
 
+// Pushes what nothing else would put there: when that fails it is tried again.
+CUresult put_back(const DriverTable& driver, CUcontext context) noexcept;
+
 // Gives back all that was taken. Goes on after an error; returns the first.
 CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken) noexcept;
 

@@ -134,7 +134,7 @@ CUresult clear_stack(Frame& frame) noexcept {
     frame.taken.add(under);
     frame.under = nullptr;
   }
-  if (driver.ctx_push(own) != CUDA_SUCCESS) driver.ctx_push(own);
+  put_back(driver, own);
 }
 
 void leave_nested(Frame& frame) noexcept {
@@ -237,7 +237,7 @@ bool pop_own(const Frame& frame) noexcept {
   const DriverTable& driver = *frame.target.driver;
   if (frame.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
   if (left == frame.context && is_current(driver, frame.under)) return true;
-  driver.ctx_push(left);  // all is looked at, from the top
+  put_back(driver, left);  // all is looked at, from the top
   return false;
 }
 

@@ -74,7 +74,7 @@ inline bool leave_known(Frame& frame) noexcept {
   const bool as_it_was = left == frame.context && (frame.under == nullptr || is_under(frame));
   if (!as_it_was) {  // by ways that the gate does not see: all is looked at
     ++thread_notes.changes;
-    driver.ctx_push(left);
+    put_back(driver, left);
     return false;
   }
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
