@@ -112,8 +112,9 @@ class CTXB_API Broker {
   // tenant has no lease there. Any thread.
   bool force_loss(TenantId tenant, int device, const std::string& reason);
 
-  // Tells plug-ins whose context is lost, and answers what plug-ins asked for with
-  // ctxb_host.request_callback. For the host's main thread, now and then (a GUI's idle time, once
+  // Tells plug-ins whose context is lost, answers what plug-ins asked for with
+  // ctxb_host.request_callback, and ends private contexts that were lost and that nothing can use
+  // any more. For the host's main thread, now and then (a GUI's idle time, once
   // per block); cheap when nobody asked. Not from inside a plug-in.
   void poll();
 

@@ -62,7 +62,8 @@ struct LeaseInfo {
   std::string reason;   // why this kind was granted
   std::uint64_t generation = 0;  // which life of the context this is; unique in the process
   LeaseState state = LeaseState::ready;
-  CUcontext context = nullptr;  // borrowed; for interoperation, never to be destroyed
+  // Borrowed, for interoperation, never to be destroyed; good while this generation is in force.
+  CUcontext context = nullptr;
 };
 
 }  // namespace ctxbroker

@@ -80,6 +80,34 @@ void Lease::end_siblings(bool again) noexcept {
   }
 }
 
+// Its work may be without a stream that anybody holds: the end of the context would wait for it.
+bool Lease::close_to_all() noexcept {
+  if (kind() != LeaseKind::private_own || device_.fault().happened() ||
+      life_.load(std::memory_order_acquire) != Life::given_up || occupancy_.inside() > 0) {
+    return false;
+  }
+  if (guarded(target(), {}, [&] { return table().stream_query(nullptr); }) != CUDA_SUCCESS) {
+    return false;
+  }
+  if (!close_to_borrowers(*borrowers_)) return false;
+  if (occupancy_.close()) return true;
+  reopen_to_borrowers(*borrowers_);
+  return false;
+}
+
+void Lease::reopen() noexcept {
+  occupancy_.reopen();
+  reopen_to_borrowers(*borrowers_);
+}
+
+void Lease::end_closed() noexcept {
+  end_life(Life::dead);
+  ended_early_.store(true, std::memory_order_release);
+  const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
+                        static_cast<std::uint64_t>(device_.ordinal()));
+  report_failed_end(device_.end(context_, false));
+}
+
 bool Lease::has_context(CUcontext context) const noexcept {
   if (context == context_.context) return true;
   for (std::size_t index = 1; index < occupancy_.seats(); ++index) {

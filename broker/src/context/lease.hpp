@@ -14,6 +14,7 @@
 #include "context/losses.hpp"
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
+#include "context/unguarded.hpp"
 #include "ctxbroker/lease.hpp"
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
@@ -80,6 +81,23 @@ class Lease {
   // Its work waits for another lease's that does not end: the same, but a next use makes another.
   void strand() noexcept;
 
+  // Ends the context of a private life that was given up before its last owner goes, once nobody is
+  // inside it and its work is done. Then nobody gets in any more, and `is_free` is asked last: true
+  // when nothing is left that could use the context's handle or anything made in it. False: it
+  // stands as before.
+  template <typename IsFree>
+  bool end_early(IsFree&& is_free) noexcept {
+    if (!close_to_all()) return false;
+    if (is_free()) {
+      end_closed();
+      return true;
+    }
+    reopen();
+    return false;
+  }
+  // Its context was ended so.
+  bool ended_early() const noexcept { return ended_early_.load(std::memory_order_acquire); }
+
   // The context whose memory it uses, for copies between contexts.
   CUcontext memory_context() const noexcept;
 
@@ -92,7 +110,7 @@ class Lease {
 
   // How many threads have its context current without a guard; they hold the counter, not the
   // lease. While there is one, the context is not ended.
-  const std::shared_ptr<std::atomic<int>>& borrowers() const noexcept { return borrowers_; }
+  const std::shared_ptr<Borrowers>& borrowers() const noexcept { return borrowers_; }
 
   Holdings& holdings() const noexcept { return holdings_; }
   WorkCounters& work() const noexcept { return work_; }
@@ -102,6 +120,9 @@ class Lease {
   enum class Life : std::uint8_t { ready, given_up, dead, stranded, buried };
 
   bool look_whether_lost(std::uint64_t now) const noexcept;
+  bool close_to_all() noexcept;
+  void reopen() noexcept;
+  void end_closed() noexcept;
   // Marks a life that is not over; true for the call that did it.
   bool end_life(Life how) noexcept;
   bool primary_lost() const noexcept {
@@ -120,7 +141,8 @@ class Lease {
   std::uint64_t primary_generation_;  // the life of the primary that it stands on
   std::atomic<Life> life_{Life::ready};
   mutable std::atomic<std::uint64_t> sound_at_{0};  // so many losses; 0: to be looked at
-  std::shared_ptr<std::atomic<int>> borrowers_ = std::make_shared<std::atomic<int>>(0);
+  std::atomic<bool> ended_early_{false};
+  std::shared_ptr<Borrowers> borrowers_ = std::make_shared<Borrowers>(0);
   mutable Holdings holdings_;
   mutable WorkCounters work_;
   mutable Occupancy occupancy_;

@@ -1,5 +1,7 @@
 #include "context/occupancy.hpp"
 
+#include "context/process_barrier.hpp"
+
 namespace ctxbroker::detail {
 
 Occupancy::Occupancy(CUcontext first, MakeSibling make, void* maker) noexcept
@@ -41,6 +43,13 @@ CUresult Occupancy::sit_down(CUcontext* context, Seat** seat) noexcept {
   *context = mine->context;
   *seat = mine;
   return CUDA_SUCCESS;
+}
+
+bool Occupancy::close() noexcept {
+  closed_.store(true, std::memory_order_relaxed);
+  if (barrier_on_all_threads() && inside() == 0) return true;
+  reopen();
+  return false;
 }
 
 std::int64_t Occupancy::inside() const noexcept {

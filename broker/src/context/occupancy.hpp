@@ -36,7 +36,7 @@ class Occupancy {
   Occupancy(CUcontext first, MakeSibling make, void* maker) noexcept;
 
   // The context for this thread; `seat` is to be handed back to leave, and may be null. An error
-  // when no sibling can be made for it: then nothing was entered.
+  // when no sibling can be made for it, or it is closed: then nothing was entered.
   CUresult enter(CUcontext* context, Seat** seat) noexcept {
     if (make_ == nullptr) {
       *context = context_;
@@ -50,7 +50,11 @@ class Occupancy {
       if (status != CUDA_SUCCESS) return status;
     }
     count(&Shard::entered);
-    return CUDA_SUCCESS;
+    // The other side of close: who is counted too late for it sees it.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (!closed_.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+    leave(*seat);
+    return CUDA_ERROR_INVALID_CONTEXT;
   }
   void leave(Seat* seat) noexcept {
     if (seat != nullptr && --seat->depth == 0) {
@@ -58,6 +62,11 @@ class Occupancy {
     }
     count(&Shard::left);
   }
+
+  // Lets nobody in any more: CUDA_ERROR_INVALID_CONTEXT. False, and all is as before, when somebody
+  // is inside, or nobody can tell.
+  bool close() noexcept;
+  void reopen() noexcept { closed_.store(false, std::memory_order_release); }
 
   // Guards entered now, on all threads. A snapshot.
   std::int64_t inside() const noexcept;
@@ -94,6 +103,7 @@ class Occupancy {
   CUresult add_seat(Seat** seat, const void* thread) noexcept;
 
   CUcontext context_;
+  std::atomic<bool> closed_{false};
   MakeSibling make_ = nullptr;
   void* maker_ = nullptr;
   std::mutex growing_;

@@ -63,6 +63,11 @@ int GatedTenant::unused_device_of(CUcontext context) noexcept {
   return source_ != nullptr ? source_->unused_device_of(context) : -1;
 }
 
+int GatedTenant::device_of_ended(CUcontext context) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr ? source_->device_of_ended(context) : -1;
+}
+
 bool GatedTenant::holds(CUcontext context) noexcept {
   const std::shared_lock lock(source_lock_);
   return source_ != nullptr && source_->holds(context);
@@ -104,6 +109,16 @@ bool GatedTenant::is_of_private_context(std::uint64_t life) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = lives_.find(life);
   return found != lives_.end() && found->second.kind == LeaseKind::private_own;
+}
+
+bool GatedTenant::holds_anything_of(std::uint64_t life) const noexcept {
+  try {
+    const auto held = owners().held_by(id_);
+    return std::any_of(held.begin(), held.end(),
+                       [&](const Holding& one) { return one.life == life; });
+  } catch (const std::bad_alloc&) {
+    return true;
+  }
 }
 
 bool GatedTenant::has_worked_on(int device) noexcept {

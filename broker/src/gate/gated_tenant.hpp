@@ -56,6 +56,7 @@ class GatedTenant {
   bool has_device(int device) noexcept;
   int device_of(CUcontext context) noexcept;
   int unused_device_of(CUcontext context) noexcept;
+  int device_of_ended(CUcontext context) noexcept;
   bool holds(CUcontext context) noexcept;
 
   // The life that the calling thread's context is of, remembered for later questions; 0: none.
@@ -65,6 +66,8 @@ class GatedTenant {
 
   // What was made in that life ended with it, or will.
   bool is_of_private_context(std::uint64_t life) noexcept;
+  // Something that its code made in that life is not ended yet.
+  bool holds_anything_of(std::uint64_t life) const noexcept;
   // Anything was made in a lease on that device.
   bool has_worked_on(int device) noexcept;
   // Takes over what a closed tenant left with code that is this one's now. Throws std::bad_alloc.

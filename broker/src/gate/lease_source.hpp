@@ -14,7 +14,7 @@ namespace ctxbroker::detail {
 struct CapturedLease {
   GuardTarget target;
   LeaseKind kind = LeaseKind::shared;
-  std::shared_ptr<std::atomic<int>> borrowers;
+  std::shared_ptr<Borrowers> borrowers;
   // The context whose memory it uses, and which life of that this is.
   CUcontext memory_context = nullptr;
   std::uint64_t memory_life = 0;
@@ -42,6 +42,9 @@ class LeaseSource {
   // The device that the broker has not used yet and whose primary context this is: the runtime
   // library knows the handle before there is such a context. That device is in use from then on.
   virtual int unused_device_of(CUcontext context) noexcept = 0;
+  // The device of a life of the tenant's leases whose context has ended, and was this one; -1: of
+  // none.
+  virtual int device_of_ended(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
   virtual bool holds(CUcontext context) noexcept = 0;
   virtual int device_count() noexcept = 0;

@@ -171,6 +171,7 @@ void Broker::poll() {
     instance->tell_loss();
     instance->answer_callback();
   }
+  impl_->end_lost_lives();
 }
 
 BrokerMetrics Broker::metrics() const {

@@ -99,6 +99,15 @@ std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant(const TenantOptions& opti
   return tenant;
 }
 
+void BrokerImpl::end_lost_lives() noexcept {
+  for (const auto& [file, library] : libraries_) {
+    if (const auto loaded = library.lock()) loaded->end_lost_lives();
+  }
+  for (const auto& opened : opened_) {
+    if (const auto tenant = opened.lock()) tenant->end_lost_lives();
+  }
+}
+
 std::size_t BrokerImpl::suspects() {
   if (!suspects_) {
     suspects_ = static_cast<std::size_t>(

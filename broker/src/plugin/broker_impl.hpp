@@ -66,6 +66,8 @@ class BrokerImpl {
   void add(Instance& instance) { instances_.insert(&instance); }
   void remove(Instance& instance) noexcept { instances_.erase(&instance); }
   const std::set<Instance*>& instances() const noexcept { return instances_; }
+  // Of every tenant: see TenantImpl.
+  void end_lost_lives() noexcept;
   void add_chain() noexcept { ++chains_; }
   void remove_chain() noexcept { --chains_; }
 

@@ -105,7 +105,8 @@ void Tenant::close() {
 }
 
 // What begins a guard stands in a function of its own, so that a nested one saves no registers.
-[[gnu::noinline]] void Guard::begin(detail::Lease& lease, const char* doing) {
+[[gnu::noinline]] void Guard::begin(Tenant& tenant, detail::Lease& lease, int device,
+                                    const char* doing) {
   static_assert(sizeof(detail::Frame) <= sizeof frame_ &&
                 alignof(detail::Frame) <= alignof(std::max_align_t));
   const detail::GuardTarget target = lease.target();
@@ -119,7 +120,7 @@ void Tenant::close() {
     CUcontext context = nullptr;
     detail::Seat* seat = nullptr;
     const CUresult status = detail::push_known(target, &context, &seat);
-    if (status != CUDA_SUCCESS) refuse_entry(lease, status);
+    if (status != CUDA_SUCCESS) return begin_anew(tenant, lease, device, doing, status);
     // Written behind the driver's call, which would wait for what was written before it.
     detail::note_known(*make_frame(), context, seat);
     return;
@@ -128,12 +129,21 @@ void Tenant::close() {
   const CUresult status = detail::enter(frame);
   if (status == CUDA_SUCCESS) return;
   detail::leave(frame);
-  refuse_entry(lease, status);
+  entered_ = false;
+  begin_anew(tenant, lease, device, doing, status);
+}
+
+// A life that was lost and ends just now lets nobody in; there is a next one.
+[[gnu::cold]] void Guard::begin_anew(Tenant& tenant, detail::Lease& lease, int device,
+                                     const char* doing, int status) {
+  if (!lease.lost()) refuse_entry(lease, static_cast<CUresult>(status));
+  begin(tenant, tenant.impl_->lease(device), device, doing);
 }
 
 Guard::Guard(Tenant& tenant, int device, const char* doing) {
   detail::Lease& lease = alive(tenant.impl_).lease(device);
-  if (!detail::is_inside_already(lease.generation(), &lease.tenant())) begin(lease, doing);
+  if (!detail::is_inside_already(lease.generation(), &lease.tenant()))
+    begin(tenant, lease, device, doing);
 }
 
 Guard::~Guard() {

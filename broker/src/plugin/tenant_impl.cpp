@@ -106,6 +106,7 @@ LeaseState TenantImpl::note(CUresult status, int device) noexcept {
 std::shared_ptr<Lease> TenantImpl::renew(int device) {
   const Driver& driver = broker_.driver();  // throws when there is none
   static_cast<void>(driver);
+  end_lost_lives();  // what they hold may be wanted now
   LeaseRequest request;
   request.device = device;
   // No policy for plug-ins is meant for the host itself.
@@ -202,6 +203,25 @@ void TenantImpl::enable_peer_access(int device, int peer) {
   if (status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
   check(driver.table, status, "cuCtxEnablePeerAccess", here.owner(),
         [] { return "peer access cannot be enabled"; });
+}
+
+// Who could hold the handle of a private context, which must not reach the driver once it is gone:
+//   - guards, and threads without one that have it current: they are counted;
+//   - owners of the lease (activations, streams, memory): this here is the only one;
+//   - the tenant's own code, through what it made there: that is in its ledger, if it called
+//   nothing
+//     past the gate. A runtime library has ways past it, and remembers contexts;
+//   - and the context's handle alone: where that is to be made current, it means the next life.
+void TenantImpl::end_lost_lives() noexcept {
+  if (gated_ == nullptr || broker_.gate().mode != GateMode::before_driver) return;
+  const std::lock_guard lock(mutex_);
+  if (gated_->has_private_tables()) return;
+  for (const auto& life : lives_) {
+    if (life.use_count() != 1 || !life->lost() || life->ended_early()) continue;
+    life->end_early([&] {
+      return !gated_->has_private_tables() && !gated_->holds_anything_of(life->generation());
+    });
+  }
 }
 
 // What is enqueued may call functions of the tenant's libraries. False when it does not end.
@@ -310,7 +330,13 @@ std::shared_ptr<Lease> TenantImpl::find_life(bool (*matches)(const Lease&, const
 namespace {
 
 bool has_this_context(const Lease& lease, const void* context) {
-  return lease.has_context(static_cast<CUcontext>(const_cast<void*>(context)));
+  return !lease.ended_early() &&
+         lease.has_context(static_cast<CUcontext>(const_cast<void*>(context)));
+}
+
+bool had_this_context(const Lease& lease, const void* context) {
+  return lease.ended_early() &&
+         lease.has_context(static_cast<CUcontext>(const_cast<void*>(context)));
 }
 
 bool has_this_generation(const Lease& lease, const void* generation) {
@@ -383,6 +409,11 @@ int TenantImpl::unused_device_of(CUcontext context) noexcept {
     if (hold.in_use() && hold.primary() == context) return device;
   }
   return -1;
+}
+
+int TenantImpl::device_of_ended(CUcontext context) noexcept {
+  const auto life = find_life(had_this_context, context);
+  return life != nullptr ? life->device_ordinal() : -1;
 }
 
 bool TenantImpl::holds(CUcontext context) noexcept {

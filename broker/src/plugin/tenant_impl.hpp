@@ -64,6 +64,10 @@ class TenantImpl final : private LeaseSource {
   void enable_peer_access(int device, int peer);
   std::uint64_t memory_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
+  // Ends the contexts of private lives that are lost and that nothing can use any more; the others
+  // end with the tenant. Any thread that may wait for the driver.
+  void end_lost_lives() noexcept;
+
   // Throws Error (wrong_state) while a guard stands in one of its leases.
   void close();
 
@@ -94,6 +98,7 @@ class TenantImpl final : private LeaseSource {
   bool has_lease(int device) noexcept override;
   int device_of(CUcontext context) noexcept override;
   int unused_device_of(CUcontext context) noexcept override;
+  int device_of_ended(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
   int device_count() noexcept override { return static_cast<int>(slots_.size()); }
   LifeNote life_of(CUcontext context) noexcept override;

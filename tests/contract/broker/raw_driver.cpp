@@ -65,6 +65,11 @@ void RawDriver::pop_all() const {
   }
 }
 
+CUresult RawDriver::allocate(std::size_t bytes) const {
+  CUdeviceptr address = 0;
+  return function<decltype(cuMemAlloc)>("cuMemAlloc_v2")(&address, bytes);
+}
+
 CUcontext RawDriver::retain_primary(int device) const {
   CUcontext context = nullptr;
   must(function<CUresult(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain")(&context, device),

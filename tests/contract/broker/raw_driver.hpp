@@ -20,7 +20,8 @@ class RawDriver {
   // The calling thread's whole stack, top first; it is put back.
   std::vector<CUcontext> stack() const;
   void pop_all() const;
-  std::size_t free_memory() const;  // of the current context's device
+  std::size_t free_memory() const;             // of the current context's device
+  CUresult allocate(std::size_t bytes) const;  // in the current context, for good
   CUcontext retain_primary(int device) const;
   bool primary_is_active(int device) const;
   unsigned primary_flags(int device) const;

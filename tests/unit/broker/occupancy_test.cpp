@@ -4,9 +4,14 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
+#include <memory>
 #include <thread>
 #include <vector>
+
+#include "context/process_barrier.hpp"
+#include "context/unguarded.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -37,6 +42,71 @@ TEST(OccupancyTest, CountsEveryThread) {
   all.clear();
   EXPECT_EQ(occupancy.inside(), 0);
   EXPECT_EQ(occupancy.entered(), std::uint64_t{threads} * (rounds + 1));
+}
+
+TEST(OccupancyTest, ClosesWhenNobodyIsInsideAndLetsNobodyIn) {
+  Occupancy occupancy(reinterpret_cast<CUcontext>(&occupancy));
+  CUcontext context = nullptr;
+  Seat* seat = nullptr;
+  ASSERT_EQ(occupancy.enter(&context, &seat), CUDA_SUCCESS);
+  EXPECT_FALSE(occupancy.close());
+  ASSERT_EQ(occupancy.enter(&context, &seat), CUDA_SUCCESS) << "as before";
+  occupancy.leave(seat);
+  occupancy.leave(seat);
+  if (!barrier_on_all_threads()) GTEST_SKIP() << "this system has no such barrier";
+  EXPECT_TRUE(occupancy.close());
+  EXPECT_EQ(occupancy.enter(&context, &seat), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(occupancy.inside(), 0);
+  occupancy.reopen();
+  EXPECT_EQ(occupancy.enter(&context, &seat), CUDA_SUCCESS);
+  occupancy.leave(seat);
+}
+
+// Never both: a thread inside, and closed.
+TEST(OccupancyTest, NobodyIsInsideWhatIsClosed) {
+  if (!barrier_on_all_threads()) GTEST_SKIP() << "this system has no such barrier";
+  Occupancy occupancy(reinterpret_cast<CUcontext>(&occupancy));
+  std::atomic<bool> closed{false}, over{false};
+  std::atomic<int> wrong{0}, closes{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        while (!over) {
+          CUcontext context = nullptr;
+          Seat* seat = nullptr;
+          if (occupancy.enter(&context, &seat) != CUDA_SUCCESS) continue;
+          if (closed.load(std::memory_order_relaxed)) ++wrong;
+          occupancy.leave(seat);
+        }
+      });
+    }
+    for (int i = 0; i < 20'000; ++i) {
+      if (!occupancy.close()) continue;
+      ++closes;
+      closed.store(true, std::memory_order_relaxed);
+      closed.store(false, std::memory_order_release);
+      occupancy.reopen();
+    }
+    over = true;
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(closes, 0);
+}
+
+TEST(BorrowersTest, AreToldWhenTheContextHasEnded) {
+  const auto borrowers = std::make_shared<Borrowers>(0);
+  std::jthread([&] {
+    EXPECT_TRUE(borrow_on_this_thread(borrowers));
+    EXPECT_TRUE(borrow_on_this_thread(borrowers)) << "once";
+    EXPECT_EQ(*borrowers, 1);
+    EXPECT_FALSE(close_to_borrowers(*borrowers));
+  }).join();
+  EXPECT_EQ(*borrowers, 0) << "until the thread ends";
+  EXPECT_TRUE(close_to_borrowers(*borrowers));
+  std::jthread([&] { EXPECT_FALSE(borrow_on_this_thread(borrowers)); }).join();
+  reopen_to_borrowers(*borrowers);
+  std::jthread([&] { EXPECT_TRUE(borrow_on_this_thread(borrowers)); }).join();
 }
 
 // One after the other they need few numbers: those of ended threads are used again, and what they

@@ -14,13 +14,16 @@ using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 // context that means it.
 CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
   CapturedLease lease;
-  const CUresult status = caller.tenant->lease(device, &lease);
-  if (status != CUDA_SUCCESS) return status;
+  CUresult status = caller.tenant->lease(device, &lease);
   if (!caller.guarded) {
-    borrow_on_this_thread(lease.borrowers);
+    // A life that was lost and has ended meanwhile has a next one.
+    while (status == CUDA_SUCCESS && !borrow_on_this_thread(lease.borrowers)) {
+      status = caller.tenant->lease(device, &lease);
+    }
     *context = lease.target.context;
     return status;
   }
+  if (status != CUDA_SUCCESS) return status;
   Frame* const frame = innermost_place();
   if (frame != nullptr && frame->target.generation == lease.target.generation) {
     *context = frame->context;
@@ -65,8 +68,10 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
     caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
-  const int unused = caller.tenant->unused_device_of(context);
-  return unused >= 0 ? own_lease(caller, unused, context, wanted) : CUDA_SUCCESS;
+  int meant = caller.tenant->unused_device_of(context);
+  // The handle of a context that is no more would not be safe with the driver.
+  if (meant < 0) meant = caller.tenant->device_of_ended(context);
+  return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
 }
 
 using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
