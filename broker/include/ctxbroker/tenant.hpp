@@ -107,10 +107,10 @@ class CTXB_API Tenant {
 
 // Puts the calling thread into a tenant's lease for as long as it lives, on the thread's stack of
 // guards: they end in the reverse order of their beginning, on the same thread. With the gate in
-// force it costs one push and one pop where nothing was current, and nested in the same lease no
-// call of the driver; without it there are looks at what is current. What the code inside left
-// behind is repaired when the outermost one ends, and guards in between are in the right context
-// all the same. Takes no lock and allocates nothing once the lease stands.
+// force it costs one push and one pop where nothing was current or what was is known, and nested in
+// the same lease no call of the driver; without it there are looks at what is current. What the
+// code inside left behind is repaired when the outermost one ends, and guards in between are in the
+// right context all the same. Takes no lock and allocates nothing once the lease stands.
 class CTXB_API Guard {
  public:
   // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease.
