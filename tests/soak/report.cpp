@@ -67,6 +67,7 @@ void write_report(const Options& options, const Tally& tally, const Course& cour
                            {"jobs", tally.jobs.load()},
                            {"wrong_outputs", tally.wrong_outputs.load()},
                            {"losses", tally.losses.load()},
+                           {"green_losses", tally.green_losses.load()},
                            {"rebuilt", tally.rebuilt.load()},
                            {"attacks", tally.attacks.load()},
                            {"resets_absorbed", tally.resets.load()},

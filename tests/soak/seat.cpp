@@ -298,6 +298,7 @@ void Seat::lose() {
   } else if (broker_->force_loss(tenant_->id(), options_.device, "the soak asks for it")) {
     ++lives_;
     ++tally_.losses;
+    if (options_.lease.kind == LeaseKind::green) ++tally_.green_losses;
   }
 }
 

@@ -14,6 +14,7 @@ class Tally {
  public:
   std::atomic<std::uint64_t> jobs{0}, wrong_outputs{0}, losses{0}, rebuilt{0}, attacks{0},
       resets{0}, strikes{0}, opened{0}, unloaded{0}, unexpected{0};
+  std::atomic<std::uint64_t> green_losses{0};  // of the losses
 
   // What a misbehaving library was answered, a job that a forced loss ended: by kind.
   void expected(const std::string& kind);
