@@ -148,6 +148,7 @@ void print_text(const Findings& findings) {
     first = false;
   }
   add("", "gate: " + gate_text(findings));
+  for (const std::string& tool : findings.gate.tools) add("", "tool: " + tool);
   for (const DeviceShield& shield : findings.shields) {
     add("", "shield: device " + std::to_string(shield.device) + " " + shield.text);
   }
@@ -183,7 +184,8 @@ void print_json(const Findings& findings) {
                                 {"built", true},
                                 {"in_force", findings.gate.in_force},
                                 {"mode", to_string(findings.gate.mode)},
-                                {"text", gate_text(findings)}});
+                                {"text", gate_text(findings)},
+                                {"tools", findings.gate.tools}});
   Json shield{{"name", "shield"},
               {"built", true},
               {"text", "a reset of the device is refused by the driver"},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ctxbroker/export.hpp"
 
@@ -19,6 +20,8 @@ struct GateInfo {
   bool in_force = false;  // before_driver or late
   std::string reason;     // why not; or how it came, and when late what it cannot hold
   GateMode mode = GateMode::none;
+  // Profilers, checkers, debuggers and interposers in the process: what each is, and what follows.
+  std::vector<std::string> tools{};
 };
 
 }  // namespace ctxbroker

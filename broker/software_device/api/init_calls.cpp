@@ -2,6 +2,7 @@
 #include "api/entry.hpp"
 #include "api/error_names.hpp"
 #include "api/process.hpp"
+#include "api/tool_injection.hpp"
 
 using namespace ctxbroker::software;
 
@@ -10,7 +11,9 @@ CTXB_EXPORT CUresult cuInit(unsigned int flags) {
   return at_any_time([&] {
     require_value(flags == 0);
     CUresult status = check_failures_of_environment();
-    return status != CUDA_SUCCESS ? status : Process::initialise();
+    if (status == CUDA_SUCCESS) status = Process::initialise();
+    if (status == CUDA_SUCCESS) inject_tool();
+    return status;
   });
 }
 

@@ -5,6 +5,8 @@
 
 #include <system_error>
 
+#include "driver/library_symbol.h"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -50,7 +52,7 @@ std::string loaded_path(void* handle, const std::filesystem::path& asked) {
 }
 
 void* find_symbol(void* library, const char* symbol) noexcept {
-  return dlsym(library, symbol);
+  return ctxb_own_symbol(library, symbol);
 }
 
 std::filesystem::path beside_this_library(const char* name) {

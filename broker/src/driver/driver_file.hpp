@@ -24,6 +24,7 @@ using DriverLoader = LoadedFile (*)(const std::filesystem::path& name);
 // The file of a loaded library; `asked` where the loader does not say.
 std::string loaded_path(void* library, const std::filesystem::path& asked);
 
+// The library's own, whoever stands in front of the loader.
 void* find_symbol(void* library, const char* symbol) noexcept;
 
 // A file of this project's: beside the file this code is in, or in ../lib of it. The first that

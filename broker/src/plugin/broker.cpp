@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ctxbroker/error.hpp"
+#include "gate/tools.hpp"
 #include "observe/profiler.hpp"
 #include "observe/timeline.hpp"
 #include "observe/trace_file.hpp"
@@ -105,7 +106,7 @@ PluginLibrary Broker::load(const std::filesystem::path& path) {
 
 GateInfo Broker::gate() const {
   const detail::GateState& gate = open_impl().gate();
-  return {gate.mode != GateMode::none, gate.reason, gate.mode};
+  return {gate.mode != GateMode::none, gate.reason, gate.mode, detail::tools_in_process()};
 }
 
 void Broker::use_device(int device) {

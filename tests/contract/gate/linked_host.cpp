@@ -46,6 +46,7 @@ int run_linked_host(bool use_gate) {
   Broker broker = Broker::open(std::move(options));
   std::printf("gate: %s (%s)\ndriver: %s\n", to_string(broker.gate().mode),
               broker.gate().reason.c_str(), broker.driver().path.c_str());
+  for (const std::string& tool : broker.gate().tools) std::printf("tool: %s\n", tool.c_str());
   attack_of_another(broker, memory);
   CUcontext current = nullptr;
   unsigned char content[64] = {};

@@ -9,15 +9,18 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a program beside this one prints.
-std::string output_of(const std::string& command) {
+// What a program beside this one prints. `variables`: "NAME=value" for the shell.
+std::string output_of(const std::string& command, const std::string& variables = "") {
   const auto folder = test_library("").parent_path().parent_path() / "bin";
   // Who asks for the driver finds it there, as on any machine with NVIDIA's.
-  const std::string environment =
-      driver_is_software() ? "LD_LIBRARY_PATH='" + software_device_folder().string() + "' " : "";
+  std::string environment = variables + " ";
+  if (driver_is_software()) {
+    environment += "LD_LIBRARY_PATH='" + software_device_folder().string() + "' ";
+  }
   std::FILE* const pipe =
       popen((environment + "'" + folder.string() + "'/" + command + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return "not started";
@@ -64,6 +67,46 @@ TEST(UnusedGate, IsNotThere) {
     EXPECT_THAT(output, Not(HasSubstr("ctxbroker_gate.so"))) << host;
     EXPECT_THAT(output, HasSubstr("the host's memory: DAMAGED\nended with 0")) << host;
   }
+}
+
+// A tool in front of the driver takes the gate for the driver: calls go through both.
+TEST(Tools, AnInterposerStandsInFrontOfTheGate) {
+  const std::string tool = test_library("tool_interposer").string();
+  // A sanitizer wants to come first.
+  const std::string variables = "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD='" + tool + "'";
+  for (const char* host : {"host_with_driver_first", "host_in_library"}) {
+    const std::string output = output_of(host, variables);
+    SKIP_WITHOUT_DEVICE(output);
+    EXPECT_THAT(output, HasSubstr("gate: before_driver (in the process before the driver)"))
+        << host;
+    EXPECT_THAT(output, HasSubstr("tool: " + tool + " (LD_PRELOAD) stands in front of dlsym, "));
+    EXPECT_THAT(output, HasSubstr("the host's memory: whole\n"));
+    EXPECT_THAT(output, ContainsRegex("interposer: [1-9][0-9]* inits, [1-9][0-9]* allocations, "
+                                      "[1-9][0-9]* resets"));
+  }
+  // The control: without the gate the tool's resets are the driver's.
+  const std::string output = output_of("host_with_driver_first without", variables);
+  EXPECT_THAT(output, HasSubstr("the host's memory: DAMAGED"));
+}
+
+TEST(Tools, WhatTheDriverLoadsFindsTheGateByTheDriversName) {
+  const std::string tool = test_library("tool_injected").string();
+  const std::string output =
+      output_of("host_with_driver_first", "CUDA_INJECTION64_PATH='" + tool + "'");
+  SKIP_WITHOUT_DEVICE(output);
+  EXPECT_THAT(output, HasSubstr("injected: works, the driver by its name is "));
+  EXPECT_THAT(output, HasSubstr("ctxbroker_gate.so\n"));
+  EXPECT_THAT(output,
+              HasSubstr("tool: " + tool + " (CUDA_INJECTION64_PATH) is loaded by the driver"));
+  EXPECT_THAT(output, HasSubstr("the host's memory: whole\nended with 0"));
+}
+
+TEST(Tools, NoneIsSeenWhereThereIsNone) {
+  const std::string output =
+      output_of("host_with_driver_first", "LD_PRELOAD= CUDA_INJECTION64_PATH=");
+  SKIP_WITHOUT_DEVICE(output);
+  EXPECT_THAT(output, HasSubstr("gate: "));
+  EXPECT_THAT(output, Not(HasSubstr("tool: ")));
 }
 
 }  // namespace

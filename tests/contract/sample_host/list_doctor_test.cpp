@@ -10,6 +10,10 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
 
+std::string test_tool(const std::string& name) {
+  return program_folder().parent_path() / "test_plugins" / ("tool_" + name + ".so");
+}
+
 class ListCommand : public CommandTest {};
 class DoctorCommand : public CommandTest {};
 
@@ -142,6 +146,18 @@ TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
     EXPECT_THAT(protection["text"].get<std::string>(), HasSubstr("LD_PRELOAD names it"));
   }
   EXPECT_THAT(run_well({"doctor"}, environment).out, HasSubstr("gate: in force, but LATE: "));
+}
+
+TEST_F(DoctorCommand, NamesToolsThatAreInTheProcess) {
+  const std::string interposer = test_tool("interposer"), injected = test_tool("injected");
+  const std::vector<std::string> environment = {"LD_PRELOAD=" + interposer,
+                                                "CUDA_INJECTION64_PATH=" + injected,
+                                                "ASAN_OPTIONS=verify_asan_link_order=0"};
+  const Ended text = run_well({"doctor"}, environment);
+  EXPECT_THAT(text.out, HasSubstr("gate: in force (in the process before the driver)"));
+  EXPECT_THAT(text.out, HasSubstr("tool: " + interposer + " (LD_PRELOAD) stands in front of "));
+  EXPECT_THAT(text.out, HasSubstr("tool: " + injected + " (CUDA_INJECTION64_PATH) is loaded by"));
+  EXPECT_THAT(run_well({"doctor"}).out, testing::Not(HasSubstr("tool: ")));
 }
 
 TEST_F(DoctorCommand, ProbesThisMachineOnceAndKeepsTheResult) {

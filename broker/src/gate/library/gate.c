@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver/library_symbol.h"
 #include "gate/library/driver_search.h"
 #include "gate/library/entry_blocks.h"
 #include "gate/library/late_look_up.h"
@@ -181,13 +182,13 @@ static void set_slot(uint32_t index) {
 
 /* Whether a library is the gate itself, by whatever path it was found. */
 static int is_gate(void* library) {
-  return dlsym(library, "ctxb_gate_get") != NULL;
+  return ctxb_own_symbol(library, "ctxb_gate_get") != NULL;
 }
 
 static void adopt_driver(void* library, const char* file) {
   snprintf(driver_file, sizeof driver_file, "%s", file);
   for (uint32_t i = 0; i < entry_count; ++i) {
-    *(void**)&real[i] = dlsym(library, entries[i].symbol);
+    *(void**)&real[i] = ctxb_own_symbol(library, entries[i].symbol);
     if (strcmp(entries[i].symbol, "cuGetProcAddress") == 0) look_up_index[0] = i;
     if (strcmp(entries[i].symbol, "cuGetProcAddress_v2") == 0) look_up_index[1] = i;
   }
@@ -211,7 +212,7 @@ static int try_file(const char* file, void* context) {
         why != NULL ? why : "the loader gave no reason");
     return 0;
   }
-  if (is_gate(library) || dlsym(library, "cuInit") == NULL) {
+  if (is_gate(library) || ctxb_own_symbol(library, "cuInit") == NULL) {
     SAY(attempt->error, attempt->error_bytes, "%s: %s", file,
         is_gate(library) ? "the gate itself, not a driver" : "no driver: it has no cuInit");
     dlclose(library);

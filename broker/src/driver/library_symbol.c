@@ -1,0 +1,76 @@
+/* See library_symbol.h. C, and without dependencies, because the gate is made of it too. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "driver/library_symbol.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* A loader gives functions and objects the same kind of address, and so does this file. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
+/* What the loader looks names up in: the library's names, by the hash that every linker writes. */
+struct tables {
+  const ElfW(Sym) * symbols;
+  const char* names;
+  const uint32_t* hashes;
+};
+
+static struct tables tables_of(const struct link_map* library) {
+  struct tables tables = {NULL, NULL, NULL};
+  for (const ElfW(Dyn)* entry = library->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    /* The loader has made it an address, or on some systems left it an offset. */
+    const ElfW(Addr) value = entry->d_un.d_ptr;
+    const ElfW(Addr) at = value < library->l_addr ? library->l_addr + value : value;
+    if (entry->d_tag == DT_SYMTAB) tables.symbols = (const ElfW(Sym)*)at;
+    if (entry->d_tag == DT_STRTAB) tables.names = (const char*)at;
+    if (entry->d_tag == DT_GNU_HASH) tables.hashes = (const uint32_t*)at;
+  }
+  return tables;
+}
+
+static uint32_t hash_of(const char* name) {
+  uint32_t hash = 5381;
+  for (; *name != '\0'; ++name) hash = hash * 33 + (unsigned char)*name;
+  return hash;
+}
+
+/* The table: four numbers, a filter, one chain's beginning per bucket, and the chains. */
+static const ElfW(Sym) * find(const struct tables* tables, const char* name) {
+  const uint32_t buckets = tables->hashes[0], first = tables->hashes[1];
+  const uint32_t filter_words = tables->hashes[2];
+  if (buckets == 0) return NULL;
+  const uint32_t* bucket =
+      tables->hashes + 4 + (size_t)filter_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  const uint32_t* chain = bucket + buckets;
+  const uint32_t hash = hash_of(name);
+  uint32_t index = bucket[hash % buckets];
+  if (index < first) return NULL;
+  for (;; ++index) {
+    const uint32_t one = chain[index - first];
+    const ElfW(Sym)* symbol = &tables->symbols[index];
+    if ((one | 1U) == (hash | 1U) && strcmp(tables->names + symbol->st_name, name) == 0) {
+      return symbol->st_shndx != SHN_UNDEF ? symbol : NULL;
+    }
+    if ((one & 1U) != 0) return NULL; /* the chain's last */
+  }
+}
+
+void* ctxb_own_symbol(void* library, const char* name) {
+  struct link_map* map = NULL;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == NULL) return dlsym(library, name);
+  const struct tables tables = tables_of(map);
+  if (tables.symbols == NULL || tables.names == NULL || tables.hashes == NULL) {
+    return dlsym(library, name);
+  }
+  const ElfW(Sym)* symbol = find(&tables, name);
+  if (symbol == NULL) return NULL;
+  /* One that is chosen at run time, or is per thread, is the loader's to find. */
+  const unsigned char type = ELF64_ST_TYPE(symbol->st_info);
+  if (type == STT_GNU_IFUNC || type == STT_TLS) return dlsym(library, name);
+  return (void*)(map->l_addr + symbol->st_value);
+}

@@ -1,0 +1,128 @@
+#include "gate/tools.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "driver/driver_file.hpp"
+#include "gate/loaded_objects.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// By what their libraries' names begin with.
+struct Known {
+  std::string_view file, tool;
+};
+constexpr Known known[] = {
+    {"libcuda-injection", "Nsight Compute"},
+    {"libsanitizer-collection", "Compute Sanitizer"},
+    {"libsanitizer-public", "Compute Sanitizer's library"},
+    {"libToolsInjection", "Nsight Systems"},
+    {"libcupti", "CUPTI"},
+    {"libcudadebugger", "cuda-gdb's library"},
+};
+
+// Who exports one of these stands between plug-ins and the driver, or what they look it up with.
+constexpr const char* interposed[] = {
+    "dlsym", "dlopen", "cuGetProcAddress", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2"};
+
+constexpr const char* as_ever = "what it calls itself is the host's, plug-ins are held as ever";
+
+std::string_view file_name(std::string_view path) noexcept {
+  return path.substr(path.rfind('/') + 1);
+}
+
+const Known* known_tool(std::string_view path) noexcept {
+  const auto* const found = std::find_if(std::begin(known), std::end(known), [&](const Known& one) {
+    return file_name(path).starts_with(one.file);
+  });
+  return found != std::end(known) ? found : nullptr;
+}
+
+std::string variable(const char* name) {
+  // Nobody writes to the environment while a broker is asked: [main] thread only.
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr ? value : "";
+}
+
+std::vector<std::string> preloaded() {
+  const std::string list = variable("LD_PRELOAD");
+  std::vector<std::string> all;
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t end = std::min(list.find_first_of(" :", at), list.size());
+    if (end != at) all.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return all;
+}
+
+// In front of which functions a preloaded library stands; empty: of none that matters.
+std::string interposes(const std::string& file) {
+  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return "";
+  std::string names;
+  for (const char* name : interposed) {
+    if (find_symbol(library, name) != nullptr)
+      names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  dlclose(library);  // this call's count only
+  return names;
+}
+
+void add_preloaded(std::vector<std::string>& tools) {
+  for (const std::string& file : preloaded()) {
+    // The driver itself: that the gate is late then, and why, is said elsewhere.
+    if (file_name(file).starts_with("libcuda.so")) continue;
+    const std::string names = interposes(file);
+    if (names.empty()) continue;
+    tools.push_back(file + " (LD_PRELOAD) stands in front of " + names +
+                    ": calls of plug-ins reach the gate through it where it passes them on to "
+                    "libcuda.so.1, calls of the broker go past it");
+  }
+}
+
+void add_injected(std::vector<std::string>& tools) {
+  const std::string file = variable("CUDA_INJECTION64_PATH");
+  if (file.empty()) return;
+  tools.push_back(file + " (CUDA_INJECTION64_PATH) is loaded by the driver: " + as_ever);
+}
+
+void add_known(std::vector<std::string>& tools) {
+  for (const LoadedObject& one : loaded_objects()) {
+    const Known* tool = known_tool(one.path);
+    if (tool == nullptr) continue;
+    tools.push_back(std::string(tool->tool) + " (" + one.path + ") is in the process: " + as_ever);
+  }
+}
+
+void add_debugger(std::vector<std::string>& tools) {
+  std::ifstream status("/proc/self/status");
+  std::string word, process;
+  while (status >> word) {
+    if (word == "TracerPid:") status >> process;
+  }
+  if (process.empty() || process == "0") return;
+  std::ifstream file("/proc/" + process + "/comm");
+  std::string name;
+  std::getline(file, name);
+  tools.push_back("a debugger is attached (" + (name.empty() ? "process " + process : name) +
+                  "): plug-ins are held as ever");
+}
+
+}  // namespace
+
+std::vector<std::string> tools_in_process() {
+  std::vector<std::string> tools;
+  add_preloaded(tools);
+  add_injected(tools);
+  add_known(tools);
+  add_debugger(tools);
+  return tools;
+}
+
+}  // namespace ctxbroker::detail
