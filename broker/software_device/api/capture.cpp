@@ -197,6 +197,15 @@ bool detail::capture_command_slowly(const std::shared_ptr<Stream>& stream, const
   return true;
 }
 
+bool detail::capture_operation_slowly(const Stream& stream,
+                                      const std::function<Operation()>& make) {
+  std::lock_guard lock(graphs_mutex());
+  if (stream.capture == nullptr) return false;
+  require_valid(*stream.capture);
+  add_captured(*stream.capture, make());
+  return true;
+}
+
 void refuse_in_capture(const Stream& stream, CUresult status) {
   if (!any_capture()) return;
   std::lock_guard lock(graphs_mutex());

@@ -47,6 +47,7 @@ void check_use_slowly(const Stream& stream);
 void refuse_waiting_slowly(const Stream& stream);
 void refuse_waiting_slowly(const Context& context);
 bool capture_command_slowly(const std::shared_ptr<Stream>& stream, const Command& command);
+bool capture_operation_slowly(const Stream& stream, const std::function<Operation()>& make);
 bool is_captured_slowly(const Stream& stream);
 }  // namespace detail
 
@@ -80,6 +81,11 @@ inline bool is_captured(const Stream& stream) {
 // Makes a node of the command where the stream is captured; then it must not be enqueued.
 inline bool capture_command(const std::shared_ptr<Stream>& stream, const Command& command) {
   return any_capture() && detail::capture_command_slowly(stream, command);
+}
+
+// Makes a node of what `make` gives where the stream is captured; it is not called elsewhere.
+inline bool capture_operation(const Stream& stream, const std::function<Operation()>& make) {
+  return any_capture() && detail::capture_operation_slowly(stream, make);
 }
 
 // For what no graph can hold: makes the stream's capture invalid, and fails with `status`, or with

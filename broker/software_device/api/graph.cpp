@@ -8,6 +8,7 @@
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/event.hpp"
+#include "api/graph_memory.hpp"
 #include "api/launch.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
@@ -21,6 +22,29 @@ auto find_in(const Table& table, Handle handle) {
     return table.find(handle);
   } catch (const Failure&) {
     fail(CUDA_ERROR_INVALID_VALUE);
+  }
+}
+
+// Memory comes and goes with the calls. What was allocated is freed again when a later step cannot
+// be done.
+void change_memory(const GraphExec& exec) {
+  std::vector<CUdeviceptr> allocated;
+  MemoryRegistry& memory = Process::instance().memory;
+  try {
+    for (const GraphExec::Step& step : exec.steps) {
+      const Operation& operation = step.operation;
+      if (operation.memory != nullptr) {
+        operation.memory->allocate(exec.frees_on_launch);
+        allocated.push_back(operation.memory->address());
+      }
+      if (operation.freed != 0) {
+        free_graph_memory(*memory.require_range(operation.freed, 1));
+        std::erase(allocated, operation.freed);
+      }
+    }
+  } catch (...) {
+    for (CUdeviceptr address : allocated) free_graph_memory(*memory.require_range(address, 1));
+    throw;
   }
 }
 
@@ -102,10 +126,29 @@ std::vector<std::shared_ptr<GraphNode>> in_order(const Graph& graph) {
   return order;
 }
 
+Operation allocation(Device& device, std::size_t bytes) {
+  require_value(bytes != 0);
+  Operation operation;
+  operation.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  operation.device = &device;
+  operation.memory = std::make_shared<GraphMemory>(device, bytes);
+  return operation;
+}
+
+Operation freeing(CUdeviceptr address) {
+  std::shared_ptr<Block> block = Process::instance().memory.find(address);
+  require_value(block != nullptr && block->begin == address && block->kind == Block::Kind::graph);
+  Operation operation;
+  operation.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+  operation.freed = address;
+  return operation;
+}
+
 void launch_graph(const std::shared_ptr<GraphExec>& exec, const std::shared_ptr<Stream>& stream) {
   refuse_in_capture(*stream, CUDA_ERROR_NOT_SUPPORTED);  // child graphs are not built
   std::lock_guard lock(exec->mutex);
   for (const GraphExec::Step& step : exec->steps) check_step(step.operation, *stream);
+  change_memory(*exec);
   auto begin = std::make_shared<Command>();
   if (exec->last_command != nullptr) begin->after.push_back(exec->last_command);
   enqueue(stream, begin);

@@ -14,6 +14,7 @@
 namespace ctxbroker::software {
 
 class Device;
+class GraphMemory;
 struct Event;
 struct Graph;
 struct KernelCall;
@@ -28,6 +29,8 @@ struct Operation {
   const Device* device = nullptr;            // that must do it; null: any
   std::shared_ptr<const KernelCall> kernel;  // of a kernel node
   std::shared_ptr<Event> event;              // to record or to wait for
+  std::shared_ptr<GraphMemory> memory;       // of a node that allocates
+  CUdeviceptr freed = 0;                     // of a node that frees
 };
 
 struct GraphNode {
@@ -51,13 +54,14 @@ struct GraphExec {
     CUgraphNode node;
     Operation operation;
   };
-  GraphExec(std::vector<Step> its_steps, const Graph& of)
-      : steps(std::move(its_steps)), user_objects(of.user_objects) {}
+  GraphExec(std::vector<Step> its_steps, const Graph& of, bool frees)
+      : steps(std::move(its_steps)), frees_on_launch(frees), user_objects(of.user_objects) {}
 
   CUgraphExec handle = nullptr;
   std::mutex mutex;                       // of the next two
   std::vector<Step> steps;                // in a legal order
   std::shared_ptr<Command> last_command;  // of the last launch; null before the first
+  const bool frees_on_launch;             // what its last launch has left allocated
   const UserObjectHolds user_objects;
 };
 
@@ -79,6 +83,10 @@ void forget_graph(const std::shared_ptr<Graph>& graph);
 // With graphs_mutex() held: the nodes in an order that their dependencies allow;
 // CUDA_ERROR_INVALID_VALUE when there is none.
 std::vector<std::shared_ptr<GraphNode>> in_order(const Graph& graph);
+
+// What these nodes do. CUDA_ERROR_INVALID_VALUE for what no graph may allocate or free.
+Operation allocation(Device& device, std::size_t bytes);
+Operation freeing(CUdeviceptr address);
 
 void launch_graph(const std::shared_ptr<GraphExec>& exec, const std::shared_ptr<Stream>& stream);
 

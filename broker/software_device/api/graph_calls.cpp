@@ -120,7 +120,7 @@ void fill_plain(CUgraphEdgeData* edges, std::size_t count) {
 }
 
 CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
-  // Memory that frees itself and priorities of nodes: nothing here has either.
+  // Priorities of nodes: nothing here has any.
   constexpr unsigned long long known =
       CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
       CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -132,7 +132,9 @@ CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
   std::vector<GraphExec::Step> steps;
   for (const auto& node : in_order(*found)) steps.push_back({node->handle, node->operation});
   return Process::instance().graph_execs.insert(
-      std::make_shared<GraphExec>(std::move(steps), *found), [] {});
+      std::make_shared<GraphExec>(std::move(steps), *found,
+                                  (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0),
+      [] {});
 }
 
 CUresult instantiate_plainly(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
@@ -205,6 +207,9 @@ CTXB_EXPORT CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
     std::shared_ptr<Graph> found = find_graph(graph);
     std::lock_guard lock(graphs_mutex());
     GraphNodes order = in_order(*found);
+    for (const auto& node : order)
+      require(node->operation.memory == nullptr && node->operation.freed == 0,
+              CUDA_ERROR_NOT_SUPPORTED);
     auto copy = std::make_shared<Graph>(*found);
     copy->nodes.clear();
     copy->in_capture = false;

@@ -7,6 +7,7 @@
 #include "api/entry.hpp"
 #include "api/event.hpp"
 #include "api/graph.hpp"
+#include "api/graph_memory.hpp"
 #include "api/launch.hpp"
 
 using namespace ctxbroker::software;
@@ -254,6 +255,54 @@ CTXB_EXPORT CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph,
   CTXB_COUNT_CALL();
   return add(node, graph, {dependencies, count},
              [&] { return event_operation(event, CU_GRAPH_NODE_TYPE_WAIT_EVENT); });
+}
+
+// The parameters' address is the node's answer.
+CTXB_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph,
+                                            const CUgraphNode* dependencies, std::size_t count,
+                                            CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
+  CTXB_COUNT_CALL();
+  return add(node, graph, {dependencies, count}, [&] {
+    const CUmemPoolProps& properties = given(parameters).poolProps;
+    require_value(properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                  properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+                  properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+    Operation operation = allocation(find_device(properties.location.id), parameters->bytesize);
+    parameters->dptr = operation.memory->address();
+    return operation;
+  });
+}
+CTXB_EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph,
+                                           const CUgraphNode* dependencies, std::size_t count,
+                                           CUdeviceptr address) {
+  CTXB_COUNT_CALL();
+  return add(node, graph, {dependencies, count}, [&] { return freeing(address); });
+}
+
+CTXB_EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,
+                                                  CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    std::shared_ptr<GraphNode> found = find_node(node);
+    std::lock_guard lock(graphs_mutex());
+    const std::shared_ptr<GraphMemory>& memory = found->operation.memory;
+    require_value(parameters != nullptr && memory != nullptr);
+    *parameters = {};
+    parameters->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    parameters->poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    parameters->poolProps.location.id = memory->device().ordinal;
+    parameters->bytesize = memory->bytes();
+    parameters->dptr = memory->address();
+  });
+}
+CTXB_EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* address) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    std::shared_ptr<GraphNode> found = find_node(node);
+    std::lock_guard lock(graphs_mutex());
+    require_value(address != nullptr && found->operation.freed != 0);
+    *address = found->operation.freed;
+  });
 }
 
 CTXB_EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {

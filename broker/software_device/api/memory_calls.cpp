@@ -6,6 +6,7 @@
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
+#include "api/graph_memory.hpp"
 
 using namespace ctxbroker::software;
 
@@ -73,6 +74,10 @@ CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     MemoryRegistry& memory = Process::instance().memory;
     std::shared_ptr<Block> block = memory.find(address);
     require_value(block != nullptr && block->begin == address);
+    if (block->kind == Block::Kind::graph) {
+      block->device.executor.wait(block->device.executor.pending_everywhere());
+      return free_graph_memory(*block);
+    }
     require_value(block->kind == Block::Kind::device || block->kind == Block::Kind::managed ||
                   block->kind == Block::Kind::pooled);
     require_value(!block->freed);

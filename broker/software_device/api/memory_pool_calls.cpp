@@ -3,6 +3,7 @@
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
+#include "api/graph_memory.hpp"
 #include "api/memory_pool.hpp"
 
 using namespace ctxbroker::software;
@@ -25,9 +26,15 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CU
     std::shared_ptr<Stream> found = find_stream(stream);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
     require_value(address != nullptr && bytes != 0);
-    refuse_in_capture(*found, CUDA_ERROR_NOT_SUPPORTED);  // no graph has memory of its own
     std::shared_ptr<MemoryPool> from =
         pool != nullptr ? find_pool(pool) : found->context.device.current_pool();
+    // In a capture it is the graph's, and takes no more than the place from the pool.
+    if (capture_operation(*found, [&] {
+          Operation operation = allocation(from->device, bytes);
+          *address = operation.memory->address();
+          return operation;
+        }))
+      return;
     *address = from->allocate(bytes)->begin;
   });
 }
@@ -45,9 +52,10 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
-    refuse_in_capture(*found, CUDA_ERROR_NOT_SUPPORTED);
-    if (address == 0) return;
+    if (capture_operation(*found, [&] { return freeing(address); }) || address == 0) return;
     std::shared_ptr<Block> block = Process::instance().memory.find(address);
+    if (block != nullptr && block->begin == address && block->kind == Block::Kind::graph)
+      return free_graph_memory(*block);
     require_value(block != nullptr && block->begin == address &&
                   (block->kind == Block::Kind::pooled || block->kind == Block::Kind::device));
     require_value(!block->freed.exchange(true));

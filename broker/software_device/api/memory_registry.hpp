@@ -28,6 +28,7 @@ struct Block {
     module,      // a module's variables
     managed,     // cuMemAllocManaged
     pooled,      // cuMemAllocAsync: a pool's
+    graph,       // a graph's own
     mapped,      // cuMemMap, made accessible
     pinned,      // cuMemAllocHost, cuMemHostAlloc
     registered,  // the application's memory, cuMemHostRegister

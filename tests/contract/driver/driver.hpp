@@ -95,7 +95,8 @@ namespace ctxbroker::test {
   X(cuGraphRetainUserObject) X(cuGraphReleaseUserObject) X(cuStreamBeginCapture_v2) \
   X(cuStreamEndCapture) X(cuStreamGetCaptureInfo_v2) X(cuGraphCreate) X(cuGraphDestroy) \
   X(cuGraphAddKernelNode_v2) X(cuGraphAddMemcpyNode) X(cuGraphAddMemsetNode) \
-  X(cuGraphAddHostNode) X(cuGraphAddEmptyNode) X(cuGraphAddEventRecordNode) \
+  X(cuGraphAddHostNode) X(cuGraphAddEmptyNode) X(cuGraphAddMemAllocNode) \
+  X(cuGraphAddMemFreeNode) X(cuGraphMemAllocNodeGetParams) X(cuGraphMemFreeNodeGetParams) X(cuGraphAddEventRecordNode) \
   X(cuGraphAddEventWaitNode) X(cuGraphAddDependencies) X(cuGraphGetNodes) \
   X(cuGraphGetRootNodes) X(cuGraphNodeGetType) X(cuGraphNodeGetDependencies) \
   X(cuGraphDestroyNode) X(cuGraphClone) X(cuGraphInstantiateWithFlags) \

@@ -198,16 +198,104 @@ TEST_F(GraphTest, EventsReachBeyondIt) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(GraphTest, MemoryOfGraphsIsCounted) {
-  cuuint64_t bytes = 9;
+// Memory that the graph allocates, and may free, itself.
+class GraphMemoryTest : public GraphTest {
+ protected:
+  static constexpr std::size_t bytes = std::size_t{4} << 20;
+
+  CUdeviceptr add_allocation(CUgraphNode* node) const {
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
+    parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    parameters.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    parameters.poolProps.location.id = device;
+    parameters.bytesize = bytes;
+    EXPECT_EQ(d.cuGraphAddMemAllocNode(node, graph, nullptr, 0, &parameters), CUDA_SUCCESS);
+    return parameters.dptr;
+  }
+  cuuint64_t figure(CUgraphMem_attribute which) const {
+    cuuint64_t value = 0;
+    EXPECT_EQ(d.cuDeviceGetGraphMemAttribute(device, which, &value), CUDA_SUCCESS);
+    return value;
+  }
+  // Whether it can be written and read.
+  void use(CUdeviceptr address) const {
+    unsigned read = 0;
+    EXPECT_EQ(d.cuMemsetD32Async(address, 11, bytes / 4, stream), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemcpyDtoHAsync_v2(&read, address + bytes - 4, 4, stream), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
+    EXPECT_EQ(read, 11u);
+  }
+};
+
+TEST_F(GraphMemoryTest, ComesAndGoesWithItsNodes) {
+  cuuint64_t none = 0;
+  CUgraphNode allocated = nullptr, freed = nullptr;
   EXPECT_EQ(d.cuDeviceGraphMemTrim(device), CUDA_SUCCESS);
-  EXPECT_EQ(d.cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes),
+  EXPECT_EQ(d.cuDeviceSetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &none),
             CUDA_SUCCESS);
-  EXPECT_EQ(bytes, 0u);
-  EXPECT_EQ(d.cuDeviceSetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &bytes),
-            CUDA_SUCCESS);
-  EXPECT_EQ(d.cuDeviceGraphMemTrim(77), CUDA_ERROR_INVALID_DEVICE);
+  const CUdeviceptr address = add_allocation(&allocated);
+  ASSERT_NE(address, 0u);
+  ASSERT_EQ(d.cuGraphAddMemFreeNode(&freed, graph, &allocated, 1, address), CUDA_SUCCESS);
+  CUDA_MEM_ALLOC_NODE_PARAMS told = {};
+  CUdeviceptr told_address = 0;
+  EXPECT_EQ(d.cuGraphMemAllocNodeGetParams(allocated, &told), CUDA_SUCCESS);
+  EXPECT_EQ(told.dptr, address);
+  EXPECT_GE(told.bytesize, bytes);
+  EXPECT_EQ(d.cuGraphMemFreeNodeGetParams(freed, &told_address), CUDA_SUCCESS);
+  EXPECT_EQ(told_address, address);
+  CUgraphExec exec = instantiate();
+  launch_graph(exec);
+  launch_graph(exec);
+  EXPECT_EQ(figure(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0u);
+  EXPECT_GE(figure(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH), bytes);
+  EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuDeviceGraphMemTrim(device), CUDA_SUCCESS);
+  EXPECT_EQ(figure(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0u);
+  EXPECT_EQ(d.cuDeviceGraphMemTrim(77), CUDA_ERROR_INVALID_DEVICE);
+}
+
+TEST_F(GraphMemoryTest, OutlivesTheGraphUntilItIsFreed) {
+  CUgraphNode node = nullptr;
+  CUgraph copy = nullptr;
+  const CUdeviceptr address = add_allocation(&node);
+  ASSERT_NE(address, 0u);
+  CUgraphExec exec = instantiate();
+  launch_graph(exec);
+  use(address);
+  EXPECT_EQ(d.cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE) << "allocated still";
+  EXPECT_EQ(d.cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+  launch_graph(exec);
+  EXPECT_NE(d.cuGraphClone(&copy, graph), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+  use(address);
+  EXPECT_EQ(d.cuMemFree_v2(address), CUDA_SUCCESS);
+  EXPECT_EQ(figure(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0u);
+  EXPECT_EQ(d.cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(GraphMemoryTest, IsWhatACaptureAllocates) {
+  CUdeviceptr address = 0;
+  unsigned read = 0;
+  ASSERT_EQ(d.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemAllocAsync(&address, bytes, stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemsetD32Async(address, 13, 4, stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemcpyDtoHAsync_v2(&read, address, 4, stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+  CUgraph made = nullptr;
+  ASSERT_EQ(d.cuStreamEndCapture(stream, &made), CUDA_SUCCESS);
+  CUgraphExec exec = nullptr;
+  ASSERT_EQ(d.cuGraphInstantiateWithFlags(&exec, made, 0), CUDA_SUCCESS);
+  for (int i = 0; i < 2; ++i) {
+    read = 0;
+    launch_graph(exec);
+    EXPECT_EQ(read, 13u);
+  }
+  EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(made), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(figure(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0u);
 }
 
 TEST_F(GraphTest, RefusesWhatCannotBe) {

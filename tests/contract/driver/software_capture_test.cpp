@@ -44,12 +44,6 @@ TEST_F(SoftwareCapture, WhatIsNotBuiltSpoilsACapture) {
     std::function<CUresult()> call;
     CUresult status;
   } rows[] = {
-      {"memory of a pool",
-       [&] {
-         CUdeviceptr address = 0;
-         return d.cuMemAllocAsync(&address, 64, stream);
-       },
-       CUDA_ERROR_NOT_SUPPORTED},
       {"a graph in a graph", [&] { return d.cuGraphLaunch(exec, stream); },
        CUDA_ERROR_NOT_SUPPORTED},
       {"a callback",
