@@ -12,10 +12,10 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr std::array groups{primary_policies,        flag_policies,   current_policies,
-                            context_policies,        peer_policies,   memory_policies,
-                            virtual_memory_policies, pool_policies,   object_policies,
-                            wait_policies,           process_policies};
+constexpr std::array groups{primary_policies,        flag_policies, current_policies,
+                            context_policies,        peer_policies, memory_policies,
+                            virtual_memory_policies, pool_policies, object_policies,
+                            graph_policies,          wait_policies, process_policies};
 
 // Of the process: there is one driver's name in it.
 GateLibrary& gate_library() {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "context/guard.hpp"
+#include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
 #include "gate/peer_access.hpp"
 #include "gate/physical_memory.hpp"
@@ -45,6 +46,7 @@ struct Ending {
   Stays stays;
 };
 constexpr std::array<Ending, kind_count> endings{{
+    {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>, Stays::always},
     {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>, Stays::always},
     {Kind::graph, end<"cuGraphDestroy", CUgraph>, Stays::always},
     {Kind::event, end<"cuEventDestroy_v2", CUevent>, Stays::always},
@@ -106,7 +108,14 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
     if (holding.kind == Kind::mapping) pass_on_mapping(holding);
     if (holding.kind == Kind::physical) pass_on_physical(holding);
-    const CUresult status = end_one(tenant, holding, ending);
+    const bool is_gone =
+        holding.kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle);
+    const CUresult status = is_gone ? CUDA_ERROR_INVALID_VALUE : end_one(tenant, holding, ending);
+    if (holding.kind == Kind::graph || holding.kind == Kind::graph_exec) {
+      forget_memory_of(tenant, holding.kind, holding.handle);
+    }
+    // Memory that no launch has allocated, or that was freed, is nothing to give back.
+    if (holding.kind == Kind::graph_memory && status == CUDA_ERROR_INVALID_VALUE) continue;
     if (given.status == CUDA_SUCCESS && status != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
         status != CUDA_ERROR_DEINITIALIZED) {
       given.status = status;

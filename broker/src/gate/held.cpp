@@ -56,6 +56,7 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
     case Kind::context:
     case Kind::green_context:
       return CUDA_ERROR_INVALID_CONTEXT;
+    case Kind::graph_memory:
     case Kind::memory:
     case Kind::host_memory:
     case Kind::ipc_memory:

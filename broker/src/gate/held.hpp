@@ -62,18 +62,22 @@ CUresult make_held(GatedTenant& tenant, Kind kind, Handle* out, std::uint64_t by
 // A tenant's call that ends something. It is forgotten first: as soon as the driver has ended it,
 // its value may be another thread's new one.
 template <typename End>
+CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end) noexcept {
+  const CUresult status =
+      ended_with_context(tenant, held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
+  if (status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+    if (held.bytes != 0) tenant.give_bytes(held.bytes);
+  } else {
+    hold_again(held);
+  }
+  return status;
+}
+template <typename End>
 CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
                   End&& end) noexcept {
   const auto held = owners().remove(kind, handle, tenant.id());
   if (!held) return refuse_end(tenant, function, kind, handle);
-  const CUresult status =
-      ended_with_context(tenant, *held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
-    if (held->bytes != 0) tenant.give_bytes(held->bytes);
-  } else {
-    hold_again(*held);
-  }
-  return status;
+  return end_forgotten(tenant, *held, std::forward<End>(end));
 }
 
 // CUresult name(Handle* out, Rest...), which makes one of `kind`; bytes_of(rest...) is the device

@@ -9,7 +9,8 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr std::array<const char*, kind_count> names{"executable graph",
+constexpr std::array<const char*, kind_count> names{"memory of a graph",
+                                                    "executable graph",
                                                     "graph",
                                                     "event",
                                                     "stream",
@@ -55,6 +56,7 @@ Home home_of(const Holding& holding) noexcept {
     case Kind::stream:
     case Kind::event:
       return Home::context;
+    case Kind::graph_memory:
     case Kind::mapping:
     case Kind::reservation:
     case Kind::physical:

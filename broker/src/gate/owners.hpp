@@ -13,6 +13,7 @@ namespace ctxbroker::detail {
 
 // In the order in which a tenant's things are given back.
 enum class Kind : std::uint8_t {
+  graph_memory,  // that graphs allocate for themselves; by address
   graph_exec,
   graph,
   event,

@@ -16,7 +16,8 @@ std::span<const PolicyRow> peer_policies() noexcept;            // access to oth
 std::span<const PolicyRow> memory_policies() noexcept;          // device and host memory, arrays
 std::span<const PolicyRow> virtual_memory_policies() noexcept;  // addresses, physical memory
 std::span<const PolicyRow> pool_policies() noexcept;            // pools, and what comes of them
-std::span<const PolicyRow> object_policies() noexcept;          // modules, streams, events, graphs
+std::span<const PolicyRow> object_policies() noexcept;          // modules, streams, events
+std::span<const PolicyRow> graph_policies() noexcept;           // graphs and captures
 std::span<const PolicyRow> wait_policies() noexcept;            // synchronise
 std::span<const PolicyRow> process_policies() noexcept;         // profiler, core dumps, callbacks
 

@@ -1,4 +1,5 @@
 // Memory: what a tenant takes is counted, and only its holder gives it back.
+#include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
 #include "gate/policies.hpp"
 
@@ -43,16 +44,50 @@ struct Registers {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
+// What a graph has allocated is freed as any other memory, and is the graph's again.
+template <typename During, SymbolName name, typename A, typename... Rest>
+struct FreesWithin {
+  using Real = DriverFunction<name, CUresult(A, Rest...)>;
+  static CUresult call(A address, Rest... rest) noexcept {
+    const Caller caller = enter_policy<Real>();
+    const std::uint64_t value = address;
+    if (address == 0) return Real::call(address, rest...);
+    if (caller.tenant == nullptr) {
+      if (any_gated_tenant()) owners().remove(Kind::memory, value);
+      return Real::call(address, rest...);
+    }
+    GatedTenant& tenant = *caller.tenant;
+    const auto free = [&] {
+      const During during(tenant, Real::symbol);
+      return Real::call(address, rest...);
+    };
+    const auto held = owners().remove(Kind::memory, value, tenant.id());
+    if (held) return end_forgotten(tenant, *held, free);
+    if (owners().owner(Kind::graph_memory, value) != tenant.id()) {
+      return refuse_end(tenant, Real::symbol, Kind::memory, value);
+    }
+    const CUresult status = free();
+    if (status == CUDA_SUCCESS) forget_freed(tenant, value);
+    return status;
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+};
+
+template <SymbolName name, typename A>
+using Frees = FreesWithin<TimedWait, name, A>;
+template <SymbolName name>
+using FreesAsync = FreesWithin<Untimed, name, Address, CUstream>;
+
 constexpr PolicyRow rows[] = {
     Allocates<"cuMemAlloc", Old, Old>::row(),
     Allocates<"cuMemAlloc_v2", Address, std::size_t>::row(),
     AllocatesPitched<"cuMemAllocPitch", Old, Old>::row(),
     AllocatesPitched<"cuMemAllocPitch_v2", Address, std::size_t>::row(),
     Makes<"cuMemAllocManaged", Kind::memory, bytes_first, Address, std::size_t, unsigned>::row(),
-    EndsAfterWaiting<"cuMemFree", Kind::memory, Old>::row(),
-    EndsAfterWaiting<"cuMemFree_v2", Kind::memory, Address>::row(),
-    Ends<"cuMemFreeAsync", Kind::memory, Address, CUstream>::row(),
-    Ends<"cuMemFreeAsync_ptsz", Kind::memory, Address, CUstream>::row(),
+    Frees<"cuMemFree", Old>::row(),
+    Frees<"cuMemFree_v2", Address>::row(),
+    FreesAsync<"cuMemFreeAsync">::row(),
+    FreesAsync<"cuMemFreeAsync_ptsz">::row(),
 
     Makes<"cuMemAllocHost", Kind::host_memory, no_bytes, void*, Old>::row(),
     Makes<"cuMemAllocHost_v2", Kind::host_memory, no_bytes, void*, std::size_t>::row(),

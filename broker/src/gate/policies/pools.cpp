@@ -1,5 +1,6 @@
 // Memory pools. A device's default pool, and the one that is current on it, are everybody's: each
 // tenant has a pool of its own in their place, made when it first asks and ended with the tenant.
+#include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
 #include "gate/policies.hpp"
 
@@ -61,7 +62,36 @@ CUresult pool_of_stream(GatedTenant& tenant, CUstream stream, CUmemoryPool* pool
   return status == CUDA_ERROR_OUT_OF_MEMORY ? status : CUDA_SUCCESS;
 }
 
-template <SymbolName name, SymbolName from_pool>
+template <SymbolName name>
+using CaptureInfo = DriverFunction<name, CUresult(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
+                                                  CUgraph*, const CUgraphNode**, std::size_t*)>;
+
+// In a capture it is the memory of the graph that is being made, and counts as that.
+template <SymbolName info, typename Allocate>
+CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes, CUstream stream,
+                        Allocate&& allocate) noexcept {
+  using Info = CaptureInfo<info>;
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  const bool captured =
+      Info::is_bound() &&
+      Info::call(stream, &capture, nullptr, &graph, nullptr, nullptr) == CUDA_SUCCESS &&
+      capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  if (!captured) {
+    return make_held(tenant, Holding{.kind = Kind::memory, .bytes = bytes, .pooled = true}, out,
+                     allocate);
+  }
+  return make_held(tenant, Kind::graph_memory, out, bytes, [&] {
+    const CUresult status = allocate();
+    try {
+      if (status == CUDA_SUCCESS) name_graph_memory(handle_value(graph), *out);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
+    }
+    return status;
+  });
+}
+
+template <SymbolName name, SymbolName from_pool, SymbolName info>
 struct AllocatesAsync {
   using Real = DriverFunction<name, CUresult(CUdeviceptr*, std::size_t, CUstream)>;
   using FromPool =
@@ -72,8 +102,7 @@ struct AllocatesAsync {
     CUmemoryPool pool = nullptr;
     const CUresult status = pool_of_stream(*caller.tenant, stream, &pool);
     if (status != CUDA_SUCCESS) return status;
-    const Holding holding{.kind = Kind::memory, .bytes = bytes, .pooled = true};
-    return make_held(*caller.tenant, holding, out, [&] {
+    return allocate_async<info>(*caller.tenant, out, bytes, stream, [&] {
       return pool != nullptr ? FromPool::call(out, bytes, pool, stream)
                              : Real::call(out, bytes, stream);
     });
@@ -81,16 +110,15 @@ struct AllocatesAsync {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-template <SymbolName name>
+template <SymbolName name, SymbolName info>
 struct AllocatesFromPool {
   using Real = DriverFunction<name, CUresult(CUdeviceptr*, std::size_t, CUmemoryPool, CUstream)>;
   static CUresult call(CUdeviceptr* out, std::size_t bytes, CUmemoryPool pool,
                        CUstream stream) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, pool, stream);
-    const Holding holding{.kind = Kind::memory, .bytes = bytes, .pooled = true};
-    return make_held(*caller.tenant, holding, out,
-                     [&] { return Real::call(out, bytes, pool, stream); });
+    return allocate_async<info>(*caller.tenant, out, bytes, stream,
+                                [&] { return Real::call(out, bytes, pool, stream); });
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
@@ -213,10 +241,12 @@ CUresult trim_graph_memory(CUdevice device) noexcept {
 }
 
 constexpr PolicyRow rows[] = {
-    AllocatesAsync<"cuMemAllocAsync", "cuMemAllocFromPoolAsync">::row(),
-    AllocatesAsync<"cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync_ptsz">::row(),
-    AllocatesFromPool<"cuMemAllocFromPoolAsync">::row(),
-    AllocatesFromPool<"cuMemAllocFromPoolAsync_ptsz">::row(),
+    AllocatesAsync<"cuMemAllocAsync", "cuMemAllocFromPoolAsync",
+                   "cuStreamGetCaptureInfo_v2">::row(),
+    AllocatesAsync<"cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync_ptsz",
+                   "cuStreamGetCaptureInfo_v2_ptsz">::row(),
+    AllocatesFromPool<"cuMemAllocFromPoolAsync", "cuStreamGetCaptureInfo_v2">::row(),
+    AllocatesFromPool<"cuMemAllocFromPoolAsync_ptsz", "cuStreamGetCaptureInfo_v2_ptsz">::row(),
 
     policy<Create, create>(),
     Makes<"cuMemPoolImportFromShareableHandle", Kind::pool, no_bytes, CUmemoryPool, void*,
@@ -237,6 +267,8 @@ constexpr PolicyRow rows[] = {
     Refuses<"cuDeviceSetGraphMemAttribute", CUDA_ERROR_NOT_PERMITTED, CUdevice,
             CUgraphMem_attribute, void*>::row(),
     unguarded<StreamDevice>(),
+    unguarded<CaptureInfo<"cuStreamGetCaptureInfo_v2">>(),
+    unguarded<CaptureInfo<"cuStreamGetCaptureInfo_v2_ptsz">>(),
     unguarded<CurrentDevice>(),
 };
 
