@@ -30,8 +30,8 @@ constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", 
 
 struct Map {
   std::shared_mutex lock;
-  std::vector<Object> objects;   // by address
-  unsigned long long loads = 0;  // when they were looked at
+  std::vector<Object> objects;     // by address
+  unsigned long long changes = 0;  // when they were looked at
   GatedTenant* changing = nullptr;
 };
 Map& map() {
@@ -123,6 +123,7 @@ void follow(std::vector<Object>& known, const std::vector<LoadedObject>& present
 GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
   GatedTenant* closed = nullptr;
   const LoadedObject* taken_over = nullptr;
+  const unsigned long long changes = changes_so_far();
   const std::vector<LoadedObject> present = loaded_objects();
   std::vector<Object> objects;
   std::vector<const LoadedObject*> fresh;
@@ -150,8 +151,14 @@ GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
     for (const LoadedObject* one : fresh) share_needed(objects, present, *one, *owner);
   }
   map.objects = std::move(objects);
+  map.changes = changes;
   publish(map);
   return closed;
+}
+
+// What is new is the host's.
+void look(Map& map) {
+  if (map.changes != changes_so_far()) update(map, nullptr);
 }
 
 // The object that was opened and, of what came with it, what is needed by these alone. What stands
@@ -190,12 +197,8 @@ std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
 void note_code_before_open() {
   Map& process = map();
   const std::unique_lock lock(process.lock);
-  const unsigned long long loads = loads_so_far();
-  if (loads == process.loads) return;
   // While a tenant's library arrives all that is new is that tenant's, once it has.
-  if (process.changing != nullptr) return;
-  update(process, nullptr);
-  process.loads = loads;
+  if (process.changing == nullptr) look(process);
 }
 
 namespace {
@@ -259,7 +262,7 @@ const void* address_in(void* library) noexcept {
 CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
   Map& process = map();
   const std::unique_lock lock(process.lock);
-  update(process, nullptr);
+  look(process);
   if (way == Way::leaves) {
     std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
   }

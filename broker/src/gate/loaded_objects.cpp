@@ -64,10 +64,10 @@ int add_to_listing(dl_phdr_info* info, std::size_t, void* given) noexcept {
 }
 
 int count(dl_phdr_info* info, std::size_t bytes, void* given) noexcept {
-  if (bytes >= offsetof(dl_phdr_info, dlpi_adds) + sizeof info->dlpi_adds) {
-    *static_cast<unsigned long long*>(given) = info->dlpi_adds;
+  if (bytes >= offsetof(dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs) {
+    *static_cast<unsigned long long*>(given) = info->dlpi_adds + info->dlpi_subs;
   }
-  return 1;  // every object has the same number
+  return 1;  // every object has the same numbers
 }
 
 }  // namespace
@@ -79,10 +79,10 @@ std::vector<LoadedObject> loaded_objects() {
   return std::move(listing.all);
 }
 
-unsigned long long loads_so_far() noexcept {
-  unsigned long long adds = 0;
-  dl_iterate_phdr(count, &adds);
-  return adds;
+unsigned long long changes_so_far() noexcept {
+  unsigned long long changes = 0;
+  dl_iterate_phdr(count, &changes);
+  return changes;
 }
 
 }  // namespace ctxbroker::detail

@@ -18,8 +18,8 @@ struct LoadedObject {
 // In the order in which they were loaded, the program first. Throws std::bad_alloc. Any thread.
 std::vector<LoadedObject> loaded_objects();
 
-// How often anything was loaded since the process began: unchanged, nothing new is in it. Any
-// thread.
-unsigned long long loads_so_far() noexcept;
+// How often anything was loaded or unloaded since the process began: unchanged, all is as it was.
+// Any thread.
+unsigned long long changes_so_far() noexcept;
 
 }  // namespace ctxbroker::detail
