@@ -112,7 +112,7 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
         holding.kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle);
     const CUresult status = is_gone ? CUDA_ERROR_INVALID_VALUE : end_one(tenant, holding, ending);
     if (holding.kind == Kind::graph || holding.kind == Kind::graph_exec) {
-      forget_memory_of(tenant, holding.kind, holding.handle);
+      take_graph_memory(holding.kind, holding.handle);  // what it allocates was freed before it
     }
     // Memory that no launch has allocated, or that was freed, is nothing to give back.
     if (holding.kind == Kind::graph_memory && status == CUDA_ERROR_INVALID_VALUE) continue;

@@ -80,13 +80,31 @@ bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept
   return !named;
 }
 
-void forget_memory_of(GatedTenant& tenant, Kind kind, std::uint64_t graph) noexcept {
+std::vector<std::uint64_t> take_graph_memory(Kind kind, std::uint64_t graph) noexcept {
   Names& names = Names::one();
   const std::lock_guard lock(names.mutex);
   const auto found = names.memory.find({kind, graph});
-  if (found == names.memory.end()) return;
-  const std::vector<std::uint64_t> addresses = std::move(found->second);
+  if (found == names.memory.end()) return {};
+  std::vector<std::uint64_t> addresses = std::move(found->second);
   names.memory.erase(found);
+  return addresses;
+}
+
+void put_graph_memory_back(Kind kind, std::uint64_t graph,
+                           std::vector<std::uint64_t> addresses) noexcept {
+  if (addresses.empty()) return;
+  Names& names = Names::one();
+  const std::lock_guard lock(names.mutex);
+  try {
+    names.memory[{kind, graph}] = std::move(addresses);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as if it had ended
+  }
+}
+
+void forget_unallocated(GatedTenant& tenant, const std::vector<std::uint64_t>& addresses) noexcept {
+  if (addresses.empty()) return;
+  Names& names = Names::one();
+  const std::lock_guard lock(names.mutex);
   for (const std::uint64_t address : addresses) {
     if (!names.has(address) && !is_allocated(address)) forget(tenant, address);
   }

@@ -50,6 +50,8 @@ constexpr Behaviour behaviours[] = {
     {"destroy_stream", false, nullptr},
     {"destroy_event", false, nullptr},
     {"leave_global_capture", false, nullptr},
+    {"change_pool", false, nullptr},
+    {"unmap_memory", false, nullptr},
     {"leak_memory", false, nullptr},
     {"overwrite_memory", false, "contexts of one process share their addresses"},
 };
@@ -63,7 +65,8 @@ constexpr const char* places[] = {"guarded", "own_thread", "constructor", "destr
 std::string text_of(const AttackTarget& target) {
   std::ostringstream text;
   text << target.context << ' ' << target.stream << ' ' << target.event << ' ' << target.module
-       << ' ' << std::hex << target.memory << ' ' << target.pinned;
+       << ' ' << std::hex << target.memory << ' ' << target.pinned << ' ' << target.mapped << ' '
+       << target.mapped_bytes;
   return text.str();
 }
 
@@ -117,6 +120,21 @@ void report_memory(const Cell& cell, std::size_t free_before) {
   if (free_memory() + (32U << 20) < free_before) std::printf("DAMAGE: memory was not given back\n");
 }
 
+// Of the device's default pool, as the host sees it.
+std::uint64_t pool_threshold() {
+  CUmemoryPool pool = nullptr;
+  std::uint64_t bytes = 0;
+  if (driver_call("cuDeviceGetDefaultMemPool", &pool, 0) == CUDA_SUCCESS) {
+    driver_call("cuMemPoolGetAttribute", pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                static_cast<void*>(&bytes));
+  }
+  return bytes;
+}
+
+void report_pool(std::uint64_t before) {
+  if (pool_threshold() != before) std::printf("DAMAGE: the default memory pool was changed\n");
+}
+
 void attack_by_place(const Cell& cell, const AttackTarget& target, attack_function* here,
                      attack_function* on_own_thread) {
   if (cell.place == "guarded") here(cell.behaviour.c_str(), &target);
@@ -160,6 +178,7 @@ void run_with_broker(const Cell& cell, const std::string& protection) {
   Neighbour neighbour;
   neighbours_tenant.run(0, [&] { neighbour.settle(neighbours_tenant.lease().context); });
   const std::size_t free_before = free_memory();
+  const std::uint64_t threshold_before = pool_threshold();
   {
     TenantOptions last{LeaseKind::green};
     last.unload_at_close = true;
@@ -180,6 +199,7 @@ void run_with_broker(const Cell& cell, const std::string& protection) {
   report_thread(hosts);
   neighbours_tenant.run(0, [&] { report(neighbour.damage()); });
   report_memory(cell, free_before);
+  report_pool(threshold_before);
 }
 
 void run_without(const Cell& cell) {
@@ -196,6 +216,7 @@ void run_without(const Cell& cell) {
   Neighbour neighbour;
   neighbour.settle(own);
   const std::size_t free_before = free_memory();
+  const std::uint64_t threshold_before = pool_threshold();
   cell.announce(neighbour.target());
   void* library = dlopen(cell.library().c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
@@ -211,6 +232,7 @@ void run_without(const Cell& cell) {
   driver_call("cuCtxSetCurrent", hosts);
   report(neighbour.damage());
   report_memory(cell, free_before);
+  report_pool(threshold_before);
 }
 
 TEST(HazardCell, DISABLED_Run) {

@@ -36,6 +36,33 @@ unsigned primary_flags() {
   return flags;
 }
 
+// Physical memory at addresses of its own; 0 where the driver maps none.
+CUdeviceptr map_memory(std::size_t* mapped_bytes) {
+  int there = 0;
+  driver_call("cuDeviceGetAttribute", &there,
+              CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+  if (there == 0) return 0;
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemGenericAllocationHandle memory = 0;
+  CUdeviceptr address = 0;
+  need(driver_call("cuMemGetAllocationGranularity", mapped_bytes,
+                   static_cast<const CUmemAllocationProp*>(&properties),
+                   CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+       "the size of mappings");
+  need(driver_call("cuMemCreate", &memory, *mapped_bytes,
+                   static_cast<const CUmemAllocationProp*>(&properties), 0ULL),
+       "physical memory");
+  need(driver_call("cuMemAddressReserve", &address, *mapped_bytes, std::size_t{0}, CUdeviceptr{0},
+                   0ULL),
+       "addresses");
+  need(driver_call("cuMemMap", address, *mapped_bytes, std::size_t{0}, memory, 0ULL), "a mapping");
+  need(driver_call("cuMemSetAccess", address, *mapped_bytes, &access, std::size_t{1}), "access");
+  return address;
+}
+
 }  // namespace
 
 void Neighbour::settle(void* own_context) {
@@ -55,6 +82,7 @@ void Neighbour::settle(void* own_context) {
   need(driver_call("cuModuleLoadData", &module, static_cast<const void*>(image)), "a module");
   need(driver_call("cuCtxGetLimit", &stack_limit_, CU_LIMIT_STACK_SIZE), "a limit");
   flags_ = primary_flags();
+  target_.mapped = map_memory(&target_.mapped_bytes);
   target_.context = own_context;
   target_.stream = stream;
   target_.event = event;
@@ -73,6 +101,10 @@ std::vector<std::string> Neighbour::damage() const {
   check(readable, "memory is gone");
   const auto kept = [](unsigned char byte) { return byte == pattern; };
   check(!readable || std::all_of(content.begin(), content.end(), kept), "memory was overwritten");
+  const bool maps = target_.mapped != 0;
+  check(!maps || driver_call("cuMemcpyDtoH_v2", static_cast<void*>(content.data()),
+                             CUdeviceptr{target_.mapped}, bytes) == CUDA_SUCCESS,
+        "mapped memory is gone");
   void* device_view = nullptr;
   check(
       driver_call("cuMemHostGetDevicePointer_v2", &device_view, target_.pinned, 0U) == CUDA_SUCCESS,

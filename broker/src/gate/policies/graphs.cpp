@@ -27,15 +27,26 @@ struct Instantiates {
 // What it has named ends with it, unless it is allocated.
 template <SymbolName name, Kind kind, typename Handle>
 struct EndsGraph {
-  using Plain = Ends<name, kind, Handle>;
-  using Real = typename Plain::Real;
+  using Real = DriverFunction<name, CUresult(Handle)>;
   static CUresult call(Handle graph) noexcept {
-    const CUresult status = Plain::call(graph);
-    if (status != CUDA_SUCCESS) return status;
-    if (GatedTenant* tenant = calling().tenant) {
-      forget_memory_of(*tenant, kind, handle_value(graph));
+    const Caller caller = enter_policy<Real>();
+    if (graph == nullptr || !any_gated_tenant()) return Real::call(graph);
+    const std::uint64_t value = handle_value(graph);
+    if (caller.tenant == nullptr) {
+      owners().remove(kind, value);
+      take_graph_memory(kind, value);
+      return Real::call(graph);
     }
-    return status;
+    return end_held(*caller.tenant, Real::symbol, kind, value, [&] {
+      std::vector<std::uint64_t> addresses = take_graph_memory(kind, value);
+      const CUresult status = Real::call(graph);
+      if (status == CUDA_SUCCESS) {
+        forget_unallocated(*caller.tenant, addresses);
+      } else {
+        put_graph_memory_back(kind, value, std::move(addresses));
+      }
+      return status;
+    });
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
