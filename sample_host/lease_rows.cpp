@@ -2,24 +2,44 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "table.hpp"
 
 namespace ctxbroker::sample_host {
 
+namespace {
+
+// What the tenant holds in that life of the lease, and what its code did and made through the
+// driver, which is counted once for all devices.
+void add_totals(const TenantMetrics& tenant, bool first_of_tenant, LeaseRow& row) {
+  for (const LeaseMetrics& lease : tenant.leases) {
+    if (lease.generation == row.lease.generation) row.memory_bytes += lease.memory_bytes;
+  }
+  if (first_of_tenant) {
+    row.memory_bytes += tenant.held_bytes;
+    row.strikes = tenant.strikes;
+  }
+}
+
+}  // namespace
+
 std::vector<LeaseRow> lease_rows(const Session& session) {
   std::vector<LeaseRow> rows;
+  const BrokerMetrics metrics = session.broker().metrics();
   for (const PluginInstance& instance : session.instances()) {
     const LeaseInfo lease = instance.lease();
-    auto row = std::find_if(rows.begin(), rows.end(), [&](const LeaseRow& one) {
-      return one.lease.tenant == lease.tenant && one.lease.device == lease.device;
-    });
-    if (row == rows.end()) {
-      row = rows.insert(rows.end(), LeaseRow{lease});
+    const auto of_tenant = [&](const LeaseRow& one) { return one.lease.tenant == lease.tenant; };
+    const auto same = [&](const LeaseRow& one) {
+      return of_tenant(one) && one.lease.device == lease.device;
+    };
+    if (std::any_of(rows.begin(), rows.end(), same)) continue;
+    LeaseRow row{lease};
+    const bool first_of_tenant = std::none_of(rows.begin(), rows.end(), of_tenant);
+    for (const TenantMetrics& tenant : metrics.tenants) {
+      if (tenant.id == lease.tenant) add_totals(tenant, first_of_tenant, row);
     }
-    const Metrics metrics = instance.metrics();
-    row->memory_bytes += metrics.memory_bytes;
-    row->strikes += metrics.strikes;
+    rows.push_back(std::move(row));
   }
   return rows;
 }

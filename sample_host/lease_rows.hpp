@@ -13,8 +13,8 @@ namespace ctxbroker::sample_host {
 
 struct LeaseRow {
   LeaseInfo lease;                 // the first of its plug-ins' view of it
-  std::uint64_t memory_bytes = 0;  // that its plug-ins hold now
-  std::uint64_t strikes = 0;       // of these plug-ins
+  std::uint64_t memory_bytes = 0;  // that the tenant holds now
+  std::uint64_t strikes = 0;       // of the tenant; in its first row
 };
 
 // In the chain's order.

@@ -29,6 +29,7 @@ class Session {
   Chain& chain() { return *chain_; }
 
   Broker& broker() noexcept { return broker_; }
+  const Broker& broker() const noexcept { return broker_; }
   const std::vector<PluginInstance>& instances() const noexcept { return instances_; }
   // The one that instance `index` comes from.
   const PluginLibrary& library(std::size_t index) const { return libraries_[index]; }

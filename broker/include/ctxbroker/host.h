@@ -106,7 +106,8 @@ typedef struct ctxb_lease_info {
   uint32_t state;           /* CTXB_STATE_* */
   uint32_t reserved;
   uint64_t generation; /* which life of the context this is; only grows */
-  void* context;       /* CUcontext; borrowed */
+  void* context;       /* CUcontext; borrowed, while this generation is in force */
+  const char* tenant;  /* its name; borrowed, until the tenant is closed */
 } ctxb_lease_info;
 
 /* ---- Tenants --------------------------------------------------------------------------------*/

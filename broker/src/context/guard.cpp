@@ -183,8 +183,8 @@ CUresult enter_full(Frame& frame) noexcept {
   if (!was_empty) status = take_stack(*target.driver, frame.taken);
   if (status == CUDA_SUCCESS && target.occupancy != nullptr) {
     status = target.occupancy->enter(&frame.context, &frame.seat);
-    if (status != CUDA_SUCCESS) frame.target.occupancy = nullptr;  // nothing to leave
   }
+  if (status != CUDA_SUCCESS) frame.target.occupancy = nullptr;  // nothing to leave
   if (status == CUDA_SUCCESS && frame.context != nullptr) {
     status = target.driver->ctx_push(frame.context);
     if (status == CUDA_SUCCESS && frame.call.tenant != nullptr) {

@@ -316,6 +316,10 @@ ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_in
     info->reserved = 0;
     info->generation = lease.generation;
     info->context = lease.context;
+    // Not there for a caller that was built before it was.
+    if (info->size >= CTXB_BYTES_THROUGH(ctxb_lease_info, tenant)) {
+      info->tenant = tenant->tenant.name().c_str();
+    }
   });
 }
 

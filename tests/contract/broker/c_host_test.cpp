@@ -62,6 +62,12 @@ TEST_F(CHostTest, OpensEntersLeavesAndCloses) {
     EXPECT_EQ(info.kind, kind);
     EXPECT_EQ(info.state, CTXB_STATE_READY);
     EXPECT_NE(info.context, nullptr);
+    EXPECT_STREQ(info.tenant, "filter");
+    ctxb_lease_info shorter{};
+    shorter.size = offsetof(ctxb_lease_info, tenant);
+    EXPECT_EQ(ctxb_tenant_lease(tenant, 0, &shorter), CTXB_OK);
+    EXPECT_EQ(shorter.tenant, nullptr) << "not the caller's";
+    EXPECT_EQ(shorter.generation, info.generation);
     EXPECT_GT(info.multiprocessors, 0u);
     ctxb_guard outer, inner;
     ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "render", &outer), CTXB_OK);

@@ -16,6 +16,11 @@
 namespace ctxbroker::detail {
 namespace {
 
+// So that what must not meet would.
+void linger() {
+  for (int i = 0; i < 50; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
 // More threads than have a counter of their own.
 TEST(OccupancyTest, CountsEveryThread) {
   constexpr int threads = 100, rounds = 1000;
@@ -76,15 +81,17 @@ TEST(OccupancyTest, NobodyIsInsideWhatIsClosed) {
           CUcontext context = nullptr;
           Seat* seat = nullptr;
           if (occupancy.enter(&context, &seat) != CUDA_SUCCESS) continue;
+          linger();
           if (closed.load(std::memory_order_relaxed)) ++wrong;
           occupancy.leave(seat);
         }
       });
     }
-    for (int i = 0; i < 20'000; ++i) {
+    for (int i = 0; i < 5000; ++i) {
       if (!occupancy.close()) continue;
       ++closes;
       closed.store(true, std::memory_order_relaxed);
+      linger();
       closed.store(false, std::memory_order_release);
       occupancy.reopen();
     }
@@ -92,6 +99,81 @@ TEST(OccupancyTest, NobodyIsInsideWhatIsClosed) {
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(closes, 0);
+}
+
+// Green: contexts by number, made as they are needed.
+struct Green {
+  static constexpr int most = 16;
+  std::atomic<int> made{1};
+  std::atomic<int> users[most + 1] = {};
+  Occupancy occupancy{context(0), make, this};
+
+  static CUcontext context(int number) {
+    return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number + 1));
+  }
+  static CUresult make(void* self, CUgreenCtx* green, CUcontext* made) {
+    *green = nullptr;
+    *made = context(static_cast<Green*>(self)->made++);
+    return CUDA_SUCCESS;
+  }
+  // True when nobody else was in the same context meanwhile.
+  template <typename Work>
+  bool alone(Work&& work) {
+    CUcontext context = nullptr;
+    Seat* seat = nullptr;
+    if (occupancy.enter(&context, &seat) != CUDA_SUCCESS) return false;
+    std::atomic<int>& here = users[reinterpret_cast<std::uintptr_t>(context)];
+    bool alone = here.fetch_add(1) == 0;
+    work();
+    alone = here.fetch_sub(1) == 1 && alone;
+    occupancy.leave(seat);
+    return alone;
+  }
+};
+
+TEST(GreenOccupancyTest, OneThreadAtATimeIsInOneContext) {
+  for (const int threads : {2, 3, 8}) {
+    Green green;
+    std::atomic<int> wrong{0};
+    {
+      std::vector<std::jthread> all;
+      for (int i = 0; i < threads; ++i) {
+        all.emplace_back([&, i] {
+          for (int round = 0; round < 2000; ++round) {
+            if (!green.alone(linger)) ++wrong;
+            if (round % 64 == i) std::this_thread::yield();
+          }
+        });
+      }
+    }
+    EXPECT_EQ(wrong, 0) << threads;
+    EXPECT_EQ(green.occupancy.inside(), 0);
+  }
+}
+
+TEST(GreenOccupancyTest, OneAfterTheOtherNeedOneContext) {
+  Green green;
+  for (int i = 0; i < 40; ++i) {
+    std::jthread([&] { EXPECT_TRUE(green.alone([] {})); }).join();
+    EXPECT_TRUE(green.alone([&] { EXPECT_TRUE(green.occupancy.inside() == 1); }));
+  }
+  EXPECT_EQ(green.made, 1);
+  // The control: one beside the other need two.
+  EXPECT_TRUE(green.alone([&] { std::jthread([&] { EXPECT_TRUE(green.alone([] {})); }).join(); }));
+  EXPECT_EQ(green.made, 2);
+}
+
+TEST(GreenOccupancyTest, AThreadInsideComesInAgain) {
+  Green green;
+  CUcontext outer = nullptr, inner = nullptr;
+  Seat *first = nullptr, *second = nullptr;
+  ASSERT_EQ(green.occupancy.enter(&outer, &first), CUDA_SUCCESS);
+  ASSERT_EQ(green.occupancy.enter(&inner, &second), CUDA_SUCCESS);
+  EXPECT_EQ(inner, outer);
+  green.occupancy.leave(second);
+  std::jthread([&] { EXPECT_TRUE(green.alone([] {})); }).join();
+  EXPECT_EQ(green.made, 2) << "the seat is taken still";
+  green.occupancy.leave(first);
 }
 
 TEST(BorrowersTest, AreToldWhenTheContextHasEnded) {
