@@ -15,6 +15,7 @@
 #include "attacks/attacks.h"
 #include "ctxbroker/broker.hpp"
 #include "driver_by_name.hpp"
+#include "software_controls.hpp"
 #include "test_library.hpp"
 
 namespace ctxbroker {
@@ -62,6 +63,20 @@ class PoliciesTest : public ::testing::Test {
     std::size_t free = 0, total = 0;
     asking.run(0, [&] { raw("cuMemGetInfo_v2", &free, &total); });
     return free;
+  }
+  // With its context, where that is its own and the driver is one that can be told to; else the
+  // context stands until its end.
+  void lose_lease(Tenant& tenant) {
+    const SoftwareControls controls(broker.driver().path);
+    if (controls && tenant.lease().granted.kind == LeaseKind::private_own) {
+      controls.fail_call("cuCtxSynchronize", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+      const CUresult status = tenant.run(0, [] { return driver_call("cuCtxSynchronize"); });
+      EXPECT_EQ(status, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+      EXPECT_EQ(tenant.note(status), LeaseState::lost);
+    } else {
+      broker.force_loss(tenant.id(), 0, "a test");
+    }
+    tenant.run(0, [] {});
   }
   static Tenant open(Broker& broker, const char* name, LeaseKind kind, std::uint64_t budget = 0) {
     TenantOptions options{kind};
@@ -429,10 +444,7 @@ TEST_P(PoolsTest, AllOfItIsGivenBackAtTheEnd) {
     });
     EXPECT_LE(free_memory(watcher), before - 64 * mib);
     EXPECT_EQ(held(tenant, "device memory").bytes, 96 * mib);
-    if (loses_its_lease) {
-      broker.force_loss(tenant.id(), 0, "a test");
-      tenant.run(0, [] {});
-    }
+    if (loses_its_lease) lose_lease(tenant);
     tenant.close();
     EXPECT_GE(free_memory(watcher) + 32 * mib, before) << loses_its_lease;
   }
@@ -624,10 +636,7 @@ TEST_F(MappingTest, AllOfItIsGivenBackAtTheEnd) {
         ASSERT_EQ(release(released), CUDA_SUCCESS);
       });
       EXPECT_LE(free_memory(watcher) + 2 * unit, before);
-      if (loses_its_lease) {
-        broker.force_loss(tenant.id(), 0, "a test");
-        tenant.run(0, [] {});
-      }
+      if (loses_its_lease) lose_lease(tenant);
       tenant.close();
       EXPECT_GE(free_memory(watcher) + unit, before);
       // The addresses are nobody's any more.
