@@ -58,7 +58,7 @@ class TenantOptions(ctypes.Structure):
 
 
 class GuardFrame(ctypes.Structure):
-    _fields_ = [("reserved", pointer * 24)]
+    _fields_ = [("reserved", pointer * 64)]
 
 
 def sized(structure, **members):

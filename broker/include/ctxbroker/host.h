@@ -171,7 +171,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_end_stream(ctxb_tenant* tenant, void* stream
 
 /* On the caller's stack from enter to leave; its content is the broker's. */
 typedef struct ctxb_guard {
-  void* reserved[32];
+  void* reserved[64]; /* with room for it to grow: its size is part of the ABI */
 } ctxb_guard;
 
 /* Makes the lease's context current on the calling thread. `doing` names what runs inside, for

@@ -108,6 +108,7 @@ CTXB_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* p
   CTXB_COUNT_CALL();
   return working([&] {
     require_value(pool != nullptr && properties != nullptr);
+    refuse_unsafe();
     require_value(properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED);
     check_location(properties->location);
     require(properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);

@@ -21,6 +21,20 @@ CUresult refuse_pool(GatedTenant& tenant, const char* function) noexcept {
   return CUDA_ERROR_NOT_PERMITTED;
 }
 
+// A stream of this thread may be capturing when the pool is made, which is none of its business.
+class OutsideCaptures {
+ public:
+  OutsideCaptures() noexcept { ExchangeMode::call(&mode_); }
+  ~OutsideCaptures() { ExchangeMode::call(&mode_); }
+  OutsideCaptures(const OutsideCaptures&) = delete;
+  OutsideCaptures& operator=(const OutsideCaptures&) = delete;
+
+ private:
+  using ExchangeMode =
+      DriverFunction<"cuThreadExchangeStreamCaptureMode", CUresult(CUstreamCaptureMode*)>;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 CUresult make_standard(GatedTenant& tenant, CUdevice device, OwnPools& pools) noexcept {
   if (pools.standard != nullptr) return CUDA_SUCCESS;
   if (!tenant.is_open()) return CUDA_ERROR_INVALID_CONTEXT;
@@ -28,8 +42,10 @@ CUresult make_standard(GatedTenant& tenant, CUdevice device, OwnPools& pools) no
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
   const Holding holding{.kind = Kind::own_pool, .extent = static_cast<std::uint64_t>(device)};
-  return make_held(tenant, holding, &pools.standard,
-                   [&] { return Create::call(&pools.standard, &properties); });
+  return make_held(tenant, holding, &pools.standard, [&] {
+    const OutsideCaptures outside;
+    return Create::call(&pools.standard, &properties);
+  });
 }
 
 // The tenant's own in place of the device's default one, or of the one that is current.
