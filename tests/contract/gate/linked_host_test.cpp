@@ -71,9 +71,11 @@ TEST(UnusedGate, IsNotThere) {
 
 // A tool in front of the driver takes the gate for the driver: calls go through both.
 TEST(Tools, AnInterposerStandsInFrontOfTheGate) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer begins with dlsym, before anybody else can stand in front of it";
+#endif
   const std::string tool = test_library("tool_interposer").string();
-  // A sanitizer wants to come first.
-  const std::string variables = "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD='" + tool + "'";
+  const std::string variables = "LD_PRELOAD='" + tool + "'";
   for (const char* host : {"host_with_driver_first", "host_in_library"}) {
     const std::string output = output_of(host, variables);
     SKIP_WITHOUT_DEVICE(output);

@@ -149,10 +149,12 @@ TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
 }
 
 TEST_F(DoctorCommand, NamesToolsThatAreInTheProcess) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer begins with dlsym, before anybody else can stand in front of it";
+#endif
   const std::string interposer = test_tool("interposer"), injected = test_tool("injected");
   const std::vector<std::string> environment = {"LD_PRELOAD=" + interposer,
-                                                "CUDA_INJECTION64_PATH=" + injected,
-                                                "ASAN_OPTIONS=verify_asan_link_order=0"};
+                                                "CUDA_INJECTION64_PATH=" + injected};
   const Ended text = run_well({"doctor"}, environment);
   EXPECT_THAT(text.out, HasSubstr("gate: in force (in the process before the driver)"));
   EXPECT_THAT(text.out, HasSubstr("tool: " + interposer + " (LD_PRELOAD) stands in front of "));
