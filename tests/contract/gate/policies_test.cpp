@@ -110,7 +110,7 @@ TEST_F(PoliciesTest, WaitingIsTimedAndTheTenantsOwn) {
     tenant.run(0, [] { driver_call("cuStreamSynchronize", CUstream{nullptr}); });
     broker.write_timeline(file);
     std::ifstream stream(file);
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    std::string text{std::istreambuf_iterator<char>(stream), {}};
     std::filesystem::remove(file);
     return text;
   };
