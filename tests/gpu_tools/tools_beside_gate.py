@@ -67,8 +67,8 @@ def tools(scratch):
         Tool("injected", environment={"CUDA_INJECTION64_PATH": str(fixtures / "tool_injected.so")},
              shows="injected: works"),
         nvidias("ncu", ["--clock-control", "none", "--launch-count", "3", "--section", "LaunchStats"], "==PROF=="),
-        nvidias("compute-sanitizer", ["--tool", "memcheck", "--error-exitcode", "86"], "COMPUTE-SANITIZER"),
-        nvidias("cuda-gdb", ["-batch", "-ex", "run", "-ex", "backtrace", "--args"], "Thread debugging"),
+        nvidias("compute-sanitizer", ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "86"], "COMPUTE-SANITIZER"),
+        nvidias("cuda-gdb", ["-batch", "-ex", "run", "--args"], "Thread debugging"),
         nvidias("nsys", ["profile", "--trace", "cuda,nvtx", "--force-overwrite", "true", "--output",
                          str(scratch / "report")], "report"),
     ]

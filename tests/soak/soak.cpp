@@ -194,8 +194,10 @@ void run(Soak& soak) {
 // bounded by the number of plug-ins; what each of many lives leaves is not.
 void check_given_back(Soak& soak) {
   const auto plugins = static_cast<std::uint64_t>(soak.options.plugins);
-  // NVIDIA's driver keeps 4 MiB of every green context that is destroyed, until the primary ends.
-  const std::uint64_t destroyed = soak.tally.green_losses;
+  // NVIDIA's driver keeps 4 MiB of every green context that is destroyed, until the primary ends; a
+  // lease has one for each thread that is inside.
+  const std::uint64_t destroyed =
+      soak.tally.green_losses * (plugins + soak.course.threads) / plugins;
   const std::uint64_t slack = (64 + 4 * plugins + 5 * destroyed) << 20;
   constexpr std::size_t few_descriptors = 4;
   const auto check = [&](const char* what, std::uint64_t before, std::uint64_t now,

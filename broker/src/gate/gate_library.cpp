@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <string_view>
 
 #include "driver/driver_file.hpp"
@@ -36,14 +37,32 @@ std::string bringer_of(std::string_view name) {
   return "something in the process has opened it";
 }
 
-}  // namespace
-
-const ctxb_gate* gate_by_name() noexcept {
-  void* const named = dlopen(nvidia_driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+const ctxb_gate* gate_loaded_as(const char* name) noexcept {
+  void* const named = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (named == nullptr) return nullptr;
   const ctxb_gate* const gate = gate_of(named);
   dlclose(named);  // this call's count only
   return gate;
+}
+
+// The gate that the program links, if it is the first to bear the driver's name: the loader gives
+// it to whoever asks, though a profiler that stands in front of dlopen may have another answer.
+const ctxb_gate* gate_of_program() noexcept {
+  if (dlsym(RTLD_DEFAULT, "ctxb_gate_get") == nullptr) return nullptr;
+  try {
+    for (const LoadedObject& one : loaded_objects()) {
+      if (one.name == nvidia_driver_name()) return gate_loaded_as(one.path.c_str());
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): not known, then
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const ctxb_gate* gate_by_name() noexcept {
+  const ctxb_gate* const gate = gate_loaded_as(nvidia_driver_name());
+  return gate != nullptr ? gate : gate_of_program();
 }
 
 GateLibrary find_gate(const std::filesystem::path& file) {

@@ -82,7 +82,8 @@ template <SymbolName name>
 using CaptureInfo = DriverFunction<name, CUresult(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                                   CUgraph*, const CUgraphNode**, std::size_t*)>;
 
-// In a capture it is the memory of the graph that is being made, and counts as that.
+// In a capture it is the memory of the graph that is being made: no pool is asked, and it counts as
+// the graph's. `allocate(captured)`.
 template <SymbolName info, typename Allocate>
 CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes, CUstream stream,
                         Allocate&& allocate) noexcept {
@@ -95,10 +96,10 @@ CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes
       capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (!captured) {
     return make_held(tenant, Holding{.kind = Kind::memory, .bytes = bytes, .pooled = true}, out,
-                     allocate);
+                     [&] { return allocate(false); });
   }
   return make_held(tenant, Kind::graph_memory, out, bytes, [&] {
-    const CUresult status = allocate();
+    const CUresult status = allocate(true);
     try {
       if (status == CUDA_SUCCESS) name_graph_memory(handle_value(graph), *out);
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
@@ -115,10 +116,11 @@ struct AllocatesAsync {
   static CUresult call(CUdeviceptr* out, std::size_t bytes, CUstream stream) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, stream);
-    CUmemoryPool pool = nullptr;
-    const CUresult status = pool_of_stream(*caller.tenant, stream, &pool);
-    if (status != CUDA_SUCCESS) return status;
-    return allocate_async<info>(*caller.tenant, out, bytes, stream, [&] {
+    return allocate_async<info>(*caller.tenant, out, bytes, stream, [&](bool captured) {
+      CUmemoryPool pool = nullptr;
+      if (captured) return Real::call(out, bytes, stream);
+      const CUresult status = pool_of_stream(*caller.tenant, stream, &pool);
+      if (status != CUDA_SUCCESS) return status;
       return pool != nullptr ? FromPool::call(out, bytes, pool, stream)
                              : Real::call(out, bytes, stream);
     });
@@ -134,7 +136,7 @@ struct AllocatesFromPool {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, pool, stream);
     return allocate_async<info>(*caller.tenant, out, bytes, stream,
-                                [&] { return Real::call(out, bytes, pool, stream); });
+                                [&](bool) { return Real::call(out, bytes, pool, stream); });
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
