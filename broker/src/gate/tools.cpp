@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "driver/driver_file.hpp"
 #include "gate/loaded_objects.hpp"
@@ -67,8 +68,9 @@ std::string interposes(const std::string& file) {
   if (library == nullptr) return "";
   std::string names;
   for (const char* name : interposed) {
-    if (find_symbol(library, name) != nullptr)
-      names += (names.empty() ? "" : ", ") + std::string(name);
+    if (find_symbol(library, name) == nullptr) continue;
+    if (!names.empty()) names += ", ";
+    names += name;
   }
   dlclose(library);  // this call's count only
   return names;
@@ -80,9 +82,12 @@ void add_preloaded(std::vector<std::string>& tools) {
     if (file_name(file).starts_with("libcuda.so")) continue;
     const std::string names = interposes(file);
     if (names.empty()) continue;
-    tools.push_back(file + " (LD_PRELOAD) stands in front of " + names +
-                    ": calls of plug-ins reach the gate through it where it passes them on to "
-                    "libcuda.so.1, calls of the broker go past it");
+    std::string text = file;
+    text.append(" (LD_PRELOAD) stands in front of ").append(names);
+    text.append(
+        ": calls of plug-ins reach the gate through it where it passes them on to "
+        "libcuda.so.1, calls of the broker go past it");
+    tools.push_back(std::move(text));
   }
 }
 
@@ -96,7 +101,9 @@ void add_known(std::vector<std::string>& tools) {
   for (const LoadedObject& one : loaded_objects()) {
     const Known* tool = known_tool(one.path);
     if (tool == nullptr) continue;
-    tools.push_back(std::string(tool->tool) + " (" + one.path + ") is in the process: " + as_ever);
+    std::string text(tool->tool);
+    text.append(" (").append(one.path).append(") is in the process: ").append(as_ever);
+    tools.push_back(std::move(text));
   }
 }
 
