@@ -45,12 +45,15 @@ const ctxb_gate* gate_loaded_as(const char* name) noexcept {
   return gate;
 }
 
-// The gate that the program links, if it is the first to bear the driver's name: the loader gives
-// it to whoever asks, though a profiler that stands in front of dlopen may have another answer.
-const ctxb_gate* gate_of_program() noexcept {
+// The gate that the program links, if it came before `named`: the loader gives the first that bears
+// the driver's name to whoever asks, though a profiler that stands in front of dlopen may have
+// another answer.
+const ctxb_gate* gate_of_program(void* named) noexcept {
   if (dlsym(RTLD_DEFAULT, "ctxb_gate_get") == nullptr) return nullptr;
   try {
+    const std::string path = loaded_path(named, nvidia_driver_name());
     for (const LoadedObject& one : loaded_objects()) {
+      if (one.path == path) return nullptr;
       if (one.name == nvidia_driver_name()) return gate_loaded_as(one.path.c_str());
     }
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): not known, then
@@ -61,8 +64,12 @@ const ctxb_gate* gate_of_program() noexcept {
 }  // namespace
 
 const ctxb_gate* gate_by_name() noexcept {
-  const ctxb_gate* const gate = gate_loaded_as(nvidia_driver_name());
-  return gate != nullptr ? gate : gate_of_program();
+  void* const named = dlopen(nvidia_driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (named == nullptr) return nullptr;
+  const ctxb_gate* gate = gate_of(named);
+  if (gate == nullptr) gate = gate_of_program(named);
+  dlclose(named);  // this call's count only
+  return gate;
 }
 
 GateLibrary find_gate(const std::filesystem::path& file) {
