@@ -29,7 +29,9 @@ void* before_open(const char* file, const void* caller) noexcept {
     if (tenant == nullptr || file == nullptr) return nullptr;
     const std::string_view name = file;
     if (name.find('$') != std::string_view::npos) return nullptr;  // "$ORIGIN" is the caller's
-    if (name.find('/') == std::string_view::npos && has_run_path(*tenant)) return nullptr;
+    const bool is_driver = name.starts_with("libcuda.so");         // the gate's, wherever that is
+    const bool is_searched_for = name.find('/') == std::string_view::npos && !is_driver;
+    if (is_searched_for && has_run_path(*tenant)) return nullptr;
     note_code_before_open();
     return tenant;
   } catch (...) {  // out of memory: what is opened is nobody's

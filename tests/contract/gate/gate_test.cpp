@@ -415,11 +415,30 @@ TEST_F(UnclearCodeTest, ALibraryOfTheHostsIsNotTheTenantsWhoOpensIt) {
 // loader answers as ever, and what it opens stays nobody's.
 TEST_F(UnclearCodeTest, ALibraryThatIsFoundInARunPathIsNobodys) {
   if (!why_no_deep_binding().empty()) GTEST_SKIP() << "sanitizers open libraries in their own name";
-  setenv(OPENS_BY_NAME, "", 1);  // NOLINT(concurrency-mt-unsafe): no thread reads it now
+  setenv(OPENS_BY_NAME, "attacks_linked.so",
+         1);  // NOLINT(concurrency-mt-unsafe): no thread reads it now
   Tenant tenant = open("late");
   const AdoptedLibrary library = tenant.adopt(test_library("attacks_late"));
   EXPECT_EQ(guarded(tenant, library), tenant.lease().context);
   EXPECT_NE(on_own_thread(library), tenant.lease().context);
+  unsetenv(OPENS_BY_NAME);  // NOLINT(concurrency-mt-unsafe)
+}
+
+// A path leads past the driver's name; not for a library that the broker has loaded.
+TEST_F(UnclearCodeTest, TheDriverByItsPathIsTheGateToo) {
+  const std::string path = driver_is_software()
+                               ? (software_device_folder() / "libcuda.so.1").string()
+                               : broker.driver().path;
+  setenv(OPENS_BY_NAME, path.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): no thread reads it now
+  Tenant tenant = open("by path");
+  const AdoptedLibrary library = tenant.adopt(test_library("attacks_late"));
+  const auto address = symbol<driver_address_function>(library, DRIVER_ADDRESS);
+  EXPECT_THAT(file_of(address("cuDevicePrimaryCtxReset_v2")), HasSubstr("ctxbroker_gate.so"));
+  // The control: the host gets what it asks for.
+  void* const hosts = dlopen(path.c_str(), RTLD_NOW);
+  ASSERT_NE(hosts, nullptr) << dlerror();
+  EXPECT_THAT(file_of(dlsym(hosts, "cuDevicePrimaryCtxReset_v2")),
+              ::testing::Not(HasSubstr("ctxbroker_gate.so")));
   unsetenv(OPENS_BY_NAME);  // NOLINT(concurrency-mt-unsafe)
 }
 
