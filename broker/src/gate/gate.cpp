@@ -94,10 +94,10 @@ LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {
   // The one that everybody else in the process has, wherever it was found.
   if (nvidia && !library.driver_before.empty()) wanted = library.driver_before.c_str();
   LoadedFile file = load_behind(*gate, wanted);
-  if (file.handle == nullptr && gate->driver_path() != nullptr && !nvidia) {
-    return load_driver_file(name);
-  }
-  return file;
+  if (file.handle != nullptr || gate->driver_path() == nullptr) return file;
+  // What bears NVIDIA's name before the gate may be a profiler's library: the driver that the
+  // program has worked with is the one behind the gate.
+  return nvidia ? load_behind(*gate, nullptr) : load_driver_file(name);
 }
 
 LoadedFile load_driver_past_gate(const std::filesystem::path& name) {

@@ -19,7 +19,6 @@ constexpr unsigned import_types[] = {~0U};  // there is no gate for this process
 #endif
 
 const Replacement* find(const Replacements& words, Word word) noexcept {
-  if (words.empty() || word < words.front().of || word > words.back().of) return nullptr;
   const auto found =
       std::lower_bound(words.begin(), words.end(), word,
                        [](const Replacement& one, Word wanted) { return one.of < wanted; });
@@ -71,13 +70,18 @@ __attribute__((no_sanitize("address", "thread"))) bool exchange(Word* at, Word o
 // visit(word, its replacement) for each word in the segments that may be written to.
 template <typename Visit>
 void for_each_word(const dl_phdr_info& object, const Replacements& words, Visit&& visit) noexcept {
+  if (words.empty()) return;
+  // Nearly every word is none of them, and there may be hundreds of megabytes.
+  const Word lowest = words.front().of, range = words.back().of - lowest;
   for (const ElfW(Phdr) & part : std::span(object.dlpi_phdr, object.dlpi_phnum)) {
     if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
     const Word first = object.dlpi_addr + part.p_vaddr, end = first + part.p_memsz;
     for (Word at = (first + sizeof(Word) - 1) / sizeof(Word) * sizeof(Word);
          at + sizeof(Word) <= end; at += sizeof(Word)) {
       auto* const word = reinterpret_cast<Word*>(at);
-      if (const Replacement* one = find(words, read(word))) visit(word, *one);
+      const Word value = read(word);
+      if (value - lowest > range) continue;
+      if (const Replacement* one = find(words, value)) visit(word, *one);
     }
   }
 }
@@ -178,7 +182,6 @@ PatchResult patch_object(const dl_phdr_info& object, const Replacements& words,
   PatchResult result;
   ReadOnlyPart part(object);
   patch_imports(object, imports, part, result);
-  if (words.empty()) return result;
   for_each_word(object, words, [&](Word* word, const Replacement& one) {
     change(word, one.of, one.by, part, result.words, result.refused);
   });

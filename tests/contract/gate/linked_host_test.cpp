@@ -103,6 +103,20 @@ TEST(Tools, WhatTheDriverLoadsFindsTheGateByTheDriversName) {
   EXPECT_THAT(output, HasSubstr("the host's memory: whole\nended with 0"));
 }
 
+TEST(Tools, OneThatBearsTheDriversNameIsNotTakenForIt) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's library has to be the first";
+#endif
+  const std::string tool = test_library("tool_named").string();
+  // As on a machine with NVIDIA's driver: the software device is what lies under its name here.
+  const std::string output =
+      output_of("host_with_driver_first", "CTXBROKER_DRIVER=nvidia LD_PRELOAD='" + tool + "'");
+  SKIP_WITHOUT_DEVICE(output);
+  EXPECT_THAT(output, HasSubstr("gate: none (plug-ins that ask for the driver get another one"));
+  EXPECT_THAT(output, HasSubstr(tool));
+  EXPECT_THAT(output, HasSubstr("ended with 0"));
+}
+
 TEST(Tools, NoneIsSeenWhereThereIsNone) {
   const std::string output =
       output_of("host_with_driver_first", "LD_PRELOAD= CUDA_INJECTION64_PATH=");
