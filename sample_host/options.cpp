@@ -60,10 +60,11 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
       ->type_name("PLUGIN")
       ->allow_extra_args(false);
   command
-      .add_option(
-          "--lease", raw.lease,
-          "Context the plug-ins work in: auto (as each one wishes), shared, private, green, or "
-          "green:N for N multiprocessors of each plug-in's own")
+      .add_option("--lease", raw.lease,
+                  "Context the plug-ins work in: auto (as the policy says, else as each plug-in "
+                  "wishes, else "
+                  "green where it is to be had), shared, private, green, or green:N for at least N "
+                  "multiprocessors of each library's own")
       ->type_name("KIND")
       ->capture_default_str()
       ->check(CLI::Validator(

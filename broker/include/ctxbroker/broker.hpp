@@ -90,8 +90,9 @@ class CTXB_API Broker {
                         const InstanceOptions& options = {});
 
   // A tenant of the host's own making: for plug-ins that do not speak the plug-in ABI. `name` is
-  // for people, in records and reports, and the id under which the policy knows it. Throws Error:
-  // wrong_state (no driver), invalid_argument (empty).
+  // for people, in records and reports, and the id under which the policy knows it (in a policy
+  // file that has to look like an id, "com.example.painter"). Throws Error: wrong_state (no
+  // driver), invalid_argument (empty).
   Tenant open_tenant(std::string name, const TenantOptions& options = {});
   // The host itself: tenant 0, with leases like anyone. All that it returns are the same tenant.
   Tenant host(const TenantOptions& options = {});
@@ -103,8 +104,9 @@ class CTXB_API Broker {
   // for up to a millisecond. Nested; begin waits for what is being made now. Any thread.
   void begin_realtime();
   void end_realtime();
-  // Waits until the contexts that BrokerOptions::ready asks for stand, as far as the budget goes.
-  // False, at once, between begin_realtime and end_realtime while something is still to be made.
+  // Waits until the contexts that BrokerOptions::ready asks for stand, on the devices in use and as
+  // far as the budget goes; true at once where no device is in use. False, at once, between
+  // begin_realtime and end_realtime while something is still to be made.
   bool wait_until_ready();
 
   // Gives up the life of the context behind a lease, as if it were lost; the next use makes another

@@ -118,7 +118,8 @@ typedef struct ctxb_tenant_options {
   uint32_t per_thread_streams; /* 1: its code uses CU_STREAM_PER_THREAD */
   uint32_t unload_at_close;    /* 1: its libraries leave the process with it */
   uint32_t reserved;           /* 0 */
-  /* Device memory that its code may hold through the driver; needs the gate. 0: no limit. */
+  /* Device memory that its code may hold through the driver; needs the gate. 0: as the policy
+   * says, else no limit. */
   uint64_t driver_memory_budget;
 } ctxb_tenant_options;
 

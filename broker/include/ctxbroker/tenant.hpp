@@ -28,7 +28,7 @@ struct TenantOptions {
   bool per_thread_streams = false;  // its code uses CU_STREAM_PER_THREAD: no green lease then
   bool unload_at_close = false;     // its libraries leave the process with it; else they stay
   // Device memory, in bytes, that its code may hold through the driver (the gate counts it): beyond
-  // it is CUDA_ERROR_OUT_OF_MEMORY. 0: no limit.
+  // it is CUDA_ERROR_OUT_OF_MEMORY. 0: as the policy says, else no limit.
   std::uint64_t driver_memory_budget = 0;
 };
 

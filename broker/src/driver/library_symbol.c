@@ -1,7 +1,4 @@
 /* See library_symbol.h. C, and without dependencies, because the gate is made of it too. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "driver/library_symbol.h"
 
 #include <dlfcn.h>

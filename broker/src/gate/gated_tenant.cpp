@@ -257,7 +257,8 @@ void GatedTenant::strike(const char* function, const char* what) noexcept {
   if (source_ != nullptr) detail::strike(*identity_, nullptr, function, what);
 }
 
-void GatedTenant::note_once(std::string_view function, const char* what) noexcept {
+void GatedTenant::note_once(std::string_view function, const char* what,
+                            Severity severity) noexcept {
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return;
   try {
@@ -266,7 +267,7 @@ void GatedTenant::note_once(std::string_view function, const char* what) noexcep
       if (std::find(noted_.begin(), noted_.end(), function) != noted_.end()) return;
       noted_.emplace_back(function);
     }
-    identity_->say(Severity::info, "gate", std::string(function) + ": " + what);
+    identity_->say(severity, "gate", std::string(function) + ": " + what);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }

@@ -104,6 +104,7 @@ class GatedTenant {
 
   // Device memory, in bytes; 0: no limit.
   void set_budget(std::uint64_t bytes) noexcept { budget_.store(bytes); }
+  std::uint64_t budget() const noexcept { return budget_.load(); }
   // False when it would be over budget: then nothing was taken.
   bool take_bytes(std::uint64_t bytes) noexcept;
   void give_bytes(std::uint64_t bytes) noexcept { held_.fetch_sub(bytes); }
@@ -131,7 +132,8 @@ class GatedTenant {
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
   // The same for what is worth a word, and no breach; once per `function`.
-  void note_once(std::string_view function, const char* what) noexcept;
+  void note_once(std::string_view function, const char* what,
+                 Severity severity = Severity::info) noexcept;
 
  private:
   const TenantId id_;

@@ -28,6 +28,17 @@ bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
   }
 }
 
+void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "of the %llu bytes of device memory that its code may hold through the driver %llu "
+                "are held; %llu more were refused",
+                static_cast<unsigned long long>(tenant.budget()),
+                static_cast<unsigned long long>(tenant.held_bytes()),
+                static_cast<unsigned long long>(bytes));
+  tenant.note_once("budget", text, Severity::warning);
+}
+
 void hold_again(const Holding& holding) noexcept {
   try {
     owners().add(holding);

@@ -35,13 +35,16 @@ void hold_again(const Holding& holding) noexcept;
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
 
+// The tenant asked for so much more than its budget leaves. Said once.
+void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
+
 // A tenant's call that makes something; `make` calls the driver. What cannot be entered for want of
 // host memory stays the tenant's own affair.
 template <typename Make, typename Handle>
 CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& make) noexcept {
   const std::uint64_t bytes = holding.bytes;
   if (bytes != 0 && !tenant.take_bytes(bytes)) {
-    tenant.note_once("budget", "the tenant's budget of device memory is used up");
+    note_used_up(tenant, bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult status = make();

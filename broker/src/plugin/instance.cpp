@@ -14,7 +14,7 @@ void check_driver(const Driver& driver, const PluginDescription& plugin) {
   if (!plugin.needs_nvidia_driver || driver.info.kind == DriverChoice::nvidia) return;
   throw Error(ErrorKind::needs_gpu,
               "plug-in " + plugin.short_name +
-                  " is skipped: it needs a GPU, for it works on NVIDIA's driver only, and this is "
+                  " cannot be used here: it needs a GPU, for it works on NVIDIA's driver only, and this is "
                   "the software device (" +
                   driver.info.reason +
                   "); leave it out, or use a machine with a GPU and its driver");

@@ -23,7 +23,7 @@ std::string list(const std::vector<std::string>& names) {
 
 std::string allowed(const ParameterDescription& parameter) {
   if (parameter.type == ParameterType::choice) return "one of: " + list(parameter.choices);
-  if (parameter.type == ParameterType::boolean) return "true or false";
+  if (parameter.type == ParameterType::boolean) return "on or off";
   const std::string unit = parameter.unit.empty() ? "" : " " + parameter.unit;
   return std::string(parameter.type == ParameterType::integer ? "a whole number" : "a number") +
          " from " + number(parameter.minimum) + " to " + number(parameter.maximum) + unit;

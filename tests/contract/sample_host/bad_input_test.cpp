@@ -249,7 +249,7 @@ TEST_F(BadInput, OnesThatNeedAGpuAreRefusedOnTheSoftwareDevice) {
                      "--plugin", "exposure",   "--plugin", test_plugin("needs_gpu"),
                      "--driver", "software"};
   expect_error(start, ExitCode::needs_gpu,
-               {"plug-in broken is skipped: it needs a GPU", "software device", "leave it out"});
+               {"plug-in broken cannot be used here: it needs a GPU", "software device", "leave it out"});
 }
 
 }  // namespace
