@@ -254,7 +254,7 @@ class WatchedGuardTest : public GuardTest {
     current_may_have_changed();
   }
   // The thread's own contexts are there, and a guard has looked.
-  void know(std::vector<int> contexts) {
+  void know(const std::vector<int>& contexts) {
     for (const int context : contexts) push(context);
     const ContextGuard looks(in(1), process());
   }
