@@ -248,8 +248,9 @@ TEST_F(BadInput, OnesThatNeedAGpuAreRefusedOnTheSoftwareDevice) {
   start.arguments = {"image",    at("in.png"), "-o",       at("out.png"),
                      "--plugin", "exposure",   "--plugin", test_plugin("needs_gpu"),
                      "--driver", "software"};
-  expect_error(start, ExitCode::needs_gpu,
-               {"plug-in broken cannot be used here: it needs a GPU", "software device", "leave it out"});
+  expect_error(
+      start, ExitCode::needs_gpu,
+      {"plug-in broken cannot be used here: it needs a GPU", "software device", "leave it out"});
 }
 
 }  // namespace

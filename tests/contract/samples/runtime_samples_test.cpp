@@ -256,7 +256,8 @@ TEST(RuntimeSample, IsRefusedWithoutAGpu) {
       ADD_FAILURE() << name << " was created";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::needs_gpu);
-      EXPECT_NE(std::string(error.what()).find("cannot be used here: it needs a GPU"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("cannot be used here: it needs a GPU"),
+                std::string::npos);
     }
     // Loading it has asked the driver for nothing.
     for (const TenantMetrics& one : broker.metrics().tenants) {
