@@ -265,6 +265,11 @@ bool by_runtime(const std::string& mode) {
 }
 
 bool can_be_tried(const std::string& mode) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  // The ways to the driver differ in the loader's work and the gate's C, which sanitizers add
+  // little to, and a cell is two processes.
+  if (mode != "proc_address") return false;
+#endif
   return (!by_runtime(mode) || why_no_runtime_library().empty()) &&
          (mode != "deepbind" || why_no_deep_binding().empty());
 }
