@@ -87,7 +87,8 @@ TEST(OccupancyTest, NobodyIsInsideWhatIsClosed) {
         }
       });
     }
-    for (int i = 0; i < 5000; ++i) {
+    // On a busy machine somebody may be inside each time for long.
+    for (int i = 0; i < 5000 || closes == 0; ++i) {
       if (!occupancy.close()) continue;
       ++closes;
       closed.store(true, std::memory_order_relaxed);
