@@ -44,6 +44,8 @@ class Lease {
   LeaseInfo info() const;
   LeaseKind kind() const noexcept { return context_.granted.kind; }
   int device_ordinal() const noexcept { return device_.ordinal(); }
+  // That its work may run on: its partition's, or the device's.
+  unsigned int multiprocessors() const noexcept { return context_.granted.multiprocessors; }
   std::uint64_t generation() const noexcept { return generation_; }
   std::uint64_t primary_generation() const noexcept { return primary_generation_; }
   bool has_context(CUcontext context) const noexcept;  // its own, or a sibling of it

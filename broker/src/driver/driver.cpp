@@ -56,6 +56,8 @@ DeviceLimits read_limits(const Driver& driver, int ordinal) {
   limits.block_threads = read(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   limits.shared_bytes = read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
   limits.shared_optin_bytes = read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  limits.cooperative = read(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0;
+  limits.clusters = read(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0;
   return limits;
 }
 

@@ -21,6 +21,8 @@ struct DeviceLimits {
   unsigned int block_threads = 0;       // threads of one block, all directions together
   unsigned int shared_bytes = 0;        // per block, without asking
   unsigned int shared_optin_bytes = 0;  // per block, at most
+  bool cooperative = false;             // blocks of one launch may wait for each other
+  bool clusters = false;
 };
 
 struct Driver {

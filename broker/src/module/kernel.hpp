@@ -1,6 +1,5 @@
-// A kernel of a loaded module with what the driver says about it, and the check of a launch
-// against that. Handles for plug-ins are numbers, never addresses: a dead or invented one is
-// recognised without being followed.
+// A kernel of a loaded module with what the driver says about it. Handles for plug-ins are numbers,
+// never addresses: a dead or invented one is recognised without being followed.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +8,13 @@
 #include <vector>
 
 #include "ctxbroker/plugin.h"
-#include "driver/driver.hpp"
+#include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
+
+struct KernelArgument {
+  std::uint32_t offset = 0, bytes = 0;  // in the packed form
+};
 
 struct Kernel {
   std::string module, name;
@@ -19,12 +22,30 @@ struct Kernel {
   unsigned int block_threads = 0;         // most threads of one block, for this kernel
   unsigned int static_shared_bytes = 0;   // per block
   unsigned int dynamic_shared_bytes = 0;  // most that a launch may ask for now
-  bool arguments_known = false;           // the driver told argument_bytes
-  std::vector<std::uint32_t> argument_bytes;
+  bool any_cluster = false;               // also one that is not portable
+  bool arguments_known = false;           // the driver told arguments
+  std::vector<KernelArgument> arguments;
+  std::uint64_t signature = 0;  // of the arguments, as ctxb_launch_options has it; 0: not known
+  // Of the last cooperative launch: most blocks of one shape on a multiprocessor at once.
+  struct {
+    unsigned int block_threads = 0, shared_bytes = 0, blocks = 0;
+  } together;
+
+  // Of the packed form.
+  std::uint32_t argument_bytes() const noexcept {
+    return arguments.empty() ? 0 : arguments.back().offset + arguments.back().bytes;
+  }
 };
 
 // Looks at a function. Returns the driver's status when it refuses; the kernel is then of no use.
 CUresult describe_kernel(const DriverTable& driver, Kernel& kernel);
+
+// One of the function's numbers; 0 where the driver says less.
+CUresult read_attribute(const DriverTable& driver, const Kernel& kernel, CUfunction_attribute which,
+                        unsigned int& value);
+
+// As ctxb_launch_options has it; never 0.
+std::uint64_t signature_of(const std::vector<KernelArgument>& arguments) noexcept;
 
 // The handle of kernel `index` in the activation with this serial number.
 const ctxb_kernel* kernel_handle(std::uint64_t activation, std::size_t index) noexcept;
@@ -34,14 +55,5 @@ std::ptrdiff_t kernel_index(const ctxb_kernel* handle, std::uint64_t activation,
                             std::size_t count) noexcept;
 
 inline constexpr std::size_t most_kernels = 0x10000;  // of one activation
-
-// Room for a refusal's text without allocation.
-struct RefusalText {
-  char text[256] = {};
-};
-
-// True when the launch fits kernel and device; otherwise `refusal` names kernel, limit and value.
-bool launch_fits(const Kernel& kernel, const DeviceLimits& limits, const ctxb_launch& launch,
-                 RefusalText& refusal) noexcept;
 
 }  // namespace ctxbroker::detail

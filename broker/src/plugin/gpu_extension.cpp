@@ -7,8 +7,8 @@
 #include "module/kernel.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
+#include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
-#include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -128,63 +128,9 @@ ctxb_status release(const ctxb_host* host, std::uint64_t address) {
   });
 }
 
-bool is_own_stream(const Activation& activation, void* stream) noexcept {
-  return stream != nullptr && stream == activation.stream.get();
-}
-
-ctxb_status wrong_stream(Instance& instance, const char* function) {
-  return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, function,
-                       "the stream is not the one lent with the job or the activation");
-}
-
-// Above 48 KiB a kernel must be told once that it may use more dynamic shared memory.
-CUresult allow_shared(const DriverTable& driver, Kernel& kernel, unsigned int bytes) noexcept {
-  if (bytes <= kernel.dynamic_shared_bytes) return CUDA_SUCCESS;
-  const CUresult status = driver.func_set_attribute(
-      kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
-  if (status == CUDA_SUCCESS) kernel.dynamic_shared_bytes = bytes;
-  return status;
-}
-
 ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
   return host_call(host, "launch", working, [&](Instance& instance, Activation& activation) {
-    if (!is_sound(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes))) {
-      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch",
-                           "the launch is null or its size is wrong");
-    }
-    const std::ptrdiff_t index =
-        kernel_index(launch->kernel, activation.serial, activation.kernels.size());
-    if (index < 0) {
-      return refuse_breach(instance, CTXB_ERROR_CONTEXT_LOST, "launch",
-                           "the kernel is none that get_kernel gave in this activation");
-    }
-    if (!is_own_stream(activation, launch->stream)) return wrong_stream(instance, "launch");
-    Kernel& kernel = activation.kernels[static_cast<std::size_t>(index)];
-    const Lease& lease = *activation.lease;
-    const auto device = static_cast<std::size_t>(lease.device_ordinal());
-    RefusalText refusal;
-    if (!launch_fits(kernel, lease.driver().limits[device], *launch, refusal)) {
-      return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch", refusal.text);
-    }
-    ScopedSpan span(SpanCategory::launch, "launch", kernel.name.c_str(), instance.tenant().id,
-                    std::uint64_t{launch->grid[0]} * launch->grid[1] * launch->grid[2],
-                    std::uint64_t{launch->block[0]} * launch->block[1] * launch->block[2]);
-    CUresult status = allow_shared(lease.table(), kernel, launch->shared_bytes);
-    if (status == CUDA_SUCCESS) {
-      // The driver takes pointers to non-const values and only reads them.
-      status = lease.table().launch_kernel(
-          kernel.function, launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
-          launch->block[1], launch->block[2], launch->shared_bytes, activation.stream.get(),
-          const_cast<void**>(launch->arguments), nullptr);
-    }
-    span.set_status(status);
-    if (status != CUDA_SUCCESS) {
-      return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
-    }
-    instance.set_in_flight(true);
-    instance.counters().launches.fetch_add(1, std::memory_order_relaxed);
-    lease.work().launches.fetch_add(1, std::memory_order_relaxed);
-    return ctxb_status{CTXB_OK};
+    return enqueue_launch(instance, activation, launch, nullptr);
   });
 }
 

@@ -13,8 +13,9 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr std::array<std::pair<const char*, const void*>, 3> extensions{{
+constexpr std::array<std::pair<const char*, const void*>, 4> extensions{{
     {CTXB_EXT_GPU, &gpu_extension},
+    {CTXB_EXT_LAUNCH, &launch_extension},
     {CTXB_EXT_NATIVE_CONTEXT, &native_context_extension},
     {CTXB_EXT_THREAD_CHECK, &thread_check_extension},
 }};

@@ -21,6 +21,7 @@ Instance* instance_of(const ctxb_host* host) noexcept;
 
 // The tables behind get_extension: static data.
 extern const ctxb_gpu_extension gpu_extension;
+extern const ctxb_launch_extension launch_extension;
 extern const ctxb_native_context_extension native_context_extension;
 extern const ctxb_thread_check_extension thread_check_extension;
 

@@ -427,6 +427,101 @@ typedef struct ctxb_gpu_extension {
 /* Most that one `process` may upload, all its uploads together. */
 #define CTXB_UPLOAD_MAX 65536u
 
+/* Host's side: launches with attributes and with packed arguments, and what the driver knows of a
+ * kernel. The kernels are those of CTXB_EXT_GPU, and so are the rules for handles. In a struct that
+ * the host fills the caller sets `size`; the host fills what both sides know. */
+#define CTXB_EXT_LAUNCH "ctxbroker.launch/1"
+
+/* The blocks may wait for each other (grid synchronisation): all of them must fit on the device, or
+ * on the lease's part of it, at once. */
+#define CTXB_LAUNCH_COOPERATIVE (1u << 0)
+/* May begin before the work ahead of it in the stream has ended; the kernel waits by itself where
+ * it needs that work's results (griddepcontrol.wait, cudaGridDependencySynchronize). A permission:
+ * without effect on devices below compute capability 9.0. */
+#define CTXB_LAUNCH_PROGRAMMATIC (1u << 1)
+/* `priority` counts. */
+#define CTXB_LAUNCH_PRIORITY (1u << 2)
+
+/* Where an argument of another type than the kernel's is found out: CTXB_ERROR_INVALID_ARGUMENT,
+ * with its number. In the packed form ctxb_launch.arguments is null, and argument_count,
+ * argument_sizes and argument_offsets say what lies where in `packed`; an argument_count of 0
+ * leaves that open, and only the length is checked. */
+typedef struct ctxb_launch_options {
+  uint32_t size;
+  uint32_t flags;        /* CTXB_LAUNCH_* */
+  uint32_t cluster[3];   /* blocks of a cluster; the grid is a multiple of it. All 0: no clusters */
+  int32_t priority;      /* as of streams: a lower number goes first */
+  uint64_t signature;    /* of the arguments, or 0. Equal to the kernel's own: sizes and offsets are
+                            not compared one by one. FNV-1a (64 bits) over the arguments' number,
+                            then the size and the offset of each, as 4 bytes in little endian; the
+                            offsets are those of the packed form */
+  const void* packed;    /* all arguments in one piece, each at a multiple of its type's alignment
+                            from the beginning; or null: ctxb_launch.arguments counts */
+  uint64_t packed_bytes; /* of `packed`, up to the end of the last argument or of a struct
+                            that holds them all */
+  const uint32_t* argument_offsets; /* of the arguments in `packed`; or null: not compared */
+} ctxb_launch_options;
+
+#define CTXB_ARGUMENTS_UNKNOWN UINT32_MAX
+
+typedef struct ctxb_kernel_info {
+  uint32_t size;
+  uint32_t argument_count;       /* or CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
+  uint32_t argument_bytes;       /* of the packed form */
+  uint32_t block_threads;        /* most of one block */
+  uint32_t registers;            /* of one thread */
+  uint32_t static_shared_bytes;  /* of one block */
+  uint32_t dynamic_shared_bytes; /* most that a launch may ask for; the host opts in above 48 KiB */
+  uint32_t local_bytes;          /* of one thread */
+  uint32_t constant_bytes;       /* of the kernel's own */
+  uint32_t ptx_version;          /* compute capability that the PTX was made for, times ten */
+  uint32_t binary_version;       /* the machine code's, the same way */
+} ctxb_kernel_info;
+
+typedef struct ctxb_kernel_argument {
+  uint32_t size;
+  uint32_t offset; /* in the packed form */
+  uint32_t bytes;
+} ctxb_kernel_argument;
+
+typedef struct ctxb_launch_extension {
+  uint32_t size;
+
+  /* Enqueues a launch. `options` may be null. A launch that does not fit is refused with the limit
+   * that it broke: CTXB_ERROR_INVALID_ARGUMENT, or CTXB_ERROR_UNSUPPORTED where the device can
+   * never do it.
+   * [render|audio] [ctx] [no-sync] */
+  ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch,
+                        const ctxb_launch_options* options);
+
+  /* [any] [ctx]; while active */
+  ctxb_status (*get_kernel_info)(const ctxb_host* host, const ctxb_kernel* kernel,
+                                 ctxb_kernel_info* info);
+
+  /* Argument `index`, from 0. CTXB_ERROR_UNAVAILABLE when the driver does not tell.
+   * [any] [ctx]; while active */
+  ctxb_status (*get_argument)(const ctxb_host* host, const ctxb_kernel* kernel, uint32_t index,
+                              ctxb_kernel_argument* argument);
+
+  /* The block size with which most threads run at once, and the fewest blocks that fill the lease's
+   * part of the device then. Blocks have `shared_bytes` of dynamic shared memory and at most
+   * `most_threads` threads (0: any number).
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_best_block)(const ctxb_host* host, const ctxb_kernel* kernel,
+                                uint32_t shared_bytes, uint32_t most_threads,
+                                uint32_t* block_threads, uint32_t* grid_blocks);
+
+  /* How many such blocks run on one multiprocessor at once.
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_active_blocks)(const ctxb_host* host, const ctxb_kernel* kernel,
+                                   uint32_t block_threads, uint32_t shared_bytes, uint32_t* blocks);
+
+  /* How many clusters of this launch run at once; its arguments do not count.
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_active_clusters)(const ctxb_host* host, const ctxb_launch* launch,
+                                     const ctxb_launch_options* options, uint32_t* clusters);
+} ctxb_launch_extension;
+
 /* Host's side: the current CUDA context, for plug-ins with CTXB_CUDA_DRIVER or _RUNTIME. */
 #define CTXB_EXT_NATIVE_CONTEXT "ctxbroker.native-context/1"
 

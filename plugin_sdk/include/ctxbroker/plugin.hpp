@@ -14,6 +14,7 @@
 #pragma once
 
 #include "ctxbroker/plugin.h"
+#include "ctxbroker/sdk/arguments.hpp"
 #include "ctxbroker/sdk/descriptor.hpp"
 #include "ctxbroker/sdk/device_buffer.hpp"
 #include "ctxbroker/sdk/export.hpp"

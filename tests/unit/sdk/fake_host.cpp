@@ -8,6 +8,21 @@ const ctxb_kernel* handle_of(const char* name) {
   return reinterpret_cast<const ctxb_kernel*>(name);
 }
 
+RecordedLaunch recorded(const ctxb_launch& launch) {
+  RecordedLaunch record;
+  record.kernel = reinterpret_cast<const char*>(launch.kernel);
+  record.grid.assign(launch.grid, launch.grid + 3);
+  record.block.assign(launch.block, launch.block + 3);
+  record.shared_bytes = launch.shared_bytes;
+  record.stream = launch.stream;
+  record.sizes.assign(launch.argument_sizes, launch.argument_sizes + launch.argument_count);
+  for (std::uint32_t i = 0; launch.arguments != nullptr && i < launch.argument_count; ++i) {
+    const auto* bytes = static_cast<const unsigned char*>(launch.arguments[i]);
+    record.arguments.emplace_back(bytes, bytes + launch.argument_sizes[i]);
+  }
+  return record;
+}
+
 }  // namespace
 
 FakeHost::FakeHost() : box_{}, gpu_{} {
@@ -20,7 +35,9 @@ FakeHost::FakeHost() : box_{}, gpu_{} {
   host.version = "1";
   host.get_extension = [](const ctxb_host* self, const char* id) -> const void* {
     FakeHost& me = owner(self);
-    return me.offers_gpu && std::strcmp(id, CTXB_EXT_GPU) == 0 ? &me.gpu_ : nullptr;
+    if (me.offers_gpu && std::strcmp(id, CTXB_EXT_GPU) == 0) return &me.gpu_;
+    if (me.offers_launch && std::strcmp(id, CTXB_EXT_LAUNCH) == 0) return &me.launch_;
+    return nullptr;
   };
   host.log = [](const ctxb_host* self, std::uint32_t, const char* text) {
     owner(self).logs.emplace_back(text);
@@ -59,16 +76,19 @@ FakeHost::FakeHost() : box_{}, gpu_{} {
     return me.live.erase(address) == 1 ? CTXB_OK : CTXB_ERROR_INVALID_ARGUMENT;
   };
   gpu_.launch = [](const ctxb_host* self, const ctxb_launch* launch) {
-    RecordedLaunch record;
-    record.kernel = reinterpret_cast<const char*>(launch->kernel);
-    record.grid.assign(launch->grid, launch->grid + 3);
-    record.block.assign(launch->block, launch->block + 3);
-    record.shared_bytes = launch->shared_bytes;
-    record.stream = launch->stream;
-    for (std::uint32_t i = 0; i < launch->argument_count; ++i) {
-      const auto* bytes = static_cast<const unsigned char*>(launch->arguments[i]);
-      record.sizes.push_back(launch->argument_sizes[i]);
-      record.arguments.emplace_back(bytes, bytes + launch->argument_sizes[i]);
+    owner(self).launches.push_back(recorded(*launch));
+    return owner(self).next_status;
+  };
+  launch_.size = sizeof(launch_);
+  launch_.launch = [](const ctxb_host* self, const ctxb_launch* launch,
+                      const ctxb_launch_options* options) {
+    RecordedLaunch record = recorded(*launch);
+    record.options = *options;
+    if (options->packed != nullptr) {
+      const auto* bytes = static_cast<const unsigned char*>(options->packed);
+      record.packed.assign(bytes, bytes + options->packed_bytes);
+      record.offsets.assign(options->argument_offsets,
+                            options->argument_offsets + launch->argument_count);
     }
     owner(self).launches.push_back(record);
     return owner(self).next_status;

@@ -17,6 +17,9 @@ struct RecordedLaunch {
   std::uint32_t shared_bytes = 0;
   std::vector<std::vector<unsigned char>> arguments;
   void* stream = nullptr;
+  ctxb_launch_options options{};      // where there were some
+  std::vector<unsigned char> packed;  // and what they point to
+  std::vector<std::uint32_t> offsets;
 };
 
 // Not movable: the C structs point to it.
@@ -29,6 +32,7 @@ class FakeHost {
   const ctxb_host* raw() const { return &box_.host; }
 
   bool offers_gpu = true;
+  bool offers_launch = true;
   ctxb_status next_status = CTXB_OK;            // of every GPU call, while it is negative
   std::map<std::uint64_t, std::uint64_t> live;  // allocations: address to bytes
   std::vector<std::uint64_t> released;          // in order
@@ -53,6 +57,7 @@ class FakeHost {
 
   Box box_;
   ctxb_gpu_extension gpu_;
+  ctxb_launch_extension launch_{};
   std::uint64_t next_address_ = 0x1000;
 };
 

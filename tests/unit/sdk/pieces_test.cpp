@@ -1,7 +1,10 @@
 // The SDK's pieces on their own: parameter tables, device buffers, launch shapes.
 #include <gmock/gmock.h>
 
+#include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "ctxbroker/plugin.hpp"
 #include "fake_host.hpp"
@@ -10,6 +13,7 @@ namespace {
 
 using namespace ctxbroker::sdk;
 using ctxbroker::test::FakeHost;
+using ctxbroker::test::RecordedLaunch;
 using testing::ElementsAre;
 
 TEST(SdkParameterTable, RefusesMistakes) {
@@ -74,6 +78,93 @@ TEST(SdkLaunchShape, CoversEverySize) {
     EXPECT_GE(std::uint64_t{shape.grid.x} * shape.block.x, columns);
     EXPECT_TRUE(std::uint64_t{shape.grid.y} * shape.block.y >= rows || shape.grid.y == 65535);
   }
+}
+
+// What the device's compiler makes of `struct { char; double; float4; const float*; short; }` as
+// single parameters.
+struct alignas(16) Colour {
+  float r, g, b, a;
+};
+
+TEST(SdkArguments, LieWhereTheDevicesCompilerPutsThem) {
+  using Layout = ArgumentLayout<char, double, Colour, const float*, short, DeviceBuffer<float>>;
+  EXPECT_THAT(std::vector<std::uint32_t>(Layout::offsets, Layout::offsets + 6),
+              ElementsAre(0, 8, 16, 32, 40, 48));
+  EXPECT_THAT(std::vector<std::uint32_t>(Layout::sizes, Layout::sizes + 6),
+              ElementsAre(1, 8, 16, 8, 2, 8));
+  EXPECT_EQ(Layout::bytes, 56U);
+  EXPECT_EQ(ArgumentLayout<>::bytes, 0U);
+  EXPECT_NE((ArgumentLayout<int, float>::signature), (ArgumentLayout<int, double>::signature));
+  EXPECT_EQ((ArgumentLayout<int, float>::signature), (ArgumentLayout<float, int>::signature));
+}
+
+TEST(SdkArguments, OnlyWhatCanBeCopiedIsOne) {
+  EXPECT_TRUE(is_kernel_argument_v<double>);
+  EXPECT_TRUE(is_kernel_argument_v<Colour>);
+  EXPECT_TRUE(is_kernel_argument_v<float*>);
+  EXPECT_TRUE(is_kernel_argument_v<DeviceBuffer<float>>);
+  EXPECT_FALSE(is_kernel_argument_v<std::string>);
+  EXPECT_FALSE(is_kernel_argument_v<char[6]>) << "a literal is no argument";
+}
+
+class SdkLaunch : public testing::Test {
+ protected:
+  SdkLaunch() { gpu.open(); }
+  const RecordedLaunch& last() const { return host.launches.back(); }
+
+  FakeHost host;
+  ctxbroker::sdk::detail::Gpu gpu{Host(host.raw())};
+  int stream = 0;
+  const Stream work{gpu, &stream};
+  const Kernel kernel{reinterpret_cast<const ctxb_kernel*>("blur"), "blur"};
+};
+
+TEST_F(SdkLaunch, PackedHoldsTheSameBytes) {
+  const Colour colour{1, 2, 3, 4};
+  work.launch_packed(kernel, {{2}, {64}}, pack('x', 2.5, colour, short{7}));
+  EXPECT_THAT(last().offsets, ElementsAre(0, 8, 16, 32));
+  ASSERT_EQ(last().packed.size(), 34U);
+  EXPECT_EQ(last().packed[0], 'x');
+  const double half = 2.5;
+  EXPECT_EQ(std::memcmp(&last().packed[8], &half, 8), 0);
+  EXPECT_EQ(std::memcmp(&last().packed[16], &colour, 16), 0);
+  EXPECT_EQ(last().packed[32], 7);
+  EXPECT_EQ(last().options.signature, (ArgumentLayout<char, double, Colour, short>::signature));
+  EXPECT_TRUE(last().arguments.empty());
+}
+
+TEST_F(SdkLaunch, AttributesReachTheHost) {
+  LaunchShape shape{{4, 2}, {32}};
+  shape.cluster = {2, 1, 1};
+  shape.flags = CTXB_LAUNCH_PRIORITY;
+  shape.priority = -3;
+  work.launch(kernel, shape, 1);
+  EXPECT_EQ(last().options.cluster[0], 2U);
+  EXPECT_EQ(last().options.flags, CTXB_LAUNCH_PRIORITY);
+  EXPECT_EQ(last().options.priority, -3);
+  kernel.launch(work, {3}, {96}, 1, 2.0);
+  EXPECT_THAT(last().grid, ElementsAre(3, 1, 1));
+  EXPECT_THAT(last().block, ElementsAre(96, 1, 1));
+  EXPECT_THAT(last().sizes, ElementsAre(4, 8));
+  EXPECT_EQ(last().options.cluster[0], 0U);
+}
+
+TEST_F(SdkLaunch, AnOlderHostLaunchesWhatIsPlain) {
+  host.offers_launch = false;
+  gpu.open();
+  work.launch(kernel, {{2}, {64}, 128}, 1.5F);
+  EXPECT_EQ(last().options.size, 0U) << "through " CTXB_EXT_GPU;
+  EXPECT_EQ(last().shared_bytes, 128U);
+  LaunchShape shape{{2}, {64}};
+  shape.flags = CTXB_LAUNCH_COOPERATIVE;
+  try {
+    work.launch(kernel, shape, 1.5F);
+    FAIL() << "the flag was dropped";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.status(), CTXB_ERROR_UNSUPPORTED);
+    EXPECT_THAT(failure.what(), testing::HasSubstr(CTXB_EXT_LAUNCH));
+  }
+  EXPECT_THROW(work.launch_packed(kernel, {{2}, {64}}, pack(1)), Failure);
 }
 
 }  // namespace

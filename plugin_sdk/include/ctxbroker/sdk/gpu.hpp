@@ -54,8 +54,11 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu() { forget_all(); }
 
-  // Looks the extension up; throws Failure when the host has none.
-  void open() { calls_ = &host_.require<ctxb_gpu_extension>(CTXB_EXT_GPU); }
+  // Looks the extensions up; throws Failure when the host does not have the first.
+  void open() {
+    calls_ = &host_.require<ctxb_gpu_extension>(CTXB_EXT_GPU);
+    launches_ = host_.find<ctxb_launch_extension>(CTXB_EXT_LAUNCH);
+  }
 
   // Throws Failure (wrong state) before open().
   const ctxb_gpu_extension& calls() const {
@@ -63,6 +66,15 @@ class Gpu {
       throw Failure(CTXB_ERROR_WRONG_STATE, "the GPU was used before activate");
     }
     return *calls_;
+  }
+  // Null where the host is older than it.
+  const ctxb_launch_extension* launches() const noexcept { return launches_; }
+  // Throws Failure (unsupported) then.
+  const ctxb_launch_extension& need_launches() const {
+    if (launches_ == nullptr) {
+      return host_.require<ctxb_launch_extension>(CTXB_EXT_LAUNCH);
+    }
+    return *launches_;
   }
   const ctxb_host* host() const noexcept { return host_.raw(); }
 
@@ -80,6 +92,7 @@ class Gpu {
  private:
   Host host_;
   const ctxb_gpu_extension* calls_ = nullptr;
+  const ctxb_launch_extension* launches_ = nullptr;
   Allocation* first_ = nullptr;  // newest first, so that release_all goes backwards
 
   friend class Allocation;

@@ -42,6 +42,29 @@ class Activation : public Stream, public ParameterValues {
     return found;
   }
 
+  // What the driver knows of it: registers, shared memory, arguments. Needs CTXB_EXT_LAUNCH.
+  ctxb_kernel_info kernel_info(const Kernel& kernel) const {
+    ctxb_kernel_info info{};
+    info.size = sizeof(info);
+    detail::require_success(
+        gpu().need_launches().get_kernel_info(gpu().host(), kernel.handle, &info),
+        std::string("asking about the kernel '") + kernel.name + "'");
+    return info;
+  }
+
+  // The block size with which most threads of the kernel run at once, in x, and a grid of the
+  // fewest blocks that fill the device, or the lease's part of it. Needs CTXB_EXT_LAUNCH.
+  LaunchShape best_shape(const Kernel& kernel, std::uint32_t shared_bytes = 0,
+                         std::uint32_t most_threads = 0) const {
+    LaunchShape shape;
+    shape.shared_bytes = shared_bytes;
+    detail::require_success(
+        gpu().need_launches().get_best_block(gpu().host(), kernel.handle, shared_bytes,
+                                             most_threads, &shape.block.x, &shape.grid.x),
+        std::string("finding a block size for the kernel '") + kernel.name + "'");
+    return shape;
+  }
+
   // Address of a __device__ or __constant__ variable.
   std::uint64_t global(const char* name, const char* module = nullptr) const {
     std::uint64_t address = 0;

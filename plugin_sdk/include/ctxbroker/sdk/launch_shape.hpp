@@ -14,7 +14,13 @@ struct Extent3 {
 struct LaunchShape {
   Extent3 grid;                    // blocks
   Extent3 block;                   // threads in each
-  std::uint32_t shared_bytes = 0;  // dynamic shared memory of each block
+  std::uint32_t shared_bytes = 0;  // dynamic shared memory of each block; the host opts in
+                                   // above 48 KiB
+
+  // What needs a host with CTXB_EXT_LAUNCH:
+  Extent3 cluster{0, 0, 0};   // blocks that share their shared memory (compute capability 9.0)
+  std::uint32_t flags = 0;    // CTXB_LAUNCH_*
+  std::int32_t priority = 0;  // with CTXB_LAUNCH_PRIORITY; a lower number goes first
 };
 
 namespace detail {
@@ -43,8 +49,7 @@ constexpr LaunchShape over(std::uint32_t columns, std::uint32_t rows) {
   const std::uint32_t tall = 256 / wide;
   return {{detail::blocks_for(columns, wide),
            detail::at_most(detail::blocks_for(rows, tall), detail::max_grid_y), 1},
-          {wide, tall, 1},
-          0};
+          {wide, tall, 1}};
 }
 
 }  // namespace ctxbroker::sdk

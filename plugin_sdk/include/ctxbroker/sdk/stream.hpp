@@ -4,40 +4,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <type_traits>
 
+#include "ctxbroker/sdk/arguments.hpp"
 #include "ctxbroker/sdk/device_buffer.hpp"
 #include "ctxbroker/sdk/gpu.hpp"
 #include "ctxbroker/sdk/launch_shape.hpp"
 
 namespace ctxbroker::sdk {
 
+class Stream;
+
 // A kernel of one of the plug-in's modules, for one activation; made by Activation::kernel. Cheap
 // to copy; look it up again in the next activate.
 struct Kernel {
   const ctxb_kernel* handle = nullptr;
   const char* name = "";  // the author's own literal
+
+  // As Stream::launch: kernel.launch(job, grid, block, out, in, 1.5F).
+  template <class... Arguments>
+  void launch(const Stream& stream, const Extent3& grid, const Extent3& block,
+              const Arguments&... arguments) const;
 };
-
-namespace detail {
-
-// What a kernel argument is: where its bytes are and how many.
-template <class T>
-struct Argument {
-  static_assert(std::is_trivially_copyable_v<T>,
-                "a kernel argument must be trivially copyable: a number, a device pointer or a "
-                "struct of such");
-  static const void* address(const T& value) { return &value; }
-  static constexpr std::uint32_t size = static_cast<std::uint32_t>(sizeof(T));
-};
-
-template <class T>
-struct Argument<DeviceBuffer<T>> {
-  static const void* address(const DeviceBuffer<T>& buffer) { return &buffer.address(); }
-  static constexpr std::uint32_t size = static_cast<std::uint32_t>(sizeof(std::uint64_t));
-};
-
-}  // namespace detail
 
 // Work on it happens in order. Nothing here waits; all of it throws Failure. Valid for the length
 // of the call that brought it.
@@ -46,13 +33,26 @@ class Stream {
   Stream(const detail::Gpu& gpu, void* raw) noexcept : gpu_(&gpu), raw_(raw) {}
 
   // Enqueues a launch. The arguments are the kernel's, in order and with its exact types (1.0 is a
-  // double, 1.0f a float); a DeviceBuffer<T> is passed as T*. The host checks count and sizes.
+  // double, 1.0f a float); a DeviceBuffer<T> is passed as T*. The host compares their number and
+  // sizes with the kernel's, and names the one that is wrong.
   template <class... Arguments>
   void launch(const Kernel& kernel, const LaunchShape& shape, const Arguments&... arguments) const {
+    using Layout = ArgumentLayout<Arguments...>;
     // One element more than needed, for a kernel without arguments.
     const void* const addresses[] = {detail::Argument<Arguments>::address(arguments)..., nullptr};
-    const std::uint32_t sizes[] = {detail::Argument<Arguments>::size..., 0};
-    launch_raw(kernel, shape, addresses, sizes, static_cast<std::uint32_t>(sizeof...(Arguments)));
+    ctxb_launch raw = launch_of(kernel, shape, Layout::count, Layout::sizes);
+    raw.arguments = addresses;
+    enqueue(kernel, shape, raw, {Layout::signature, nullptr, 0, nullptr});
+  }
+
+  // The same with the arguments in one piece, made by pack(...): for a kernel that is launched
+  // often with the same ones, and to compare their offsets too. Needs CTXB_EXT_LAUNCH.
+  template <class... Arguments>
+  void launch_packed(const Kernel& kernel, const LaunchShape& shape,
+                     const PackedArguments<Arguments...>& arguments) const {
+    using Layout = ArgumentLayout<Arguments...>;
+    enqueue(kernel, shape, launch_of(kernel, shape, Layout::count, Layout::sizes),
+            {Layout::signature, arguments.data(), Layout::bytes, Layout::offsets});
   }
 
   // Enqueues a copy of `count` values to `destination`, from its element `first` on. In process all
@@ -101,28 +101,61 @@ class Stream {
   const detail::Gpu& gpu() const noexcept { return *gpu_; }
 
  private:
-  void launch_raw(const Kernel& kernel, const LaunchShape& shape, const void* const* addresses,
-                  const std::uint32_t* sizes, std::uint32_t count) const {
-    ctxb_launch launch{};
-    launch.size = sizeof(launch);
-    launch.argument_count = count;
-    launch.kernel = kernel.handle;
-    launch.stream = raw_;
-    launch.grid[0] = shape.grid.x;
-    launch.grid[1] = shape.grid.y;
-    launch.grid[2] = shape.grid.z;
-    launch.block[0] = shape.block.x;
-    launch.block[1] = shape.block.y;
-    launch.block[2] = shape.block.z;
-    launch.shared_bytes = shape.shared_bytes;
-    launch.arguments = addresses;
-    launch.argument_sizes = sizes;
-    const ctxb_status status = kernel.handle == nullptr
-                                   ? CTXB_ERROR_WRONG_STATE
-                                   : gpu_->calls().launch(gpu_->host(), &launch);
+  // What a launch needs beyond ctxb_launch and its shape.
+  struct Extra {
+    std::uint64_t signature;
+    const void* packed;
+    std::uint64_t packed_bytes;
+    const std::uint32_t* offsets;
+  };
+
+  ctxb_launch launch_of(const Kernel& kernel, const LaunchShape& shape, std::uint32_t count,
+                        const std::uint32_t* sizes) const noexcept {
+    ctxb_launch raw{};
+    raw.size = sizeof(raw);
+    raw.argument_count = count;
+    raw.kernel = kernel.handle;
+    raw.stream = raw_;
+    raw.grid[0] = shape.grid.x;
+    raw.grid[1] = shape.grid.y;
+    raw.grid[2] = shape.grid.z;
+    raw.block[0] = shape.block.x;
+    raw.block[1] = shape.block.y;
+    raw.block[2] = shape.block.z;
+    raw.shared_bytes = shape.shared_bytes;
+    raw.argument_sizes = sizes;
+    return raw;
+  }
+
+  void enqueue(const Kernel& kernel, const LaunchShape& shape, const ctxb_launch& raw,
+               const Extra& extra) const {
+    ctxb_status status = CTXB_ERROR_WRONG_STATE;  // no kernel: not looked up in this activation
+    if (kernel.handle != nullptr) {
+      const bool plain = extra.packed == nullptr && shape.flags == 0 &&
+                         (shape.cluster.x | shape.cluster.y | shape.cluster.z) == 0;
+      const bool old_host = gpu_->launches() == nullptr;
+      status = plain && old_host ? gpu_->calls().launch(gpu_->host(), &raw)
+                                 : launch_with_options(shape, raw, extra);
+    }
     if (status < 0) {  // the text is built on failure only
       detail::require_success(status, std::string("launching the kernel '") + kernel.name + "'");
     }
+  }
+
+  ctxb_status launch_with_options(const LaunchShape& shape, const ctxb_launch& raw,
+                                  const Extra& extra) const {
+    ctxb_launch_options options{};
+    options.size = sizeof(options);
+    options.flags = shape.flags;
+    options.cluster[0] = shape.cluster.x;
+    options.cluster[1] = shape.cluster.y;
+    options.cluster[2] = shape.cluster.z;
+    options.priority = shape.priority;
+    options.signature = extra.signature;
+    options.packed = extra.packed;
+    options.packed_bytes = extra.packed_bytes;
+    options.argument_offsets = extra.offsets;
+    return gpu_->need_launches().launch(gpu_->host(), &raw, &options);
   }
 
   static void check_range(const char* what, std::size_t size, std::size_t first,
@@ -138,5 +171,14 @@ class Stream {
   const detail::Gpu* gpu_;
   void* raw_;
 };
+
+template <class... Arguments>
+void Kernel::launch(const Stream& stream, const Extent3& grid, const Extent3& block,
+                    const Arguments&... arguments) const {
+  LaunchShape shape;
+  shape.grid = grid;
+  shape.block = block;
+  stream.launch(*this, shape, arguments...);
+}
 
 }  // namespace ctxbroker::sdk

@@ -1,0 +1,216 @@
+#include "plugin/enqueue_launch.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "module/launch_check.hpp"
+#include "observe/span.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/host_call.hpp"
+#include "plugin/struct_check.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+const DeviceLimits& limits_of(const Activation& activation) noexcept {
+  const Lease& lease = *activation.lease;
+  return lease.driver().limits[static_cast<std::size_t>(lease.device_ordinal())];
+}
+
+bool are_sound(const ctxb_launch* launch, const ctxb_launch_options* options) noexcept {
+  return is_sound(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes)) &&
+         (options == nullptr ||
+          is_sound(options, CTXB_BYTES_THROUGH(ctxb_launch_options, argument_offsets)));
+}
+
+// Once that its clusters may be larger than every such device takes.
+CUresult allow_cluster(const DriverTable& driver, Kernel& kernel,
+                       const ctxb_launch_options& options) noexcept {
+  if (kernel.any_cluster || cluster_blocks(options) <= portable_cluster) return CUDA_SUCCESS;
+  const CUresult status = driver.func_set_attribute(
+      kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
+  kernel.any_cluster = status == CUDA_SUCCESS;
+  return status;
+}
+
+// How many blocks of this launch one multiprocessor takes; asked again for another shape only.
+CUresult blocks_together(const DriverTable& driver, Kernel& kernel, const ctxb_launch& launch,
+                         unsigned int& blocks) noexcept {
+  auto& last = kernel.together;
+  const unsigned int threads = launch.block[0] * launch.block[1] * launch.block[2];
+  if (last.block_threads != threads || last.shared_bytes != launch.shared_bytes) {
+    if (driver.active_blocks == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    int found = 0;
+    const CUresult status = driver.active_blocks(&found, kernel.function, static_cast<int>(threads),
+                                                 launch.shared_bytes);
+    if (status != CUDA_SUCCESS) return status;
+    last = {threads, launch.shared_bytes, static_cast<unsigned int>(std::max(found, 0))};
+  }
+  blocks = last.blocks;
+  return CUDA_SUCCESS;
+}
+
+ctxb_status refuse_launch(Instance& instance, const RefusalText& refusal) {
+  if (refusal.never) {
+    return refuse(instance, CTXB_ERROR_UNSUPPORTED, std::string("launch: ") + refusal.text);
+  }
+  return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch", refusal.text);
+}
+
+// What the driver must know or tell before such a launch.
+ctxb_status open_up(Instance& instance, const Activation& activation, Kernel& kernel,
+                    const ctxb_launch& launch, const ctxb_launch_options* options) {
+  const DriverTable& driver = activation.lease->table();
+  CUresult status = allow_shared(driver, kernel, launch.shared_bytes);
+  if (status == CUDA_SUCCESS && options != nullptr && has_cluster(*options)) {
+    status = allow_cluster(driver, kernel, *options);
+  }
+  if (status == CUDA_SUCCESS && options != nullptr &&
+      (options->flags & CTXB_LAUNCH_COOPERATIVE) != 0) {
+    unsigned int each = 0;
+    status = blocks_together(driver, kernel, launch, each);
+    RefusalText refusal;
+    if (status == CUDA_SUCCESS &&
+        !blocks_fit_together(kernel, launch, each, activation.lease->multiprocessors(), refusal)) {
+      return refuse_launch(instance, refusal);
+    }
+  }
+  if (status == CUDA_SUCCESS) return CTXB_OK;
+  return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
+}
+
+void fill(LaunchConfig& to, const Activation& activation, const ctxb_launch& launch,
+          const ctxb_launch_options* options) noexcept {
+  to.config = {};
+  to.config.gridDimX = launch.grid[0];
+  to.config.gridDimY = launch.grid[1];
+  to.config.gridDimZ = launch.grid[2];
+  to.config.blockDimX = launch.block[0];
+  to.config.blockDimY = launch.block[1];
+  to.config.blockDimZ = launch.block[2];
+  to.config.sharedMemBytes = launch.shared_bytes;
+  to.config.hStream = activation.stream.get();
+  to.config.attrs = to.attributes;
+  if (options == nullptr) return;
+  const auto add = [&to](CUlaunchAttributeID id) -> CUlaunchAttributeValue& {
+    CUlaunchAttribute& attribute = to.attributes[to.config.numAttrs++];
+    attribute = {};
+    attribute.id = id;
+    return attribute.value;
+  };
+  if (has_cluster(*options)) {
+    auto& size = add(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim;
+    size.x = options->cluster[0];
+    size.y = options->cluster[1];
+    size.z = options->cluster[2];
+  }
+  if ((options->flags & CTXB_LAUNCH_COOPERATIVE) != 0) {
+    add(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1;
+  }
+  // Came with the devices that have clusters; for others it would mean nothing.
+  if ((options->flags & CTXB_LAUNCH_PROGRAMMATIC) != 0 && limits_of(activation).clusters) {
+    add(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        .programmaticStreamSerializationAllowed = 1;
+  }
+  if ((options->flags & CTXB_LAUNCH_PRIORITY) != 0) {
+    add(CU_LAUNCH_ATTRIBUTE_PRIORITY).priority = options->priority;
+  }
+}
+
+CUresult call_driver(const DriverTable& driver, const Kernel& kernel, const ctxb_launch& launch,
+                     const ctxb_launch_options* options, const LaunchConfig& with) noexcept {
+  // The driver takes pointers to non-const values and only reads them.
+  auto** arguments = const_cast<void**>(launch.arguments);
+  std::size_t packed_bytes = 0;
+  void* packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, nullptr, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                    &packed_bytes, CU_LAUNCH_PARAM_END};
+  void** extra = nullptr;
+  if (options != nullptr && options->packed != nullptr) {
+    packed[1] = const_cast<void*>(options->packed);
+    packed_bytes = kernel.arguments_known ? kernel.argument_bytes() : options->packed_bytes;
+    arguments = nullptr;
+    if (packed_bytes != 0) extra = packed;
+  }
+  const CUlaunchConfig& config = with.config;
+  if (config.numAttrs == 0) {
+    return driver.launch_kernel(kernel.function, config.gridDimX, config.gridDimY, config.gridDimZ,
+                                config.blockDimX, config.blockDimY, config.blockDimZ,
+                                config.sharedMemBytes, config.hStream, arguments, extra);
+  }
+  if (driver.launch_kernel_ex == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return driver.launch_kernel_ex(&config, kernel.function, arguments, extra);
+}
+
+}  // namespace
+
+CUresult allow_shared(const DriverTable& driver, Kernel& kernel, unsigned int bytes) noexcept {
+  if (bytes <= kernel.dynamic_shared_bytes) return CUDA_SUCCESS;
+  const CUresult status = driver.func_set_attribute(
+      kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
+  if (status == CUDA_SUCCESS) kernel.dynamic_shared_bytes = bytes;
+  return status;
+}
+
+ctxb_status wrong_stream(Instance& instance, const char* function) {
+  return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, function,
+                       "the stream is not the one lent with the job or the activation");
+}
+
+Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kernel* handle,
+                    const char* function, ctxb_status& status) {
+  const std::ptrdiff_t index = kernel_index(handle, activation.serial, activation.kernels.size());
+  if (index >= 0) return &activation.kernels[static_cast<std::size_t>(index)];
+  status = refuse_breach(instance, CTXB_ERROR_CONTEXT_LOST, function,
+                         "the kernel is none that get_kernel gave in this activation");
+  return nullptr;
+}
+
+Kernel* prepare_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
+                       const ctxb_launch_options* options, LaunchConfig& config,
+                       ctxb_status& status) {
+  if (!are_sound(launch, options)) {
+    status = refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch",
+                           "the launch is null or its size is wrong");
+    return nullptr;
+  }
+  Kernel* kernel = find_kernel(instance, activation, launch->kernel, "launch", status);
+  if (kernel == nullptr) return nullptr;
+  if (!is_own_stream(activation, launch->stream)) {
+    status = wrong_stream(instance, "launch");
+    return nullptr;
+  }
+  RefusalText refusal;
+  if (!shape_fits(*kernel, limits_of(activation), *launch, options, refusal)) {
+    status = refuse_launch(instance, refusal);
+    return nullptr;
+  }
+  status = open_up(instance, activation, *kernel, *launch, options);
+  if (status != CTXB_OK) return nullptr;
+  fill(config, activation, *launch, options);
+  return kernel;
+}
+
+ctxb_status enqueue_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
+                           const ctxb_launch_options* options) {
+  LaunchConfig config;
+  ctxb_status refused = CTXB_OK;
+  const Kernel* kernel = prepare_launch(instance, activation, launch, options, config, refused);
+  if (kernel == nullptr) return refused;
+  RefusalText refusal;
+  if (!arguments_fit(*kernel, *launch, options, refusal)) return refuse_launch(instance, refusal);
+  ScopedSpan span(SpanCategory::launch, "launch", kernel->name.c_str(), instance.tenant().id,
+                  std::uint64_t{launch->grid[0]} * launch->grid[1] * launch->grid[2],
+                  std::uint64_t{launch->block[0]} * launch->block[1] * launch->block[2]);
+  const Lease& lease = *activation.lease;
+  const CUresult status = call_driver(lease.table(), *kernel, *launch, options, config);
+  span.set_status(status);
+  if (status != CUDA_SUCCESS) {
+    return answer(instance, ("launch of kernel \"" + kernel->name + "\"").c_str(), status);
+  }
+  instance.set_in_flight(true);
+  instance.counters().launches.fetch_add(1, std::memory_order_relaxed);
+  lease.work().launches.fetch_add(1, std::memory_order_relaxed);
+  return CTXB_OK;
+}
+
+}  // namespace ctxbroker::detail

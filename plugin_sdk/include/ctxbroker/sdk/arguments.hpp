@@ -1,0 +1,119 @@
+// A kernel's arguments as the host's compiler sees them: what may be one, and where each lies when
+// they are packed into one piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "ctxbroker/sdk/device_buffer.hpp"
+
+namespace ctxbroker::sdk {
+
+// Whether a launch takes a T: something that can be copied byte by byte. Arrays go as a struct.
+template <class T>
+inline constexpr bool is_kernel_argument_v = std::is_trivially_copyable_v<T> && !std::is_array_v<T>;
+template <class T>
+inline constexpr bool is_kernel_argument_v<DeviceBuffer<T>> = true;
+
+namespace detail {
+
+// What a kernel argument is: where its bytes are, how many, and their alignment.
+template <class T>
+struct Argument {
+  static_assert(is_kernel_argument_v<T>,
+                "a kernel argument must be trivially copyable and no array: a number, a device "
+                "pointer, a DeviceBuffer or a struct of plain values");
+  static const void* address(const T& value) { return &value; }
+  static constexpr std::uint32_t size = static_cast<std::uint32_t>(sizeof(T));
+  static constexpr std::uint32_t alignment = static_cast<std::uint32_t>(alignof(T));
+};
+
+template <class T>
+struct Argument<DeviceBuffer<T>> {
+  static const void* address(const DeviceBuffer<T>& buffer) { return &buffer.address(); }
+  static constexpr std::uint32_t size = static_cast<std::uint32_t>(sizeof(std::uint64_t));
+  static constexpr std::uint32_t alignment = size;
+};
+
+// FNV-1a over 32-bit numbers in little endian: ctxb_launch_options.signature.
+constexpr std::uint64_t mix_signature(std::uint64_t hash, std::uint32_t number) {
+  for (int byte = 0; byte < 4; ++byte) {
+    hash = (hash ^ (number >> (8 * byte) & 0xFFU)) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+// One element more than needed, for a kernel without arguments.
+template <std::size_t Count>
+struct LayoutTable {
+  std::uint32_t sizes[Count + 1] = {};
+  std::uint32_t offsets[Count + 1] = {};
+  std::uint32_t bytes = 0;
+  std::uint64_t signature = 0;
+};
+
+template <class... Arguments>
+constexpr LayoutTable<sizeof...(Arguments)> make_layout() {
+  constexpr auto count = static_cast<std::uint32_t>(sizeof...(Arguments));
+  LayoutTable<sizeof...(Arguments)> table{};
+  const std::uint32_t sizes[] = {Argument<Arguments>::size..., 0};
+  const std::uint32_t alignments[] = {Argument<Arguments>::alignment..., 1};
+  std::uint64_t hash = mix_signature(0xcbf29ce484222325U, count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    table.sizes[i] = sizes[i];
+    table.offsets[i] = (table.bytes + alignments[i] - 1) / alignments[i] * alignments[i];
+    table.bytes = table.offsets[i] + sizes[i];
+    hash = mix_signature(mix_signature(hash, sizes[i]), table.offsets[i]);
+  }
+  table.signature = hash != 0 ? hash : 1;
+  return table;
+}
+
+template <class... Arguments>
+inline constexpr LayoutTable<sizeof...(Arguments)> layout = make_layout<Arguments...>();
+
+}  // namespace detail
+
+// Where arguments of these types lie when they are packed: each at the next multiple of its type's
+// alignment, as the device's compiler lays out a kernel's parameters. double, std::int64_t and
+// pointers are aligned to 8 bytes, CUDA's float4 and double2 to 16; a struct of four floats of your
+// own only to 4, unless it says alignas(16).
+template <class... Arguments>
+struct ArgumentLayout {
+  static constexpr std::uint32_t count = static_cast<std::uint32_t>(sizeof...(Arguments));
+  static constexpr const std::uint32_t* sizes = detail::layout<Arguments...>.sizes;
+  static constexpr const std::uint32_t* offsets = detail::layout<Arguments...>.offsets;
+  static constexpr std::uint32_t bytes = detail::layout<Arguments...>.bytes;
+  static constexpr std::uint64_t signature = detail::layout<Arguments...>.signature;
+};
+
+// Arguments copied into one piece; made by pack(...).
+template <class... Arguments>
+class PackedArguments {
+ public:
+  explicit PackedArguments(const Arguments&... arguments) noexcept {
+    std::uint32_t index = 0;
+    const auto put = [&](const void* from) {
+      std::memcpy(bytes_ + Layout::offsets[index], from, Layout::sizes[index]);
+      ++index;
+    };
+    (put(detail::Argument<Arguments>::address(arguments)), ...);
+    static_cast<void>(put);
+  }
+
+  const void* data() const noexcept { return bytes_; }
+
+ private:
+  using Layout = ArgumentLayout<Arguments...>;
+  alignas(16) unsigned char bytes_[Layout::bytes + 1] = {};
+};
+
+// job.launch_packed(kernel, shape, pack(out, in, count, 1.5F))
+template <class... Arguments>
+PackedArguments<Arguments...> pack(const Arguments&... arguments) noexcept {
+  return PackedArguments<Arguments...>(arguments...);
+}
+
+}  // namespace ctxbroker::sdk

@@ -1,0 +1,102 @@
+// Launches of plug-ins: both argument forms, attributes, and the limits that are named when one is
+// broken.
+#include <gmock/gmock.h>
+
+#include "broker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class BrokerLaunchTest : public BrokerTest {
+ protected:
+  bool software() const { return broker.driver().kind == DriverChoice::software; }
+  bool has_clusters() const { return broker.devices()[0].compute_major >= 9; }
+
+  // What `affine` makes of the same job.
+  void expect_affine(const std::string& behaviour) {
+    PluginInstance instance = active(behaviour), plain = active("affine");
+    instance.set_parameter("factor", 3);
+    plain.set_parameter("factor", 3);
+    EXPECT_EQ(run({&instance}, 37, 5), run({&plain}, 37, 5)) << behaviour;
+    EXPECT_EQ(instance.metrics().strikes, 0u);
+    EXPECT_EQ(instance.metrics().launches, 1u);
+  }
+
+  std::string refusal(const std::string& behaviour) {
+    PluginInstance instance = active(behaviour);
+    const std::string text = error_text(ErrorKind::plugin_failed, [&] { run({&instance}); });
+    EXPECT_THAT(text, HasSubstr("kernel \"affine\": ")) << behaviour;
+    return text;
+  }
+};
+
+TEST_F(BrokerLaunchTest, PackedArgumentsAreAsGoodAsPointers) {
+  expect_affine("packed");
+}
+
+TEST_F(BrokerLaunchTest, APackedFormThatIsNotTheKernelsIsRefused) {
+  EXPECT_THAT(refusal("packed_too_short"),
+              HasSubstr("24 bytes of packed arguments; the kernel takes 28"));
+  EXPECT_THAT(refusal("packed_shifted"),
+              HasSubstr("argument 4 (of 5), 4 bytes, is at offset 24 of the packed arguments; the "
+                        "kernel takes it at 20"));
+}
+
+TEST_F(BrokerLaunchTest, WishesArePermissions) {
+  expect_affine("wishes");
+}
+
+TEST_F(BrokerLaunchTest, FlagsThatNobodyKnowsAreRefused) {
+  EXPECT_THAT(refusal("unknown_flag"), HasSubstr("flags 0x40000000 are not known"));
+}
+
+TEST_F(BrokerLaunchTest, ClustersWhereTheDeviceHasThem) {
+  if (has_clusters()) return expect_affine("clusters");
+  EXPECT_THAT(refusal("clusters"),
+              AllOf(HasSubstr("a cluster of 2 x 1 x 1 blocks"),
+                    HasSubstr("need compute capability 9.0"), HasSubstr("UNSUPPORTED")));
+}
+
+TEST_F(BrokerLaunchTest, CooperativeLaunchesWhereTheDeviceHasThem) {
+  if (software()) {
+    EXPECT_THAT(refusal("cooperative"),
+                AllOf(HasSubstr("no cooperative launches"), HasSubstr("UNSUPPORTED")));
+    return;
+  }
+  expect_affine("cooperative");
+  EXPECT_THAT(refusal("too_many_together"),
+              AllOf(HasSubstr("a cooperative launch of 1048576 blocks; at most "),
+                    HasSubstr("multiprocessors")));
+}
+
+TEST_F(BrokerLaunchTest, SharedMemoryAbove48KiBIsAskedForByTheHost) {
+  expect_affine("much_shared");
+  EXPECT_THAT(refusal("absurd_shared"),
+              HasSubstr("1073741824 bytes of dynamic and 0 of static shared memory; at most "));
+}
+
+TEST_F(BrokerLaunchTest, AKernelIsDescribed) {
+  PluginInstance instance = active("describes");
+  EXPECT_THAT(said("plugin"),
+              Contains(AllOf(HasSubstr("affine: 5 arguments in 28 bytes, the third 4 bytes at 16"),
+                             HasSubstr("static shared 0; block up to 1024; best 256; full 1; "
+                                       "shared counts 1; registers 1; version 1"))));
+}
+
+TEST_F(BrokerLaunchTest, AnArgumentThatIsNotThereIsRefused) {
+  PluginInstance instance = create("sixth_argument");
+  EXPECT_THAT(error_text(ErrorKind::plugin_failed, [&] { instance.activate(test_sizes); }),
+              HasSubstr("kernel \"affine\" takes 5 arguments; there is no 5"));
+}
+
+TEST_F(BrokerLaunchTest, StructsOfOtherVersionsAreFilledAsFarAsTheyGo) {
+  PluginInstance instance = active("other_sizes");
+  EXPECT_TRUE(instance.active());
+}
+
+}  // namespace
+}  // namespace ctxbroker
