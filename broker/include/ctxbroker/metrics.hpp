@@ -16,6 +16,7 @@ namespace ctxbroker {
 struct Metrics {
   std::uint64_t jobs = 0;
   std::uint64_t launches = 0;
+  std::uint64_t graph_jobs = 0;    // of the jobs: launched as one graph
   double device_seconds = 0;       // measured with events around each job's work
   std::uint64_t memory_bytes = 0;  // device memory held now, lent buffers not counted
   std::uint64_t memory_peak_bytes = 0;
@@ -39,6 +40,7 @@ struct LeaseMetrics {
   std::uint64_t events = 0;
   std::uint64_t modules = 0;
   std::uint64_t allocations = 0;  // of device and pinned host memory
+  std::uint64_t graphs = 0;       // executable ones, of jobs
 };
 
 struct InstanceMetrics {

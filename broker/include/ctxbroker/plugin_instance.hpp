@@ -27,6 +27,12 @@ struct InstanceOptions {
   LeaseChoice lease{};  // automatic: what the policy or the descriptors say, else green
   // Bytes the instance may allocate; 0: no limit; unset: as the policy says, else no limit.
   std::optional<std::uint64_t> memory_budget{};
+  // Each job's work is captured and launched as one graph, which costs the device less where a job
+  // is many small kernels. The plug-in's process is called for every job as without it. A plug-in
+  // whose work cannot be captured (it waits, or allocates, in process) goes on without: that is
+  // recorded once for each activation, and the job in which it was found out is given to the
+  // plug-in twice, the second time as a discontinuity. Driver and host allocate in process then: not for real time.
+  bool job_graphs = false;
 };
 
 // The largest jobs an activation must serve.

@@ -2,6 +2,7 @@
 // other, in an order that their dependencies allow, into the stream it is launched in.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,7 @@ struct GraphExec {
   struct Step {
     CUgraphNode node;
     Operation operation;
+    std::vector<std::size_t> after;  // steps that it depends on
   };
   GraphExec(std::vector<Step> its_steps, const Graph& of, bool frees)
       : steps(std::move(its_steps)), frees_on_launch(frees), user_objects(of.user_objects) {}
@@ -83,6 +85,13 @@ void forget_graph(const std::shared_ptr<Graph>& graph);
 // With graphs_mutex() held: the nodes in an order that their dependencies allow;
 // CUDA_ERROR_INVALID_VALUE when there is none.
 std::vector<std::shared_ptr<GraphNode>> in_order(const Graph& graph);
+
+// The same as an executable graph's steps.
+std::vector<GraphExec::Step> steps_of(const Graph& graph);
+
+// Puts what the graph's nodes do into an executable graph of the same shape. Otherwise nothing
+// changes, and the result says where they differ. Takes graphs_mutex().
+CUgraphExecUpdateResultInfo update_exec(GraphExec& exec, const Graph& graph);
 
 // What these nodes do. CUDA_ERROR_INVALID_VALUE for what no graph may allocate or free.
 Operation allocation(Device& device, std::size_t bytes);

@@ -129,10 +129,8 @@ CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
   std::shared_ptr<Graph> found = find_graph(graph);
   std::lock_guard lock(graphs_mutex());
   require_value(!found->in_capture);
-  std::vector<GraphExec::Step> steps;
-  for (const auto& node : in_order(*found)) steps.push_back({node->handle, node->operation});
   return Process::instance().graph_execs.insert(
-      std::make_shared<GraphExec>(std::move(steps), *found,
+      std::make_shared<GraphExec>(steps_of(*found), *found,
                                   (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0),
       [] {});
 }
@@ -161,6 +159,17 @@ CUresult instantiate_with_log(CUgraphExec* exec, CUgraph graph, CUgraphNode* err
   if (error_node != nullptr) *error_node = nullptr;
   if (log != nullptr && size > 0) *log = 0;
   return instantiate_plainly(exec, graph, 0);
+}
+
+CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* result) {
+  return working([&] {
+    require_value(result != nullptr);
+    *result = {};
+    result->result = CU_GRAPH_EXEC_UPDATE_ERROR;
+    std::shared_ptr<GraphExec> into = find_exec(exec);
+    *result = update_exec(*into, *find_graph(graph));
+    require(result->result == CU_GRAPH_EXEC_UPDATE_SUCCESS, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  });
 }
 
 CUresult launch(CUgraphExec exec, CUstream stream) {
@@ -332,6 +341,21 @@ CTXB_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgrap
                                                        CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
   CTXB_COUNT_CALL();
   return instantiate_with(exec, graph, parameters);
+}
+
+CTXB_EXPORT CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
+                                       CUgraphExecUpdateResult* result) {
+  CTXB_COUNT_CALL();
+  CUgraphExecUpdateResultInfo info{};
+  CUresult status = update(exec, graph, &info);
+  if (error_node != nullptr) *error_node = info.errorNode;
+  if (result != nullptr) *result = info.result;
+  return status;
+}
+CTXB_EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+                                          CUgraphExecUpdateResultInfo* result) {
+  CTXB_COUNT_CALL();
+  return update(exec, graph, result);
 }
 
 CTXB_EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {

@@ -95,3 +95,17 @@ CTXB_EXPORT CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
   if (flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return CUDA_ERROR_INVALID_VALUE;
   return best_block_size(grid_size, block_size, function, shared_of, dynamic_shared, block_limit);
 }
+
+// With that much dynamic shared memory each, so many blocks are resident at once.
+CTXB_EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes,
+                                                             CUfunction function, int blocks,
+                                                             int block_size) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    std::shared_ptr<Function> found = find_function(function);
+    require_value(bytes != nullptr && blocks > 0 && block_size > 0);
+    std::size_t share = limits::shared_per_block_optin / static_cast<unsigned>(blocks);
+    std::size_t taken = found->kernel.static_shared_bytes;
+    *bytes = share - std::min(share, taken);
+  });
+}

@@ -11,6 +11,7 @@ struct Holdings {
   std::atomic<std::int64_t> streams{0};
   std::atomic<std::int64_t> events{0};
   std::atomic<std::int64_t> modules{0};
+  std::atomic<std::int64_t> graphs{0};              // executable ones
   std::atomic<std::int64_t> allocations{0};         // device and pinned host memory
   std::atomic<std::uint64_t> plugin_bytes{0};       // device memory that tenants asked for
   std::atomic<std::uint64_t> plugin_peak_bytes{0};  // the most there ever was of it

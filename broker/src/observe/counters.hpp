@@ -16,6 +16,7 @@ struct WorkCounters {
 // Of an instance.
 struct Counters : WorkCounters {
   std::atomic<std::uint64_t> strikes{0};
+  std::atomic<std::uint64_t> graph_jobs{0};
 };
 
 }  // namespace ctxbroker::detail

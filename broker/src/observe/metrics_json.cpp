@@ -22,7 +22,8 @@ Json in_json(const LeaseMetrics& lease) {
           {"streams", lease.streams},
           {"events", lease.events},
           {"modules", lease.modules},
-          {"allocations", lease.allocations}};
+          {"allocations", lease.allocations},
+          {"graphs", lease.graphs}};
 }
 
 Json in_json(const InstanceMetrics& instance) {
@@ -31,6 +32,7 @@ Json in_json(const InstanceMetrics& instance) {
           {"generation", instance.generation},
           {"jobs", metrics.jobs},
           {"launches", metrics.launches},
+          {"graph_jobs", metrics.graph_jobs},
           {"device_seconds", metrics.device_seconds},
           {"memory_bytes", metrics.memory_bytes},
           {"memory_peak_bytes", metrics.memory_peak_bytes},

@@ -13,6 +13,7 @@
 #include "module/kernel.hpp"
 #include "module/module_loader.hpp"
 #include "plugin/descriptor_reader.hpp"
+#include "plugin/job_graph.hpp"
 
 namespace ctxbroker::detail {
 
@@ -24,7 +25,8 @@ struct Activation {
   std::vector<Kernel> kernels;
   PinnedMemory staging;      // CTXB_UPLOAD_MAX bytes, for uploads in process
   std::uint64_t staged = 0;  // bytes of it that the running job has used
-  Stream stream;             // last: ends first, when all its work is done
+  Stream stream;
+  JobGraph job_graph;  // last: ends first, when all its work is done
 };
 
 // Loads the plug-in's modules and makes the rest. Throws Error.

@@ -59,7 +59,7 @@ InstanceSettings BrokerImpl::settings_for(const LoadedLibrary& library, std::siz
   const LeaseOrder lease = lease_order(options.lease, options_.policy, ids);
   const PlacementOrder placement = placement_order(options, options_.policy, plugin);
   return {placer_->place(*library.tenant(), plugins, placement), lease.choice, lease.by,
-          memory_budget(options, options_.policy, plugin)};
+          memory_budget(options, options_.policy, plugin), options.job_graphs};
 }
 
 std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& path) {

@@ -35,6 +35,7 @@ LeaseMetrics metrics_of(const Lease& lease) {
   metrics.events = snapshot(holdings.events);
   metrics.modules = snapshot(holdings.modules);
   metrics.allocations = snapshot(holdings.allocations);
+  metrics.graphs = snapshot(holdings.graphs);
   return metrics;
 }
 

@@ -210,6 +210,7 @@ Metrics Instance::metrics() const noexcept {
   Metrics metrics;
   metrics.jobs = counters_.jobs.load(std::memory_order_relaxed);
   metrics.launches = counters_.launches.load(std::memory_order_relaxed);
+  metrics.graph_jobs = counters_.graph_jobs.load(std::memory_order_relaxed);
   metrics.device_seconds =
       static_cast<double>(counters_.device_nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
   metrics.memory_bytes = ledger_.bytes();
@@ -233,28 +234,6 @@ void Instance::set_parameter(std::string_view id, double value) {
 
 double Instance::parameter(std::string_view id) const {
   return parameters_[description_.parameter_index(id)];
-}
-
-Instance::Processed Instance::process(ctxb_job job) noexcept {
-  // [audio]: no lock unless the plug-in asked for one, no allocation.
-  std::unique_lock<std::mutex> one_at_a_time(library_->process_mutex(), std::defer_lock);
-  if (plugin().one_at_a_time) one_at_a_time.lock();
-  failures_.clear();
-  set_in_flight(true);
-  activation_->staged = 0;
-  job.size = sizeof job;
-  job.stream = activation_->stream.get();
-  job.parameters = parameters_.data();
-  job.parameter_count = static_cast<std::uint32_t>(parameters_.size());
-  phase_.store(Phase::processing, std::memory_order_release);
-  process_thread_.store(std::this_thread::get_id(), std::memory_order_release);
-  Processed processed;
-  processed.outcome = call_plugin(activation_->lease->target(), call("process"),
-                                  [&] { processed.status = object_->process(object_, &job); });
-  activation_->lease->note(processed.outcome.entered);
-  process_thread_.store({}, std::memory_order_release);
-  phase_.store(Phase::active, std::memory_order_release);
-  return processed;
 }
 
 void Instance::answer_callback() noexcept {

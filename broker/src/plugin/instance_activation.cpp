@@ -38,6 +38,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   renew_lost_lease();
   ledger_.count_in(lease_->holdings());
   activation_ = make_activation(lease_, plugin(), sizes);
+  activation_->job_graph.want(settings_.job_graphs);
   told_loss_ = false;
   const DeviceInfo& device =
       lease_->driver().devices[static_cast<std::size_t>(lease_->device_ordinal())];

@@ -47,6 +47,7 @@ struct InstanceSettings {
   LeaseChoice lease;
   std::string lease_asked_by;
   std::uint64_t memory_budget = 0;  // bytes; 0: no limit
+  bool job_graphs = false;
 };
 
 }  // namespace ctxbroker::detail

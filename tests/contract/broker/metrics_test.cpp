@@ -130,7 +130,8 @@ TEST_F(MetricsTest, JsonSaysTheSame) {
                                                  {"streams", lease.streams},
                                                  {"events", lease.events},
                                                  {"modules", lease.modules},
-                                                 {"allocations", lease.allocations}}));
+                                                 {"allocations", lease.allocations},
+                                                 {"graphs", lease.graphs}}));
     }
     for (const Json& instance : shown.at("instances")) {
       EXPECT_EQ(instance.at("jobs"), 1);

@@ -103,7 +103,8 @@ namespace ctxbroker::test {
   X(cuGraphInstantiateWithParams) X(cuGraphLaunch) X(cuGraphUpload) X(cuGraphExecDestroy) \
   X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphKernelNodeGetParams_v2) \
   X(cuGraphKernelNodeSetParams_v2) X(cuDeviceGraphMemTrim) X(cuDeviceGetGraphMemAttribute) \
-  X(cuDeviceSetGraphMemAttribute) \
+  X(cuDeviceSetGraphMemAttribute) X(cuGraphExecUpdate_v2) \
+  X(cuOccupancyAvailableDynamicSMemPerBlock) \
   CTXB_DRIVER_CALLS_12050(X) CTXB_DRIVER_CALLS_12090(X) CTXB_DRIVER_CALLS_13000(X)
 // clang-format on
 

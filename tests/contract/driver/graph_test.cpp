@@ -1,6 +1,7 @@
 // Graphs made by hand, their nodes, and what is tied to their life.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -178,6 +179,48 @@ TEST_F(GraphTest, KernelsGetOtherArguments) {
   EXPECT_EQ(value(), 8u);
   EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, IsBroughtUpToDateByOneOfTheSameShape) {
+  CUgraphNode first = fill_node(1);
+  fill_node(2, {first});
+  CUgraphExec exec = instantiate();
+  const CUgraph original = graph;
+  // Replaces `graph`; returns the status of bringing `exec` up to it.
+  CUgraphExecUpdateResultInfo info = {};
+  const auto update_to = [&](const std::function<void()>& build) {
+    EXPECT_EQ(d.cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+    build();
+    const CUresult status = d.cuGraphExecUpdate_v2(exec, graph, &info);
+    EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+    return status;
+  };
+  EXPECT_EQ(update_to([&] { fill_node(6, {fill_node(5)}); }), CUDA_SUCCESS);
+  EXPECT_EQ(info.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+  launch_graph(exec);
+  EXPECT_EQ(value(), 6u) << "of a graph that is destroyed";
+  EXPECT_EQ(update_to([&] { fill_node(7); }), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  EXPECT_EQ(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+  CUgraphNode set_node = nullptr;
+  EXPECT_EQ(update_to([&] {
+              CUDA_MEMSET_NODE_PARAMS set = {};
+              set.dst = memory;
+              set.value = 4;
+              set.elementSize = 4;
+              set.width = count;
+              set.height = 1;
+              CUgraphNode before = fill_node(5);
+              EXPECT_EQ(d.cuGraphAddMemsetNode(&set_node, graph, &before, 1, &set, primary),
+                        CUDA_SUCCESS);
+            }),
+            CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  EXPECT_EQ(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
+  EXPECT_EQ(info.errorNode, set_node);
+  ASSERT_EQ(d.cuMemsetD32_v2(memory, 0, 1024), CUDA_SUCCESS);
+  launch_graph(exec);
+  EXPECT_EQ(value(), 6u) << "what fails changes nothing";
+  EXPECT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(original), CUDA_SUCCESS);
 }
 
 TEST_F(GraphTest, EventsReachBeyondIt) {

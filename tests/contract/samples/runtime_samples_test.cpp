@@ -2,6 +2,7 @@
 // without one each test says so and is skipped.
 #include <algorithm>
 #include <cstring>
+#include <iostream>
 #include <optional>
 
 #include "ctxbroker/error.hpp"
@@ -102,6 +103,11 @@ class RuntimeSamples : public testing::Test {
                  std::to_string(height));
     const Image in = test_image(width, height, width + height);
     expect_close(runner->start({one.stage}, {width, height}).image(in), one.expected(in).values);
+  }
+
+  static void tell(const char* name, LeaseKind kind, const Metrics& metrics) {
+    std::cout << name << ", " << to_string(kind) << ": " << metrics.graph_jobs << " of "
+              << metrics.jobs << " jobs were graphs\n";
   }
 
   static ActivationSizes sizes(const Audio& in, const Lengths& lengths) {
@@ -217,6 +223,31 @@ TEST_F(RuntimeSamples, EveryLeaseGivesTheSameBytes) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(std::memcmp(all[i].data(), first[i].data(), all[i].size() * sizeof(float)), 0) << i;
     }
+  }
+}
+
+// cuBLAS, cuFFT and CUB enqueue what can be captured, or the broker goes on without graphs.
+TEST_F(RuntimeSamples, GraphsChangeNoByte) {
+  const Image picture = test_image(203, 101, 5);
+  const Audio sound = test_audio(2, 3000, 3);
+  for (const LeaseKind kind : kinds) {
+    std::vector<std::vector<float>> results[2];
+    for (const bool graphs : {false, true}) {
+      runner.emplace(graphs);
+      for (const ImageCase& one : image_cases) {
+        SampleRunner::Session session = runner->start({one.stage}, {203, 101}, kind);
+        for (int job = 0; job < 3; ++job) results[graphs].push_back(session.image(picture));
+        if (graphs) tell(one.name, kind, session.instance(0).metrics());
+      }
+      for (const AudioCase& one : audio_cases) {
+        SampleRunner::Session session = runner->start({one.stage}, sizes(sound, {256}), kind);
+        for (std::vector<float>& channel : session.audio(sound, {256})) {
+          results[graphs].push_back(std::move(channel));
+        }
+        if (graphs) tell(one.name, kind, session.instance(0).metrics());
+      }
+    }
+    EXPECT_EQ(results[0], results[1]) << to_string(kind);
   }
 }
 

@@ -24,6 +24,7 @@ PluginInstance SampleRunner::create(const Stage& stage, LeaseKind lease) {
   const PluginLibrary library = broker_.load(plugin_file(stage.plugin));
   InstanceOptions options;
   options.lease = lease;
+  options.job_graphs = job_graphs_;
   PluginInstance instance = broker_.create(library, stage.plugin, options);
   for (const auto& [id, value] : stage.parameters) {
     instance.set_parameter(id, value);

@@ -33,7 +33,8 @@ struct Stage {
 // A broker of its own for each, so that nothing is left over from another test.
 class SampleRunner {
  public:
-  SampleRunner() : broker_(Broker::open()) {}
+  explicit SampleRunner(bool job_graphs = false)
+      : broker_(Broker::open()), job_graphs_(job_graphs) {}
 
   Broker& broker() { return broker_; }
 
@@ -46,6 +47,7 @@ class SampleRunner {
 
  private:
   Broker broker_;
+  bool job_graphs_;
 };
 
 class SampleRunner::Session {

@@ -76,5 +76,35 @@ TEST(TogetherBytes, DoNotDependOnTheLease) {
   EXPECT_EQ(std::memcmp(shared.data(), own.data(), shared.size() * sizeof(float)), 0);
 }
 
+// The same jobs, with parameters that change from job to job, enqueued and as graphs.
+TEST_P(Together, GraphsChangeNoByte) {
+  const Image picture = test_image(123, 77, 1);
+  const Audio sound = test_audio(2, 1024, 2);
+  std::vector<std::vector<float>> results[2];
+  for (const bool graphs : {false, true}) {
+    SampleRunner runner(graphs);
+    SampleRunner::Session image = runner.start(image_chain, {123, 77}, GetParam());
+    SampleRunner::Session audio = runner.start(audio_chain, {256, 2, 48000}, GetParam());
+    std::size_t first = 0;
+    for (const double step : {0.25, 0.5, 0.5, 1.0}) {
+      image.instance(0).set_parameter("stops", step);
+      image.instance(3).set_parameter("m01", step);
+      audio.instance(0).set_parameter("gain_db", -step);
+      audio.instance(3).set_parameter("mix", step);
+      results[graphs].push_back(image.image(picture));
+      for (std::vector<float>& channel : audio.block(sound, first, first + 256 - first / 8)) {
+        results[graphs].push_back(std::move(channel));
+      }
+      first += 256 - first / 8;
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(image.instance(i).metrics().graph_jobs, graphs ? 4u : 0u) << "image stage " << i;
+      EXPECT_EQ(audio.instance(i).metrics().graph_jobs, graphs ? 4u : 0u) << "audio stage " << i;
+    }
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_NE(results[1][0], results[1][3]) << "the parameters did change";
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

@@ -1,0 +1,81 @@
+// Instance: one job.
+#include "plugin/broker_impl.hpp"
+#include "plugin/instance.hpp"
+#include "plugin/status_text.hpp"
+
+namespace ctxbroker::detail {
+
+Instance::Processed Instance::process(ctxb_job job) noexcept {
+  // [audio]: no lock unless the plug-in asked for one, no allocation unless the host asked for
+  // graphs.
+  std::unique_lock<std::mutex> one_at_a_time(library_->process_mutex(), std::defer_lock);
+  if (plugin().one_at_a_time) one_at_a_time.lock();
+  set_in_flight(true);
+  job.size = sizeof job;
+  job.stream = activation_->stream.get();
+  job.parameters = parameters_.data();
+  job.parameter_count = static_cast<std::uint32_t>(parameters_.size());
+  return activation_->job_graph.wanted() ? process_as_graph(job) : call_process(job);
+}
+
+Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
+  failures_.clear();
+  activation_->staged = 0;
+  phase_.store(Phase::processing, std::memory_order_release);
+  process_thread_.store(std::this_thread::get_id(), std::memory_order_release);
+  Processed processed;
+  processed.outcome = call_plugin(activation_->lease->target(), call("process"),
+                                  [&] { processed.status = object_->process(object_, &job); });
+  activation_->lease->note(processed.outcome.entered);
+  process_thread_.store({}, std::memory_order_release);
+  phase_.store(Phase::active, std::memory_order_release);
+  return processed;
+}
+
+// What a failed capture has seen was never enqueued, so the job is given once more, without one. A
+// plug-in that counts its jobs has counted this one then: it is told to forget its history.
+Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
+  const std::shared_ptr<Lease>& lease = activation_->lease;
+  JobGraph& graph = activation_->job_graph;
+  const ContextGuard guard(lease->target());
+  if (guard.status() != CUDA_SUCCESS) return call_process(job);  // and that says it
+  const JobGraph::Outcome begun = graph.begin(lease->table(), activation_->stream.get());
+  if (!begun.ok()) {
+    give_up_graphs(begun);
+    return call_process(job);
+  }
+  const std::uint64_t launches = counters_.launches.load(std::memory_order_relaxed);
+  const Processed processed = call_process(job);
+  const bool worked = processed.outcome.ran() && processed.status >= 0;
+  const JobGraph::Outcome ended = graph.end(lease, activation_->stream.get(), worked);
+  if (ended.ok()) {
+    if (worked) counters_.graph_jobs.fetch_add(1, std::memory_order_relaxed);
+    return processed;
+  }
+  lease->note(ended.status);
+  if (processed.outcome.threw) return processed;
+  const std::uint64_t dropped = counters_.launches.load(std::memory_order_relaxed) - launches;
+  counters_.launches.fetch_sub(dropped, std::memory_order_relaxed);
+  lease->work().launches.fetch_sub(dropped, std::memory_order_relaxed);
+  give_up_graphs(ended);
+  ctxb_job again = job;
+  again.discontinuity = 1;
+  return call_process(again);
+}
+
+void Instance::give_up_graphs(const JobGraph::Outcome& why) noexcept {
+  activation_->job_graph.give_up();
+  try {
+    const std::string driver =
+        why.status == CUDA_SUCCESS
+            ? ""
+            : " (" + status_text(activation_->lease->table(), why.status) + ")";
+    broker_.recorder().record(
+        Severity::warning, tenant().id, tenant().name, "graph",
+        "plug-in " + description_.short_name + ": its jobs cannot be graphs: " + why.what + driver +
+            "; until it is activated again they are enqueued call by call, this one anew");
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  }
+}
+
+}  // namespace ctxbroker::detail
