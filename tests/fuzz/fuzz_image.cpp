@@ -7,7 +7,7 @@
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  namespace image = ctxbroker::software::image;
+  namespace image = ctxbroker::image;
   // A wrapper holds a pointer that its caller vouches for; random ones lead nowhere.
   constexpr std::uint32_t wrapper_magic = 0x466243B1;
   std::uint32_t magic = 0;

@@ -8,7 +8,7 @@
 
 #include "image_fixtures.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 namespace {
 
 // From memory that ends where the image ends. Returns whether it was accepted.
@@ -88,4 +88,4 @@ TEST(Damage, RandomBytesBehindAGoodBeginning) {
 }
 
 }  // namespace
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

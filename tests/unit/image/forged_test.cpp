@@ -7,7 +7,7 @@
 
 #include "image_fixtures.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 namespace {
 
 using ::testing::HasSubstr;
@@ -125,4 +125,4 @@ TEST(Elf, TruncatedOrAbsurd) {
 }
 
 }  // namespace
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

@@ -10,10 +10,11 @@
 
 namespace ctxbroker::fixtures {
 extern const std::string_view plain_ptx, usual_fatbin, unpacked_fatbin, lines_fatbin, small_fatbin,
-    machine_fatbin, link_time_fatbin, specific_fatbin, cubin, speed_fatbin, size_fatbin;
+    machine_fatbin, link_time_fatbin, specific_fatbin, cubin, speed_fatbin, size_fatbin,
+    symbols_ptx, symbols_cubin, specific_cubin, relocatable_cubin;
 }
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -38,4 +39,4 @@ inline std::optional<Refusal> refusal_of(std::string_view image, int compute = 7
   return std::nullopt;
 }
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

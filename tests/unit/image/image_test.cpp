@@ -7,9 +7,10 @@
 #include "image_fixtures.hpp"
 #include "ptx/parser.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 namespace {
 
+namespace ptx = software::ptx;
 using ::testing::HasSubstr;
 
 std::size_t count_instructions(const ptx::Module& module) {
@@ -139,4 +140,4 @@ TEST(Text, OtherTextIsRefused) {
 }
 
 }  // namespace
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

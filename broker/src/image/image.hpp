@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 enum class Reason {
   invalid,    // neither PTX nor fatbin nor ELF, truncated or corrupt
@@ -33,4 +33,4 @@ std::size_t image_size(const void* image);
 // (plain, zstd, lz4). Throws ImageError.
 std::string extract_ptx(std::span<const std::byte> image, int compute);
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

@@ -4,10 +4,8 @@
 #include <vector>
 
 #include "image/limits.hpp"
-#include "image/target.hpp"
-#include "image/unpack.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 namespace {
 
@@ -18,26 +16,11 @@ constexpr std::size_t header_size = 6, payload_size = 8;
 }
 namespace entry {
 constexpr std::size_t kind = 0, header_size = 4, payload_size = 8, packed_size = 16, arch = 28,
-                      flags = 40, unpacked_size = 56;
+                      name_at = 32, name_size = 36, flags = 40, unpacked_size = 56;
 constexpr std::size_t least_header = 64;
-constexpr std::uint16_t kind_ptx = 1, kind_elf = 2, kind_link_time = 8;
-constexpr std::uint64_t flag_lz4 = 0x2000, flag_zstd = 0x8000, flag_arch_specific = 0x100000,
-                        flag_family_specific = 0x200000;
+constexpr std::uint64_t flag_64_bit = 0x1, flag_lz4 = 0x2000, flag_zstd = 0x8000,
+                        flag_arch_specific = 0x100000, flag_family_specific = 0x200000;
 }  // namespace entry
-
-struct Entry {
-  std::size_t number = 0;  // from 1
-  std::uint16_t kind = 0;
-  Target target = {};
-  Packing packing = Packing::none;
-  std::uint64_t unpacked_size = 0;
-  Bytes payload = {};
-};
-
-std::string name_of(const Entry& entry) {
-  return "entry " + std::to_string(entry.number) + " of the fatbin (PTX for " +
-         to_string(entry.target) + ")";
-}
 
 [[noreturn]] void fail_entry(std::size_t number, std::size_t offset, const std::string& why) {
   fail(Reason::invalid, "the fatbin is truncated or corrupt: entry " + std::to_string(number) +
@@ -54,8 +37,16 @@ char variant_of(std::uint64_t flags) noexcept {
   return (flags & entry::flag_family_specific) != 0 ? 'f' : '\0';
 }
 
+// Where the header says a name stands; empty when it says none, or one outside of itself.
+std::string_view name_in(Bytes header) {
+  const auto at = read<std::uint32_t>(header, entry::name_at);
+  const auto size = read<std::uint32_t>(header, entry::name_size);
+  if (at > header.size() || size > header.size() - at) return {};
+  return {reinterpret_cast<const char*>(header.data()) + at, size};
+}
+
 // The entry at the beginning of `rest`; moves on to the next.
-Entry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
+FatbinEntry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
   if (rest.size() < entry::least_header) fail_entry(number, offset, "has no room for its header");
   const auto header_size = read<std::uint32_t>(rest, entry::header_size);
   const auto payload_size = read<std::uint64_t>(rest, entry::payload_size);
@@ -69,10 +60,12 @@ Entry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
                    std::to_string(payload.size()) + " are left");
   }
   const auto flags = read<std::uint64_t>(rest, entry::flags);
-  Entry result{.number = number, .kind = read<std::uint16_t>(rest, entry::kind)};
+  FatbinEntry result{.number = number, .kind = read<std::uint16_t>(rest, entry::kind)};
   const auto arch = read<std::uint32_t>(rest, entry::arch);
   result.target = {static_cast<int>(std::min<std::uint32_t>(arch, 9999)), variant_of(flags)};
   result.packing = packing_of(flags);
+  result.is_64_bit = (flags & entry::flag_64_bit) != 0;
+  result.name = name_in(rest.first(header_size));
   result.unpacked_size = read<std::uint64_t>(rest, entry::unpacked_size);
   // What is packed may be followed by up to 7 bytes that fill it up.
   const auto packed_size = read<std::uint32_t>(rest, entry::packed_size);
@@ -90,25 +83,10 @@ Entry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
   return result;
 }
 
-std::vector<Entry> read_entries(Bytes fatbin) {
-  const auto header_size = read<std::uint16_t>(fatbin, header::header_size);
-  const std::uint64_t size = fatbin_size(fatbin);
-  if (size > fatbin.size()) {
-    fail(Reason::invalid, "the fatbin is truncated: it says it has " + std::to_string(size) +
-                              " bytes, " + std::to_string(fatbin.size()) + " are there");
-  }
-  std::vector<Entry> entries;
-  Bytes rest = fatbin.first(size).subspan(header_size);
-  while (!rest.empty()) {
-    entries.push_back(take_entry(rest, entries.size() + 1, size - rest.size()));
-  }
-  return entries;
-}
-
 // "sm_75 and sm_90", of all entries of the kind.
-std::string list_targets(const std::vector<Entry>& entries, std::uint16_t kind) {
+std::string list_targets(const std::vector<FatbinEntry>& entries, std::uint16_t kind) {
   std::string list;
-  for (const Entry& entry : entries) {
+  for (const FatbinEntry& entry : entries) {
     if (entry.kind != kind) continue;
     if (!list.empty()) list += ", ";
     list += to_string(entry.target);
@@ -125,9 +103,9 @@ std::string how_to_build(int compute) {
   return "; build it with -gencode arch=" + name + ",code=" + name + " (or lower) as well";
 }
 
-[[noreturn]] void fail_without_ptx(const std::vector<Entry>& entries, int compute) {
-  const std::string machine_code = list_targets(entries, entry::kind_elf);
-  const std::string link_time_code = list_targets(entries, entry::kind_link_time);
+[[noreturn]] void fail_without_ptx(const std::vector<FatbinEntry>& entries, int compute) {
+  const std::string machine_code = list_targets(entries, FatbinEntry::elf);
+  const std::string link_time_code = list_targets(entries, FatbinEntry::link_time);
   std::string held = "nothing that this reader knows";
   if (!link_time_code.empty())
     held = "code for link-time optimisation only (" + link_time_code + ")";
@@ -137,6 +115,19 @@ std::string how_to_build(int compute) {
 }
 
 }  // namespace
+
+std::string name_of(const FatbinEntry& entry) {
+  const char* what = "unknown code";
+  if (entry.kind == FatbinEntry::ptx) what = "PTX";
+  if (entry.kind == FatbinEntry::elf) what = "machine code";
+  if (entry.kind == FatbinEntry::link_time) what = "link-time code";
+  return "entry " + std::to_string(entry.number) + " of the fatbin (" + what + " for " +
+         to_string(entry.target) + ")";
+}
+
+std::string unpack(const FatbinEntry& entry) {
+  return unpack(entry.payload, entry.packing, entry.unpacked_size, name_of(entry));
+}
 
 std::uint64_t fatbin_size(Bytes header) {
   const auto header_size = read<std::uint16_t>(header, header::header_size);
@@ -152,29 +143,44 @@ std::uint64_t fatbin_size(Bytes header) {
   return header_size + payload_size;
 }
 
-std::string extract_from_fatbin(Bytes fatbin, int compute) {
+std::vector<FatbinEntry> read_fatbin(Bytes fatbin) {
   if (fatbin.size() < fatbin_header_bytes) {
     fail(Reason::invalid, "the fatbin is truncated: " + std::to_string(fatbin.size()) +
                               " bytes are less than its header");
   }
-  const std::vector<Entry> entries = read_entries(fatbin);
-  std::vector<const Entry*> candidates;
+  const auto header_size = read<std::uint16_t>(fatbin, header::header_size);
+  const std::uint64_t size = fatbin_size(fatbin);
+  if (size > fatbin.size()) {
+    fail(Reason::invalid, "the fatbin is truncated: it says it has " + std::to_string(size) +
+                              " bytes, " + std::to_string(fatbin.size()) + " are there");
+  }
+  std::vector<FatbinEntry> entries;
+  Bytes rest = fatbin.first(size).subspan(header_size);
+  while (!rest.empty()) {
+    entries.push_back(take_entry(rest, entries.size() + 1, size - rest.size()));
+  }
+  return entries;
+}
+
+std::string extract_from_fatbin(Bytes fatbin, int compute) {
+  const std::vector<FatbinEntry> entries = read_fatbin(fatbin);
+  std::vector<const FatbinEntry*> candidates;
   bool any_ptx = false;
-  for (const Entry& entry : entries) {
-    if (entry.kind != entry::kind_ptx) continue;
+  for (const FatbinEntry& entry : entries) {
+    if (entry.kind != FatbinEntry::ptx) continue;
     any_ptx = true;
     if (runs_on(entry.target, compute)) candidates.push_back(&entry);
   }
   if (!any_ptx) fail_without_ptx(entries, compute);
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Entry* a, const Entry* b) {
-    if (a->target.capability != b->target.capability) {
-      return a->target.capability > b->target.capability;
-    }
-    return a->target.variant < b->target.variant;
-  });
-  for (const Entry* candidate : candidates) {
-    std::string text = unpack(candidate->payload, candidate->packing, candidate->unpacked_size,
-                              name_of(*candidate));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const FatbinEntry* a, const FatbinEntry* b) {
+                     if (a->target.capability != b->target.capability) {
+                       return a->target.capability > b->target.capability;
+                     }
+                     return a->target.variant < b->target.variant;
+                   });
+  for (const FatbinEntry* candidate : candidates) {
+    std::string text = unpack(*candidate);
     text.resize(std::min(text.find('\0'), text.size()));
     const auto target = find_target(text);
     if (!target) {
@@ -183,8 +189,8 @@ std::string extract_from_fatbin(Bytes fatbin, int compute) {
     // The text is what counts: older tools mark variants in the text alone.
     if (runs_on(*target, compute)) return text;
   }
-  fail(Reason::newer_ptx, "the fatbin's PTX is for " + list_targets(entries, entry::kind_ptx) +
+  fail(Reason::newer_ptx, "the fatbin's PTX is for " + list_targets(entries, FatbinEntry::ptx) +
                               ", this device is " + compute_name(compute) + how_to_build(compute));
 }
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

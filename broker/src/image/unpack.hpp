@@ -7,7 +7,7 @@
 
 #include "image/bytes.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 enum class Packing : std::uint8_t { none, zstd, lz4 };
 
@@ -15,4 +15,4 @@ enum class Packing : std::uint8_t { none, zstd, lz4 };
 // out so, or is larger than is believed; `what` names the entry in the error.
 std::string unpack(Bytes packed, Packing packing, std::uint64_t size, std::string_view what);
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

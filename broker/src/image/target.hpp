@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 // "sm_90a": capability 90, variant 'a'.
 struct Target {
@@ -21,4 +21,4 @@ bool runs_on(Target target, int compute) noexcept;
 
 std::string to_string(Target target);
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

@@ -1,85 +1,24 @@
 #include "image/image.hpp"
 
-#include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <limits>
 #include <string_view>
 
 #include "image/bytes.hpp"
+#include "image/elf.hpp"
 #include "image/fatbin.hpp"
+#include "image/format.hpp"
 #include "image/limits.hpp"
+#include "image/linked.hpp"
 #include "image/target.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 namespace {
 
-constexpr std::string_view elf_magic =
-    "\x7F"
-    "ELF";
-constexpr std::size_t elf_header_bytes = 64;
-constexpr std::uint16_t machine_cuda = 190;
-
-enum class Format : std::uint8_t { text, fatbin, wrapper, elf, unknown };
-
-// PTX text begins with a blank, a comment or a directive.
-bool begins_text(char c) noexcept {
-  return c == '.' || c == '/' || c == '#' || std::isspace(static_cast<unsigned char>(c)) != 0;
-}
-
-// Byte by byte: where the size is not known, nothing beyond the first difference may be read.
-bool begins_with(const char* image, std::size_t size, std::string_view magic) noexcept {
-  if (size < magic.size()) return false;
-  for (std::size_t i = 0; i < magic.size(); ++i) {
-    if (image[i] != magic[i]) return false;
-  }
-  return true;
-}
-
-Format format_of(const char* image, std::size_t size) noexcept {
-  if (size == 0) return Format::unknown;
-  if (begins_text(*image)) return Format::text;
-  if (begins_with(image, size, fatbin_magic)) return Format::fatbin;
-  if (begins_with(image, size, wrapper_magic)) return Format::wrapper;
-  return begins_with(image, size, elf_magic) ? Format::elf : Format::unknown;
-}
-
-[[noreturn]] void fail_unknown() {
-  fail(
-      Reason::invalid,
-      "the image is neither PTX text nor a fatbin nor a cubin: its first bytes are none of theirs");
-}
-
-// Up to the end of the later of the two header tables, which stand behind everything else.
-std::uint64_t elf_size(Bytes header) {
-  const auto end_of = [&](std::size_t offset_at, std::size_t entry_size_at, std::size_t count_at) {
-    const auto offset = read<std::uint64_t>(header, offset_at);
-    if (offset > limits::image_bytes) {
-      fail(Reason::invalid,
-           "the cubin is corrupt or absurdly large: a table of its stands at byte " +
-               std::to_string(offset));
-    }
-    return offset + std::uint64_t{read<std::uint16_t>(header, entry_size_at)} *
-                        read<std::uint16_t>(header, count_at);
-  };
-  return std::max({std::uint64_t{elf_header_bytes}, end_of(32, 54, 56), end_of(40, 58, 60)});
-}
-
 [[noreturn]] void fail_elf(Bytes image) {
-  if (image.size() < elf_header_bytes) {
-    fail(Reason::invalid, "the cubin is truncated: " + std::to_string(image.size()) +
-                              " bytes are less than its header");
-  }
-  if (read<std::uint16_t>(image, 18) != machine_cuda) {
-    fail(Reason::invalid, "the image is an ELF file, but not one with code for NVIDIA GPUs");
-  }
-  // Since ABI 8 (CUDA 13) the architecture stands one byte higher.
-  const auto abi = read<std::uint8_t>(image, 8);
-  const auto flags = read<std::uint32_t>(image, 48);
-  const std::uint32_t arch = (abi >= 8 ? flags >> 8 : flags) & 0xFF;
   fail(Reason::no_ptx,
-       "the image is a cubin, machine code for sm_" + std::to_string(arch) +
+       "the image is a cubin, machine code for " + to_string(read_elf_target(image)) +
            " only, and the software device runs PTX; give it the PTX (nvcc -ptx) or "
            "a fatbin that holds PTX (-gencode arch=compute_NN,code=compute_NN)");
 }
@@ -114,7 +53,7 @@ Bytes unwrap(Bytes image) {
   std::memcpy(&data, image.data() + 8, sizeof data);
   if (data == nullptr) fail(Reason::invalid, "the fatbin's wrapper points to nothing");
   const Bytes header(reinterpret_cast<const std::byte*>(data), fatbin_header_bytes);
-  if (!begins_with(data, fatbin_header_bytes, fatbin_magic)) {
+  if (format_of(data, fatbin_header_bytes) != Format::fatbin) {
     fail(Reason::invalid, "the fatbin's wrapper does not point to a fatbin");
   }
   return {header.data(), fatbin_size(header)};
@@ -135,6 +74,8 @@ std::size_t image_size(const void* image) {
       return wrapper_bytes;
     case Format::elf:
       return elf_size({bytes, elf_header_bytes});
+    case Format::linked:
+      return linked_size({bytes, linked_header_bytes});
     case Format::unknown:
       break;
   }
@@ -151,10 +92,12 @@ std::string extract_ptx(Bytes image, int compute) {
       return extract_from_fatbin(unwrap(image), compute);
     case Format::elf:
       fail_elf(image);
+    case Format::linked:
+      fail(Reason::invalid, "the image is linked from several texts of PTX: it is no one text");
     case Format::unknown:
       break;
   }
   fail_unknown();
 }
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

@@ -9,7 +9,7 @@
 
 #include "image/image.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 using Bytes = std::span<const std::byte>;
 
@@ -27,4 +27,4 @@ Number read(Bytes bytes, std::size_t offset) noexcept {
   throw ImageError(reason, message);
 }
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

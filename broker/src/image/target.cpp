@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 namespace {
 
@@ -67,4 +67,4 @@ std::string to_string(Target target) {
   return name;
 }
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

@@ -5,7 +5,7 @@
 
 #include "image/limits.hpp"
 
-namespace ctxbroker::software::image {
+namespace ctxbroker::image {
 
 namespace {
 
@@ -64,4 +64,4 @@ std::string unpack(Bytes packed, Packing packing, std::uint64_t size, std::strin
   return text;
 }
 
-}  // namespace ctxbroker::software::image
+}  // namespace ctxbroker::image

@@ -1,0 +1,38 @@
+// Cubins: ELF files with machine code for NVIDIA GPUs. Internal to image/.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctxbroker/kernel_image.hpp"
+#include "image/bytes.hpp"
+#include "image/target.hpp"
+
+namespace ctxbroker::image {
+
+constexpr std::string_view elf_magic =
+    "\x7F"
+    "ELF";
+constexpr std::size_t elf_header_bytes = 64;
+
+struct Cubin {
+  Target target = {};
+  bool is_64_bit = true;
+  bool is_relocatable = false;
+  std::vector<std::string> kernels = {};
+  std::vector<ImageVariable> variables = {};
+};
+
+// Up to the end of the later of the two header tables, which stand behind everything else.
+// `header` holds elf_header_bytes. Throws ImageError.
+std::uint64_t elf_size(Bytes header);
+
+// The architecture alone, from the header. Throws ImageError when the file is not for NVIDIA GPUs.
+Target read_elf_target(Bytes image);
+
+// Throws ImageError.
+Cubin read_cubin(Bytes image);
+
+}  // namespace ctxbroker::image

@@ -1,0 +1,17 @@
+// Which kind of image some bytes are, by how they begin. Internal to image/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ctxbroker::image {
+
+enum class Format : std::uint8_t { text, fatbin, wrapper, elf, linked, unknown };
+
+// Byte by byte: where the size is not known, nothing beyond the first difference is read.
+Format format_of(const char* image, std::size_t size) noexcept;
+
+// Throws ImageError.
+[[noreturn]] void fail_unknown();
+
+}  // namespace ctxbroker::image

@@ -1,0 +1,116 @@
+// The public face of image/.
+#include "ctxbroker/kernel_image.hpp"
+
+#include <algorithm>
+
+#include "ctxbroker/error.hpp"
+#include "image/describe.hpp"
+#include "image/target.hpp"
+
+namespace ctxbroker {
+
+namespace {
+
+image::Target target_of(const ImageEntry& entry) noexcept {
+  return {entry.compute_capability, entry.variant};
+}
+
+std::string words_for(const ImageEntry& entry) {
+  switch (entry.kind) {
+    case CodeKind::ptx:
+      return "PTX " + entry.ptx_version;
+    case CodeKind::machine_code:
+      return entry.is_relocatable ? "machine code to be linked" : "machine code";
+    case CodeKind::link_time:
+      return "link-time code";
+    case CodeKind::unknown:
+      break;
+  }
+  return "unknown code";
+}
+
+}  // namespace
+
+KernelImage describe_image(const void* data, std::size_t bytes) {
+  try {
+    return image::describe({static_cast<const std::byte*>(data), data == nullptr ? 0 : bytes});
+  } catch (const image::ImageError& error) {
+    throw Error(ErrorKind::kernel_image, error.what());
+  }
+}
+
+const char* to_string(CodeKind kind) noexcept {
+  switch (kind) {
+    case CodeKind::ptx:
+      return "ptx";
+    case CodeKind::machine_code:
+      return "machine-code";
+    case CodeKind::link_time:
+      return "link-time";
+    case CodeKind::unknown:
+      break;
+  }
+  return "unknown";
+}
+
+const char* to_string(Compression compression) noexcept {
+  switch (compression) {
+    case Compression::lz4:
+      return "lz4";
+    case Compression::zstd:
+      return "zstd";
+    case Compression::none:
+      break;
+  }
+  return "none";
+}
+
+const char* to_string(ImageKind kind) noexcept {
+  switch (kind) {
+    case ImageKind::cubin:
+      return "cubin";
+    case ImageKind::fatbin:
+      return "fatbin";
+    case ImageKind::linked:
+      return "linked";
+    case ImageKind::ptx:
+      break;
+  }
+  return "ptx";
+}
+
+std::string target_name(const ImageEntry& entry) {
+  return image::to_string(target_of(entry));
+}
+
+std::string summary(const KernelImage& image) {
+  std::string text;
+  if (image.kind == ImageKind::cubin) text = "cubin with ";
+  if (image.kind == ImageKind::fatbin) text = "fatbin with ";
+  if (image.kind == ImageKind::linked) text = "linked image with ";
+  if (image.entries.empty()) return text + "nothing in it";
+  for (std::size_t i = 0; i < image.entries.size(); ++i) {
+    if (i > 0) text += i + 1 < image.entries.size() ? ", " : " and ";
+    text += words_for(image.entries[i]) + " for " + target_name(image.entries[i]);
+  }
+  return text;
+}
+
+bool runs_on(const ImageEntry& entry, int compute_capability) noexcept {
+  if (entry.kind == CodeKind::ptx) return image::runs_on(target_of(entry), compute_capability);
+  if (entry.kind != CodeKind::machine_code || entry.is_relocatable) return false;
+  // Machine code also runs on later devices of its major version.
+  return entry.compute_capability / 10 == compute_capability / 10 &&
+         image::runs_on(target_of(entry), compute_capability);
+}
+
+bool runs_on(const KernelImage& image, int compute_capability) noexcept {
+  const auto runs = [&](const ImageEntry& entry) { return runs_on(entry, compute_capability); };
+  // What was linked is one program: all of it has to run.
+  if (image.kind == ImageKind::linked) {
+    return std::all_of(image.entries.begin(), image.entries.end(), runs);
+  }
+  return std::any_of(image.entries.begin(), image.entries.end(), runs);
+}
+
+}  // namespace ctxbroker
