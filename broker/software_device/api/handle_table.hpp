@@ -32,6 +32,7 @@ enum class HandleKind : std::uint8_t {
   graph_node,
   graph_exec,
   user_object,
+  link,
 };
 
 // The handle of the `serial`-th object of its kind. Looks like an address, and is none.

@@ -10,6 +10,7 @@
 
 #include "api/device.hpp"
 #include "image/image.hpp"
+#include "ptx/link.hpp"
 #include "ptx/parser.hpp"
 
 namespace ctxbroker::software {
@@ -17,6 +18,9 @@ namespace {
 
 // The newest PTX version that a supported toolkit writes: those of CUDA 13 are 9.0 and up.
 constexpr int newest_ptx_major = 9;
+
+// What NVIDIA's linker ends with when a name is defined nowhere, or twice.
+constexpr CUresult link_error_status = CUDA_ERROR_UNKNOWN;
 
 struct Version {
   int major = 0;
@@ -46,6 +50,11 @@ Version find_version(std::string_view ptx) {
   return {};
 }
 
+bool is_text(const void* image) {
+  auto first = *static_cast<const unsigned char*>(image);
+  return std::isprint(first) != 0 || std::isspace(first) != 0;
+}
+
 CUresult status_of(image::Reason reason, bool is_text) {
   switch (reason) {
     case image::Reason::invalid:
@@ -56,13 +65,6 @@ CUresult status_of(image::Reason reason, bool is_text) {
       return is_text ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
   return CUDA_ERROR_UNKNOWN;
-}
-
-JitResult failed(CUresult status, std::string log) {
-  JitResult result;
-  result.status = status;
-  result.error_log = std::move(log);
-  return result;
 }
 
 std::string at_line(std::size_t line, const std::string& severity, const std::string& text) {
@@ -80,34 +82,137 @@ std::string describe(const exec::Program& program) {
   return text;
 }
 
+JitFailure failure_of(const image::ImageError& error, bool is_text) {
+  return {status_of(error.reason(), is_text), std::string("error   : ") + error.what()};
+}
+
+JitFailure failure_of(const ptx::SyntaxError& error) {
+  return {CUDA_ERROR_INVALID_PTX, at_line(error.line(), "error   : ", error.what()) +
+                                      "\nptxas fatal   : Ptx assembly aborted due to errors"};
+}
+
+// Runs `step` (returning a JitResult) and puts its failure into words.
+template <typename Step>
+JitResult result_of(const Step& step) {
+  JitResult result;
+  try {
+    result.program = step();
+    result.info_log = describe(*result.program);
+  } catch (const JitFailure& failure) {
+    result.status = failure.status;
+    result.error_log = failure.log;
+  }
+  return result;
+}
+
+std::string extract(image::Bytes bytes) {
+  try {
+    return image::extract_ptx(bytes, device_limits::compute);
+  } catch (const image::ImageError& error) {
+    throw failure_of(error, is_text(bytes.data()));
+  }
+}
+
+image::Bytes whole_image(const void* image) {
+  try {
+    return {static_cast<const std::byte*>(image), image::image_size(image)};
+  } catch (const image::ImageError& error) {
+    throw failure_of(error, is_text(image));
+  }
+}
+
+bool is_linked(image::Bytes image) {
+  const std::string_view bytes(reinterpret_cast<const char*>(image.data()), image.size());
+  return bytes.starts_with(image::linked_magic);
+}
+
+std::vector<image::LinkedInput> read_linked(image::Bytes image) {
+  try {
+    return image::read_linked(image);
+  } catch (const image::ImageError& error) {
+    throw failure_of(error, false);
+  }
+}
+
+std::shared_ptr<const exec::Program> compile(const ptx::Module& module) {
+  try {
+    return exec::compile(module);
+  } catch (const ptx::SyntaxError& error) {
+    throw failure_of(error);
+  }
+}
+
+std::shared_ptr<const exec::Program> link_and_compile(
+    const std::vector<image::LinkedInput>& inputs) {
+  std::vector<ptx::LinkInput> modules;
+  modules.reserve(inputs.size());
+  for (const auto& [name, text] : inputs) modules.push_back({name, parse_ptx(text)});
+  try {
+    return compile(ptx::link(std::move(modules)));
+  } catch (const ptx::LinkError& error) {
+    throw JitFailure{link_error_status, error.what()};
+  }
+}
+
+constexpr const char* input_names[] = {"cubin", "PTX", "fatbin", "object", "library", "NVVM"};
+
 }  // namespace
 
-JitResult compile_image(const void* image) {
-  std::string ptx;
-  try {
-    std::size_t size = image::image_size(image);
-    ptx = image::extract_ptx({static_cast<const std::byte*>(image), size}, device_limits::compute);
-  } catch (const image::ImageError& error) {
-    auto first = *static_cast<const unsigned char*>(image);
-    bool is_text = std::isprint(first) != 0 || std::isspace(first) != 0;
-    return failed(status_of(error.reason(), is_text), std::string("error   : ") + error.what());
+ptx::Module parse_ptx(const std::string& text) {
+  Version version = find_version(text);
+  if (version.major > newest_ptx_major) {
+    throw JitFailure{CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+                     at_line(version.line, "fatal   : ",
+                             "Unsupported .version " + version.text + "; the newest known is " +
+                                 std::to_string(newest_ptx_major) + ".x")};
   }
-  Version version = find_version(ptx);
-  if (version.major > newest_ptx_major)
-    return failed(CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-                  at_line(version.line, "fatal   : ",
-                          "Unsupported .version " + version.text + "; the newest known is " +
-                              std::to_string(newest_ptx_major) + ".x"));
   try {
-    JitResult result;
-    result.program = exec::compile(ptx);
-    result.info_log = describe(*result.program);
-    return result;
+    return ptx::parse(text);
   } catch (const ptx::SyntaxError& error) {
-    return failed(CUDA_ERROR_INVALID_PTX,
-                  at_line(error.line(), "error   : ", error.what()) +
-                      "\nptxas fatal   : Ptx assembly aborted due to errors");
+    throw failure_of(error);
   }
+}
+
+void check_alone(const ptx::Module& module) {
+  compile(ptx::with_stand_ins(module));
+}
+
+std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void* data,
+                                                std::size_t bytes, const std::string& name) {
+  const image::Bytes image(static_cast<const std::byte*>(data), bytes);
+  const bool wants_text = type == CU_JIT_INPUT_PTX;
+  if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_CUBIN && type != CU_JIT_INPUT_FATBINARY) {
+    throw JitFailure{CUDA_ERROR_NOT_SUPPORTED,
+                     "error   : '" + name + "' is given as " + input_names[type] +
+                         ", and the software device links PTX, fatbins with PTX in them, and what "
+                         "it linked itself"};
+  }
+  if (is_linked(image) && !wants_text) return read_linked(image);
+  if (wants_text != is_text(data)) {
+    throw JitFailure{wants_text ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE,
+                     "error   : '" + name + "' is given as " + input_names[type] +
+                         ", which it is not: its first bytes are none of its"};
+  }
+  try {
+    return {{name, extract(image)}};
+  } catch (JitFailure& failure) {
+    if (wants_text && failure.status == CUDA_ERROR_INVALID_IMAGE) {
+      failure.status = CUDA_ERROR_INVALID_PTX;
+    }
+    throw;
+  }
+}
+
+JitResult compile_linked(const std::vector<image::LinkedInput>& inputs) {
+  return result_of([&] { return link_and_compile(inputs); });
+}
+
+JitResult compile_image(const void* image) {
+  return result_of([&] {
+    const image::Bytes bytes = whole_image(image);
+    if (is_linked(bytes)) return link_and_compile(read_linked(bytes));
+    return compile(parse_ptx(extract(bytes)));
+  });
 }
 
 }  // namespace ctxbroker::software

@@ -4,8 +4,12 @@
 #include <memory>
 #include <string>
 
+#include <vector>
+
 #include "api/cuda_api.hpp"
 #include "exec/program.hpp"
+#include "image/linked.hpp"
+#include "ptx/module.hpp"
 
 namespace ctxbroker::software {
 
@@ -18,5 +22,20 @@ struct JitResult {
 
 // `image` is what cuModuleLoadData is given; its length is read from itself.
 JitResult compile_image(const void* image);
+
+// The steps of it, for the linker. They throw JitFailure.
+struct JitFailure {
+  CUresult status;
+  std::string log;
+};
+
+// What the linker is given: a fatbin's or cubin's bytes, or text. An image that was linked before
+// gives all that went into it. `name` is what messages call it.
+std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void* data,
+                                                std::size_t bytes, const std::string& name);
+ptx::Module parse_ptx(const std::string& text);
+// What is wrong with the kernels of one input, found before it is linked.
+void check_alone(const ptx::Module& module);
+JitResult compile_linked(const std::vector<image::LinkedInput>& inputs);
 
 }  // namespace ctxbroker::software

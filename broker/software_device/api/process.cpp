@@ -111,6 +111,7 @@ void Process::forget() {
   graph_execs.take_all(all);
   graph_nodes.take_all(all);
   graphs.take_all(all);
+  links.take_all(all);
   kernels.take_all(all);
   libraries.take_all(all);
   functions.take_all(all);

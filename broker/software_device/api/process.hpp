@@ -14,6 +14,7 @@
 #include "api/green.hpp"
 #include "api/handle_table.hpp"
 #include "api/library.hpp"
+#include "api/link.hpp"
 #include "api/memory_pool.hpp"
 #include "api/memory_registry.hpp"
 #include "api/module.hpp"
@@ -49,6 +50,7 @@ class Process {
   HandleTable<Function, CUfunction, HandleKind::function> functions;
   HandleTable<Library, CUlibrary, HandleKind::library> libraries;
   HandleTable<LibraryKernel, CUkernel, HandleKind::kernel> kernels;
+  HandleTable<Link, CUlinkState, HandleKind::link> links;
   HandleTable<MemoryPool, CUmemoryPool, HandleKind::pool> pools;
   HandleTable<Array, CUarray, HandleKind::array> arrays;
   HandleTable<Graph, CUgraph, HandleKind::graph> graphs;

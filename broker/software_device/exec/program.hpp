@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ptx/module.hpp"
+
 namespace ctxbroker::software::exec {
 
 class Code;  // one kernel's pre-decoded instructions; defined in exec/
@@ -54,5 +56,6 @@ struct Program {
 // PTX text to a program. Throws ptx::SyntaxError, with the line, for a mistake and for an
 // instruction that the engines do not execute ("instruction not supported: wmma.load.a...").
 std::shared_ptr<const Program> compile(std::string_view ptx_text);
+std::shared_ptr<const Program> compile(const ptx::Module& module);
 
 }  // namespace ctxbroker::software::exec

@@ -301,6 +301,9 @@ void add_function(Context& context, Function function) {
   }
   Function& earlier = context.module.functions[place->second];
   if (function.is_declaration) return;
+  // What is visible in its declaration stays so, whatever the definition leaves out.
+  const bool says_nothing = function.linkage == Linkage::local;
+  if (says_nothing && earlier.linkage != Linkage::external) function.linkage = earlier.linkage;
   if (!earlier.is_declaration) {
     fail(function.line, quoted(function.name) +
                             " is defined twice; the first definition is in line " +
@@ -309,10 +312,11 @@ void add_function(Context& context, Function function) {
   earlier = std::move(function);
 }
 
-void parse_function(Context& context, bool is_entry, bool is_extern) {
+void parse_function(Context& context, bool is_entry, Linkage linkage) {
   TokenStream& tokens = context.tokens;
   Function function;
   function.is_entry = is_entry;
+  function.linkage = linkage;
   while (tokens.at_dot_word("attribute")) {
     tokens.take();
     skip_parenthesis(context, "after '.attribute'");
@@ -325,7 +329,7 @@ void parse_function(Context& context, bool is_entry, bool is_extern) {
   parse_directives(context, function);
   if (tokens.take_symbol_if(";")) {
     function.is_declaration = true;
-  } else if (is_extern) {
+  } else if (linkage == Linkage::external) {
     tokens.fail_expected("';'", "after an .extern function");
   } else {
     BodyReader(context, function).read();

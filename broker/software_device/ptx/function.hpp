@@ -7,7 +7,7 @@ namespace ctxbroker::software::ptx {
 
 // After ".entry" or ".func": results, name, parameters, directives and the body or semicolon; adds
 // the function to the module.
-void parse_function(Context& context, bool is_entry, bool is_extern);
+void parse_function(Context& context, bool is_entry, Linkage linkage);
 
 // Adds to the module, for a definition in place of an earlier declaration of the name. Throws
 // SyntaxError for a second definition.

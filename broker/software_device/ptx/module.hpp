@@ -11,6 +11,10 @@ namespace ctxbroker::software::ptx {
 
 enum class Space : std::uint8_t { none, reg, param, local, shared, constant, global };
 
+// Whom a name of the module is for: this module alone, all that it is linked with, the same where
+// one of several equal definitions is taken (weak, common), or defined by another module.
+enum class Linkage : std::uint8_t { local, visible, weak, common, external };
+
 enum class Type : std::uint8_t {
   none,
   pred,
@@ -92,6 +96,7 @@ struct Variable {
   bool is_array = false;
   bool is_extern = false;             // extern .shared name[]: dynamic shared memory, count is 0;
                                       // extern .global: defined in another module
+  Linkage linkage = Linkage::local;   // of a module's variable
   std::uint32_t register_count = 0;   // Space::reg, "%r<12>": 12 (names are `name` and a number
                                       // below it); 0: the one register `name`
   std::vector<Operand> initial = {};  // flat list of integer, floating or symbol operands; symbol
@@ -122,6 +127,7 @@ struct Function {
   std::string name;
   bool is_entry = false;
   bool is_declaration = false;  // no body
+  Linkage linkage = Linkage::local;
   std::vector<Variable> results = {};
   std::vector<Variable> parameters = {};
   std::vector<Variable> registers = {};

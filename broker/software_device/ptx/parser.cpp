@@ -1,5 +1,7 @@
 #include "ptx/parser.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "ptx/constant.hpp"
@@ -81,23 +83,20 @@ void add_variable(Context& context, Variable variable) {
   earlier = std::move(variable);
 }
 
-struct Linkage {
-  bool any = false;
-  bool is_extern = false;
-};
-
-// ".visible", ".extern", ".weak", ".common": only ".extern" changes what a declaration means.
+// ".visible", ".extern", ".weak", ".common", or none.
 Linkage take_linkage(TokenStream& tokens) {
-  Linkage linkage;
+  constexpr std::pair<std::string_view, Linkage> words[] = {{"visible", Linkage::visible},
+                                                            {"weak", Linkage::weak},
+                                                            {"common", Linkage::common},
+                                                            {"extern", Linkage::external}};
+  Linkage linkage = Linkage::local;
   for (;;) {
-    const bool is_extern = tokens.at_dot_word("extern");
-    if (!is_extern && !tokens.at_dot_word("visible") && !tokens.at_dot_word("weak") &&
-        !tokens.at_dot_word("common")) {
-      return linkage;
-    }
+    const auto* found = std::find_if(std::begin(words), std::end(words), [&](const auto& word) {
+      return tokens.at_dot_word(word.first);
+    });
+    if (found == std::end(words)) return linkage;
     tokens.take();
-    linkage.any = true;
-    linkage.is_extern = linkage.is_extern || is_extern;
+    if (linkage != Linkage::external) linkage = found->second;
   }
 }
 
@@ -106,14 +105,15 @@ void parse_declaration(Context& context) {
   const Linkage linkage = take_linkage(tokens);
   const Token word = tokens.expect(TokenKind::dot_word, "a declaration", "in the module");
   if (word.text == "entry" || word.text == "func") {
-    parse_function(context, word.text == "entry", linkage.is_extern);
+    parse_function(context, word.text == "entry", linkage);
     return;
   }
   const Space space = space_of(word.text);
   if (space != Space::global && space != Space::constant && space != Space::shared) {
     fail(word.line, quoted_directive(word.text) + " has no meaning outside of a function");
   }
-  for (Variable& variable : parse_variables(context, space, linkage.is_extern)) {
+  for (Variable& variable : parse_variables(context, space, linkage == Linkage::external)) {
+    variable.linkage = linkage;
     add_variable(context, std::move(variable));
   }
 }

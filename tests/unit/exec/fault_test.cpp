@@ -234,7 +234,7 @@ TEST(Refused, CallsThatCannotBeExpanded) {
   expect_refused(kernel_text("", "call again, ();\nret;", ".func again() { call again, (); ret; }"),
                  4, "recursive call of 'again'");
   expect_refused(kernel_text("", "call outside, ();\nret;", ".extern .func outside();"), 7,
-                 "external function 'outside'");
+                 "Unresolved extern function 'outside'");
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // Calls, expanded in place: the callee's parameters stand for the caller's .param variables.
+#include <algorithm>
+
 #include "exec/lower/families.hpp"
+#include "ptx/link.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -126,6 +129,11 @@ void call(Builder& b) {
   const ptx::Function& function = *found->second;
   if (!function.is_declaration) return expand(b, function, call);
   if (function.name == "__assertfail") return assert_failed(b, call);
+  const auto known = ptx::functions_of_the_driver();
+  if (std::find(known.begin(), known.end(), function.name) == known.end()) {
+    b.fail("Unresolved extern function '" + function.name +
+           "': the module has to be linked with the one that defines it (cuLinkAddData)");
+  }
   b.fail("call of the external function '" + function.name +
          "': not supported by the software device");
 }

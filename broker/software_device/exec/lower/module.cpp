@@ -48,8 +48,8 @@ std::uint64_t initial_bits(const Operand& operand, Type type, std::uint32_t line
 GlobalVariable global_variable(const ptx::Variable& variable) {
   if (variable.is_extern) {
     throw ptx::SyntaxError(variable.line, "'" + variable.name +
-                                              "' is defined in another module: linking modules is "
-                                              "not supported by the software device");
+                                              "' is defined in another module, with which this one "
+                                              "has to be linked (cuLinkAddData)");
   }
   GlobalVariable global;
   global.name = variable.name;
@@ -150,7 +150,10 @@ Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& nam
 }  // namespace
 
 std::shared_ptr<const Program> compile(std::string_view ptx_text) {
-  const ptx::Module module = ptx::parse(ptx_text);
+  return compile(ptx::parse(ptx_text));
+}
+
+std::shared_ptr<const Program> compile(const ptx::Module& module) {
   if (module.address_size != 64) {
     throw ptx::SyntaxError(1, "the module is for 32-bit addresses; only .address_size 64 runs");
   }
