@@ -16,7 +16,8 @@ namespace ctxbroker::bench {
   X(cuEventSynchronize) X(cuGetErrorName) X(cuLaunchKernel) X(cuMemAlloc_v2) X(cuMemAllocHost_v2) \
   X(cuMemFreeHost) X(cuMemFree_v2) X(cuMemGetInfo_v2) X(cuMemcpyDtoHAsync_v2) \
   X(cuMemcpyHtoDAsync_v2) X(cuMemsetD8_v2) X(cuModuleGetFunction) X(cuModuleLoadData) \
-  X(cuModuleUnload) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize)
+  X(cuModuleUnload) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuGraphDestroy) \
+  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize)
 // clang-format on
 
 struct RawDriver {
