@@ -98,5 +98,44 @@ TEST_F(BrokerLaunchTest, StructsOfOtherVersionsAreFilledAsFarAsTheyGo) {
   EXPECT_TRUE(instance.active());
 }
 
+// float4, double, pointers, char and short, one by one and in a struct, as pointers and packed.
+class TypedLaunchTest : public BrokerLaunchTest {
+ protected:
+  PluginInstance typed = broker.create(broker.load(test_plugin("typed")), "typed");
+
+  std::vector<float> run_form(double form) {
+    typed.deactivate();
+    typed.set_parameter("form", form);
+    typed.activate(test_sizes);
+    return run({&typed}, 13, 7);
+  }
+};
+
+TEST_F(TypedLaunchTest, EveryFormOfTheArgumentsIsTheSame) {
+  const std::vector<float> pointers = run_form(0);
+  ASSERT_EQ(pointers.size(), 13u * 7 * 4);
+  const float colour[] = {0.5F, 1, 2, 4};
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    ASSERT_EQ(pointers[i], static_cast<float>(i) * 1.5F + colour[i % 4] + 'a' - 7) << i;
+  }
+  EXPECT_EQ(run_form(1), pointers) << "packed";
+  EXPECT_EQ(run_form(2), pointers) << "a struct";
+  EXPECT_EQ(run_form(3), pointers) << "a packed struct";
+  EXPECT_EQ(run_form(4), pointers) << "kernel.launch";
+}
+
+TEST_F(TypedLaunchTest, AWrongArgumentIsNamed) {
+  const auto refusal_of = [&](double form) {
+    return error_text(ErrorKind::plugin_failed, [&] { run_form(form); });
+  };
+  EXPECT_THAT(refusal_of(5), AllOf(HasSubstr("launching the kernel 'spread'"),
+                                   HasSubstr("argument 2 (of 7) has 4 bytes; the kernel takes 8 "
+                                             "there, at offset 8")));
+  EXPECT_THAT(refusal_of(6), HasSubstr("takes 7 arguments; the launch gives 6"));
+  EXPECT_THAT(refusal_of(7), HasSubstr("argument 2 (of 7), 8 bytes, is at offset 1 of the packed "
+                                       "arguments; the kernel takes it at 8"));
+  EXPECT_THAT(refusal_of(8), HasSubstr("argument 5 (of 7) has 4 bytes; the kernel takes 2"));
+}
+
 }  // namespace
 }  // namespace ctxbroker
