@@ -2,6 +2,8 @@
 // broken.
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+
 #include "broker_fixture.hpp"
 
 namespace ctxbroker {
@@ -135,6 +137,57 @@ TEST_F(TypedLaunchTest, AWrongArgumentIsNamed) {
   EXPECT_THAT(refusal_of(7), HasSubstr("argument 2 (of 7), 8 bytes, is at offset 1 of the packed "
                                        "arguments; the kernel takes it at 8"));
   EXPECT_THAT(refusal_of(8), HasSubstr("argument 5 (of 7) has 4 bytes; the kernel takes 2"));
+}
+
+// tests/gpu_tools/foreign_images.py makes one and sets the variables. Its kernel doubles and
+// adds 1.
+TEST_F(BrokerLaunchTest, AnImageOfAnotherLanguage) {
+  if (std::getenv("CTXB_FOREIGN_IMAGE") == nullptr) {
+    GTEST_SKIP() << "CTXB_FOREIGN_IMAGE names no image; foreign_images.py makes some";
+  }
+  PluginInstance instance = broker.create(broker.load(test_plugin("foreign")), "foreign");
+  instance.activate(test_sizes);
+  const std::vector<float> output = run({&instance}, 37, 5);
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    ASSERT_EQ(output[i], static_cast<float>(i) * 2 + 1) << i;
+  }
+}
+
+// Each with and without a graph, in each kind of lease.
+TEST_F(BrokerLaunchTest, ClustersGridSynchronisationAndDependentLaunches) {
+  if (!has_clusters()) {
+    EXPECT_THAT(error_text(ErrorKind::kernel_image,
+                           [&] { broker.create(broker.load(test_plugin("hopper")), "hopper"); }),
+                HasSubstr("needs compute capability 9.0"));
+    GTEST_SKIP() << "needs a device of compute capability 9.0";
+  }
+  std::vector<float> expected[4];
+  for (unsigned i = 0; i < 64 * 64 * 4; ++i) {
+    const unsigned block = i / 128;
+    const auto next_in = [&](unsigned size) {
+      return static_cast<float>((block / size * size + (block + 1) % size) * 128 + i % 128);
+    };
+    expected[0].push_back(next_in(4));
+    expected[1].push_back(next_in(16));
+    expected[2].push_back(static_cast<float>(i) + 32);
+    expected[3].push_back(static_cast<float>(i) * 2 + 1);
+  }
+  for (const LeaseKind lease : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
+    for (const bool graphs : {false, true}) {
+      InstanceOptions options;
+      options.lease = lease;
+      options.job_graphs = graphs;
+      PluginInstance instance =
+          broker.create(broker.load(test_plugin("hopper")), "hopper", options);
+      instance.activate(test_sizes);
+      for (unsigned kind = 0; kind < 4; ++kind) {
+        instance.set_parameter("kind", kind);
+        EXPECT_EQ(run({&instance}, 64, 64), expected[kind])
+            << "kind " << kind << ", " << to_string(lease) << (graphs ? ", as a graph" : "");
+      }
+      EXPECT_EQ(instance.metrics().graph_jobs, graphs ? 4u : 0u) << to_string(lease);
+    }
+  }
 }
 
 }  // namespace
