@@ -12,7 +12,7 @@ foreach(module ${MODULES})
   string(REGEX REPLACE "(....................................................................................................)" "\\1\n" bytes "${bytes}")
   string(APPEND arrays "alignas(64) const unsigned char ${module}_image[] = {\n${bytes}};\n\n")
   string(APPEND table "    {sizeof(ctxb_module), \"${module}\", ${module}_image, "
-                      "sizeof ${module}_image, nullptr},\n")
+                      "sizeof ${module}_image, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr},\n")
 endforeach()
 file(WRITE ${FOLDER}/${NAME}_kernels.cpp
 "// Generated; the device code as data.

@@ -114,6 +114,12 @@ class CTXB_API Broker {
   // tenant has no lease there. Any thread.
   bool force_loss(TenantId tenant, int device, const std::string& reason);
 
+  // Unloads the modules that no work needs now; they come back when they are used. Left alone are
+  // leases with a guard entered or work that is not done, plug-ins that work in real time, and
+  // modules that remember something in their variables. Done by itself when an allocation on the
+  // device fails. How many were unloaded. Any thread. Throws Error: no_device.
+  std::size_t unload_idle_modules(int device);
+
   // Tells plug-ins whose context is lost, answers what plug-ins asked for with
   // ctxb_host.request_callback, and ends private contexts that were lost and that nothing can use
   // any more. For the host's main thread, now and then (a GUI's idle time, once

@@ -39,8 +39,15 @@ struct LeaseMetrics {
   std::uint64_t streams = 0;
   std::uint64_t events = 0;
   std::uint64_t modules = 0;
-  std::uint64_t allocations = 0;  // of device and pinned host memory
-  std::uint64_t graphs = 0;       // executable ones, of jobs
+  std::uint64_t allocations = 0;   // of device and pinned host memory
+  std::uint64_t graphs = 0;        // executable ones, of jobs
+  std::uint64_t module_bytes = 0;  // of the images of those modules
+  // Since its context was made. A reload is a load of what was loaded before: in an earlier life of
+  // the lease, before it was unloaded for want of memory, or before its file changed.
+  std::uint64_t module_loads = 0;  // reloads included
+  std::uint64_t module_reloads = 0;
+  std::uint64_t module_unloads = 0;
+  double module_load_seconds = 0;  // compiling and linking included
 };
 
 struct InstanceMetrics {

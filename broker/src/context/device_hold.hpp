@@ -11,6 +11,7 @@
 
 #include "context/device_link.hpp"
 #include "context/lease_context.hpp"
+#include "context/memory_relief.hpp"
 #include "context/multiprocessor_split.hpp"
 #include "context/primary_context.hpp"
 #include "context/shield.hpp"
@@ -60,6 +61,11 @@ class DeviceHold {
   void mark_stuck() noexcept { stuck_.store(true, std::memory_order_release); }
   bool is_stuck() const noexcept { return stuck_.load(std::memory_order_acquire); }
 
+  // Who is asked when device memory is short; borrowed. Before the device is used.
+  void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
+  // True when something was given up: then the allocation that failed is worth another try.
+  bool relieve() const noexcept { return relief_ != nullptr && relief_->relieve(ordinal()); }
+
   // Makes the context that `choice` (not automatic) asks for. After use. Throws Error: driver_call,
   // out_of_memory, lease_unavailable (not so many multiprocessors are free).
   LeaseContext make(const LeaseChoice& choice, CallOwner owner);
@@ -86,6 +92,7 @@ class DeviceHold {
   mutable std::mutex mutex_;
   PrimaryContext primary_;
   std::atomic<bool> stuck_{false};
+  MemoryRelief* relief_ = nullptr;
   std::optional<MultiprocessorSplit> split_;  // made at first use
   ShieldContext shield_;
   SpareContexts spares_;  // their multiprocessors are free; green ones stand on the primary

@@ -13,8 +13,13 @@ struct Holdings {
   std::atomic<std::int64_t> modules{0};
   std::atomic<std::int64_t> graphs{0};              // executable ones
   std::atomic<std::int64_t> allocations{0};         // device and pinned host memory
+  std::atomic<std::int64_t> module_bytes{0};        // of the images that the modules came from
   std::atomic<std::uint64_t> plugin_bytes{0};       // device memory that tenants asked for
   std::atomic<std::uint64_t> plugin_peak_bytes{0};  // the most there ever was of it
+
+  // Since the context was made.
+  std::atomic<std::uint64_t> module_loads{0}, module_reloads{0}, module_unloads{0};
+  std::atomic<std::uint64_t> module_load_nanoseconds{0};
 
   void add_bytes(std::uint64_t bytes) noexcept {
     const std::uint64_t held = plugin_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;

@@ -51,7 +51,12 @@ Event make_timing_event(const std::shared_ptr<Lease>& lease) {
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
   return made<DeviceMemory, CUdeviceptr>(
       lease, "cuMemAlloc_v2", "a device buffer of " + std::to_string(bytes) + " bytes",
-      [&](CUdeviceptr* address) { return lease->table().mem_alloc(address, bytes); });
+      [&](CUdeviceptr* address) {
+        const DriverTable& driver = lease->table();
+        const CUresult status = driver.mem_alloc(address, bytes);
+        if (status != CUDA_ERROR_OUT_OF_MEMORY || !lease->device().relieve()) return status;
+        return driver.mem_alloc(address, bytes);
+      });
 }
 
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {

@@ -1,24 +1,59 @@
-// A module's image as the plug-in's descriptor names it, and the checks that keep a lying size from
-// making the driver read past its end.
+// A module as the plug-in's descriptor gives it: what its code is made of, and how it wants it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace ctxbroker::detail {
 
-// Borrowed: static data of the plug-in's library.
-struct ModuleImage {
-  std::string name;
-  const std::byte* data = nullptr;
-  std::size_t size = 0;
-  std::vector<std::string> kernels;  // those that the descriptor promises; may be empty
+class ImageMaker;
+
+// Zero leaves a member to the driver.
+struct JitOptions {
+  unsigned int max_registers = 0;
+  unsigned int optimisation = 0;  // the level, from 1: CTXB_JIT_LEVEL
+  unsigned int target = 0;        // as CUjit_target has it
+  unsigned int loader_threads = 0;
+  std::size_t log_bytes = 0;
+  bool debug_info = false;
+  bool line_info = false;
+  bool verbose = false;
+
+  bool operator==(const JitOptions&) const = default;
 };
 
-// A copy of the image, aligned for every reader, with a 0 behind its end: text that lacks its 0
-// stays inside. Throws Error (kernel_image) when a fatbin or an ELF file is longer than `size`
-// says.
-std::vector<std::byte> checked_copy(const ModuleImage& image);
+// Data borrowed from the plug-in's library, or a file.
+struct ModulePart {
+  std::string name = {};
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+  std::filesystem::path file = {};
+};
+
+struct CudaSource {
+  std::string name = {};
+  std::string text = {};
+  std::vector<std::string> options = {};
+};
+
+// The data are borrowed: static data of the plug-in's library.
+struct ModuleImage {
+  std::string name = {};
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+  std::vector<std::string> kernels = {};  // those that the descriptor promises; may be empty
+  std::vector<ModulePart> parts = {};     // to be linked
+  std::optional<CudaSource> source = {};  // to be compiled
+  std::filesystem::path file = {};        // counts as long as it is there
+  JitOptions jit = {};
+  bool on_first_use = false;
+  bool development = false;                // `file` is watched
+  std::shared_ptr<ImageMaker> maker = {};  // makes what the driver loads, once; see image_maker.hpp
+};
 
 }  // namespace ctxbroker::detail

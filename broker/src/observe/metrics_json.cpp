@@ -23,7 +23,12 @@ Json in_json(const LeaseMetrics& lease) {
           {"events", lease.events},
           {"modules", lease.modules},
           {"allocations", lease.allocations},
-          {"graphs", lease.graphs}};
+          {"graphs", lease.graphs},
+          {"module_bytes", lease.module_bytes},
+          {"module_loads", lease.module_loads},
+          {"module_reloads", lease.module_reloads},
+          {"module_unloads", lease.module_unloads},
+          {"module_load_seconds", lease.module_load_seconds}};
 }
 
 Json in_json(const InstanceMetrics& instance) {

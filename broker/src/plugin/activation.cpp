@@ -1,30 +1,25 @@
 #include "plugin/activation.hpp"
 
+#include "module/module_service.hpp"
+
 namespace ctxbroker::detail {
 
-std::unique_ptr<Activation> make_activation(const std::shared_ptr<Lease>& lease,
-                                            const PluginRecord& plugin,
+std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>& at,
+                                            ModuleService& service, const PluginRecord& plugin,
                                             const ActivationSizes& sizes) {
+  const bool real_time = sizes.realtime || (plugin.description.flags & CTXB_PLUGIN_REALTIME) != 0;
   auto activation = std::make_unique<Activation>();
-  activation->lease = lease;
+  activation->lease = at->lease();
   activation->sizes = sizes;
   activation->serial = next_generation();
-  for (const auto& image : plugin.modules) {
-    activation->modules.push_back(load_module(lease, image));
-  }
-  activation->staging = make_pinned_memory(lease, CTXB_UPLOAD_MAX);
-  activation->stream = make_stream(lease);
+  activation->modules =
+      std::make_unique<ModuleSet>(service, at, plugin.modules, activation->kernels, real_time);
+  activation->modules->set_before_forget([graph = &activation->job_graph] { graph->forget(); });
+  activation->modules->load();
+  activation->staging = make_pinned_memory(activation->lease, CTXB_UPLOAD_MAX);
+  activation->stream = make_stream(activation->lease);
+  activation->modules->set_stream(activation->stream.get());
   return activation;
-}
-
-const LoadedModule* find_module(const Activation& activation, const char* name) noexcept {
-  if (name == nullptr) {
-    return activation.modules.size() == 1 ? &activation.modules.front() : nullptr;
-  }
-  for (const auto& module : activation.modules) {
-    if (module.name == name) return &module;
-  }
-  return nullptr;
 }
 
 }  // namespace ctxbroker::detail

@@ -4,14 +4,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "context/resources.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/plugin_instance.hpp"
 #include "module/kernel.hpp"
-#include "module/module_loader.hpp"
+#include "module/module_set.hpp"
 #include "plugin/descriptor_reader.hpp"
 #include "plugin/job_graph.hpp"
 
@@ -21,20 +20,17 @@ struct Activation {
   std::shared_ptr<Lease> lease;
   ActivationSizes sizes;
   std::uint64_t serial = 0;  // unique in the process; part of every kernel handle
-  std::vector<LoadedModule> modules;
   std::vector<Kernel> kernels;
+  std::unique_ptr<ModuleSet> modules;
   PinnedMemory staging;      // CTXB_UPLOAD_MAX bytes, for uploads in process
   std::uint64_t staged = 0;  // bytes of it that the running job has used
   Stream stream;
   JobGraph job_graph;  // last: ends first, when all its work is done
 };
 
-// Loads the plug-in's modules and makes the rest. Throws Error.
-std::unique_ptr<Activation> make_activation(const std::shared_ptr<Lease>& lease,
-                                            const PluginRecord& plugin,
+// Loads the plug-in's modules and makes the rest, inside the gate of `at`. Throws Error.
+std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>& at,
+                                            ModuleService& service, const PluginRecord& plugin,
                                             const ActivationSizes& sizes);
-
-// The module with this name, or the only one when `name` is null; null when there is none.
-const LoadedModule* find_module(const Activation& activation, const char* name) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -167,6 +167,11 @@ bool Broker::force_loss(TenantId tenant, int device, const std::string& reason) 
   return true;
 }
 
+std::size_t Broker::unload_idle_modules(int device) {
+  open_impl().hold(device);  // says that there is none
+  return impl_->modules().unload_idle(device).modules;
+}
+
 void Broker::poll() {
   for (detail::Instance* instance : open_impl().instances()) {
     instance->tell_loss();

@@ -31,6 +31,7 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
   // A primary that somebody in the process uses already is one to protect.
   for (const auto& device : driver_->devices) {
     DeviceHold& hold = leases_->device(device.ordinal);
+    hold.set_relief(modules_);
     if (hold.primary_is_active()) hold.use();
   }
 }

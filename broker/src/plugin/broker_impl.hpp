@@ -15,6 +15,7 @@
 #include "ctxbroker/broker.hpp"
 #include "driver/driver.hpp"
 #include "gate/gate.hpp"
+#include "module/module_service.hpp"
 #include "observe/recorder.hpp"
 #include "plugin/instance_settings.hpp"
 #include "plugin/library_file.hpp"
@@ -61,6 +62,7 @@ class BrokerImpl {
   std::shared_ptr<TenantImpl> open_tenant(std::string name, const TenantOptions& options);
   std::shared_ptr<TenantImpl> host_as_tenant(const TenantOptions& options);
   LeaseTable& leases() noexcept { return *leases_; }  // with a driver
+  ModuleService& modules() noexcept { return modules_; }
 
   // What is alive, so that close can refuse and poll can reach the instances.
   void add(Instance& instance) { instances_.insert(&instance); }
@@ -87,6 +89,7 @@ class BrokerImpl {
   std::optional<Driver> driver_;
   GateState gate_;
   ProcessFault fault_;
+  ModuleService modules_;             // before the leases, which ask it for memory
   std::optional<LeaseTable> leases_;  // with a driver
   std::optional<Placer> placer_;      // likewise
   std::map<FileId, std::shared_ptr<const TenantIdentity>>

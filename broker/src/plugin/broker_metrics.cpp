@@ -36,6 +36,12 @@ LeaseMetrics metrics_of(const Lease& lease) {
   metrics.modules = snapshot(holdings.modules);
   metrics.allocations = snapshot(holdings.allocations);
   metrics.graphs = snapshot(holdings.graphs);
+  metrics.module_bytes = snapshot(holdings.module_bytes);
+  metrics.module_loads = holdings.module_loads.load(std::memory_order_relaxed);
+  metrics.module_reloads = holdings.module_reloads.load(std::memory_order_relaxed);
+  metrics.module_unloads = holdings.module_unloads.load(std::memory_order_relaxed);
+  metrics.module_load_seconds =
+      static_cast<double>(holdings.module_load_nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
   return metrics;
 }
 

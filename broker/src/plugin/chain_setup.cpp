@@ -123,6 +123,10 @@ bool Chain::Impl::renew_lost_stages() {
     }
     any = true;
   }
+  for (const Stage& stage : stages) {
+    if (stage.lease->lost()) continue;
+    if (stage.instance->take_changed_files()) any = true;
+  }
   if (!any && built) return false;
   for (const Stage& stage : stages) {
     // Several stages may be of one tenant; each instance is renewed once.

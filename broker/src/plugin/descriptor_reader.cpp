@@ -2,10 +2,13 @@
 
 #include <array>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "module/image_maker.hpp"
 #include "plugin/foreign_text.hpp"
 #include "plugin/struct_check.hpp"
 
@@ -14,6 +17,8 @@ namespace {
 
 constexpr std::uint32_t most_parameters = 4096;
 constexpr std::uint32_t most_modules = 256;
+constexpr std::uint32_t most_parts = 256;  // of one module
+constexpr std::uint32_t most_log_bytes = std::uint32_t{1} << 20;
 constexpr std::size_t most_names = 4096;                         // of one list
 constexpr std::uint64_t largest_image = std::uint64_t{1} << 30;  // bytes
 constexpr double largest_whole = 9007199254740992.0;             // 2^53: doubles count by ones
@@ -138,15 +143,97 @@ std::vector<ParameterDescription> read_parameters(const Place& place,
   return parameters;
 }
 
+// Borrowed bytes of the library; null stays null.
+const std::byte* image_data(const Place& place, const void* data, std::uint64_t bytes) {
+  if (data != nullptr) {
+    place.must(bytes >= 1 && bytes <= largest_image, "data_size is absurd");
+  }
+  return static_cast<const std::byte*>(data);
+}
+
+std::string path_text(const Place& place, const char* given) {
+  return given == nullptr ? std::string() : filled_text(place, given, "file");
+}
+
+std::vector<ModulePart> read_parts(const Place& outer, const ctxb_module& given) {
+  std::vector<ModulePart> parts;
+  if (given.part_count == 0) return parts;
+  outer.must(given.part_count <= most_parts, "part_count is absurd");
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module_part, file);
+  outer.must(given.parts != nullptr, "parts is null, part_count is not 0");
+  outer.must(is_sound(given.parts, least) && is_step(given.parts),
+             "parts[0].size is not that of a ctxb_module_part");
+  for (std::uint32_t index = 0; index < given.part_count; ++index) {
+    const ctxb_module_part* part = element(given.parts, index);
+    outer.must(part->size == given.parts->size, "parts differ in size");
+    ModulePart read;
+    read.name = filled_text(outer, part->name, "a part's name");
+    const Place place = outer.at("part " + read.name);
+    read.data = image_data(place, part->data, part->data_size);
+    read.size = part->data_size;
+    read.file = path_text(place, part->file);
+    place.must(read.data != nullptr || !read.file.empty(), "data and file are null");
+    parts.push_back(std::move(read));
+  }
+  return parts;
+}
+
+std::optional<CudaSource> read_source(const Place& outer, const ctxb_cuda_source* given) {
+  if (given == nullptr) return std::nullopt;
+  outer.must(is_sound(given, CTXB_BYTES_THROUGH(ctxb_cuda_source, options)),
+             "source->size is not that of a ctxb_cuda_source");
+  CudaSource source;
+  source.name = filled_text(outer, given->name, "source->name");
+  const Place place = outer.at("source " + source.name);
+  place.must(given->text != nullptr, "text is null");
+  source.text = given->text;
+  source.options = names(place, given->options, "options");
+  return source;
+}
+
+JitOptions read_jit(const Place& place, const ctxb_jit_options* given) {
+  JitOptions options;
+  if (given == nullptr) return options;
+  place.must(is_sound(given, CTXB_BYTES_THROUGH(ctxb_jit_options, log_bytes)),
+             "jit->size is not that of a ctxb_jit_options");
+  place.must(given->optimisation <= CTXB_JIT_LEVEL(4), "jit->optimisation is above level 4");
+  place.must(given->log_bytes <= most_log_bytes, "jit->log_bytes is above 1 MiB");
+  options.max_registers = given->max_registers;
+  options.optimisation = given->optimisation;
+  options.target = given->target;
+  options.loader_threads = given->loader_threads;
+  options.log_bytes = given->log_bytes;
+  options.debug_info = (given->flags & CTXB_JIT_DEBUG_INFO) != 0;
+  options.line_info = (given->flags & CTXB_JIT_LINE_INFO) != 0;
+  options.verbose = (given->flags & CTXB_JIT_VERBOSE) != 0;
+  return options;
+}
+
+// What version 1.1 added. A library of 1.0 has nothing of it.
+void read_module_since_1_1(const Place& place, const ctxb_module& given, ModuleImage& module) {
+  module.on_first_use = (given.flags & CTXB_MODULE_ON_FIRST_USE) != 0;
+  module.development = (given.flags & CTXB_MODULE_DEVELOPMENT) != 0;
+  module.parts = read_parts(place, given);
+  module.source = read_source(place, given.source);
+  module.file = path_text(place, given.file);
+  module.jit = read_jit(place, given.jit);
+  place.must(!module.development || !module.file.empty(),
+             "CTXB_MODULE_DEVELOPMENT needs a file to watch");
+}
+
 ModuleImage read_module(const Place& outer, const ctxb_module& given) {
   ModuleImage module;
   module.name = filled_text(outer, given.name, "a module's name");
   const Place place = outer.at("module " + module.name);
-  place.must(given.data != nullptr, "data is null");
-  place.must(given.data_size >= 1 && given.data_size <= largest_image, "data_size is absurd");
-  module.data = static_cast<const std::byte*>(given.data);
+  module.data = image_data(place, given.data, given.data_size);
   module.size = given.data_size;
   module.kernels = names(place, given.kernels, "kernels");
+  if (CTXB_HAS(&given, ctxb_module, jit)) read_module_since_1_1(place, given, module);
+  const int built_in =
+      (module.data != nullptr ? 1 : 0) + (module.parts.empty() ? 0 : 1) + (module.source ? 1 : 0);
+  place.must(built_in <= 1, "more than one of data, parts and source is given");
+  place.must(built_in == 1 || !module.file.empty(), "data is null");
+  module.maker = std::make_shared<ImageMaker>();
   return module;
 }
 

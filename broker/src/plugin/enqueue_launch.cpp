@@ -7,6 +7,7 @@
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/host_call.hpp"
+#include "plugin/kernel_access.hpp"
 #include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {
@@ -159,7 +160,11 @@ ctxb_status wrong_stream(Instance& instance, const char* function) {
 Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kernel* handle,
                     const char* function, ctxb_status& status) {
   const std::ptrdiff_t index = kernel_index(handle, activation.serial, activation.kernels.size());
-  if (index >= 0) return &activation.kernels[static_cast<std::size_t>(index)];
+  if (index >= 0) {
+    Kernel& kernel = activation.kernels[static_cast<std::size_t>(index)];
+    status = ready_kernel(instance, activation, kernel, function);
+    return status == CTXB_OK ? &kernel : nullptr;
+  }
   status = refuse_breach(instance, CTXB_ERROR_CONTEXT_LOST, function,
                          "the kernel is none that get_kernel gave in this activation");
   return nullptr;

@@ -9,6 +9,7 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
+#include "plugin/kernel_access.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -29,25 +30,18 @@ ctxb_status no_such_module(Instance& instance, const char* function, const char*
 
 ctxb_status look_up_kernel(Instance& instance, Activation& activation, const char* module,
                            const char* name, const ctxb_kernel** kernel) {
-  const LoadedModule* loaded = find_module(activation, module);
-  if (loaded == nullptr) return no_such_module(instance, "get_kernel", module);
+  ModuleUse* const use = activation.modules->find(module);
+  if (use == nullptr) return no_such_module(instance, "get_kernel", module);
   if (activation.kernels.size() >= most_kernels) {
     return refuse_breach(instance, CTXB_ERROR_UNSUPPORTED, "get_kernel", "too many kernels");
   }
   Kernel found;
-  found.module = loaded->name;
+  found.module = use->name();
   found.name = name;
-  const DriverTable& driver = activation.lease->table();
-  const CUresult status = driver.module_get_function(&found.function, loaded->module.get(), name);
-  if (status == CUDA_ERROR_NOT_FOUND) {
-    return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
-                  "get_kernel: module \"" + loaded->name + "\" has no kernel " + quoted(name) +
-                      "; was it declared extern \"C\"?",
-                  status);
+  if (!activation.modules->can_wait(*use, name)) {
+    const ctxb_status status = ready_kernel(instance, activation, found, "get_kernel");
+    if (status != CTXB_OK) return status;
   }
-  if (status != CUDA_SUCCESS) return answer(instance, "get_kernel", status);
-  const CUresult described = describe_kernel(driver, found);
-  if (described != CUDA_SUCCESS) return answer(instance, "get_kernel", described);
   activation.kernels.push_back(std::move(found));
   *kernel = kernel_handle(activation.serial, activation.kernels.size() - 1);
   return CTXB_OK;
@@ -61,8 +55,27 @@ ctxb_status get_kernel(const ctxb_host* host, const char* module, const char* na
                            "name or kernel is null");
     }
     *kernel = nullptr;
-    return look_up_kernel(instance, activation, module, name, kernel);
+    return with_modules(instance, "get_kernel",
+                        [&] { return look_up_kernel(instance, activation, module, name, kernel); });
   });
+}
+
+ctxb_status look_up_global(Instance& instance, Activation& activation, ModuleUse& use,
+                           const char* name, std::uint64_t* address, std::uint64_t* bytes) {
+  CUdeviceptr found = 0;
+  std::size_t size = 0;
+  const CUresult status = activation.lease->table().module_get_global(
+      &found, &size, activation.modules->need(use), name);
+  if (status == CUDA_ERROR_NOT_FOUND) {
+    return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
+                  "get_global: module \"" + use.name() + "\" has no variable " + quoted(name),
+                  status);
+  }
+  if (status != CUDA_SUCCESS) return answer(instance, "get_global", status);
+  use.address_given = true;
+  *address = found;
+  *bytes = size;
+  return CTXB_OK;
 }
 
 ctxb_status get_global(const ctxb_host* host, const char* module, const char* name,
@@ -73,21 +86,11 @@ ctxb_status get_global(const ctxb_host* host, const char* module, const char* na
                            "name, address or bytes is null");
     }
     *address = *bytes = 0;
-    const LoadedModule* loaded = find_module(activation, module);
-    if (loaded == nullptr) return no_such_module(instance, "get_global", module);
-    CUdeviceptr found = 0;
-    std::size_t size = 0;
-    const CUresult status =
-        activation.lease->table().module_get_global(&found, &size, loaded->module.get(), name);
-    if (status == CUDA_ERROR_NOT_FOUND) {
-      return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
-                    "get_global: module \"" + loaded->name + "\" has no variable " + quoted(name),
-                    status);
-    }
-    if (status != CUDA_SUCCESS) return answer(instance, "get_global", status);
-    *address = found;
-    *bytes = size;
-    return CTXB_OK;
+    ModuleUse* const use = activation.modules->find(module);
+    if (use == nullptr) return no_such_module(instance, "get_global", module);
+    return with_modules(instance, "get_global", [&] {
+      return look_up_global(instance, activation, *use, name, address, bytes);
+    });
   });
 }
 
@@ -99,7 +102,11 @@ ctxb_status allocate(const ctxb_host* host, std::uint64_t bytes, std::uint64_t* 
     }
     CUdeviceptr got = 0;
     Ledger& ledger = instance.ledger();
-    const Ledger::Outcome outcome = ledger.allocate(bytes, &got);
+    Ledger::Outcome outcome = ledger.allocate(bytes, &got);
+    if (outcome.status == CUDA_ERROR_OUT_OF_MEMORY && !outcome.over_budget &&
+        instance.lease()->device().relieve()) {
+      outcome = ledger.allocate(bytes, &got);
+    }
     *address = got;
     if (outcome.over_budget) {
       return refuse(instance, CTXB_ERROR_OUT_OF_DEVICE_MEMORY,

@@ -85,6 +85,10 @@ class Instance {
   const TenantIdentity& tenant() const noexcept { return *library_->tenant(); }
   Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
   Ledger& ledger() noexcept { return ledger_; }
+  const std::shared_ptr<LeaseModules>& modules() const noexcept { return modules_; }
+  // Takes what has changed in the files of development modules; true when that took another
+  // activation. Before a job. Throws Error.
+  bool take_changed_files();
   Counters& counters() noexcept { return counters_; }
   Activation* mutable_activation() noexcept { return activation_.get(); }
   FailureNote& failures() noexcept { return failures_; }
@@ -133,6 +137,7 @@ class Instance {
   const ctxb_state_extension* state_ = nullptr;
   const ctxb_latency_extension* latency_ = nullptr;
   const ctxb_callback_extension* callback_ = nullptr;
+  std::shared_ptr<LeaseModules> modules_;  // of the lease that the activation is in
   std::unique_ptr<Activation> activation_;
   std::atomic<Phase> phase_{Phase::creating};
   std::atomic<std::thread::id> main_thread_{};     // inside a [main] function of this instance

@@ -5,6 +5,7 @@
 #include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "gate/late_gate.hpp"
+#include "module/module_service.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loss.hpp"
@@ -37,7 +38,9 @@ void Instance::activate(const ActivationSizes& sizes) {
   check_sizes(sizes);
   renew_lost_lease();
   ledger_.count_in(lease_->holdings());
-  activation_ = make_activation(lease_, plugin(), sizes);
+  modules_ = broker_.modules().at(lease_);
+  const UseScope use(modules_->gate());
+  activation_ = make_activation(modules_, broker_.modules(), plugin(), sizes);
   activation_->job_graph.want(settings_.job_graphs);
   told_loss_ = false;
   const DeviceInfo& device =
@@ -76,6 +79,16 @@ void Instance::renew_lost_lease() {
   lease_ = broker_.leases().get(library_->tenant(), lease_request());
 }
 
+bool Instance::take_changed_files() {
+  if (activation_ == nullptr || activation_->sizes.realtime) return false;
+  {
+    const UseScope use(modules_->gate());
+    if (!activation_->modules->look_at_files(broker_.end_timeout())) return false;
+  }
+  renew();
+  return true;
+}
+
 void Instance::renew() {
   const ActivationSizes sizes = activation_->sizes;
   deactivate();
@@ -84,6 +97,8 @@ void Instance::renew() {
 
 void Instance::deactivate() noexcept {
   if (phase() != Phase::active) return;
+  const auto modules = modules_;
+  const UseScope use(modules->gate());
   answer_callback();
   if (!lease_->lost()) wait_for_work();
   phase_.store(Phase::idle, std::memory_order_release);

@@ -1,4 +1,5 @@
 // Instance: one job.
+#include "module/use_gate.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/status_text.hpp"
@@ -10,6 +11,8 @@ Instance::Processed Instance::process(ctxb_job job) noexcept {
   // graphs.
   std::unique_lock<std::mutex> one_at_a_time(library_->process_mutex(), std::defer_lock);
   if (plugin().one_at_a_time) one_at_a_time.lock();
+  // Waits only while idle modules of the lease are unloaded, which is never done in real time.
+  const UseScope use(modules_->gate());
   set_in_flight(true);
   job.size = sizeof job;
   job.stream = activation_->stream.get();
@@ -39,6 +42,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   JobGraph& graph = activation_->job_graph;
   const ContextGuard guard(lease->target());
   if (guard.status() != CUDA_SUCCESS) return call_process(job);  // and that says it
+  activation_->modules->bring_all();  // nothing can be loaded in a capture
   const JobGraph::Outcome begun = graph.begin(lease->table(), activation_->stream.get());
   if (!begun.ok()) {
     give_up_graphs(begun);

@@ -25,6 +25,8 @@ class JobGraph {
   bool wanted() const noexcept { return wanted_; }
   void want(bool wanted) noexcept { wanted_ = wanted; }
   void give_up() noexcept;
+  // The kernels in it are no longer good: the next job makes another.
+  void forget() noexcept { exec_.reset(); }
 
   // From here on the stream's work is captured.
   Outcome begin(const DriverTable& driver, CUstream stream) noexcept;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "module/launch_check.hpp"
+#include "module/use_gate.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
@@ -22,6 +23,8 @@ ctxb_status kernel_call(const ctxb_host* host, const char* function, const ctxb_
                         Work&& work) noexcept {
   return host_call(
       host, function, while_active, [&](Instance& instance, Activation& activation) -> ctxb_status {
+        // A call outside of process, too: idle modules stay while it looks at one.
+        const UseScope use(instance.modules()->gate());
         ctxb_status status = CTXB_OK;
         Kernel* kernel = find_kernel(instance, activation, handle, function, status);
         return kernel == nullptr ? status : std::forward<Work>(work)(instance, activation, *kernel);

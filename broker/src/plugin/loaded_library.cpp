@@ -16,6 +16,17 @@ namespace {
 constexpr const char* entry_symbol = "ctxb_plugin_entry";
 constexpr std::uint32_t most_plugins = 1024;  // of one library
 
+// Files of modules are meant from the library's folder.
+void find_files(std::vector<ModuleImage>& modules, const std::filesystem::path& folder) {
+  const auto find = [&](std::filesystem::path& file) {
+    if (!file.empty()) file = folder / file;  // an absolute path stays what it is
+  };
+  for (ModuleImage& module : modules) {
+    find(module.file);
+    for (ModulePart& part : module.parts) find(part.file);
+  }
+}
+
 }  // namespace
 
 LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> tenant,
@@ -137,6 +148,7 @@ void LoadedLibrary::read_factory() {
                 [&] { descriptor = factory->describe(index); });
     records_.push_back(read_descriptor(descriptor, where));
     records_.back().description.library_path = path_.string();
+    find_files(records_.back().modules, path_.parent_path());
     if (!ids.insert(records_.back().description.id).second) {
       refuse("two plug-ins have the id " + records_.back().description.id);
     }

@@ -1,5 +1,5 @@
 /*
- * ctxbroker plug-in ABI, version 1.0: everything that a host and a plug-in library say to each
+ * ctxbroker plug-in ABI, version 1.1: everything that a host and a plug-in library say to each
  * other.
  *
  * A plug-in library exports ONE data symbol, `ctxb_plugin_entry`. From it the host gets a factory,
@@ -59,7 +59,7 @@ extern "C" {
 #endif
 
 #define CTXB_ABI_MAJOR 1
-#define CTXB_ABI_MINOR 0
+#define CTXB_ABI_MINOR 1
 
 #if defined(_WIN32)
 #define CTXB_EXPORT __declspec(dllexport)
@@ -141,13 +141,74 @@ typedef struct ctxb_parameter {
 } ctxb_parameter;
 
 /* ---- Modules: device code as data -----------------------------------------------------------
- * The host loads each module into the plug-in's lease before activate and unloads it afterwards. */
+ * The host loads each module into the plug-in's lease before activate and unloads it after
+ * deactivate. A module's code is one image, or several parts that are linked into one, or CUDA C++
+ * that is compiled on the user's machine, or a file that is watched while the plug-in is written.
+ * An image is PTX text (of whatever language), a cubin, or a fatbin. */
+
+/* How the driver compiles PTX; machine code is not touched by it. Zero in a member leaves it to the
+ * driver. Since 1.1. */
+typedef struct ctxb_jit_options {
+  uint32_t size;
+  uint32_t flags;          /* CTXB_JIT_* */
+  uint32_t max_registers;  /* most registers of a thread */
+  uint32_t optimisation;   /* CTXB_JIT_LEVEL(0) to CTXB_JIT_LEVEL(4); the driver's own is 4 */
+  uint32_t target;         /* 10 * major + minor, with CTXB_JIT_TARGET_A or _F; 0: the device's */
+  uint32_t loader_threads; /* most threads that load machine code (drivers since CUDA 13.1) */
+  uint32_t log_bytes;      /* of each log; 0: 16 KiB; at most 1 MiB */
+} ctxb_jit_options;
+
+#define CTXB_JIT_DEBUG_INFO (1u << 0)
+#define CTXB_JIT_LINE_INFO (1u << 1)
+#define CTXB_JIT_VERBOSE (1u << 2) /* registers, spills and the like, to the host's debug log */
+
+#define CTXB_JIT_LEVEL(level) ((level) + 1u)
+#define CTXB_JIT_TARGET_A (1u << 16) /* sm_90a: that architecture alone */
+#define CTXB_JIT_TARGET_F (1u << 17) /* sm_100f: its family */
+
+/* One of several images that are linked: relocatable PTX, cubin or fatbin (nvcc -rdc=true), or a
+ * host object or library with such in it. Since 1.1. */
+typedef struct ctxb_module_part {
+  uint32_t size;
+  const char* name;   /* for error texts: "filter.cu" */
+  const void* data;   /* static data; or null, and a file */
+  uint64_t data_size; /* bytes */
+  const char* file;   /* path, as in ctxb_module; read where data is null */
+} ctxb_module_part;
+
+/* CUDA C++ for NVRTC, which the user's machine has to have (libnvrtc.so of CUDA 12 or 13). Compiled
+ * for the device it runs on. Since 1.1. */
+typedef struct ctxb_cuda_source {
+  uint32_t size;
+  const char* name;           /* for error texts: "filter.cu" */
+  const char* text;           /* UTF-8, ending with 0 */
+  const char* const* options; /* "-DTAPS=8", ...; ending with null, or null */
+} ctxb_cuda_source;
+
+/* Loaded at the first get_kernel or get_global, or where the host knows the image's kernels at
+ * their first launch; without it, before activate. A plug-in with CTXB_PLUGIN_REALTIME, and any
+ * that is activated for real time, gets all its modules before activate. */
+#define CTXB_MODULE_ON_FIRST_USE (1u << 0)
+/* `file` is looked at before each job that is not real-time: when it has changed, the job uses the
+ * new code; when that cannot be loaded, the host says why, once, and keeps the old. Kernels keep
+ * their handles; where a variable's address was asked for, the plug-in is activated again. */
+#define CTXB_MODULE_DEVELOPMENT (1u << 1)
+
 typedef struct ctxb_module {
   uint32_t size;
   const char* name;           /* unique in the plug-in; "exposure" */
   const void* data;           /* PTX text (ending with 0), cubin or fatbin; static data */
   uint64_t data_size;         /* bytes */
   const char* const* kernels; /* names, ending with null; or null: whatever the image holds */
+  /* Since 1.1. One of data, parts, source and file says what the code is; file may stand beside one
+   * of the others, and counts as long as it is there. */
+  uint32_t flags;                 /* CTXB_MODULE_* */
+  uint32_t part_count;            /* of parts */
+  const ctxb_module_part* parts;  /* linked in this order; step is parts[0].size */
+  const ctxb_cuda_source* source; /* compiled */
+  const char* file;            /* an image's path, or that of a .cu file; what does not begin with
+                                  "/" is meant from the folder of the plug-in's library */
+  const ctxb_jit_options* jit; /* null: as the driver does */
 } ctxb_module;
 
 /* ---- Descriptor -----------------------------------------------------------------------------*/
@@ -494,12 +555,12 @@ typedef struct ctxb_launch_extension {
   ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch,
                         const ctxb_launch_options* options);
 
-  /* [any] [ctx]; while active */
+  /* [main|render] [ctx]; while active */
   ctxb_status (*get_kernel_info)(const ctxb_host* host, const ctxb_kernel* kernel,
                                  ctxb_kernel_info* info);
 
   /* Argument `index`, from 0. CTXB_ERROR_UNAVAILABLE when the driver does not tell.
-   * [any] [ctx]; while active */
+   * [main|render] [ctx]; while active */
   ctxb_status (*get_argument)(const ctxb_host* host, const ctxb_kernel* kernel, uint32_t index,
                               ctxb_kernel_argument* argument);
 

@@ -116,22 +116,28 @@ TEST_F(MetricsTest, JsonSaysTheSame) {
     ASSERT_EQ(shown.at("instances").size(), tenant.instances.size());
     for (std::size_t at = 0; at < tenant.leases.size(); ++at) {
       const LeaseMetrics& lease = tenant.leases[at];
-      EXPECT_EQ(shown.at("leases").at(at), (Json{{"device", lease.device},
-                                                 {"kind", to_string(lease.granted.kind)},
-                                                 {"multiprocessors", lease.granted.multiprocessors},
-                                                 {"state", "ready"},
-                                                 {"generation", lease.generation},
-                                                 {"guards_entered", lease.guards_entered},
-                                                 {"jobs", 1},
-                                                 {"launches", lease.launches},
-                                                 {"device_seconds", lease.device_seconds},
-                                                 {"memory_bytes", lease.memory_bytes},
-                                                 {"memory_peak_bytes", lease.memory_peak_bytes},
-                                                 {"streams", lease.streams},
-                                                 {"events", lease.events},
-                                                 {"modules", lease.modules},
-                                                 {"allocations", lease.allocations},
-                                                 {"graphs", lease.graphs}}));
+      EXPECT_EQ(shown.at("leases").at(at),
+                (Json{{"device", lease.device},
+                      {"kind", to_string(lease.granted.kind)},
+                      {"multiprocessors", lease.granted.multiprocessors},
+                      {"state", "ready"},
+                      {"generation", lease.generation},
+                      {"guards_entered", lease.guards_entered},
+                      {"jobs", 1},
+                      {"launches", lease.launches},
+                      {"device_seconds", lease.device_seconds},
+                      {"memory_bytes", lease.memory_bytes},
+                      {"memory_peak_bytes", lease.memory_peak_bytes},
+                      {"streams", lease.streams},
+                      {"events", lease.events},
+                      {"modules", lease.modules},
+                      {"allocations", lease.allocations},
+                      {"graphs", lease.graphs},
+                      {"module_bytes", lease.module_bytes},
+                      {"module_loads", 1},
+                      {"module_reloads", 0},
+                      {"module_unloads", 0},
+                      {"module_load_seconds", lease.module_load_seconds}}));
     }
     for (const Json& instance : shown.at("instances")) {
       EXPECT_EQ(instance.at("jobs"), 1);

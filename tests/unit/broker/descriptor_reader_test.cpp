@@ -50,8 +50,13 @@ struct Sample {
                      1,
                      choices,
                      0};
-    modules[0] = {sizeof(ctxb_module), "first", ".version 7.0", 13, kernels};
-    modules[1] = {sizeof(ctxb_module), "second", ".version 7.0", 13, nullptr};
+    for (ctxb_module& module : modules) {
+      module.size = sizeof module;
+      module.name = &module == modules ? "first" : "second";
+      module.data = ".version 7.0";
+      module.data_size = 13;
+    }
+    modules[0].kernels = kernels;
     descriptor = {sizeof(ctxb_plugin_descriptor),
                   CTXB_MEDIA_AUDIO,
                   "com.example.gain",
@@ -118,6 +123,92 @@ TEST(DescriptorReaderTest, ALaterMinorsLongerStructsAreStridden) {
   sample.descriptor.parameters = &parameters[0].known;
   const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
   EXPECT_EQ(record.description.parameters[1].id, "mode");
+}
+
+// Everything that 1.1 added to a module.
+struct ModuleSample : Sample {
+  ctxb_module_part parts[2] = {};
+  const char* options[2] = {"-DTAPS=8", nullptr};
+  ctxb_cuda_source source{sizeof(ctxb_cuda_source), "x.cu", "text", options};
+  ctxb_jit_options jit{sizeof(ctxb_jit_options), CTXB_JIT_VERBOSE, 32, CTXB_JIT_LEVEL(2), 90, 4, 0};
+
+  ModuleSample() {
+    parts[0] = {sizeof(ctxb_module_part), "a", "x", 1, nullptr};
+    parts[1] = {sizeof(ctxb_module_part), "b", nullptr, 0, "b.o"};
+    modules[0].data = nullptr;
+    modules[0].parts = parts;
+    modules[0].part_count = 2;
+    modules[0].jit = &jit;
+    modules[1].data = nullptr;
+    modules[1].source = &source;
+    modules[1].file = "x.cu";
+    modules[1].flags = CTXB_MODULE_DEVELOPMENT | CTXB_MODULE_ON_FIRST_USE | 1u << 31;
+  }
+};
+
+TEST(DescriptorReaderTest, ReadsWhatModulesAreMadeOf) {
+  const ModuleSample sample;
+  const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
+  const ModuleImage& linked = record.modules[0];
+  ASSERT_EQ(linked.parts.size(), 2u);
+  EXPECT_EQ(linked.parts[0].size, 1u);
+  EXPECT_EQ(linked.parts[1].file, "b.o");
+  EXPECT_EQ(linked.jit.max_registers, 32u);
+  EXPECT_EQ(linked.jit.optimisation, 3u) << "level 2, from 1";
+  EXPECT_EQ(linked.jit.target, 90u);
+  EXPECT_TRUE(linked.jit.verbose && !linked.jit.debug_info && !linked.on_first_use);
+  const ModuleImage& compiled = record.modules[1];
+  ASSERT_TRUE(compiled.source.has_value());
+  EXPECT_THAT(compiled.source->options, ElementsAre("-DTAPS=8"));
+  EXPECT_TRUE(compiled.development && compiled.on_first_use);
+  EXPECT_EQ(compiled.file, "x.cu");
+}
+
+TEST(DescriptorReaderTest, AModuleOfVersion10HasNothingOf11) {
+  struct OldModule {
+    std::uint32_t size;
+    const char* name;
+    const void* data;
+    std::uint64_t data_size;
+    const char* const* kernels;
+  };
+  static_assert(sizeof(OldModule) == offsetof(ctxb_module, flags));
+  const OldModule old[3] = {{sizeof(OldModule), "first", "x", 1, nullptr},
+                            {sizeof(OldModule), "second", "x", 1, nullptr},
+                            {~0u, "garbage", "x", 1, nullptr}};
+  Sample sample;
+  sample.descriptor.modules = reinterpret_cast<const ctxb_module*>(old);
+  const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
+  EXPECT_EQ(record.modules[1].name, "second");
+  EXPECT_FALSE(record.modules[0].on_first_use);
+  EXPECT_TRUE(record.modules[0].parts.empty() && record.modules[0].file.empty());
+}
+
+TEST(DescriptorReaderTest, LiesAboutWhatModulesAreMadeOf) {
+  const auto says = [](const char* why, const std::function<void(ModuleSample&)>& spoil) {
+    ModuleSample sample;
+    spoil(sample);
+    try {
+      read_descriptor(&sample.descriptor, "lib");
+      ADD_FAILURE() << "accepted; expected: " << why;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(why));
+    }
+  };
+  says("data is null", [](auto& s) { s.modules[0].part_count = 0; });
+  says("parts is null", [](auto& s) { s.modules[0].parts = nullptr; });
+  says("part_count is absurd", [](auto& s) { s.modules[0].part_count = 1u << 30; });
+  says("parts[0].size", [](auto& s) { s.parts[0].size = 8; });
+  says("parts differ in size", [](auto& s) { s.parts[1].size += 8; });
+  says("part b: data and file are null", [](auto& s) { s.parts[1].file = nullptr; });
+  says("a part's name", [](auto& s) { s.parts[0].name = nullptr; });
+  says("more than one of", [](auto& s) { s.modules[0].data = "x"; });
+  says("source->size", [](auto& s) { s.source.size = 4; });
+  says("source x.cu: text is null", [](auto& s) { s.source.text = nullptr; });
+  says("jit->size", [](auto& s) { s.jit.size = 12; });
+  says("above level 4", [](auto& s) { s.jit.optimisation = 6; });
+  says("above 1 MiB", [](auto& s) { s.jit.log_bytes = 1u << 21; });
+  says("needs a file to watch", [](auto& s) { s.modules[1].file = nullptr; });
 }
 
 TEST(DescriptorReaderTest, ANeedForNvidiasDriverIsRemembered) {

@@ -58,8 +58,15 @@ FakeHost::FakeHost() : box_{}, gpu_{} {
     *kernel = handle_of(name);
     return owner(self).next_status;
   };
-  gpu_.get_global = [](const ctxb_host*, const char*, const char*, std::uint64_t*,
-                       std::uint64_t*) -> ctxb_status { return CTXB_ERROR_UNSUPPORTED; };
+  gpu_.get_global = [](const ctxb_host* self, const char*, const char* name, std::uint64_t* address,
+                       std::uint64_t* bytes) -> ctxb_status {
+    const auto& known = owner(self).globals;
+    const auto found = known.find(name);
+    if (found == known.end()) return CTXB_ERROR_NO_KERNEL_IMAGE;
+    *address = found->second.first;
+    *bytes = found->second.second;
+    return CTXB_OK;
+  };
   gpu_.allocate = [](const ctxb_host* self, std::uint64_t bytes, std::uint64_t* address) {
     FakeHost& me = owner(self);
     if (me.next_status < 0) {

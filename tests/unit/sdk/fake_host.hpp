@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ctxbroker/plugin.h"
@@ -36,6 +37,7 @@ class FakeHost {
   ctxb_status next_status = CTXB_OK;            // of every GPU call, while it is negative
   std::map<std::uint64_t, std::uint64_t> live;  // allocations: address to bytes
   std::vector<std::uint64_t> released;          // in order
+  std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> globals;  // address, bytes
   std::vector<RecordedLaunch> launches;
   std::map<std::uint64_t, std::vector<unsigned char>> uploads;  // by destination
   std::vector<std::pair<std::uint64_t, std::uint64_t>> clears;  // destination, bytes

@@ -64,6 +64,45 @@ TEST(SdkDeviceBuffer, MovesAndReplacesWithoutLeakOrDoubleFree) {
   EXPECT_TRUE(host.live.empty());
 }
 
+TEST(SdkGlobal, HasTheSizeOfItsType) {
+  FakeHost host;
+  host.globals = {{"gain", {0x100, 4}}, {"taps", {0x200, 64}}};
+  ctxbroker::sdk::detail::Gpu gpu{Host(host.raw())};
+  gpu.open();
+  const ctxb_activation raw{};
+  const Activation activation(gpu, raw);
+  const Global<float> gain = activation.global<float>("gain");
+  EXPECT_EQ(gain.address(), 0x100u);
+  EXPECT_EQ(activation.global("taps"), 0x200u);
+  EXPECT_EQ(activation.global<float[16]>("taps").bytes(), 64u);
+  activation.set(gain, 2.0F);
+  EXPECT_EQ(host.uploads.at(0x100).size(), 4u);
+  EXPECT_FALSE(Global<float>());
+  try {
+    activation.global<double>("gain");
+    FAIL() << "accepted";
+  } catch (const Failure& failure) {
+    EXPECT_STREQ(failure.what(), "the variable 'gain' has 4 bytes; the type given for it has 8");
+  }
+  EXPECT_THROW(activation.global<float>("bias"), Failure);
+}
+
+TEST(SdkModule, SaysWhatItIsMadeOf) {
+  static constexpr char text[] = ".version 7.0";
+  static constexpr ctxb_module_part parts[] = {part("a.cu", text, sizeof text),
+                                               part_in_file("b.o")};
+  static constexpr ctxb_module one = linked("both", parts);
+  static_assert(one.size == sizeof(ctxb_module) && one.part_count == 2 && one.data == nullptr);
+  static_assert(one.parts[1].data == nullptr && one.parts[1].file == one.parts[1].name);
+  static constexpr ctxb_cuda_source source = cuda_source("x.cu", "");
+  static_assert(compiled("x", source).source == &source);
+  constexpr ctxb_module plain = module("m", text, sizeof text);
+  static_assert(on_first_use(plain).flags == CTXB_MODULE_ON_FIRST_USE && plain.flags == 0);
+  static_assert(watched(plain, "m.ptx").flags == CTXB_MODULE_DEVELOPMENT);
+  static constexpr ctxb_jit_options jit = jit_options();
+  static_assert(with_jit(plain, jit).jit == &jit && jit.size == sizeof jit);
+}
+
 TEST(SdkLaunchShape, CoversEverySize) {
   for (const auto& [columns, rows] : {std::pair<std::uint32_t, std::uint32_t>{1, 1},
                                       {1, 70000},

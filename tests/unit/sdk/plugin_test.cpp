@@ -23,7 +23,7 @@ constexpr Toggle on{2, "on", "On", "Whether.", true};
 constexpr Choice colour{3, "colour", "Colour", "Which.", colours, 1};
 constexpr auto parameters = parameter_table(amount, count, on, colour);
 constexpr unsigned char image[] = {1, 2, 3};
-constexpr ctxb_module modules[] = {{sizeof(ctxb_module), "m", image, sizeof image, nullptr}};
+constexpr ctxb_module modules[] = {module("m", image, sizeof image)};
 
 // What the next call of the probe does, and what it saw. The class has no other way to be told.
 struct Script {

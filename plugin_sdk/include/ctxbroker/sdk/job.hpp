@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ctxbroker/sdk/device_buffer.hpp"
+#include "ctxbroker/sdk/global.hpp"
 #include "ctxbroker/sdk/parameter.hpp"
 #include "ctxbroker/sdk/stream.hpp"
 #include "ctxbroker/sdk/views.hpp"
@@ -67,11 +68,22 @@ class Activation : public Stream, public ParameterValues {
 
   // Address of a __device__ or __constant__ variable.
   std::uint64_t global(const char* name, const char* module = nullptr) const {
-    std::uint64_t address = 0;
     std::uint64_t bytes = 0;
-    detail::require_success(gpu().calls().get_global(gpu().host(), module, name, &address, &bytes),
-                            std::string("looking up the variable '") + name + "'");
-    return address;
+    return find_global(name, module, bytes);
+  }
+
+  // The same, with its type: global<float>("gain"), global<float[16]>("taps"). Throws Failure when
+  // the variable has another size.
+  template <class T>
+  Global<T> global(const char* name, const char* module = nullptr) const {
+    std::uint64_t bytes = 0;
+    const std::uint64_t address = find_global(name, module, bytes);
+    if (bytes != sizeof(T)) {
+      throw Failure(CTXB_ERROR_INVALID_ARGUMENT,
+                    std::string("the variable '") + name + "' has " + std::to_string(bytes) +
+                        " bytes; the type given for it has " + std::to_string(sizeof(T)));
+    }
+    return Global<T>(address);
   }
 
   // Device memory for `count` values (at least 1); its content is undefined.
@@ -86,6 +98,13 @@ class Activation : public Stream, public ParameterValues {
   }
 
  private:
+  std::uint64_t find_global(const char* name, const char* module, std::uint64_t& bytes) const {
+    std::uint64_t address = 0;
+    detail::require_success(gpu().calls().get_global(gpu().host(), module, name, &address, &bytes),
+                            std::string("looking up the variable '") + name + "'");
+    return address;
+  }
+
   detail::Gpu* gpu_;
   const ctxb_activation* raw_;
 };

@@ -7,6 +7,7 @@
 
 #include "ctxbroker/sdk/arguments.hpp"
 #include "ctxbroker/sdk/device_buffer.hpp"
+#include "ctxbroker/sdk/global.hpp"
 #include "ctxbroker/sdk/gpu.hpp"
 #include "ctxbroker/sdk/launch_shape.hpp"
 
@@ -67,6 +68,14 @@ class Stream {
                                source, static_cast<std::uint64_t>(count) * sizeof(T)),
           "uploading to device memory");
     }
+  }
+
+  // Enqueues giving a module's variable this value; the same limits.
+  template <class T>
+  void set(const Global<T>& variable, const T& value) const {
+    detail::require_success(gpu_->calls().upload(gpu_->host(), raw_, variable.address(), &value,
+                                                 static_cast<std::uint64_t>(sizeof(T))),
+                            "setting a variable");
   }
 
   // Enqueues setting the whole buffer to zero bytes. Its size in bytes is a multiple of 4.

@@ -63,7 +63,7 @@ static const void* get_extension(const ctxb_plugin* plugin, const char* id) {
 #if defined(VARIANT_GARBAGE_IMAGE)
 static const char garbage[] = "This is neither PTX nor a cubin nor a fatbin.";
 static const ctxb_module modules[] = {
-    {sizeof(ctxb_module), "garbage", garbage, sizeof garbage, NULL}};
+    {.size = sizeof(ctxb_module), .name = "garbage", .data = garbage, .data_size = sizeof garbage}};
 #define MODULES modules
 #define MODULE_COUNT 1
 #else

@@ -1,0 +1,151 @@
+#include "module/image_error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "driver/driver_error.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// What came with each CUDA version, from the PTX manual's table of releases.
+constexpr std::array<std::pair<int, const char*>, 13> ptx_versions{{
+    {12000, "8.0"},
+    {12010, "8.1"},
+    {12020, "8.2"},
+    {12030, "8.3"},
+    {12040, "8.4"},
+    {12050, "8.5"},
+    {12060, "8.5"},
+    {12070, "8.6"},
+    {12080, "8.7"},
+    {12090, "8.8"},
+    {13000, "9.0"},
+    {13010, "9.1"},
+    {13020, "9.2"},
+}};
+
+std::string cuda_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string capability_text(int capability) {
+  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+
+// The versions of the PTX in it, each once: "9.1", "8.0 and 9.1".
+std::string ptx_in(const KernelImage& about) {
+  std::vector<std::string> versions;
+  for (const ImageEntry& entry : about.entries) {
+    const bool known =
+        std::find(versions.begin(), versions.end(), entry.ptx_version) != versions.end();
+    if (!entry.ptx_version.empty() && !known) versions.push_back(entry.ptx_version);
+  }
+  std::string text;
+  for (const std::string& version : versions) text += (text.empty() ? "" : " and ") + version;
+  return text;
+}
+
+struct Device {
+  std::string text;  // "device 0 (NVIDIA H200, compute capability 9.0)"
+  int capability = 0;
+};
+
+Device device_of(const Lease& lease) {
+  const DeviceInfo& info = lease.driver().devices[static_cast<std::size_t>(lease.device_ordinal())];
+  const int capability = 10 * info.compute_major + info.compute_minor;
+  return {"device " + std::to_string(info.ordinal) + " (" + info.name + ", compute capability " +
+              capability_text(capability) + ")",
+          capability};
+}
+
+bool needs_linking(const StoredImage* image) {
+  return image != nullptr && image->about &&
+         std::any_of(image->about->entries.begin(), image->about->entries.end(),
+                     [](const ImageEntry& entry) { return entry.is_relocatable; });
+}
+
+bool is_ptx_text(const StoredImage* image) {
+  return image != nullptr && image->about && image->about->kind == ImageKind::ptx;
+}
+
+std::string not_for_this_device(const Device& device, const StoredImage* image) {
+  const std::string number = std::to_string(device.capability);
+  std::string text = "it has no kernel image for " + device.text;
+  if (image != nullptr && image->about) text += "; it is " + summary(*image->about);
+  return text + "; build it with -gencode arch=compute_" + number + ",code=sm_" + number +
+         " as well, or with PTX (code=compute_" + number +
+         " or lower), which newer devices run too";
+}
+
+std::string ptx_too_new(const Driver& driver, const StoredImage* image) {
+  const std::string ours = image != nullptr && image->about ? ptx_in(*image->about) : std::string();
+  const std::string newest = newest_ptx(driver.info.version);
+  return "its PTX " + (ours.empty() ? "is" : "(version " + ours + ") is") +
+         " too new for the driver, which is of CUDA " + cuda_text(driver.info.version) +
+         (newest.empty() ? "" : " and knows PTX up to version " + newest) +
+         "; update the driver, or build the module with a toolkit that is no newer than it";
+}
+
+std::string reason(const Lease& lease, const StoredImage* image, CUresult status,
+                   std::string_view call) {
+  const Device device = device_of(lease);
+  const bool wrong_device =
+      image != nullptr && image->about && !runs_on(*image->about, device.capability);
+  switch (status) {
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+      return not_for_this_device(device, image);
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+      return ptx_too_new(lease.driver(), image);
+    case CUDA_ERROR_INVALID_PTX:
+      return wrong_device ? not_for_this_device(device, image)
+                          : "the driver's compiler refuses its PTX";
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_INVALID_SOURCE:
+      if (wrong_device) return not_for_this_device(device, image);
+      if (needs_linking(image)) {
+        return "it was compiled for linking (nvcc -rdc=true): give it to the module as one of its "
+               "parts";
+      }
+      if (is_ptx_text(image)) return "the driver does not take its PTX";
+      return image == nullptr || !image->about
+                 ? "it is neither PTX nor a cubin nor a fatbin, or it is corrupt; build it anew"
+                 : "the driver finds it corrupt (" + summary(*image->about) + "); build it anew";
+    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+      return "the driver's PTX compiler is not installed (libnvidia-ptxjitcompiler.so); install "
+             "the whole driver, or build the module with machine code for " +
+             device.text;
+    default:
+      break;
+  }
+  // What is wrong with a link is in the log; the statuses for it are vague.
+  const bool links = call.starts_with("cuLink") && status != CUDA_ERROR_OUT_OF_MEMORY;
+  return links && !loses_context(status) ? "the driver cannot link it" : "";
+}
+
+}  // namespace
+
+std::string newest_ptx(int cuda_version) {
+  const int release = cuda_version / 10 * 10;
+  for (const auto& [version, ptx] : ptx_versions) {
+    if (version == release) return ptx;
+  }
+  return {};
+}
+
+Error image_error(const Lease& lease, const StoredImage* image, const ImageFailure& failure) {
+  const std::string why = reason(lease, image, failure.status, failure.call);
+  const Error plain = driver_error(lease.table(), failure.status, failure.call,
+                                   failure.who + " cannot be loaded", lease.owner());
+  const std::string& raw = failure.error_log.empty() ? failure.info_log : failure.error_log;
+  const std::string log =
+      explain_log(raw, image == nullptr ? std::string_view() : image->text(), failure.who);
+  return {why.empty() ? plain.kind() : ErrorKind::kernel_image,
+          (why.empty() ? plain.message() : failure.who + " cannot be loaded: " + why) +
+              (log.empty() ? "; the JIT log is empty" : "; JIT log: " + log),
+          plain.origin()};
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,104 @@
+#include "module/image_maker.hpp"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/error.hpp"
+#include "module/linker.hpp"
+#include "module/runtime_compiler.hpp"
+#include "observe/span.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+std::string name_of(const ModuleImage& module) {
+  return "module \"" + module.name + "\"";
+}
+
+std::vector<char> read_file(const std::filesystem::path& path, const std::string& who) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad() || bytes.empty()) {
+    throw Error(ErrorKind::kernel_image,
+                who + " cannot be loaded: its file \"" + path.string() +
+                    "\" cannot be read or is empty; see whether it is there and readable");
+  }
+  return bytes;
+}
+
+int capability_of(const Lease& lease) {
+  const DeviceInfo& info = lease.driver().devices[static_cast<std::size_t>(lease.device_ordinal())];
+  return 10 * info.compute_major + info.compute_minor;
+}
+
+std::shared_ptr<const StoredImage> compile(const Lease& lease, const ModuleImage& module,
+                                           const CudaSource& source) {
+  const ScopedSpan span(SpanCategory::load, "compile", source.name.c_str(), lease.tenant().id,
+                        source.text.size());
+  const std::string ptx =
+      compile_cuda(source, capability_of(lease), lease.driver().info.version, name_of(module));
+  return store_image(std::as_bytes(std::span(ptx)), name_of(module));
+}
+
+std::shared_ptr<const StoredImage> from_file(const Lease& lease, const ModuleImage& module) {
+  const std::vector<char> bytes = read_file(module.file, name_of(module));
+  if (module.file.extension() != ".cu")
+    return store_image(std::as_bytes(std::span(bytes)), name_of(module));
+  CudaSource source;
+  source.name = module.file.string();
+  source.text.assign(bytes.begin(), bytes.end());
+  if (module.source) source.options = module.source->options;
+  return compile(lease, module, source);
+}
+
+std::shared_ptr<const StoredImage> link(Lease& lease, const ModuleImage& module) {
+  std::vector<std::vector<char>> files;  // stay while the parts point to them
+  std::vector<LinkPart> parts;
+  for (const ModulePart& part : module.parts) {
+    if (part.data != nullptr) {
+      parts.push_back({part.name, {part.data, part.size}});
+    } else {
+      files.push_back(read_file(part.file, "part \"" + part.name + "\" of " + name_of(module)));
+      parts.push_back({part.name, std::as_bytes(std::span(files.back()))});
+    }
+  }
+  const ScopedSpan span(SpanCategory::load, "link", module.name.c_str(), lease.tenant().id,
+                        parts.size());
+  return link_parts(lease, parts, module.jit, name_of(module));
+}
+
+std::shared_ptr<const StoredImage> built_in(Lease& lease, const ModuleImage& module) {
+  if (module.source) return compile(lease, module, *module.source);
+  if (!module.parts.empty()) return link(lease, module);
+  if (module.data != nullptr) return store_image({module.data, module.size}, name_of(module));
+  throw Error(ErrorKind::kernel_image,
+              name_of(module) + " cannot be loaded: its file \"" + module.file.string() +
+                  "\" is not there, and the plug-in has nothing else for it");
+}
+
+}  // namespace
+
+FileStamp stamp_of(const std::filesystem::path& file) noexcept {
+  struct stat found {};
+  if (file.empty() || stat(file.c_str(), &found) != 0) return {};
+  constexpr std::int64_t second = 1000000000;  // ns
+  return {true, found.st_mtim.tv_sec * second + found.st_mtim.tv_nsec,
+          static_cast<std::uint64_t>(found.st_size), static_cast<std::uint64_t>(found.st_ino)};
+}
+
+std::shared_ptr<const StoredImage> ImageMaker::make(Lease& lease, const ModuleImage& module) {
+  const std::lock_guard lock(mutex_);
+  const FileStamp stamp = stamp_of(module.file);
+  Made& made = made_[capability_of(lease)];
+  if (made.image != nullptr && made.stamp == stamp) return made.image;
+  auto image = stamp.there ? from_file(lease, module) : built_in(lease, module);
+  made = {stamp, image};
+  return image;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,70 @@
+#include "module/lease_modules.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "module/module_set.hpp"
+#include "observe/span.hpp"
+
+namespace ctxbroker::detail {
+
+std::shared_ptr<LoadedCode> LeaseModules::code_for(const std::shared_ptr<const StoredImage>& image,
+                                                   const JitOptions& options, bool known) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(codes_, [](const auto& code) { return code.expired(); });
+  if (!image->has_memory()) {
+    for (const auto& entry : codes_) {
+      auto code = entry.lock();
+      if (code != nullptr && code->is_of(*image, options)) return code;
+    }
+  }
+  auto made = std::make_shared<LoadedCode>(lease_, image, options, known);
+  codes_.push_back(made);
+  return made;
+}
+
+void LeaseModules::add(ModuleSet& user) {
+  const std::lock_guard lock(mutex_);
+  users_.push_back(&user);
+}
+
+void LeaseModules::remove(ModuleSet& user) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(users_, &user);
+}
+
+// Inside the lease's context, with the gate closed and the lists locked.
+bool LeaseModules::is_idle() noexcept {
+  return std::none_of(users_.begin(), users_.end(), [&](const ModuleSet* user) {
+    return user->is_real_time() || (user->stream() != nullptr &&
+                                    lease_->table().stream_query(user->stream()) != CUDA_SUCCESS);
+  });
+}
+
+Unloaded LeaseModules::unload_idle() noexcept {
+  Unloaded unloaded;
+  if (lease_->lost() || lease_->occupancy().inside() != 0 || !gate_.try_close()) return unloaded;
+  {
+    const std::lock_guard lock(mutex_);
+    const ContextGuard guard(lease_->target());
+    const bool can = guard.status() == CUDA_SUCCESS && is_idle();
+    for (const auto& entry : codes_) {
+      const auto code = can ? entry.lock() : nullptr;
+      if (code == nullptr || code->handle() == nullptr || code->image().has_memory()) continue;
+      const bool kept = std::any_of(users_.begin(), users_.end(), [&](const ModuleSet* user) {
+        return user->needs_where_it_is(*code);
+      });
+      if (kept) continue;
+      const ScopedSpan span(SpanCategory::load, "unload idle module", nullptr, lease_->tenant().id,
+                            code->image().size);
+      for (ModuleSet* user : users_) user->forget_functions(*code);
+      code->unload();
+      ++unloaded.modules;
+      unloaded.bytes += code->image().size;
+    }
+  }
+  gate_.open();
+  return unloaded;
+}
+
+}  // namespace ctxbroker::detail

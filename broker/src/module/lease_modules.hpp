@@ -1,0 +1,53 @@
+// The modules in one life of a lease, and who uses them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "module/loaded_code.hpp"
+#include "module/use_gate.hpp"
+
+namespace ctxbroker::detail {
+
+class ModuleSet;
+
+struct Unloaded {
+  std::size_t modules = 0;
+  std::uint64_t bytes = 0;  // of their images
+};
+
+// Any thread. What a plug-in does with its modules (activate, process, deactivate) happens inside
+// the gate.
+class LeaseModules {
+ public:
+  explicit LeaseModules(std::shared_ptr<Lease> lease) : lease_(std::move(lease)) {}
+
+  const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
+  UseGate& gate() noexcept { return gate_; }
+
+  // An image that remembers nothing is loaded once for all who use it; of any other each gets a
+  // copy of its own.
+  std::shared_ptr<LoadedCode> code_for(const std::shared_ptr<const StoredImage>& image,
+                                       const JitOptions& options, bool known);
+
+  void add(ModuleSet& user);
+  void remove(ModuleSet& user) noexcept;
+
+  // Unloads what can be loaded again without a difference, when no guard of the lease is entered
+  // and the work of all users is done; else nothing. Never where somebody works in real time.
+  Unloaded unload_idle() noexcept;
+
+ private:
+  bool is_idle() noexcept;
+
+  const std::shared_ptr<Lease> lease_;
+  UseGate gate_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<LoadedCode>> codes_;
+  std::vector<ModuleSet*> users_;
+};
+
+}  // namespace ctxbroker::detail

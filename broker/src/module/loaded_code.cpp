@@ -1,0 +1,117 @@
+#include "module/loaded_code.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "module/image_error.hpp"
+#include "module/jit_call.hpp"
+#include "observe/span.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void check_promised_kernels(Lease& lease, const ModuleImage& module, CUmodule handle) {
+  for (const auto& kernel : module.kernels) {
+    CUfunction function = nullptr;
+    const CUresult status =
+        lease.note(lease.table().module_get_function(&function, handle, kernel.c_str()));
+    if (status == CUDA_ERROR_NOT_FOUND) {
+      throw Error(ErrorKind::kernel_image,
+                  "module \"" + module.name + "\" has no kernel \"" + kernel +
+                      "\", which its descriptor promises; was it declared extern \"C\"?",
+                  {.device = lease.device_ordinal(), .tenant = lease.tenant().name});
+    }
+    check(lease.table(), status, "cuModuleGetFunction", lease.owner(),
+          [&] { return "kernel \"" + kernel + "\" cannot be looked up"; });
+  }
+}
+
+}  // namespace
+
+LoadedCode::LoadedCode(std::shared_ptr<Lease> lease, std::shared_ptr<const StoredImage> image,
+                       const JitOptions& options, bool known)
+    : lease_(std::move(lease)), image_(std::move(image)), options_(options), known_(known) {}
+
+CUmodule LoadedCode::load(const ModuleImage& module) {
+  const std::lock_guard lock(loading_);
+  if (module_) return module_.get();
+  const Clock::time_point begin = Clock::now();
+  Module loaded = load_now(module);
+  check_promised_kernels(*lease_, module, loaded.get());
+  const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
+  module_ = std::move(loaded);
+  Holdings& holdings = lease_->holdings();
+  holdings.module_bytes.fetch_add(static_cast<std::int64_t>(image_->size),
+                                  std::memory_order_relaxed);
+  holdings.module_loads.fetch_add(1, std::memory_order_relaxed);
+  if (known_) holdings.module_reloads.fetch_add(1, std::memory_order_relaxed);
+  holdings.module_load_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
+                                             std::memory_order_relaxed);
+  known_ = true;
+  return module_.get();
+}
+
+Module LoadedCode::load_now(const ModuleImage& module) {
+  const ContextGuard guard(lease_->target());
+  check(lease_->table(), lease_->note(guard.status()), "cuCtxPushCurrent_v2", lease_->owner(),
+        [] { return "the lease's context cannot be entered"; });
+  const ScopedSpan span(SpanCategory::load, "load module", module.name.c_str(), lease_->tenant().id,
+                        image_->size);
+  // Once more where the device was full and others could give something up.
+  for (bool again = false;; again = true) {
+    JitCall call(options_, lease_->driver().info.version);
+    CUmodule handle = nullptr;
+    const Clock::time_point begin = Clock::now();
+    const CUresult status = lease_->note(lease_->table().module_load_data_ex(
+        &handle, image_->bytes.data(), call.count(), call.names(), call.values()));
+    if (status == CUDA_SUCCESS) {
+      Module loaded(lease_, handle);
+      tell(module, call, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+      return loaded;
+    }
+    if (status != CUDA_ERROR_OUT_OF_MEMORY || again || !lease_->device().relieve()) {
+      throw image_error(*lease_, image_.get(),
+                        {status, "cuModuleLoadDataEx", "module \"" + module.name + "\"",
+                         call.error(), call.info()});
+    }
+  }
+}
+
+void LoadedCode::tell(const ModuleImage& module, const JitCall& call, double milliseconds) const {
+  const TenantIdentity& tenant = lease_->tenant();
+  if (!tenant.recorder->listening()) return;
+  char took[96];
+  std::snprintf(took, sizeof took, known_ ? " loaded again in %.2f ms" : " loaded in %.2f ms",
+                milliseconds);
+  std::string text = "module \"" + module.name + "\"" + took;
+  if (call.wall_time() > 0) {
+    std::snprintf(took, sizeof took, ", of which the compiler took %.2f ms",
+                  static_cast<double>(call.wall_time()));
+    text += took;
+  }
+  if (const std::string info =
+          explain_log(call.info(), image_->text(), "module \"" + module.name + "\"");
+      !info.empty()) {
+    text += ": " + info;
+  }
+  tenant.recorder->record(Severity::debug, tenant.id, tenant.name, "module", text);
+  if (!call.left_out().empty()) {
+    tenant.recorder->record(Severity::warning, tenant.id, tenant.name, "module",
+                            "module \"" + module.name + "\" is loaded without " + call.left_out());
+  }
+}
+
+void LoadedCode::unload() noexcept {
+  const std::lock_guard lock(loading_);
+  if (!module_) return;
+  module_.reset();
+  Holdings& holdings = lease_->holdings();
+  holdings.module_bytes.fetch_sub(static_cast<std::int64_t>(image_->size),
+                                  std::memory_order_relaxed);
+  holdings.module_unloads.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,47 @@
+// One image in one lease: loaded, unloaded when memory is short, loaded again.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "context/resources.hpp"
+#include "module/module_image.hpp"
+#include "module/stored_image.hpp"
+
+namespace ctxbroker::detail {
+
+class LoadedCode {
+ public:
+  // `known`: a life of the lease before had it loaded.
+  LoadedCode(std::shared_ptr<Lease> lease, std::shared_ptr<const StoredImage> image,
+             const JitOptions& options, bool known);
+  ~LoadedCode() { unload(); }
+  LoadedCode(const LoadedCode&) = delete;
+  LoadedCode& operator=(const LoadedCode&) = delete;
+
+  const StoredImage& image() const noexcept { return *image_; }
+  bool is_of(const StoredImage& image, const JitOptions& options) const noexcept {
+    return image_.get() == &image && options_ == options;
+  }
+
+  // Loads it unless it is. `module` says what for: its name, and the kernels it promises. Throws
+  // Error: kernel_image with the JIT log, out_of_memory, context_lost, driver_call.
+  CUmodule load(const ModuleImage& module);
+  // Nothing of it may be running or about to be launched.
+  void unload() noexcept;
+  CUmodule handle() const noexcept { return module_.get(); }  // null while it is not loaded
+
+ private:
+  Module load_now(const ModuleImage& module);
+  void tell(const ModuleImage& module, const class JitCall& call, double milliseconds) const;
+
+  const std::shared_ptr<Lease> lease_;
+  const std::shared_ptr<const StoredImage> image_;
+  const JitOptions options_;
+  std::mutex loading_;
+  bool known_;
+  Module module_;
+};
+
+}  // namespace ctxbroker::detail

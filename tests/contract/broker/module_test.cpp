@@ -1,0 +1,468 @@
+// The module service: images of every kind, what is said of bad ones, and the life of modules.
+#include <elf.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "behaviours/affine_text.hpp"
+#include "broker_fixture.hpp"
+#include "software_controls.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using behaviours::affine_text;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::filesystem::path file() {
+  return std::filesystem::temp_directory_path() /
+         ("ctxb_module_test_" + std::to_string(getpid()) + ".ptx");
+}
+// Read by the library when it is loaded, once in a process and perhaps by an earlier test.
+[[maybe_unused]] const int file_is_named = setenv("CTXB_TEST_IMAGE", file().c_str(), 1);
+
+class ModuleTest : public BrokerTest {
+ protected:
+  ModuleTest() { std::filesystem::remove(file()); }
+  ~ModuleTest() override { std::filesystem::remove(file()); }
+
+  // Complete at once, as good tools write.
+  static void write(const std::string& bytes) {
+    const std::filesystem::path beside = file().string() + ".new";
+    std::ofstream(beside, std::ios::binary) << bytes;
+    std::filesystem::rename(beside, file());
+  }
+
+  LeaseMetrics lease_of(const std::string& tenant = "behaviours") {
+    for (const TenantMetrics& one : broker.metrics().tenants) {
+      if (one.name == tenant && !one.leases.empty()) return one.leases[0];
+    }
+    ADD_FAILURE() << "no lease of " << tenant;
+    return {};
+  }
+  bool is_software() { return broker.driver().kind == DriverChoice::software; }
+
+  // What is said when the plug-in with an image from a file is activated.
+  std::string refusal(const std::string& bytes) {
+    write(bytes);
+    PluginInstance instance = create("from_file");
+    const std::string text =
+        error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
+    EXPECT_THAT(text, HasSubstr("module \"file\" cannot be loaded"));
+    EXPECT_FALSE(instance.active());
+    EXPECT_EQ(lease_of().modules, 0u);
+    return text;
+  }
+};
+
+float first_of(const std::vector<float>& output) {
+  return output.at(0);
+}
+
+// ---- Kinds of images -------------------------------------------------------------------------
+
+TEST_F(ModuleTest, PartsAreLinkedWithCallsAcross) {
+  PluginInstance instance = active("linked");
+  EXPECT_EQ(first_of(run({&instance})), 20.0F) << "the second part doubles by the third";
+}
+
+TEST_F(ModuleTest, AnUndefinedFunctionIsNamedWithItsPart) {
+  PluginInstance instance = create("undefined");
+  const std::string text =
+      error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
+  EXPECT_THAT(text, AllOf(HasSubstr("module \"linked\""), HasSubstr("once"), HasSubstr("second.cu"),
+                          HasSubstr("JIT log: ")));
+}
+
+TEST_F(ModuleTest, ABadPartIsNamed) {
+  PluginInstance instance = create("bad_part");
+  EXPECT_THAT(error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); }),
+              HasSubstr("part \"wrong.cu\" of module \"linked\""));
+}
+
+TEST_F(ModuleTest, CudaSourceIsCompiledHere) {
+  PluginInstance instance = create("compiled");
+  try {
+    instance.activate(test_sizes);
+  } catch (const Error& error) {
+    ASSERT_THAT(error.what(), HasSubstr("run-time compiler is not on this machine"));
+    GTEST_SKIP() << error.what();
+  }
+  EXPECT_EQ(first_of(run({&instance})), 30.0F);
+  PluginInstance wrong = create("compile_error");
+  EXPECT_THAT(error_text(ErrorKind::kernel_image, [&] { wrong.activate(test_sizes); }),
+              AllOf(HasSubstr("module \"compiled\" cannot be compiled from \"affine.cu\""),
+                    HasSubstr("affine.cu(5)"), HasSubstr("\"ADDED\" is undefined")));
+}
+
+TEST_F(ModuleTest, WithoutTheCompilerItIsSaidWhatWasLookedFor) {
+  setenv("CTXBROKER_NVRTC", "/nowhere/libnvrtc.so", 1);
+  PluginInstance instance = create("compiled");
+  const std::string text =
+      error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
+  unsetenv("CTXBROKER_NVRTC");
+  EXPECT_THAT(text, AllOf(HasSubstr("module \"compiled\""), HasSubstr("/nowhere/libnvrtc.so"),
+                          HasSubstr("install NVRTC")));
+}
+
+TEST_F(ModuleTest, AFileIsAnImageToo) {
+  write(affine_text(5));
+  PluginInstance instance = active("from_file");
+  EXPECT_EQ(first_of(run({&instance})), 5.0F);
+}
+
+// ---- What is said of bad images ---------------------------------------------------------------
+
+TEST_F(ModuleTest, AMissingFileIsNamed) {
+  PluginInstance instance = create("from_file");
+  EXPECT_THAT(
+      error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); }),
+      AllOf(HasSubstr("module \"file\""), HasSubstr(file().string()), HasSubstr("is not there")));
+}
+
+TEST_F(ModuleTest, TheJitLogTellsLineAndKernel) {
+  PluginInstance instance = create("wrong_line");
+  EXPECT_THAT(error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); }),
+              AllOf(HasSubstr("the driver's compiler refuses its PTX"),
+                    HasSubstr("module \"wrong\", PTX line 14, in kernel \"affine\":"),
+                    HasSubstr("nowhere")));
+}
+
+TEST_F(ModuleTest, PtxTooNewForTheDriver) {
+  std::string text = affine_text(0);
+  text.replace(text.find(".version 7.0"), 12, ".version 99.0");
+  EXPECT_THAT(refusal(text), AllOf(HasSubstr("its PTX (version 99.0) is too new for the driver"),
+                                   HasSubstr("is of CUDA 1"), HasSubstr("update the driver")));
+}
+
+TEST_F(ModuleTest, PtxForNewerDevices) {
+  std::string text = affine_text(0);
+  text.replace(text.find(".version 7.0\n.target sm_75"), 26, ".version 8.8\n.target sm_121");
+  const DeviceInfo& device = broker.devices()[0];
+  EXPECT_THAT(refusal(text),
+              AllOf(HasSubstr("no kernel image for device 0 (" + device.name +
+                              ", compute capability " + std::to_string(device.compute_major) + "." +
+                              std::to_string(device.compute_minor) + ")"),
+                    HasSubstr("sm_121"), HasSubstr("build it with -gencode")));
+}
+
+// A cubin as far as its header.
+std::string cubin_for(unsigned int capability) {
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_ident[EI_OSABI] = 0x33;
+  header.e_ident[EI_ABIVERSION] = 7;
+  header.e_type = ET_EXEC;
+  header.e_machine = 190;
+  header.e_version = EV_CURRENT;
+  header.e_flags = capability | capability << 16;
+  header.e_ehsize = sizeof header;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_phentsize = sizeof(Elf64_Phdr);
+  return {reinterpret_cast<const char*>(&header), sizeof header};
+}
+
+TEST_F(ModuleTest, MachineCodeForOtherDevices) {
+  EXPECT_THAT(refusal(cubin_for(35)), AllOf(HasSubstr("no kernel image for device 0"),
+                                            HasSubstr("machine code for sm_35")));
+}
+
+TEST_F(ModuleTest, TruncatedContainersNeverReachTheDriver) {
+  EXPECT_THAT(refusal(cubin_for(75).substr(0, 40)), HasSubstr("truncated"));
+  const unsigned char header[] = {0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0, 1};
+  EXPECT_THAT(refusal({reinterpret_cast<const char*>(header), sizeof header}),
+              AllOf(HasSubstr("truncated"), HasSubstr("17 bytes long")));
+}
+
+TEST_F(ModuleTest, GarbageIsSaidToBeNoImage) {
+  EXPECT_THAT(refusal("xyzzy, no image at all"), HasSubstr("neither PTX nor a cubin nor a fatbin"));
+}
+
+// ---- Options and logs -------------------------------------------------------------------------
+
+TEST_F(ModuleTest, AVerboseLogReachesTheHostWithTimes) {
+  PluginInstance instance = active("verbose");
+  EXPECT_EQ(first_of(run({&instance})), 1.0F);
+  EXPECT_THAT(said("module"), Contains(AllOf(HasSubstr("module \"plain\" loaded in "),
+                                             HasSubstr("registers"), HasSubstr("affine"))));
+  if (broker.driver().version < 13010) {
+    EXPECT_THAT(said("module"), Contains(HasSubstr("without loader_threads")));
+  }
+  EXPECT_GT(lease_of().module_load_seconds, 0);
+}
+
+// ---- Life -------------------------------------------------------------------------------------
+
+TEST_F(ModuleTest, WhatRemembersNothingIsLoadedOnceForALease) {
+  PluginInstance first = active("plain"), second = active("plain");
+  EXPECT_EQ(lease_of().modules, 1u);
+  EXPECT_EQ(lease_of().module_loads, 1u);
+  EXPECT_GT(lease_of().module_bytes, 0u);
+  // The control: one with a variable is each instance's own.
+  PluginInstance third = active("affine"), fourth = active("affine");
+  EXPECT_EQ(lease_of().modules, 3u);
+  first.deactivate();
+  EXPECT_EQ(first_of(run({&second})), 1.0F);
+  for (PluginInstance* one : {&second, &third, &fourth}) one->deactivate();
+  EXPECT_EQ(lease_of().modules, 0u);
+  EXPECT_EQ(lease_of().module_bytes, 0u);
+  EXPECT_EQ(lease_of().module_unloads, 3u);
+}
+
+TEST_F(ModuleTest, EqualNamesOfTwoPluginsDoNotMeet) {
+  // One context, the primary, with two tenants' kernels `affine` and variables `bias` in it.
+  PluginInstance biased = active("bias", LeaseKind::shared);
+  PluginInstance other =
+      broker.create(broker.load(test_plugin("behaviours_twin")), "affine", {0, LeaseKind::shared});
+  other.activate(test_sizes);
+  PluginInstance same = active("plain", LeaseKind::shared);
+  EXPECT_EQ(first_of(run({&biased})), 100.0F);
+  EXPECT_EQ(first_of(run({&other})), 0.0F);
+  EXPECT_EQ(first_of(run({&same})), 1.0F);
+}
+
+TEST_F(ModuleTest, OnFirstUseMeansAtTheFirstLaunch) {
+  PluginInstance instance = active("first_use");
+  EXPECT_EQ(lease_of().modules, 0u) << "nothing was launched";
+  EXPECT_EQ(first_of(run({&instance})), 1.0F);
+  EXPECT_EQ(lease_of().modules, 1u);
+  PluginInstance eager = active("plain");
+  EXPECT_EQ(lease_of().module_loads, 1u) << "the same image";
+}
+
+TEST_F(ModuleTest, RealTimeLoadsEverythingWithTheActivation) {
+  PluginInstance instance = create("first_use");
+  ActivationSizes sizes = test_sizes;
+  sizes.realtime = true;
+  instance.activate(sizes);
+  EXPECT_EQ(lease_of().modules, 1u);
+  EXPECT_EQ(broker.unload_idle_modules(0), 0u) << "and keeps it";
+  EXPECT_EQ(lease_of().modules, 1u);
+}
+
+TEST_F(ModuleTest, IdleModulesGoAndComeBack) {
+  PluginInstance instance = active("plain"), biased = active("bias");
+  EXPECT_EQ(first_of(run({&instance})), 1.0F);
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    EXPECT_EQ(broker.unload_idle_modules(0), 1u) << "what has a variable stays";
+    EXPECT_EQ(lease_of().modules, 1u);
+    EXPECT_EQ(first_of(run({&instance})), 1.0F);
+    EXPECT_EQ(first_of(run({&biased})), 100.0F);
+    EXPECT_EQ(lease_of().module_reloads, round);
+    EXPECT_EQ(lease_of().module_unloads, round);
+  }
+  EXPECT_THAT(said("module"), Contains(HasSubstr("1 idle module(s)")));
+  EXPECT_THAT(said("module"), Contains(HasSubstr("module \"plain\" loaded again in ")));
+  error_text(ErrorKind::no_device, [&] { broker.unload_idle_modules(99); });
+}
+
+TEST_F(ModuleTest, GraphsOfJobsSurviveTheirModules) {
+  InstanceOptions options;
+  options.job_graphs = true;
+  for (const char* const plugin : {"plain", "first_use"}) {
+    PluginInstance instance = broker.create(behaviours(), plugin, options);
+    instance.activate(test_sizes);
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_EQ(first_of(run({&instance})), 1.0F);
+      EXPECT_EQ(broker.unload_idle_modules(0), 1u);
+      EXPECT_EQ(lease_of().graphs, 0u) << "its kernels are gone";
+    }
+  }
+  EXPECT_THAT(said("graph"), testing::IsEmpty());
+}
+
+TEST_F(ModuleTest, AFullDeviceUnloadsWhatIsIdle) {
+  PluginInstance instance = active("plain");
+  Tenant host = broker.host();
+  error_text(ErrorKind::out_of_memory, [&] { host.allocate(std::uint64_t{1} << 46); });
+  EXPECT_EQ(lease_of().modules, 0u);
+  EXPECT_EQ(lease_of().module_unloads, 1u);
+  EXPECT_EQ(first_of(run({&instance})), 1.0F);
+}
+
+TEST_F(ModuleTest, WhatWasUnloadedIsEnoughForTheAllocationThatFailed) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "no real driver fails when it is told to";
+  PluginInstance instance = active("plain");
+  Tenant host = broker.host();
+  host.release(host.allocate(4096));
+  controls.fail_call("cuMemAlloc_v2", 1, 2);
+  host.release(host.allocate(4096));  // once more after modules went
+  EXPECT_EQ(lease_of().module_unloads, 1u);
+  controls.fail_call("cuMemAlloc_v2", 1, 2);
+  error_text(ErrorKind::out_of_memory, [&] { host.allocate(4096); });  // nothing is left to unload
+  controls.stop_counting();
+}
+
+TEST_F(ModuleTest, ModulesAreLoadedAgainAfterALoss) {
+  PluginInstance instance = active("plain");
+  Chain chain(broker, {&instance}, test_sizes);
+  EXPECT_EQ(lease_of().module_reloads, 0u);
+  const TenantId tenant = [&] {
+    for (const TenantMetrics& one : broker.metrics().tenants) {
+      if (one.name == "behaviours") return one.id;
+    }
+    return host_tenant;
+  }();
+  ASSERT_TRUE(broker.force_loss(tenant, 0, "a test"));
+  EXPECT_EQ(first_of(run({&instance})), 1.0F);
+  EXPECT_EQ(lease_of().module_loads, 1u) << "of the new life";
+  EXPECT_EQ(lease_of().module_reloads, 1u);
+}
+
+TEST_F(ModuleTest, UnloadingNeverDisturbsJobsThatRun) {
+  PluginInstance instance = active("plain");
+  std::atomic<bool> done{false};
+  std::string failure;
+  std::thread worker([&] {
+    try {
+      Chain chain(broker, {&instance}, test_sizes);
+      std::vector<float> samples(4, 0.0F);
+      for (int job = 0; job < 300; ++job) {
+        std::vector<float> output(4, -1.0F);
+        chain.process(samples.data(), output.data(), {});
+        if (output[3] != 1.0F) failure = "job " + std::to_string(job) + " was wrong";
+      }
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    done = true;
+  });
+  std::size_t unloaded = 0;
+  while (!done) unloaded += broker.unload_idle_modules(0);
+  worker.join();
+  EXPECT_EQ(failure, "");
+  EXPECT_GT(unloaded, 0u);
+  EXPECT_EQ(lease_of().module_unloads, unloaded);
+}
+
+// ---- Files that change ------------------------------------------------------------------------
+
+class WatchedFileTest : public ModuleTest {
+ protected:
+  WatchedFileTest() { input_.assign(4, 0.0F); }
+
+  void use(PluginInstance& instance) { chain_.emplace(Chain(broker, {&instance}, test_sizes)); }
+  float job() {
+    std::vector<float> output(4, -1.0F);
+    chain_->process(input_.data(), output.data(), {});
+    return output[0];
+  }
+  // Jobs until one gives this; files are looked at now and then only.
+  bool becomes(float wanted) {
+    return until([&] { return job() == wanted; });
+  }
+  std::int64_t complaints() const {
+    const auto texts = said("module");
+    return std::count_if(texts.begin(), texts.end(), [](const std::string& text) {
+      return text.find("cannot be used; the old code stays") != std::string::npos;
+    });
+  }
+  template <typename Condition>
+  static bool until(Condition condition) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<float> input_;
+  std::optional<Chain> chain_;
+};
+
+TEST_F(WatchedFileTest, AChangedFileCountsFromANextJobOn) {
+  PluginInstance instance = active("watched");
+  use(instance);
+  EXPECT_EQ(job(), 1.0F) << "what is built in, without a file";
+  write(affine_text(2));
+  EXPECT_TRUE(becomes(2));
+  EXPECT_EQ(lease_of().modules, 1u);
+  EXPECT_EQ(lease_of().module_reloads, 1u);
+}
+
+TEST_F(WatchedFileTest, WhatCannotBeUsedIsSaidOnceAndTheOldCodeStays) {
+  PluginInstance instance = active("watched");
+  use(instance);
+  write("no code");
+  EXPECT_TRUE(until([&] { return job() == 1.0F && complaints() == 1; }));
+  std::string other = affine_text(4);
+  other.replace(other.find("entry affine"), 12, "entry affinE");
+  write(other);
+  EXPECT_TRUE(until([&] { return job() == 1.0F && complaints() == 2; }))
+      << "the kernel in use is not in it";
+  write(affine_text(3));
+  EXPECT_TRUE(becomes(3));
+  EXPECT_EQ(complaints(), 2);
+  EXPECT_EQ(lease_of().modules, 1u);
+}
+
+TEST_F(WatchedFileTest, WithAVariableInUseThePluginIsActivatedAgain) {
+  const std::string head = ".visible .global .align 4 .f32 bias;\n";
+  const std::string add = "  ld.global.f32 %f6, [bias];\n  add.rn.f32 %f5, %f5, %f6;\n";
+  write(affine_text(1, head, add));
+  PluginInstance instance = active("watched_bias");
+  use(instance);
+  EXPECT_EQ(job(), 1001.0F);
+  write(affine_text(2, head, add));
+  EXPECT_TRUE(becomes(1002)) << "the new variable was set anew";
+}
+
+TEST_F(WatchedFileTest, NotInRealTime) {
+  PluginInstance instance = create("watched");
+  ActivationSizes sizes = test_sizes;
+  sizes.realtime = true;
+  instance.activate(sizes);
+  use(instance);
+  write(affine_text(2));
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(250)) {
+    ASSERT_EQ(job(), 1.0F);
+  }
+}
+
+TEST_F(WatchedFileTest, FilesChangeWhileJobsRun) {
+  PluginInstance instance = active("watched");
+  std::atomic<int> seen{1};
+  std::atomic<bool> stop{false};
+  std::string failure;
+  std::thread worker([&] {
+    try {
+      Chain chain(broker, {&instance}, test_sizes);
+      std::vector<float> samples(4, 0.0F), output(4, -1.0F);
+      while (!stop) {
+        chain.process(samples.data(), output.data(), {});
+        seen = static_cast<int>(output[0]);
+      }
+    } catch (const Error& error) {
+      failure = error.what();
+      seen = -1;
+    }
+  });
+  for (int version = 2; version <= 4; ++version) {
+    write(affine_text(static_cast<float>(version)));
+    EXPECT_TRUE(until([&] { return seen == version || seen == -1; }));
+    EXPECT_EQ(seen, version);
+  }
+  stop = true;
+  worker.join();
+  EXPECT_EQ(failure, "");
+}
+
+}  // namespace
+}  // namespace ctxbroker
