@@ -10,5 +10,6 @@ ExitCode run_image(const Options& options);
 ExitCode run_audio(const Options& options);
 ExitCode run_list(const Options& options);
 ExitCode run_doctor(const Options& options);
+ExitCode run_kernels(const Options& options);
 
 }  // namespace ctxbroker::sample_host

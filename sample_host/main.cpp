@@ -25,6 +25,8 @@ ExitCode dispatch(const Options& options) {
       return run_list(options);
     case Command::doctor:
       return run_doctor(options);
+    case Command::kernels:
+      return run_kernels(options);
   }
   return ExitCode::internal;
 }

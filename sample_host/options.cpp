@@ -152,13 +152,23 @@ void add_doctor(CLI::App& app, Raw& raw) {
   add_common(command, raw);
 }
 
+void add_kernels(CLI::App& app, Raw& raw) {
+  CLI::App& command = *app.add_subcommand(
+      "kernels", "What kernel images (PTX, cubin, fatbin) hold; loads nothing, needs no driver");
+  command.add_option("file", raw.options.kernel_images, "Image to read; several may be named")
+      ->required()
+      ->type_name("FILE");
+  command.add_flag("--json", raw.options.json, "Print JSON");
+}
+
 struct CommandRow {
   const char* name;
   Command command;
 };
 constexpr std::array commands{
     CommandRow{"image", Command::image}, CommandRow{"audio", Command::audio},
-    CommandRow{"list", Command::list}, CommandRow{"doctor", Command::doctor}};
+    CommandRow{"list", Command::list}, CommandRow{"doctor", Command::doctor},
+    CommandRow{"kernels", Command::kernels}};
 
 Options finish(const CLI::App& app, Raw raw) {
   Options options = std::move(raw.options);
@@ -218,6 +228,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   add_audio(app, raw);
   add_list(app, raw);
   add_doctor(app, raw);
+  add_kernels(app, raw);
   check_command(argc, argv);
   try {
     app.parse(argc, argv);

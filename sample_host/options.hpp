@@ -13,7 +13,7 @@
 
 namespace ctxbroker::sample_host {
 
-enum class Command { image, audio, list, doctor };
+enum class Command { image, audio, list, doctor, kernels };
 
 // Members that a command has no option for stay at their defaults.
 struct Options {
@@ -34,7 +34,9 @@ struct Options {
   std::uint32_t block = 0;          // audio: frames
   double tail = 0;                  // audio: seconds
 
-  bool json = false;   // list and doctor
+  std::vector<std::string> kernel_images;  // kernels
+
+  bool json = false;   // list, doctor and kernels
   bool probe = false;  // doctor
   bool again = false;  // doctor: measure though a result is kept
 };

@@ -1,14 +1,15 @@
 #include "api/jit.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "api/device.hpp"
+#include "image/format.hpp"
 #include "image/image.hpp"
 #include "ptx/link.hpp"
 #include "ptx/parser.hpp"
@@ -50,9 +51,10 @@ Version find_version(std::string_view ptx) {
   return {};
 }
 
+// No more is read than tells it from the other kinds: where it ends need not be known.
 bool is_text(const void* image) {
-  auto first = *static_cast<const unsigned char*>(image);
-  return std::isprint(first) != 0 || std::isspace(first) != 0;
+  const auto* bytes = static_cast<const char*>(image);
+  return image::format_of(bytes, std::numeric_limits<std::size_t>::max()) == image::Format::text;
 }
 
 CUresult status_of(image::Reason reason, bool is_text) {

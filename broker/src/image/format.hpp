@@ -1,4 +1,4 @@
-// Which kind of image some bytes are, by how they begin. Internal to image/.
+// Which kind of image some bytes are, by how they begin. Internal to the project.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,292 @@
+// Good images cut off and with bits turned over: the reader and the driver take them or refuse them
+// with a clear status, and neither crashes, hangs or keeps anything. 2,000 of them, or as many as
+// CTXB_DAMAGED_IMAGES says. On NVIDIA's driver they are loaded in child processes, a batch in each:
+// no test can end a driver that crashed.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "driver.hpp"
+#include "image/describe.hpp"
+#include "image/image.hpp"
+
+namespace ctxbroker::fixtures {
+extern const std::string_view good_ptx, good_plain_fatbin, good_lz4_fatbin, good_zstd_fatbin,
+    good_cubin, foreign_fatbin, foreign_cubin, ptx_fatbin;
+}
+
+namespace ctxbroker::test {
+namespace {
+
+constexpr unsigned batch = 500;
+constexpr unsigned seconds_for_a_batch = 300;
+constexpr std::size_t most_kept = std::size_t{64} << 20;  // bytes of device memory after a batch
+
+struct Good {
+  const char* name;
+  std::string_view bytes;
+};
+
+std::array<Good, 5> good_images() {
+  return {{{"PTX", fixtures::good_ptx},
+           {"plain fatbin", fixtures::good_plain_fatbin},
+           {"lz4 fatbin", fixtures::good_lz4_fatbin},
+           {"zstd fatbin", fixtures::good_zstd_fatbin},
+           {"cubin", fixtures::good_cubin}}};
+}
+
+unsigned case_count() {
+  const char* asked = std::getenv("CTXB_DAMAGED_IMAGES");
+  return asked == nullptr ? 2000U : static_cast<unsigned>(std::strtoul(asked, nullptr, 10));
+}
+
+std::string name_of(unsigned number) {
+  return "case " + std::to_string(number) + " (" + good_images()[number % 5].name +
+         (number / 5 % 2 == 0 ? ", cut off)" : ", bits turned over)");
+}
+
+// The same for a number every time. Behind what is left follow zeros: a driver is not told where an
+// image ends, and reads on to where a header says it does.
+std::string damaged(unsigned number) {
+  std::string image(good_images()[number % 5].bytes);
+  std::mt19937 random(number);
+  if (number / 5 % 2 == 0) {
+    const std::size_t keep = random() % image.size();
+    std::fill(image.begin() + static_cast<std::ptrdiff_t>(keep), image.end(), '\0');
+  } else {
+    for (unsigned bits = 1 + random() % 8; bits > 0; --bits) {
+      char& byte = image[random() % image.size()];
+      byte = static_cast<char>(static_cast<unsigned char>(byte) ^ (1U << (random() % 8)));
+    }
+  }
+  return image;
+}
+
+// Whether the reader finds it an image; it sees the bytes that are left alone.
+bool reader_accepts(unsigned number, const std::string& image) {
+  std::size_t size = image.size();
+  if (number / 5 % 2 == 0) {
+    std::mt19937 random(number);
+    size = random() % image.size();
+  }
+  const auto copy = std::make_unique<std::byte[]>(size);  // ends where the image ends
+  std::memcpy(copy.get(), image.data(), size);
+  try {
+    image::describe({copy.get(), size});
+    return true;
+  } catch (const image::ImageError& error) {
+    return *error.what() == '\0';
+  }
+}
+
+// A header may say that the image goes on behind the memory that holds it. Nobody can load that
+// safely: the broker never hands it on.
+bool stays_inside(const std::string& image) {
+  try {
+    return image::image_size(image.data()) <= image.size();
+  } catch (const image::ImageError&) {
+    return true;
+  }
+}
+
+// What the children tell, in memory that all share.
+struct Report {
+  std::atomic<unsigned> current = 0;   // case that is being tried
+  std::atomic<bool> accepted = false;  // by the reader, which stands before the driver
+  std::atomic<unsigned> loaded = 0, refused_by_reader = 0, not_tried = 0;
+  std::array<std::atomic<unsigned>, 1000> statuses = {};
+  std::atomic<std::size_t> kept = 0;  // bytes of device memory, the most after a batch
+};
+
+void try_cases(const Driver& d, unsigned from, unsigned to, Report& report) {
+  std::size_t free_before = 0, free_after = 0, total = 0;
+  d.cuMemGetInfo_v2(&free_before, &total);
+  for (unsigned number = from; number < to; ++number) {
+    report.current = number;
+    std::string image = damaged(number);
+    report.accepted = reader_accepts(number, image);
+    if (!report.accepted) ++report.refused_by_reader;
+    if (!stays_inside(image)) {
+      ++report.not_tried;
+      continue;
+    }
+    image.push_back('\0');
+    CUmodule module = nullptr;
+    const CUresult status = d.cuModuleLoadData(&module, image.data());
+    ++report.statuses[static_cast<std::size_t>(status) % 1000];
+    if (status != CUDA_SUCCESS) continue;
+    ++report.loaded;
+    ++report.statuses[static_cast<std::size_t>(d.cuModuleUnload(module)) % 1000];
+  }
+  d.cuMemGetInfo_v2(&free_after, &total);
+  if (free_before > free_after && free_before - free_after > report.kept) {
+    report.kept = free_before - free_after;
+  }
+}
+
+// Of one that is still to come: compilers of today do not make it.
+std::string of_newer_architecture() {
+  std::string image(fixtures::ptx_fatbin);
+  constexpr std::size_t architecture_at = 16 + 28;  // in the first entry's header
+  const std::uint32_t newer = 199;
+  std::memcpy(image.data() + architecture_at, &newer, sizeof newer);
+  return image;
+}
+
+bool enter_a_context(const Driver& d) {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  return d.cuInit(0) == CUDA_SUCCESS && d.cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
+         d.cuCtxCreate_v2(&context, 0, device) == CUDA_SUCCESS;
+}
+
+// In a process of its own, with a driver of its own. Returns a waitpid status.
+template <typename Work>
+int run_in_child(const Driver& d, const Work& work) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(seconds_for_a_batch);
+    if (!enter_a_context(d)) _exit(2);
+    work();
+    _exit(0);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+std::string say(const Report& report) {
+  std::string text = std::to_string(report.refused_by_reader) + " refused by the reader, " +
+                     std::to_string(report.not_tried) + " that end outside of their memory, " +
+                     std::to_string(report.loaded) + " loaded; statuses:";
+  for (std::size_t status = 0; status < report.statuses.size(); ++status) {
+    if (report.statuses[status] == 0) continue;
+    text += " " + std::to_string(status) + ": " + std::to_string(report.statuses[status]);
+  }
+  return text + "; at most " + std::to_string(report.kept >> 10U) + " KiB kept by a batch";
+}
+
+class DamagedImages : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    void* memory =
+        mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    report = new (memory) Report;
+  }
+  void TearDown() override { munmap(report, sizeof(Report)); }
+
+  const Driver& d = driver();
+  Report* report = nullptr;
+};
+
+TEST_F(DamagedImages, AreRefusedClearlyOrRun) {
+  if (!d.missing.empty()) GTEST_SKIP() << d.missing;
+  setenv("CUDA_CACHE_DISABLE", "1", 1);  // nothing of this is worth keeping
+  const unsigned count = case_count();
+  if (d.is_software) {
+    ASSERT_TRUE(enter_a_context(d));
+    try_cases(d, 0, count, *report);
+    EXPECT_EQ(report->kept, 0U);
+  } else {
+    unsigned crashes = 0, crashes_behind_the_reader = 0;
+    for (unsigned from = 0; from < count;) {
+      const unsigned to = std::min(from + batch, count);
+      const int status = run_in_child(d, [&] { try_cases(d, from, to, *report); });
+      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        from = to;
+        continue;
+      }
+      ASSERT_FALSE(WIFEXITED(status)) << "no CUDA in the child";
+      ++(report->accepted ? crashes_behind_the_reader : crashes);
+      std::printf("the driver ended with signal %d in %s, which the reader %s\n", WTERMSIG(status),
+                  name_of(report->current).c_str(), report->accepted ? "accepts" : "refuses");
+      from = report->current + 1;
+    }
+    std::printf("%u crashes in what the reader refuses\n", crashes);
+    EXPECT_EQ(crashes_behind_the_reader, 0U);
+    EXPECT_LE(report->kept, most_kept);
+  }
+  std::printf("%u damaged images: %s\n", count, say(*report).c_str());
+  // Clear ones: that the image is wrong, or what in it; not that something went wrong.
+  const std::set<std::size_t> clear = {CUDA_SUCCESS,
+                                       CUDA_ERROR_INVALID_VALUE,
+                                       CUDA_ERROR_OUT_OF_MEMORY,
+                                       CUDA_ERROR_INVALID_IMAGE,
+                                       CUDA_ERROR_NO_BINARY_FOR_GPU,
+                                       CUDA_ERROR_INVALID_PTX,
+                                       CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+                                       CUDA_ERROR_INVALID_SOURCE,
+                                       CUDA_ERROR_NOT_FOUND};
+  for (std::size_t status = 0; status < report->statuses.size(); ++status) {
+    if (clear.contains(status)) continue;
+    EXPECT_EQ(report->statuses[status], 0U) << "status " << status;
+  }
+  // Otherwise the damage would be none, or would be all that is seen.
+  EXPECT_GT(report->loaded, 0U);
+  EXPECT_GT(report->refused_by_reader, count / 4);
+}
+
+// Whole images that cannot run here, each with a status of its own.
+TEST_F(DamagedImages, AndForeignOnesHaveStatusesOfTheirOwn) {
+  if (!d.missing.empty()) GTEST_SKIP() << d.missing;
+  const std::string ptx_tail = "\n.address_size 64\n.visible .entry k() { ret; }";
+  const struct {
+    const char* what;
+    std::string image;
+    CUresult status;
+  } cases[] = {
+      {"PTX of a newer version", ".version 99.0\n.target sm_70" + ptx_tail,
+       CUDA_ERROR_UNSUPPORTED_PTX_VERSION},
+      {"PTX for a newer architecture", ".version 7.0\n.target sm_999" + ptx_tail,
+       CUDA_ERROR_INVALID_PTX},
+      {"PTX with a mistake in it", ".version 7.0\n.target sm_70\n.address_size 64\n.entry k( {",
+       CUDA_ERROR_INVALID_PTX},
+      {"a cubin of another architecture", std::string(fixtures::foreign_cubin),
+       CUDA_ERROR_NO_BINARY_FOR_GPU},
+      {"a fatbin with machine code of another architecture alone",
+       std::string(fixtures::foreign_fatbin), CUDA_ERROR_NO_BINARY_FOR_GPU},
+      {"a fatbin with newer PTX alone", of_newer_architecture(), CUDA_ERROR_NO_BINARY_FOR_GPU},
+      {"no image", "GIF89a, at least", CUDA_ERROR_INVALID_IMAGE},
+      {"a good one", std::string(fixtures::good_zstd_fatbin), CUDA_SUCCESS},
+  };
+  const auto load_all = [&] {
+    for (std::size_t i = 0; i < std::size(cases); ++i) {
+      CUmodule module = nullptr;
+      report->statuses[i] = d.cuModuleLoadData(&module, cases[i].image.c_str());
+    }
+  };
+  if (d.is_software) {
+    ASSERT_TRUE(enter_a_context(d));
+    load_all();
+  } else {
+    ASSERT_EQ(run_in_child(d, load_all), 0);
+  }
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    EXPECT_EQ(report->statuses[i], static_cast<unsigned>(cases[i].status)) << cases[i].what;
+  }
+}
+
+TEST_F(DamagedImages, AreGoodWhereNothingIsDamaged) {
+  for (const Good& good : good_images()) {
+    EXPECT_NO_THROW(image::describe(std::as_bytes(std::span(good.bytes.data(), good.bytes.size()))))
+        << good.name;
+  }
+}
+
+}  // namespace
+}  // namespace ctxbroker::test
