@@ -13,7 +13,9 @@ namespace ctxbroker::bench {
 #define CTXB_RAW_CALLS(X) \
   X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxGetCurrent) X(cuCtxSynchronize) \
   X(cuDevicePrimaryCtxReset_v2) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord) \
-  X(cuEventSynchronize) X(cuGetErrorName) X(cuLaunchKernel) X(cuMemAlloc_v2) X(cuMemAllocHost_v2) \
+  X(cuEventSynchronize) X(cuFuncLoad) X(cuGetErrorName) X(cuLaunchKernel) X(cuLibraryGetModule) \
+  X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLinkAddData_v2) X(cuLinkComplete) \
+  X(cuLinkCreate_v2) X(cuLinkDestroy) X(cuMemAlloc_v2) X(cuMemAllocHost_v2) \
   X(cuMemFreeHost) X(cuMemFree_v2) X(cuMemGetInfo_v2) X(cuMemcpyDtoHAsync_v2) \
   X(cuMemcpyHtoDAsync_v2) X(cuMemsetD8_v2) X(cuModuleGetFunction) X(cuModuleLoadData) \
   X(cuModuleUnload) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuGraphDestroy) \
