@@ -63,6 +63,11 @@ int GatedTenant::unused_device_of(CUcontext context) noexcept {
   return source_ != nullptr ? source_->unused_device_of(context) : -1;
 }
 
+bool GatedTenant::relieve(CUcontext context) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr && source_->relieve(context);
+}
+
 int GatedTenant::device_of_ended(CUcontext context) noexcept {
   const std::shared_lock lock(source_lock_);
   return source_ != nullptr ? source_->device_of_ended(context) : -1;

@@ -57,6 +57,7 @@ class GatedTenant {
   int device_of(CUcontext context) noexcept;
   int unused_device_of(CUcontext context) noexcept;
   int device_of_ended(CUcontext context) noexcept;
+  [[gnu::cold]] bool relieve(CUcontext context) noexcept;
   bool holds(CUcontext context) noexcept;
 
   // The life that the calling thread's context is of, remembered for later questions; 0: none.

@@ -28,6 +28,12 @@ bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
   }
 }
 
+bool relieve_device(GatedTenant& tenant) noexcept {
+  CUcontext current = nullptr;
+  Current::call(&current);
+  return tenant.relieve(current);
+}
+
 void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
   char text[200];
   std::snprintf(text, sizeof text,

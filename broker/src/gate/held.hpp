@@ -38,6 +38,10 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
 // The tenant asked for so much more than its budget leaves. Said once.
 void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
 
+// There is too little device memory for what a tenant asks for. True when something was given up,
+// so that it is worth asking again.
+[[gnu::cold]] bool relieve_device(GatedTenant& tenant) noexcept;
+
 // A tenant's call that makes something; `make` calls the driver. What cannot be entered for want of
 // host memory stays the tenant's own affair.
 template <typename Make, typename Handle>
@@ -47,7 +51,8 @@ CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& mak
     note_used_up(tenant, bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const CUresult status = make();
+  CUresult status = make();
+  if (status == CUDA_ERROR_OUT_OF_MEMORY && relieve_device(tenant)) status = make();
   bool entered = false;
   if (status == CUDA_SUCCESS && out != nullptr) {
     holding.handle = handle_value(*out);

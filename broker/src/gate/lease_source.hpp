@@ -45,6 +45,8 @@ class LeaseSource {
   // The device of a life of the tenant's leases whose context has ended, and was this one; -1: of
   // none.
   virtual int device_of_ended(CUcontext context) noexcept = 0;
+  // Device memory is short where this context is: true when something was given up.
+  virtual bool relieve(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
   virtual bool holds(CUcontext context) noexcept = 0;
   virtual int device_count() noexcept = 0;

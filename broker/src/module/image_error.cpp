@@ -92,16 +92,18 @@ std::string ptx_too_new(const Driver& driver, const StoredImage* image) {
 std::string reason(const Lease& lease, const StoredImage* image, CUresult status,
                    std::string_view call) {
   const Device device = device_of(lease);
-  const bool wrong_device =
-      image != nullptr && image->about && !runs_on(*image->about, device.capability);
+  const bool is_known = image != nullptr && image->about;
+  const bool wrong_device = is_known && !runs_on(*image->about, device.capability);
+  const char* const no_image =
+      "it is neither PTX nor a cubin nor a fatbin, or it is corrupt; build it anew";
   switch (status) {
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
       return not_for_this_device(device, image);
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
       return ptx_too_new(lease.driver(), image);
     case CUDA_ERROR_INVALID_PTX:
-      return wrong_device ? not_for_this_device(device, image)
-                          : "the driver's compiler refuses its PTX";
+      if (wrong_device) return not_for_this_device(device, image);
+      return is_known ? "the driver's compiler refuses its PTX" : no_image;
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_INVALID_SOURCE:
       if (wrong_device) return not_for_this_device(device, image);
@@ -110,9 +112,9 @@ std::string reason(const Lease& lease, const StoredImage* image, CUresult status
                "parts";
       }
       if (is_ptx_text(image)) return "the driver does not take its PTX";
-      return image == nullptr || !image->about
-                 ? "it is neither PTX nor a cubin nor a fatbin, or it is corrupt; build it anew"
-                 : "the driver finds it corrupt (" + summary(*image->about) + "); build it anew";
+      return is_known
+                 ? "the driver finds it corrupt (" + summary(*image->about) + "); build it anew"
+                 : no_image;
     case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
       return "the driver's PTX compiler is not installed (libnvidia-ptxjitcompiler.so); install "
              "the whole driver, or build the module with machine code for " +

@@ -416,6 +416,13 @@ int TenantImpl::device_of_ended(CUcontext context) noexcept {
   return life != nullptr ? life->device_ordinal() : -1;
 }
 
+// The broker's own work, although a call of the tenant's asks for it.
+bool TenantImpl::relieve(CUcontext context) noexcept {
+  const HostFrame frame;
+  const int device = device_of(context);
+  return device >= 0 && broker_.leases().device(device).relieve();
+}
+
 bool TenantImpl::holds(CUcontext context) noexcept {
   const auto life = find_life(has_this_context, context);
   return life != nullptr && life->kind() != LeaseKind::shared;  // which is everybody's

@@ -99,6 +99,7 @@ class TenantImpl final : private LeaseSource {
   int device_of(CUcontext context) noexcept override;
   int unused_device_of(CUcontext context) noexcept override;
   int device_of_ended(CUcontext context) noexcept override;
+  bool relieve(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
   int device_count() noexcept override { return static_cast<int>(slots_.size()); }
   LifeNote life_of(CUcontext context) noexcept override;

@@ -93,6 +93,43 @@ class PoliciesTest : public ::testing::Test {
   Broker broker;
 };
 
+// ---- memory that is short --------------------------------------------------------------------
+
+TEST_F(PoliciesTest, AFullDeviceUnloadsIdleModulesOfOthers) {
+  PluginInstance idle =
+      broker.create(broker.load(test_library("behaviours")), "plain", {0, LeaseKind::green});
+  idle.activate({64, 64, 0, false});
+  const auto modules = [&] {
+    for (const TenantMetrics& metrics : broker.metrics().tenants) {
+      if (metrics.name == "behaviours") return metrics.leases.at(0).modules;
+    }
+    return std::uint64_t{99};
+  };
+  Tenant tenant = open(broker, "hungry", LeaseKind::green);
+  const auto allocate = [&](std::size_t bytes) {
+    return tenant.run(0, [bytes] {
+      CUdeviceptr address = 0;
+      const CUresult status = driver_call("cuMemAlloc_v2", &address, bytes);
+      if (status == CUDA_SUCCESS) driver_call("cuMemFree_v2", address);
+      return status;
+    });
+  };
+  EXPECT_EQ(allocate(mib), CUDA_SUCCESS);
+  EXPECT_EQ(modules(), 1u) << "there was enough";
+  EXPECT_EQ(allocate(std::size_t{1} << 46), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(modules(), 0u);
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) return;  // no other driver can be told that it is full
+  idle.deactivate();
+  idle.activate({64, 64, 0, false});
+  controls.fail_call("cuMemAlloc_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(allocate(mib), CUDA_SUCCESS) << "once more after the module went";
+  EXPECT_EQ(modules(), 0u);
+  controls.fail_call("cuMemAlloc_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(allocate(mib), CUDA_ERROR_OUT_OF_MEMORY) << "nothing was left to unload";
+  controls.stop_counting();
+}
+
 // ---- waiting ---------------------------------------------------------------------------------
 
 void CUDA_CB busy(void* nanoseconds) {
