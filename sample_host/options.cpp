@@ -92,6 +92,8 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
                    "most-free-memory";
           },
           ""));
+  command.add_flag("--graphs", raw.options.graphs,
+                   "Launch what a plug-in enqueues for a job as one graph, where that can be done");
   command
       .add_option("--json", raw.options.report,
                   "Write a report to this file; - for standard output instead of the table")

@@ -27,6 +27,7 @@ struct Options {
   std::vector<std::string> plugins;  // as written behind --plugin; at least one
   LeaseChoice lease;
   std::filesystem::path policy;     // empty: none
+  bool graphs = false;              // each job of a plug-in as one graph
   std::optional<Placement> device;  // unset: as the policy says, else device 0
   std::string report;               // file name, "-" for standard output, empty for none
   std::filesystem::path trace;      // file name for the timeline, empty for none

@@ -76,6 +76,7 @@ Json to_json(const PluginRow& plugin) {
             {"reason", plugin.lease_reason}}},
           {"jobs", m.jobs},
           {"launches", m.launches},
+          {"graph_jobs", m.graph_jobs},
           {"device_seconds", m.device_seconds},
           {"memory_bytes", m.memory_bytes},
           {"memory_peak_bytes", m.memory_peak_bytes},

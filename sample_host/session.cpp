@@ -97,6 +97,7 @@ Session::Session(const Options& options, const std::vector<PluginArgument>& argu
   InstanceOptions instance_options;
   instance_options.device = options.device;
   instance_options.lease = options.lease;
+  instance_options.job_graphs = options.graphs;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     libraries_.push_back(choices[i].library);
     instances_.push_back(

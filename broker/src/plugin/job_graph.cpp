@@ -55,7 +55,7 @@ JobGraph::Outcome JobGraph::make(const std::shared_ptr<Lease>& lease, CUgraph gr
   } catch (const std::bad_alloc&) {
     return {CUDA_ERROR_OUT_OF_MEMORY, "the captured work cannot be looked at"};
   }
-  if (memory) return {CUDA_ERROR_NOT_SUPPORTED, "it allocates or frees device memory in process"};
+  if (memory) return {CUDA_SUCCESS, "it allocates or frees device memory in process"};
   CUgraphExec exec = nullptr;
   const CUresult status = driver.graph_instantiate(&exec, graph, 0);
   if (status != CUDA_SUCCESS) return {status, "no executable graph can be made of it"};

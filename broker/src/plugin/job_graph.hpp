@@ -15,7 +15,7 @@ using GraphExec =
 // Of one activation, on the thread of its process calls and inside its lease.
 class JobGraph {
  public:
-  // What went wrong, and where.
+  // What went wrong; the driver's status where it was the driver that said so.
   struct Outcome {
     CUresult status = CUDA_SUCCESS;
     const char* what = "";  // static text

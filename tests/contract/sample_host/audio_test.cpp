@@ -48,6 +48,25 @@ TEST_F(AudioCommand, BlocksAndLeasesDoNotChangeTheSound) {
   EXPECT_EQ(make("c.wav", "77", "private"), whole);
 }
 
+TEST_F(AudioCommand, GraphsDoNotChangeTheSound) {
+  const std::string in = wav("in.wav", 3000);
+  const auto make = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"audio",    in,          "-o",       at(name + ".wav"),
+                                       "--plugin", "equaliser", "--plugin", "delay",
+                                       "--json",   at(name)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    run_well(arguments);
+    return read_bytes(folder / (name + ".wav"));
+  };
+  EXPECT_EQ(make("graphs", {"--graphs"}), make("plain", {}));
+  for (const char* name : {"graphs", "plain"}) {
+    for (const auto& plugin : json_at(name).at("plugins")) {
+      const bool all = plugin.at("graph_jobs") == plugin.at("jobs");
+      EXPECT_EQ(all, std::string(name) == "graphs") << plugin;
+    }
+  }
+}
+
 TEST_F(AudioCommand, AReport) {
   const std::string in = wav("in.wav", 1000);
   const Ended ended = run_well({"audio", in, "-o", at("out.wav"), "--plugin", "gain", "--plugin",
