@@ -62,7 +62,7 @@ ctxb_status refuse_launch(Instance& instance, const RefusalText& refusal) {
 ctxb_status open_up(Instance& instance, const Activation& activation, Kernel& kernel,
                     const ctxb_launch& launch, const ctxb_launch_options* options) {
   const DriverTable& driver = activation.lease->table();
-  CUresult status = allow_shared(driver, kernel, launch.shared_bytes);
+  CUresult status = allow_shared(activation, kernel, launch.shared_bytes);
   if (status == CUDA_SUCCESS && options != nullptr && has_cluster(*options)) {
     status = allow_cluster(driver, kernel, *options);
   }
@@ -144,11 +144,15 @@ CUresult call_driver(const DriverTable& driver, const Kernel& kernel, const ctxb
 
 }  // namespace
 
-CUresult allow_shared(const DriverTable& driver, Kernel& kernel, unsigned int bytes) noexcept {
+// All that there is: the function may be another instance's too, which asked for more before.
+CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int bytes) noexcept {
   if (bytes <= kernel.dynamic_shared_bytes) return CUDA_SUCCESS;
-  const CUresult status = driver.func_set_attribute(
-      kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
-  if (status == CUDA_SUCCESS) kernel.dynamic_shared_bytes = bytes;
+  const DeviceLimits& limits = limits_of(activation);
+  const unsigned int device = std::max(limits.shared_bytes, limits.shared_optin_bytes);
+  const unsigned int most = device - std::min(device, kernel.static_shared_bytes);
+  const CUresult status = activation.lease->table().func_set_attribute(
+      kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(most));
+  if (status == CUDA_SUCCESS) kernel.dynamic_shared_bytes = most;
   return status;
 }
 

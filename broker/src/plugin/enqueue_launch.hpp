@@ -21,7 +21,7 @@ Kernel* prepare_launch(Instance& instance, Activation& activation, const ctxb_la
                        ctxb_status& status);
 
 // Above 48 KiB a kernel must be told once that it may use more dynamic shared memory.
-CUresult allow_shared(const DriverTable& driver, Kernel& kernel, unsigned int bytes) noexcept;
+CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int bytes) noexcept;
 
 // The kernel behind a handle of this activation. Null after a refusal, with its `status`.
 Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kernel* handle,

@@ -137,7 +137,7 @@ ctxb_status get_best_block(const ctxb_host* host, const ctxb_kernel* handle,
           return not_offered(instance, name);
         }
         int blocks = 0, threads = 0, each = 0;
-        CUresult status = allow_shared(driver, kernel, shared_bytes);
+        CUresult status = allow_shared(activation, kernel, shared_bytes);
         if (status == CUDA_SUCCESS) {
           status = driver.best_block_size(&blocks, &threads, kernel.function, nullptr, shared_bytes,
                                           static_cast<int>(most_threads));
@@ -170,7 +170,7 @@ ctxb_status get_active_blocks(const ctxb_host* host, const ctxb_kernel* handle,
                                    std::to_string(kernel.block_threads));
         }
         int found = 0;
-        CUresult status = allow_shared(driver, kernel, shared_bytes);
+        CUresult status = allow_shared(activation, kernel, shared_bytes);
         if (status == CUDA_SUCCESS) {
           status = driver.active_blocks(&found, kernel.function, static_cast<int>(block_threads),
                                         shared_bytes);

@@ -126,6 +126,18 @@ TEST_F(TypedLaunchTest, EveryFormOfTheArgumentsIsTheSame) {
   EXPECT_EQ(run_form(4), pointers) << "kernel.launch";
 }
 
+// Instances of one lease may have the same function, whose limit is then for all of them.
+TEST_F(TypedLaunchTest, OneInstancesSharedMemoryIsNotAnothersLimit) {
+  PluginInstance other = broker.create(broker.load(test_plugin("typed")), "typed");
+  typed.activate(test_sizes);
+  other.activate(test_sizes);
+  typed.set_parameter("shared", 60000);
+  other.set_parameter("shared", 50000);
+  const std::vector<float> output = run({&typed}, 13, 7);
+  EXPECT_EQ(run({&other}, 13, 7), output);
+  EXPECT_EQ(run({&typed}, 13, 7), output);
+}
+
 TEST_F(TypedLaunchTest, AWrongArgumentIsNamed) {
   const auto refusal_of = [&](double form) {
     return error_text(ErrorKind::plugin_failed, [&] { run_form(form); });
