@@ -3,6 +3,9 @@
 #
 #   ctxb_add_plugin(NAME SOURCES a.cpp ...           C++ of the library
 #                        KERNELS a.cu ...            device code, one module each
+#                        [LINK]                      or all one module, called NAME: compiled so that
+#                                                    a kernel may call a function of another file,
+#                                                    and linked when it is loaded
 #                        [ARCHITECTURES 75-virtual]  as CMAKE_CUDA_ARCHITECTURES: 90-real is machine
 #                                                    code, 90-virtual PTX, 90 both
 #                        [INCLUDES folder ...]       for C++ and device code
@@ -70,7 +73,7 @@ function(_ctxb_gencode out architectures)
 endfunction()
 
 function(ctxb_add_plugin name)
-  cmake_parse_arguments(arg "OPTIONAL" "CUDART"
+  cmake_parse_arguments(arg "OPTIONAL;LINK" "CUDART"
     "SOURCES;KERNELS;CUDA_SOURCES;LIBRARIES;ARCHITECTURES;INCLUDES;NVCC_OPTIONS" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
@@ -108,7 +111,7 @@ function(ctxb_add_plugin name)
   endif()
   if(arg_KERNELS)
     _ctxb_add_kernels(${name} "${generated}" "${arg_KERNELS}" "${arg_ARCHITECTURES}"
-                      "${arg_INCLUDES}" "${arg_NVCC_OPTIONS}")
+                      "${arg_INCLUDES}" "${arg_NVCC_OPTIONS}" ${arg_LINK})
   endif()
 
   if(runtime)
@@ -242,9 +245,14 @@ function(_ctxb_compile_cuda name generated sources architectures includes nvcc_o
 endfunction()
 
 # The header is written now, the fatbins and the source that holds them when the project is built.
+# A TRUE at the end makes one module, called NAME, of all.
 function(_ctxb_add_kernels name generated kernels architectures includes nvcc_options)
   _ctxb_find_nvcc(${name})
   _ctxb_nvcc_options(options "${architectures}" "${includes}")
+  set(link ${ARGN})
+  if(link)
+    list(APPEND options -rdc=true)
+  endif()
 
   # Some elements may be empty, because they count for an installation only.
   set(sdk_folders $<TARGET_PROPERTY:ctxbroker::plugin_sdk,INTERFACE_INCLUDE_DIRECTORIES>)
@@ -275,10 +283,14 @@ function(_ctxb_add_kernels name generated kernels architectures includes nvcc_op
     list(APPEND fatbins ${fatbin})
   endforeach()
 
-  list(LENGTH module_names count)
+  set(known_names ${module_names})
+  if(link)
+    set(known_names ${name})
+  endif()
+  list(LENGTH known_names count)
   set(constants "")
   set(index 0)
-  foreach(module ${module_names})
+  foreach(module ${known_names})
     string(APPEND constants "inline constexpr const ctxb_module& ${module} = modules[${index}];\n")
     math(EXPR index "${index} + 1")
   endforeach()
@@ -298,6 +310,7 @@ ${constants}
   add_custom_command(
     OUTPUT ${generated}/${name}_kernels.cpp
     COMMAND ${CMAKE_COMMAND} -DNAME=${name} "-DMODULES=${module_names}" -DFOLDER=${generated}
+            "-DLINK=${link}"
             -P ${CTXB_SDK_CMAKE_DIR}/CtxbEmbedImages.cmake
     DEPENDS ${fatbins} ${CTXB_SDK_CMAKE_DIR}/CtxbEmbedImages.cmake
     COMMENT "Embedding the device code of ${name}"

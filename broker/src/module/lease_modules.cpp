@@ -26,24 +26,29 @@ std::shared_ptr<LoadedCode> LeaseModules::code_for(const std::shared_ptr<const S
 void LeaseModules::add(ModuleSet& user) {
   const std::lock_guard lock(mutex_);
   users_.push_back(&user);
+  if (user.is_real_time()) real_time_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void LeaseModules::remove(ModuleSet& user) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(users_, &user);
+  if (user.is_real_time()) real_time_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // Inside the lease's context, with the gate closed and the lists locked.
 bool LeaseModules::is_idle() noexcept {
   return std::none_of(users_.begin(), users_.end(), [&](const ModuleSet* user) {
-    return user->is_real_time() || (user->stream() != nullptr &&
-                                    lease_->table().stream_query(user->stream()) != CUDA_SUCCESS);
+    return user->stream() != nullptr &&
+           lease_->table().stream_query(user->stream()) != CUDA_SUCCESS;
   });
 }
 
 Unloaded LeaseModules::unload_idle() noexcept {
   Unloaded unloaded;
-  if (lease_->lost() || lease_->occupancy().inside() != 0 || !gate_.try_close()) return unloaded;
+  // A job in real time must not even wait for a look.
+  const bool in_use =
+      real_time_.load(std::memory_order_relaxed) != 0 || lease_->occupancy().inside() != 0;
+  if (lease_->lost() || in_use || !gate_.try_close()) return unloaded;
   {
     const std::lock_guard lock(mutex_);
     const ContextGuard guard(lease_->target());

@@ -1,6 +1,7 @@
 // The modules in one life of a lease, and who uses them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,7 @@ class LeaseModules {
   std::mutex mutex_;
   std::vector<std::weak_ptr<LoadedCode>> codes_;
   std::vector<ModuleSet*> users_;
+  std::atomic<int> real_time_{0};  // of the users: while there is one, the gate is never closed
 };
 
 }  // namespace ctxbroker::detail

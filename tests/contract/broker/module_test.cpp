@@ -1,4 +1,6 @@
 // The module service: images of every kind, what is said of bad ones, and the life of modules.
+#include <cuda.h>
+#include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
 
@@ -75,6 +77,46 @@ float first_of(const std::vector<float>& output) {
 TEST_F(ModuleTest, PartsAreLinkedWithCallsAcross) {
   PluginInstance instance = active("linked");
   EXPECT_EQ(first_of(run({&instance})), 20.0F) << "the second part doubles by the third";
+}
+
+TEST_F(ModuleTest, FilesOfNvccAreLinked) {
+  PluginInstance instance = broker.create(broker.load(test_plugin("linking")), "linking");
+  instance.activate(test_sizes);
+  const std::vector<float> output = run({&instance});
+  EXPECT_EQ(output[0], 5.0F);
+  EXPECT_EQ(output[3], 11.0F);
+}
+
+// Machine code on a GPU.
+TEST_F(ModuleTest, WhatTheDriversLinkerMadeIsAnImage) {
+  void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(driver, nullptr);
+  const auto call = [&]<typename... Parameters>(const char* symbol, Parameters... arguments) {
+    auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(dlsym(driver, symbol));
+    return function == nullptr ? CUDA_ERROR_NOT_FOUND : function(arguments...);
+  };
+  std::string text = affine_text(7);
+  CUlinkState state = nullptr;
+  void* image = nullptr;
+  std::size_t bytes = 0;
+  Tenant host = broker.host();
+  host.run(0, [&] {
+    ASSERT_EQ(call("cuLinkCreate_v2", 0u, static_cast<CUjit_option*>(nullptr),
+                   static_cast<void**>(nullptr), &state),
+              CUDA_SUCCESS);
+    ASSERT_EQ(call("cuLinkAddData_v2", state, CU_JIT_INPUT_PTX, static_cast<void*>(text.data()),
+                   text.size() + 1, "affine", 0u, static_cast<CUjit_option*>(nullptr),
+                   static_cast<void**>(nullptr)),
+              CUDA_SUCCESS);
+    ASSERT_EQ(call("cuLinkComplete", state, &image, &bytes), CUDA_SUCCESS);
+    write({static_cast<const char*>(image), bytes});
+    EXPECT_EQ(call("cuLinkDestroy", state), CUDA_SUCCESS);
+  });
+  dlclose(driver);  // only the count of dlopen above
+  PluginInstance instance = active("from_file");
+  EXPECT_EQ(first_of(run({&instance})), 7.0F);
+  EXPECT_EQ(broker.unload_idle_modules(0), 1u) << "what is in machine code is known, too";
+  EXPECT_EQ(first_of(run({&instance})), 7.0F);
 }
 
 TEST_F(ModuleTest, AnUndefinedFunctionIsNamedWithItsPart) {
