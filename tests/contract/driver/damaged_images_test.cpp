@@ -19,10 +19,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "driver.hpp"
 #include "image/describe.hpp"
 #include "image/image.hpp"
+#include "image/linked.hpp"
 
 namespace ctxbroker::fixtures {
 extern const std::string_view good_ptx, good_plain_fatbin, good_lz4_fatbin, good_zstd_fatbin,
@@ -41,12 +43,19 @@ struct Good {
   std::string_view bytes;
 };
 
-std::array<Good, 5> good_images() {
+constexpr unsigned kinds = 6;
+
+std::array<Good, kinds> good_images() {
+  // For NVIDIA's driver no image at all.
+  static const std::vector<std::byte> linked = image::write_linked(
+      {{"small.ptx", std::string(fixtures::good_ptx)},
+       {"other.ptx", ".version 7.0\n.target sm_70\n.address_size 64\n.entry k() { ret; }"}});
   return {{{"PTX", fixtures::good_ptx},
            {"plain fatbin", fixtures::good_plain_fatbin},
            {"lz4 fatbin", fixtures::good_lz4_fatbin},
            {"zstd fatbin", fixtures::good_zstd_fatbin},
-           {"cubin", fixtures::good_cubin}}};
+           {"cubin", fixtures::good_cubin},
+           {"linked image", {reinterpret_cast<const char*>(linked.data()), linked.size()}}}};
 }
 
 unsigned case_count() {
@@ -55,16 +64,16 @@ unsigned case_count() {
 }
 
 std::string name_of(unsigned number) {
-  return "case " + std::to_string(number) + " (" + good_images()[number % 5].name +
-         (number / 5 % 2 == 0 ? ", cut off)" : ", bits turned over)");
+  return "case " + std::to_string(number) + " (" + good_images()[number % kinds].name +
+         (number / kinds % 2 == 0 ? ", cut off)" : ", bits turned over)");
 }
 
 // The same for a number every time. Behind what is left follow zeros: a driver is not told where an
 // image ends, and reads on to where a header says it does.
 std::string damaged(unsigned number) {
-  std::string image(good_images()[number % 5].bytes);
+  std::string image(good_images()[number % kinds].bytes);
   std::mt19937 random(number);
-  if (number / 5 % 2 == 0) {
+  if (number / kinds % 2 == 0) {
     const std::size_t keep = random() % image.size();
     std::fill(image.begin() + static_cast<std::ptrdiff_t>(keep), image.end(), '\0');
   } else {
@@ -79,7 +88,7 @@ std::string damaged(unsigned number) {
 // Whether the reader finds it an image; it sees the bytes that are left alone.
 bool reader_accepts(unsigned number, const std::string& image) {
   std::size_t size = image.size();
-  if (number / 5 % 2 == 0) {
+  if (number / kinds % 2 == 0) {
     std::mt19937 random(number);
     size = random() % image.size();
   }
