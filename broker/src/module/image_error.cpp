@@ -61,21 +61,15 @@ Device device_of(const Lease& lease) {
           capability};
 }
 
-bool needs_linking(const StoredImage* image) {
-  return image != nullptr && image->about &&
-         std::any_of(image->about->entries.begin(), image->about->entries.end(),
+bool needs_linking(const KernelImage& about) {
+  return std::any_of(about.entries.begin(), about.entries.end(),
                      [](const ImageEntry& entry) { return entry.is_relocatable; });
 }
 
-bool is_ptx_text(const StoredImage* image) {
-  return image != nullptr && image->about && image->about->kind == ImageKind::ptx;
-}
-
-std::string not_for_this_device(const Device& device, const StoredImage* image) {
+std::string not_for_this_device(const Device& device, const KernelImage& about) {
   const std::string number = std::to_string(device.capability);
-  std::string text = "it has no kernel image for " + device.text;
-  if (image != nullptr && image->about) text += "; it is " + summary(*image->about);
-  return text + "; build it with -gencode arch=compute_" + number + ",code=sm_" + number +
+  return "it has no kernel image for " + device.text + "; it is " + summary(about) +
+         "; build it with -gencode arch=compute_" + number + ",code=sm_" + number +
          " as well, or with PTX (code=compute_" + number +
          " or lower), which newer devices run too";
 }
@@ -89,38 +83,55 @@ std::string ptx_too_new(const Driver& driver, const StoredImage* image) {
          "; update the driver, or build the module with a toolkit that is no newer than it";
 }
 
+// Why the driver took what the reader of images does not know for an image it cannot load; empty
+// for reasons that have nothing to do with that.
+std::string reason_of_unknown(CUresult status) {
+  switch (status) {
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_INVALID_SOURCE:
+      return "it is neither PTX nor a cubin nor a fatbin, or it is corrupt; build it anew";
+    default:
+      return {};
+  }
+}
+
+std::string reason_of_known(const Device& device, const StoredImage& image, CUresult status) {
+  const bool wrong_device = !runs_on(*image.about, device.capability);
+  switch (status) {
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+      return not_for_this_device(device, *image.about);
+    case CUDA_ERROR_INVALID_PTX:
+      return wrong_device ? not_for_this_device(device, *image.about)
+                          : "the driver's compiler refuses its PTX";
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_INVALID_SOURCE:
+      if (wrong_device) return not_for_this_device(device, *image.about);
+      if (needs_linking(*image.about)) {
+        return "it was compiled for linking (nvcc -rdc=true): give it to the module as one of its "
+               "parts";
+      }
+      return "the driver finds it corrupt (" + summary(*image.about) + "); build it anew";
+    default:
+      return {};
+  }
+}
+
 std::string reason(const Lease& lease, const StoredImage* image, CUresult status,
                    std::string_view call) {
   const Device device = device_of(lease);
   const bool is_known = image != nullptr && image->about;
-  const bool wrong_device = is_known && !runs_on(*image->about, device.capability);
-  const char* const no_image =
-      "it is neither PTX nor a cubin nor a fatbin, or it is corrupt; build it anew";
-  switch (status) {
-    case CUDA_ERROR_NO_BINARY_FOR_GPU:
-      return not_for_this_device(device, image);
-    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-      return ptx_too_new(lease.driver(), image);
-    case CUDA_ERROR_INVALID_PTX:
-      if (wrong_device) return not_for_this_device(device, image);
-      return is_known ? "the driver's compiler refuses its PTX" : no_image;
-    case CUDA_ERROR_INVALID_IMAGE:
-    case CUDA_ERROR_INVALID_SOURCE:
-      if (wrong_device) return not_for_this_device(device, image);
-      if (needs_linking(image)) {
-        return "it was compiled for linking (nvcc -rdc=true): give it to the module as one of its "
-               "parts";
-      }
-      if (is_ptx_text(image)) return "the driver does not take its PTX";
-      return is_known
-                 ? "the driver finds it corrupt (" + summary(*image->about) + "); build it anew"
-                 : no_image;
-    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
-      return "the driver's PTX compiler is not installed (libnvidia-ptxjitcompiler.so); install "
-             "the whole driver, or build the module with machine code for " +
-             device.text;
-    default:
-      break;
+  if (status == CUDA_ERROR_UNSUPPORTED_PTX_VERSION) return ptx_too_new(lease.driver(), image);
+  if (status == CUDA_ERROR_JIT_COMPILER_NOT_FOUND) {
+    return "the driver's PTX compiler is not installed (libnvidia-ptxjitcompiler.so); install the "
+           "whole driver, or build the module with machine code for " +
+           device.text;
+  }
+  if (image != nullptr) {
+    const std::string why =
+        is_known ? reason_of_known(device, *image, status) : reason_of_unknown(status);
+    if (!why.empty()) return why;
   }
   // What is wrong with a link is in the log; the statuses for it are vague.
   const bool links = call.starts_with("cuLink") && status != CUDA_ERROR_OUT_OF_MEMORY;
