@@ -120,7 +120,7 @@ double compare_ways(Session& session, Plugins& plugins, Way way, unsigned plugin
   Comparison times;
   std::vector<double> added;
   std::uint64_t raw_allocations = 0, allocations = 0;
-  const unsigned rounds = session.rounds(std::max(1U, 1000 / plugin_count));
+  const unsigned rounds = session.rounds(1000 / std::clamp(plugin_count, 1U, 1000U));
   for (unsigned round = 0; round < rounds; ++round) {
     for (unsigned plugin = 0; plugin < plugin_count; ++plugin) {
       const bool raw_first = (round + plugin) % 2 == 0;

@@ -30,7 +30,7 @@ class BrokerLaunchTest : public BrokerTest {
 
   std::string refusal(const std::string& behaviour) {
     PluginInstance instance = active(behaviour);
-    const std::string text = error_text(ErrorKind::plugin_failed, [&] { run({&instance}); });
+    std::string text = error_text(ErrorKind::plugin_failed, [&] { run({&instance}); });
     EXPECT_THAT(text, HasSubstr("kernel \"affine\": ")) << behaviour;
     return text;
   }
@@ -177,7 +177,9 @@ TEST_F(BrokerLaunchTest, ClustersGridSynchronisationAndDependentLaunches) {
   for (unsigned i = 0; i < 64 * 64 * 4; ++i) {
     const unsigned block = i / 128;
     const auto next_in = [&](unsigned size) {
-      return static_cast<float>((block / size * size + (block + 1) % size) * 128 + i % 128);
+      const unsigned first = block / size * size;
+      const unsigned next = first + (block + 1 - first) % size;
+      return static_cast<float>(next * 128 + i % 128);
     };
     expected[0].push_back(next_in(4));
     expected[1].push_back(next_in(16));

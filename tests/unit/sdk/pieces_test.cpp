@@ -164,9 +164,12 @@ TEST_F(SdkLaunch, PackedHoldsTheSameBytes) {
   EXPECT_THAT(last().offsets, ElementsAre(0, 8, 16, 32));
   ASSERT_EQ(last().packed.size(), 34U);
   EXPECT_EQ(last().packed[0], 'x');
-  const double half = 2.5;
-  EXPECT_EQ(std::memcmp(&last().packed[8], &half, 8), 0);
-  EXPECT_EQ(std::memcmp(&last().packed[16], &colour, 16), 0);
+  double half = 0;
+  std::memcpy(&half, &last().packed[8], 8);
+  EXPECT_EQ(half, 2.5);
+  float read[4] = {};
+  std::memcpy(read, &last().packed[16], 16);
+  EXPECT_THAT(read, ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(last().packed[32], 7);
   EXPECT_EQ(last().options.signature, (ArgumentLayout<char, double, Colour, short>::signature));
   EXPECT_TRUE(last().arguments.empty());
