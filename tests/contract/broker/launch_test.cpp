@@ -77,16 +77,16 @@ TEST_F(BrokerLaunchTest, CooperativeLaunchesWhereTheDeviceHasThem) {
 
 TEST_F(BrokerLaunchTest, SharedMemoryAbove48KiBIsAskedForByTheHost) {
   expect_affine("much_shared");
-  EXPECT_THAT(refusal("absurd_shared"),
-              HasSubstr("1073741824 bytes of dynamic and 0 of static shared memory; at most "));
+  EXPECT_THAT(refusal("absurd_shared"), AllOf(HasSubstr("1073741824 bytes of dynamic and "),
+                                              HasSubstr(" of static shared memory; at most ")));
 }
 
 TEST_F(BrokerLaunchTest, AKernelIsDescribed) {
   PluginInstance instance = active("describes");
   EXPECT_THAT(said("plugin"),
               Contains(AllOf(HasSubstr("affine: 5 arguments in 28 bytes, the third 4 bytes at 16"),
-                             HasSubstr("static shared 0; block up to 1024; best 256; full 1; "
-                                       "shared counts 1; registers 1; version 1"))));
+                             HasSubstr("block up to 1024; best 256; full 1; shared counts 1; "
+                                       "registers 1; version 1"))));
 }
 
 TEST_F(BrokerLaunchTest, AnArgumentThatIsNotThereIsRefused) {
