@@ -106,12 +106,12 @@ TEST_F(ModuleTest, PartsAreLinkedWithCallsAcross) {
   EXPECT_EQ(first_of(run({&instance})), 20.0F) << "the second part doubles by the third";
 }
 
-TEST_F(ModuleTest, FilesOfNvccAreLinked) {
+TEST_F(ModuleTest, FilesOfNvccAreLinkedAndTheirVariablesHaveTypes) {
   PluginInstance instance = broker.create(broker.load(test_plugin("linking")), "linking");
   instance.activate(test_sizes);
   const std::vector<float> output = run({&instance});
-  EXPECT_EQ(output[0], 5.0F);
-  EXPECT_EQ(output[3], 11.0F);
+  EXPECT_EQ(output[0], 6.0F) << "5 until its variable was set";
+  EXPECT_EQ(output[3], 12.0F);
 }
 
 TEST_F(ModuleTest, WhatTheDriversLinkerMadeIsAnImage) {
