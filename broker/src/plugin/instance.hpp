@@ -101,6 +101,7 @@ class Instance {
   void make_object();
   Processed call_process(const ctxb_job& job) noexcept;
   Processed process_as_graph(const ctxb_job& job) noexcept;
+  Processed lost_with_graph(const JobGraph::Outcome& why) noexcept;
   void give_up_graphs(const JobGraph::Outcome& why) noexcept;
   template <typename Extension>
   const Extension* extension(const char* id, std::size_t least_bytes);

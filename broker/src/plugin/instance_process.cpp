@@ -1,6 +1,7 @@
 // Instance: one job.
 #include "module/use_gate.hpp"
 #include "plugin/broker_impl.hpp"
+#include "plugin/host_call.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/status_text.hpp"
 
@@ -45,6 +46,8 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   activation_->modules->bring_all();  // nothing can be loaded in a capture
   const JobGraph::Outcome begun = graph.begin(lease->table(), activation_->stream.get());
   if (!begun.ok()) {
+    lease->note(begun.status);
+    if (lease->lost()) return lost_with_graph(begun);
     give_up_graphs(begun);
     return call_process(job);
   }
@@ -61,10 +64,25 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   const std::uint64_t dropped = counters_.launches.load(std::memory_order_relaxed) - launches;
   counters_.launches.fetch_sub(dropped, std::memory_order_relaxed);
   lease->work().launches.fetch_sub(dropped, std::memory_order_relaxed);
+  if (lease->lost()) return worked ? lost_with_graph(ended) : processed;
   give_up_graphs(ended);
   ctxb_job again = job;
   again.discontinuity = 1;
   return call_process(again);
+}
+
+// The lease went with a call of the broker's own.
+Instance::Processed Instance::lost_with_graph(const JobGraph::Outcome& why) noexcept {
+  Processed processed;
+  processed.status = CTXB_ERROR_CONTEXT_LOST;
+  try {
+    refuse(*this, processed.status,
+           std::string("the job as a graph: ") + why.what + ": " +
+               status_text(activation_->lease->table(), why.status),
+           why.status);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  }
+  return processed;
 }
 
 void Instance::give_up_graphs(const JobGraph::Outcome& why) noexcept {

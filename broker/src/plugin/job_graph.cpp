@@ -67,11 +67,14 @@ JobGraph::Outcome JobGraph::launch(const std::shared_ptr<Lease>& lease, CUstream
                                    CUgraph graph) noexcept {
   const DriverTable& driver = lease->table();
   CUgraphExecUpdateResultInfo differs{};
-  if (!exec_ || driver.graph_exec_update(exec_.get(), graph, &differs) != CUDA_SUCCESS) {
+  CUresult status =
+      exec_ ? driver.graph_exec_update(exec_.get(), graph, &differs) : CUDA_ERROR_NOT_FOUND;
+  if (loses_context(status)) return {status, "the graph cannot be brought up to date"};
+  if (status != CUDA_SUCCESS) {
     const Outcome made = make(lease, graph);
     if (!made.ok()) return made;
   }
-  const CUresult status = driver.graph_launch(exec_.get(), stream);
+  status = driver.graph_launch(exec_.get(), stream);
   return status == CUDA_SUCCESS ? Outcome{} : Outcome{status, "the graph cannot be launched"};
 }
 
@@ -81,7 +84,9 @@ JobGraph::Outcome JobGraph::end(const std::shared_ptr<Lease>& lease, CUstream st
   CUgraph graph = nullptr;
   const CUresult status = driver.stream_end_capture(stream, &graph);
   if (status != CUDA_SUCCESS || graph == nullptr) {
-    if (graph != nullptr) driver.graph_destroy(graph);
+    // An invalid capture has ended. Had the call itself failed, the stream would go on capturing:
+    // the second call ends that, or finds nothing to end.
+    if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS) driver.graph_destroy(graph);
     return {status, "it does something that cannot be captured"};
   }
   const Outcome outcome = launch_it ? launch(lease, stream, graph) : Outcome{};

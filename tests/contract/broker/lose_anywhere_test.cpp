@@ -42,6 +42,7 @@ constexpr Pair pairs[] = {{"cuCtxCreate_v2", "cuCtxDestroy_v2"},
                           {"cuMemAlloc_v2", "cuMemFree_v2"},
                           {"cuMemHostRegister_v2", "cuMemHostUnregister"},
                           {"cuModuleLoadDataEx", "cuModuleUnload"},
+                          {"cuGraphInstantiateWithFlags", "cuGraphExecDestroy"},
                           {"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"}};
 
 // Nothing is current when the broker calls it, so that nothing is destroyed when the device says

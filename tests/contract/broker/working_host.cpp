@@ -74,8 +74,12 @@ void WorkingHost::make_plugin(Plugin& plugin) {
       plugin.loaded = std::make_unique<PluginLibrary>(broker_->load(test_plugin(plugin.library)));
     }
     if (plugin.instance == nullptr) {
+      InstanceOptions options;
+      options.device = Placement(0);
+      options.lease = plugin.kind;
+      options.job_graphs = plugin.kind != LeaseKind::private_own;
       plugin.instance = std::make_unique<PluginInstance>(
-          broker_->create(*plugin.loaded, plugin.behaviour, {0, plugin.kind, 0}));
+          broker_->create(*plugin.loaded, plugin.behaviour, options));
     }
     if (!plugin.instance->active()) plugin.instance->activate(test_sizes);
     plugin.generation = plugin.instance->lease().generation;
