@@ -40,7 +40,6 @@ CUmodule LoadedCode::load(const ModuleImage& module) {
   if (module_) return module_.get();
   const Clock::time_point begin = Clock::now();
   Module loaded = load_now(module);
-  check_promised_kernels(*lease_, module, loaded.get());
   const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
   module_ = std::move(loaded);
   Holdings& holdings = lease_->holdings();
@@ -69,6 +68,7 @@ Module LoadedCode::load_now(const ModuleImage& module) {
         &handle, image_->bytes.data(), call.count(), call.names(), call.values()));
     if (status == CUDA_SUCCESS) {
       Module loaded(lease_, handle);
+      check_promised_kernels(*lease_, module, handle);
       tell(module, call, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
       return loaded;
     }
