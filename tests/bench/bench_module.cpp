@@ -176,8 +176,9 @@ void enrol(Session& session) {
       {"load/fatbin_plain", bench_images_plain_kernels::images.data},
       {"load/fatbin_speed", bench_images_speed_kernels::images.data},
       {"load/fatbin_size", bench_images_size_kernels::images.data}};
-  for (const auto& [name, image] : fatbins) {
-    measure_once(name, benchmark::kMicrosecond, [image, &session](benchmark::State& state) {
+  for (const auto& fatbin : fatbins) {
+    const void* const image = fatbin.second;
+    measure_once(fatbin.first, benchmark::kMicrosecond, [image, &session](benchmark::State& state) {
       return load(session, state, session.rounds(200), "kernel_10", [image] { return image; });
     });
   }

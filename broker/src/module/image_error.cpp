@@ -129,7 +129,7 @@ std::string reason(const Lease& lease, const StoredImage* image, CUresult status
            device.text;
   }
   if (image != nullptr) {
-    const std::string why =
+    std::string why =
         is_known ? reason_of_known(device, *image, status) : reason_of_unknown(status);
     if (!why.empty()) return why;
   }

@@ -67,7 +67,10 @@ std::vector<std::string> places(int cuda_version) {
   }
   folders.emplace_back("/usr/local/cuda");
   for (const std::string& folder : folders) {
-    for (const std::string& name : names) all.push_back(folder + "/lib64/" + name);
+    for (const std::string& name : names) {
+      all.push_back(folder);
+      all.back().append("/lib64/").append(name);
+    }
   }
   return all;
 }

@@ -104,7 +104,7 @@ std::shared_ptr<const StoredImage> store_image(std::span<const std::byte> bytes,
   const std::lock_guard lock(all.mutex);
   const auto [first, last] = all.images.equal_range(hash);
   for (auto entry = first; entry != last;) {
-    const auto image = entry->second.lock();
+    auto image = entry->second.lock();
     if (image != nullptr && image->size == bytes.size() &&
         std::memcmp(image->bytes.data(), bytes.data(), bytes.size()) == 0) {
       return image;

@@ -180,8 +180,9 @@ std::vector<ModulePart> read_parts(const Place& outer, const ctxb_module& given)
 
 std::optional<CudaSource> read_source(const Place& outer, const ctxb_cuda_source* given) {
   if (given == nullptr) return std::nullopt;
-  outer.must(is_sound(given, CTXB_BYTES_THROUGH(ctxb_cuda_source, options)),
-             "source->size is not that of a ctxb_cuda_source");
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_cuda_source, options);
+  outer.must(is_sound(given, least), "source->size is not that of a ctxb_cuda_source");
   CudaSource source;
   source.name = filled_text(outer, given->name, "source->name");
   const Place place = outer.at("source " + source.name);
@@ -228,6 +229,7 @@ ModuleImage read_module(const Place& outer, const ctxb_module& given) {
   module.data = image_data(place, given.data, given.data_size);
   module.size = given.data_size;
   module.kernels = names(place, given.kernels, "kernels");
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   if (CTXB_HAS(&given, ctxb_module, jit)) read_module_since_1_1(place, given, module);
   const int built_in =
       (module.data != nullptr ? 1 : 0) + (module.parts.empty() ? 0 : 1) + (module.source ? 1 : 0);

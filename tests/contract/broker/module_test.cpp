@@ -22,10 +22,8 @@ namespace {
 
 using behaviours::affine_text;
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 std::filesystem::path file() {
   return std::filesystem::temp_directory_path() /
@@ -86,8 +84,7 @@ class ModuleTest : public BrokerTest {
   std::string refusal(const std::string& bytes) {
     write(bytes);
     PluginInstance instance = create("from_file");
-    const std::string text =
-        error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
+    std::string text = error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
     EXPECT_THAT(text, HasSubstr("module \"file\" cannot be loaded"));
     EXPECT_FALSE(instance.active());
     EXPECT_EQ(lease_of().modules, 0u);
