@@ -31,7 +31,8 @@ struct InstanceOptions {
   // is many small kernels. The plug-in's process is called for every job as without it. A plug-in
   // whose work cannot be captured (it waits, or allocates, in process) goes on without: that is
   // recorded once for each activation, and the job in which it was found out is given to the
-  // plug-in twice, the second time as a discontinuity. Driver and host allocate in process then: not for real time.
+  // plug-in twice, the second time as a discontinuity. Driver and host allocate in process then:
+  // not for real time.
   bool job_graphs = false;
 };
 

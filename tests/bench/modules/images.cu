@@ -7,13 +7,14 @@ __device__ float worked(float value) {
   return value;
 }
 
-#define KERNEL(number)                                              \
-  extern "C" __global__ void kernel_##number(float* values) {       \
-    values[threadIdx.x] = worked<number>(values[threadIdx.x]);      \
+#define KERNEL(number)                                         \
+  extern "C" __global__ void kernel_##number(float* values) {  \
+    values[threadIdx.x] = worked<number>(values[threadIdx.x]); \
   }
-#define EIGHT(tens)                                                                       \
-  KERNEL(tens##0) KERNEL(tens##1) KERNEL(tens##2) KERNEL(tens##3) KERNEL(tens##4)         \
-  KERNEL(tens##5) KERNEL(tens##6) KERNEL(tens##7)
+#define EIGHT(tens)                                                                               \
+  KERNEL(tens##0)                                                                                 \
+  KERNEL(tens##1) KERNEL(tens##2) KERNEL(tens##3) KERNEL(tens##4) KERNEL(tens##5) KERNEL(tens##6) \
+      KERNEL(tens##7)
 
 EIGHT(1)
 EIGHT(2)
