@@ -11,10 +11,11 @@ __device__ float worked(float value) {
   extern "C" __global__ void kernel_##number(float* values) {  \
     values[threadIdx.x] = worked<number>(values[threadIdx.x]); \
   }
-#define EIGHT(tens)                                                                               \
-  KERNEL(tens##0)                                                                                 \
-  KERNEL(tens##1) KERNEL(tens##2) KERNEL(tens##3) KERNEL(tens##4) KERNEL(tens##5) KERNEL(tens##6) \
-      KERNEL(tens##7)
+// clang-format off
+#define EIGHT(tens) \
+  KERNEL(tens##0) KERNEL(tens##1) KERNEL(tens##2) KERNEL(tens##3) \
+  KERNEL(tens##4) KERNEL(tens##5) KERNEL(tens##6) KERNEL(tens##7)
+// clang-format on
 
 EIGHT(1)
 EIGHT(2)
