@@ -2,16 +2,18 @@
 // the driver's name gives out, which is the gate's, and through the driver's own. By lease kind:
 //   - guarded, on a thread inside a guard: allocate and free, make a stream and end it, make the
 //     primary context current; "allocate_free" from a block that the driver already has, as most
-//     allocations are, "allocate_free_block" with a block that comes and goes with it;
+//     allocations are, "allocate_free_block" with a block that comes and goes with it; "allocate"
+//     and "free" one without the other, of many in a row;
 //   - unguarded: a launch, by the address that a look-up gives (the driver's own) and by the
-//   exported
-//     name (one jump);
+//     exported name (one jump);
 //   - unowned: what the host pays for the same calls on a thread of its own.
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "ctxbroker/tenant.hpp"
 #include "support/benchmark_main.hpp"
@@ -82,6 +84,31 @@ double allocations(Session& session, benchmark::State& state, bool from_held_blo
   return time;
 }
 
+// Allocations alone, or their ends alone, in one block that the driver has.
+double one_half(Session& session, benchmark::State& state, bool allocating) {
+  const RawDriver& raw = session.raw();
+  auto const alloc = by_name<decltype(raw.cuMemAlloc_v2)>("cuMemAlloc_v2");
+  auto const free = by_name<decltype(raw.cuMemFree_v2)>("cuMemFree_v2");
+  std::vector<CUdeviceptr> addresses(session.quick() ? 5 : 256);
+  const auto round = [&](auto allocate, auto release) {
+    const auto begin = Clock::now();
+    for (CUdeviceptr& address : addresses) must(allocate(&address, 4096));
+    const auto between = Clock::now();
+    for (const CUdeviceptr address : addresses) must(release(address));
+    const auto took = allocating ? between - begin : Clock::now() - between;
+    return std::chrono::duration<double, std::nano>(took).count() /
+           static_cast<double>(addresses.size());
+  };
+  CUdeviceptr held = 0;
+  must(raw.cuMemAlloc_v2(&held, 4096));
+  const double time = report(
+      state, compare(
+                 session.rounds(40), [&] { return round(raw.cuMemAlloc_v2, raw.cuMemFree_v2); },
+                 [&] { return round(alloc, free); }));
+  must(raw.cuMemFree_v2(held));
+  return time;
+}
+
 double streams(Session& session, benchmark::State& state) {
   const RawDriver& raw = session.raw();
   auto const create = by_name<decltype(raw.cuStreamCreate)>("cuStreamCreate");
@@ -143,6 +170,13 @@ void enrol(Session& session) {
       measure_once(std::string("guarded/allocate_free") + (held ? "/" : "_block/") + name,
                    benchmark::kNanosecond, guarded([held](Session& s, benchmark::State& state) {
                      return allocations(s, state, held);
+                   }));
+    }
+    for (const bool allocating : {true, false}) {
+      measure_once((allocating ? "guarded/allocate/" : "guarded/free/") + name,
+                   benchmark::kNanosecond,
+                   guarded([allocating](Session& s, benchmark::State& state) {
+                     return one_half(s, state, allocating);
                    }));
     }
     measure_once("guarded/stream/" + name, benchmark::kNanosecond, guarded(streams));

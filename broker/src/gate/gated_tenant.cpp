@@ -83,7 +83,10 @@ std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
   // Within a guard the frame knows; its life is in the map after the first time.
   if (const Frame* frame = innermost_place(); frame != nullptr && frame->context == current) {
     const std::lock_guard lock(mutex_);
-    if (lives_.count(frame->target.generation) != 0) return frame->target.generation;
+    if (lives_.count(frame->target.generation) != 0) {
+      noted_life_.store(frame->target.generation, std::memory_order_release);
+      return frame->target.generation;
+    }
   }
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return 0;
@@ -140,6 +143,7 @@ void GatedTenant::inherit(GatedTenant& closed) {
     lives = std::move(closed.lives_);
     primaries = std::move(closed.primaries_);
     closed.lives_.clear();
+    closed.noted_life_.store(0, std::memory_order_release);
     closed.primaries_.clear();
   }
   {

@@ -62,6 +62,10 @@ class GatedTenant {
 
   // The life that the calling thread's context is of, remembered for later questions; 0: none.
   std::uint64_t note_life(CUcontext current) noexcept;
+  // It is the one that was noted last. Takes no lock.
+  bool has_noted(std::uint64_t life) const noexcept {
+    return life != 0 && noted_life_.load(std::memory_order_acquire) == life;
+  }
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
 
@@ -144,7 +148,8 @@ class GatedTenant {
   std::atomic<bool> open_{false}, private_tables_{false};
   std::mutex mutex_;  // of what follows
   std::map<int, PrimaryView> primaries_;
-  std::map<std::uint64_t, LifeNote> lives_;  // that something was made in, by generation
+  std::map<std::uint64_t, LifeNote> lives_;   // that something was made in, by generation
+  std::atomic<std::uint64_t> noted_life_{0};  // one that is in it; 0: perhaps none
   struct Meaning {
     CUcontext context;
     std::uint64_t generation;

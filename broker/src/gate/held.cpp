@@ -2,24 +2,37 @@
 
 #include <cstdio>
 
-#include "context/guard.hpp"
+#include "context/quick_guard.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
-}  // namespace
+// Within a guard that nothing has touched it is known where the thread is.
+bool is_in_noted_life(const GatedTenant& tenant, std::uint64_t* life) noexcept {
+  const Frame* const frame = innermost_place();
+  if (frame == nullptr || !is_untouched(*frame)) return false;
+  *life = frame->target.generation;
+  return tenant.has_noted(*life);
+}
 
-bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
+void note_place(GatedTenant& tenant, Holding& holding) noexcept {
+  if (is_in_noted_life(tenant, &holding.life)) return;
   CUcontext current = nullptr;
   Current::call(&current);
-  holding.tenant = tenant.id();
   holding.life = tenant.note_life(current);
   // What is not made in a lease, but in a context that the tenant made, ends with that.
   if (holding.life == 0 && holding.kind != Kind::context && home_of(holding) != Home::device) {
     holding.context = handle_value(current);
   }
+}
+
+}  // namespace
+
+bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
+  holding.tenant = tenant.id();
+  note_place(tenant, holding);
   try {
     owners().add(holding);
     return true;

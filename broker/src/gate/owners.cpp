@@ -70,8 +70,36 @@ Home home_of(const Holding& holding) noexcept {
 
 // Threads that allocate at once seldom meet in one.
 struct alignas(64) Owners::Shard {
+  using Holdings = std::unordered_map<Key, Holding, KeyHash>;
   std::mutex mutex;
-  std::unordered_map<Key, Holding, KeyHash> holdings;
+  Holdings holdings;
+  // Entries that were taken out, for the next ones: what allocates and frees all the time makes
+  // none.
+  std::array<Holdings::node_type, 8> spare;
+  std::size_t spare_count = 0;
+
+  void put(const Holding& holding) {
+    const Key key{holding.kind, holding.handle};
+    if (const auto found = holdings.find(key); found != holdings.end()) {
+      found->second = holding;
+    } else if (spare_count == 0) {
+      holdings.emplace(key, holding);
+    } else {
+      Holdings::node_type& node = spare[--spare_count];
+      node.key() = key;
+      node.mapped() = holding;
+      holdings.insert(std::move(node));
+    }
+  }
+  Holding take(Holdings::const_iterator found) noexcept {
+    const Holding holding = found->second;
+    if (spare_count < spare.size()) {
+      spare[spare_count++] = holdings.extract(found);
+    } else {
+      holdings.erase(found);
+    }
+    return holding;
+  }
 
   static std::array<Shard, shard_count>& all() {
     // Never ended: threads of plug-ins may give things back until the process ends.
@@ -125,7 +153,7 @@ void Owners::add(const Holding& holding) {
   add_range(holding);
   Shard& one = shard(holding.kind, holding.handle);
   const std::lock_guard lock(one.mutex);
-  one.holdings.insert_or_assign({holding.kind, holding.handle}, holding);
+  one.put(holding);
 }
 
 std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle) noexcept {
@@ -133,8 +161,7 @@ std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle) noexcept 
   const std::lock_guard lock(one.mutex);
   const auto found = one.holdings.find({kind, handle});
   if (found == one.holdings.end()) return std::nullopt;
-  const Holding holding = found->second;
-  one.holdings.erase(found);
+  const Holding holding = one.take(found);
   remove_range(kind, handle);
   return holding;
 }
@@ -144,8 +171,7 @@ std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle, TenantId 
   const std::lock_guard lock(one.mutex);
   const auto found = one.holdings.find({kind, handle});
   if (found == one.holdings.end() || found->second.tenant != tenant) return std::nullopt;
-  const Holding holding = found->second;
-  one.holdings.erase(found);
+  const Holding holding = one.take(found);
   remove_range(kind, handle);
   return holding;
 }
