@@ -8,6 +8,7 @@
 #include "gate/late_gate.hpp"
 #include "gate/open_watch.hpp"
 #include "gate/policies.hpp"
+#include "gate/tools.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -105,6 +106,23 @@ LoadedFile load_driver_past_gate(const std::filesystem::path& name) {
   return gate != nullptr ? load_behind(*gate, nullptr) : load_driver_file(name);
 }
 
+namespace {
+
+std::string stood_before(const std::string& library) {
+  const std::string_view tool = tool_of_library(library);
+  if (tool.empty()) {
+    return "plug-ins that ask for the driver get another one, which was loaded before the broker "
+           "was opened: " +
+           library;
+  }
+  std::string text = "it stands aside for ";
+  text.append(tool).append(", whose library answers to the driver's name: ").append(library);
+  text.append("; plug-ins are held again when the program runs without it");
+  return text;
+}
+
+}  // namespace
+
 GateState enforce_gate(const std::string& driver_path) {
   const GateLibrary& library = gate_library();
   if (library.gate == nullptr) return {GateMode::none, library.reason};
@@ -115,10 +133,7 @@ GateState enforce_gate(const std::string& driver_path) {
   }
   const bool late = !library.driver_before.empty();
   if (late && !is_loaded_as(library.driver_before, driver_path)) {
-    return {GateMode::none,
-            "plug-ins that ask for the driver get another one, which was loaded "
-            "before the broker was opened: " +
-                library.driver_before};
+    return {GateMode::none, stood_before(library.driver_before)};
   }
   static const char owner = 0;
   if (library.gate->claim(&owner) == 0) {

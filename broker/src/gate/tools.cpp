@@ -32,7 +32,8 @@ constexpr Known known[] = {
 constexpr const char* interposed[] = {
     "dlsym", "dlopen", "cuGetProcAddress", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2"};
 
-constexpr const char* as_ever = "what it calls itself is the host's, plug-ins are held as ever";
+constexpr const char* own_calls = "what it calls itself is the host's";
+constexpr const char* as_ever = "plug-ins are held as ever";
 
 std::string_view file_name(std::string_view path) noexcept {
   return path.substr(path.rfind('/') + 1);
@@ -94,7 +95,7 @@ void add_preloaded(std::vector<std::string>& tools) {
 void add_injected(std::vector<std::string>& tools) {
   const std::string file = variable("CUDA_INJECTION64_PATH");
   if (file.empty()) return;
-  tools.push_back(file + " (CUDA_INJECTION64_PATH) is loaded by the driver: " + as_ever);
+  tools.push_back(file + " (CUDA_INJECTION64_PATH) is loaded by the driver: " + own_calls);
 }
 
 void add_known(std::vector<std::string>& tools) {
@@ -102,7 +103,7 @@ void add_known(std::vector<std::string>& tools) {
     const Known* tool = known_tool(one.path);
     if (tool == nullptr) continue;
     std::string text(tool->tool);
-    text.append(" (").append(one.path).append(") is in the process: ").append(as_ever);
+    text.append(" (").append(one.path).append(") is in the process: ").append(own_calls);
     tools.push_back(std::move(text));
   }
 }
@@ -117,19 +118,26 @@ void add_debugger(std::vector<std::string>& tools) {
   std::ifstream file("/proc/" + process + "/comm");
   std::string name;
   std::getline(file, name);
-  tools.push_back("a debugger is attached (" + (name.empty() ? "process " + process : name) +
-                  "): plug-ins are held as ever");
+  tools.push_back("a debugger is attached (" + (name.empty() ? "process " + process : name) + ")");
 }
 
 }  // namespace
 
-std::vector<std::string> tools_in_process() {
+std::vector<std::string> tools_in_process(bool gate_is_in_force) {
   std::vector<std::string> tools;
-  add_preloaded(tools);
   add_injected(tools);
   add_known(tools);
   add_debugger(tools);
+  if (gate_is_in_force) {
+    for (std::string& tool : tools) tool.append("; ").append(as_ever);
+  }
+  add_preloaded(tools);  // what follows from one is its own
   return tools;
+}
+
+std::string_view tool_of_library(std::string_view path) noexcept {
+  const Known* const tool = known_tool(path);
+  return tool != nullptr ? tool->tool : std::string_view();
 }
 
 }  // namespace ctxbroker::detail

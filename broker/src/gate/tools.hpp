@@ -2,12 +2,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ctxbroker::detail {
 
 // Each in words: what it is, how it came, and what follows for the protection. [main] thread.
 // Throws std::bad_alloc.
-std::vector<std::string> tools_in_process();
+std::vector<std::string> tools_in_process(bool gate_is_in_force);
+
+// The tool that a library of this file name belongs to; "" when it is none that is known.
+std::string_view tool_of_library(std::string_view path) noexcept;
 
 }  // namespace ctxbroker::detail

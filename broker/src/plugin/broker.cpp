@@ -106,7 +106,8 @@ PluginLibrary Broker::load(const std::filesystem::path& path) {
 
 GateInfo Broker::gate() const {
   const detail::GateState& gate = open_impl().gate();
-  return {gate.mode != GateMode::none, gate.reason, gate.mode, detail::tools_in_process()};
+  const bool in_force = gate.mode != GateMode::none;
+  return {in_force, gate.reason, gate.mode, detail::tools_in_process(in_force)};
 }
 
 void Broker::use_device(int device) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include "test_library.hpp"
@@ -98,8 +99,9 @@ TEST(Tools, WhatTheDriverLoadsFindsTheGateByTheDriversName) {
   SKIP_WITHOUT_DEVICE(output);
   EXPECT_THAT(output, HasSubstr("injected: works, the driver by its name is "));
   EXPECT_THAT(output, HasSubstr("ctxbroker_gate.so\n"));
-  EXPECT_THAT(output,
-              HasSubstr("tool: " + tool + " (CUDA_INJECTION64_PATH) is loaded by the driver"));
+  EXPECT_THAT(output, HasSubstr("tool: " + tool +
+                                " (CUDA_INJECTION64_PATH) is loaded by the driver: what "
+                                "it calls itself is the host's; plug-ins are held as ever"));
   EXPECT_THAT(output, HasSubstr("the host's memory: whole\nended with 0"));
 }
 
@@ -115,6 +117,24 @@ TEST(Tools, OneThatBearsTheDriversNameIsNotTakenForIt) {
   EXPECT_THAT(output, HasSubstr("gate: none (plug-ins that ask for the driver get another one"));
   EXPECT_THAT(output, HasSubstr(tool));
   EXPECT_THAT(output, HasSubstr("ended with 0"));
+}
+
+TEST(Tools, OneThatIsKnownIsNamedAsTheReason) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's library has to be the first";
+#endif
+  const auto copy = std::filesystem::path(testing::TempDir()) / "libcuda-injection.so";
+  std::filesystem::copy_file(test_library("tool_named"), copy,
+                             std::filesystem::copy_options::overwrite_existing);
+  const std::string output = output_of(
+      "host_with_driver_first", "CTXBROKER_DRIVER=nvidia LD_PRELOAD='" + copy.string() + "'");
+  std::filesystem::remove(copy);
+  SKIP_WITHOUT_DEVICE(output);
+  EXPECT_THAT(output, HasSubstr("gate: none (it stands aside for Nsight Compute, whose library "
+                                "answers to the driver's name: " +
+                                copy.string()));
+  EXPECT_THAT(output, HasSubstr("tool: Nsight Compute (" + copy.string() + ") is in the process"));
+  EXPECT_THAT(output, Not(HasSubstr("held as ever")));
 }
 
 TEST(Tools, NoneIsSeenWhereThereIsNone) {
