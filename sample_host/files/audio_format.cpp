@@ -7,7 +7,7 @@
 #include <cctype>
 #include <span>
 
-#include "exit_code.hpp"
+#include "files/output_file.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -99,10 +99,6 @@ bool is_wav(int type) {
   return type == SF_FORMAT_WAV || type == SF_FORMAT_WAVEX || type == SF_FORMAT_RF64;
 }
 
-Failure failure(const std::filesystem::path& path, const std::string& why) {
-  return {ExitCode::output, "output file \"" + path.string() + "\": " + why};
-}
-
 int type_of_extension(const std::filesystem::path& path) {
   std::string extension = path.extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
@@ -110,9 +106,10 @@ int type_of_extension(const std::filesystem::path& path) {
   for (const ExtensionRow& row : extensions) {
     if (extension == row.extension) return row.type;
   }
-  throw failure(path, (extension.empty() ? "has no extension"
-                                         : "the extension \"" + extension + "\" is not written") +
-                          "; use .wav, .flac, .aif or .aiff");
+  throw output_failure(path,
+                       (extension.empty() ? "has no extension"
+                                          : "the extension \"" + extension + "\" is not written") +
+                           "; use .wav, .flac, .aif or .aiff");
 }
 
 }  // namespace
@@ -153,8 +150,9 @@ AudioFormat choose_output_format(const AudioFormat& input, const std::filesystem
     }
   }
   if (!possible(output)) {
-    throw failure(path, "this format cannot hold " + std::to_string(input.channels) +
-                            " channels at " + std::to_string(input.sample_rate) + " Hz; use .wav");
+    throw output_failure(path, "this format cannot hold " + std::to_string(input.channels) +
+                                   " channels at " + std::to_string(input.sample_rate) +
+                                   " Hz; use .wav");
   }
   const int bits = stored_bits(output);
   const bool wide = (output.code & SF_FORMAT_SUBMASK) == SF_FORMAT_DOUBLE;
@@ -164,7 +162,7 @@ AudioFormat choose_output_format(const AudioFormat& input, const std::filesystem
   const auto channels = static_cast<std::uint64_t>(output.channels);
   if (frames > wav_limit / (sample_bytes * channels)) {
     if (is_wav(type)) output.code = SF_FORMAT_RF64 | (output.code & SF_FORMAT_SUBMASK);
-    if (type == SF_FORMAT_AIFF) throw failure(path, "AIFF ends at 4 GiB; use .wav or .flac");
+    if (type == SF_FORMAT_AIFF) throw output_failure(path, "AIFF ends at 4 GiB; use .wav or .flac");
   }
   return output;
 }

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "exit_code.hpp"
 #include "files/audio_completeness.hpp"
 #include "files/audio_file.hpp"
 #include "files/input_file.hpp"
@@ -14,10 +13,6 @@ namespace {
 struct Closer {
   void operator()(SNDFILE* file) const noexcept { sf_close(file); }
 };
-
-Failure failure(const std::filesystem::path& path, const std::string& why) {
-  return {ExitCode::input, "input file \"" + path.string() + "\": " + why};
-}
 
 AudioMetadata read_metadata(SNDFILE* file, int channels) {
   constexpr std::array kinds{SF_STR_TITLE,   SF_STR_COPYRIGHT,   SF_STR_ARTIST,
@@ -52,19 +47,20 @@ AudioReader::AudioReader(const std::filesystem::path& path) : impl_(std::make_un
   impl_->path = path;
   // Asked first: libsndfile 1.2 loses memory when it opens a truncated Ogg file.
   if (const auto truncation = find_truncation(path)) {
-    throw failure(path, "is truncated: " + *truncation + "; copy it again");
+    throw input_failure(path, "is truncated: " + *truncation + "; copy it again");
   }
   SF_INFO info = {};
   impl_->file.reset(sf_open(path.c_str(), SFM_READ, &info));
   if (!impl_->file) {
-    throw failure(path, std::string("is no recording that can be read (WAV, FLAC, AIFF, Ogg): ") +
+    throw input_failure(path,
+                        std::string("is no recording that can be read (WAV, FLAC, AIFF, Ogg): ") +
                             sf_strerror(nullptr));
   }
   impl_->format = {info.format, info.channels, info.samplerate};
   if (!readable(impl_->format)) {
-    throw failure(path, "is of a kind that is not read; convert it to WAV, FLAC or AIFF");
+    throw input_failure(path, "is of a kind that is not read; convert it to WAV, FLAC or AIFF");
   }
-  if (info.frames == 0) throw failure(path, "holds no samples");
+  if (info.frames == 0) throw input_failure(path, "holds no samples");
   if (info.frames > 0 && info.frames < SF_COUNT_MAX) {
     impl_->frames = static_cast<std::uint64_t>(info.frames);
   }
@@ -91,16 +87,16 @@ std::size_t AudioReader::read(float* interleaved, std::size_t frames) {
   const std::size_t count = got > 0 ? static_cast<std::size_t>(got) : 0;
   impl_->position += count;
   if (sf_error(impl_->file.get()) != SF_ERR_NO_ERROR) {
-    throw failure(impl_->path, "is damaged after " + std::to_string(impl_->position) +
-                                   " frames: " + sf_strerror(impl_->file.get()));
+    throw input_failure(impl_->path, "is damaged after " + std::to_string(impl_->position) +
+                                         " frames: " + sf_strerror(impl_->file.get()));
   }
   if (count < frames) {
     if (impl_->frames && impl_->position < *impl_->frames) {
-      throw failure(impl_->path, "is truncated: it says " + std::to_string(*impl_->frames) +
-                                     " frames, " + std::to_string(impl_->position) +
-                                     " can be read; copy it again");
+      throw input_failure(impl_->path, "is truncated: it says " + std::to_string(*impl_->frames) +
+                                           " frames, " + std::to_string(impl_->position) +
+                                           " can be read; copy it again");
     }
-    if (impl_->position == 0) throw failure(impl_->path, "holds no samples");
+    if (impl_->position == 0) throw input_failure(impl_->path, "holds no samples");
   }
   return count;
 }

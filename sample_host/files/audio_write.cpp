@@ -58,9 +58,7 @@ struct AudioWriter::Impl {
   std::uint64_t frames = 0;
   std::vector<std::int32_t> stored;
 
-  Failure failure(const std::string& why) const {
-    return {ExitCode::output, "output file \"" + output->path().string() + "\": " + why};
-  }
+  Failure failure(const std::string& why) const { return output_failure(output->path(), why); }
 };
 
 AudioWriter::AudioWriter(OutputFile& file, const AudioFormat& format, const AudioMetadata& metadata)

@@ -6,14 +6,14 @@
 
 #include <cerrno>
 
-#include "exit_code.hpp"
-
 namespace ctxbroker::sample_host {
 
+Failure input_failure(const std::filesystem::path& path, const std::string& why) {
+  return {ExitCode::input, "input file \"" + path.string() + "\": " + why};
+}
+
 std::uint64_t check_input_file(const std::filesystem::path& path) {
-  const auto fail = [&](const std::string& why) -> Failure {
-    return {ExitCode::input, "input file \"" + path.string() + "\": " + why};
-  };
+  const auto fail = [&](const std::string& why) { return input_failure(path, why); };
   // O_NONBLOCK: a FIFO without a writer must be refused, not waited for.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) throw fail("cannot be opened: " + errno_text(errno));

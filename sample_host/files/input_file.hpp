@@ -3,8 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+
+#include "exit_code.hpp"
 
 namespace ctxbroker::sample_host {
+
+// What to throw when the input `path` is not as it should be.
+Failure input_failure(const std::filesystem::path& path, const std::string& why);
 
 // Size in bytes of a file that exists, is a regular file, can be read and is not empty. Throws
 // Failure (input) otherwise, saying which of these it is not.

@@ -6,16 +6,11 @@
 
 #include <cerrno>
 
-#include "exit_code.hpp"
 #include "files/cleanup.hpp"
 
 namespace ctxbroker::sample_host {
 
 namespace {
-
-Failure failure(const std::filesystem::path& path, const std::string& why) {
-  return {ExitCode::output, "output file \"" + path.string() + "\": " + why};
-}
 
 // Permissions of a file that is being replaced, or what the umask leaves of rw-rw-rw-.
 mode_t permissions_for(const std::filesystem::path& destination) {
@@ -37,24 +32,28 @@ std::filesystem::path follow(const std::filesystem::path& path) {
 void check_destination(const std::filesystem::path& given,
                        const std::filesystem::path& destination) {
   if (!destination.has_filename() || given.filename() == "." || given.filename() == "..") {
-    throw failure(given, "names a folder; add a file name");
+    throw output_failure(given, "names a folder; add a file name");
   }
   const std::filesystem::path folder =
       destination.has_parent_path() ? destination.parent_path() : ".";
   struct stat status = {};
   if (::stat(folder.c_str(), &status) != 0) {
-    throw failure(given, "its folder \"" + folder.string() + "\" cannot be used: " +
-                             errno_text(errno) + "; create it or name another");
+    throw output_failure(given, "its folder \"" + folder.string() + "\" cannot be used: " +
+                                    errno_text(errno) + "; create it or name another");
   }
   if (!S_ISDIR(status.st_mode)) {
-    throw failure(given, "\"" + folder.string() + "\" is no folder");
+    throw output_failure(given, "\"" + folder.string() + "\" is no folder");
   }
   if (::stat(destination.c_str(), &status) != 0) return;
-  if (S_ISDIR(status.st_mode)) throw failure(given, "is a folder; add a file name");
-  if (!S_ISREG(status.st_mode)) throw failure(given, "is no regular file; name another");
+  if (S_ISDIR(status.st_mode)) throw output_failure(given, "is a folder; add a file name");
+  if (!S_ISREG(status.st_mode)) throw output_failure(given, "is no regular file; name another");
 }
 
 }  // namespace
+
+Failure output_failure(const std::filesystem::path& path, const std::string& why) {
+  return {ExitCode::output, "output file \"" + path.string() + "\": " + why};
+}
 
 OutputFile::OutputFile(const std::filesystem::path& destination)
     : path_(destination), destination_(follow(destination)) {
@@ -62,13 +61,13 @@ OutputFile::OutputFile(const std::filesystem::path& destination)
   part_ = destination_.string() + ".XXXXXX.part";
   // The slot is filled before the file is there: no signal can fall between the two.
   slot_ = cleanup::reserve();
-  if (slot_ < 0) throw failure(path_, "too many outputs at once");
+  if (slot_ < 0) throw output_failure(path_, "too many outputs at once");
   const mode_t mode = permissions_for(destination_);
   file_ = cleanup::create(slot_, part_, 5);
   if (file_ < 0) {
     const int error = errno;
     cleanup::release(slot_);
-    throw failure(path_, "cannot be written: " + errno_text(error));
+    throw output_failure(path_, "cannot be written: " + errno_text(error));
   }
   if (::fchmod(file_, mode) != 0) error_ = errno;
 }
@@ -125,7 +124,7 @@ std::int64_t OutputFile::size() const noexcept {
 }
 
 void OutputFile::check() const {
-  if (error_ != 0) throw failure(path_, "cannot be written: " + errno_text(error_));
+  if (error_ != 0) throw output_failure(path_, "cannot be written: " + errno_text(error_));
 }
 
 void OutputFile::commit() {
@@ -135,7 +134,7 @@ void OutputFile::commit() {
   if (error_ == 0 && closed != 0) error_ = errno;
   check();
   if (::rename(part_.c_str(), destination_.c_str()) != 0) {
-    throw failure(path_, "cannot be put in its place: " + errno_text(errno));
+    throw output_failure(path_, "cannot be put in its place: " + errno_text(errno));
   }
   cleanup::release(slot_);
   slot_ = -1;

@@ -6,7 +6,12 @@
 #include <filesystem>
 #include <string>
 
+#include "exit_code.hpp"
+
 namespace ctxbroker::sample_host {
+
+// What to throw when the output `path` cannot be written.
+Failure output_failure(const std::filesystem::path& path, const std::string& why);
 
 // Writes NAME.XXXXXX.part in the folder of NAME. The destructor removes it unless commit has
 // succeeded; a signal that ends the process removes it too (see remove_on_signals). An existing

@@ -7,7 +7,6 @@
 #include <memory>
 #include <new>
 
-#include "exit_code.hpp"
 #include "files/input_file.hpp"
 #include "files/png_file.hpp"
 #include "files/png_samples.hpp"
@@ -121,22 +120,18 @@ PngMetadata read_metadata(const Reader& reader) {
   return metadata;
 }
 
-Failure failure(const std::filesystem::path& path, const std::string& why) {
-  return {ExitCode::input, "input file \"" + path.string() + "\": " + why};
-}
-
 Failure read_failure(const std::filesystem::path& path, const Reader& reader) {
   if (reader.at_end) {
-    return failure(path, "is truncated: the PNG ends before its last chunk; copy it again");
+    return input_failure(path, "is truncated: the PNG ends before its last chunk; copy it again");
   }
-  return failure(path, "is damaged: " + std::string(reader.error.data()));
+  return input_failure(path, "is damaged: " + std::string(reader.error.data()));
 }
 
 void check_signature(const std::filesystem::path& path, std::FILE* file) {
   std::array<unsigned char, 8> start{};
   const std::size_t got = std::fread(start.data(), 1, start.size(), file);
   if (got == 0 || png_sig_cmp(start.data(), 0, got) != 0) {
-    throw failure(path, "is not a PNG file; convert it to PNG first");
+    throw input_failure(path, "is not a PNG file; convert it to PNG first");
   }
   std::rewind(file);
 }
@@ -149,7 +144,7 @@ PngImage read_png(const std::filesystem::path& path,
   Reader reader;
   reader.warning = &warning;
   reader.file.reset(std::fopen(path.c_str(), "rbe"));
-  if (!reader.file) throw failure(path, "cannot be opened: " + errno_text(errno));
+  if (!reader.file) throw input_failure(path, "cannot be opened: " + errno_text(errno));
   check_signature(path, reader.file.get());
   reader.png =
       png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, on_read_error, on_read_warning);
@@ -158,9 +153,9 @@ PngImage read_png(const std::filesystem::path& path,
 
   if (!read_header_guarded(reader)) throw read_failure(path, reader);
   if (std::uint64_t{reader.width} * reader.height > png_max_pixels) {
-    throw failure(path, "is too large: " + std::to_string(reader.width) + " x " +
-                            std::to_string(reader.height) + " pixels, at most " +
-                            std::to_string(png_max_pixels) + " in all are read");
+    throw input_failure(path, "is too large: " + std::to_string(reader.width) + " x " +
+                                  std::to_string(reader.height) + " pixels, at most " +
+                                  std::to_string(png_max_pixels) + " in all are read");
   }
   if (!start_rows_guarded(reader)) throw read_failure(path, reader);
 

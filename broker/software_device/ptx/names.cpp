@@ -13,10 +13,6 @@ std::string with_scope(const std::string& name, std::size_t scope) {
   return scope == 0 ? name : name + "@" + std::to_string(scope);
 }
 
-bool is_digit(char c) noexcept {
-  return c >= '0' && c <= '9';
-}
-
 }  // namespace
 
 void Names::open(std::uint32_t line) {

@@ -8,6 +8,10 @@
 
 namespace ctxbroker::software::ptx {
 
+constexpr bool is_digit(char c) noexcept {
+  return c >= '0' && c <= '9';
+}
+
 enum class TokenKind : std::uint8_t {
   end,
   word,      // foo, %r1, $L__BB0_1, _

@@ -8,6 +8,7 @@ function(ctxb_embed target name file)
   add_custom_command(OUTPUT ${source}
     COMMAND ${CMAKE_COMMAND} -DFILE=${file} -DNAME=${name} -DOUTPUT=${source} -P ${script}
     DEPENDS ${file} ${script} VERBATIM)
+  ctxb_compile_alone(${source})
   target_sources(${target} PRIVATE ${source})
 endfunction()
 

@@ -11,10 +11,6 @@ void lower_float_arithmetic(Builder& b, Modifiers& m, Type type);
 
 namespace {
 
-std::string joined(std::string_view a, std::string_view b) {
-  return std::string(a).append(".").append(b);
-}
-
 // dst, then `count` sources, all of one type.
 void uniform(Builder& b, const std::string& op, Type type, std::size_t count) {
   b.expect_operands(count + 1, count + 1);

@@ -5,10 +5,6 @@
 namespace ctxbroker::software::exec::lower {
 namespace {
 
-std::string joined(std::string_view a, std::string_view b) {
-  return std::string(a).append(".").append(b);
-}
-
 Type only_type(Builder& b, Modifiers& m) {
   const Type type = m.take_type();
   if (!m.empty() || type == Type::none) b.unsupported();

@@ -5,10 +5,6 @@
 namespace ctxbroker::software::exec::lower {
 namespace {
 
-std::string joined(std::string_view a, std::string_view b) {
-  return std::string(a).append(".").append(b);
-}
-
 std::uint32_t bytes_of(Type type) {
   return ptx::size_of(type);
 }

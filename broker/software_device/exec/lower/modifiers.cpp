@@ -36,6 +36,10 @@ std::string_view name_of(Type type) noexcept {
   return "";
 }
 
+std::string joined(std::string_view a, std::string_view b) {
+  return std::string(a).append(".").append(b);
+}
+
 bool is_float(Type type) noexcept {
   return type == Type::f32 || type == Type::f64;
 }

@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace ctxbroker::software::exec::lower {
 std::optional<ptx::Type> type_named(std::string_view name) noexcept;
 // "f32", "s64": how tables and names of operations write it.
 std::string_view name_of(ptx::Type type) noexcept;
+std::string joined(std::string_view a, std::string_view b);  // "a.b"
 
 bool is_float(ptx::Type type) noexcept;  // f32 and f64
 bool is_signed(ptx::Type type) noexcept;
