@@ -120,8 +120,9 @@ class CTXB_API Guard {
   Guard& operator=(const Guard&) = delete;
 
  private:
-  void begin(Tenant& tenant, detail::Lease& lease, int device, const char* doing);
-  void begin_anew(Tenant& tenant, detail::Lease& lease, int device, const char* doing, int status);
+  void begin(Tenant& tenant, detail::Lease& lease, const char* doing);
+  void begin_after_look(Tenant& tenant, int device, const char* doing);
+  void begin_anew(Tenant& tenant, detail::Lease& lease, const char* doing, int status);
   alignas(void*) unsigned char frame_[240];  // a detail::Frame, and room for it to grow
   bool entered_ = false;                     // false: another guard was around it already
 };

@@ -68,6 +68,10 @@ class Lease {
     const std::uint64_t now = losses.load(std::memory_order_acquire);
     return sound_at_.load(std::memory_order_relaxed) != now && look_whether_lost(now);
   }
+  // Ready, as far as two loads can tell; false: ask `lost`.
+  bool surely_sound() const noexcept {
+    return sound_at_.load(std::memory_order_relaxed) == losses.load(std::memory_order_acquire);
+  }
   LeaseState state() const noexcept;
 
   // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the

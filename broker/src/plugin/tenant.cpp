@@ -104,23 +104,23 @@ void Tenant::close() {
   impl_.reset();
 }
 
-// What begins a guard stands in a function of its own, so that a nested one saves no registers.
-[[gnu::noinline]] void Guard::begin(Tenant& tenant, detail::Lease& lease, int device,
-                                    const char* doing) {
+// What begins a guard stands in functions of their own, reached by a jump, so that a nested one
+// saves no registers.
+[[gnu::noinline]] void Guard::begin(Tenant& tenant, detail::Lease& lease, const char* doing) {
   static_assert(sizeof(detail::Frame) <= sizeof frame_ &&
                 alignof(detail::Frame) <= alignof(std::max_align_t));
-  const detail::GuardTarget target = lease.target();
   const auto make_frame = [&] {
     entered_ = true;
     return new (frame_) detail::Frame{
-        .target = target,
+        .target = lease.target(),
         .call = {.tenant = &lease.tenant(), .function = doing, .look_when_nested = false}};
   };
+  const detail::GuardTarget target = lease.target();
   if (detail::is_known(target) && !detail::timeline_observed()) {
     CUcontext context = nullptr;
     detail::Seat* seat = nullptr;
     const CUresult status = detail::push_known(target, &context, &seat);
-    if (status != CUDA_SUCCESS) return begin_anew(tenant, lease, device, doing, status);
+    if (status != CUDA_SUCCESS) return begin_anew(tenant, lease, doing, status);
     // Written behind the driver's call, which would wait for what was written before it.
     detail::note_known(*make_frame(), context, seat);
     return;
@@ -130,20 +130,30 @@ void Tenant::close() {
   if (status == CUDA_SUCCESS) return;
   detail::leave(frame);
   entered_ = false;
-  begin_anew(tenant, lease, device, doing, status);
+  begin_anew(tenant, lease, doing, status);
+}
+
+[[gnu::noinline]] void Guard::begin_after_look(Tenant& tenant, int device, const char* doing) {
+  detail::Lease& lease = alive(tenant.impl_).lease(device);
+  if (detail::is_inside_already(lease.generation(), &lease.tenant())) return;
+  begin(tenant, lease, doing);
 }
 
 // A life that was lost and ends just now lets nobody in; there is a next one.
-[[gnu::cold]] void Guard::begin_anew(Tenant& tenant, detail::Lease& lease, int device,
-                                     const char* doing, int status) {
+[[gnu::cold]] void Guard::begin_anew(Tenant& tenant, detail::Lease& lease, const char* doing,
+                                     int status) {
   if (!lease.lost()) refuse_entry(lease, static_cast<CUresult>(status));
-  begin(tenant, tenant.impl_->lease(device), device, doing);
+  begin(tenant, tenant.impl_->lease(lease.device_ordinal()), doing);
 }
 
 Guard::Guard(Tenant& tenant, int device, const char* doing) {
-  detail::Lease& lease = alive(tenant.impl_).lease(device);
-  if (!detail::is_inside_already(lease.generation(), &lease.tenant()))
-    begin(tenant, lease, device, doing);
+  const detail::TenantImpl* const impl = tenant.impl_.get();
+  detail::Lease* const lease = impl != nullptr ? impl->sound_lease(device) : nullptr;
+  if (lease == nullptr) {
+    begin_after_look(tenant, device, doing);
+  } else if (!detail::is_inside_already(lease->generation(), &lease->tenant())) {
+    begin(tenant, *lease, doing);
+  }
 }
 
 Guard::~Guard() {

@@ -54,6 +54,11 @@ class TenantImpl final : private LeaseSource {
     Lease* lease = current(device);
     return lease != nullptr && !lease->lost() ? *lease : renewed(device);
   }
+  // The same where nothing has to be looked at; null elsewhere.
+  Lease* sound_lease(int device) const noexcept {
+    Lease* const lease = current(device);
+    return lease != nullptr && lease->surely_sound() ? lease : nullptr;
+  }
   // What a driver call of the tenant's own code returned.
   LeaseState note(CUresult status, int device) noexcept;
 
