@@ -121,6 +121,7 @@ class CTXB_API Guard {
 
  private:
   void begin(Tenant& tenant, detail::Lease& lease, const char* doing);
+  void begin_full(Tenant& tenant, detail::Lease& lease, const char* doing);
   void begin_after_look(Tenant& tenant, int device, const char* doing);
   void begin_anew(Tenant& tenant, detail::Lease& lease, const char* doing, int status);
   alignas(void*) unsigned char frame_[240];  // a detail::Frame, and room for it to grow

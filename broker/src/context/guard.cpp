@@ -35,18 +35,19 @@ const Frame* inside(const GuardTarget& target) noexcept {
   const bool same = frame != nullptr && frame->target.driver == target.driver &&
                     frame->target.generation == target.generation;
   if (!same) return nullptr;
-  return is_untouched(*frame) || is_current(*target.driver, frame->context) ? frame : nullptr;
+  return is_untouched(*frame) || is_current(*target.driver, frame->target.context) ? frame
+                                                                                   : nullptr;
 }
 
 // Nothing can be done about it and nobody may be stopped by it; but it is said.
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
   if (is_process_fault(status)) return;  // that is said once, and there is no work to be disturbed
-  if (frame.call.tenant == nullptr || frame.call.tenant->recorder == nullptr) return;
-  const TenantIdentity& tenant = *frame.call.tenant;
+  if (frame.tenant == nullptr || frame.tenant->recorder == nullptr) return;
+  const TenantIdentity& tenant = *frame.tenant;
   try {
     tenant.recorder->record(Severity::error, tenant.id, tenant.name, "guard",
-                            std::string(frame.call.function) +
+                            std::string(frame.function) +
                                 ": the thread's context stack could not be restored: " +
                                 status_text(*frame.target.driver, status));
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
@@ -74,6 +75,7 @@ const char* damage(CUcontext context, const Emptied& left, char* text, std::size
 // The frame that decided what is on the thread's stack now, from `frame` outwards.
 Frame* base(Frame* frame) noexcept {
   while (frame != nullptr && frame->way != Frame::Way::full) frame = frame->outer;
+  if (frame != nullptr) complete(*frame);
   return frame;
 }
 
@@ -87,12 +89,12 @@ Emptied empty_down_to(Frame& frame) noexcept {
   std::uint32_t count = found.count;  // without what was there before, as far as it is known
   if (count > 0 && under != nullptr && found.at(count - 1) == under) --count;
   std::uint32_t own = count;  // the place of its own context, from the top
-  while (own > 0 && found.at(own - 1) != frame.context) --own;
+  while (own > 0 && found.at(own - 1) != frame.target.context) --own;
   if (own > 0) {
-    for (std::uint32_t i = own; i < found.count; ++i) frame.taken.add(found.at(i));
+    for (std::uint32_t i = own; i < found.count; ++i) frame.more.taken.add(found.at(i));
     left.count = own;
   } else {
-    if (under != nullptr) frame.taken.add(under);
+    if (under != nullptr) frame.more.taken.add(under);
     left.count = count;
   }
   if (left.count > 0) {
@@ -112,12 +114,13 @@ CUresult clear_stack(Frame& frame) noexcept {
   if (stands) full->quick = false;
   // A function that starts with no context may have called the runtime library, which makes one
   // current and leaves it; the gate made that the tenant's own.
-  const bool captured = frame.context == nullptr && left.count == 1 && frame.captured.has(left.top);
-  if (left.status == CUDA_SUCCESS && frame.call.tenant != nullptr && !captured) {
+  const bool captured =
+      frame.target.context == nullptr && left.count == 1 && frame.more.captured.has(left.top);
+  if (left.status == CUDA_SUCCESS && frame.tenant != nullptr && !captured) {
     char text[128];
-    const char* what = damage(frame.context, left, text, sizeof text);
+    const char* what = damage(frame.target.context, left, text, sizeof text);
     if (what != nullptr) {
-      strike(*frame.call.tenant, frame.call.strikes, frame.call.function, what);
+      strike(*frame.tenant, frame.more.strikes, frame.function, what);
     }
   }
   return left.status;
@@ -131,18 +134,18 @@ CUresult clear_stack(Frame& frame) noexcept {
   if (driver.ctx_pop(&own) != CUDA_SUCCESS) return;
   // The last that is owed, should it be out of the thread's reach already.
   if (driver.ctx_pop(&under) == CUDA_SUCCESS) {
-    frame.taken.add(under);
+    frame.more.taken.add(under);
     frame.under = nullptr;
   }
   put_back(driver, own);
 }
 
 void leave_nested(Frame& frame) noexcept {
-  if (is_untouched(frame) || is_current(*frame.target.driver, frame.context)) return;
+  if (is_untouched(frame) || is_current(*frame.target.driver, frame.target.context)) return;
   CUresult status = clear_stack(frame);
-  if (Frame* full = innermost_place()) full->pushed = 0;
-  if (frame.context != nullptr) {
-    const CUresult pushed = frame.target.driver->ctx_push(frame.context);
+  if (Frame* full = innermost_place()) full->more.pushed = 0;
+  if (frame.target.context != nullptr) {
+    const CUresult pushed = frame.target.driver->ctx_push(frame.target.context);
     if (status == CUDA_SUCCESS) status = pushed;
   }
   report_failed_restore(frame, status);
@@ -150,21 +153,21 @@ void leave_nested(Frame& frame) noexcept {
 
 // A plug-in starts with the mode that every thread starts with, and leaves the thread's own alone.
 CUresult enter_capture_mode(Frame& frame) noexcept {
-  frame.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  return frame.target.driver->exchange_capture_mode(&frame.capture_mode);
+  frame.more.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return frame.target.driver->exchange_capture_mode(&frame.more.capture_mode);
 }
 
 void leave_capture_mode(const Frame& frame) noexcept {
-  CUstreamCaptureMode mode = frame.capture_mode;
+  CUstreamCaptureMode mode = frame.more.capture_mode;
   CUresult status = frame.target.driver->exchange_capture_mode(&mode);
   if (status != CUDA_SUCCESS) {  // as with the context stack: nothing else puts it right
-    mode = frame.capture_mode;
+    mode = frame.more.capture_mode;
     status = frame.target.driver->exchange_capture_mode(&mode);
   }
   if (status != CUDA_SUCCESS) {
     report_failed_restore(frame, status);
   } else if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL) {
-    strike(*frame.call.tenant, frame.call.strikes, frame.call.function,
+    strike(*frame.tenant, frame.more.strikes, frame.function,
            "left another stream-capture mode behind; the thread's own was put back");
   }
 }
@@ -180,21 +183,21 @@ CUresult enter_full(Frame& frame) noexcept {
   const bool was_empty =
       (outermost && watched && thread.known_at == thread.changes && thread.outside == nullptr) ||
       is_current(*target.driver, nullptr);
-  if (!was_empty) status = take_stack(*target.driver, frame.taken);
+  if (!was_empty) status = take_stack(*target.driver, frame.more.taken);
   if (status == CUDA_SUCCESS && target.occupancy != nullptr) {
-    status = target.occupancy->enter(&frame.context, &frame.seat);
+    status = target.occupancy->enter(&frame.target.context, &frame.seat);
   }
   if (status != CUDA_SUCCESS) frame.target.occupancy = nullptr;  // nothing to leave
-  if (status == CUDA_SUCCESS && frame.context != nullptr) {
-    status = target.driver->ctx_push(frame.context);
-    if (status == CUDA_SUCCESS && frame.call.tenant != nullptr) {
+  if (status == CUDA_SUCCESS && frame.target.context != nullptr) {
+    status = target.driver->ctx_push(frame.target.context);
+    if (status == CUDA_SUCCESS && frame.tenant != nullptr) {
       status = enter_capture_mode(frame);
       // What was seen while nobody watched may have changed unseen.
-      const bool as_at_first = outermost && watched && frame.taken.count <= 1 &&
-                               frame.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+      const bool as_at_first = outermost && watched && frame.more.taken.count <= 1 &&
+                               frame.more.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
       if (status == CUDA_SUCCESS && as_at_first) {
         thread.known_at = thread.changes;
-        thread.outside = frame.taken.empty() ? nullptr : frame.taken.own[0];
+        thread.outside = frame.more.taken.empty() ? nullptr : frame.more.taken.own[0];
       }
       CUcontext popped = nullptr;
       if (status != CUDA_SUCCESS) target.driver->ctx_pop(&popped);
@@ -203,13 +206,13 @@ CUresult enter_full(Frame& frame) noexcept {
   if (status == CUDA_SUCCESS) {
     // Asked for now, for a tenant may end under a thread that is inside. One that wants to know is
     // the gate's, and those never end.
-    if (frame.call.tenant != nullptr) {
-      frame.tells_end = frame.call.tenant->guard_ended.load(std::memory_order_relaxed) != nullptr;
+    if (frame.tenant != nullptr) {
+      frame.more.tells_end = frame.tenant->guard_ended.load(std::memory_order_relaxed) != nullptr;
     }
     return status;
   }
   if (frame.target.occupancy != nullptr) target.occupancy->leave(frame.seat);
-  give_back_stack(*target.driver, frame.taken);
+  give_back_stack(*target.driver, frame.more.taken);
   frame.seen = 0;
   return status;
 }
@@ -217,14 +220,14 @@ CUresult enter_full(Frame& frame) noexcept {
 // Before what is current changes: captures are ended where they were begun.
 void end_stream_captures(Frame& frame) noexcept {
   const DriverTable& driver = *frame.target.driver;
-  while (CUstream stream = frame.stream_captures.take()) {
+  while (CUstream stream = frame.more.stream_captures.take()) {
     CUgraph graph = nullptr;
     if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) continue;
     if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS && graph != nullptr) {
       driver.graph_destroy(graph);
     }
-    if (frame.call.tenant != nullptr) {
-      strike(*frame.call.tenant, frame.call.strikes, frame.call.function,
+    if (frame.tenant != nullptr) {
+      strike(*frame.tenant, frame.more.strikes, frame.function,
              "left the capture of a stream open; it was ended");
     }
   }
@@ -235,55 +238,53 @@ void end_stream_captures(Frame& frame) noexcept {
 bool pop_own(const Frame& frame) noexcept {
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
-  if (frame.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  if (left == frame.context && is_current(driver, frame.under)) return true;
+  if (frame.target.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
+  if (left == frame.target.context && is_current(driver, frame.under)) return true;
   put_back(driver, left);  // all is looked at, from the top
   return false;
 }
 
 void leave_full(Frame& frame) noexcept {
-  if (!frame.stream_captures.empty()) end_stream_captures(frame);
-  if (frame.context != nullptr && frame.call.tenant != nullptr) leave_capture_mode(frame);
+  if (!frame.more.stream_captures.empty()) end_stream_captures(frame);
+  if (frame.target.context != nullptr && frame.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = pop_own(frame) ? CUDA_SUCCESS : clear_stack(frame);
-  const CUresult restored = give_back_stack(*frame.target.driver, frame.taken);
+  const CUresult restored = give_back_stack(*frame.target.driver, frame.more.taken);
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
-  if (!frame.captured.empty()) frame.captured.leave_all();
+  if (!frame.more.captured.empty()) frame.more.captured.leave_all();
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
   if (status != CUDA_SUCCESS) ++thread_notes.changes;  // the thread is not known any more
   report_failed_restore(frame, status);
-  if (!frame.tells_end) return;
-  if (auto* const ended = frame.call.tenant->guard_ended.load(std::memory_order_relaxed)) {
-    ended(frame.call.tenant->gated.load(std::memory_order_acquire));
+  if (!frame.more.tells_end) return;
+  if (auto* const ended = frame.tenant->guard_ended.load(std::memory_order_relaxed)) {
+    ended(frame.tenant->gated.load(std::memory_order_acquire));
   }
 }
 
 // For the timeline: the thread was in a context from enter to here.
 void record_guard(const Frame& frame) noexcept {
   Span span;
-  span.begin = frame.observed_from;
+  span.begin = frame.more.observed_from;
   span.end = timeline_now();
   span.category = SpanCategory::guard;
   span.verb = "guard";
   span.values[0] = frame.target.generation;
-  if (frame.call.tenant != nullptr) span.tenant = frame.call.tenant->id.value;
-  set_subject(span, frame.call.function);
+  if (frame.tenant != nullptr) span.tenant = frame.tenant->id.value;
+  set_subject(span, frame.function);
   record_span(span);
 }
 
 // What is not nested stands in functions of its own, so that a nested guard saves no registers for
 // it: nested ones are what a guard costs most often.
 [[gnu::noinline]] CUresult enter_outermost(Frame& frame) noexcept {
-  if (timeline_observed()) frame.observed_from = timeline_now();
+  if (timeline_observed()) frame.more.observed_from = timeline_now();
   if (is_known(frame.target)) {
-    CUcontext context = nullptr;
-    Seat* seat = nullptr;
-    const CUresult status = push_known(frame.target, &context, &seat);
-    if (status == CUDA_SUCCESS) {
-      note_known(frame, context, seat);
+    const Pushed done = push_known(frame.target);
+    if (done.status == CUDA_SUCCESS) {
+      note_known(frame, done);
     } else {
       link(frame);
     }
-    return status;
+    return done.status;
   }
   const CUresult status = enter_full(frame);
   frame.way = status == CUDA_SUCCESS ? Frame::Way::full : Frame::Way::nothing;
@@ -295,29 +296,28 @@ void record_guard(const Frame& frame) noexcept {
   if (frame.way == Frame::Way::nested) {
     leave_nested(frame);
   } else {
+    complete(frame);
     if (!leave_known(frame)) leave_full(frame);
-    if (frame.observed_from != 0) record_guard(frame);
+    if (frame.more.observed_from != 0) record_guard(frame);
   }
   thread_notes.innermost = frame.outer;
 }
 
 // The broker's own code is balanced; only a plug-in's function is looked at.
 bool is_looked_at(const Frame& frame) noexcept {
-  return frame.way == Frame::Way::full ||
-         (frame.way == Frame::Way::nested && frame.call.tenant != nullptr &&
-          frame.call.look_when_nested);
+  return frame.way == Frame::Way::full || (frame.way == Frame::Way::nested &&
+                                           frame.tenant != nullptr && frame.more.look_when_nested);
 }
 
 }  // namespace
 
 CUresult enter(Frame& frame) noexcept {
   frame.way = Frame::Way::nothing;
-  frame.context = frame.target.context;
   if (frame.target.driver != nullptr) {
     const Frame* outer = inside(frame.target);
     if (outer == nullptr) return enter_outermost(frame);
     frame.way = Frame::Way::nested;
-    frame.context = outer->context;
+    frame.target.context = outer->target.context;
     frame.seen = frame.target.driver->current_is_watched ? thread_notes.changes : 0;
   }
   link(frame);
@@ -344,21 +344,21 @@ void leave(Frame& frame) noexcept {
 
 void stream_capture_begun(CUstream stream) noexcept {
   if (Frame* frame = innermost_place()) {
-    frame->stream_captures.begun(stream);
+    frame->more.stream_captures.begun(stream);
     frame->quick = false;
   }
 }
 
 void stream_capture_ended(CUstream stream) noexcept {
   for (Frame* frame = thread_notes.innermost; frame != nullptr; frame = frame->outer) {
-    if (frame->stream_captures.ended(stream)) return;
+    if (!frame->bare && frame->more.stream_captures.ended(stream)) return;
   }
 }
 
 TenantId running_tenant() noexcept {
   const Frame* frame = thread_notes.innermost;
-  if (frame == nullptr || frame->call.tenant == nullptr) return host_tenant;
-  return frame->call.tenant->id;
+  if (frame == nullptr || frame->tenant == nullptr) return host_tenant;
+  return frame->tenant->id;
 }
 
 }  // namespace ctxbroker::detail

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <utility>
 
 #include "context/capture.hpp"
@@ -45,24 +46,54 @@ struct Frame {
     nested,   // the context was current already: one look, no push
     full,     // the thread's stack was taken away and the context pushed
   };
+  // What few guards need. The quick ones do not even clear it: the driver's locks wait for what is
+  // written before them.
+  struct More {
+    More() noexcept {}  // its room is not cleared
+    std::atomic<std::uint64_t>* strikes = nullptr;  // as GuardedCall has it
+    bool look_when_nested = false;
+    bool tells_end = false;  // somebody wants to know when the guard has ended
+    CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
+    std::uint64_t observed_from = 0;  // ns; 0 when no timeline was recorded
+    TakenContexts taken{};            // the thread's own, until leave
+    // The gate's: leases it made current inside, and how many contexts the code inside has pushed.
+    Captures captured{};
+    OpenStreamCaptures stream_captures{};
+    int pushed = 0;
+  };
+
+  Frame() noexcept : more() {}
+  Frame(const GuardTarget& where, const GuardedCall& call) noexcept
+      : target(where), tenant(call.tenant), function(call.function), more() {
+    more.strikes = call.strikes;
+    more.look_when_nested = call.look_when_nested;
+  }
+  struct Bare {};
+  Frame(Bare /*tag*/, const GuardTarget& where, const TenantIdentity* whose,
+        const char* what) noexcept  // NOLINT(cppcoreguidelines-pro-type-member-init): `more`, later
+      : bare(true), target(where), tenant(whose), function(what) {}
+
   Way way = Way::nothing;
   bool quick = false;      // entered on a thread that was known, and to be left as fast
-  bool tells_end = false;  // somebody wants to know when the guard has ended
-  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
+  bool bare = false;       // `more` is not there yet: see complete
   std::uint64_t seen = 0;  // the thread's changes, when it was entered; 0: nobody watches
-  GuardTarget target;
-  GuardedCall call;
-  CUcontext context = nullptr;  // what was made current: the target's, or a sibling of it
-  CUcontext under = nullptr;    // the thread's own, which it stands on; not in `taken`
-  Seat* seat = nullptr;         // in the target's occupancy
   Frame* outer = nullptr;
-  std::uint64_t observed_from = 0;  // ns; 0 when no timeline was recorded
-  TakenContexts taken{};            // the thread's own, until leave
-  // The gate's: leases it made current inside, and how many contexts the code inside has pushed.
-  Captures captured{};
-  OpenStreamCaptures stream_captures{};
-  int pushed = 0;
+  GuardTarget target;                      // its context: what was made current, perhaps a sibling
+  const TenantIdentity* tenant = nullptr;  // whose code runs inside; null: the broker's own
+  const char* function = "";
+  CUcontext under = nullptr;  // the thread's own, which it stands on; not in `taken`
+  Seat* seat = nullptr;       // in the target's occupancy
+  union {
+    More more;
+  };
 };
+
+// For whoever looks at more of a frame than a quick guard fills.
+inline void complete(Frame& frame) noexcept {
+  if (!frame.bare) return;
+  frame.bare = false;
+  new (&frame.more) Frame::More();
+}
 
 // The one pair under every guard. `frame` comes with its target and call, the rest is filled by
 // enter; it must live until leave, and frames of a thread nest. Afterwards the thread's context
@@ -85,7 +116,9 @@ void current_may_have_changed() noexcept;
 inline Frame* innermost_place() noexcept {
   Frame* frame = thread_notes.innermost;
   while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
-  return frame != nullptr && frame->way == Frame::Way::full ? frame : nullptr;
+  if (frame == nullptr || frame->way != Frame::Way::full) return nullptr;
+  complete(*frame);
+  return frame;
 }
 
 // A stream's capture was begun, or ended, by code inside this thread's guards.
@@ -100,8 +133,8 @@ struct FrameOwner {
 inline FrameOwner frame_owner() noexcept {
   for (const Frame* frame = thread_notes.innermost; frame != nullptr; frame = frame->outer) {
     if (frame->way == Frame::Way::host) return {true, nullptr};
-    if (frame->call.tenant != nullptr) {
-      return {true, frame->call.tenant->id == host_tenant ? nullptr : frame->call.tenant};
+    if (frame->tenant != nullptr) {
+      return {true, frame->tenant->id == host_tenant ? nullptr : frame->tenant};
     }
   }
   return {};
@@ -114,7 +147,7 @@ TenantId running_tenant() noexcept;
 class ContextGuard {
  public:
   explicit ContextGuard(const GuardTarget& target, const GuardedCall& call = {}) noexcept
-      : frame_{.target = target, .call = call}, status_(enter(frame_)) {}
+      : frame_(target, call), status_(enter(frame_)) {}
   ~ContextGuard() { leave(frame_); }
   ContextGuard(const ContextGuard&) = delete;
   ContextGuard& operator=(const ContextGuard&) = delete;

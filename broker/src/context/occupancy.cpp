@@ -33,16 +33,11 @@ CUresult Occupancy::add_seat(Seat** seat, const void* thread) noexcept {
   return CUDA_SUCCESS;
 }
 
-CUresult Occupancy::sit_down(CUcontext* context, Seat** seat) noexcept {
+Seat* Occupancy::sit_down(CUresult* status) noexcept {
   Seat* mine = free_seat();
-  if (mine == nullptr) {
-    const CUresult status = add_seat(&mine, &thread_notes);
-    if (status != CUDA_SUCCESS) return status;
-  }
-  ++mine->depth;
-  *context = mine->context;
-  *seat = mine;
-  return CUDA_SUCCESS;
+  if (mine == nullptr) *status = add_seat(&mine, &thread_notes);
+  if (mine != nullptr) ++mine->depth;
+  return mine;
 }
 
 bool Occupancy::close() noexcept {

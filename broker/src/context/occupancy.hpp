@@ -38,16 +38,19 @@ class Occupancy {
   // The context for this thread; `seat` is to be handed back to leave, and may be null. An error
   // when no sibling can be made for it, or it is closed: then nothing was entered.
   CUresult enter(CUcontext* context, Seat** seat) noexcept {
-    if (make_ == nullptr) {
-      *context = context_;
-      *seat = nullptr;
-    } else if (Seat& first = seats_[0]; take(first)) {
-      first.depth = 1;
-      *context = first.context;
-      *seat = &first;
-    } else {
-      const CUresult status = sit_down(context, seat);
-      if (status != CUDA_SUCCESS) return status;
+    *context = context_;
+    *seat = nullptr;
+    if (make_ != nullptr) {
+      Seat* mine = &seats_[0];
+      if (take(*mine)) {
+        mine->depth = 1;
+      } else {
+        CUresult status = CUDA_SUCCESS;
+        mine = sit_down(&status);
+        if (mine == nullptr) return status;
+      }
+      *context = mine->context;
+      *seat = mine;
     }
     count(&Shard::entered);
     // The other side of close: who is counted too late for it sees it.
@@ -98,7 +101,8 @@ class Occupancy {
     return holder == nullptr &&
            seat.thread.compare_exchange_strong(holder, &thread_notes, std::memory_order_acquire);
   }
-  CUresult sit_down(CUcontext* context, Seat** seat) noexcept;
+  // Null: none can be had, and the status says why.
+  Seat* sit_down(CUresult* status) noexcept;
   Seat* free_seat() noexcept;
   CUresult add_seat(Seat** seat, const void* thread) noexcept;
 

@@ -18,7 +18,7 @@ inline bool is_untouched(const Frame& frame) noexcept {
 inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
   const Frame* const frame = thread_notes.innermost;
   return frame != nullptr && is_untouched(*frame) && frame->target.generation == generation &&
-         frame->call.tenant == tenant;
+         frame->tenant == tenant;
 }
 
 // No guard stands on the thread, and this is known to be all that is current on it.
@@ -35,26 +35,36 @@ inline bool is_known(const GuardTarget& target) noexcept {
          target.context != nullptr && target.driver->current_is_watched;
 }
 
-// Of a target that is_known: makes it current. After an error nothing was entered.
-inline CUresult push_known(const GuardTarget& target, CUcontext* context, Seat** seat) noexcept {
-  *context = target.context;
-  CUresult status = CUDA_SUCCESS;
-  if (target.occupancy != nullptr) status = target.occupancy->enter(context, seat);
-  if (status != CUDA_SUCCESS) return status;
-  status = target.driver->ctx_push(*context);
-  if (status != CUDA_SUCCESS && target.occupancy != nullptr) target.occupancy->leave(*seat);
-  return status;
+// What push_known did. After an error nothing was entered.
+struct Pushed {
+  CUresult status;
+  CUcontext context;
+  Seat* seat;
+};
+
+// Of a target that is_known: makes it current.
+inline Pushed push_known(const GuardTarget& target) noexcept {
+  Pushed done{CUDA_SUCCESS, target.context, nullptr};
+  if (target.occupancy != nullptr) {
+    done.status = target.occupancy->enter(&done.context, &done.seat);
+    if (done.status != CUDA_SUCCESS) return done;
+  }
+  done.status = target.driver->ctx_push(done.context);
+  if (done.status != CUDA_SUCCESS && target.occupancy != nullptr) {
+    target.occupancy->leave(done.seat);
+  }
+  return done;
 }
 
 // After it, for the frame of that target.
-inline void note_known(Frame& frame, CUcontext context, Seat* seat) noexcept {
+inline void note_known(Frame& frame, const Pushed& done) noexcept {
   ThreadNotes& thread = thread_notes;
   frame.way = Frame::Way::full;
   frame.quick = true;
   frame.seen = thread.changes;
-  frame.context = context;
+  frame.target.context = done.context;
   frame.under = thread.outside;
-  frame.seat = seat;
+  frame.seat = done.seat;
   thread.innermost = &frame;
 }
 
@@ -71,7 +81,8 @@ inline bool leave_known(Frame& frame) noexcept {
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
   if (driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  const bool as_it_was = left == frame.context && (frame.under == nullptr || is_under(frame));
+  const bool as_it_was =
+      left == frame.target.context && (frame.under == nullptr || is_under(frame));
   if (!as_it_was) {  // by ways that the gate does not see: all is looked at
     ++thread_notes.changes;
     put_back(driver, left);

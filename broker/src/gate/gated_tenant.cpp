@@ -81,7 +81,8 @@ bool GatedTenant::holds(CUcontext context) noexcept {
 std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
   if (current == nullptr) return 0;
   // Within a guard the frame knows; its life is in the map after the first time.
-  if (const Frame* frame = innermost_place(); frame != nullptr && frame->context == current) {
+  if (const Frame* frame = innermost_place();
+      frame != nullptr && frame->target.context == current) {
     const std::lock_guard lock(mutex_);
     if (lives_.count(frame->target.generation) != 0) {
       noted_life_.store(frame->target.generation, std::memory_order_release);

@@ -104,28 +104,27 @@ void Tenant::close() {
   impl_.reset();
 }
 
-// What begins a guard stands in functions of their own, reached by a jump, so that a nested one
-// saves no registers.
+// What begins a guard stands in functions of their own, each reached by a jump: what is quick saves
+// no registers for what is not.
 [[gnu::noinline]] void Guard::begin(Tenant& tenant, detail::Lease& lease, const char* doing) {
+  const detail::GuardTarget target = lease.target();
+  if (!detail::is_known(target) || detail::timeline_observed()) {
+    return begin_full(tenant, lease, doing);
+  }
+  const detail::Pushed done = detail::push_known(target);
+  if (done.status != CUDA_SUCCESS) return begin_anew(tenant, lease, doing, done.status);
+  // Written behind the driver's call, which would wait for what was written before it.
+  detail::note_known(
+      *new (frame_) detail::Frame(detail::Frame::Bare{}, target, &lease.tenant(), doing), done);
+  entered_ = true;
+}
+
+[[gnu::noinline]] void Guard::begin_full(Tenant& tenant, detail::Lease& lease, const char* doing) {
   static_assert(sizeof(detail::Frame) <= sizeof frame_ &&
                 alignof(detail::Frame) <= alignof(std::max_align_t));
-  const auto make_frame = [&] {
-    entered_ = true;
-    return new (frame_) detail::Frame{
-        .target = lease.target(),
-        .call = {.tenant = &lease.tenant(), .function = doing, .look_when_nested = false}};
-  };
-  const detail::GuardTarget target = lease.target();
-  if (detail::is_known(target) && !detail::timeline_observed()) {
-    CUcontext context = nullptr;
-    detail::Seat* seat = nullptr;
-    const CUresult status = detail::push_known(target, &context, &seat);
-    if (status != CUDA_SUCCESS) return begin_anew(tenant, lease, doing, status);
-    // Written behind the driver's call, which would wait for what was written before it.
-    detail::note_known(*make_frame(), context, seat);
-    return;
-  }
-  detail::Frame& frame = *make_frame();
+  auto& frame = *new (frame_) detail::Frame(
+      lease.target(), {.tenant = &lease.tenant(), .function = doing, .look_when_nested = false});
+  entered_ = true;
   const CUresult status = detail::enter(frame);
   if (status == CUDA_SUCCESS) return;
   detail::leave(frame);
@@ -159,7 +158,7 @@ Guard::Guard(Tenant& tenant, int device, const char* doing) {
 Guard::~Guard() {
   if (!entered_) return;
   auto& frame = *std::launder(reinterpret_cast<detail::Frame*>(frame_));
-  if (frame.observed_from == 0 && detail::leave_known(frame)) return;
+  if (frame.bare && detail::leave_known(frame)) return;
   detail::leave(frame);
 }
 

@@ -26,13 +26,13 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext*
   if (status != CUDA_SUCCESS) return status;
   Frame* const frame = innermost_place();
   if (frame != nullptr && frame->target.generation == lease.target.generation) {
-    *context = frame->context;
+    *context = frame->target.context;
     caller.tenant->remember_meaning(asked, frame->target.generation);
     return status;
   }
   if (frame != nullptr && lease.target.occupancy != nullptr) {
     frame->quick = false;
-    return frame->captured.enter(*lease.target.occupancy, lease.target.generation, context);
+    return frame->more.captured.enter(*lease.target.occupancy, lease.target.generation, context);
   }
   *context = lease.target.context;
   return status;
@@ -49,7 +49,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   if (caller.guarded) {
     const Frame* const frame = innermost_place();
     if (frame != nullptr && caller.tenant->means(context, frame->target.generation)) {
-      *wanted = frame->context;
+      *wanted = frame->target.context;
       return CUDA_SUCCESS;
     }
   }
@@ -95,11 +95,12 @@ CUresult set_current(CUcontext context) noexcept {
   current_may_have_changed();
   // Setting replaces the top; only on an empty stack does it push, and with null it pops.
   Frame* const frame = caller.guarded ? innermost_place() : nullptr;
-  const bool pushes = frame != nullptr && frame->context == nullptr && looked && before == nullptr;
+  const bool pushes =
+      frame != nullptr && frame->target.context == nullptr && looked && before == nullptr;
   status = SetCurrent::call(wanted);
   if (status != CUDA_SUCCESS || frame == nullptr) return status;
-  if (pushes) ++frame->pushed;
-  if (wanted == nullptr && frame->pushed > 0) --frame->pushed;
+  if (pushes) ++frame->more.pushed;
+  if (wanted == nullptr && frame->more.pushed > 0) --frame->more.pushed;
   return status;
 }
 
@@ -112,7 +113,7 @@ CUresult push_current(CUcontext context) noexcept {
   CUresult status = translate(caller, Real::symbol, context, &wanted);
   if (status == CUDA_SUCCESS) status = Real::call(wanted);
   Frame* const frame = caller.guarded ? innermost_place() : nullptr;
-  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->pushed;
+  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->more.pushed;
   return status;
 }
 
@@ -122,13 +123,13 @@ CUresult pop_current(CUcontext* context) noexcept {
   current_may_have_changed();
   Frame* const frame = caller.guarded ? innermost_place() : nullptr;
   if (frame == nullptr) return Real::call(context);
-  if (frame->pushed <= 0) {
+  if (frame->more.pushed <= 0) {
     caller.tenant->strike(Real::symbol,
                           "popped a context that it did not push; nothing was popped");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   const CUresult status = Real::call(context);
-  if (status == CUDA_SUCCESS) --frame->pushed;
+  if (status == CUDA_SUCCESS) --frame->more.pushed;
   return status;
 }
 
