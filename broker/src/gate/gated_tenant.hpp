@@ -148,8 +148,7 @@ class GatedTenant {
   std::atomic<bool> open_{false}, private_tables_{false};
   std::mutex mutex_;  // of what follows
   std::map<int, PrimaryView> primaries_;
-  std::map<std::uint64_t, LifeNote> lives_;   // that something was made in, by generation
-  std::atomic<std::uint64_t> noted_life_{0};  // one that is in it; 0: perhaps none
+  std::map<std::uint64_t, LifeNote> lives_;  // that something was made in, by generation
   struct Meaning {
     CUcontext context;
     std::uint64_t generation;
@@ -159,7 +158,10 @@ class GatedTenant {
   std::vector<std::string> noted_;
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
-  std::atomic<std::uint64_t> budget_{0}, held_{0};
+  // What every allocation looks at, in one cache line.
+  alignas(64) std::atomic<std::uint64_t> budget_{0};
+  std::atomic<std::uint64_t> held_{0};
+  std::atomic<std::uint64_t> noted_life_{0};  // one of lives_; 0: perhaps none
   // By thread, and by policy; made when a thread first calls, and never freed.
   std::array<std::atomic<std::atomic<std::uint64_t>*>, all_shards> hits_{};
   std::atomic<std::uint64_t>* make_hits(std::uint32_t shard) noexcept;

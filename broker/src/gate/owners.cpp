@@ -72,11 +72,11 @@ Home home_of(const Holding& holding) noexcept {
 struct alignas(64) Owners::Shard {
   using Holdings = std::unordered_map<Key, Holding, KeyHash>;
   std::mutex mutex;
-  Holdings holdings;
   // Entries that were taken out, for the next ones: what allocates and frees all the time makes
-  // none.
-  std::array<Holdings::node_type, 8> spare;
+  // none. The first lies in the mutex's cache line.
   std::size_t spare_count = 0;
+  std::array<Holdings::node_type, 8> spare;
+  Holdings holdings;
 
   void put(const Holding& holding) {
     const Key key{holding.kind, holding.handle};
