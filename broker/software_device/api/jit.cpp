@@ -21,7 +21,7 @@ namespace {
 constexpr int newest_ptx_major = 9;
 
 // What NVIDIA's linker ends with when a name is defined nowhere, or twice.
-constexpr CUresult link_error_status = CUDA_ERROR_UNKNOWN;
+constexpr CUresult link_error_status = CUDA_ERROR_INVALID_SOURCE;
 
 struct Version {
   int major = 0;
@@ -191,18 +191,11 @@ std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void*
   }
   if (is_linked(image) && !wants_text) return read_linked(image);
   if (wants_text != is_text(data)) {
-    throw JitFailure{wants_text ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE,
+    throw JitFailure{CUDA_ERROR_INVALID_IMAGE,
                      "error   : '" + name + "' is given as " + input_names[type] +
                          ", which it is not: its first bytes are none of its"};
   }
-  try {
-    return {{name, extract(image)}};
-  } catch (JitFailure& failure) {
-    if (wants_text && failure.status == CUDA_ERROR_INVALID_IMAGE) {
-      failure.status = CUDA_ERROR_INVALID_PTX;
-    }
-    throw;
-  }
+  return {{name, extract(image)}};
 }
 
 JitResult compile_linked(const std::vector<image::LinkedInput>& inputs) {

@@ -106,6 +106,8 @@ CTXB_EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes,
     require_value(bytes != nullptr && blocks > 0 && block_size > 0);
     std::size_t share = limits::shared_per_block_optin / static_cast<unsigned>(blocks);
     std::size_t taken = found->kernel.static_shared_bytes;
-    *bytes = share - std::min(share, taken);
+    // No more than the function may use at all.
+    *bytes = std::min(share - std::min(share, taken),
+                      static_cast<std::size_t>(found->max_dynamic_shared()));
   });
 }
