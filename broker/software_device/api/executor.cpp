@@ -250,7 +250,12 @@ void Executor::forget() {
     for (const auto& queue : queues)
       for (const auto& command : queue->waiting) command->after.clear();
   }
-  for (const auto& queue : queues) queue->waiting.clear();
+  for (const auto& queue : queues) {
+    // A graph keeps its last launch, whose work keeps the graph.
+    for (const auto& command : queue->waiting)
+      if (!command->started) command->work = nullptr;
+    queue->waiting.clear();
+  }
 }
 
 bool Executor::has_waiters() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace ctxbroker::image {
 
@@ -10,6 +11,9 @@ enum class Format : std::uint8_t { text, fatbin, wrapper, elf, linked, unknown }
 
 // Byte by byte: where the size is not known, nothing beyond the first difference is read.
 Format format_of(const char* image, std::size_t size) noexcept;
+inline Format format_of(std::span<const std::byte> image) noexcept {
+  return format_of(reinterpret_cast<const char*>(image.data()), image.size());
+}
 
 // Throws ImageError.
 [[noreturn]] void fail_unknown();

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "ctxbroker/error.hpp"
+#include "image/format.hpp"
 #include "module/image_error.hpp"
 #include "module/jit_call.hpp"
 
@@ -14,17 +15,17 @@ namespace {
 
 constexpr std::uint16_t cuda_machine = 190;  // e_machine of cubins
 
-bool begins_with(std::span<const std::byte> bytes, std::string_view magic) noexcept {
-  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
-}
+constexpr std::string_view archive_magic = "!<arch>\n";
 
 // How the driver's linker has to read it. What nobody knows is given to it as PTX, which it refuses
 // with words.
 CUjitInputType type_of(std::span<const std::byte> bytes) noexcept {
-  if (begins_with(bytes, "\x50\xED\x55\xBA")) return CU_JIT_INPUT_FATBINARY;
-  if (begins_with(bytes, "!<arch>\n")) return CU_JIT_INPUT_LIBRARY;
+  const image::Format format = image::format_of(bytes);
+  if (format == image::Format::fatbin) return CU_JIT_INPUT_FATBINARY;
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.starts_with(archive_magic)) return CU_JIT_INPUT_LIBRARY;
   Elf64_Ehdr header{};
-  if (begins_with(bytes, ELFMAG) && bytes.size() >= sizeof header) {
+  if (format == image::Format::elf && bytes.size() >= sizeof header) {
     std::memcpy(&header, bytes.data(), sizeof header);
     return header.e_machine == cuda_machine ? CU_JIT_INPUT_CUBIN : CU_JIT_INPUT_OBJECT;
   }

@@ -30,7 +30,11 @@ class LoadedCode {
   CUmodule load(const ModuleImage& module);
   // Nothing of it may be running or about to be launched.
   void unload() noexcept;
-  CUmodule handle() const noexcept { return module_.get(); }  // null while it is not loaded
+  // Null while it is not loaded; waits for who loads it now.
+  CUmodule handle() const noexcept {
+    const std::lock_guard lock(loading_);
+    return module_.get();
+  }
 
  private:
   Module load_now(const ModuleImage& module);
@@ -39,7 +43,7 @@ class LoadedCode {
   const std::shared_ptr<Lease> lease_;
   const std::shared_ptr<const StoredImage> image_;
   const JitOptions options_;
-  std::mutex loading_;
+  mutable std::mutex loading_;
   bool known_;
   Module module_;
 };

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ctxbroker/error.hpp"
+#include "image/format.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -20,15 +21,10 @@ Store& store() {
   return *one;
 }
 
-bool begins_with(std::span<const std::byte> bytes, std::string_view magic) noexcept {
-  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
-}
-
 // A container states sizes of its own, which the driver believes; text ends at its 0.
 bool is_container(std::span<const std::byte> bytes) noexcept {
-  return begins_with(bytes, "\x50\xED\x55\xBA") || begins_with(bytes,
-                                                               "\x7F"
-                                                               "ELF");
+  const image::Format format = image::format_of(bytes);
+  return format == image::Format::fatbin || format == image::Format::elf;
 }
 
 std::optional<KernelImage> describe(std::span<const std::byte> bytes, const std::string& who) {

@@ -3,6 +3,7 @@
 // new one.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "context/resources.hpp"
@@ -39,6 +40,7 @@ class JobGraph {
 
   bool wanted_ = false;
   GraphExec exec_;
+  std::uint64_t clusters_ = 0;  // the shapes of its kernels' clusters
 };
 
 }  // namespace ctxbroker::detail

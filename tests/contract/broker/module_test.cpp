@@ -298,6 +298,19 @@ TEST_F(ModuleTest, OnFirstUseMeansAtTheFirstLaunch) {
   EXPECT_EQ(lease_of().module_loads, 1u) << "the same image";
 }
 
+TEST_F(ModuleTest, WhoNeedsItFirstLoadsItForAll) {
+  std::vector<PluginInstance> instances;
+  for (int i = 0; i < 4; ++i) instances.push_back(active("first_use"));
+  std::vector<std::thread> threads;
+  std::vector<float> firsts(instances.size());
+  for (std::size_t i = 0; i < instances.size(); ++i) {
+    threads.emplace_back([&, i] { firsts[i] = first_of(run({&instances[i]})); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(firsts, ::testing::Each(1.0F));
+  EXPECT_EQ(lease_of().module_loads, 1u);
+}
+
 TEST_F(ModuleTest, RealTimeLoadsEverythingWithTheActivation) {
   PluginInstance instance = create("first_use");
   ActivationSizes sizes = test_sizes;

@@ -60,7 +60,8 @@ TEST_F(AudioCommand, GraphsDoNotChangeTheSound) {
   };
   EXPECT_EQ(make("graphs", {"--graphs"}), make("plain", {}));
   for (const char* name : {"graphs", "plain"}) {
-    for (const auto& plugin : json_at(name).at("plugins")) {
+    const nlohmann::json report = json_at(name);
+    for (const auto& plugin : report.at("plugins")) {
       const bool all = plugin.at("graph_jobs") == plugin.at("jobs");
       EXPECT_EQ(all, std::string(name) == "graphs") << plugin;
     }
