@@ -49,7 +49,7 @@ struct Frame {
   // What few guards need. The quick ones do not even clear it: the driver's locks wait for what is
   // written before them.
   struct More {
-    More() noexcept {}  // its room is not cleared
+    More() noexcept {}                              // its room is not cleared
     std::atomic<std::uint64_t>* strikes = nullptr;  // as GuardedCall has it
     bool look_when_nested = false;
     bool tells_end = false;  // somebody wants to know when the guard has ended
