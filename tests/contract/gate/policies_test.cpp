@@ -153,7 +153,7 @@ TEST_F(PoliciesTest, WaitingIsTimedAndTheTenantsOwn) {
   };
   Tenant waits = open(broker, "waits", LeaseKind::green);
   Tenant other = open(broker, "other", LeaseKind::green);
-  std::uint64_t busy_for = 3'000'000;  // ns
+  std::uint64_t busy_for = 50'000'000;  // ns; begins at once, before anybody waits
   waits.run(0, [&] {
     CUstream stream = nullptr;
     CUevent event = nullptr;
