@@ -6,7 +6,7 @@
 configure() {
   local preset="$1" folder="build/$1" cuda_root arguments
   cuda_root="$(<build/cuda_root)"
-  if [[ -f "$folder/build.ninja" ]] &&
+  if [[ -f "$folder/build.ninja" && ! CMakePresets.json -nt "$folder/build.ninja" ]] &&
     grep -qxF "CTXB_CUDA_ROOT:PATH=$cuda_root" "$folder/CMakeCache.txt"; then return 0; fi
   arguments=("-DCTXB_CUDA_ROOT:PATH=$cuda_root")
   if command -v ccache >/dev/null; then
