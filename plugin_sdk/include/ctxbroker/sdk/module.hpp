@@ -2,7 +2,7 @@
 //
 //   constexpr ctxb_module modules[] = {module("blur", blur_ptx, sizeof blur_ptx)};
 //   const ctxb_module modules[] = {on_first_use(blur_kernels::blur),
-//                                  watched(blur_kernels::sharpen, "/work/sharpen.cu")};
+//                                  watched(blur_kernels::sharpen, "/home/me/sharpen.cu")};
 //
 // Everything handed in has static storage. What ctxb_add_plugin generates is no compile-time
 // constant: an array with it in it is const, not constexpr.
