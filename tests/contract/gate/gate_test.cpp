@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "attacks/attacks.h"
@@ -15,6 +14,7 @@
 #include "ctxbroker/error.hpp"
 #include "driver_by_name.hpp"
 #include "kept_addresses.hpp"
+#include "recording_broker.hpp"
 #include "test_library.hpp"
 
 namespace ctxbroker {
@@ -23,22 +23,8 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-class GateTest : public ::testing::Test {
+class GateTest : public RecordingBrokerTest {
  protected:
-  GateTest() : broker(Broker::open(options())) {}
-
-  BrokerOptions options() {
-    BrokerOptions all;
-    all.records = [this](const Record& record) {
-      const std::lock_guard lock(mutex_);
-      said_.push_back(std::string(record.topic) + ": " + record.text);
-    };
-    return all;
-  }
-  std::vector<std::string> said() {
-    const std::lock_guard lock(mutex_);
-    return said_;
-  }
   std::uint64_t held_bytes(const std::string& tenant) {
     for (const TenantMetrics& metrics : broker.metrics().tenants)
       if (metrics.name == tenant) return metrics.held_bytes;
@@ -48,13 +34,6 @@ class GateTest : public ::testing::Test {
   static Function* symbol(const AdoptedLibrary& library, const char* name) {
     return reinterpret_cast<Function*>(library.symbol(name));
   }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> said_;
-
- protected:
-  Broker broker;
 };
 
 TEST_F(GateTest, StandsBeforeTheDriverThatTheBrokerOpened) {
