@@ -4,6 +4,10 @@ set(arrays "")
 set(table "")
 foreach(module ${MODULES})
   file(READ ${FOLDER}/${module}.fatbin hex HEX)
+  # What the host compares with when it loads the image.
+  execute_process(COMMAND cksum ${FOLDER}/${module}.fatbin OUTPUT_VARIABLE checksum
+                  COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCH "^[0-9]+" checksum "${checksum}")
   string(LENGTH "${hex}" digits)
   if(digits EQUAL 0)
     message(FATAL_ERROR "${FOLDER}/${module}.fatbin is empty")
@@ -13,16 +17,17 @@ foreach(module ${MODULES})
   string(APPEND arrays "alignas(64) const unsigned char ${module}_image[] = {\n${bytes}};\n\n")
   if(LINK)
     string(APPEND table "    {sizeof(ctxb_module_part), \"${module}.cu\", ${module}_image, "
-                        "sizeof ${module}_image, nullptr},\n")
+                        "sizeof ${module}_image, nullptr, ${checksum}u},\n")
   else()
     string(APPEND table "    {sizeof(ctxb_module), \"${module}\", ${module}_image, "
-                        "sizeof ${module}_image, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr},\n")
+                        "sizeof ${module}_image, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr, "
+                        "${checksum}u},\n")
   endif()
 endforeach()
 if(LINK)
   list(LENGTH MODULES count)
   string(APPEND arrays "const ctxb_module_part parts[] = {\n${table}};\n\n")
-  set(table "    {sizeof(ctxb_module), \"${NAME}\", nullptr, 0, nullptr, 0, ${count}, parts, nullptr, nullptr, nullptr},\n")
+  set(table "    {sizeof(ctxb_module), \"${NAME}\", nullptr, 0, nullptr, 0, ${count}, parts, nullptr, nullptr, nullptr, 0},\n")
 endif()
 file(WRITE ${FOLDER}/${NAME}_kernels.cpp
 "// Generated; the device code as data.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ctxbroker/error.hpp"
+#include "image/checksum.hpp"
 #include "module/linker.hpp"
 #include "module/runtime_compiler.hpp"
 #include "observe/span.hpp"
@@ -36,6 +37,19 @@ int capability_of(const Lease& lease) {
   return 10 * info.compute_major + info.compute_minor;
 }
 
+// Static data of a library: damaged on the way from whoever built it, or overwritten in memory.
+void must_be_whole(std::span<const std::byte> bytes, std::uint32_t checksum,
+                   const std::string& who) {
+  if (checksum == 0) return;
+  const std::uint32_t found = image::checksum_of(bytes);
+  if (found == checksum) return;
+  throw Error(ErrorKind::kernel_image,
+              who + " cannot be loaded: the checksum of its " + std::to_string(bytes.size()) +
+                  " bytes is " + std::to_string(found) + " and was " + std::to_string(checksum) +
+                  " when the plug-in was built: its library is damaged, or something has written "
+                  "into it; install the plug-in anew");
+}
+
 std::shared_ptr<const StoredImage> compile(const Lease& lease, const ModuleImage& module,
                                            const CudaSource& source) {
   const ScopedSpan span(SpanCategory::load, "compile", source.name.c_str(), lease.tenant().id,
@@ -60,10 +74,12 @@ std::shared_ptr<const StoredImage> link(Lease& lease, const ModuleImage& module)
   std::vector<std::vector<char>> files;  // stay while the parts point to them
   std::vector<LinkPart> parts;
   for (const ModulePart& part : module.parts) {
+    const std::string who = "part \"" + part.name + "\" of " + name_of(module);
     if (part.data != nullptr) {
+      must_be_whole({part.data, part.size}, part.checksum, who);
       parts.push_back({part.name, {part.data, part.size}});
     } else {
-      files.push_back(read_file(part.file, "part \"" + part.name + "\" of " + name_of(module)));
+      files.push_back(read_file(part.file, who));
       parts.push_back({part.name, std::as_bytes(std::span(files.back()))});
     }
   }
@@ -75,7 +91,10 @@ std::shared_ptr<const StoredImage> link(Lease& lease, const ModuleImage& module)
 std::shared_ptr<const StoredImage> built_in(Lease& lease, const ModuleImage& module) {
   if (module.source) return compile(lease, module, *module.source);
   if (!module.parts.empty()) return link(lease, module);
-  if (module.data != nullptr) return store_image({module.data, module.size}, name_of(module));
+  if (module.data != nullptr) {
+    must_be_whole({module.data, module.size}, module.checksum, name_of(module));
+    return store_image({module.data, module.size}, name_of(module));
+  }
   throw Error(ErrorKind::kernel_image,
               name_of(module) + " cannot be loaded: its file \"" + module.file.string() +
                   "\" is not there, and the plug-in has nothing else for it");

@@ -33,6 +33,7 @@ struct ModulePart {
   const std::byte* data = nullptr;
   std::size_t size = 0;
   std::filesystem::path file = {};
+  std::uint32_t checksum = 0;  // of the data; 0: none
 };
 
 struct CudaSource {
@@ -46,6 +47,7 @@ struct ModuleImage {
   std::string name = {};
   const std::byte* data = nullptr;
   std::size_t size = 0;
+  std::uint32_t checksum = 0;             // of the data; 0: none
   std::vector<std::string> kernels = {};  // those that the descriptor promises; may be empty
   std::vector<ModulePart> parts = {};     // to be linked
   std::optional<CudaSource> source = {};  // to be compiled

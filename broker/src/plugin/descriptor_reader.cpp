@@ -172,6 +172,7 @@ std::vector<ModulePart> read_parts(const Place& outer, const ctxb_module& given)
     read.data = image_data(place, part->data, part->data_size);
     read.size = part->data_size;
     read.file = path_text(place, part->file);
+    if (CTXB_HAS(part, ctxb_module_part, checksum)) read.checksum = part->checksum;
     place.must(read.data != nullptr || !read.file.empty(), "data and file are null");
     parts.push_back(std::move(read));
   }
@@ -231,6 +232,7 @@ ModuleImage read_module(const Place& outer, const ctxb_module& given) {
   module.kernels = names(place, given.kernels, "kernels");
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   if (CTXB_HAS(&given, ctxb_module, jit)) read_module_since_1_1(place, given, module);
+  if (CTXB_HAS(&given, ctxb_module, checksum)) module.checksum = given.checksum;
   const int built_in =
       (module.data != nullptr ? 1 : 0) + (module.parts.empty() ? 0 : 1) + (module.source ? 1 : 0);
   place.must(built_in <= 1, "more than one of data, parts and source is given");

@@ -174,6 +174,7 @@ typedef struct ctxb_module_part {
   const void* data;   /* static data; or null, and a file */
   uint64_t data_size; /* bytes */
   const char* file;   /* path, as in ctxb_module; read where data is null */
+  uint32_t checksum;  /* of data, as in ctxb_module */
 } ctxb_module_part;
 
 /* CUDA C++ for NVRTC, which the user's machine has to have (libnvrtc.so of CUDA 12 or 13). Compiled
@@ -209,6 +210,10 @@ typedef struct ctxb_module {
   const char* file;            /* an image's path, or that of a .cu file; what does not begin with
                                   "/" is meant from the folder of the plug-in's library */
   const ctxb_jit_options* jit; /* null: as the driver does */
+  /* Of data, as POSIX cksum prints it for a file of these bytes; 0: none. Machine code that was
+   * damaged behind it is refused; without it the driver may crash on such. ctxb_add_plugin fills it
+   * in. */
+  uint32_t checksum;
 } ctxb_module;
 
 /* ---- Descriptor -----------------------------------------------------------------------------*/

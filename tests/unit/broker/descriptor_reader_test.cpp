@@ -133,8 +133,8 @@ struct ModuleSample : Sample {
   ctxb_jit_options jit{sizeof(ctxb_jit_options), CTXB_JIT_VERBOSE, 32, CTXB_JIT_LEVEL(2), 90, 4, 0};
 
   ModuleSample() {
-    parts[0] = {sizeof(ctxb_module_part), "a", "x", 1, nullptr};
-    parts[1] = {sizeof(ctxb_module_part), "b", nullptr, 0, "b.o"};
+    parts[0] = {sizeof(ctxb_module_part), "a", "x", 1, nullptr, 7};
+    parts[1] = {sizeof(ctxb_module_part), "b", nullptr, 0, "b.o", 0};
     modules[0].data = nullptr;
     modules[0].parts = parts;
     modules[0].part_count = 2;
@@ -152,6 +152,7 @@ TEST(DescriptorReaderTest, ReadsWhatModulesAreMadeOf) {
   const ModuleImage& linked = record.modules[0];
   ASSERT_EQ(linked.parts.size(), 2u);
   EXPECT_EQ(linked.parts[0].size, 1u);
+  EXPECT_EQ(linked.parts[0].checksum, 7u);
   EXPECT_EQ(linked.parts[1].file, "b.o");
   EXPECT_EQ(linked.jit.max_registers, 32u);
   EXPECT_EQ(linked.jit.optimisation, 3u) << "level 2, from 1";

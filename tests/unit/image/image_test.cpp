@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
+#include <string>
+
+#include "image/checksum.hpp"
 #include "image_fixtures.hpp"
 #include "ptx/parser.hpp"
 
@@ -17,6 +21,15 @@ std::size_t count_instructions(const ptx::Module& module) {
   std::size_t count = 0;
   for (const auto& function : module.functions) count += function.body.size();
   return count;
+}
+
+TEST(Checksum, IsWhatCksumPrints) {
+  const auto checksum = [](std::string_view text) {
+    return checksum_of(std::as_bytes(std::span(text.data(), text.size())));
+  };
+  EXPECT_EQ(checksum("123456789"), 930766865u);
+  EXPECT_EQ(checksum(""), 4294967295u);
+  EXPECT_EQ(checksum(std::string(300, 'a')), 1664553091u) << "the length has two bytes";
 }
 
 TEST(Size, IsReadFromTheImageItself) {

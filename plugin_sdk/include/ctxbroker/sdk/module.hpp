@@ -30,10 +30,10 @@ constexpr ctxb_module module(const char* name, const void* data, std::size_t byt
 
 // One of several images that are linked into one module. `name` is for error texts.
 constexpr ctxb_module_part part(const char* name, const void* data, std::size_t bytes) {
-  return {sizeof(ctxb_module_part), name, data, bytes, nullptr};
+  return {sizeof(ctxb_module_part), name, data, bytes, nullptr, 0};
 }
 constexpr ctxb_module_part part_in_file(const char* path) {
-  return {sizeof(ctxb_module_part), path, nullptr, 0, path};
+  return {sizeof(ctxb_module_part), path, nullptr, 0, path, 0};
 }
 
 template <std::size_t Count>
