@@ -2,7 +2,7 @@
 // with a clear status, and neither crashes, hangs or keeps anything. 2,000 of them, or as many as
 // CTXB_DAMAGED_IMAGES says. On NVIDIA's driver they are loaded in child processes, a batch in each:
 // no test can end a driver that crashed. There it gets what the reader accepts, as from the broker,
-// and of the rest one in ten, to see what the reader is for.
+// and of the rest one in twenty, to see what the reader is for.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,10 +38,11 @@ namespace ctxbroker::test {
 namespace {
 
 constexpr unsigned batch = 250;
-constexpr unsigned refused_but_tried = 10;  // one in so many
+constexpr unsigned refused_but_tried = 20;  // one in so many
 constexpr unsigned most_children = 8;       // at once
-// The driver's compiler takes a tenth of one for what is good.
-constexpr unsigned seconds_for_an_image = 20;
+// The driver's compiler takes a tenth of one for what is good; what the reader refuses may keep it
+// for ever, and is not waited for so long.
+constexpr unsigned seconds_for_an_image = 20, seconds_for_a_refused_one = 2;
 constexpr std::size_t most_kept = std::size_t{64} << 20;  // bytes of device memory after a batch
 
 struct Good {
@@ -156,7 +157,7 @@ void try_cases(const Driver& d, unsigned from, unsigned to, Report& report, unsi
       continue;
     }
     image.push_back('\0');
-    if (!d.is_software) alarm(seconds_for_an_image);
+    if (!d.is_software) alarm(own.accepted ? seconds_for_an_image : seconds_for_a_refused_one);
     CUmodule module = nullptr;
     const CUresult status = d.cuModuleLoadData(&module, image.data());
     ++report.statuses[static_cast<std::size_t>(status) % 1000];
