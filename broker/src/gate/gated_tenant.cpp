@@ -5,6 +5,7 @@
 
 #include "gate/owners.hpp"
 #include "gate/policies.hpp"
+#include "observe/ticks.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -196,49 +197,72 @@ bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
   return false;
 }
 
-std::atomic<std::uint64_t>* GatedTenant::make_hits(std::uint32_t shard) noexcept {
-  auto* const made = new (std::nothrow) std::atomic<std::uint64_t>[policy_count()]();
-  std::atomic<std::uint64_t>* before = nullptr;
-  // Another thread of a shared shard may have been first. Without memory a hit is not counted.
-  if (hits_[shard].compare_exchange_strong(before, made, std::memory_order_acq_rel)) return made;
+GatedTenant::Counter* GatedTenant::make_counters(std::uint32_t shard) noexcept {
+  auto* const made = new (std::nothrow) Counter[wait_counters + policy_count()]();
+  Counter* before = nullptr;
+  // Another thread of a shared shard may have been first. Without memory nothing is counted.
+  if (counters_[shard].compare_exchange_strong(before, made, std::memory_order_acq_rel)) {
+    return made;
+  }
   delete[] made;
   return before;
 }
 
 std::uint64_t GatedTenant::hits(std::size_t policy) const noexcept {
   std::uint64_t sum = 0;
-  for (const auto& shard : hits_) {
-    const auto* const hits = shard.load(std::memory_order_acquire);
-    if (hits != nullptr) sum += hits[policy].load(std::memory_order_relaxed);
+  for (const auto& shard : counters_) {
+    const Counter* const counters = shard.load(std::memory_order_acquire);
+    if (counters != nullptr) {
+      sum += counters[wait_counters + policy].load(std::memory_order_relaxed);
+    }
   }
   return sum;
 }
 
 std::uint64_t GatedTenant::all_hits() const noexcept {
-  const std::size_t policies = policy_count();
+  const std::size_t end = wait_counters + policy_count();
   std::uint64_t all = 0;
-  for (const auto& shard : hits_) {
-    const auto* const hits = shard.load(std::memory_order_acquire);
-    if (hits == nullptr) continue;
-    for (std::size_t policy = 0; policy < policies; ++policy) {
-      all += hits[policy].load(std::memory_order_relaxed);
+  for (const auto& shard : counters_) {
+    const Counter* const counters = shard.load(std::memory_order_acquire);
+    if (counters == nullptr) continue;
+    for (std::size_t place = wait_counters; place < end; ++place) {
+      all += counters[place].load(std::memory_order_relaxed);
     }
   }
   return all;
 }
 
-void GatedTenant::count_wait(std::uint64_t nanoseconds) noexcept {
-  waits_.fetch_add(1, std::memory_order_relaxed);
-  waited_.fetch_add(nanoseconds, std::memory_order_relaxed);
-  std::uint64_t longest = longest_wait_.load(std::memory_order_relaxed);
-  while (nanoseconds > longest &&
-         !longest_wait_.compare_exchange_weak(longest, nanoseconds, std::memory_order_relaxed)) {
+void GatedTenant::count_wait(std::uint64_t ticks) noexcept {
+  const std::uint32_t shard = shard_of_this_thread();
+  Counter* const counters = counters_of(shard);
+  if (counters == nullptr) return;
+  count_in_shard(counters[waits_counted], shard);
+  Counter& sum = counters[ticks_waited];
+  if (shard < own_shards) {
+    sum.store(sum.load(std::memory_order_relaxed) + ticks, std::memory_order_relaxed);
+  } else {
+    sum.fetch_add(ticks, std::memory_order_relaxed);
+  }
+  Counter& most = counters[longest_wait];
+  std::uint64_t longest = most.load(std::memory_order_relaxed);
+  while (ticks > longest &&
+         !most.compare_exchange_weak(longest, ticks, std::memory_order_relaxed)) {
   }
 }
 
 WaitTotals GatedTenant::waits() const noexcept {
-  return {waits_.load(std::memory_order_relaxed), waited_.load(std::memory_order_relaxed),
-          longest_wait_.load(std::memory_order_relaxed)};
+  WaitTotals totals;
+  for (const auto& shard : counters_) {
+    const Counter* const counters = shard.load(std::memory_order_acquire);
+    if (counters == nullptr) continue;
+    totals.count += counters[waits_counted].load(std::memory_order_relaxed);
+    totals.nanoseconds += counters[ticks_waited].load(std::memory_order_relaxed);
+    totals.longest =
+        std::max(totals.longest, counters[longest_wait].load(std::memory_order_relaxed));
+  }
+  totals.nanoseconds = nanoseconds_of(totals.nanoseconds);
+  totals.longest = nanoseconds_of(totals.longest);
+  return totals;
 }
 
 int GatedTenant::primary_retains() noexcept {
@@ -292,6 +316,14 @@ GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity)
   identity->gated.store(&made, std::memory_order_release);
   gated_tenants.store(true, std::memory_order_release);
   return made;
+}
+
+GatedTenant* gated_tenant_of(TenantId id) noexcept {
+  All& process = all();
+  const std::shared_lock lock(process.lock);
+  const auto found = std::find_if(process.tenants.begin(), process.tenants.end(),
+                                  [&](const auto& tenant) { return tenant->id() == id; });
+  return found != process.tenants.end() ? found->get() : nullptr;
 }
 
 GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept {

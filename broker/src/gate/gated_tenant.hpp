@@ -118,14 +118,13 @@ class GatedTenant {
   // A guarded call of this tenant. `policy`: its place in the table of policies.
   void count_hit(std::size_t policy) noexcept {
     const std::uint32_t shard = shard_of_this_thread();
-    std::atomic<std::uint64_t>* hits = hits_[shard].load(std::memory_order_acquire);
-    if (hits == nullptr) hits = make_hits(shard);
-    if (hits != nullptr) count_in_shard(hits[policy], shard);
+    Counter* const counters = counters_of(shard);
+    if (counters != nullptr) count_in_shard(counters[wait_counters + policy], shard);
   }
   std::uint64_t hits(std::size_t policy) const noexcept;
 
   // A call of this tenant that waits, when it has returned. Takes no lock.
-  void count_wait(std::uint64_t nanoseconds) noexcept;
+  void count_wait(std::uint64_t ticks) noexcept;
   WaitTotals waits() const noexcept;
 
   // A late gate's: how often more it looks at the tenant's libraries. The looks that are given end
@@ -162,17 +161,26 @@ class GatedTenant {
   alignas(64) std::atomic<std::uint64_t> budget_{0};
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> noted_life_{0};  // one of lives_; 0: perhaps none
-  // By thread, and by policy; made when a thread first calls, and never freed.
-  std::array<std::atomic<std::atomic<std::uint64_t>*>, all_shards> hits_{};
-  std::atomic<std::uint64_t>* make_hits(std::uint32_t shard) noexcept;
+  // By thread: three of its waits, in ticks, and then one for each policy. Made when a thread first
+  // calls, and never freed.
+  using Counter = std::atomic<std::uint64_t>;
+  enum : std::size_t { waits_counted, ticks_waited, longest_wait, wait_counters };
+  std::array<std::atomic<Counter*>, all_shards> counters_{};
+  // Null: there is no memory for them.
+  Counter* counters_of(std::uint32_t shard) noexcept {
+    Counter* const counters = counters_[shard].load(std::memory_order_acquire);
+    return counters != nullptr ? counters : make_counters(shard);
+  }
+  Counter* make_counters(std::uint32_t shard) noexcept;
   std::uint64_t all_hits() const noexcept;
-  std::atomic<std::uint64_t> waits_{0}, waited_{0}, longest_wait_{0};
   std::atomic<int> looks_{0};
   std::atomic<std::uint64_t> hits_before_looks_{0};
 };
 
 // The one of this tenant. Throws std::bad_alloc.
 GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity);
+// Null: it never had one. Looks through all of them.
+[[gnu::cold]] GatedTenant* gated_tenant_of(TenantId id) noexcept;
 
 // True once any tenant was made: until then nobody but the host is calling.
 inline constinit std::atomic<bool> gated_tenants{false};

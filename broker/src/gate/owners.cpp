@@ -1,113 +1,12 @@
 #include "gate/owners.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <map>
 #include <mutex>
-#include <unordered_map>
+#include <new>
 
 namespace ctxbroker::detail {
-namespace {
-
-constexpr std::array<const char*, kind_count> names{"memory of a graph",
-                                                    "executable graph",
-                                                    "graph",
-                                                    "event",
-                                                    "stream",
-                                                    "library",
-                                                    "module",
-                                                    "array",
-                                                    "mipmapped array",
-                                                    "device memory",
-                                                    "pinned host memory",
-                                                    "host registration",
-                                                    "memory of another process",
-                                                    "memory mapping",
-                                                    "address reservation",
-                                                    "physical memory",
-                                                    "memory pool",
-                                                    "memory pool for the default one",
-                                                    "peer access",
-                                                    "green context",
-                                                    "context"};
-
-struct Key {
-  Kind kind;
-  std::uint64_t handle;
-  bool operator==(const Key&) const = default;
-};
-struct KeyHash {
-  std::size_t operator()(const Key& key) const noexcept {
-    return static_cast<std::size_t>((key.handle >> 4) * 0x9E3779B97F4A7C15U) +
-           static_cast<std::size_t>(key.kind);
-  }
-};
-
-constexpr std::size_t shard_count = 16;
-
-}  // namespace
-
-const char* to_string(Kind kind) noexcept {
-  return names[static_cast<std::size_t>(kind)];
-}
-
-Home home_of(const Holding& holding) noexcept {
-  switch (holding.kind) {
-    case Kind::stream:
-    case Kind::event:
-      return Home::context;
-    case Kind::graph_memory:
-    case Kind::mapping:
-    case Kind::reservation:
-    case Kind::physical:
-    case Kind::pool:
-    case Kind::own_pool:
-      return Home::device;
-    default:
-      return holding.pooled ? Home::device : Home::memory;
-  }
-}
-
-// Threads that allocate at once seldom meet in one.
-struct alignas(64) Owners::Shard {
-  using Holdings = std::unordered_map<Key, Holding, KeyHash>;
-  std::mutex mutex;
-  // Entries that were taken out, for the next ones: what allocates and frees all the time makes
-  // none. The first lies in the mutex's cache line.
-  std::size_t spare_count = 0;
-  std::array<Holdings::node_type, 8> spare;
-  Holdings holdings;
-
-  void put(const Holding& holding) {
-    const Key key{holding.kind, holding.handle};
-    if (const auto found = holdings.find(key); found != holdings.end()) {
-      found->second = holding;
-    } else if (spare_count == 0) {
-      holdings.emplace(key, holding);
-    } else {
-      Holdings::node_type& node = spare[--spare_count];
-      node.key() = key;
-      node.mapped() = holding;
-      holdings.insert(std::move(node));
-    }
-  }
-  Holding take(Holdings::const_iterator found) noexcept {
-    const Holding holding = found->second;
-    if (spare_count < spare.size()) {
-      spare[spare_count++] = holdings.extract(found);
-    } else {
-      holdings.erase(found);
-    }
-    return holding;
-  }
-
-  static std::array<Shard, shard_count>& all() {
-    // Never ended: threads of plug-ins may give things back until the process ends.
-    static auto* const shards = new std::array<Shard, shard_count>;
-    return *shards;
-  }
-};
-
 namespace {
 
 // Mappings and reservations once more, in the order of their addresses.
@@ -120,84 +19,94 @@ struct Ranges {
   std::map<std::uint64_t, Range> mappings, reservations;
 
   static Ranges& one() {
-    static auto* const ranges = new Ranges;  // as the shards
+    static auto* const ranges = new Ranges;  // as the owners
     return *ranges;
   }
-  std::map<std::uint64_t, Range>* of(Kind kind) noexcept {
-    if (kind == Kind::mapping) return &mappings;
-    return kind == Kind::reservation ? &reservations : nullptr;
+  std::map<std::uint64_t, Range>& of(Kind kind) noexcept {
+    return kind == Kind::mapping ? mappings : reservations;
   }
 };
 
+bool has_range(Kind kind) noexcept {
+  return kind == Kind::mapping || kind == Kind::reservation;
+}
+
 void add_range(const Holding& holding) {
-  auto* const ranges = Ranges::one().of(holding.kind);
-  if (ranges == nullptr) return;
-  const std::lock_guard lock(Ranges::one().mutex);
-  ranges->insert_or_assign(holding.handle, Ranges::Range{holding.extent, holding.tenant});
+  Ranges& ranges = Ranges::one();
+  const std::lock_guard lock(ranges.mutex);
+  ranges.of(holding.kind)
+      .insert_or_assign(holding.handle, Ranges::Range{holding.extent, holding.tenant});
 }
 
 void remove_range(Kind kind, std::uint64_t address) noexcept {
-  auto* const ranges = Ranges::one().of(kind);
-  if (ranges == nullptr) return;
-  const std::lock_guard lock(Ranges::one().mutex);
-  ranges->erase(address);
+  Ranges& ranges = Ranges::one();
+  const std::lock_guard lock(ranges.mutex);
+  ranges.of(kind).erase(address);
 }
 
 }  // namespace
 
-Owners::Shard& Owners::shard(Kind kind, std::uint64_t handle) noexcept {
-  return Shard::all()[(KeyHash{}({kind, handle}) >> 32) % shard_count];
+void Owners::add(const Holding& holding) {
+  if (has_range(holding.kind)) add_range(holding);
+  Shard& one = shard(holding.kind, holding.handle);
+  try {
+    const std::lock_guard lock(one.lock);
+    one.table.put(holding);
+  } catch (const std::bad_alloc&) {
+    if (has_range(holding.kind)) remove_range(holding.kind, holding.handle);
+    throw;
+  }
 }
 
-void Owners::add(const Holding& holding) {
-  add_range(holding);
-  Shard& one = shard(holding.kind, holding.handle);
-  const std::lock_guard lock(one.mutex);
-  one.put(holding);
+template <typename Is>
+std::optional<Holding> Owners::remove_if(Kind kind, std::uint64_t handle, Is&& is) noexcept {
+  std::optional<Holding> removed;
+  {
+    Shard& one = shard(kind, handle);
+    const std::lock_guard lock(one.lock);
+    const Holding* const found = one.table.find(kind, handle);
+    if (found == nullptr || !is(*found)) return removed;
+    removed = one.table.take(found);
+  }
+  if (has_range(kind)) remove_range(kind, handle);
+  return removed;
 }
 
 std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle) noexcept {
-  Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.mutex);
-  const auto found = one.holdings.find({kind, handle});
-  if (found == one.holdings.end()) return std::nullopt;
-  const Holding holding = one.take(found);
-  remove_range(kind, handle);
-  return holding;
+  return remove_if(kind, handle, [](const Holding&) { return true; });
 }
 
 std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle, TenantId tenant) noexcept {
-  Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.mutex);
-  const auto found = one.holdings.find({kind, handle});
-  if (found == one.holdings.end() || found->second.tenant != tenant) return std::nullopt;
-  const Holding holding = one.take(found);
-  remove_range(kind, handle);
-  return holding;
+  return remove_if(kind, handle, [&](const Holding& one) { return one.tenant == tenant; });
 }
 
-std::optional<TenantId> Owners::owner(Kind kind, std::uint64_t handle) const noexcept {
+std::optional<TenantId> Owners::owner(Kind kind, std::uint64_t handle) noexcept {
   Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.mutex);
-  const auto found = one.holdings.find({kind, handle});
-  if (found == one.holdings.end()) return std::nullopt;
-  return found->second.tenant;
+  const std::lock_guard lock(one.lock);
+  const Holding* const found = one.table.find(kind, handle);
+  return found != nullptr ? std::optional(found->tenant) : std::nullopt;
 }
 
-std::optional<std::uint64_t> Owners::extent(Kind kind, std::uint64_t handle) const noexcept {
+std::optional<std::uint64_t> Owners::extent(Kind kind, std::uint64_t handle) noexcept {
   Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.mutex);
-  const auto found = one.holdings.find({kind, handle});
-  if (found == one.holdings.end()) return std::nullopt;
-  return found->second.extent;
+  const std::lock_guard lock(one.lock);
+  const Holding* const found = one.table.find(kind, handle);
+  return found != nullptr ? std::optional(found->extent) : std::nullopt;
 }
 
-std::vector<Holding> Owners::held_by(TenantId tenant) const {
+std::vector<Holding> Owners::held_by(TenantId tenant) {
   std::vector<Holding> all;
-  for (Shard& one : Shard::all()) {
-    const std::lock_guard lock(one.mutex);
-    for (const auto& [key, holding] : one.holdings) {
-      if (holding.tenant == tenant) all.push_back(holding);
+  for (Shard& one : shards_) {
+    for (std::size_t wanted = 0;;) {  // room is made without the lock
+      all.reserve(all.size() + wanted);
+      const std::lock_guard lock(one.lock);
+      wanted = 0;
+      one.table.each([&](const Holding& holding) { wanted += holding.tenant == tenant ? 1 : 0; });
+      if (all.capacity() - all.size() < wanted) continue;
+      one.table.each([&](const Holding& holding) {
+        if (holding.tenant == tenant) all.push_back(holding);
+      });
+      break;
     }
   }
   std::sort(all.begin(), all.end(),
@@ -217,32 +126,48 @@ std::uint64_t Owners::forget_context(TenantId tenant, std::uint64_t context) {
 bool Owners::add_bytes(Kind kind, std::uint64_t handle, TenantId tenant,
                        std::uint64_t bytes) noexcept {
   Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.mutex);
-  const auto found = one.holdings.find({kind, handle});
-  if (found == one.holdings.end() || found->second.tenant != tenant) return false;
-  found->second.bytes += bytes;
+  const std::lock_guard lock(one.lock);
+  Holding* const found = one.table.find(kind, handle);
+  if (found == nullptr || found->tenant != tenant) return false;
+  found->bytes += bytes;
   return true;
 }
 
 bool Owners::holds_range(Kind kind, std::uint64_t address, std::uint64_t bytes,
                          TenantId tenant) const noexcept {
-  const auto* const ranges = Ranges::one().of(kind);
-  if (ranges == nullptr || address + bytes < address) return false;
-  const std::lock_guard lock(Ranges::one().mutex);
-  auto range = ranges->upper_bound(address);
-  if (range == ranges->begin()) return false;
+  if (!has_range(kind) || address + bytes < address) return false;
+  Ranges& all = Ranges::one();
+  const std::lock_guard lock(all.mutex);
+  const auto& ranges = all.of(kind);
+  auto range = ranges.upper_bound(address);
+  if (range == ranges.begin()) return false;
   --range;
   for (const std::uint64_t end = address + bytes; address < end; ++range) {
-    if (range == ranges->end() || range->second.tenant != tenant) return false;
+    if (range == ranges.end() || range->second.tenant != tenant) return false;
     if (range->first > address || range->first + range->second.bytes <= address) return false;
     address = range->first + range->second.bytes;
   }
   return true;
 }
 
+std::vector<std::uint64_t> Owners::starts_within(Kind kind, std::uint64_t address,
+                                                 std::uint64_t bytes) const {
+  std::vector<std::uint64_t> starts;
+  Ranges& all = Ranges::one();
+  const std::lock_guard lock(all.mutex);
+  const auto& ranges = all.of(kind);
+  for (auto range = ranges.lower_bound(address);
+       range != ranges.end() && range->first - address < bytes; ++range) {
+    starts.push_back(range->first);
+  }
+  return starts;
+}
+
 Owners& owners() noexcept {
-  static Owners one;
-  return one;
+  // Never ended: threads of plug-ins may give things back until the process ends.
+  alignas(Owners) static std::byte place[sizeof(Owners)];
+  static auto* const one = new (place) Owners;
+  return *one;
 }
 
 }  // namespace ctxbroker::detail

@@ -3,18 +3,19 @@
 
 #include "gate/gated_tenant.hpp"
 #include "observe/span.hpp"
+#include "observe/ticks.hpp"
 
 namespace ctxbroker::detail {
 
-// From here to the end of the scope. Two readings of the clock; no lock, no allocation.
+// From here to the end of the scope. Two readings of a cheap clock; no lock, no allocation.
 class TimedWait {
  public:
   // `function` is static text.
   TimedWait(GatedTenant& tenant, const char* function) noexcept
       : tenant_(tenant),
         span_(SpanCategory::wait, function, nullptr, tenant.id()),
-        from_(timeline_now()) {}
-  ~TimedWait() { tenant_.count_wait(timeline_now() - from_); }
+        from_(ticks_now()) {}
+  ~TimedWait() { tenant_.count_wait(ticks_between(from_, ticks_now())); }
   TimedWait(const TimedWait&) = delete;
   TimedWait& operator=(const TimedWait&) = delete;
 

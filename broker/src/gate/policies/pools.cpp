@@ -95,7 +95,7 @@ CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes
       Info::call(stream, &capture, nullptr, &graph, nullptr, nullptr) == CUDA_SUCCESS &&
       capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (!captured) {
-    return make_held(tenant, Holding{.kind = Kind::memory, .bytes = bytes, .pooled = true}, out,
+    return make_held(tenant, Holding{.kind = Kind::memory, .pooled = true, .bytes = bytes}, out,
                      [&] { return allocate(false); });
   }
   return make_held(tenant, Kind::graph_memory, out, bytes, [&] {
@@ -155,8 +155,7 @@ CUresult destroy(CUmemoryPool pool) noexcept {
   const Caller caller = enter_policy<Destroy>();
   const std::uint64_t value = handle_value(pool);
   if (caller.tenant == nullptr) {
-    if (any_gated_tenant()) owners().remove(Kind::pool, value);
-    return Destroy::call(pool);
+    return end_by_host(Kind::pool, value, [&] { return Destroy::call(pool); });
   }
   GatedTenant& tenant = *caller.tenant;
   if (owners().owner(Kind::own_pool, value) == tenant.id()) return CUDA_ERROR_INVALID_VALUE;
