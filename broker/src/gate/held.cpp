@@ -65,6 +65,11 @@ void hold_again(const Holding& holding) noexcept {
   }
 }
 
+void settle_end_by_host(const Holding& held, CUresult status) noexcept {
+  if (!is_ended(status)) return hold_again(held);
+  if (GatedTenant* const holder = gated_tenant_of(held.tenant)) holder->give_bytes(held.bytes);
+}
+
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
   if (holding.life == 0) return false;
   if (const Frame* frame = innermost_place();

@@ -67,13 +67,18 @@ CUresult make_held(GatedTenant& tenant, Kind kind, Handle* out, std::uint64_t by
   return make_held(tenant, Holding{.kind = kind, .bytes = bytes}, out, std::forward<Make>(make));
 }
 
+// So the driver answers for what is no more.
+inline bool is_ended(CUresult status) noexcept {
+  return status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 // A tenant's call that ends something. It is forgotten first: as soon as the driver has ended it,
 // its value may be another thread's new one.
 template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end) noexcept {
   const CUresult status =
       ended_with_context(tenant, held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+  if (is_ended(status)) {
     if (held.bytes != 0) tenant.give_bytes(held.bytes);
   } else {
     hold_again(held);
@@ -86,6 +91,19 @@ CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uin
   const auto held = owners().remove(kind, handle, tenant.id());
   if (!held) return refuse_end(tenant, function, kind, handle);
   return end_forgotten(tenant, *held, std::forward<End>(end));
+}
+
+// After the host has ended, or tried to end, what a tenant held.
+[[gnu::cold]] void settle_end_by_host(const Holding& held, CUresult status) noexcept;
+
+// The same by the host, which is not held back: then it is nobody's any more.
+template <typename End>
+CUresult end_by_host(Kind kind, std::uint64_t handle, End&& end) noexcept {
+  if (!any_gated_tenant()) return end();
+  const auto held = owners().remove(kind, handle);
+  const CUresult status = end();
+  if (held) settle_end_by_host(*held, status);
+  return status;
 }
 
 // CUresult name(Handle* out, Rest...), which makes one of `kind`; bytes_of(rest...) is the device
@@ -113,16 +131,14 @@ struct EndsWithin {
   using Real = DriverFunction<name, CUresult(Handle, Rest...)>;
   static CUresult call(Handle handle, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
-    // Freeing nothing is nothing, and what the host ends is nobody's any more.
-    if (handle == Handle{}) return Real::call(handle, rest...);
+    if (handle == Handle{}) return Real::call(handle, rest...);  // freeing nothing is nothing
     if (caller.tenant != nullptr) {
       return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle), [&] {
         const During during(*caller.tenant, Real::symbol);
         return Real::call(handle, rest...);
       });
     }
-    if (any_gated_tenant()) owners().remove(kind, handle_value(handle));
-    return Real::call(handle, rest...);
+    return end_by_host(kind, handle_value(handle), [&] { return Real::call(handle, rest...); });
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };

@@ -137,6 +137,35 @@ TEST_F(MappingTest, CountsUntilItIsNeitherHeldNorMapped) {
   });
 }
 
+// The host is not held back, and what it ends is no more in anybody's budget: every mapping in the
+// addresses, not the first alone.
+TEST_F(MappingTest, WhatTheHostUnmapsIsNobodys) {
+  Tenant tenant = open(broker, "unmapped", LeaseKind::green);
+  CUdeviceptr address = 0;
+  tenant.run(0, [&] {
+    address = reserve(3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      CUmemGenericAllocationHandle memory = 0;
+      ASSERT_EQ(create(&memory), CUDA_SUCCESS);
+      ASSERT_EQ(map(address + i * unit, memory), CUDA_SUCCESS);
+      if (i != 1) {
+        ASSERT_EQ(release(memory), CUDA_SUCCESS);
+      }
+    }
+  });
+  EXPECT_EQ(held(tenant, "memory mapping").count, 3U);
+  EXPECT_EQ(metrics_of(tenant).held_bytes, 3 * unit);
+  EXPECT_NE(driver_call("cuMemUnmap", address, 2 * unit + unit / 2), CUDA_SUCCESS);
+  EXPECT_EQ(held(tenant, "memory mapping").count, 3U) << "nothing was unmapped";
+  EXPECT_EQ(unmap(address, 2), CUDA_SUCCESS);
+  EXPECT_EQ(held(tenant, "memory mapping").count, 1U);
+  EXPECT_EQ(metrics_of(tenant).held_bytes, 2 * unit) << "one is held, and one mapped";
+  EXPECT_EQ(unmap(address + 2 * unit), CUDA_SUCCESS);
+  EXPECT_EQ(metrics_of(tenant).held_bytes, unit);
+  tenant.close();
+  EXPECT_THAT(said(), Not(Contains(HasSubstr("could not be given back"))));
+}
+
 TEST_F(MappingTest, AllOfItIsGivenBackAtTheEnd) {
   Tenant watcher = open(broker, "watcher", LeaseKind::shared);
   for (const LeaseKind kind : {LeaseKind::green, LeaseKind::private_own}) {

@@ -212,6 +212,34 @@ TEST_F(PoliciesTest, ContextsAreInTheBudget) {
 
 // ---- what is held ----------------------------------------------------------------------------
 
+// The host is not held back; what it frees is a tenant's no more, unless the driver refuses.
+TEST_F(PoliciesTest, WhatTheHostFreesIsNotInTheBudget) {
+  Tenant tenant = open(broker, "freed", LeaseKind::shared, 8 * mib);
+  const auto allocate = [&](CUdeviceptr* address) {
+    return tenant.run(0, [&] { return driver_call("cuMemAlloc_v2", address, 6 * mib); });
+  };
+  CUdeviceptr first = 0, second = 0;
+  ASSERT_EQ(allocate(&first), CUDA_SUCCESS);
+  ASSERT_EQ(allocate(&second), CUDA_ERROR_OUT_OF_MEMORY);
+  const auto free_by_host = [&] {
+    CUcontext popped = nullptr;
+    raw("cuCtxPushCurrent_v2", tenant.lease().context);
+    const CUresult status = driver_call("cuMemFree_v2", first);
+    raw("cuCtxPopCurrent_v2", &popped);
+    return status;
+  };
+  if (const SoftwareControls controls(broker.driver().path); controls) {
+    controls.fail_call("cuMemFree_v2", 1, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(free_by_host(), CUDA_ERROR_INVALID_VALUE);
+    controls.stop_counting();
+    EXPECT_EQ(metrics_of(tenant).held_bytes, 6 * mib);
+  }
+  EXPECT_EQ(free_by_host(), CUDA_SUCCESS);
+  EXPECT_EQ(metrics_of(tenant).held_bytes, 0U);
+  EXPECT_EQ(metrics_of(tenant).held_things, 0U);
+  EXPECT_EQ(allocate(&second), CUDA_SUCCESS);
+}
+
 TEST_F(PoliciesTest, WhatIsHeldIsToldByKind) {
   Tenant tenant = open(broker, "holds", LeaseKind::green);
   Tenant other = open(broker, "other", LeaseKind::green);

@@ -85,8 +85,7 @@ struct DestroysContext {
     const Caller caller = enter_policy<Real>();
     current_may_have_changed();
     if (caller.tenant == nullptr) {
-      if (any_gated_tenant()) owners().remove(Kind::context, handle_value(context));
-      return Real::call(context);
+      return end_by_host(Kind::context, handle_value(context), [&] { return Real::call(context); });
     }
     const bool was_current = current_context() == context;
     const CUresult status = end_held(*caller.tenant, Real::symbol, Kind::context,

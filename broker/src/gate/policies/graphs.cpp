@@ -32,21 +32,24 @@ struct EndsGraph {
     const Caller caller = enter_policy<Real>();
     if (graph == nullptr || !any_gated_tenant()) return Real::call(graph);
     const std::uint64_t value = handle_value(graph);
-    if (caller.tenant == nullptr) {
-      owners().remove(kind, value);
-      take_graph_memory(kind, value);
-      return Real::call(graph);
-    }
-    return end_held(*caller.tenant, Real::symbol, kind, value, [&] {
+    const auto end_of = [&](GatedTenant& tenant) {
       std::vector<std::uint64_t> addresses = take_graph_memory(kind, value);
       const CUresult status = Real::call(graph);
       if (status == CUDA_SUCCESS) {
-        forget_unallocated(*caller.tenant, addresses);
+        forget_unallocated(tenant, addresses);
       } else {
         put_graph_memory_back(kind, value, std::move(addresses));
       }
       return status;
-    });
+    };
+    if (caller.tenant != nullptr) {
+      return end_held(*caller.tenant, Real::symbol, kind, value,
+                      [&] { return end_of(*caller.tenant); });
+    }
+    const auto holder = owners().owner(kind, value);
+    GatedTenant* const tenant = holder ? gated_tenant_of(*holder) : nullptr;
+    return end_by_host(kind, value,
+                       [&] { return tenant != nullptr ? end_of(*tenant) : Real::call(graph); });
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };

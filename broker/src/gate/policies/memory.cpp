@@ -53,8 +53,7 @@ struct FreesWithin {
     const std::uint64_t value = address;
     if (address == 0) return Real::call(address, rest...);
     if (caller.tenant == nullptr) {
-      if (any_gated_tenant()) owners().remove(Kind::memory, value);
-      return Real::call(address, rest...);
+      return end_by_host(Kind::memory, value, [&] { return Real::call(address, rest...); });
     }
     GatedTenant& tenant = *caller.tenant;
     const auto free = [&] {

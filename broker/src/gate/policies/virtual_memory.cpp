@@ -66,29 +66,38 @@ std::vector<Holding> take_mappings(const GatedTenant& tenant, std::uint64_t addr
   return taken;
 }
 
+// The tenants' mappings in these addresses.
+std::vector<Holding> take_any_mappings(std::uint64_t address, std::uint64_t bytes) {
+  std::vector<Holding> taken;
+  for (const std::uint64_t start : owners().starts_within(Kind::mapping, address, bytes)) {
+    if (const auto one = owners().remove(Kind::mapping, start)) taken.push_back(*one);
+  }
+  return taken;
+}
+
+void settle_unmapping(const Holding& mapping, CUresult status) noexcept {
+  if (status != CUDA_SUCCESS) return hold_again(mapping);
+  if (pass_on_mapping(mapping)) return;
+  if (GatedTenant* const holder = gated_tenant_of(mapping.tenant))
+    holder->give_bytes(mapping.bytes);
+}
+
 using Unmap = DriverFunction<"cuMemUnmap", CUresult(CUdeviceptr, std::size_t)>;
 CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
   const Caller caller = enter_policy<Unmap>();
-  if (caller.tenant == nullptr) {
-    if (any_gated_tenant()) {
-      if (const auto one = owners().remove(Kind::mapping, address)) pass_on_mapping(*one);
-    }
-    return Unmap::call(address, bytes);
-  }
+  if (caller.tenant == nullptr && !any_gated_tenant()) return Unmap::call(address, bytes);
   try {
-    const std::vector<Holding> taken = take_mappings(*caller.tenant, address, bytes);
-    if (taken.empty()) return refuse_end(*caller.tenant, Unmap::symbol, Kind::mapping, address);
-    const CUresult status = Unmap::call(address, bytes);
-    for (const Holding& one : taken) {
-      if (status != CUDA_SUCCESS) {
-        hold_again(one);
-      } else if (!pass_on_mapping(one)) {
-        caller.tenant->give_bytes(one.bytes);
-      }
+    const std::vector<Holding> taken = caller.tenant != nullptr
+                                           ? take_mappings(*caller.tenant, address, bytes)
+                                           : take_any_mappings(address, bytes);
+    if (taken.empty() && caller.tenant != nullptr) {
+      return refuse_end(*caller.tenant, Unmap::symbol, Kind::mapping, address);
     }
+    const CUresult status = Unmap::call(address, bytes);
+    for (const Holding& one : taken) settle_unmapping(one, status);
     return status;
   } catch (const std::bad_alloc&) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return caller.tenant != nullptr ? CUDA_ERROR_OUT_OF_MEMORY : Unmap::call(address, bytes);
   }
 }
 
@@ -132,13 +141,15 @@ CUresult retain(Physical* out, void* address) noexcept {
 using Release = DriverFunction<"cuMemRelease", CUresult(Physical)>;
 CUresult release(Physical memory) noexcept {
   const Caller caller = enter_policy<Release>();
-  if (caller.tenant == nullptr) {
-    if (any_gated_tenant()) owners().remove(Kind::physical, memory);
-    return Release::call(memory);
+  if (caller.tenant == nullptr && !any_gated_tenant()) return Release::call(memory);
+  const auto held = caller.tenant != nullptr
+                        ? owners().remove(Kind::physical, memory, caller.tenant->id())
+                        : owners().remove(Kind::physical, memory);
+  if (!held) {
+    return caller.tenant != nullptr
+               ? refuse_end(*caller.tenant, Release::symbol, Kind::physical, memory)
+               : Release::call(memory);
   }
-  GatedTenant& tenant = *caller.tenant;
-  const auto held = owners().remove(Kind::physical, memory, tenant.id());
-  if (!held) return refuse_end(tenant, Release::symbol, Kind::physical, memory);
   const bool goes_on = take_another_hold(memory);
   const CUresult status = Release::call(memory);
   try {
@@ -148,7 +159,7 @@ CUresult release(Physical memory) noexcept {
   if (status != CUDA_SUCCESS || goes_on) {
     hold_again(*held);
   } else if (!pass_on_physical(*held)) {
-    tenant.give_bytes(held->bytes);
+    if (GatedTenant* const holder = gated_tenant_of(held->tenant)) holder->give_bytes(held->bytes);
   }
   return status;
 }
