@@ -21,6 +21,17 @@ inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* te
          frame->tenant == tenant;
 }
 
+// The thread's innermost frame is in this life of a lease, and what it made current is current
+// still. Asks the driver only where something touched the thread, or nobody watches.
+inline bool is_inside(std::uint64_t generation) noexcept {
+  const Frame* const frame = thread_notes.innermost;
+  if (frame == nullptr || frame->target.generation != generation) return false;
+  if (is_untouched(*frame)) return true;
+  CUcontext current = nullptr;
+  return frame->target.driver->ctx_get_current(&current) == CUDA_SUCCESS &&
+         current == frame->target.context;
+}
+
 // No guard stands on the thread, and this is known to be all that is current on it.
 inline bool is_known_to_be_current(CUcontext context) noexcept {
   const ThreadNotes& thread = thread_notes;

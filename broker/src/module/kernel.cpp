@@ -3,9 +3,6 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr unsigned int index_bits = 16;
-static_assert(most_kernels == std::size_t{1} << index_bits);
-
 // A driver that cannot tell is no failure; one that can and fails is.
 CUresult read_arguments(const DriverTable& driver, Kernel& kernel) {
   if (driver.func_get_param_info == nullptr) return CUDA_SUCCESS;
@@ -71,16 +68,8 @@ CUresult describe_kernel(const DriverTable& driver, Kernel& kernel) {
 }
 
 const ctxb_kernel* kernel_handle(std::uint64_t activation, std::size_t index) noexcept {
-  const std::uint64_t number = activation << index_bits | index;
+  const std::uint64_t number = activation << kernel_index_bits | index;
   return reinterpret_cast<const ctxb_kernel*>(static_cast<std::uintptr_t>(number));
-}
-
-std::ptrdiff_t kernel_index(const ctxb_kernel* handle, std::uint64_t activation,
-                            std::size_t count) noexcept {
-  const std::uint64_t number = reinterpret_cast<std::uintptr_t>(handle);
-  const std::uint64_t index = number & (most_kernels - 1);
-  if (number >> index_bits != activation || index >= count) return -1;
-  return static_cast<std::ptrdiff_t>(index);
 }
 
 }  // namespace ctxbroker::detail

@@ -47,13 +47,20 @@ CUresult read_attribute(const DriverTable& driver, const Kernel& kernel, CUfunct
 // As ctxb_launch_options has it; never 0.
 std::uint64_t signature_of(const std::vector<KernelArgument>& arguments) noexcept;
 
+inline constexpr unsigned int kernel_index_bits = 16;
+inline constexpr std::size_t most_kernels = std::size_t{1}
+                                            << kernel_index_bits;  // of an activation
+
 // The handle of kernel `index` in the activation with this serial number.
 const ctxb_kernel* kernel_handle(std::uint64_t activation, std::size_t index) noexcept;
 
 // Its index, or -1 when the handle is none of this activation's `count`.
-std::ptrdiff_t kernel_index(const ctxb_kernel* handle, std::uint64_t activation,
-                            std::size_t count) noexcept;
-
-inline constexpr std::size_t most_kernels = 0x10000;  // of one activation
+inline std::ptrdiff_t kernel_index(const ctxb_kernel* handle, std::uint64_t activation,
+                                   std::size_t count) noexcept {
+  const std::uint64_t number = reinterpret_cast<std::uintptr_t>(handle);
+  const std::uint64_t index = number & (most_kernels - 1);
+  if (number >> kernel_index_bits != activation || index >= count) return -1;
+  return static_cast<std::ptrdiff_t>(index);
+}
 
 }  // namespace ctxbroker::detail

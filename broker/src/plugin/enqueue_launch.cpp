@@ -8,21 +8,9 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/host_call.hpp"
 #include "plugin/kernel_access.hpp"
-#include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {
 namespace {
-
-const DeviceLimits& limits_of(const Activation& activation) noexcept {
-  const Lease& lease = *activation.lease;
-  return lease.driver().limits[static_cast<std::size_t>(lease.device_ordinal())];
-}
-
-bool are_sound(const ctxb_launch* launch, const ctxb_launch_options* options) noexcept {
-  return is_sound(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes)) &&
-         (options == nullptr ||
-          is_sound(options, CTXB_BYTES_THROUGH(ctxb_launch_options, argument_offsets)));
-}
 
 // Once that its clusters may be larger than every such device takes.
 CUresult allow_cluster(const DriverTable& driver, Kernel& kernel,
@@ -76,8 +64,7 @@ ctxb_status open_up(Instance& instance, const Activation& activation, Kernel& ke
       return refuse_launch(instance, refusal);
     }
   }
-  if (status == CUDA_SUCCESS) return CTXB_OK;
-  return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
+  return status == CUDA_SUCCESS ? CTXB_OK : refused_by_driver(instance, kernel, status);
 }
 
 void fill(LaunchConfig& to, const Activation& activation, const ctxb_launch& launch,
@@ -118,31 +105,21 @@ void fill(LaunchConfig& to, const Activation& activation, const ctxb_launch& lau
   }
 }
 
-CUresult call_driver(const DriverTable& driver, const Kernel& kernel, const ctxb_launch& launch,
+CUresult call_driver(const Activation& activation, const Kernel& kernel, const ctxb_launch& launch,
                      const ctxb_launch_options* options, const LaunchConfig& with) noexcept {
-  // The driver takes pointers to non-const values and only reads them.
-  auto** arguments = const_cast<void**>(launch.arguments);
-  std::size_t packed_bytes = 0;
-  void* packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, nullptr, CU_LAUNCH_PARAM_BUFFER_SIZE,
-                    &packed_bytes, CU_LAUNCH_PARAM_END};
-  void** extra = nullptr;
-  if (options != nullptr && options->packed != nullptr) {
-    packed[1] = const_cast<void*>(options->packed);
-    packed_bytes = kernel.arguments_known ? kernel.argument_bytes() : options->packed_bytes;
-    arguments = nullptr;
-    if (packed_bytes != 0) extra = packed;
-  }
-  const CUlaunchConfig& config = with.config;
-  if (config.numAttrs == 0) {
-    return driver.launch_kernel(kernel.function, config.gridDimX, config.gridDimY, config.gridDimZ,
-                                config.blockDimX, config.blockDimY, config.blockDimZ,
-                                config.sharedMemBytes, config.hStream, arguments, extra);
-  }
+  if (with.config.numAttrs == 0) return launch_plainly(activation, kernel, launch, options);
+  const DriverTable& driver = activation.lease->table();
   if (driver.launch_kernel_ex == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return driver.launch_kernel_ex(&config, kernel.function, arguments, extra);
+  return with_arguments(kernel, launch, options, [&](void** arguments, void** extra) {
+    return driver.launch_kernel_ex(&with.config, kernel.function, arguments, extra);
+  });
 }
 
 }  // namespace
+
+ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult status) {
+  return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
+}
 
 // All that there is: the function may be another instance's too, which asked for more before.
 CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int bytes) noexcept {
@@ -210,15 +187,10 @@ ctxb_status enqueue_launch(Instance& instance, Activation& activation, const ctx
   ScopedSpan span(SpanCategory::launch, "launch", kernel->name.c_str(), instance.tenant().id,
                   std::uint64_t{launch->grid[0]} * launch->grid[1] * launch->grid[2],
                   std::uint64_t{launch->block[0]} * launch->block[1] * launch->block[2]);
-  const Lease& lease = *activation.lease;
-  const CUresult status = call_driver(lease.table(), *kernel, *launch, options, config);
+  const CUresult status = call_driver(activation, *kernel, *launch, options, config);
   span.set_status(status);
-  if (status != CUDA_SUCCESS) {
-    return answer(instance, ("launch of kernel \"" + kernel->name + "\"").c_str(), status);
-  }
-  instance.set_in_flight(true);
-  instance.counters().launches.fetch_add(1, std::memory_order_relaxed);
-  lease.work().launches.fetch_add(1, std::memory_order_relaxed);
+  if (status != CUDA_SUCCESS) return refused_by_driver(instance, *kernel, status);
+  instance.count_launch();
   return CTXB_OK;
 }
 

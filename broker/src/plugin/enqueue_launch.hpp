@@ -1,7 +1,11 @@
 // A launch of a plug-in's kernel: checked, then handed to the driver.
 #pragma once
 
+#include <cstddef>
+#include <utility>
+
 #include "plugin/instance.hpp"
+#include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {
 
@@ -26,6 +30,46 @@ CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int
 // The kernel behind a handle of this activation. Null after a refusal, with its `status`.
 Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kernel* handle,
                     const char* function, ctxb_status& status);
+
+// The answer to a plug-in whose launch of that kernel the driver refused. Throws std::bad_alloc.
+ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult status);
+
+inline const DeviceLimits& limits_of(const Activation& activation) noexcept {
+  const Lease& lease = *activation.lease;
+  return lease.driver().limits[static_cast<std::size_t>(lease.device_ordinal())];
+}
+
+inline bool are_sound(const ctxb_launch* launch, const ctxb_launch_options* options) noexcept {
+  return is_sound(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes)) &&
+         (options == nullptr ||
+          is_sound(options, CTXB_BYTES_THROUGH(ctxb_launch_options, argument_offsets)));
+}
+
+// Calls `call(arguments, extra)` with both as cuLaunchKernel takes them: one is null.
+template <typename Call>
+CUresult with_arguments(const Kernel& kernel, const ctxb_launch& launch,
+                        const ctxb_launch_options* options, Call&& call) noexcept {
+  // The driver takes pointers to non-const values and only reads them.
+  if (options == nullptr || options->packed == nullptr) {
+    return std::forward<Call>(call)(const_cast<void**>(launch.arguments), nullptr);
+  }
+  std::size_t bytes = kernel.arguments_known ? kernel.argument_bytes() : options->packed_bytes;
+  void* packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<void*>(options->packed),
+                    CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  return std::forward<Call>(call)(nullptr, bytes != 0 ? packed : nullptr);
+}
+
+// A checked launch without attributes.
+inline CUresult launch_plainly(const Activation& activation, const Kernel& kernel,
+                               const ctxb_launch& launch,
+                               const ctxb_launch_options* options) noexcept {
+  return with_arguments(kernel, launch, options, [&](void** arguments, void** extra) {
+    return activation.lease->table().launch_kernel(kernel.function, launch.grid[0], launch.grid[1],
+                                                   launch.grid[2], launch.block[0], launch.block[1],
+                                                   launch.block[2], launch.shared_bytes,
+                                                   activation.stream.get(), arguments, extra);
+  });
+}
 
 inline bool is_own_stream(const Activation& activation, void* stream) noexcept {
   return stream != nullptr && stream == activation.stream.get();

@@ -10,6 +10,7 @@
 #include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
 #include "plugin/kernel_access.hpp"
+#include "plugin/quick_launch.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -136,9 +137,7 @@ ctxb_status release(const ctxb_host* host, std::uint64_t address) {
 }
 
 ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch) {
-  return host_call(host, "launch", working, [&](Instance& instance, Activation& activation) {
-    return enqueue_launch(instance, activation, launch, nullptr);
-  });
+  return launch_kernel(host, launch, nullptr);
 }
 
 // In activate there is no limit and no staging: the copy is waited for, so that the source is free.

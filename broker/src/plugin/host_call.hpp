@@ -40,6 +40,18 @@ inline ctxb_status answer(Instance& instance, const char* function, CUresult sta
                 status);
 }
 
+// Runs work() -> ctxb_status; nothing that it throws gets out.
+template <typename Work>
+ctxb_status contained(Work&& work) noexcept {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const std::bad_alloc&) {
+    return CTXB_ERROR_OUT_OF_HOST_MEMORY;
+  } catch (...) {
+    return CTXB_ERROR;
+  }
+}
+
 // Runs work(instance, activation) -> ctxb_status inside the instance's lease. `phases` is a union
 // of in(...). Takes no lock and allocates nothing unless something is refused.
 template <typename Work>
@@ -48,7 +60,7 @@ ctxb_status host_call(const ctxb_host* host, const char* function, unsigned int 
   Instance* instance = instance_of(host);
   if (instance == nullptr) return CTXB_ERROR_INVALID_ARGUMENT;
   const HostFrame frame;
-  try {
+  return contained([&]() -> ctxb_status {
     const Phase phase = instance->phase();
     if ((in(phase)&phases) == 0) {
       return refuse_breach(*instance, CTXB_ERROR_WRONG_STATE, function,
@@ -62,11 +74,7 @@ ctxb_status host_call(const ctxb_host* host, const char* function, unsigned int 
     const ContextGuard guard(activation->lease->target());
     if (guard.status() != CUDA_SUCCESS) return answer(*instance, function, guard.status());
     return std::forward<Work>(work)(*instance, *activation);
-  } catch (const std::bad_alloc&) {
-    return CTXB_ERROR_OUT_OF_HOST_MEMORY;
-  } catch (...) {
-    return CTXB_ERROR;
-  }
+  });
 }
 
 }  // namespace ctxbroker::detail

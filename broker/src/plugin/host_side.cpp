@@ -87,8 +87,4 @@ HostSide make_host_side(Instance& instance, const char* name, const char* versio
   return side;
 }
 
-Instance* instance_of(const ctxb_host* host) noexcept {
-  return host == nullptr ? nullptr : reinterpret_cast<const HostSide*>(host)->instance;
-}
-
 }  // namespace ctxbroker::detail

@@ -17,7 +17,9 @@ struct HostSide {
 HostSide make_host_side(Instance& instance, const char* name, const char* version) noexcept;
 
 // The instance that a host pointer belongs to; null for null.
-Instance* instance_of(const ctxb_host* host) noexcept;
+inline Instance* instance_of(const ctxb_host* host) noexcept {
+  return host == nullptr ? nullptr : reinterpret_cast<const HostSide*>(host)->instance;
+}
 
 // The tables behind get_extension: static data.
 extern const ctxb_gpu_extension gpu_extension;

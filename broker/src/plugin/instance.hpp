@@ -69,6 +69,13 @@ class Instance {
     in_flight_.store(in_flight, std::memory_order_release);
   }
   bool in_flight() const noexcept { return in_flight_.load(std::memory_order_acquire); }
+  // By the thread that is inside the plug-in's activate or process. The lease counts with it when
+  // that call has ended, for others count there too and every one would lock the bus.
+  void count_launch() noexcept {
+    std::atomic<std::uint64_t>& launches = counters_.launches;
+    launches.store(launches.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (!in_flight()) set_in_flight(true);
+  }
 
   // One job; the lease is entered by the caller or here. [render|audio], one thread at a time.
   struct Processed {
@@ -98,6 +105,13 @@ class Instance {
   void strike(const char* function, const char* what) noexcept;
 
  private:
+  std::uint64_t launches() const noexcept {
+    return counters_.launches.load(std::memory_order_relaxed);
+  }
+  // After a call into the plug-in, with the count before it.
+  void count_launches_since(std::uint64_t before, const Lease& lease) noexcept {
+    lease.work().launches.fetch_add(launches() - before, std::memory_order_relaxed);
+  }
   void make_object();
   Processed call_process(const ctxb_job& job) noexcept;
   Processed process_as_graph(const ctxb_job& job) noexcept;

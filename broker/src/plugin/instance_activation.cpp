@@ -60,9 +60,11 @@ void Instance::activate(const ActivationSizes& sizes) {
   given.parameters = parameters_.data();
   given.parameter_count = static_cast<std::uint32_t>(parameters_.size());
   look_after_next_guard(*library_->tenant());
+  const std::uint64_t launched = launches();
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::activating, lease_->target(), "activate",
                                         [&] { status = object_->activate(object_, &given); });
+  count_launches_since(launched, *lease_);
   lease_->note(outcome.entered);
   if (outcome.ran() && status == CTXB_OK) {
     phase_.store(Phase::active, std::memory_order_release);

@@ -27,9 +27,11 @@ Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
   activation_->staged = 0;
   phase_.store(Phase::processing, std::memory_order_release);
   process_thread_.store(std::this_thread::get_id(), std::memory_order_release);
+  const std::uint64_t launched = launches();
   Processed processed;
   processed.outcome = call_plugin(activation_->lease->target(), call("process"),
                                   [&] { processed.status = object_->process(object_, &job); });
+  count_launches_since(launched, *activation_->lease);
   activation_->lease->note(processed.outcome.entered);
   process_thread_.store({}, std::memory_order_release);
   phase_.store(Phase::active, std::memory_order_release);
@@ -51,7 +53,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
     give_up_graphs(begun);
     return call_process(job);
   }
-  const std::uint64_t launches = counters_.launches.load(std::memory_order_relaxed);
+  const std::uint64_t launched = launches();
   const Processed processed = call_process(job);
   const bool worked = processed.outcome.ran() && processed.status >= 0;
   const JobGraph::Outcome ended = graph.end(lease, activation_->stream.get(), worked);
@@ -61,7 +63,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   }
   lease->note(ended.status);
   if (processed.outcome.threw) return processed;
-  const std::uint64_t dropped = counters_.launches.load(std::memory_order_relaxed) - launches;
+  const std::uint64_t dropped = launches() - launched;
   counters_.launches.fetch_sub(dropped, std::memory_order_relaxed);
   lease->work().launches.fetch_sub(dropped, std::memory_order_relaxed);
   if (lease->lost()) return worked ? lost_with_graph(ended) : processed;

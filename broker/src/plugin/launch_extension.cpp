@@ -9,13 +9,14 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
+#include "plugin/quick_launch.hpp"
 #include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-constexpr unsigned int working = in(Phase::activating) | in(Phase::processing);
-constexpr unsigned int while_active = working | in(Phase::active);
+constexpr unsigned int while_active =
+    in(Phase::activating) | in(Phase::processing) | in(Phase::active);
 
 // Runs work(instance, activation, kernel) for a kernel of this activation.
 template <typename Work>
@@ -41,13 +42,6 @@ template <typename Struct>
 void hand_over(Struct filled, Struct* to) noexcept {
   filled.size = to->size;
   std::memcpy(to, &filled, std::min<std::size_t>(to->size, sizeof filled));
-}
-
-ctxb_status launch(const ctxb_host* host, const ctxb_launch* launch,
-                   const ctxb_launch_options* options) {
-  return host_call(host, "launch", working, [&](Instance& instance, Activation& activation) {
-    return enqueue_launch(instance, activation, launch, options);
-  });
 }
 
 CUresult describe(const Activation& activation, const Kernel& kernel, ctxb_kernel_info& info) {
@@ -207,7 +201,7 @@ ctxb_status get_active_clusters(const ctxb_host* host, const ctxb_launch* launch
 }  // namespace
 
 const ctxb_launch_extension launch_extension{sizeof(ctxb_launch_extension),
-                                             launch,
+                                             launch_kernel,
                                              get_kernel_info,
                                              get_argument,
                                              get_best_block,

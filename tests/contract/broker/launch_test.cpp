@@ -1,10 +1,12 @@
 // Launches of plug-ins: both argument forms, attributes, and the limits that are named when one is
 // broken.
+#include <cuda.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
 
 #include "broker_fixture.hpp"
+#include "software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -79,6 +81,33 @@ TEST_F(BrokerLaunchTest, SharedMemoryAbove48KiBIsAskedForByTheHost) {
   expect_affine("much_shared");
   EXPECT_THAT(refusal("absurd_shared"), AllOf(HasSubstr("1073741824 bytes of dynamic and "),
                                               HasSubstr(" of static shared memory; at most ")));
+}
+
+TEST_F(BrokerLaunchTest, WhatTheDriverRefusesIsToldAndNotCounted) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device fails calls when it is told to";
+  PluginInstance instance = active("affine");
+  ASSERT_EQ(controls.fail_call("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES), 0);
+  EXPECT_THAT(error_text(ErrorKind::plugin_failed, [&] { run({&instance}); }),
+              AllOf(HasSubstr("launch of kernel \"affine\": "),
+                    HasSubstr("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")));
+  controls.stop_counting();
+  EXPECT_EQ(instance.metrics().launches, 0u);
+  EXPECT_EQ(instance.metrics().strikes, 0u);
+  run({&instance});
+  EXPECT_EQ(instance.metrics().launches, 1u);
+}
+
+// The driver's error, not what entering a context that is gone says.
+TEST_F(BrokerLaunchTest, ALaunchThatFindsItsContextGoneEndsTheLease) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device fails calls when it is told to";
+  PluginInstance instance = active("affine", LeaseKind::private_own);
+  ASSERT_EQ(controls.fail_call("cuLaunchKernel", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED), 0);
+  EXPECT_THROW(run({&instance}), Error);
+  controls.stop_counting();
+  EXPECT_EQ(instance.lease().state, LeaseState::lost);
+  EXPECT_EQ(run({&instance})[3], 3.0F) << "in a new life";
 }
 
 TEST_F(BrokerLaunchTest, AKernelIsDescribed) {

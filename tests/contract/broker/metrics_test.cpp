@@ -1,5 +1,6 @@
 // What the broker counts per tenant and lease.
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "broker_fixture.hpp"
 
@@ -52,6 +53,46 @@ TEST_F(MetricsTest, ALeaseCountsTheWorkOfAllItsInstances) {
   run({&first});
   EXPECT_EQ(tenant("behaviours").instances.size(), 1u);
   EXPECT_EQ(lease("behaviours").jobs, 7u);  // what has ended stays counted
+}
+
+// Also those of calls that failed afterwards, and when it is another life of the lease.
+TEST_F(MetricsTest, ALeaseCountsEachLaunchOnce) {
+  PluginInstance fails = active("launches_and_fails"), throws = active("launches_and_throws"),
+                 good = active("affine");
+  EXPECT_EQ(lease("behaviours").launches, 2u) << "in activate";
+  EXPECT_THROW(run({&fails}), Error);
+  EXPECT_EQ(lease("behaviours").launches, 3u);
+  EXPECT_THROW(run({&throws}), Error);
+  EXPECT_EQ(lease("behaviours").launches, 4u);
+  run({&good});
+  EXPECT_EQ(lease("behaviours").launches, 5u);
+  PluginInstance never = create("activate_launches_and_fails");
+  EXPECT_THROW(never.activate(test_sizes), Error);
+  EXPECT_EQ(lease("behaviours").launches, 7u);
+  EXPECT_EQ(fails.metrics().launches, 3u);
+  EXPECT_EQ(throws.metrics().launches, 1u);
+  EXPECT_EQ(good.metrics().launches, 1u);
+  EXPECT_EQ(never.metrics().launches, 2u);
+  ASSERT_TRUE(broker.force_loss(good.lease().tenant, 0, "a test"));
+  run({&good});
+  EXPECT_EQ(good.metrics().launches, 2u);
+  EXPECT_EQ(lease("behaviours").launches, 1u) << "of the new life";
+}
+
+TEST_F(MetricsTest, InstancesAtWorkAtTheSameTimeAreCountedTogether) {
+  constexpr int jobs = 50;
+  PluginInstance first = active("affine"), second = active("affine");
+  std::thread worker([&] {
+    for (int job = 0; job < jobs; ++job) run({&second});
+  });
+  for (int job = 0; job < jobs; ++job) {
+    run({&first});
+    static_cast<void>(first.metrics().launches + lease("behaviours").launches);
+  }
+  worker.join();
+  EXPECT_EQ(first.metrics().launches, static_cast<std::uint64_t>(jobs));
+  EXPECT_EQ(second.metrics().launches, static_cast<std::uint64_t>(jobs));
+  EXPECT_EQ(lease("behaviours").launches, 2u * jobs);
 }
 
 TEST_F(MetricsTest, ALeaseCountsWhatIsHeldAndGivesItBack) {

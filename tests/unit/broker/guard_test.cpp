@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "context/quick_guard.hpp"
 #include "fake_driver.hpp"
 
 namespace ctxbroker::detail {
@@ -286,6 +287,31 @@ TEST_F(WatchedGuardTest, StandsOnAThreadsOwnContextWithoutTakingItAway) {
     EXPECT_EQ(books.calls - calls, own.empty() ? 2 : 3);
   }
   EXPECT_EQ(strikes, 0u);
+}
+
+// What a launch asks before it goes to the driver at once.
+TEST_F(WatchedGuardTest, KnowsWhetherTheThreadIsInsideALease) {
+  know({});
+  EXPECT_FALSE(is_inside(1)) << "no guard";
+  const ContextGuard guard(in(1), process());
+  int calls = books.calls;
+  EXPECT_TRUE(is_inside(1));
+  EXPECT_FALSE(is_inside(2));
+  {
+    const ContextGuard nested(in(1), process());
+    EXPECT_TRUE(is_inside(1));
+  }
+  EXPECT_EQ(books.calls, calls) << "nothing was touched";
+  {
+    const HostFrame host;
+    EXPECT_FALSE(is_inside(1)) << "the host's code runs";
+  }
+  seen_push(9);
+  EXPECT_FALSE(is_inside(1)) << "another context is current";
+  seen_pop();
+  calls = books.calls;
+  EXPECT_TRUE(is_inside(1));
+  EXPECT_EQ(books.calls, calls + 1) << "the driver was asked";
 }
 
 // One is taken away as ever: there is no room to remember more.

@@ -162,6 +162,95 @@ TEST_F(LaunchTest, AttributesHaveLimitsToo) {
   EXPECT_THAT(refusal([](auto&) {}), HasSubstr("flags 0x80000000 are not known"));
 }
 
+// What is wrong with a launch in one way.
+struct Spoil {
+  const char* what;
+  void (*spoil)(Kernel&, ctxb_launch&, ctxb_launch_options&);
+};
+std::uint32_t other_sizes[] = {8, 8};
+const void* no_second[] = {other_sizes, nullptr};
+const Spoil spoils[] = {
+    {"grid.x 0", [](auto&, auto& l, auto&) { l.grid[0] = 0; }},
+    {"grid.y 65536", [](auto&, auto& l, auto&) { l.grid[1] = 65536; }},
+    {"grid.z most", [](auto&, auto& l, auto&) { l.grid[2] = UINT32_MAX; }},
+    {"block.x 1025", [](auto&, auto& l, auto&) { l.block[0] = 1025; }},
+    {"block.y 0", [](auto&, auto& l, auto&) { l.block[1] = 0; }},
+    {"block.z 65", [](auto&, auto& l, auto&) { l.block[2] = 65; }},
+    {"513 threads", [](auto&, auto& l, auto&) { l.block[0] = 513; }},
+    {"more threads than the device",
+     [](auto& k, auto& l, auto&) {
+       k.block_threads = 4096;
+       l.block[0] = 1024, l.block[1] = 2;
+     }},
+    {"all shared memory", [](auto&, auto& l, auto&) { l.shared_bytes = UINT32_MAX; }},
+    {"shared memory to be allowed", [](auto&, auto& l, auto&) { l.shared_bytes = 50000; }},
+    {"one argument", [](auto&, auto& l, auto&) { l.argument_count = 1; }},
+    {"no arguments", [](auto&, auto& l, auto&) { l.arguments = nullptr; }},
+    {"no sizes", [](auto&, auto& l, auto&) { l.argument_sizes = nullptr; }},
+    {"another size", [](auto&, auto& l, auto&) { l.argument_sizes = other_sizes; }},
+    {"a null argument", [](auto&, auto& l, auto&) { l.arguments = no_second; }},
+    {"not known", [](auto& k, auto&, auto&) { k.arguments_known = false; }},
+    {"another signature", [](auto&, auto&, auto& o) { o.signature = 77; }},
+    {"the kernel's signature", [](auto& k, auto&, auto& o) { o.signature = k.signature; }},
+    {"a flag", [](auto&, auto&, auto& o) { o.flags = CTXB_LAUNCH_PRIORITY; }},
+    {"an unknown flag", [](auto&, auto&, auto& o) { o.flags = 1u << 31; }},
+    {"a cluster", [](auto&, auto&, auto& o) { o.cluster[2] = 1; }},
+    {"packed beside", [](auto&, auto&, auto& o) { o.packed = other_sizes, o.packed_bytes = 12; }},
+    {"packed",
+     [](auto&, auto& l, auto& o) {
+       o.packed = other_sizes, o.packed_bytes = 12;
+       l.arguments = nullptr;
+     }},
+    {"packed, short",
+     [](auto&, auto& l, auto& o) {
+       o.packed = other_sizes, o.packed_bytes = 11;
+       l.arguments = nullptr;
+     }},
+};
+
+// Every pair of them: the quick look never lets pass what the long one refuses, nor what has to be
+// asked of the driver first; and it does let pass what is right.
+TEST_F(LaunchTest, TheQuickLookNeverSaysMoreThanTheLongOne) {
+  kernel.dynamic_shared_bytes = 49152 - 1024;
+  const Kernel whole = kernel;
+  int passed = 0;
+  for (const Spoil& one : spoils) {
+    for (const Spoil& other : spoils) {
+      SCOPED_TRACE(std::string(one.what) + ", " + other.what);
+      kernel = whole;
+      ctxb_launch given = launch;
+      ctxb_launch_options with{};
+      with.size = sizeof with;
+      one.spoil(kernel, given, with);
+      other.spoil(kernel, given, with);
+      if (!surely_fits(kernel, limits, given, &with)) continue;
+      ++passed;
+      RefusalText text;
+      EXPECT_TRUE(shape_fits(kernel, limits, given, &with, text) &&
+                  arguments_fit(kernel, given, &with, text))
+          << text.text;
+      EXPECT_TRUE(with.flags == 0 && !has_cluster(with) &&
+                  given.shared_bytes <= kernel.dynamic_shared_bytes);
+    }
+  }
+  // The two signatures, and the kernel's with what it makes good: other sizes, and packed.
+  EXPECT_EQ(passed, 4 + 2 + 2);
+  kernel = whole;
+  EXPECT_TRUE(surely_fits(kernel, limits, launch, nullptr));
+  EXPECT_TRUE(surely_fits(kernel, limits, launch, &options));
+  for (const std::uint32_t x : {1u, 512u}) {
+    launch.block[0] = x;
+    launch.grid[0] = 2147483647, launch.grid[1] = launch.grid[2] = 65535;
+    launch.shared_bytes = kernel.dynamic_shared_bytes;
+    EXPECT_TRUE(surely_fits(kernel, limits, launch, nullptr));
+  }
+  kernel.arguments.clear();
+  launch.argument_count = 0;
+  launch.arguments = nullptr;
+  launch.argument_sizes = nullptr;
+  EXPECT_TRUE(surely_fits(kernel, limits, launch, nullptr)) << "a kernel without arguments";
+}
+
 TEST_F(LaunchTest, BlocksOfACooperativeLaunchMustFitAtOnce) {
   launch.grid[0] = 8;
   RefusalText text;

@@ -43,7 +43,7 @@ class Stream {
     const void* const addresses[] = {detail::Argument<Arguments>::address(arguments)..., nullptr};
     ctxb_launch raw = launch_of(kernel, shape, Layout::count, Layout::sizes);
     raw.arguments = addresses;
-    enqueue(kernel, shape, raw, {Layout::signature, nullptr, 0, nullptr});
+    enqueue(kernel, raw, options_of(shape, Layout::signature));
   }
 
   // The same with the arguments in one piece, made by pack(...): for a kernel that is launched
@@ -52,8 +52,11 @@ class Stream {
   void launch_packed(const Kernel& kernel, const LaunchShape& shape,
                      const PackedArguments<Arguments...>& arguments) const {
     using Layout = ArgumentLayout<Arguments...>;
-    enqueue(kernel, shape, launch_of(kernel, shape, Layout::count, Layout::sizes),
-            {Layout::signature, arguments.data(), Layout::bytes, Layout::offsets});
+    ctxb_launch_options options = options_of(shape, Layout::signature);
+    options.packed = arguments.data();
+    options.packed_bytes = Layout::bytes;
+    options.argument_offsets = Layout::offsets;
+    enqueue(kernel, launch_of(kernel, shape, Layout::count, Layout::sizes), options);
   }
 
   // Enqueues a copy of `count` values to `destination`, from its element `first` on. In process all
@@ -110,14 +113,6 @@ class Stream {
   const detail::Gpu& gpu() const noexcept { return *gpu_; }
 
  private:
-  // What a launch needs beyond ctxb_launch and its shape.
-  struct Extra {
-    std::uint64_t signature;
-    const void* packed;
-    std::uint64_t packed_bytes;
-    const std::uint32_t* offsets;
-  };
-
   ctxb_launch launch_of(const Kernel& kernel, const LaunchShape& shape, std::uint32_t count,
                         const std::uint32_t* sizes) const noexcept {
     ctxb_launch raw{};
@@ -136,23 +131,8 @@ class Stream {
     return raw;
   }
 
-  void enqueue(const Kernel& kernel, const LaunchShape& shape, const ctxb_launch& raw,
-               const Extra& extra) const {
-    ctxb_status status = CTXB_ERROR_WRONG_STATE;  // no kernel: not looked up in this activation
-    if (kernel.handle != nullptr) {
-      const bool plain = extra.packed == nullptr && shape.flags == 0 &&
-                         (shape.cluster.x | shape.cluster.y | shape.cluster.z) == 0;
-      const bool old_host = gpu_->launches() == nullptr;
-      status = plain && old_host ? gpu_->calls().launch(gpu_->host(), &raw)
-                                 : launch_with_options(shape, raw, extra);
-    }
-    if (status < 0) {  // the text is built on failure only
-      detail::require_success(status, std::string("launching the kernel '") + kernel.name + "'");
-    }
-  }
-
-  ctxb_status launch_with_options(const LaunchShape& shape, const ctxb_launch& raw,
-                                  const Extra& extra) const {
+  static ctxb_launch_options options_of(const LaunchShape& shape,
+                                        std::uint64_t signature) noexcept {
     ctxb_launch_options options{};
     options.size = sizeof(options);
     options.flags = shape.flags;
@@ -160,11 +140,33 @@ class Stream {
     options.cluster[1] = shape.cluster.y;
     options.cluster[2] = shape.cluster.z;
     options.priority = shape.priority;
-    options.signature = extra.signature;
-    options.packed = extra.packed;
-    options.packed_bytes = extra.packed_bytes;
-    options.argument_offsets = extra.offsets;
-    return gpu_->need_launches().launch(gpu_->host(), &raw, &options);
+    options.signature = signature;
+    return options;
+  }
+
+  // Small, so that it becomes part of the launch; what is rarely needed stands apart.
+  void enqueue(const Kernel& kernel, const ctxb_launch& raw,
+               const ctxb_launch_options& options) const {
+    const ctxb_launch_extension* const launches = gpu_->launches();
+    if (launches == nullptr || kernel.handle == nullptr) return enqueue_old(kernel, raw, options);
+    const ctxb_status status = launches->launch(gpu_->host(), &raw, &options);
+    if (status < 0) refuse(kernel, status);
+  }
+
+  // On a host without CTXB_EXT_LAUNCH, or a kernel that was not looked up in this activation.
+  void enqueue_old(const Kernel& kernel, const ctxb_launch& raw,
+                   const ctxb_launch_options& options) const {
+    if (kernel.handle == nullptr) refuse(kernel, CTXB_ERROR_WRONG_STATE);
+    const bool plain = options.packed == nullptr && options.flags == 0 &&
+                       (options.cluster[0] | options.cluster[1] | options.cluster[2]) == 0;
+    const ctxb_status status = plain ? gpu_->calls().launch(gpu_->host(), &raw)
+                                     : gpu_->need_launches().launch(gpu_->host(), &raw, &options);
+    if (status < 0) refuse(kernel, status);
+  }
+
+  [[noreturn]] static void refuse(const Kernel& kernel, ctxb_status status) {
+    throw Failure(
+        status, std::string("launching the kernel '") + kernel.name + "': " + status_text(status));
   }
 
   static void check_range(const char* what, std::size_t size, std::size_t first,
