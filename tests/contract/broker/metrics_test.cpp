@@ -80,15 +80,16 @@ TEST_F(MetricsTest, ALeaseCountsEachLaunchOnce) {
 }
 
 TEST_F(MetricsTest, InstancesAtWorkAtTheSameTimeAreCountedTogether) {
-  constexpr int jobs = 50;
+  static constexpr int jobs = 50;
   PluginInstance first = active("affine"), second = active("affine");
-  std::thread worker([&] {
-    for (int job = 0; job < jobs; ++job) run({&second});
-  });
-  for (int job = 0; job < jobs; ++job) {
-    run({&first});
-    static_cast<void>(first.metrics().launches + lease("behaviours").launches);
-  }
+  Chain one(broker, {&first}, test_sizes), other(broker, {&second}, test_sizes);
+  const auto work = [](Chain& chain) {
+    float samples[4] = {};
+    for (int job = 0; job < jobs; ++job) chain.process(samples, samples, {});
+  };
+  std::thread worker([&] { work(other); });
+  work(one);
+  static_cast<void>(second.metrics().launches + lease("behaviours").launches);
   worker.join();
   EXPECT_EQ(first.metrics().launches, static_cast<std::uint64_t>(jobs));
   EXPECT_EQ(second.metrics().launches, static_cast<std::uint64_t>(jobs));

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <thread>
@@ -370,17 +371,29 @@ TEST_F(ModuleTest, OnFirstUseMeansAtTheFirstLaunch) {
   EXPECT_EQ(lease_of().module_loads, 1u) << "the same image";
 }
 
+// All at once, for the first time and again after it was unloaded. ThreadSanitizer watches, too.
 TEST_F(ModuleTest, WhoNeedsItFirstLoadsItForAll) {
   std::vector<PluginInstance> instances;
   for (int i = 0; i < 4; ++i) instances.push_back(active("first_use"));
-  std::vector<std::thread> threads;
-  std::vector<float> firsts(instances.size());
-  for (std::size_t i = 0; i < instances.size(); ++i) {
-    threads.emplace_back([&, i] { firsts[i] = first_of(run({&instances[i]})); });
+  std::vector<std::unique_ptr<Chain>> chains;
+  for (PluginInstance& instance : instances) {
+    chains.push_back(std::make_unique<Chain>(broker, std::vector{&instance}, test_sizes));
   }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(firsts, ::testing::Each(1.0F));
-  EXPECT_EQ(lease_of().module_loads, 1u);
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    std::vector<std::thread> threads;
+    std::vector<float> firsts(chains.size());
+    for (std::size_t i = 0; i < chains.size(); ++i) {
+      threads.emplace_back([&, i] {
+        float samples[4] = {};
+        chains[i]->process(samples, samples, {});
+        firsts[i] = samples[0];
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(firsts, ::testing::Each(1.0F));
+    EXPECT_EQ(lease_of().module_loads, round);
+    EXPECT_EQ(broker.unload_idle_modules(0), 1u);
+  }
 }
 
 TEST_F(ModuleTest, RealTimeLoadsEverythingWithTheActivation) {
