@@ -1,5 +1,7 @@
 #include "catalogue.hpp"
 
+#include <map>
+
 #include "ctxbroker/plugin_search.hpp"
 #include "exit_code.hpp"
 #include "suggestion.hpp"
@@ -79,6 +81,21 @@ std::vector<const PluginDescription*> Catalogue::plugins() const {
     for (const PluginDescription& plugin : library.plugins()) all.push_back(&plugin);
   }
   return all;
+}
+
+std::vector<std::string> Catalogue::passed_over(const std::string& id) const {
+  std::map<std::string, const PluginLibrary*> first;
+  std::vector<std::string> texts;
+  for (const PluginLibrary& library : libraries_) {
+    for (const PluginDescription& plugin : library.plugins()) {
+      const auto [known, is_new] = first.emplace(plugin.id, &library);
+      if (is_new || (!id.empty() && id != plugin.id)) continue;
+      texts.push_back("plug-in " + plugin.id + " is in \"" + known->second->path().string() +
+                      "\", which counts, and in \"" + library.path().string() +
+                      "\"; name the other by its path to use it");
+    }
+  }
+  return texts;
 }
 
 Choice Catalogue::find(const std::string& name) const {

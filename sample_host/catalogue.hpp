@@ -37,6 +37,9 @@ class Catalogue {
   const std::vector<PluginLibrary>& libraries() const noexcept { return libraries_; }
   const std::vector<Problem>& problems() const noexcept { return problems_; }
   std::vector<const PluginDescription*> plugins() const;
+  // What to say of the plug-ins called `id` that are passed over, because a library of an earlier
+  // folder has one of the same id; without an id, of all of them.
+  std::vector<std::string> passed_over(const std::string& id = {}) const;
 
   // By id, else by short name. Throws Failure (plugin): unknown, with the nearest name and the list
   // of all; ambiguous, with the ids it may mean.

@@ -48,6 +48,7 @@ ExitCode run_list(const Options& options) {
   for (const Problem& problem : catalogue.problems()) {
     log(Severity::warning, "plugin", problem.library.string() + ": " + problem.text);
   }
+  for (const std::string& text : catalogue.passed_over()) log(Severity::warning, "plugin", text);
   if (options.json) {
     print_json(catalogue);
   } else {

@@ -46,6 +46,9 @@ std::vector<Choice> choose_plugins(Broker& broker, const Options& options,
     }
     if (!catalogue) catalogue.emplace(broker, plugin_folders(options.plugin_path));
     choices.push_back(catalogue->find(argument.plugin));
+    for (const std::string& text : catalogue->passed_over(choices.back().description->id)) {
+      log(Severity::warning, "plugin", text);
+    }
   }
   return choices;
 }

@@ -9,6 +9,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
+using testing::Not;
 
 std::string test_tool(const std::string& name) {
   return program_folder().parent_path() / "test_plugins" / ("tool_" + name + ".so");
@@ -47,6 +48,30 @@ TEST_F(ListCommand, TextNamesParametersRangesAndUnits) {
                            "default 0", "gain_db", "dB"}) {
     EXPECT_THAT(ended.out, HasSubstr(word));
   }
+}
+
+TEST_F(ListCommand, OfTwoPluginsWithOneIdTheOtherIsNamed) {
+  const auto sample = program_folder().parent_path() / "plugins" / "exposure.so";
+  std::filesystem::create_directory(folder / "plugins");
+  std::filesystem::copy_file(sample, folder / "plugins/older.so");
+  const std::vector<std::string> both = {"--plugin-path", at("plugins")};
+  const auto said =
+      HasSubstr("plug-in org.ctxbroker.sample.exposure is in \"" + at("plugins/older.so") +
+                "\", which counts, and in \"" + sample.string() + "\"");
+  EXPECT_THAT(run({"list", both[0], both[1]}).err, said);
+  run_well({"list"});  // says nothing
+  png("in.png", 2, 2);
+  const std::vector<std::string> image = {"image",       at("in.png"), "-o",
+                                          at("out.png"), both[0],      both[1]};
+  const auto with = [&](const std::string& plugin) {
+    std::vector<std::string> all = image;
+    all.insert(all.end(), {"--plugin", plugin});
+    const Ended ended = run(all);
+    EXPECT_EQ(ended.exit_code, 0);
+    return ended.err;
+  };
+  EXPECT_THAT(with("exposure"), said);
+  EXPECT_THAT(with("blur"), Not(HasSubstr("which counts"))) << "nobody asked for it";
 }
 
 TEST_F(ListCommand, ABadLibraryIsAWarningNotAnEnd) {
