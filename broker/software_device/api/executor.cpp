@@ -240,18 +240,21 @@ void Executor::tell_threads() {
 
 void Executor::forget() {
   std::vector<std::shared_ptr<StreamQueue>> queues;
+  std::deque<Next> host_functions;
   std::vector<std::shared_ptr<void>> retired;
   {
     std::lock_guard lock(mutex_);
     queues.swap(active_);
+    host_functions.swap(host_functions_);
     retired.swap(retired_);
     barriers_.clear();
     // Each may be another's reason to wait: apart, so that no chain of them is freed in one go.
     for (const auto& queue : queues)
       for (const auto& command : queue->waiting) command->after.clear();
   }
+  // A graph keeps its last launch, whose work keeps the graph.
+  for (const Next& next : host_functions) next.command->work = nullptr;  // handed over, not begun
   for (const auto& queue : queues) {
-    // A graph keeps its last launch, whose work keeps the graph.
     for (const auto& command : queue->waiting)
       if (!command->started) command->work = nullptr;
     queue->waiting.clear();
