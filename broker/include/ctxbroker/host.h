@@ -82,6 +82,9 @@ typedef struct ctxb_gate_info {
                          broker's close */
   uint32_t mode;      /* CTXB_GATE_* */
   uint32_t reserved;  /* 0 */
+  /* Profilers, checkers, debuggers and interposers that were in the process at the broker's
+   * opening: what each is, and what follows; then a null. Valid until the broker's close. */
+  const char* const* tools;
 } ctxb_gate_info;
 
 /* Whether the gate stands between plug-ins and the driver. It protects best when it is there before

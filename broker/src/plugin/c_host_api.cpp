@@ -21,6 +21,7 @@ struct ctxb_library {
 struct ctxb_broker {
   ctxbroker::Broker broker;
   ctxbroker::GateInfo gate;
+  std::vector<const char*> tools;  // the gate's, and a null
 };
 
 struct ctxb_tenant {
@@ -240,8 +241,11 @@ ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** b
   return answered([&] {
     need(broker != nullptr, "broker is null");
     ctxbroker::Broker opened = ctxbroker::Broker::open(ctxbroker::read(options));
-    ctxbroker::GateInfo gate = opened.gate();
-    *broker = new ctxb_broker{std::move(opened), std::move(gate)};
+    auto made = std::make_unique<ctxb_broker>(ctxb_broker{std::move(opened), {}, {}});
+    made->gate = made->broker.gate();
+    for (const std::string& tool : made->gate.tools) made->tools.push_back(tool.c_str());
+    made->tools.push_back(nullptr);
+    *broker = made.release();
   });
 }
 
@@ -267,6 +271,8 @@ ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info) {
     if (info->size < CTXB_BYTES_THROUGH(ctxb_gate_info, reserved)) return;  // of an older host
     info->mode = static_cast<std::uint32_t>(broker->gate.mode);
     info->reserved = 0;
+    if (info->size < CTXB_BYTES_THROUGH(ctxb_gate_info, tools)) return;
+    info->tools = broker->tools.data();
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 class CHostTest : public ::testing::Test {
  protected:
@@ -48,6 +50,12 @@ class CHostTest : public ::testing::Test {
     info.size = sizeof info;
     EXPECT_EQ(ctxb_tenant_lease(tenant, 0, &info), CTXB_OK) << ctxb_last_error();
     return info;
+  }
+
+  static std::vector<std::string> tools_of(const ctxb_gate_info& info) {
+    std::vector<std::string> tools;
+    for (const char* const* tool = info.tools; *tool != nullptr; ++tool) tools.emplace_back(*tool);
+    return tools;
   }
 
   std::vector<std::string> said;
@@ -140,6 +148,7 @@ TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
   EXPECT_EQ(ctxb_broker_gate(nullptr, &gate), CTXB_ERROR_INVALID_ARGUMENT);
   ASSERT_EQ(ctxb_broker_gate(broker, &gate), CTXB_OK) << ctxb_last_error();
   EXPECT_STRNE(gate.reason, "");
+  ASSERT_NE(gate.tools, nullptr);
 
   ctxb_broker_options without{};
   without.size = sizeof without;
@@ -157,6 +166,25 @@ TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
   none.mode = 77;
   EXPECT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
   EXPECT_EQ(none.mode, 77u);
+  const char* const untouched = "untouched";
+  none.size = offsetof(ctxb_gate_info, tools);
+  none.tools = &untouched;
+  EXPECT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
+  EXPECT_EQ(none.tools, &untouched);
+  EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
+
+  // The driver is there already, so that nobody loads it.
+  constexpr const char* path_variable = "CUDA_INJECTION64_PATH";
+  ASSERT_EQ(getenv(path_variable), nullptr) << "the test sets it";
+  const std::vector<std::string> usual = tools_of(gate);
+  setenv(path_variable, "/no/such/tool.so", 1);
+  const ctxb_status opened = ctxb_broker_open(&without, &other);
+  unsetenv(path_variable);
+  ASSERT_EQ(opened, CTXB_OK) << ctxb_last_error();
+  none.size = sizeof none;
+  ASSERT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
+  EXPECT_THAT(tools_of(none), SizeIs(usual.size() + 1));
+  EXPECT_THAT(tools_of(none), Contains(HasSubstr("/no/such/tool.so (CUDA_INJECTION64_PATH)")));
   EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
 
   EXPECT_EQ(ctxb_tenant_strikes(nullptr), 0u);
