@@ -103,7 +103,7 @@ double one_half(Session& session, benchmark::State& state, bool allocating) {
   must(raw.cuMemAlloc_v2(&held, 4096));
   const double time = report(
       state, compare(
-                 session.rounds(40), [&] { return round(raw.cuMemAlloc_v2, raw.cuMemFree_v2); },
+                 session.rounds(100), [&] { return round(raw.cuMemAlloc_v2, raw.cuMemFree_v2); },
                  [&] { return round(alloc, free); }));
   must(raw.cuMemFree_v2(held));
   return time;

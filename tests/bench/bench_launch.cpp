@@ -1,10 +1,8 @@
 // What a launch through the broker costs, against cuLaunchKernel and against <<<>>>, by lease kind
 // and with 1, 8 and 64 plug-ins, each a library and so a tenant and a lease of its own:
-//   - launch/WAY/LEASE/N: the same kernel with five arguments on the same stream in the same
-//   process
-//     call; a few launches of one way by one plug-in, then of the next, and so on, so that what
-//     disturbs the machine disturbs all; "added_ns" is the median of what the way took more than
-//     cuLaunchKernel right beside it;
+//   - launch/WAY/LEASE/N: the same kernel with five arguments on the same stream in the same call
+//     of process; a few launches of one way by one plug-in, then of the next, and so on, so that
+//     what disturbs the machine disturbs all;
 //   - chain_of_eight: eight dependent launches and a wait, against the same eight as a graph;
 //   - job_of_eight: the same as a plug-in's job, enqueued and as the graph that the broker makes.
 #include <dlfcn.h>
@@ -118,7 +116,6 @@ double compare_ways(Session& session, Plugins& plugins, Way way, unsigned plugin
     plugins.launch(plugin, way);
   }
   Comparison times;
-  std::vector<double> added;
   std::uint64_t raw_allocations = 0, allocations = 0;
   const unsigned rounds = session.rounds(1000 / std::clamp(plugin_count, 1U, 1000U));
   for (unsigned round = 0; round < rounds; ++round) {
@@ -129,10 +126,8 @@ double compare_ways(Session& session, Plugins& plugins, Way way, unsigned plugin
       if (!raw_first) raw = plugins.launch(plugin, Way::raw, &raw_allocations);
       times.raw.push_back(raw);
       times.broker.push_back(other);
-      added.push_back(other - raw);
     }
   }
-  state.counters["added_ns"] = percentile(added, 0.5);
   if (allocations_are_counted()) {
     state.counters["raw_allocations"] = static_cast<double>(raw_allocations);
     state.counters["allocations"] = static_cast<double>(allocations);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace ctxbroker::bench {
 namespace {
@@ -71,11 +73,18 @@ void measure_once(const std::string& name, benchmark::TimeUnit unit,
 }
 
 double report(benchmark::State& state, Comparison comparison) {
+  std::vector<double> added, ratios;
+  for (std::size_t round = 0; round < comparison.raw.size(); ++round) {
+    const double raw = comparison.raw[round], broker = comparison.broker[round];
+    added.push_back(broker - raw);
+    if (raw > 0) ratios.push_back(broker / raw);
+  }
   const double raw = percentile(comparison.raw, 0.5);
   const double broker = percentile(comparison.broker, 0.5);
   state.counters["raw_ns"] = raw;
   state.counters["broker_ns"] = broker;
-  if (raw > 0) state.counters["ratio"] = broker / raw;
+  state.counters["added_ns"] = percentile(added, 0.5);
+  if (!ratios.empty()) state.counters["ratio"] = percentile(ratios, 0.5);
   return broker;
 }
 

@@ -22,7 +22,9 @@ int benchmark_main(int argc, char** argv, const std::string& program,
 void measure_once(const std::string& name, benchmark::TimeUnit unit,
                   std::function<double(benchmark::State&)> body);
 
-// Medians, in nanoseconds, and broker / raw. Returns the broker's median.
+// Medians, in nanoseconds, and what the broker takes more, as a difference and as broker / raw:
+// medians over the rounds, for the machine may change its speed between two of them. Returns the
+// broker's median.
 double report(benchmark::State& state, Comparison comparison);
 
 }  // namespace ctxbroker::bench
