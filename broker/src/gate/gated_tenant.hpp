@@ -98,6 +98,12 @@ class GatedTenant {
     const std::lock_guard lock(pools_mutex_);
     return use(pools_[device]);
   }
+  // While none ends that the owners say the tenant holds.
+  template <typename Use>
+  void while_pools_stay(Use&& use) {
+    const std::lock_guard lock(pools_mutex_);
+    use();
+  }
   // They have been ended.
   void forget_pools() noexcept;
 
@@ -105,6 +111,14 @@ class GatedTenant {
   void note_private_tables() noexcept { private_tables_.store(true, std::memory_order_relaxed); }
   bool has_private_tables() const noexcept {
     return private_tables_.load(std::memory_order_relaxed);
+  }
+
+  // A pool of its keeps memory that it does not use.
+  void note_kept_unused() noexcept { keeps_unused_.store(true, std::memory_order_relaxed); }
+  // What it keeps so may be more than its budget leaves.
+  bool may_keep_too_much() const noexcept {
+    return keeps_unused_.load(std::memory_order_relaxed) &&
+           budget_.load(std::memory_order_relaxed) != 0;
   }
 
   // Device memory, in bytes; 0: no limit.
@@ -161,6 +175,7 @@ class GatedTenant {
   alignas(64) std::atomic<std::uint64_t> budget_{0};
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> noted_life_{0};  // one of lives_; 0: perhaps none
+  std::atomic<bool> keeps_unused_{false};
   // By thread: three of its waits, in ticks, and then one for each policy. Made when a thread first
   // calls, and never freed.
   using Counter = std::atomic<std::uint64_t>;

@@ -108,6 +108,9 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
     if (holding.kind == Kind::mapping) pass_on_mapping(holding);
     if (holding.kind == Kind::physical) pass_on_physical(holding);
+    if (holding.kind == Kind::pool || holding.kind == Kind::own_pool) {
+      tenant.while_pools_stay([] {});  // who found it there has done with it
+    }
     const bool is_gone =
         holding.kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle);
     const CUresult status = is_gone ? CUDA_ERROR_INVALID_VALUE : end_one(tenant, holding, ending);

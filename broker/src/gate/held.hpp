@@ -42,6 +42,10 @@ void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
 // so that it is worth asking again.
 [[gnu::cold]] bool relieve_device(GatedTenant& tenant) noexcept;
 
+// What the tenant's pools keep unused is given up where its budget has no room for it. With the
+// policies for pools.
+[[gnu::cold]] void give_up_unused(GatedTenant& tenant) noexcept;
+
 // A tenant's call that makes something; `make` calls the driver. What cannot be entered for want of
 // host memory stays the tenant's own affair.
 template <typename Make, typename Handle>
@@ -59,6 +63,7 @@ CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& mak
     entered = enter_holding(tenant, holding);
   }
   if (!entered && bytes != 0) tenant.give_bytes(bytes);
+  if (entered && bytes != 0 && tenant.may_keep_too_much()) give_up_unused(tenant);
   return status;
 }
 template <typename Make, typename Handle>

@@ -104,6 +104,38 @@ TEST_P(PoolsTest, TheDefaultOneIsTheTenantsOwn) {
   EXPECT_EQ(seen[0], seen[1]);
 }
 
+// What a pool keeps for later is the tenant's as long as its budget has room for it.
+TEST_P(PoolsTest, WhatIsKeptUnusedGivesWayToTheBudget) {
+  constexpr std::size_t kept = 64 * mib, little = 32 * mib, much = 64 * mib;  // in a pool's units
+  for (const std::uint64_t budget : {128 * mib, std::size_t{0}}) {
+    Tenant tenant = open(broker, "keeps", GetParam(), budget);
+    tenant.run(0, [&] {
+      const CUmemoryPool pool = default_pool();
+      const auto reserved = [&] {
+        std::uint64_t bytes = 0;
+        raw("cuMemPoolGetAttribute", pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+            static_cast<void*>(&bytes));
+        return bytes;
+      };
+      ASSERT_EQ(set_threshold(pool, ~std::uint64_t{0}), CUDA_SUCCESS);
+      const CUdeviceptr address = allocate(kept);
+      ASSERT_EQ(driver_call("cuMemFreeAsync", address, static_cast<CUstream>(nullptr)),
+                CUDA_SUCCESS);
+      ASSERT_EQ(driver_call("cuStreamSynchronize", static_cast<CUstream>(nullptr)), CUDA_SUCCESS);
+      const std::uint64_t before = reserved();
+      EXPECT_GE(before, kept);
+      CUdeviceptr first = 0, second = 0;
+      EXPECT_EQ(driver_call("cuMemAlloc_v2", &first, little), CUDA_SUCCESS);
+      EXPECT_EQ(reserved(), before) << "there is room for both";
+      EXPECT_EQ(driver_call("cuMemAlloc_v2", &second, much), CUDA_SUCCESS);
+      EXPECT_EQ(reserved(), budget != 0 ? 0 : before);
+      driver_call("cuMemFree_v2", first);
+      driver_call("cuMemFree_v2", second);
+    });
+    EXPECT_EQ(metrics_of(tenant).held_bytes, 0U);
+  }
+}
+
 TEST_P(PoolsTest, TheCurrentOneIsTheTenantsOwn) {
   CUmemoryPool real = nullptr;
   ASSERT_EQ(raw("cuDeviceGetMemPool", &real, 0), CUDA_SUCCESS);

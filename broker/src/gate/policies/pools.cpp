@@ -1,5 +1,7 @@
 // Memory pools. A device's default pool, and the one that is current on it, are everybody's: each
 // tenant has a pool of its own in their place, made when it first asks and ended with the tenant.
+#include <vector>
+
 #include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
 #include "gate/policies.hpp"
@@ -245,6 +247,31 @@ struct ChangesPool {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
+using Trim = ChangesPool<"cuMemPoolTrimTo", std::size_t>;
+
+// What is freed stays in a pool up to the pool's threshold, which is 0 at first.
+using SetAttribute = ChangesPool<"cuMemPoolSetAttribute", CUmemPool_attribute, void*>;
+CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute which, void* value) noexcept {
+  const CUresult status = SetAttribute::call(pool, which, value);
+  if (status == CUDA_SUCCESS && which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+    if (const Caller caller = calling(); caller.tenant != nullptr) {
+      caller.tenant->note_kept_unused();
+    }
+  }
+  return status;
+}
+
+using GetAttribute =
+    DriverFunction<"cuMemPoolGetAttribute", CUresult(CUmemoryPool, CUmemPool_attribute, void*)>;
+std::uint64_t unused_of(CUmemoryPool pool) noexcept {
+  cuuint64_t reserved = 0, used = 0;
+  if (GetAttribute::call(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) != CUDA_SUCCESS ||
+      GetAttribute::call(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) != CUDA_SUCCESS) {
+    return 0;
+  }
+  return reserved > used ? reserved - used : 0;
+}
+
 // A device has one memory for all its graphs.
 using GraphMemTrim = DriverFunction<"cuDeviceGraphMemTrim", CUresult(CUdevice)>;
 CUresult trim_graph_memory(CUdevice device) noexcept {
@@ -277,8 +304,9 @@ constexpr PolicyRow rows[] = {
     GetsPoolOfPlace<"cuMemGetDefaultMemPool", false>::row(),
     GetsPoolOfPlace<"cuMemGetMemPool", true>::row(),
     policy<SetOfPlace, set_of_place>(),
-    ChangesPool<"cuMemPoolTrimTo", std::size_t>::row(),
-    ChangesPool<"cuMemPoolSetAttribute", CUmemPool_attribute, void*>::row(),
+    Trim::row(),
+    policy<SetAttribute::Real, set_attribute>(),
+    unguarded<GetAttribute>(),
     ChangesPool<"cuMemPoolSetAccess", const void*, std::size_t>::row(),
     policy<GraphMemTrim, trim_graph_memory>(),
     Refuses<"cuDeviceSetGraphMemAttribute", CUDA_ERROR_NOT_PERMITTED, CUdevice,
@@ -290,6 +318,26 @@ constexpr PolicyRow rows[] = {
 };
 
 }  // namespace
+
+void give_up_unused(GatedTenant& tenant) noexcept {
+  if (!GetAttribute::is_bound()) return;
+  try {
+    std::vector<CUmemoryPool> pools;
+    for (const Holding& one : owners().held_by(tenant.id())) {
+      if (one.kind != Kind::pool && one.kind != Kind::own_pool) continue;
+      pools.push_back(reinterpret_cast<CUmemoryPool>(one.handle));
+    }
+    const OutsideCaptures outside;
+    tenant.while_pools_stay([&] {
+      std::erase_if(pools, [&](CUmemoryPool pool) { return !holds(tenant, pool); });
+      std::uint64_t all = tenant.held_bytes();
+      for (CUmemoryPool const pool : pools) all += unused_of(pool);
+      if (all <= tenant.budget()) return;
+      for (CUmemoryPool const pool : pools) Trim::Real::call(pool, 0);
+    });
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): at the next allocation
+  }
+}
 
 std::span<const PolicyRow> pool_policies() noexcept {
   return rows;
