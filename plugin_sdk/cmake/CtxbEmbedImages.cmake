@@ -21,13 +21,13 @@ foreach(module ${MODULES})
   else()
     string(APPEND table "    {sizeof(ctxb_module), \"${module}\", ${module}_image, "
                         "sizeof ${module}_image, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr, "
-                        "${checksum}u},\n")
+                        "${checksum}u, nullptr},\n")
   endif()
 endforeach()
 if(LINK)
   list(LENGTH MODULES count)
   string(APPEND arrays "const ctxb_module_part parts[] = {\n${table}};\n\n")
-  set(table "    {sizeof(ctxb_module), \"${NAME}\", nullptr, 0, nullptr, 0, ${count}, parts, nullptr, nullptr, nullptr, 0},\n")
+  set(table "    {sizeof(ctxb_module), \"${NAME}\", nullptr, 0, nullptr, 0, ${count}, parts, nullptr, nullptr, nullptr, 0, nullptr},\n")
 endif()
 file(WRITE ${FOLDER}/${NAME}_kernels.cpp
 "// Generated; the device code as data.

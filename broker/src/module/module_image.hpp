@@ -52,6 +52,7 @@ struct ModuleImage {
   std::vector<ModulePart> parts = {};     // to be linked
   std::optional<CudaSource> source = {};  // to be compiled
   std::filesystem::path file = {};        // counts as long as it is there
+  std::vector<std::string> file_options = {};  // the compiler's, for a .cu file
   JitOptions jit = {};
   bool on_first_use = false;
   bool development = false;                // `file` is watched

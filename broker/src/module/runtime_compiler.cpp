@@ -48,40 +48,13 @@ bool fill(Compiler& compiler, void* library) {
          find(compiler.log, "nvrtcGetProgramLog");
 }
 
-// Where to look, first the toolkit that goes with the driver: its PTX is not too new for it.
-std::vector<std::string> places(int cuda_version) {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): hosts set it before they open the broker
-  if (const char* const file = secure_getenv("CTXBROKER_NVRTC"); file != nullptr) return {file};
-  const std::string first = std::to_string(cuda_version / 1000);
-  std::vector<std::string> names;
-  for (const std::string& major : {first, std::string("13"), std::string("12")}) {
-    const std::string name = "libnvrtc.so." + major;
-    if (names.empty() || major != first) names.push_back(name);
-  }
-  std::vector<std::string> all = names;
-  std::vector<std::string> folders;
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
-    // Nothing of the environment leads to code in a program that runs with more rights.
-    const char* const folder = secure_getenv(variable);
-    if (folder != nullptr && *folder == '/') folders.emplace_back(folder);
-  }
-  folders.emplace_back("/usr/local/cuda");
-  for (const std::string& folder : folders) {
-    for (const std::string& name : names) {
-      all.push_back(folder);
-      all.back().append("/lib64/").append(name);
-    }
-  }
-  return all;
-}
-
 // Loaded once, and for good; looked for again as long as it is not there.
 const Compiler& compiler_for(int cuda_version, const std::string& who) {
   static std::mutex mutex;
   static std::map<std::string, Compiler> found;  // by place
   const std::lock_guard lock(mutex);
   std::string looked_for;
-  for (const std::string& place : places(cuda_version)) {
+  for (const std::string& place : compiler_places(cuda_version)) {
     if (const auto known = found.find(place); known != found.end()) return known->second;
     looked_for += (looked_for.empty() ? "" : ", ") + place;
     void* const library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -138,6 +111,33 @@ std::string take(Program program, Size size, Take copy) {
 }
 
 }  // namespace
+
+// First the toolkit that goes with the driver: its PTX is not too new for it.
+std::vector<std::string> compiler_places(int cuda_version) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): hosts set it before they open the broker
+  if (const char* const file = secure_getenv("CTXBROKER_NVRTC"); file != nullptr) return {file};
+  const std::string first = std::to_string(cuda_version / 1000);
+  std::vector<std::string> names;
+  for (const std::string& major : {first, std::string("13"), std::string("12")}) {
+    const std::string name = "libnvrtc.so." + major;
+    if (names.empty() || major != first) names.push_back(name);
+  }
+  std::vector<std::string> all = names;
+  std::vector<std::string> folders;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    // Nothing of the environment leads to code in a program that runs with more rights.
+    const char* const folder = secure_getenv(variable);
+    if (folder != nullptr && *folder == '/') folders.emplace_back(folder);
+  }
+  folders.emplace_back("/usr/local/cuda");
+  for (const std::string& folder : folders) {
+    // NVIDIA's installer, packages of Conda and Python, and those of distributions.
+    for (const char* const below : {"/lib64/", "/lib/", "/targets/x86_64-linux/lib/"}) {
+      for (const std::string& name : names) all.push_back(folder + below + name);
+    }
+  }
+  return all;
+}
 
 std::string compile_cuda(const CudaSource& source, int compute_capability, int cuda_version,
                          const std::string& who) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "module/module_image.hpp"
 
@@ -13,5 +14,8 @@ namespace ctxbroker::detail {
 // was looked for.
 std::string compile_cuda(const CudaSource& source, int compute_capability, int cuda_version,
                          const std::string& who);
+
+// Where the compiler is looked for, in this order: a file's name, or its path.
+std::vector<std::string> compiler_places(int cuda_version);
 
 }  // namespace ctxbroker::detail

@@ -233,6 +233,10 @@ ModuleImage read_module(const Place& outer, const ctxb_module& given) {
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   if (CTXB_HAS(&given, ctxb_module, jit)) read_module_since_1_1(place, given, module);
   if (CTXB_HAS(&given, ctxb_module, checksum)) module.checksum = given.checksum;
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
+  if (CTXB_HAS(&given, ctxb_module, file_options)) {
+    module.file_options = names(place, given.file_options, "file_options");
+  }
   const int built_in =
       (module.data != nullptr ? 1 : 0) + (module.parts.empty() ? 0 : 1) + (module.source ? 1 : 0);
   place.must(built_in <= 1, "more than one of data, parts and source is given");

@@ -214,6 +214,9 @@ typedef struct ctxb_module {
    * damaged behind it is refused; without it the driver may crash on such. ctxb_add_plugin fills it
    * in. */
   uint32_t checksum;
+  /* NVRTC's ("-I/home/me/common", ...) where file is a .cu file, after those of source; ending with
+   * null, or null. The file's own folder is searched in any case. */
+  const char* const* file_options;
 } ctxb_module;
 
 /* ---- Descriptor -----------------------------------------------------------------------------*/

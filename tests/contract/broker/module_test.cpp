@@ -551,6 +551,37 @@ TEST_F(WatchedFileTest, AChangedFileCountsFromANextJobOn) {
   EXPECT_EQ(lease_of().module_reloads, 1u);
 }
 
+// With the options of the module's build, and with what stands beside it.
+TEST_F(WatchedFileTest, ASourceIncludesWhatStandsBesideItAndGetsItsOptions) {
+  const std::string source = file().string() + ".cu", header = file().string() + ".cuh";
+  const auto write_kernel = [&](const std::string& offset) {
+    std::ofstream(source + ".new") << "#include \"" << file().filename().string() << ".cuh\"\n"
+                                   << R"(
+extern "C" __global__ void affine(float* output, const float* input, unsigned count, float factor,
+                                  float offset) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) output[i] = input[i] * factor + offset + ADDED + )"
+                                   << offset << ";\n}\n";
+    std::filesystem::rename(source + ".new", source);
+  };
+  std::ofstream(header) << "constexpr float beside = 100;\n";
+  write_kernel("beside");
+  {
+    PluginInstance instance = create("watched_source");
+    try {
+      instance.activate(test_sizes);
+      use(instance);
+      EXPECT_EQ(job(), 130.0F);
+      write_kernel("2 * beside");
+      EXPECT_TRUE(becomes(230));
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("run-time compiler is not on this machine"));
+    }
+  }
+  std::filesystem::remove(source);
+  std::filesystem::remove(header);
+}
+
 TEST_F(WatchedFileTest, WhatCannotBeUsedIsSaidOnceAndTheOldCodeStays) {
   PluginInstance instance = active("watched");
   use(instance);

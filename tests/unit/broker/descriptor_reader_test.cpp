@@ -142,6 +142,7 @@ struct ModuleSample : Sample {
     modules[1].data = nullptr;
     modules[1].source = &source;
     modules[1].file = "x.cu";
+    modules[1].file_options = options;
     modules[1].flags = CTXB_MODULE_DEVELOPMENT | CTXB_MODULE_ON_FIRST_USE | 1u << 31;
   }
 };
@@ -163,6 +164,7 @@ TEST(DescriptorReaderTest, ReadsWhatModulesAreMadeOf) {
   EXPECT_THAT(compiled.source->options, ElementsAre("-DTAPS=8"));
   EXPECT_TRUE(compiled.development && compiled.on_first_use);
   EXPECT_EQ(compiled.file, "x.cu");
+  EXPECT_THAT(compiled.file_options, ElementsAre("-DTAPS=8"));
 }
 
 TEST(DescriptorReaderTest, AModuleOfVersion10HasNothingOf11) {

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "ctxbroker/error.hpp"
 #include "module/image_error.hpp"
 #include "module/jit_call.hpp"
+#include "module/runtime_compiler.hpp"
 #include "module/stored_image.hpp"
 #include "module/use_gate.hpp"
 
@@ -21,6 +25,8 @@ namespace ctxbroker::detail {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::span<const std::byte> bytes_of(const void* data, std::size_t size) {
@@ -119,6 +125,37 @@ TEST(StoredImageTest, AnElfFilesTablesMustBeInside) {
   elf.header.e_shnum = 2;
   EXPECT_THAT(refusal(bytes_of(&elf, sizeof elf - 1)), HasSubstr("truncated"));
   EXPECT_THAT(refusal(bytes_of(&elf, 20)), HasSubstr("truncated"));
+}
+
+// ---- The run-time compiler -------------------------------------------------------------------
+
+TEST(CompilerPlacesTest, AreTheLoadersThenAToolkitsFoldersOrTheOneThatIsNamed) {
+  struct Variable {
+    const char* name;
+    std::optional<std::string> before;
+    Variable(const char* its_name, const char* value) : name(its_name) {
+      if (const char* was = std::getenv(name)) before = was;
+      value != nullptr ? setenv(name, value, 1) : unsetenv(name);
+    }
+    ~Variable() { before ? setenv(name, before->c_str(), 1) : unsetenv(name); }
+  };
+  const Variable home("CUDA_HOME", "/opt/my cuda"), path("CUDA_PATH", "not/absolute");
+  {
+    const Variable named("CTXBROKER_NVRTC", nullptr);
+    const std::vector<std::string> places = compiler_places(12080);
+    const std::vector<std::string> first(places.begin(), places.begin() + 8);
+    EXPECT_THAT(first,
+                ElementsAre("libnvrtc.so.12", "libnvrtc.so.13", "/opt/my cuda/lib64/libnvrtc.so.12",
+                            "/opt/my cuda/lib64/libnvrtc.so.13", "/opt/my cuda/lib/libnvrtc.so.12",
+                            "/opt/my cuda/lib/libnvrtc.so.13",
+                            "/opt/my cuda/targets/x86_64-linux/lib/libnvrtc.so.12",
+                            "/opt/my cuda/targets/x86_64-linux/lib/libnvrtc.so.13"));
+    EXPECT_THAT(places, Contains("/usr/local/cuda/lib/libnvrtc.so.12"));
+    EXPECT_EQ(places.size(), 14u) << "nothing of a folder that is not absolute";
+    EXPECT_EQ(compiler_places(14000).front(), "libnvrtc.so.14") << "the driver's own first";
+  }
+  const Variable named("CTXBROKER_NVRTC", "/opt/libnvrtc.so");
+  EXPECT_THAT(compiler_places(13000), ElementsAre("/opt/libnvrtc.so"));
 }
 
 // ---- JIT options and logs ---------------------------------------------------------------------

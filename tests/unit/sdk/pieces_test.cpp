@@ -87,6 +87,29 @@ TEST(SdkGlobal, HasTheSizeOfItsType) {
   EXPECT_THROW(activation.global<float>("bias"), Failure);
 }
 
+// Whether a module can be made of these arguments; they are what a temporary is, or what stays.
+template <class... Arguments>
+using Linked = decltype(linked("", std::declval<Arguments>()...));
+template <class... Arguments>
+using Compiled = decltype(compiled("", std::declval<Arguments>()...));
+template <class... Arguments>
+using WithJit = decltype(with_jit(ctxb_module(), std::declval<Arguments>()...));
+template <template <class...> class Made, class Argument, class = void>
+inline constexpr bool can_be_made_of = false;
+template <template <class...> class Made, class Argument>
+inline constexpr bool can_be_made_of<Made, Argument, std::void_t<Made<Argument>>> = true;
+
+static_assert(can_be_made_of<Linked, const ctxb_module_part (&)[2]>);
+static_assert(!can_be_made_of<Linked, ctxb_module_part (&&)[2]>);
+static_assert(!can_be_made_of<Linked, const ctxb_module_part (&&)[2]>);
+static_assert(can_be_made_of<Compiled, ctxb_cuda_source&>);
+static_assert(can_be_made_of<Compiled, const ctxb_cuda_source&>);
+static_assert(!can_be_made_of<Compiled, ctxb_cuda_source>);
+static_assert(!can_be_made_of<Compiled, const ctxb_cuda_source>);
+static_assert(can_be_made_of<WithJit, const ctxb_jit_options&>);
+static_assert(!can_be_made_of<WithJit, ctxb_jit_options>);
+static_assert(!can_be_made_of<WithJit, const ctxb_jit_options>);
+
 TEST(SdkModule, SaysWhatItIsMadeOf) {
   static constexpr char text[] = ".version 7.0";
   static constexpr ctxb_module_part parts[] = {part("a.cu", text, sizeof text),
@@ -99,6 +122,8 @@ TEST(SdkModule, SaysWhatItIsMadeOf) {
   constexpr ctxb_module plain = module("m", text, sizeof text);
   static_assert(on_first_use(plain).flags == CTXB_MODULE_ON_FIRST_USE && plain.flags == 0);
   static_assert(watched(plain, "m.ptx").flags == CTXB_MODULE_DEVELOPMENT);
+  static constexpr const char* options[] = {"-Icommon", nullptr};
+  static_assert(watched(plain, "m.cu", options).file_options == options);
   static constexpr ctxb_jit_options jit = jit_options();
   static_assert(with_jit(plain, jit).jit == &jit && jit.size == sizeof jit);
 }

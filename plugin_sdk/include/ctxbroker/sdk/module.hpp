@@ -44,6 +44,10 @@ constexpr ctxb_module linked(const char* name, const ctxb_module_part (&parts)[C
   made.part_count = static_cast<std::uint32_t>(Count);
   return made;
 }
+// A module keeps the addresses of what it is made of, so that must not be gone at once.
+template <std::size_t Count>
+ctxb_module linked(const char* name, const ctxb_module_part (&&parts)[Count],
+                   const char* const* kernels = nullptr) = delete;
 
 // CUDA C++ that is compiled on the user's machine. `options` end with null.
 constexpr ctxb_cuda_source cuda_source(const char* name, const char* text,
@@ -55,6 +59,7 @@ constexpr ctxb_module compiled(const char* name, const ctxb_cuda_source& source)
   made.source = &source;
   return made;
 }
+ctxb_module compiled(const char* name, const ctxb_cuda_source&& source) = delete;
 
 // Loaded when it is first used, not with the activation; but always before one for real time.
 constexpr ctxb_module on_first_use(ctxb_module given) {
@@ -63,10 +68,14 @@ constexpr ctxb_module on_first_use(ctxb_module given) {
 }
 
 // While the plug-in is written: the file, as long as it is there, counts instead of what is built
-// in, and a job uses what it holds when the job begins. PTX, cubin, fatbin, or a .cu file.
-constexpr ctxb_module watched(ctxb_module given, const char* file) {
+// in, and a job uses what it holds when the job begins. PTX, cubin, fatbin, or a .cu file; for that
+// the compiler's options, ending with null: NAME_kernels::file_options has what ctxb_add_plugin was
+// given.
+constexpr ctxb_module watched(ctxb_module given, const char* file,
+                              const char* const* options = nullptr) {
   given.flags |= CTXB_MODULE_DEVELOPMENT;
   given.file = file;
+  given.file_options = options;
   return given;
 }
 
@@ -74,6 +83,7 @@ constexpr ctxb_module with_jit(ctxb_module given, const ctxb_jit_options& option
   given.jit = &options;
   return given;
 }
+ctxb_module with_jit(ctxb_module given, const ctxb_jit_options&& options) = delete;
 
 // To begin with: every member is the driver's choice.
 constexpr ctxb_jit_options jit_options() {
