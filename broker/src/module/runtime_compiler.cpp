@@ -133,7 +133,10 @@ std::vector<std::string> compiler_places(int cuda_version) {
   for (const std::string& folder : folders) {
     // NVIDIA's installer, packages of Conda and Python, and those of distributions.
     for (const char* const below : {"/lib64/", "/lib/", "/targets/x86_64-linux/lib/"}) {
-      for (const std::string& name : names) all.push_back(folder + below + name);
+      for (const std::string& name : names) {
+        all.push_back(folder);
+        all.back().append(below).append(name);
+      }
     }
   }
   return all;

@@ -1,6 +1,10 @@
 // Several devices: leases name theirs, chains cross from one to the other, and what happens on one
 // leaves the other alone. Skipped where the driver has one device only.
+#include <cuda.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
+
+#include <tuple>
 
 #include "broker_fixture.hpp"
 #include "raw_driver.hpp"
@@ -21,6 +25,31 @@ class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kind
         broker.create(broker.load(test_plugin(library)), "affine", {device, kind, 0});
     instance.activate(test_sizes);
     return instance;
+  }
+  template <typename... Arguments>
+  CUresult call(const char* symbol, Arguments... arguments) const {
+    void* const library = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    auto* const function = reinterpret_cast<CUresult (*)(Arguments...)>(dlsym(library, symbol));
+    return function == nullptr ? CUDA_ERROR_NOT_FOUND : function(arguments...);
+  }
+  // Launches a kernel that writes one word, in the current context.
+  void store(CUdeviceptr to, std::uint32_t word) const {
+    static constexpr char text[] =
+        ".version 7.0\n.target sm_75\n.address_size 64\n"
+        ".visible .entry store(.param .u64 to, .param .u32 word) {\n"
+        "  .reg .b64 %rd<2>;\n  .reg .b32 %r<2>;\n"
+        "  ld.param.u64 %rd1, [to];\n  ld.param.u32 %r1, [word];\n"
+        "  st.global.u32 [%rd1], %r1;\n  ret;\n}\n";
+    CUmodule module = nullptr;
+    CUfunction kernel = nullptr;
+    ASSERT_EQ(call("cuModuleLoadData", &module, static_cast<const void*>(text)), CUDA_SUCCESS);
+    ASSERT_EQ(call("cuModuleGetFunction", &kernel, module, "store"), CUDA_SUCCESS);
+    void* arguments[] = {&to, &word};
+    constexpr CUstream stream = nullptr;
+    constexpr void** extra = nullptr;
+    ASSERT_EQ(call("cuLaunchKernel", kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, &arguments[0],
+                   extra),
+              CUDA_SUCCESS);
   }
   RawDriver driver;
 };
@@ -74,6 +103,48 @@ TEST_P(DevicesTest, PeerAccessIsEnabledOrRefusedWithTheReason) {
   EXPECT_EQ(tenant.run(0, [&] { return driver.fill(there, 7, 4096); }), CUDA_SUCCESS);
   EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { tenant.enable_peer_access(0, 0); }),
               ::testing::HasSubstr("device 0"));
+}
+
+// What a plug-in of the driver API does, whose context is not the primary: it asks the driver whose
+// memory it was handed, and reaches across by that.
+TEST_P(DevicesTest, ByTheDriverApiOneLeasesKernelsReachTheOthersMemory) {
+  const auto [first, second] = GetParam();
+  if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
+  Tenant here = broker.open_tenant("here", {first}), there = broker.open_tenant("there", {second});
+  constexpr std::uint32_t bytes = 4096, value = 0x01020304;
+  const CUdeviceptr ours = here.allocate(bytes, 0), theirs = there.allocate(bytes, 1);
+  // Neither a fill nor a copy between devices waits for its end.
+  there.run(1, [&] {
+    ASSERT_EQ(driver.fill(theirs, 7, bytes), CUDA_SUCCESS);
+    ASSERT_EQ(driver.synchronize(), CUDA_SUCCESS);
+  });
+  CUcontext owner = nullptr, own = nullptr;
+  int ordinal = -1;
+  here.run(0, [&] {
+    ASSERT_EQ(call("cuPointerGetAttribute", &owner, CU_POINTER_ATTRIBUTE_CONTEXT, theirs),
+              CUDA_SUCCESS);
+    ASSERT_EQ(call("cuPointerGetAttribute", &own, CU_POINTER_ATTRIBUTE_CONTEXT, ours),
+              CUDA_SUCCESS);
+    ASSERT_EQ(call("cuPointerGetAttribute", &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, theirs),
+              CUDA_SUCCESS);
+    EXPECT_EQ(ordinal, 1);
+    ASSERT_EQ(call("cuCtxDisablePeerAccess", owner), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    ASSERT_EQ(call("cuCtxEnablePeerAccess", owner, 0u), CUDA_SUCCESS);
+    EXPECT_EQ(call("cuCtxEnablePeerAccess", owner, 0u), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    store(theirs + 4, value);
+    EXPECT_EQ(driver.synchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(call("cuMemcpyPeer", ours, own, theirs, owner, std::size_t{bytes}), CUDA_SUCCESS);
+    EXPECT_EQ(driver.synchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(call("cuCtxDisablePeerAccess", owner), CUDA_SUCCESS);
+  });
+  const std::uint32_t expected[] = {0x07070707, value, 0x07070707};
+  for (const auto& [tenant, device, from] : {std::tuple{&there, 1, theirs}, {&here, 0, ours}}) {
+    std::uint32_t words[3] = {};
+    auto* const into = static_cast<void*>(words);
+    ASSERT_EQ(tenant->run(device, [&, from = from] { return call("cuMemcpyDtoH_v2", into, from, sizeof words); }),
+              CUDA_SUCCESS);
+    EXPECT_THAT(words, ::testing::ElementsAreArray(expected)) << "device " << device;
+  }
 }
 
 class TwoDevicesTest : public DevicesTest {};
