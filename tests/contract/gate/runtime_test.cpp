@@ -110,6 +110,27 @@ TEST(Runtime, DISABLED_WorksAfterALossAndAReset) {
   EXPECT_NE(plugin.allocate(), 0U) << "without a reset";
 }
 
+// In a private lease the runtime library refuses flags by itself: it compares what is current with
+// the primary. The driver takes them.
+TEST(Runtime, DISABLED_SetsFlags) {
+  Broker broker = Broker::open();
+  Plugin plugin(broker, "flags", chosen().kind, test_library(chosen().mode));
+  ASSERT_NE(plugin.allocate(), 0U);
+  constexpr int incompatible_context = 49;  // cudaErrorIncompatibleDriverContext
+  const bool is_private = chosen().kind == LeaseKind::private_own;
+  const AttackTarget nothing{};
+  plugin.tenant.run(0, [&] {
+    EXPECT_EQ(plugin.symbol<attack_function>(ATTACK)("set_flags", &nothing),
+              is_private ? incompatible_context : 0);
+    unsigned flags = 0;
+    EXPECT_EQ(driver_call("cuCtxSetFlags", static_cast<unsigned>(CU_CTX_SCHED_YIELD)),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuCtxGetFlags", &flags), CUDA_SUCCESS);
+    EXPECT_EQ(flags & CU_CTX_SCHED_MASK, static_cast<unsigned>(CU_CTX_SCHED_YIELD));
+  });
+  EXPECT_NE(plugin.allocate(), 0U) << "the library works as before";
+}
+
 constexpr Case cases[] = {
     {"OneForTwoTenants", "attacks_runtime_shared", LeaseKind::shared},
     {"OneForTwoTenants", "attacks_runtime_shared", LeaseKind::private_own},
@@ -122,6 +143,9 @@ constexpr Case cases[] = {
     {"OutlivesItsBroker", "attacks_runtime_static", LeaseKind::green},
     {"WorksAfterALossAndAReset", "attacks_runtime_static", LeaseKind::private_own},
     {"WorksAfterALossAndAReset", "attacks_runtime_static", LeaseKind::green},
+    {"SetsFlags", "attacks_runtime_static", LeaseKind::shared},
+    {"SetsFlags", "attacks_runtime_static", LeaseKind::private_own},
+    {"SetsFlags", "attacks_runtime_static", LeaseKind::green},
 };
 
 const Case& chosen() {
