@@ -66,14 +66,8 @@ std::shared_ptr<const StoredImage> from_file(const Lease& lease, const ModuleIma
   CudaSource source;
   source.name = module.file.string();
   source.text.assign(bytes.begin(), bytes.end());
-  // First what stands beside it, as every compiler looks.
-  if (module.file.has_parent_path()) {
-    source.options.push_back("-I" + module.file.parent_path().string());
-  }
-  if (module.source) {
-    source.options.insert(source.options.end(), module.source->options.begin(),
-                          module.source->options.end());
-  }
+  // By its name the compiler finds what it includes from its own folder.
+  if (module.source) source.options = module.source->options;
   source.options.insert(source.options.end(), module.file_options.begin(),
                         module.file_options.end());
   return compile(lease, module, source);

@@ -566,6 +566,7 @@ extern "C" __global__ void affine(float* output, const float* input, unsigned co
   };
   std::ofstream(header) << "constexpr float beside = 100;\n";
   write_kernel("beside");
+  std::string missing;
   {
     PluginInstance instance = create("watched_source");
     try {
@@ -575,11 +576,14 @@ extern "C" __global__ void affine(float* output, const float* input, unsigned co
       write_kernel("2 * beside");
       EXPECT_TRUE(becomes(230));
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("run-time compiler is not on this machine"));
+      missing = error.what();
     }
   }
   std::filesystem::remove(source);
   std::filesystem::remove(header);
+  if (missing.empty()) return;
+  ASSERT_THAT(missing, HasSubstr("run-time compiler is not on this machine"));
+  GTEST_SKIP() << missing;
 }
 
 TEST_F(WatchedFileTest, WhatCannotBeUsedIsSaidOnceAndTheOldCodeStays) {
