@@ -115,15 +115,19 @@ class CTXB_API Guard {
  public:
   // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease.
   explicit Guard(Tenant& tenant, int device = 0, const char* doing = "guard");
-  ~Guard();
+  ~Guard() {
+    if (entered_) end();
+  }
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
  private:
-  void begin(Tenant& tenant, detail::Lease& lease, const char* doing);
-  void begin_full(Tenant& tenant, detail::Lease& lease, const char* doing);
-  void begin_after_look(Tenant& tenant, int device, const char* doing);
-  void begin_anew(Tenant& tenant, detail::Lease& lease, const char* doing, int status);
+  void begin_again(const char* doing);
+  void begin_anywhere(detail::TenantImpl* tenant, int device, const char* doing);
+  void begin(detail::TenantImpl& tenant, detail::Lease& lease, const char* doing);
+  void begin_full(detail::TenantImpl& tenant, detail::Lease& lease, const char* doing);
+  void begin_anew(detail::TenantImpl& tenant, detail::Lease& lease, const char* doing, int status);
+  void end() noexcept;
   alignas(void*) unsigned char frame_[240];  // a detail::Frame, and room for it to grow
   bool entered_ = false;                     // false: another guard was around it already
 };

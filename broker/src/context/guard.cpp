@@ -1,6 +1,7 @@
 #include "context/guard.hpp"
 
 #include <cstdio>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,7 @@ namespace ctxbroker::detail {
 namespace {
 
 void link(Frame& frame) noexcept {
-  frame.outer = thread_notes.innermost;
+  frame.outer = innermost_frame();
   thread_notes.innermost = &frame;
 }
 
@@ -31,7 +32,7 @@ bool is_current(const DriverTable& driver, CUcontext context) noexcept {
 
 // The frame that has made the target current already, and it is still; null when there is none.
 const Frame* inside(const GuardTarget& target) noexcept {
-  const Frame* frame = place(thread_notes.innermost);
+  const Frame* frame = place(innermost_frame());
   const bool same = frame != nullptr && frame->target.driver == target.driver &&
                     frame->target.generation == target.generation;
   if (!same) return nullptr;
@@ -75,7 +76,6 @@ const char* damage(CUcontext context, const Emptied& left, char* text, std::size
 // The frame that decided what is on the thread's stack now, from `frame` outwards.
 Frame* base(Frame* frame) noexcept {
   while (frame != nullptr && frame->way != Frame::Way::full) frame = frame->outer;
-  if (frame != nullptr) complete(*frame);
   return frame;
 }
 
@@ -296,7 +296,6 @@ void record_guard(const Frame& frame) noexcept {
   if (frame.way == Frame::Way::nested) {
     leave_nested(frame);
   } else {
-    complete(frame);
     if (!leave_known(frame)) leave_full(frame);
     if (frame.more.observed_from != 0) record_guard(frame);
   }
@@ -310,6 +309,33 @@ bool is_looked_at(const Frame& frame) noexcept {
 }
 
 }  // namespace
+
+[[gnu::noinline]] void make_frame_of_lean_guard() noexcept {
+  ThreadNotes& thread = thread_notes;
+  const GuardedPlace& place = *std::exchange(thread.lean, nullptr);
+  auto& frame = *new (thread.innermost) Frame(
+      place.target, {.tenant = place.tenant, .function = thread.doing, .look_when_nested = false});
+  note_known(frame, {CUDA_SUCCESS, thread.context, nullptr});
+}
+
+[[gnu::noinline]] void leave_lean_and_look(CUresult popped, CUcontext left) noexcept {
+  ThreadNotes& thread = thread_notes;
+  const GuardedPlace& place = *thread.lean;
+  const DriverTable& driver = *place.target.driver;
+  const bool own = popped == CUDA_SUCCESS && left == thread.context;
+  if (own && is_under(thread.outside, driver)) {
+    place.target.occupancy->leave(nullptr);
+    thread.lean = nullptr;
+    thread.innermost = nullptr;
+    return;
+  }
+  Frame* const frame = innermost_frame();
+  if (popped == CUDA_SUCCESS) {  // by ways that the gate does not see: all is looked at
+    ++thread.changes;
+    put_back(driver, left);
+  }
+  leave(*frame);
+}
 
 CUresult enter(Frame& frame) noexcept {
   frame.way = Frame::Way::nothing;
@@ -325,8 +351,8 @@ CUresult enter(Frame& frame) noexcept {
 }
 
 void current_may_have_changed() noexcept {
+  Frame* const full = base(innermost_frame());
   ++thread_notes.changes;
-  Frame* const full = base(thread_notes.innermost);
   if (full == nullptr || !full->quick) return;
   full->quick = false;
   if (full->under != nullptr) stand_alone(*full);
@@ -350,13 +376,13 @@ void stream_capture_begun(CUstream stream) noexcept {
 }
 
 void stream_capture_ended(CUstream stream) noexcept {
-  for (Frame* frame = thread_notes.innermost; frame != nullptr; frame = frame->outer) {
-    if (!frame->bare && frame->more.stream_captures.ended(stream)) return;
+  for (Frame* frame = innermost_frame(); frame != nullptr; frame = frame->outer) {
+    if (frame->more.stream_captures.ended(stream)) return;
   }
 }
 
 TenantId running_tenant() noexcept {
-  const Frame* frame = thread_notes.innermost;
+  const Frame* frame = innermost_frame();
   if (frame == nullptr || frame->tenant == nullptr) return host_tenant;
   return frame->tenant->id;
 }

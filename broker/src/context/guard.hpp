@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <new>
 #include <utility>
 
 #include "context/capture.hpp"
@@ -38,6 +37,12 @@ struct GuardedCall {
   const char* plugin = nullptr;  // its short name, where one plug-in is meant
 };
 
+// A place that guards of one tenant go to again and again. It outlives every guard there.
+struct GuardedPlace {
+  GuardTarget target;
+  const TenantIdentity* tenant;
+};
+
 // One entry of the thread's list of frames. It lives in the guard, on the stack.
 struct Frame {
   enum class Way : std::uint8_t {
@@ -46,10 +51,8 @@ struct Frame {
     nested,   // the context was current already: one look, no push
     full,     // the thread's stack was taken away and the context pushed
   };
-  // What few guards need. The quick ones do not even clear it: the driver's locks wait for what is
-  // written before them.
+  // What few guards need.
   struct More {
-    More() noexcept {}                              // its room is not cleared
     std::atomic<std::uint64_t>* strikes = nullptr;  // as GuardedCall has it
     bool look_when_nested = false;
     bool tells_end = false;  // somebody wants to know when the guard has ended
@@ -62,20 +65,15 @@ struct Frame {
     int pushed = 0;
   };
 
-  Frame() noexcept : more() {}
+  Frame() noexcept = default;
   Frame(const GuardTarget& where, const GuardedCall& call) noexcept
-      : target(where), tenant(call.tenant), function(call.function), more() {
+      : target(where), tenant(call.tenant), function(call.function) {
     more.strikes = call.strikes;
     more.look_when_nested = call.look_when_nested;
   }
-  struct Bare {};
-  Frame(Bare /*tag*/, const GuardTarget& where, const TenantIdentity* whose,
-        const char* what) noexcept  // NOLINT(cppcoreguidelines-pro-type-member-init): `more`, later
-      : bare(true), target(where), tenant(whose), function(what) {}
 
   Way way = Way::nothing;
   bool quick = false;      // entered on a thread that was known, and to be left as fast
-  bool bare = false;       // `more` is not there yet: see complete
   std::uint64_t seen = 0;  // the thread's changes, when it was entered; 0: nobody watches
   Frame* outer = nullptr;
   GuardTarget target;                      // its context: what was made current, perhaps a sibling
@@ -83,16 +81,14 @@ struct Frame {
   const char* function = "";
   CUcontext under = nullptr;  // the thread's own, which it stands on; not in `taken`
   Seat* seat = nullptr;       // in the target's occupancy
-  union {
-    More more;
-  };
+  More more;
 };
 
-// For whoever looks at more of a frame than a quick guard fills.
-inline void complete(Frame& frame) noexcept {
-  if (!frame.bare) return;
-  frame.bare = false;
-  new (&frame.more) Frame::More();
+// The thread's innermost frame, or null. A lean guard has none until somebody asks for it here:
+// nobody looks at thread_notes.innermost itself but to see whether there is one.
+inline Frame* innermost_frame() noexcept {
+  if (thread_notes.lean != nullptr) make_frame_of_lean_guard();
+  return thread_notes.innermost;
 }
 
 // The one pair under every guard. `frame` comes with its target and call, the rest is filled by
@@ -114,11 +110,9 @@ void current_may_have_changed() noexcept;
 // The thread's innermost frame that says what may be current, or null: the gate's calls are made in
 // it. Of a frame of the host, none.
 inline Frame* innermost_place() noexcept {
-  Frame* frame = thread_notes.innermost;
+  Frame* frame = innermost_frame();
   while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
-  if (frame == nullptr || frame->way != Frame::Way::full) return nullptr;
-  complete(*frame);
-  return frame;
+  return frame != nullptr && frame->way == Frame::Way::full ? frame : nullptr;
 }
 
 // A stream's capture was begun, or ended, by code inside this thread's guards.
@@ -131,7 +125,7 @@ struct FrameOwner {
   const TenantIdentity* tenant = nullptr;  // null: the host
 };
 inline FrameOwner frame_owner() noexcept {
-  for (const Frame* frame = thread_notes.innermost; frame != nullptr; frame = frame->outer) {
+  for (const Frame* frame = innermost_frame(); frame != nullptr; frame = frame->outer) {
     if (frame->way == Frame::Way::host) return {true, nullptr};
     if (frame->tenant != nullptr) {
       return {true, frame->tenant->id == host_tenant ? nullptr : frame->tenant};

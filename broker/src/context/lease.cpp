@@ -14,16 +14,16 @@ Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
       asked_(asked),
       reason_(decision.reason),
       context_(device.make(decision.choice, {device.ordinal(), tenant_->name})),
-      generation_(next_generation()),
       primary_generation_(device.primary_generation()),
       occupancy_(context_.green == nullptr
                      ? Occupancy(context_.context)
-                     : Occupancy(context_.context, &Lease::make_sibling, this)) {
+                     : Occupancy(context_.context, &Lease::make_sibling, this)),
+      place_{{&table(), context_.context, next_generation(), &occupancy_}, tenant_.get()} {
   tenant_->say(Severity::info, "lease",
                std::string(to_string(kind())) + " lease over " +
                    std::to_string(context_.granted.multiprocessors) +
                    " multiprocessors on device " + std::to_string(device_.ordinal()) +
-                   ", generation " + std::to_string(generation_) + ": " + reason_);
+                   ", generation " + std::to_string(generation()) + ": " + reason_);
 }
 
 CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) {
@@ -124,7 +124,7 @@ LeaseInfo Lease::info() const {
   info.asked = asked_;
   info.granted = context_.granted;
   info.reason = reason_;
-  info.generation = generation_;
+  info.generation = generation();
   info.state = state();
   info.context = context_.context;
   return info;
@@ -186,7 +186,7 @@ CUresult Lease::note(CUresult status) noexcept {
     } else if (end_life(Life::dead)) {
       try {
         tenant_->say(Severity::error, "lease",
-                     "the context of generation " + std::to_string(generation_) +
+                     "the context of generation " + std::to_string(generation()) +
                          " was destroyed by somebody; the lease is lost");
       } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
       }
@@ -202,7 +202,7 @@ void Lease::give_up(const std::string& reason) noexcept {
   if (!end_life(Life::given_up)) return;
   try {
     tenant_->say(Severity::warning, "lease",
-                 "generation " + std::to_string(generation_) + " was given up: " + reason);
+                 "generation " + std::to_string(generation()) + " was given up: " + reason);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }
@@ -219,7 +219,7 @@ void Lease::bury() noexcept {
   if (buried) return;
   try {
     tenant_->say(Severity::error, "lease",
-                 "work in generation " + std::to_string(generation_) +
+                 "work in generation " + std::to_string(generation()) +
                      " does not end; the lease is a zombie and is kept until the process ends");
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }

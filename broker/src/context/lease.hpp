@@ -46,7 +46,7 @@ class Lease {
   int device_ordinal() const noexcept { return device_.ordinal(); }
   // That its work may run on: its partition's, or the device's.
   unsigned int multiprocessors() const noexcept { return context_.granted.multiprocessors; }
-  std::uint64_t generation() const noexcept { return generation_; }
+  std::uint64_t generation() const noexcept { return place_.target.generation; }
   std::uint64_t primary_generation() const noexcept { return primary_generation_; }
   bool has_context(CUcontext context) const noexcept;  // its own, or a sibling of it
   CUcontext context() const noexcept { return context_.context; }
@@ -56,9 +56,8 @@ class Lease {
   const DeviceHold& device() const noexcept { return device_; }
   const TenantIdentity& tenant() const noexcept { return *tenant_; }
   CallOwner owner() const noexcept { return {device_.ordinal(), tenant_->name}; }
-  GuardTarget target() const noexcept {
-    return {&table(), context_.context, generation_, &occupancy_};
-  }
+  const GuardedPlace& place() const noexcept { return place_; }
+  const GuardTarget& target() const noexcept { return place_.target; }
 
   // True when memory of one is memory of the other.
   bool shares_memory_with(const Lease& other) const noexcept;
@@ -72,6 +71,8 @@ class Lease {
   bool surely_sound() const noexcept {
     return sound_at_.load(std::memory_order_relaxed) == losses.load(std::memory_order_acquire);
   }
+  // So many losses there were when it was ready; 0: to be looked at.
+  std::uint64_t sound_at() const noexcept { return sound_at_.load(std::memory_order_relaxed); }
   LeaseState state() const noexcept;
 
   // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the
@@ -143,15 +144,16 @@ class Lease {
   LeaseChoice asked_;
   std::string reason_;
   LeaseContext context_;
-  std::uint64_t generation_;
   std::uint64_t primary_generation_;  // the life of the primary that it stands on
   std::atomic<Life> life_{Life::ready};
-  mutable std::atomic<std::uint64_t> sound_at_{0};  // so many losses; 0: to be looked at
   std::atomic<bool> ended_early_{false};
-  std::shared_ptr<Borrowers> borrowers_ = std::make_shared<Borrowers>(0);
   mutable Holdings holdings_;
   mutable WorkCounters work_;
   mutable Occupancy occupancy_;
+  // All that a guard looks at, in the cache line behind those of `occupancy_`.
+  const GuardedPlace place_;
+  mutable std::atomic<std::uint64_t> sound_at_{0};
+  std::shared_ptr<Borrowers> borrowers_ = std::make_shared<Borrowers>(0);
 };
 
 }  // namespace ctxbroker::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "context/guard.hpp"
+#include "context/losses.hpp"
 #include "context/thread_notes.hpp"
 
 namespace ctxbroker::detail {
@@ -13,10 +14,15 @@ inline bool is_untouched(const Frame& frame) noexcept {
   return frame.seen == thread_notes.changes;
 }
 
+// A guard of which there is no frame yet is the one whose room this is.
+inline bool is_lean(const void* room) noexcept {
+  return thread_notes.lean != nullptr && thread_notes.innermost == room;
+}
+
 // The thread is in this life of the tenant's lease, and its innermost frame says so: a guard that
 // looks at nothing when it ends need not be there at all.
 inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
-  const Frame* const frame = thread_notes.innermost;
+  const Frame* const frame = innermost_frame();
   return frame != nullptr && is_untouched(*frame) && frame->target.generation == generation &&
          frame->tenant == tenant;
 }
@@ -81,20 +87,91 @@ inline void note_known(Frame& frame, const Pushed& done) noexcept {
 
 // What the thread has current under a frame is looked at once more when the frame has gone: code
 // that gets past the gate may do away with its own, but not with the host's.
-inline bool is_under(const Frame& frame) noexcept {
+inline bool is_under(CUcontext own, const DriverTable& driver) noexcept {
   CUcontext current = nullptr;
-  return frame.target.driver->ctx_get_current(&current) == CUDA_SUCCESS && current == frame.under;
+  return driver.ctx_get_current(&current) == CUDA_SUCCESS && current == own;
 }
 
-// One pop, where nothing can have happened. False: nothing was done.
+// Whose lease a guard wants, and what its life was worth when it was looked at: see
+// ThreadNotes::sound_at.
+struct Wanted {
+  void* tenant;
+  int device;
+  std::uint64_t sound_at;
+};
+
+// True when a lean guard was entered; `room` is for its frame, should anybody ask for one. False:
+// nothing was done.
+inline bool enter_lean(void* room, const GuardedPlace& place, const Wanted& wanted,
+                       const char* doing) noexcept {
+  OccupancyShard* const shard = place.target.occupancy->own_shard();
+  if (shard == nullptr || !is_known(place.target)) return false;
+  CUcontext const context = shard->enter();
+  if (context == nullptr) return false;
+  if (place.target.driver->ctx_push(context) != CUDA_SUCCESS) return shard->leave(), false;
+  ThreadNotes& thread = thread_notes;
+  thread.innermost = static_cast<Frame*>(room);
+  thread.lean = &place;
+  thread.doing = doing;
+  thread.shard = shard;
+  thread.device = wanted.device;
+  thread.tenant = wanted.tenant;
+  thread.sound_at = wanted.sound_at;
+  thread.place = &place;
+  thread.context = context;
+  thread.push = place.target.driver->ctx_push;
+  thread.pop = place.target.driver->ctx_pop;
+  return true;
+}
+
+// The thread's last lean guard was, or is, where this one wants to go.
+inline bool is_where_it_was(const void* tenant, int device) noexcept {
+  const ThreadNotes& thread = thread_notes;
+  return thread.tenant == tenant && thread.device == device &&
+         thread.sound_at == losses.load(std::memory_order_acquire);
+}
+inline bool is_in_lean_guard() noexcept {
+  return thread_notes.lean != nullptr;
+}
+
+// The same as enter_lean, there; `doing` is noted already.
+inline bool enter_lean_again(void* room) noexcept {
+  ThreadNotes& thread = thread_notes;
+  if (thread.innermost != nullptr || thread.known_at != thread.changes) return false;
+  OccupancyShard& shard = *thread.shard;
+  CUcontext const context = shard.enter();
+  if (context != thread.context) {  // it was closed, or another seat is the thread's now
+    if (context != nullptr) shard.leave();
+    return false;
+  }
+  // All is read again: to keep it over the call costs more.
+  if (thread.push(thread.context) != CUDA_SUCCESS) return thread_notes.shard->leave(), false;
+  thread_notes.innermost = static_cast<Frame*>(room);
+  thread_notes.lean = thread_notes.place;
+  return true;
+}
+
+// The end of a lean guard of which there is no frame: one pop, where nothing can have happened.
+void leave_lean_and_look(CUresult popped, CUcontext left) noexcept;
+inline void leave_lean() noexcept {
+  CUcontext left = nullptr;
+  const CUresult popped = thread_notes.pop(&left);
+  if (popped != CUDA_SUCCESS || left != thread_notes.context || thread_notes.outside != nullptr) {
+    return leave_lean_and_look(popped, left);
+  }
+  thread_notes.shard->leave();
+  thread_notes.lean = nullptr;
+  thread_notes.innermost = nullptr;
+}
+
+// The same for a frame. False: nothing was done.
 inline bool leave_known(Frame& frame) noexcept {
   if (!frame.quick || !is_untouched(frame)) return false;
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
   if (driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  const bool as_it_was =
-      left == frame.target.context && (frame.under == nullptr || is_under(frame));
-  if (!as_it_was) {  // by ways that the gate does not see: all is looked at
+  if (left != frame.target.context || (frame.under != nullptr && !is_under(frame.under, driver))) {
+    // By ways that the gate does not see: all is looked at.
     ++thread_notes.changes;
     put_back(driver, left);
     return false;

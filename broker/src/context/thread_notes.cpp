@@ -20,7 +20,10 @@ void share() noexcept {
 // The thread's last deed in its shard comes before the next owner's first.
 void give_back_shard(void* number) noexcept {
   const auto shard = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(number)) - 1;
-  share();  // what else ends with the thread may enter guards yet
+  // What else ends with the thread may enter guards yet, or leave one.
+  share();
+  if (thread_notes.lean != nullptr) make_frame_of_lean_guard();
+  thread_notes.sound_at = 0;  // `shard` is the next thread's
   shards_taken.fetch_and(~(std::uint32_t{1} << shard), std::memory_order_release);
 }
 

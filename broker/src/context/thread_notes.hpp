@@ -10,6 +10,8 @@
 namespace ctxbroker::detail {
 
 struct Frame;
+struct GuardedPlace;
+struct OccupancyShard;
 
 // Plain values without a destructor: guards are still entered when static objects end, after the
 // main thread's thread_local objects have ended.
@@ -17,8 +19,17 @@ struct Frame;
 // "initial-exec" makes it one load instead of a call. All that the library keeps per thread must
 // then find room beside what the process was started with, also when the library is opened late:
 // keep it to a few dozen bytes.
-struct ThreadNotes {
-  Frame* innermost = nullptr;  // of the guards that the thread is inside
+//
+// The driver's locks wait for all that is before them: for every line that was written to, and for
+// loads that wait for each other. What a guard writes here is in the first line; the second says
+// at once what would take a handful of pointers to find out.
+struct alignas(64) ThreadNotes {
+  Frame* innermost = nullptr;  // of the guards that the thread is inside: see innermost_frame
+
+  // The innermost guard, while nobody has looked at it: it stands on a thread that was known, on
+  // which nothing was seen to change since, and there is no frame of it yet but room for one.
+  const GuardedPlace* lean = nullptr;  // where it went: `place`; null: the innermost frame is there
+  const char* doing = nullptr;         // whose function runs inside
 
   // While the gate watches: how often something may have changed what is current here or the mode
   // of capture; and the count at which nothing but `outside` was current, with the mode of capture
@@ -27,7 +38,18 @@ struct ThreadNotes {
   std::uint64_t known_at = 0;
   CUcontext outside = nullptr;
 
-  std::uint32_t number = 0;  // for counters, from 1; 0: none yet
+  OccupancyShard* shard = nullptr;  // of this thread, in the occupancy of `place`
+  std::uint32_t number = 0;         // for counters, from 1; 0: none yet
+
+  // Where the thread went with its last lean guard: right for this tenant and device as long as
+  // nothing has been lost since. `context` is what it made current.
+  int device = 0;
+  void* tenant = nullptr;      // says no more than which one
+  std::uint64_t sound_at = 0;  // the count of losses until which it is right; 0: not at all
+  const GuardedPlace* place = nullptr;
+  CUcontext context = nullptr;
+  decltype(DriverTable::ctx_push) push = nullptr;
+  decltype(DriverTable::ctx_pop) pop = nullptr;
 };
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadNotes thread_notes;
 
@@ -37,6 +59,10 @@ struct ThreadNotes {
 inline constexpr std::uint32_t own_shards = 32;
 inline constexpr std::uint32_t shared_shards = 8;
 inline constexpr std::uint32_t all_shards = own_shards + shared_shards;
+
+// Makes the frame that a lean guard goes without: what it does not note is as it was when the
+// thread was known.
+void make_frame_of_lean_guard() noexcept;
 
 // Gives the calling thread the number it keeps until it ends. Takes no lock.
 std::uint32_t number_this_thread() noexcept;

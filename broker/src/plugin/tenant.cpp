@@ -106,20 +106,37 @@ void Tenant::close() {
 
 // What begins a guard stands in functions of their own, each reached by a jump: what is quick saves
 // no registers for what is not.
-[[gnu::noinline]] void Guard::begin(Tenant& tenant, detail::Lease& lease, const char* doing) {
-  const detail::GuardTarget target = lease.target();
-  if (!detail::is_known(target) || detail::timeline_observed()) {
+[[gnu::noinline]] void Guard::begin_again(const char* doing) {
+  detail::ThreadNotes& thread = detail::thread_notes;
+  thread.doing = doing;
+  if (!detail::timeline_observed() && detail::enter_lean_again(frame_)) {
+    entered_ = true;
+    return;
+  }
+  // The thread knows whose: that need not be kept over the driver's call.
+  begin_anywhere(static_cast<detail::TenantImpl*>(thread.tenant), thread.device, thread.doing);
+}
+
+[[gnu::noinline]] void Guard::begin_anywhere(detail::TenantImpl* tenant, int device,
+                                             const char* doing) {
+  if (tenant == nullptr) refuse_closed();
+  detail::Lease* const sound = tenant->sound_lease(device);
+  detail::Lease& lease = sound != nullptr ? *sound : tenant->lease(device);
+  if (detail::is_inside_already(lease.generation(), &lease.tenant())) return;
+  begin(*tenant, lease, doing);
+}
+
+[[gnu::noinline]] void Guard::begin(detail::TenantImpl& tenant, detail::Lease& lease,
+                                    const char* doing) {
+  const detail::Wanted wanted{&tenant, lease.device_ordinal(), lease.sound_at()};
+  if (detail::timeline_observed() || !detail::enter_lean(frame_, lease.place(), wanted, doing)) {
     return begin_full(tenant, lease, doing);
   }
-  const detail::Pushed done = detail::push_known(target);
-  if (done.status != CUDA_SUCCESS) return begin_anew(tenant, lease, doing, done.status);
-  // Written behind the driver's call, which would wait for what was written before it.
-  detail::note_known(
-      *new (frame_) detail::Frame(detail::Frame::Bare{}, target, &lease.tenant(), doing), done);
   entered_ = true;
 }
 
-[[gnu::noinline]] void Guard::begin_full(Tenant& tenant, detail::Lease& lease, const char* doing) {
+[[gnu::noinline]] void Guard::begin_full(detail::TenantImpl& tenant, detail::Lease& lease,
+                                         const char* doing) {
   static_assert(sizeof(detail::Frame) <= sizeof frame_ &&
                 alignof(detail::Frame) <= alignof(std::max_align_t));
   auto& frame = *new (frame_) detail::Frame(
@@ -132,34 +149,25 @@ void Tenant::close() {
   begin_anew(tenant, lease, doing, status);
 }
 
-[[gnu::noinline]] void Guard::begin_after_look(Tenant& tenant, int device, const char* doing) {
-  detail::Lease& lease = alive(tenant.impl_).lease(device);
-  if (detail::is_inside_already(lease.generation(), &lease.tenant())) return;
-  begin(tenant, lease, doing);
-}
-
 // A life that was lost and ends just now lets nobody in; there is a next one.
-[[gnu::cold]] void Guard::begin_anew(Tenant& tenant, detail::Lease& lease, const char* doing,
-                                     int status) {
+[[gnu::cold]] void Guard::begin_anew(detail::TenantImpl& tenant, detail::Lease& lease,
+                                     const char* doing, int status) {
   if (!lease.lost()) refuse_entry(lease, static_cast<CUresult>(status));
-  begin(tenant, tenant.impl_->lease(lease.device_ordinal()), doing);
+  begin(tenant, tenant.lease(lease.device_ordinal()), doing);
 }
 
 Guard::Guard(Tenant& tenant, int device, const char* doing) {
-  const detail::TenantImpl* const impl = tenant.impl_.get();
-  detail::Lease* const lease = impl != nullptr ? impl->sound_lease(device) : nullptr;
-  if (lease == nullptr) {
-    begin_after_look(tenant, device, doing);
-  } else if (!detail::is_inside_already(lease->generation(), &lease->tenant())) {
-    begin(tenant, *lease, doing);
+  detail::TenantImpl* const impl = tenant.impl_.get();
+  if (!detail::is_where_it_was(impl, device)) {
+    begin_anywhere(impl, device, doing);
+  } else if (!detail::is_in_lean_guard()) {  // which does for both
+    begin_again(doing);
   }
 }
 
-Guard::~Guard() {
-  if (!entered_) return;
-  auto& frame = *std::launder(reinterpret_cast<detail::Frame*>(frame_));
-  if (frame.bare && detail::leave_known(frame)) return;
-  detail::leave(frame);
+void Guard::end() noexcept {
+  if (detail::is_lean(frame_)) return detail::leave_lean();
+  detail::leave(*std::launder(reinterpret_cast<detail::Frame*>(frame_)));
 }
 
 }  // namespace ctxbroker

@@ -1,5 +1,6 @@
 #include "plugin/tenant_impl.hpp"
 
+#include <list>
 #include <utility>
 
 #include "context/wait.hpp"
@@ -45,6 +46,21 @@ void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
   }
 }
 
+namespace {
+
+// Guards that outlive their tenant look at the life they are in when they end.
+void keep_for_good(std::vector<std::shared_ptr<Lease>>& lives) noexcept {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  try {
+    static auto& kept = *new std::list<std::vector<std::shared_ptr<Lease>>>;
+    kept.emplace_back().swap(lives);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; then it goes with the tenant
+  }
+}
+
+}  // namespace
+
 TenantImpl::~TenantImpl() {
   try {
     close();
@@ -52,6 +68,8 @@ TenantImpl::~TenantImpl() {
     // A thread that is inside goes on using the context: it stays until the process ends.
     identity_->say(Severity::error, "tenant", error.what());
     for (const auto& life : lives_) life->bury();
+    keep_for_good(lives_);
+    count_loss();
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
   if (gated_ != nullptr) gated_->close();  // nothing of this is asked any more
@@ -261,6 +279,7 @@ void TenantImpl::close() {
   memory_.clear();
   bytes_.store(0, std::memory_order_relaxed);
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
+  count_loss();  // threads remember where they were
   lives_.clear();
 }
 

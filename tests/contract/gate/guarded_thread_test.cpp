@@ -2,12 +2,14 @@
 // thread as it was all the same, whatever host and plug-in did to it through the driver's name.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "attacks/attacks.h"
 #include "ctxbroker/broker.hpp"
+#include "ctxbroker/error.hpp"
 #include "driver_by_name.hpp"
 #include "software_controls.hpp"
 #include "test_library.hpp"
@@ -208,6 +210,38 @@ TEST_F(GuardedThreadTest, ANestedGuardFollowsALoss) {
     EXPECT_EQ(current(), lost);
   }
   EXPECT_EQ(current(), nullptr);
+}
+
+// A thread remembers where it was last. The next tenant may lie where that one did.
+TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
+  for (int i = 0; i < 6; ++i) {
+    Tenant tenant =
+        broker.open_tenant("next", {i % 2 == 0 ? LeaseKind::private_own : LeaseKind::shared});
+    for (int use = 0; use < 3; ++use) {
+      const Guard guard(tenant);
+      EXPECT_EQ(current(), tenant.lease().context);
+      const Guard nested(tenant);
+      EXPECT_EQ(current(), tenant.lease().context);
+    }
+    tenant.close();
+    EXPECT_THROW(const Guard closed(tenant), Error);
+    EXPECT_EQ(current(), nullptr);
+  }
+}
+
+// The life that it is in goes on; AddressSanitizer sees whether it does.
+TEST_F(GuardedThreadTest, AGuardMayOutliveItsTenant) {
+  for (int known = 0; known < 2; ++known) {
+    auto tenant = std::make_unique<Tenant>(broker.open_tenant("short", {LeaseKind::private_own}));
+    for (int use = 0; use < known; ++use) const Guard first(*tenant);
+    {
+      const Guard last(*tenant);
+      const CUcontext inside = current();
+      tenant.reset();
+      EXPECT_EQ(current(), inside);
+    }
+    EXPECT_EQ(current(), nullptr);
+  }
 }
 
 TEST_F(GuardedThreadTest, TheHostsModeOfCaptureIsItsOwn) {

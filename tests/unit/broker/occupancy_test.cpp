@@ -104,10 +104,12 @@ TEST(OccupancyTest, NobodyIsInsideWhatIsClosed) {
 
 // Green: contexts by number, made as they are needed.
 struct Green {
-  static constexpr int most = 16;
+  explicit Green(Occupancy::Barrier barrier = barrier_on_all_threads)
+      : occupancy(context(0), make, this, barrier) {}
+
   std::atomic<int> made{1};
-  std::atomic<int> users[most + 1] = {};
-  Occupancy occupancy{context(0), make, this};
+  std::atomic<int> users[Occupancy::most_seats + 1] = {};
+  Occupancy occupancy;
 
   static CUcontext context(int number) {
     return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number + 1));
@@ -150,6 +152,68 @@ TEST(GreenOccupancyTest, OneThreadAtATimeIsInOneContext) {
     EXPECT_EQ(wrong, 0) << threads;
     EXPECT_EQ(green.occupancy.inside(), 0);
   }
+}
+
+// A thread that comes back to the seat that is kept for it, and one that wants to take it over, at
+// the same time or nearly so, again and again.
+struct Meetings {
+  int shared = 0;      // both were in one context
+  int taken_over = 0;  // the seat changed hands
+  int siblings = 0;    // it did not, and another was made
+
+  Meetings(Occupancy::Barrier barrier, int most, bool until_shared) {
+    std::unique_ptr<Green> green;
+    std::atomic<int> round{0}, done{0};
+    std::atomic<bool> wrong{false};
+    const auto linger_a_while = [] {
+      for (int i = 0; i < 20; ++i) linger();
+    };
+    std::jthread other([&] {
+      for (int next = 1; next <= most; ++next) {
+        while (round.load() < next) {
+        }
+        if (round.load() > most) break;
+        for (int i = next % 13; i > 0; --i) linger();
+        if (!green->alone(linger_a_while)) wrong = true;
+        done = next;
+      }
+    });
+    for (int now = 1; now <= most; ++now) {
+      green = std::make_unique<Green>(barrier);
+      green->alone([] {});  // kept from here on
+      round = now;
+      for (int i = now % 41; i > 0; --i) std::atomic_signal_fence(std::memory_order_seq_cst);
+      for (int i = now % 17; i > 0; --i) linger();
+      if (!green->alone(linger_a_while)) wrong = true;
+      while (done.load() < now) {
+      }
+      if (wrong.exchange(false)) ++shared;
+      if (green->made > 1) ++siblings;
+      for (std::size_t i = 0; i < green->occupancy.seats(); ++i) {
+        if (green->occupancy.seat(i).moves > 0) ++taken_over;
+      }
+      if (until_shared && shared > 0) break;
+    }
+    round = most + 1;
+  }
+};
+
+TEST(GreenOccupancyTest, ASeatIsTakenOverOnlyFromWhoIsNotInIt) {
+  if (!barrier_on_all_threads()) GTEST_SKIP() << "this system has no such barrier";
+  const Meetings meetings(barrier_on_all_threads, 2000, false);
+  EXPECT_EQ(meetings.shared, 0);
+  EXPECT_GT(meetings.taken_over, 0);
+  EXPECT_GT(meetings.siblings, 0);
+}
+
+// The control: what a processor has not written yet, the other one does not see.
+TEST(GreenOccupancyTest, WithoutTheBarrierTwoThreadsMeetInOneContext) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer's own locks are barriers enough";
+#endif
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "needs two processors";
+  const Meetings meetings([]() noexcept { return true; }, 300000, true);
+  EXPECT_EQ(meetings.shared, 1);
 }
 
 TEST(GreenOccupancyTest, OneAfterTheOtherNeedOneContext) {
