@@ -18,7 +18,7 @@ struct OccupancyShard;
 //
 // "initial-exec" makes it one load instead of a call. All that the library keeps per thread must
 // then find room beside what the process was started with, also when the library is opened late:
-// keep it to a few dozen bytes.
+// keep it to these two lines.
 //
 // The driver's locks wait for all that is before them: for every line that was written to, and for
 // loads that wait for each other. What a guard writes here is in the first line; the second says

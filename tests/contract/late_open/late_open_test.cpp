@@ -71,7 +71,8 @@ TEST(LateOpen, TheBrokersLibraryCanBeOpenedAfterManyThatKeepMuchPerThread) {
   fs::remove_all(folder, ignored);
   void* opened = dlopen(broker_library().c_str(), RTLD_NOW);
   ASSERT_NE(opened, nullptr) << dlerror();
-  EXPECT_LE(bytes_per_thread(opened), 160u) << "a running program has little room left";
+  // glibc keeps 512 bytes for all libraries that come late (glibc.rtld.optional_static_tls).
+  EXPECT_LE(bytes_per_thread(opened), 256u) << "a running program has little room left";
   EXPECT_GT(bytes_per_thread(opened), 0u) << "nothing was measured";
 }
 
