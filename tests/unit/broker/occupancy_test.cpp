@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <chrono>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -161,7 +163,11 @@ struct Meetings {
   int taken_over = 0;  // the seat changed hands
   int siblings = 0;    // it did not, and another was made
 
-  Meetings(Occupancy::Barrier barrier, int most, bool until_shared) {
+  // At least so many times, and until `seen` is; but no longer than a minute: on a busy machine the
+  // two seldom run at the same time.
+  Meetings(Occupancy::Barrier barrier, int least, bool (*seen)(const Meetings&)) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    constexpr int most = std::numeric_limits<int>::max() - 1;
     std::unique_ptr<Green> green;
     std::atomic<int> round{0}, done{0};
     std::atomic<bool> wrong{false};
@@ -170,8 +176,7 @@ struct Meetings {
     };
     std::jthread other([&] {
       for (int next = 1; next <= most; ++next) {
-        while (round.load() < next) {
-        }
+        while (round.load() < next) std::this_thread::yield();
         if (round.load() > most) break;
         for (int i = next % 13; i > 0; --i) linger();
         if (!green->alone(linger_a_while)) wrong = true;
@@ -185,14 +190,13 @@ struct Meetings {
       for (int i = now % 41; i > 0; --i) std::atomic_signal_fence(std::memory_order_seq_cst);
       for (int i = now % 17; i > 0; --i) linger();
       if (!green->alone(linger_a_while)) wrong = true;
-      while (done.load() < now) {
-      }
+      while (done.load() < now) std::this_thread::yield();
       if (wrong.exchange(false)) ++shared;
       if (green->made > 1) ++siblings;
       for (std::size_t i = 0; i < green->occupancy.seats(); ++i) {
         if (green->occupancy.seat(i).moves > 0) ++taken_over;
       }
-      if (until_shared && shared > 0) break;
+      if (now >= least && (seen(*this) || std::chrono::steady_clock::now() > limit)) break;
     }
     round = most + 1;
   }
@@ -200,7 +204,9 @@ struct Meetings {
 
 TEST(GreenOccupancyTest, ASeatIsTakenOverOnlyFromWhoIsNotInIt) {
   if (!barrier_on_all_threads()) GTEST_SKIP() << "this system has no such barrier";
-  const Meetings meetings(barrier_on_all_threads, 2000, false);
+  const Meetings meetings(barrier_on_all_threads, 2000, [](const Meetings& so_far) {
+    return so_far.taken_over > 0 && so_far.siblings > 0;
+  });
   EXPECT_EQ(meetings.shared, 0);
   EXPECT_GT(meetings.taken_over, 0);
   EXPECT_GT(meetings.siblings, 0);
@@ -212,7 +218,8 @@ TEST(GreenOccupancyTest, WithoutTheBarrierTwoThreadsMeetInOneContext) {
   GTEST_SKIP() << "ThreadSanitizer's own locks are barriers enough";
 #endif
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "needs two processors";
-  const Meetings meetings([]() noexcept { return true; }, 300000, true);
+  const Meetings meetings([]() noexcept { return true; }, 1,
+                          [](const Meetings& so_far) { return so_far.shared > 0; });
   EXPECT_EQ(meetings.shared, 1);
 }
 
