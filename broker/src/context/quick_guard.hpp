@@ -30,7 +30,7 @@ inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* te
 // The thread's innermost frame is in this life of a lease, and what it made current is current
 // still. Asks the driver only where something touched the thread, or nobody watches.
 inline bool is_inside(std::uint64_t generation) noexcept {
-  const Frame* const frame = thread_notes.innermost;
+  const Frame* const frame = innermost_frame();
   if (frame == nullptr || frame->target.generation != generation) return false;
   if (is_untouched(*frame)) return true;
   CUcontext current = nullptr;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -312,6 +314,25 @@ TEST_F(WatchedGuardTest, KnowsWhetherTheThreadIsInsideALease) {
   calls = books.calls;
   EXPECT_TRUE(is_inside(1));
   EXPECT_EQ(books.calls, calls + 1) << "the driver was asked";
+}
+
+// A lean guard writes no frame. Its room holds what lay there before until somebody looks.
+TEST_F(WatchedGuardTest, WhoeverLooksAtALeanGuardFindsAFrame) {
+  know({});
+  Occupancy occupancy(fake_context(1));
+  GuardedPlace place{in(1), process().tenant};
+  place.target.occupancy = &occupancy;
+  number_this_thread();
+  alignas(Frame) std::array<unsigned char, sizeof(Frame)> room;
+  room.fill(0xff);
+  ASSERT_TRUE(enter_lean(room.data(), place, {this, 0, 0}, "work"));
+  ASSERT_TRUE(is_lean(room.data()));
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
+  EXPECT_TRUE(is_inside(1));
+  EXPECT_FALSE(is_lean(room.data()));
+  leave(*std::launder(reinterpret_cast<Frame*>(room.data())));
+  EXPECT_TRUE(books.stack.empty());
+  EXPECT_EQ(occupancy.inside(), 0);
 }
 
 // One is taken away as ever: there is no room to remember more.
