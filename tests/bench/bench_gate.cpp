@@ -4,8 +4,8 @@
 //     primary context current; "allocate_free" from a block that the driver already has, as most
 //     allocations are, "allocate_free_block" with a block that comes and goes with it; "allocate"
 //     and "free" one without the other, of many in a row;
-//   - unguarded: a launch, by the address that a look-up gives (the driver's own) and by the
-//     exported name (one jump);
+//   - unguarded: a launch, and a copy of 4 KiB to the device, by the address that a look-up gives
+//     (the driver's own) and by the exported name (one jump);
 //   - unowned: what the host pays for the same calls on a thread of its own.
 #include <dlfcn.h>
 
@@ -154,6 +154,27 @@ double launches(Session& session, benchmark::State& state, bool looked_up) {
   return time;
 }
 
+double copies(Session& session, benchmark::State& state, bool looked_up) {
+  const RawDriver& raw = session.raw();
+  auto const gated = looked_up
+                         ? by_look_up<decltype(raw.cuMemcpyHtoDAsync_v2)>("cuMemcpyHtoDAsync")
+                         : by_name<decltype(raw.cuMemcpyHtoDAsync_v2)>("cuMemcpyHtoDAsync_v2");
+  const std::vector<char> bytes(4096);
+  CUdeviceptr device = 0;
+  CUstream stream = nullptr;
+  must(raw.cuMemAlloc_v2(&device, bytes.size()));
+  must(raw.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const auto copy = [&](auto function) {
+    must(function(device, bytes.data(), bytes.size(), stream));
+    must(raw.cuStreamSynchronize(stream));
+  };
+  const double time = measure(
+      session, state, [&] { copy(raw.cuMemcpyHtoDAsync_v2); }, [&] { copy(gated); });
+  must(raw.cuStreamDestroy_v2(stream));
+  must(raw.cuMemFree_v2(device));
+  return time;
+}
+
 void enrol(Session& session) {
   if (!session.broker().gate().in_force) {
     throw std::runtime_error("the gate is not in force: " + session.broker().gate().reason);
@@ -187,6 +208,11 @@ void enrol(Session& session) {
           benchmark::kNanosecond, guarded([looked_up](Session& s, benchmark::State& state) {
             return launches(s, state, looked_up);
           }));
+      measure_once(std::string("unguarded/copy_") + (looked_up ? "looked_up/" : "by_name/") + name,
+                   benchmark::kNanosecond,
+                   guarded([looked_up](Session& s, benchmark::State& state) {
+                     return copies(s, state, looked_up);
+                   }));
     }
   }
   measure_once("unowned/allocate_free", benchmark::kNanosecond, [&](benchmark::State& state) {

@@ -47,11 +47,11 @@ struct ModuleImage {
   std::string name = {};
   const std::byte* data = nullptr;
   std::size_t size = 0;
-  std::uint32_t checksum = 0;             // of the data; 0: none
-  std::vector<std::string> kernels = {};  // those that the descriptor promises; may be empty
-  std::vector<ModulePart> parts = {};     // to be linked
-  std::optional<CudaSource> source = {};  // to be compiled
-  std::filesystem::path file = {};        // counts as long as it is there
+  std::uint32_t checksum = 0;                  // of the data; 0: none
+  std::vector<std::string> kernels = {};       // those that the descriptor promises; may be empty
+  std::vector<ModulePart> parts = {};          // to be linked
+  std::optional<CudaSource> source = {};       // to be compiled
+  std::filesystem::path file = {};             // counts as long as it is there
   std::vector<std::string> file_options = {};  // the compiler's, for a .cu file
   JitOptions jit = {};
   bool on_first_use = false;

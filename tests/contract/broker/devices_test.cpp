@@ -47,9 +47,9 @@ class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kind
     void* arguments[] = {&to, &word};
     constexpr CUstream stream = nullptr;
     constexpr void** extra = nullptr;
-    ASSERT_EQ(call("cuLaunchKernel", kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, &arguments[0],
-                   extra),
-              CUDA_SUCCESS);
+    ASSERT_EQ(
+        call("cuLaunchKernel", kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, &arguments[0], extra),
+        CUDA_SUCCESS);
   }
   RawDriver driver;
 };
@@ -141,8 +141,10 @@ TEST_P(DevicesTest, ByTheDriverApiOneLeasesKernelsReachTheOthersMemory) {
   for (const auto& [tenant, device, from] : {std::tuple{&there, 1, theirs}, {&here, 0, ours}}) {
     std::uint32_t words[3] = {};
     auto* const into = static_cast<void*>(words);
-    ASSERT_EQ(tenant->run(device, [&, from = from] { return call("cuMemcpyDtoH_v2", into, from, sizeof words); }),
-              CUDA_SUCCESS);
+    ASSERT_EQ(
+        tenant->run(device,
+                    [&, from = from] { return call("cuMemcpyDtoH_v2", into, from, sizeof words); }),
+        CUDA_SUCCESS);
     EXPECT_THAT(words, ::testing::ElementsAreArray(expected)) << "device " << device;
   }
 }
