@@ -109,9 +109,9 @@ bool reader_accepts(unsigned number, const std::string& image) {
   }
 }
 
-// What a plug-in's descriptor tells of an image that is built in: then no damage comes as far as
-// the reader.
-bool is_as_built(unsigned number, const std::string& image) {
+// Damage that the checksum does not show, which a plug-in's descriptor has of an image that is
+// built in. The broker looks at that before the reader does.
+bool passes_the_checksum(unsigned number, const std::string& image) {
   const auto checksum = [](std::string_view bytes) {
     return image::checksum_of(std::as_bytes(std::span(bytes.data(), bytes.size())));
   };
@@ -156,7 +156,7 @@ void try_cases(const Driver& d, unsigned from, unsigned to, Report& report, unsi
     std::string image = damaged(number);
     own.accepted = reader_accepts(number, image);
     if (!own.accepted) ++report.refused_by_reader;
-    if (is_as_built(number, image)) ++report.unnoticed;
+    if (passes_the_checksum(number, image)) ++report.unnoticed;
     const bool asked = own.accepted || d.is_software || number / kinds % refused_but_tried == 0;
     if (!asked || !stays_inside(image)) {
       ++report.not_tried;
