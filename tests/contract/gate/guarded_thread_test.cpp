@@ -2,6 +2,7 @@
 // thread as it was all the same, whatever host and plug-in did to it through the driver's name.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <random>
 #include <thread>
@@ -226,6 +227,17 @@ TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
     tenant.close();
     EXPECT_THROW(const Guard closed(tenant), Error);
     EXPECT_EQ(current(), nullptr);
+  }
+  // With nothing made in between, so that the allocator gives the same place again.
+  std::array<Tenant, 2> closed{broker.open_tenant("one", {LeaseKind::private_own}),
+                               broker.open_tenant("two", {LeaseKind::private_own})};
+  for (Tenant& one : closed) {
+    for (int use = 0; use < 2; ++use) const Guard guard(one);
+    one.close();
+    const Tenant other = broker.open_tenant("other", {LeaseKind::shared});
+    Tenant next = broker.open_tenant("next", {LeaseKind::shared});
+    const Guard guard(next);
+    EXPECT_EQ(current(), next.lease().context);
   }
 }
 
