@@ -21,6 +21,12 @@ class Lease;
 class TenantImpl;
 struct LibraryImage;
 struct TenantIdentity;
+
+// What a guard keeps: the broker's own.
+struct GuardRoom {
+  const char* doing;                        // null: another guard was around it already
+  alignas(void*) unsigned char frame[240];  // room for what it needs when somebody looks at it
+};
 }  // namespace detail
 
 struct TenantOptions {
@@ -114,22 +120,19 @@ class CTXB_API Tenant {
 class CTXB_API Guard {
  public:
   // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease.
-  explicit Guard(Tenant& tenant, int device = 0, const char* doing = "guard");
+  explicit Guard(Tenant& tenant, int device = 0, const char* doing = "guard") {
+    begin(tenant, device, doing != nullptr ? doing : "guard");
+  }
   ~Guard() {
-    if (entered_) end();
+    if (room_.doing != nullptr) end();
   }
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
  private:
-  void begin_again(const char* doing);
-  void begin_anywhere(detail::TenantImpl* tenant, int device, const char* doing);
-  void begin(detail::TenantImpl& tenant, detail::Lease& lease, const char* doing);
-  void begin_full(detail::TenantImpl& tenant, detail::Lease& lease, const char* doing);
-  void begin_anew(detail::TenantImpl& tenant, detail::Lease& lease, const char* doing, int status);
-  void end() noexcept;
-  alignas(void*) unsigned char frame_[240];  // a detail::Frame, and room for it to grow
-  bool entered_ = false;                     // false: another guard was around it already
+  CTXB_NO_PLT void begin(Tenant& tenant, int device, const char* doing);
+  CTXB_NO_PLT void end() noexcept;
+  detail::GuardRoom room_;
 };
 
 template <typename Function>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "context/quick_guard.hpp"
+#include "ctxbroker/tenant.hpp"
 #include "driver/driver_error.hpp"
 #include "observe/span.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 
 void link(Frame& frame) noexcept {
   frame.outer = innermost_frame();
-  thread_notes.innermost = &frame;
+  thread_notes.innermost.set(&frame);
 }
 
 // The innermost frame that decided what is current.
@@ -178,7 +179,7 @@ CUresult enter_full(Frame& frame) noexcept {
   CUresult status = CUDA_SUCCESS;
   ThreadNotes& thread = thread_notes;
   const bool watched = target.driver->current_is_watched;
-  const bool outermost = thread.innermost == nullptr;
+  const bool outermost = thread.innermost.none();
   frame.seen = watched ? thread.changes : 0;
   const bool was_empty =
       (outermost && watched && thread.known_at == thread.changes && thread.outside == nullptr) ||
@@ -197,6 +198,7 @@ CUresult enter_full(Frame& frame) noexcept {
                                frame.more.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
       if (status == CUDA_SUCCESS && as_at_first) {
         thread.known_at = thread.changes;
+        thread.sound_at = 0;  // it was of what was outside before
         thread.outside = frame.more.taken.empty() ? nullptr : frame.more.taken.own[0];
       }
       CUcontext popped = nullptr;
@@ -252,7 +254,7 @@ void leave_full(Frame& frame) noexcept {
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
   if (!frame.more.captured.empty()) frame.more.captured.leave_all();
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
-  if (status != CUDA_SUCCESS) ++thread_notes.changes;  // the thread is not known any more
+  if (status != CUDA_SUCCESS) thread_notes.changed();  // the thread is not known any more
   report_failed_restore(frame, status);
   if (!frame.more.tells_end) return;
   if (auto* const ended = frame.tenant->guard_ended.load(std::memory_order_relaxed)) {
@@ -299,7 +301,7 @@ void record_guard(const Frame& frame) noexcept {
     if (!leave_known(frame)) leave_full(frame);
     if (frame.more.observed_from != 0) record_guard(frame);
   }
-  thread_notes.innermost = frame.outer;
+  thread_notes.innermost.set(frame.outer);
 }
 
 // The broker's own code is balanced; only a plug-in's function is looked at.
@@ -312,26 +314,24 @@ bool is_looked_at(const Frame& frame) noexcept {
 
 [[gnu::noinline]] void make_frame_of_lean_guard() noexcept {
   ThreadNotes& thread = thread_notes;
-  const GuardedPlace& place = *std::exchange(thread.lean, nullptr);
-  auto& frame = *new (thread.innermost) Frame(
-      place.target, {.tenant = place.tenant, .function = thread.doing, .look_when_nested = false});
+  const GuardedPlace& place = *thread.place;
+  GuardRoom& room = thread.innermost.room();
+  static_assert(sizeof(Frame) <= sizeof room.frame && alignof(Frame) <= alignof(GuardRoom));
+  auto& frame = *new (room.frame) Frame(
+      place.target, {.tenant = place.tenant, .function = room.doing, .look_when_nested = false});
+  // Counted before it is not lean any more: there is no moment at which nobody seems to be inside.
+  thread.shard.load(std::memory_order_relaxed)->count_entered();
   note_known(frame, {CUDA_SUCCESS, thread.context, nullptr});
 }
 
 [[gnu::noinline]] void leave_lean_and_look(CUresult popped, CUcontext left) noexcept {
   ThreadNotes& thread = thread_notes;
-  const GuardedPlace& place = *thread.lean;
-  const DriverTable& driver = *place.target.driver;
+  const DriverTable& driver = *thread.place->target.driver;
   const bool own = popped == CUDA_SUCCESS && left == thread.context;
-  if (own && is_under(thread.outside, driver)) {
-    place.target.occupancy->leave(nullptr);
-    thread.lean = nullptr;
-    thread.innermost = nullptr;
-    return;
-  }
+  if (own && is_under(thread.outside, driver)) return note_lean_end();
   Frame* const frame = innermost_frame();
   if (popped == CUDA_SUCCESS) {  // by ways that the gate does not see: all is looked at
-    ++thread.changes;
+    thread.changed();
     put_back(driver, left);
   }
   leave(*frame);
@@ -352,7 +352,7 @@ CUresult enter(Frame& frame) noexcept {
 
 void current_may_have_changed() noexcept {
   Frame* const full = base(innermost_frame());
-  ++thread_notes.changes;
+  thread_notes.changed();
   if (full == nullptr || !full->quick) return;
   full->quick = false;
   if (full->under != nullptr) stand_alone(*full);
@@ -365,7 +365,7 @@ void enter_host(Frame& frame) noexcept {
 
 void leave(Frame& frame) noexcept {
   if (is_looked_at(frame)) return leave_and_look(frame);
-  thread_notes.innermost = frame.outer;
+  thread_notes.innermost.set(frame.outer);
 }
 
 void stream_capture_begun(CUstream stream) noexcept {

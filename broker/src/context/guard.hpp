@@ -87,8 +87,8 @@ struct Frame {
 // The thread's innermost frame, or null. A lean guard has none until somebody asks for it here:
 // nobody looks at thread_notes.innermost itself but to see whether there is one.
 inline Frame* innermost_frame() noexcept {
-  if (thread_notes.lean != nullptr) make_frame_of_lean_guard();
-  return thread_notes.innermost;
+  if (thread_notes.innermost.is_lean()) make_frame_of_lean_guard();
+  return thread_notes.innermost.frame();
 }
 
 // The one pair under every guard. `frame` comes with its target and call, the rest is filled by

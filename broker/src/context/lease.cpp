@@ -161,7 +161,7 @@ bool Lease::end_life(Life how) noexcept {
   if (!ended && how == Life::dead && before == Life::given_up) {
     ended = life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
   }
-  count_loss();
+  end_epoch();
   return ended;
 }
 
@@ -209,13 +209,13 @@ void Lease::give_up(const std::string& reason) noexcept {
 
 void Lease::strand() noexcept {
   life_.store(Life::stranded, std::memory_order_release);
-  count_loss();
+  end_epoch();
 }
 
 void Lease::bury() noexcept {
   if (kind() != LeaseKind::private_own) device_.mark_stuck();
   const bool buried = life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried;
-  count_loss();
+  end_epoch();
   if (buried) return;
   try {
     tenant_->say(Severity::error, "lease",

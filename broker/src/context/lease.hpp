@@ -8,10 +8,10 @@
 #include <string>
 
 #include "context/device_hold.hpp"
+#include "context/epoch.hpp"
 #include "context/guard.hpp"
 #include "context/holdings.hpp"
 #include "context/lease_decision.hpp"
-#include "context/losses.hpp"
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/unguarded.hpp"
@@ -64,15 +64,15 @@ class Lease {
 
   // Not ready any more: no new work is to be begun on it. Nearly always two loads.
   bool lost() const noexcept {
-    const std::uint64_t now = losses.load(std::memory_order_acquire);
+    const std::uint64_t now = epoch.load(std::memory_order_acquire);
     return sound_at_.load(std::memory_order_relaxed) != now && look_whether_lost(now);
   }
   // Ready, as far as two loads can tell; false: ask `lost`.
   bool surely_sound() const noexcept {
-    return sound_at_.load(std::memory_order_relaxed) == losses.load(std::memory_order_acquire);
+    return sound_at_.load(std::memory_order_relaxed) == epoch.load(std::memory_order_acquire);
   }
-  // So many losses there were when it was ready; 0: to be looked at.
-  std::uint64_t sound_at() const noexcept { return sound_at_.load(std::memory_order_relaxed); }
+  // The epoch in which it was ready; 0: to be looked at. Whoever sees it sees all that was so then.
+  std::uint64_t sound_at() const noexcept { return sound_at_.load(std::memory_order_acquire); }
   LeaseState state() const noexcept;
 
   // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the

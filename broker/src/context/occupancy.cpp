@@ -1,5 +1,7 @@
 #include "context/occupancy.hpp"
 
+#include "context/epoch.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -80,17 +82,23 @@ Seat* Occupancy::seat_out_of_use() noexcept {
 
 bool Occupancy::take_over(Seat& seat) noexcept {
   if (seat.keeper == 0) return true;
-  OccupancyShard& its = shards_[seat.keeper - 1];
-  if (!its.nobody_is_inside()) return false;
+  const std::uint32_t shard = seat.keeper - 1;
+  OccupancyShard& its = shards_[shard];
+  if (somebody_is_inside(shard)) return false;
   its.context.store(nullptr, std::memory_order_relaxed);
+  end_epoch();  // its thread remembers the seat
   // The other side of enter. Who comes in from here on finds no seat there, and waits for the lock.
-  if (!barrier_() || !its.nobody_is_inside()) {
+  if (!barrier_() || somebody_is_inside(shard)) {
     its.context.store(seat.context, std::memory_order_release);
     return false;
   }
   seat.keeper = 0;
   ++seat.moves;
   return true;
+}
+
+bool Occupancy::somebody_is_inside(std::uint32_t shard) const noexcept {
+  return has_lean_guard(shard, shards_[shard]) || !shards_[shard].nobody_is_inside();
 }
 
 // False: the seat is to be anybody's.
@@ -130,6 +138,7 @@ bool Occupancy::close() noexcept {
     const std::lock_guard lock(changing_);
     closed_.store(true, std::memory_order_relaxed);
     for (OccupancyShard& one : shards_) one.context.store(nullptr, std::memory_order_relaxed);
+    end_epoch();  // threads remember where they were
     if (barrier_() && inside() == 0) return true;
   }
   reopen();
@@ -143,15 +152,23 @@ void Occupancy::reopen() noexcept {
 }
 
 std::int64_t Occupancy::inside() const noexcept {
-  // What was left is read first: nobody who is still inside is overlooked.
-  std::uint64_t left = 0;
+  // A lean guard may be counted while this goes on, and what was left is read before what was
+  // entered: nobody who is still inside is overlooked.
+  std::uint64_t lean = 0, left = 0, entered = 0;
+  for (std::uint32_t shard = 0; shard < own_shards; ++shard) {
+    if (has_lean_guard(shard, shards_[shard])) ++lean;
+  }
   for (const OccupancyShard& one : shards_) left += one.left.load(std::memory_order_acquire);
-  return static_cast<std::int64_t>(entered() - left);
+  for (const OccupancyShard& one : shards_) entered += one.entered.load(std::memory_order_relaxed);
+  return static_cast<std::int64_t>(lean + entered - left);
 }
 
 std::uint64_t Occupancy::entered() const noexcept {
   std::uint64_t sum = 0;
-  for (const OccupancyShard& one : shards_) sum += one.entered.load(std::memory_order_relaxed);
+  for (const OccupancyShard& one : shards_) {
+    sum += one.entered.load(std::memory_order_relaxed);
+    sum += one.lean_guards.load(std::memory_order_relaxed);
+  }
   return sum;
 }
 

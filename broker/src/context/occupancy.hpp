@@ -35,24 +35,22 @@ struct alignas(64) Seat {
 struct alignas(64) OccupancyShard {
   std::atomic<std::uint64_t> entered{0};
   std::atomic<std::uint64_t> left{0};
-  std::atomic<CUcontext> context{nullptr};  // of its threads; null: to be asked for
+  std::atomic<CUcontext> context{nullptr};    // of its threads; null: to be asked for
+  std::atomic<std::uint64_t> lean_guards{0};  // those that have ended; not in `entered`
 
-  // For the one thread that it is of, as Occupancy::enter and leave without a seat. Null: nothing
-  // was entered, and the occupancy is to be asked.
-  CUcontext enter() noexcept {
-    const std::uint64_t before = entered.load(std::memory_order_relaxed);
-    entered.store(before + 1, std::memory_order_release);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    CUcontext const here = context.load(std::memory_order_acquire);
-    if (here == nullptr) entered.store(before, std::memory_order_release);
-    return here;
-  }
-  void leave() noexcept {
-    left.store(left.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  }
+  // For the one thread that it is of.
+  void count_entered() noexcept { count(entered, std::memory_order_release); }
+  void count_lean_guard() noexcept { count(lean_guards, std::memory_order_relaxed); }
+
+  // But for a lean guard: see has_lean_guard, which is to be asked before.
   bool nobody_is_inside() const noexcept {
     const std::uint64_t gone = left.load(std::memory_order_acquire);
     return entered.load(std::memory_order_acquire) == gone;
+  }
+
+ private:
+  static void count(std::atomic<std::uint64_t>& counter, std::memory_order order) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, order);
   }
 };
 
@@ -108,7 +106,7 @@ class Occupancy {
 
   // Guards entered now, on all threads. A snapshot.
   std::int64_t inside() const noexcept;
-  // Guards entered so far.
+  // Guards entered so far; a lean one counts when it has ended.
   std::uint64_t entered() const noexcept;
 
   // Makes siblings ahead, so that `threads` can be inside at once and none has to wait for one.
@@ -125,6 +123,7 @@ class Occupancy {
   // Under the lock:
   Seat* seat_out_of_use() noexcept;
   bool take_over(Seat& seat) noexcept;
+  bool somebody_is_inside(std::uint32_t shard) const noexcept;
   bool keep_for(Seat& seat, std::uint32_t shard) noexcept;
   CUresult add_seat(Seat** seat) noexcept;
   void open() noexcept;

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "context/losses.hpp"
+#include "context/epoch.hpp"
 
 namespace ctxbroker::detail {
 
@@ -42,7 +42,7 @@ void PrimaryContext::begin_life(bool shielded) noexcept {
   const std::uint64_t generation = next_generation();
   shielded_generation_.store(shielded ? generation : 0, std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
-  count_loss();  // of the life before
+  end_epoch();  // of the life before
 }
 
 void PrimaryContext::release() noexcept {
@@ -63,7 +63,7 @@ void PrimaryContext::lose(std::uint64_t generation) noexcept {
   std::uint64_t shielded = generation;
   shielded_generation_.compare_exchange_strong(shielded, 0, std::memory_order_acq_rel);
   const bool first = generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel);
-  count_loss();
+  end_epoch();
   if (!first) return;
   device_.say(Severity::error, "device",
               "'s primary context was destroyed; every shared and green lease on it is lost");

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "context/losses.hpp"
+#include "context/epoch.hpp"
 #include "driver/driver_error.hpp"
 
 namespace ctxbroker::detail {
@@ -12,7 +12,7 @@ void ProcessFault::note(CUresult status, const DriverTable& driver, int device,
   if (!is_process_fault(status)) return;
   CUresult none = CUDA_SUCCESS;
   const bool first = status_.compare_exchange_strong(none, status, std::memory_order_acq_rel);
-  count_loss();
+  end_epoch();
   if (!first) return;
   try {
     tenant.say(Severity::error, "fault",

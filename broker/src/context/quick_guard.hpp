@@ -2,8 +2,8 @@
 // Inline, for a call more would be a good part of it. guard.cpp has everything else.
 #pragma once
 
+#include "context/epoch.hpp"
 #include "context/guard.hpp"
-#include "context/losses.hpp"
 #include "context/thread_notes.hpp"
 
 namespace ctxbroker::detail {
@@ -14,22 +14,25 @@ inline bool is_untouched(const Frame& frame) noexcept {
   return frame.seen == thread_notes.changes;
 }
 
-// A guard of which there is no frame yet is the one whose room this is.
-inline bool is_lean(const void* room) noexcept {
-  return thread_notes.lean != nullptr && thread_notes.innermost == room;
-}
-
-// The thread is in this life of the tenant's lease, and its innermost frame says so: a guard that
-// looks at nothing when it ends need not be there at all.
+// The thread is in this life of the tenant's lease, and its innermost guard says so: one that looks
+// at nothing when it ends need not be there at all.
 inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
-  const Frame* const frame = innermost_frame();
-  return frame != nullptr && is_untouched(*frame) && frame->target.generation == generation &&
-         frame->tenant == tenant;
+  const Innermost::Look innermost = thread_notes.innermost.look();
+  if (innermost.none()) return false;
+  if (innermost.is_lean()) [[unlikely]] {
+    const GuardedPlace& place = *thread_notes.place;
+    return place.target.generation == generation && place.tenant == tenant;
+  }
+  const Frame& frame = *innermost.frame();
+  return is_untouched(frame) && frame.target.generation == generation && frame.tenant == tenant;
 }
 
 // The thread's innermost frame is in this life of a lease, and what it made current is current
 // still. Asks the driver only where something touched the thread, or nobody watches.
 inline bool is_inside(std::uint64_t generation) noexcept {
+  if (thread_notes.innermost.is_lean()) {
+    return thread_notes.place->target.generation == generation;
+  }
   const Frame* const frame = innermost_frame();
   if (frame == nullptr || frame->target.generation != generation) return false;
   if (is_untouched(*frame)) return true;
@@ -41,14 +44,13 @@ inline bool is_inside(std::uint64_t generation) noexcept {
 // No guard stands on the thread, and this is known to be all that is current on it.
 inline bool is_known_to_be_current(CUcontext context) noexcept {
   const ThreadNotes& thread = thread_notes;
-  return thread.innermost == nullptr && thread.known_at == thread.changes &&
-         thread.outside == context;
+  return thread.innermost.none() && thread.known_at == thread.changes && thread.outside == context;
 }
 
 // What is current on the thread is known, and no guard stands on it: the target can be pushed on
 // top, for nothing that is seen gets at what is below.
 inline bool is_known(const GuardTarget& target) noexcept {
-  return thread_notes.innermost == nullptr && thread_notes.known_at == thread_notes.changes &&
+  return thread_notes.innermost.none() && thread_notes.known_at == thread_notes.changes &&
          target.context != nullptr && target.driver->current_is_watched;
 }
 
@@ -82,7 +84,7 @@ inline void note_known(Frame& frame, const Pushed& done) noexcept {
   frame.target.context = done.context;
   frame.under = thread.outside;
   frame.seat = done.seat;
-  thread.innermost = &frame;
+  thread.innermost.set(&frame);
 }
 
 // What the thread has current under a frame is looked at once more when the frame has gone: code
@@ -92,8 +94,7 @@ inline bool is_under(CUcontext own, const DriverTable& driver) noexcept {
   return driver.ctx_get_current(&current) == CUDA_SUCCESS && current == own;
 }
 
-// Whose lease a guard wants, and what its life was worth when it was looked at: see
-// ThreadNotes::sound_at.
+// Whose lease a guard wants, and the epoch in which it was sound.
 struct Wanted {
   void* tenant;
   int device;
@@ -101,54 +102,55 @@ struct Wanted {
 };
 
 // True when a lean guard was entered; `room` is for its frame, should anybody ask for one. False:
-// nothing was done.
-inline bool enter_lean(void* room, const GuardedPlace& place, const Wanted& wanted,
-                       const char* doing) noexcept {
+// nothing was done. The thread remembers the place: enter_lean_again.
+inline bool enter_lean(GuardRoom& room, const GuardedPlace& place, const Wanted& wanted) noexcept {
   OccupancyShard* const shard = place.target.occupancy->own_shard();
   if (shard == nullptr || !is_known(place.target)) return false;
-  CUcontext const context = shard->enter();
-  if (context == nullptr) return false;
-  if (place.target.driver->ctx_push(context) != CUDA_SUCCESS) return shard->leave(), false;
   ThreadNotes& thread = thread_notes;
-  thread.innermost = static_cast<Frame*>(room);
-  thread.lean = &place;
-  thread.doing = doing;
-  thread.shard = shard;
-  thread.device = wanted.device;
+  thread.sound_at = 0;
+  thread.shard.store(shard, std::memory_order_relaxed);
+  thread.innermost.set_lean(room);
+  // The other side of Occupancy's close and take_over, as in its enter.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  CUcontext const context = shard->context.load(std::memory_order_acquire);
+  if (context == nullptr || place.target.driver->ctx_push(context) != CUDA_SUCCESS) {
+    thread.innermost.clear();
+    return false;
+  }
   thread.tenant = wanted.tenant;
-  thread.sound_at = wanted.sound_at;
+  thread.device = wanted.device;
   thread.place = &place;
   thread.context = context;
+  thread.unmixed = thread.outside == nullptr ? context : reinterpret_cast<CUcontext>(&thread_notes);
   thread.push = place.target.driver->ctx_push;
   thread.pop = place.target.driver->ctx_pop;
+  thread.sound_at = wanted.sound_at;
   return true;
 }
 
 // The thread's last lean guard was, or is, where this one wants to go.
 inline bool is_where_it_was(const void* tenant, int device) noexcept {
-  const ThreadNotes& thread = thread_notes;
-  return thread.tenant == tenant && thread.device == device &&
-         thread.sound_at == losses.load(std::memory_order_acquire);
+  return thread_notes.tenant == tenant && thread_notes.device == device;
 }
-inline bool is_in_lean_guard() noexcept {
-  return thread_notes.lean != nullptr;
+// And nothing of it has changed since.
+inline bool is_right_there() noexcept {
+  return thread_notes.sound_at == epoch.load(std::memory_order_acquire);
 }
 
-// The same as enter_lean, there; `doing` is noted already.
-inline bool enter_lean_again(void* room) noexcept {
+// The same as enter_lean, there, on a thread that no guard stands on. False: nothing was done, but
+// that `room` is noted as the innermost guard's, from where the caller takes it away.
+inline bool enter_lean_again(GuardRoom& room) noexcept {
   ThreadNotes& thread = thread_notes;
-  if (thread.innermost != nullptr || thread.known_at != thread.changes) return false;
-  OccupancyShard& shard = *thread.shard;
-  CUcontext const context = shard.enter();
-  if (context != thread.context) {  // it was closed, or another seat is the thread's now
-    if (context != nullptr) shard.leave();
-    return false;
-  }
-  // All is read again: to keep it over the call costs more.
-  if (thread.push(thread.context) != CUDA_SUCCESS) return thread_notes.shard->leave(), false;
-  thread_notes.innermost = static_cast<Frame*>(room);
-  thread_notes.lean = thread_notes.place;
-  return true;
+  thread.innermost.set_lean(room);
+  // Whoever ends an epoch and waits for a barrier on all threads sees this, or is seen.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return is_right_there() && thread.push(thread.context) == CUDA_SUCCESS;
+}
+
+// After a lean guard's pop: that was all.
+inline void note_lean_end() noexcept {
+  thread_notes.shard.load(std::memory_order_relaxed)->count_lean_guard();
+  thread_notes.innermost.clear();
 }
 
 // The end of a lean guard of which there is no frame: one pop, where nothing can have happened.
@@ -156,12 +158,10 @@ void leave_lean_and_look(CUresult popped, CUcontext left) noexcept;
 inline void leave_lean() noexcept {
   CUcontext left = nullptr;
   const CUresult popped = thread_notes.pop(&left);
-  if (popped != CUDA_SUCCESS || left != thread_notes.context || thread_notes.outside != nullptr) {
+  // A pop that failed has given nothing.
+  if (left != thread_notes.unmixed) [[unlikely]]
     return leave_lean_and_look(popped, left);
-  }
-  thread_notes.shard->leave();
-  thread_notes.lean = nullptr;
-  thread_notes.innermost = nullptr;
+  note_lean_end();
 }
 
 // The same for a frame. False: nothing was done.
@@ -172,12 +172,12 @@ inline bool leave_known(Frame& frame) noexcept {
   if (driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
   if (left != frame.target.context || (frame.under != nullptr && !is_under(frame.under, driver))) {
     // By ways that the gate does not see: all is looked at.
-    ++thread_notes.changes;
+    thread_notes.changed();
     put_back(driver, left);
     return false;
   }
   if (frame.target.occupancy != nullptr) frame.target.occupancy->leave(frame.seat);
-  thread_notes.innermost = nullptr;
+  thread_notes.innermost.clear();
   return true;
 }
 

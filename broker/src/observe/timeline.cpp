@@ -1,4 +1,5 @@
 #include "observe/timeline.hpp"
+#include "context/epoch.hpp"
 
 #include <algorithm>
 #include <array>
@@ -126,6 +127,7 @@ void start_recording(std::size_t memory_bytes) {
   if (++keeper.last_session == 0) ++keeper.last_session;
   session.store(keeper.last_session);
   observers.fetch_or(timeline_observes, std::memory_order_relaxed);
+  end_epoch();  // guards remember that none was recorded
 }
 
 void stop_recording() noexcept {

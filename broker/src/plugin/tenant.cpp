@@ -104,70 +104,94 @@ void Tenant::close() {
   impl_.reset();
 }
 
-// What begins a guard stands in functions of their own, each reached by a jump: what is quick saves
-// no registers for what is not.
-[[gnu::noinline]] void Guard::begin_again(const char* doing) {
-  detail::ThreadNotes& thread = detail::thread_notes;
-  thread.doing = doing;
-  if (!detail::timeline_observed() && detail::enter_lean_again(frame_)) {
-    entered_ = true;
-    return;
-  }
-  // The thread knows whose: that need not be kept over the driver's call.
-  begin_anywhere(static_cast<detail::TenantImpl*>(thread.tenant), thread.device, thread.doing);
-}
+// What begins a guard where it was not quick to begin. Functions that end by calling the next one,
+// so that none saves registers for what it does not do itself.
+namespace {
 
-[[gnu::noinline]] void Guard::begin_anywhere(detail::TenantImpl* tenant, int device,
-                                             const char* doing) {
-  if (tenant == nullptr) refuse_closed();
-  detail::Lease* const sound = tenant->sound_lease(device);
-  detail::Lease& lease = sound != nullptr ? *sound : tenant->lease(device);
-  if (detail::is_inside_already(lease.generation(), &lease.tenant())) return;
-  begin(*tenant, lease, doing);
-}
+void begin_anew(detail::GuardRoom& room, detail::TenantImpl& tenant, detail::Lease& lease,
+                CUresult status);
 
-[[gnu::noinline]] void Guard::begin(detail::TenantImpl& tenant, detail::Lease& lease,
-                                    const char* doing) {
-  const detail::Wanted wanted{&tenant, lease.device_ordinal(), lease.sound_at()};
-  if (detail::timeline_observed() || !detail::enter_lean(frame_, lease.place(), wanted, doing)) {
-    return begin_full(tenant, lease, doing);
-  }
-  entered_ = true;
-}
-
-[[gnu::noinline]] void Guard::begin_full(detail::TenantImpl& tenant, detail::Lease& lease,
-                                         const char* doing) {
-  static_assert(sizeof(detail::Frame) <= sizeof frame_ &&
-                alignof(detail::Frame) <= alignof(std::max_align_t));
-  auto& frame = *new (frame_) detail::Frame(
-      lease.target(), {.tenant = &lease.tenant(), .function = doing, .look_when_nested = false});
-  entered_ = true;
+[[gnu::noinline]] void begin_full(detail::GuardRoom& room, detail::TenantImpl& tenant,
+                                  detail::Lease& lease) {
+  auto& frame = *new (room.frame) detail::Frame(
+      lease.target(),
+      {.tenant = &lease.tenant(), .function = room.doing, .look_when_nested = false});
   const CUresult status = detail::enter(frame);
   if (status == CUDA_SUCCESS) return;
   detail::leave(frame);
-  entered_ = false;
-  begin_anew(tenant, lease, doing, status);
+  begin_anew(room, tenant, lease, status);
 }
 
-// A life that was lost and ends just now lets nobody in; there is a next one.
-[[gnu::cold]] void Guard::begin_anew(detail::TenantImpl& tenant, detail::Lease& lease,
-                                     const char* doing, int status) {
-  if (!lease.lost()) refuse_entry(lease, static_cast<CUresult>(status));
-  begin(tenant, tenant.lease(lease.device_ordinal()), doing);
-}
-
-Guard::Guard(Tenant& tenant, int device, const char* doing) {
-  detail::TenantImpl* const impl = tenant.impl_.get();
-  if (!detail::is_where_it_was(impl, device)) {
-    begin_anywhere(impl, device, doing);
-  } else if (!detail::is_in_lean_guard()) {  // which does for both
-    begin_again(doing);
+[[gnu::noinline]] void begin(detail::GuardRoom& room, detail::TenantImpl& tenant,
+                             detail::Lease& lease) {
+  const detail::Wanted wanted{&tenant, lease.device_ordinal(), lease.sound_at()};
+  if (detail::timeline_observed() || !detail::enter_lean(room, lease.place(), wanted)) {
+    begin_full(room, tenant, lease);
   }
 }
 
+// A life that was lost and ends just now lets nobody in; there is a next one.
+[[gnu::cold]] void begin_anew(detail::GuardRoom& room, detail::TenantImpl& tenant,
+                              detail::Lease& lease, CUresult status) {
+  if (!lease.lost()) refuse_entry(lease, status);
+  begin(room, tenant, tenant.lease(lease.device_ordinal()));
+}
+
+[[gnu::noinline]] void begin_elsewhere(detail::GuardRoom& room, detail::TenantImpl* tenant,
+                                       int device, const char* doing) {
+  if (tenant == nullptr) refuse_closed();
+  detail::Lease& lease = tenant->lease(device);
+  if (detail::is_inside_already(lease.generation(), &lease.tenant())) {
+    room.doing = nullptr;
+    return;
+  }
+  room.doing = doing;
+  begin(room, *tenant, lease);
+}
+
+// Inside a guard that is not lean there is nearly always nothing to do.
+[[gnu::noinline]] void begin_anywhere(detail::GuardRoom& room, detail::TenantImpl* tenant,
+                                      int device, const char* doing) {
+  detail::Lease* const sound = tenant != nullptr ? tenant->sound_lease(device) : nullptr;
+  if (sound != nullptr && detail::is_inside_already(sound->generation(), &sound->tenant())) {
+    room.doing = nullptr;
+    return;
+  }
+  begin_elsewhere(room, tenant, device, doing);
+}
+
+// The thread knows the room, and whose guard it is to be: that need not be kept over the driver's
+// call.
+[[gnu::cold, gnu::noinline]] void begin_after_all(detail::GuardRoom& room) {
+  detail::ThreadNotes& thread = detail::thread_notes;
+  thread.innermost.clear();
+  begin_anywhere(room, static_cast<detail::TenantImpl*>(thread.tenant), thread.device, room.doing);
+}
+
+}  // namespace
+
+void Guard::begin(Tenant& tenant, int device, const char* doing) {
+  detail::TenantImpl* const impl = tenant.impl_.get();
+  if (detail::is_where_it_was(impl, device)) [[likely]] {
+    const detail::Innermost::Look innermost = detail::thread_notes.innermost.look();
+    if (innermost.none()) [[likely]] {
+      room_.doing = doing;
+      if (detail::enter_lean_again(room_)) [[likely]]
+        return;
+      return begin_after_all(detail::thread_notes.innermost.room());
+    }
+    if (innermost.is_lean() && detail::is_right_there()) [[likely]] {
+      room_.doing = nullptr;  // that one does for both
+      return;
+    }
+  }
+  begin_anywhere(room_, impl, device, doing);
+}
+
 void Guard::end() noexcept {
-  if (detail::is_lean(frame_)) return detail::leave_lean();
-  detail::leave(*std::launder(reinterpret_cast<detail::Frame*>(frame_)));
+  if (detail::thread_notes.innermost.is_lean(room_)) [[likely]]
+    return detail::leave_lean();
+  detail::leave(*std::launder(reinterpret_cast<detail::Frame*>(room_.frame)));
 }
 
 }  // namespace ctxbroker

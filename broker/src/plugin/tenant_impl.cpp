@@ -69,7 +69,7 @@ TenantImpl::~TenantImpl() {
     identity_->say(Severity::error, "tenant", error.what());
     for (const auto& life : lives_) life->bury();
     keep_for_good(lives_);
-    count_loss();
+    end_epoch();
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
   if (gated_ != nullptr) gated_->close();  // nothing of this is asked any more
@@ -279,7 +279,7 @@ void TenantImpl::close() {
   memory_.clear();
   bytes_.store(0, std::memory_order_relaxed);
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
-  count_loss();  // threads remember where they were
+  end_epoch();  // threads remember where they were
   lives_.clear();
 }
 

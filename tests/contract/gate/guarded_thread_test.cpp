@@ -5,6 +5,8 @@
 #include <array>
 #include <memory>
 #include <random>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -238,6 +240,34 @@ TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
     Tenant next = broker.open_tenant("next", {LeaseKind::shared});
     const Guard guard(next);
     EXPECT_EQ(current(), next.lease().context);
+  }
+}
+
+// A thread that knows its way looks at nothing but that it does. A timeline that begins is seen all
+// the same, and holds each guard by its own name.
+TEST_F(GuardedThreadTest, IsRecordedWhenItKnowsItsWay) {
+  const auto times = [](const std::string& text, const std::string& name) {
+    std::size_t count = 0;
+    for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) ++count;
+    return count;
+  };
+  for (Tenant& tenant : tenants) {
+    for (int use = 0; use < 3; ++use) const Guard guard(tenant, 0, "before");
+    broker.start_timeline();
+    {
+      const Guard guard(tenant, 0, "render");
+      const Guard nested(tenant, 0, "tile");
+    }
+    { const Guard guard(tenant, 0, "encode"); }
+    { const Guard guard(tenant, 0, nullptr); }
+    broker.stop_timeline();
+    std::string text;
+    broker.write_timeline([&](std::string_view piece) { text += piece; });
+    for (const char* name : {"guard render", "guard encode", "guard guard"}) {
+      EXPECT_EQ(times(text, std::string("\"") + name + '"'), 1u) << name << text;
+    }
+    EXPECT_EQ(times(text, "guard before"), 0u);
+    { const Guard guard(tenant, 0, "after"); }
   }
 }
 

@@ -2,13 +2,14 @@
 
 #include <gmock/gmock.h>
 
-#include <array>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "context/quick_guard.hpp"
+#include "ctxbroker/tenant.hpp"
 #include "fake_driver.hpp"
 
 namespace ctxbroker::detail {
@@ -323,14 +324,21 @@ TEST_F(WatchedGuardTest, WhoeverLooksAtALeanGuardFindsAFrame) {
   GuardedPlace place{in(1), process().tenant};
   place.target.occupancy = &occupancy;
   number_this_thread();
-  alignas(Frame) std::array<unsigned char, sizeof(Frame)> room;
-  room.fill(0xff);
-  ASSERT_TRUE(enter_lean(room.data(), place, {this, 0, 0}, "work"));
-  ASSERT_TRUE(is_lean(room.data()));
+  GuardRoom room;
+  std::memset(&room, 0xff, sizeof room);
+  room.doing = "work";
+  ASSERT_TRUE(enter_lean(room, place, {this, 0, 0}));
+  ASSERT_TRUE(thread_notes.innermost.is_lean(room));
+  EXPECT_EQ(occupancy.inside(), 1);
   EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
   EXPECT_TRUE(is_inside(1));
-  EXPECT_FALSE(is_lean(room.data()));
-  leave(*std::launder(reinterpret_cast<Frame*>(room.data())));
+  EXPECT_TRUE(thread_notes.innermost.is_lean()) << "that needs no frame";
+  const Frame* const frame = innermost_frame();
+  EXPECT_STREQ(frame->function, "work");
+  EXPECT_FALSE(thread_notes.innermost.is_lean());
+  EXPECT_EQ(occupancy.inside(), 1);
+  EXPECT_TRUE(is_inside(1));
+  leave(*std::launder(reinterpret_cast<Frame*>(room.frame)));
   EXPECT_TRUE(books.stack.empty());
   EXPECT_EQ(occupancy.inside(), 0);
 }

@@ -14,6 +14,7 @@
 
 #include "context/process_barrier.hpp"
 #include "context/unguarded.hpp"
+#include "slow_stores.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -171,6 +172,7 @@ struct Meetings {
     std::unique_ptr<Green> green;
     std::atomic<int> round{0}, done{0};
     std::atomic<bool> wrong{false};
+    SlowStores slow_stores;
     const auto linger_a_while = [] {
       for (int i = 0; i < 20; ++i) linger();
     };
@@ -178,7 +180,7 @@ struct Meetings {
       for (int next = 1; next <= most; ++next) {
         while (round.load() < next) std::this_thread::yield();
         if (round.load() > most) break;
-        for (int i = next % 13; i > 0; --i) linger();
+        for (int i = next % 61; i > 0; --i) linger();
         if (!green->alone(linger_a_while)) wrong = true;
         done = next;
       }
@@ -189,6 +191,7 @@ struct Meetings {
       round = now;
       for (int i = now % 41; i > 0; --i) std::atomic_signal_fence(std::memory_order_seq_cst);
       for (int i = now % 17; i > 0; --i) linger();
+      slow_stores();
       if (!green->alone(linger_a_while)) wrong = true;
       while (done.load() < now) std::this_thread::yield();
       if (wrong.exchange(false)) ++shared;
