@@ -1,7 +1,9 @@
 // What putting a thread into a lease's context costs, against the driver's own push and pop:
 //   - outermost: a guard around nothing, on a thread without a context, and on one that has the
-//     primary context current, which the guard takes away and gives back;
+//     primary context current, which the guard takes away and gives back; and with two leases in
+//     turns;
 //   - nested: a guard inside another one of the same lease; "raw" is one cuCtxGetCurrent there.
+//     Inside a thread's first guard of all, too: there is more to know of that one.
 // By lease kind, with 1, 2, 4 and 8 threads, each in a lease of its own and all in one. Allocations
 // are counted on the measuring threads.
 #include <barrier>
@@ -20,7 +22,7 @@
 namespace ctxbroker::bench {
 namespace {
 
-enum class Shape { outermost, over_a_context, nested };
+enum class Shape { outermost, over_a_context, in_turns, nested, nested_in_first };
 enum class Place { own, one };  // each thread in its own lease, or all in the same
 
 struct Case {
@@ -36,11 +38,17 @@ struct ShapeName {
 };
 constexpr ShapeName shapes[] = {{Shape::outermost, "outermost"},
                                 {Shape::over_a_context, "outermost_over_a_context"},
-                                {Shape::nested, "nested"}};
+                                {Shape::in_turns, "outermost_in_turns"},
+                                {Shape::nested, "nested"},
+                                {Shape::nested_in_first, "nested_in_first"}};
+
+bool is_nested(Shape shape) {
+  return shape == Shape::nested || shape == Shape::nested_in_first;
+}
 
 struct Entrant {
   Tenant* tenant = nullptr;
-  CUcontext context = nullptr;  // of its lease
+  Tenant* other = nullptr;
   CUcontext outside = nullptr;  // what the thread may have current before
 };
 
@@ -63,30 +71,72 @@ void raw_pair(const RawDriver& raw, CUcontext context) {
   raw.cuCtxPopCurrent_v2(&popped);
 }
 
+// What a guard makes current on this thread: of a green lease it is the thread's own sibling, and
+// pushes of two contexts do not cost the same.
+CUcontext guarded_context(const RawDriver& raw, Tenant& tenant) {
+  const Guard guard(tenant);
+  CUcontext current = nullptr;
+  CTXB_CALL(raw, cuCtxGetCurrent, &current);
+  return current;
+}
+
+// Raw pushes of a context that the driver refuses would look fast.
+void prove_push(const RawDriver& raw, CUcontext context) {
+  CUcontext popped = nullptr;
+  CTXB_CALL(raw, cuCtxPushCurrent_v2, context);
+  CTXB_CALL(raw, cuCtxPopCurrent_v2, &popped);
+  if (popped != context) throw std::runtime_error("a push and a pop do not meet");
+}
+
+double raw_batch_of(const RawDriver& raw, Shape shape, unsigned count, CUcontext context,
+                    CUcontext other) {
+  if (is_nested(shape)) {
+    return batch(count, [&] {
+      CUcontext current = nullptr;
+      raw.cuCtxGetCurrent(&current);
+    });
+  }
+  if (shape != Shape::in_turns) return batch(count, [&] { raw_pair(raw, context); });
+  return batch(count / 2,
+               [&] {
+                 raw_pair(raw, context);
+                 raw_pair(raw, other);
+               }) /
+         2;
+}
+
+double broker_batch_of(Shape shape, unsigned count, Tenant& tenant, Tenant& other) {
+  if (shape != Shape::in_turns) return batch(count, [&] { const Guard guard(tenant); });
+  return batch(count / 2,
+               [&] {
+                 { const Guard guard(tenant); }
+                 { const Guard guard(other); }
+               }) /
+         2;
+}
+
 // All threads measure the same side at the same time.
 Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
              unsigned count, std::barrier<>& together) {
   Tenant& tenant = *entrant.tenant;
+  CUcontext const context = guarded_context(raw, tenant);
+  CUcontext const other = guarded_context(raw, *entrant.other);
+  prove_push(raw, context);
+  prove_push(raw, other);
   Seen seen;
   seen.times.raw.reserve(rounds);
   seen.times.broker.reserve(rounds);
   const auto raw_batch = [&] {
     together.arrive_and_wait();
     const std::uint64_t before = allocations_of_this_thread();
-    const double took = shape == Shape::nested
-                            ? batch(count,
-                                    [&] {
-                                      CUcontext current = nullptr;
-                                      raw.cuCtxGetCurrent(&current);
-                                    })
-                            : batch(count, [&] { raw_pair(raw, entrant.context); });
+    const double took = raw_batch_of(raw, shape, count, context, other);
     seen.raw_allocations += allocations_of_this_thread() - before;
     return took;
   };
   const auto broker_batch = [&] {
     together.arrive_and_wait();
     const std::uint64_t before = allocations_of_this_thread();
-    const double took = batch(count, [&] { const Guard guard(tenant); });
+    const double took = broker_batch_of(shape, count, tenant, *entrant.other);
     seen.broker_allocations += allocations_of_this_thread() - before;
     return took;
   };
@@ -99,8 +149,11 @@ Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned
 
 Seen run_thread(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
                 unsigned count, std::barrier<>& together) {
-  if (shape == Shape::outermost) return measure(raw, entrant, shape, rounds, count, together);
-  if (shape == Shape::nested) {
+  if (shape == Shape::outermost || shape == Shape::in_turns) {
+    return measure(raw, entrant, shape, rounds, count, together);
+  }
+  if (is_nested(shape)) {
+    if (shape == Shape::nested) guarded_context(raw, *entrant.tenant);
     const Guard outer(*entrant.tenant);
     return measure(raw, entrant, shape, rounds, count, together);
   }
@@ -109,14 +162,6 @@ Seen run_thread(const RawDriver& raw, const Entrant& entrant, Shape shape, unsig
   CUcontext popped = nullptr;
   CTXB_CALL(raw, cuCtxPopCurrent_v2, &popped);
   return seen;
-}
-
-// Raw pushes of a context that the driver refuses would look fast.
-void prove_push(const RawDriver& raw, CUcontext context) {
-  CUcontext popped = nullptr;
-  CTXB_CALL(raw, cuCtxPushCurrent_v2, context);
-  CTXB_CALL(raw, cuCtxPopCurrent_v2, &popped);
-  if (popped != context) throw std::runtime_error("a push and a pop do not meet");
 }
 
 double run(Session& session, const Case& one, benchmark::State& state) {
@@ -128,8 +173,9 @@ double run(Session& session, const Case& one, benchmark::State& state) {
   const CUcontext outside = session.host().lease().context;
   for (unsigned i = 0; i < one.threads; ++i) {
     Tenant& tenant = session.tenant(one.kind, one.place == Place::own ? i : 0);
-    entrants.push_back({&tenant, tenant.lease().context, outside});
-    prove_push(session.raw(), entrants.back().context);
+    Tenant* const other =
+        one.shape == Shape::in_turns ? &session.tenant(one.kind, one.threads + i) : &tenant;
+    entrants.push_back({&tenant, other, outside});
   }
   std::mutex mutex;
   std::exception_ptr failure;
