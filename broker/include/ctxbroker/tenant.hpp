@@ -83,8 +83,9 @@ class CTXB_API Tenant {
   LeaseState note(int driver_status, int device = 0) noexcept;
 
   // Device memory (addresses) and streams of the lease, entered in the tenant's ledger: what is not
-  // given back is given back at close. Throws as lease. Giving back anything else than what the
-  // same tenant holds is an Error (invalid_argument).
+  // given back is given back at close. Memory of a tenant on several devices is given back when
+  // what the tenant has under way on the others is done. Throws as lease. Giving back anything else
+  // than what the same tenant holds is an Error (invalid_argument).
   std::uint64_t allocate(std::uint64_t bytes, int device = 0);
   void release(std::uint64_t address);
   CUstream make_stream(int device = 0);

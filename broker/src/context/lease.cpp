@@ -80,6 +80,24 @@ void Lease::end_siblings(bool again) noexcept {
   }
 }
 
+CUresult Lease::synchronize() noexcept {
+  if (!end_target(Home::context)) return CUDA_SUCCESS;
+  const auto wait_in = [this](CUcontext context) {
+    CUcontext popped = nullptr;
+    CUresult status = table().ctx_push(context);
+    if (status != CUDA_SUCCESS) return status;
+    status = table().ctx_synchronize();
+    table().ctx_pop(&popped);
+    return status;
+  };
+  CUresult status = wait_in(context_.context);
+  // A green context's call waits for that one alone.
+  for (std::size_t index = 1; index < occupancy_.seats() && status == CUDA_SUCCESS; ++index) {
+    status = wait_in(occupancy_.seat(index).context);
+  }
+  return note(status);
+}
+
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.
 bool Lease::close_to_all() noexcept {
   if (kind() != LeaseKind::private_own || device_.fault().happened() ||

@@ -81,6 +81,10 @@ class Lease {
   // lease is given up.
   CUresult note(CUresult status) noexcept;
 
+  // Waits for all that was enqueued in its contexts, as long as it takes. What the driver said;
+  // CUDA_SUCCESS where there is nothing to wait for, or it must not be touched.
+  CUresult synchronize() noexcept;
+
   // Gives the life up although its context still stands: what it holds is still given back.
   void give_up(const std::string& reason) noexcept;
   // Work on it does not end: nothing of it is touched again, and nothing given back.

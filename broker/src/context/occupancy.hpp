@@ -58,8 +58,8 @@ struct alignas(64) OccupancyShard {
 // more threads than ever before are inside a green lease at once, and when a seat changes hands.
 class Occupancy {
  public:
-  static constexpr std::size_t most_seats = 16;   // threads inside one green lease at once
-  static constexpr std::uint32_t most_moves = 4;  // of a seat that is kept
+  static constexpr std::size_t most_seats = 16;    // threads inside one green lease at once
+  static constexpr std::uint32_t most_moves = 64;  // of a seat that is kept
 
   // Makes one sibling: fills `green` and `context`. Called under a lock.
   using MakeSibling = CUresult (*)(void* maker, CUgreenCtx* green, CUcontext* context);

@@ -172,6 +172,7 @@ void TenantImpl::release(CUdeviceptr address) {
         "release: address " + std::to_string(address) + " is not held by " + identity_->name,
         {.tenant = identity_->name});
   }
+  wait_for_devices_beside(found->second.lease->device_ordinal());
   bytes_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
   found->second.lease->holdings().remove_bytes(found->second.bytes);
   memory_.erase(found);
@@ -259,6 +260,14 @@ bool TenantImpl::wait_for_work() noexcept {
   return idle;
 }
 
+// The driver frees memory of one device without a look at what another one does with it: a write
+// that comes later is a fault, which ends CUDA in the process.
+void TenantImpl::wait_for_devices_beside(int device) noexcept {
+  for (const auto& life : lives_) {
+    if (life->device_ordinal() != device) life->synchronize();
+  }
+}
+
 void TenantImpl::close() {
   std::vector<std::shared_ptr<LibraryImage>> libraries;
   bool idle = true;
@@ -266,6 +275,7 @@ void TenantImpl::close() {
     const std::lock_guard lock(mutex_);
     refuse_while_inside();
     idle = wait_for_work();
+    for (const auto& life : lives_) wait_for_devices_beside(life->device_ordinal());
     libraries.swap(libraries_);
   }
   // Not under the lock: destructors of the library may ask the gate for a lease.

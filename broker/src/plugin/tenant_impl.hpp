@@ -78,6 +78,7 @@ class TenantImpl final : private LeaseSource {
 
  private:
   bool wait_for_work() noexcept;
+  void wait_for_devices_beside(int device) noexcept;
   void refuse_while_inside() const;
   struct Slot {
     std::atomic<Lease*> current{nullptr};

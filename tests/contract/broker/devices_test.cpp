@@ -4,9 +4,13 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
 #include <tuple>
 
 #include "broker_fixture.hpp"
+#include "child_process.hpp"
 #include "raw_driver.hpp"
 
 namespace ctxbroker {
@@ -32,8 +36,8 @@ class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kind
     auto* const function = reinterpret_cast<CUresult (*)(Arguments...)>(dlsym(library, symbol));
     return function == nullptr ? CUDA_ERROR_NOT_FOUND : function(arguments...);
   }
-  // Launches a kernel that writes one word, in the current context.
-  void store(CUdeviceptr to, std::uint32_t word) const {
+  // A kernel that writes one word, in the current context.
+  void load_store(CUfunction* kernel) const {
     static constexpr char text[] =
         ".version 7.0\n.target sm_75\n.address_size 64\n"
         ".visible .entry store(.param .u64 to, .param .u32 word) {\n"
@@ -41,15 +45,29 @@ class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kind
         "  ld.param.u64 %rd1, [to];\n  ld.param.u32 %r1, [word];\n"
         "  st.global.u32 [%rd1], %r1;\n  ret;\n}\n";
     CUmodule module = nullptr;
-    CUfunction kernel = nullptr;
     ASSERT_EQ(call("cuModuleLoadData", &module, static_cast<const void*>(text)), CUDA_SUCCESS);
-    ASSERT_EQ(call("cuModuleGetFunction", &kernel, module, "store"), CUDA_SUCCESS);
+    ASSERT_EQ(call("cuModuleGetFunction", kernel, module, "store"), CUDA_SUCCESS);
+  }
+  void launch_store(CUfunction kernel, CUdeviceptr to, std::uint32_t word) const {
     void* arguments[] = {&to, &word};
     constexpr CUstream stream = nullptr;
     constexpr void** extra = nullptr;
     ASSERT_EQ(
         call("cuLaunchKernel", kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, &arguments[0], extra),
         CUDA_SUCCESS);
+  }
+  void store(CUdeviceptr to, std::uint32_t word) const {
+    CUfunction kernel = nullptr;
+    load_store(&kernel);
+    launch_store(kernel, to, word);
+  }
+  // Enqueues a write to come a fifth of a second from now.
+  void store_late(CUdeviceptr to) const {
+    CUfunction kernel = nullptr;
+    load_store(&kernel);
+    const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
+    ASSERT_EQ(driver.launch_host_function(nullptr, sleep, nullptr), CUDA_SUCCESS);
+    launch_store(kernel, to, 7);
   }
   RawDriver driver;
 };
@@ -103,6 +121,47 @@ TEST_P(DevicesTest, PeerAccessIsEnabledOrRefusedWithTheReason) {
   EXPECT_EQ(tenant.run(0, [&] { return driver.fill(there, 7, 4096); }), CUDA_SUCCESS);
   EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { tenant.enable_peer_access(0, 0); }),
               ::testing::HasSubstr("device 0"));
+}
+
+// A write of one device that comes after the other one's memory is free would be a fault, and end
+// CUDA for everybody in the process.
+TEST_P(DevicesTest, MemoryIsGivenBackWhenTheOtherDeviceHasDoneWithIt) {
+  const auto [first, second] = GetParam();
+  if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
+  for (const bool closes : {false, true}) {
+    Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+    const CUdeviceptr there = tenant.allocate(4096, 1);
+    tenant.enable_peer_access(0, 1);
+    tenant.run(0, [&] { store_late(there); });
+    closes ? tenant.close() : tenant.release(there);
+    for (const int device : {0, 1}) {
+      EXPECT_EQ(other.run(device, [&] { return driver.synchronize(); }), CUDA_SUCCESS) << closes;
+    }
+  }
+}
+
+// The control: the same by the driver's own call.
+TEST_P(DevicesTest, DISABLED_MemoryThatIsFreedUnderAWriteEndsCuda) {
+  const auto [first, second] = GetParam();
+  Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+  other.lease(1);
+  const CUdeviceptr there = tenant.allocate(4096, 1);
+  tenant.enable_peer_access(0, 1);
+  tenant.run(0, [&] { store_late(there); });
+  EXPECT_EQ(tenant.run(1, [&] { return call("cuMemFree_v2", there); }), CUDA_SUCCESS);
+  EXPECT_NE(tenant.run(0, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
+  EXPECT_NE(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS) << "for all";
+}
+
+TEST_P(DevicesTest, WithoutTheWaitItIsAFault) {
+  if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
+  const std::string kinds =
+      ::testing::UnitTest::GetInstance()->current_test_info()->name();  // with a slash before
+  const ChildResult child =
+      run_child("Kinds/DevicesTest.DISABLED_MemoryThatIsFreedUnderAWriteEndsCuda" +
+                kinds.substr(kinds.find('/')));
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, ::testing::HasSubstr("[  PASSED  ] 1 test"));
 }
 
 // What a plug-in of the driver API does, whose context is not the primary: it asks the driver whose
