@@ -190,7 +190,7 @@ bool Lease::look_whether_lost(std::uint64_t now) const noexcept {
   }
   // Without a shield the driver is to be asked each time.
   if (kind() == LeaseKind::private_own || device_.primary_is_shielded(primary_generation_)) {
-    sound_at_.store(now, std::memory_order_relaxed);
+    sound_at_.store(now, std::memory_order_release);
   }
   return false;
 }

@@ -5,6 +5,7 @@
 #include "context/epoch.hpp"
 #include "context/guard.hpp"
 #include "context/thread_notes.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 
@@ -135,6 +136,12 @@ inline bool is_where_it_was(const void* tenant, int device) noexcept {
 // And nothing of it has changed since.
 inline bool is_right_there() noexcept {
   return thread_notes.sound_at == epoch.load(std::memory_order_acquire);
+}
+
+// In a guard of that lease, which was sound in that epoch: a lean one stands through the end of an
+// epoch, and where it stands is right in the next one, too.
+inline void stay_right(std::uint64_t sound_at) noexcept {
+  if (thread_notes.innermost.is_lean() && !timeline_observed()) thread_notes.sound_at = sound_at;
 }
 
 // The same as enter_lean, there, on a thread that no guard stands on. False: nothing was done, but

@@ -142,6 +142,7 @@ void begin_anew(detail::GuardRoom& room, detail::TenantImpl& tenant, detail::Lea
   if (tenant == nullptr) refuse_closed();
   detail::Lease& lease = tenant->lease(device);
   if (detail::is_inside_already(lease.generation(), &lease.tenant())) {
+    detail::stay_right(lease.sound_at());
     room.doing = nullptr;
     return;
   }
@@ -154,6 +155,7 @@ void begin_anew(detail::GuardRoom& room, detail::TenantImpl& tenant, detail::Lea
                                       int device, const char* doing) {
   detail::Lease* const sound = tenant != nullptr ? tenant->sound_lease(device) : nullptr;
   if (sound != nullptr && detail::is_inside_already(sound->generation(), &sound->tenant())) {
+    detail::stay_right(sound->sound_at());
     room.doing = nullptr;
     return;
   }

@@ -243,6 +243,25 @@ TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
   }
 }
 
+// What ends an epoch (here a lease of another tenant) is no reason for a guard that stands to be
+// looked at again and again.
+TEST_F(GuardedThreadTest, StaysRightThroughTheEndOfAnEpoch) {
+  for (Tenant& tenant : tenants) {
+    for (int use = 0; use < 2; ++use) const Guard known(tenant);
+    const Guard outer(tenant);
+    const CUcontext inside = current();
+    broker.open_tenant("short", {LeaseKind::private_own}).lease();  // and ends at once
+    for (int use = 0; use < 3; ++use) {
+      const Guard nested(tenant);
+      EXPECT_EQ(current(), inside);
+    }
+    Tenant& other = &tenant == &tenants[0] ? tenants[1] : tenants[0];
+    const Guard elsewhere(other);
+    EXPECT_EQ(current(), other.lease().context);
+  }
+  EXPECT_EQ(current(), nullptr);
+}
+
 // A thread that knows its way looks at nothing but that it does. A timeline that begins is seen all
 // the same, and holds each guard by its own name.
 TEST_F(GuardedThreadTest, IsRecordedWhenItKnowsItsWay) {

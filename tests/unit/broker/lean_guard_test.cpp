@@ -155,6 +155,27 @@ TEST(LeanGuardTest, IsCountedInsideAndAfterwards) {
   }).join();
 }
 
+// It stands through the end of an epoch. The next one is not to be slower for it.
+TEST(LeanGuardTest, IsRightInTheNextEpochOnceItIsLookedAt) {
+  std::jthread([] {
+    know_this_thread();
+    Place place;
+    GuardRoom room;
+    room.doing = "work";
+    ASSERT_TRUE(enter(room, place));
+    EXPECT_TRUE(is_right_there());
+    end_epoch();
+    EXPECT_FALSE(is_right_there());
+    stay_right(epoch.load());
+    EXPECT_TRUE(is_right_there());
+    innermost_frame();
+    end_epoch();
+    stay_right(epoch.load());
+    EXPECT_FALSE(is_right_there()) << "a frame says for itself what is right";
+    leave(*innermost_frame());
+  }).join();
+}
+
 // What it remembers is another place's: nobody is in the one that was left.
 TEST(LeanGuardTest, IsInsideWhereItStandsAndNowhereElse) {
   std::jthread([] {
