@@ -114,10 +114,6 @@ inline bool enter_lean(GuardRoom& room, const GuardedPlace& place, const Wanted&
   // The other side of Occupancy's close and take_over, as in its enter.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   CUcontext const context = shard->context.load(std::memory_order_acquire);
-  if (context == nullptr || place.target.driver->ctx_push(context) != CUDA_SUCCESS) {
-    thread.innermost.clear();
-    return false;
-  }
   thread.tenant = wanted.tenant;
   thread.device = wanted.device;
   thread.place = &place;
@@ -125,6 +121,10 @@ inline bool enter_lean(GuardRoom& room, const GuardedPlace& place, const Wanted&
   thread.unmixed = thread.outside == nullptr ? context : reinterpret_cast<CUcontext>(&thread_notes);
   thread.push = place.target.driver->ctx_push;
   thread.pop = place.target.driver->ctx_pop;
+  if (context == nullptr || thread.push(context) != CUDA_SUCCESS) {
+    thread.innermost.clear();
+    return false;
+  }
   thread.sound_at = wanted.sound_at;
   return true;
 }
