@@ -117,7 +117,8 @@ class CTXB_API Tenant {
 // force it costs one push and one pop where nothing was current or what was is known, and nested in
 // the same lease no call of the driver; without it there are looks at what is current. What the
 // code inside left behind is repaired when the outermost one ends, and guards in between are in the
-// right context all the same. Takes no lock and allocates nothing once the lease stands.
+// right context all the same. Allocates nothing and takes no lock once the lease stands, but
+// for a brief one in a thread's first guard of all.
 class CTXB_API Guard {
  public:
   // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease.

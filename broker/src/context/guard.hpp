@@ -94,8 +94,8 @@ inline Frame* innermost_frame() noexcept {
 // The one pair under every guard. `frame` comes with its target and call, the rest is filled by
 // enter; it must live until leave, and frames of a thread nest. Afterwards the thread's context
 // stack and stream-capture mode are what they were before, or a record says that the driver
-// refused. Neither throws, takes a lock, or allocates, but for a thread with more contexts of its
-// own than a frame has room for.
+// refused. Neither throws. Neither allocates, but for a thread with more contexts of its own than a
+// frame has room for, nor takes a lock, but for number_this_thread's in the thread's first one.
 CUresult enter(Frame& frame) noexcept;
 void leave(Frame& frame) noexcept;
 

@@ -18,8 +18,8 @@ namespace ctxbroker::detail {
 //
 // A seat is kept for the thread that took it: that one comes in again with plain loads and stores.
 // Another one that finds no seat free takes over what is kept and not used, behind a barrier on all
-// threads. A seat that has gone from hand to hand a few times is anybody's from then on: a locked
-// bus, each time, costs less than barriers.
+// threads. A seat that went from hand to hand too often (most_moves) is anybody's from then on: a
+// locked bus, each time, costs less than barriers.
 struct alignas(64) Seat {
   std::atomic<const void*> thread{nullptr};  // of one that is anybody's: whose now; null: free
   int depth = 0;                             // guards of that thread in it; only it writes here

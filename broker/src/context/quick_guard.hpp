@@ -102,8 +102,8 @@ struct Wanted {
   std::uint64_t sound_at;
 };
 
-// True when a lean guard was entered; `room` is for its frame, should anybody ask for one. False:
-// nothing was done. The thread remembers the place: enter_lean_again.
+// True when a lean guard was entered; `room` is for its frame, should anybody ask for one. The
+// thread remembers the place: enter_lean_again. False: nothing was entered, and no place is known.
 inline bool enter_lean(GuardRoom& room, const GuardedPlace& place, const Wanted& wanted) noexcept {
   OccupancyShard* const shard = place.target.occupancy->own_shard();
   if (shard == nullptr || !is_known(place.target)) return false;

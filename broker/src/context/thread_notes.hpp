@@ -112,7 +112,8 @@ inline constexpr std::uint32_t all_shards = own_shards + shared_shards;
 // thread was known.
 void make_frame_of_lean_guard() noexcept;
 
-// Gives the calling thread the number it keeps until it ends.
+// Gives the calling thread the number it keeps until it ends, and makes its notes known to
+// has_lean_guard, under a lock that nobody holds for longer than a look at them takes.
 std::uint32_t number_this_thread() noexcept;
 
 inline std::uint32_t shard_of_this_thread() noexcept {

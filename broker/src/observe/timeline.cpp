@@ -1,5 +1,4 @@
 #include "observe/timeline.hpp"
-#include "context/epoch.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "context/epoch.hpp"
 #include "ctxbroker/error.hpp"
 #include "observe/thread_identity.hpp"
 

@@ -243,8 +243,8 @@ TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
   }
 }
 
-// What ends an epoch (here a lease of another tenant) is no reason for a guard that stands to be
-// looked at again and again.
+// What ends an epoch (here the end of another tenant) leaves a guard that stands where it is. That
+// nested ones need not look again and again is lean_guard_test's to show.
 TEST_F(GuardedThreadTest, StaysRightThroughTheEndOfAnEpoch) {
   for (Tenant& tenant : tenants) {
     for (int use = 0; use < 2; ++use) const Guard known(tenant);
