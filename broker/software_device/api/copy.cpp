@@ -1,12 +1,16 @@
 #include "api/copy.hpp"
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
+#include "api/logs.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
 
@@ -30,7 +34,7 @@ std::size_t span_of(const Surface& surface, Extent extent) {
   return span;
 }
 
-// What is behind a surface and must stay while it is used; null for pageable memory.
+// What is behind a surface; null for pageable memory.
 std::shared_ptr<const void> owner_of(const Surface& surface, std::size_t span) {
   const MemoryRegistry& memory = Process::instance().memory;
   if (surface.side == Side::array) return surface.array;
@@ -43,6 +47,47 @@ std::shared_ptr<const void> owner_of(const Surface& surface, std::size_t span) {
   }
   return block;
 }
+
+// The memory of a surface, from the call to the end of the work. What is freed in between stays
+// whole, so that nobody else gets the address, but the work may touch it no more than a kernel may.
+class HeldMemory {
+ public:
+  // CUDA_ERROR_INVALID_VALUE.
+  HeldMemory(const Surface& surface, Extent extent)
+      : begin_(surface.address),
+        bytes_(span_of(surface, extent)),
+        owner_(owner_of(surface, bytes_)),
+        has_address_(owner_ != nullptr && surface.side != Side::array) {}
+
+  std::size_t bytes() const noexcept { return bytes_; }
+  bool is_pageable() const noexcept { return owner_ == nullptr; }
+
+  // Of pageable memory: reads it aside. Where it is then.
+  std::uintptr_t stage() {
+    const std::byte* from = bytes_at(begin_);
+    auto staged = std::make_shared<const std::vector<std::byte>>(from, from + bytes_);
+    owner_ = staged;
+    return reinterpret_cast<std::uintptr_t>(staged->data());
+  }
+
+  // When the work comes to it. By address, as for kernels: mapped memory may have been mapped anew.
+  CUresult check(const char* work) const {
+    if (!has_address_) return CUDA_SUCCESS;
+    const std::optional<AddressRange> live = Process::instance().memory.map().find(begin_);
+    if (live && live->end - begin_ >= bytes_) return CUDA_SUCCESS;
+    char text[128];
+    std::snprintf(text, sizeof(text), "%s: access of %zu bytes at illegal address 0x%" PRIxPTR,
+                  work, bytes_, begin_);
+    log_error(text);
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+
+ private:
+  std::uintptr_t begin_;
+  std::size_t bytes_;
+  std::shared_ptr<const void> owner_;
+  bool has_address_;  // that a kernel could use too
+};
 
 void copy_rows(const Surface& to, const Surface& from, Extent extent) {
   bool dense = to.pitch == extent.width && from.pitch == extent.width;
@@ -75,6 +120,16 @@ void fill_row(std::byte* row, Pattern pattern, std::size_t bytes) {
     std::memcpy(row + at, &pattern.value, pattern.bytes);  // little-endian
 }
 
+std::function<CUresult()> copying(const Surface& to, HeldMemory target, const Surface& from,
+                                  HeldMemory source, Extent extent) {
+  return [=, target = std::move(target), source = std::move(source)] {
+    CUresult status = source.check("copy");
+    if (status == CUDA_SUCCESS) status = target.check("copy");
+    if (status == CUDA_SUCCESS) copy_rows(to, from, extent);
+    return status;
+  };
+}
+
 }  // namespace
 
 CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, Extent extent,
@@ -82,9 +137,7 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
   stream->context.require_alive();
   if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return CUDA_SUCCESS;
   if (extent.height == 1) to.pitch = from.pitch = extent.width;
-  std::size_t from_span = span_of(from, extent);
-  std::shared_ptr<const void> source = owner_of(from, from_span);
-  std::shared_ptr<const void> target = owner_of(to, span_of(to, extent));
+  HeldMemory source(from, extent), target(to, extent);
 
   Executor& executor = stream->context.device.executor;
   bool captured = is_captured(*stream);
@@ -93,29 +146,21 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
     check_use(*stream);
   }
   // A graph's node copies when it is launched, from and to pageable memory too.
-  bool wait = !captured && (waiting == Waiting::done || target == nullptr);
+  bool wait = !captured && (waiting == Waiting::done || target.is_pageable());
   if (wait && executor.ahead_of_new(*stream).empty()) {
     copy_rows(to, from, extent);  // nothing to wait behind: no need for the other thread
     return Process::fault();
   }
-  std::shared_ptr<std::vector<std::byte>> staged;
-  if (!wait && !captured && source == nullptr) {
-    if (from_span <= stage_at_most) {
-      staged = std::make_shared<std::vector<std::byte>>(bytes_at(from.address),
-                                                        bytes_at(from.address) + from_span);
-      from.address = reinterpret_cast<std::uintptr_t>(staged->data());
-    } else {
+  if (!wait && !captured && source.is_pageable()) {
+    if (source.bytes() <= stage_at_most)
+      from.address = source.stage();
+    else
       wait = true;
-    }
   }
   auto command = std::make_shared<Command>();
   command->kind = Command::Kind::transfer;
   command->node_type = CU_GRAPH_NODE_TYPE_MEMCPY;
-  command->work = [=, source = std::move(source), target = std::move(target),
-                   staged = std::move(staged)] {
-    copy_rows(to, from, extent);
-    return CUDA_SUCCESS;
-  };
+  command->work = copying(to, std::move(target), from, std::move(source), extent);
   enqueue(stream, command);
   return wait ? wait_for(stream->context, {command}) : CUDA_SUCCESS;
 }
@@ -125,12 +170,8 @@ std::function<CUresult()> copy_work(const ShapedCopy& shaped) {
   const Extent extent = shaped.extent;
   require_value(extent.width != 0 && extent.height != 0 && extent.depth != 0);
   if (extent.height == 1) to.pitch = from.pitch = extent.width;
-  std::shared_ptr<const void> source = owner_of(from, span_of(from, extent));
-  std::shared_ptr<const void> target = owner_of(to, span_of(to, extent));
-  return [=, source = std::move(source), target = std::move(target)] {
-    copy_rows(to, from, extent);
-    return CUDA_SUCCESS;
-  };
+  HeldMemory source(from, extent), target(to, extent);
+  return copying(to, std::move(target), from, std::move(source), extent);
 }
 
 std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Pattern pattern,
@@ -138,9 +179,9 @@ std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Patt
   require_value(address % pattern.bytes == 0);
   if (extent.height == 1) pitch = extent.width;
   require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
-  Surface surface{Side::device, address, pitch, 0, nullptr};
-  std::shared_ptr<const void> target = owner_of(surface, span_of(surface, extent));
+  HeldMemory target({Side::device, address, pitch, 0, nullptr}, extent);
   return [=, target = std::move(target)] {
+    if (CUresult status = target.check("memset"); status != CUDA_SUCCESS) return status;
     for (std::size_t row = 0; row < extent.height; ++row)
       fill_row(bytes_at(address + row * pitch), pattern, extent.width);
     return CUDA_SUCCESS;

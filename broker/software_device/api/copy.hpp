@@ -1,4 +1,5 @@
-// Copies and fills between device, pinned and pageable memory.
+// Copies and fills between device, pinned and pageable memory. What of it was freed when the work
+// comes to it is an illegal address, which ends CUDA for the process as a kernel's does.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,8 @@
 // A faulting kernel ends CUDA for its whole process, whatever context it ran in. Each test that has
 // one runs in a child process.
+#include <atomic>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include "facts.hpp"
@@ -151,6 +153,46 @@ TEST_F(TwoDevices, AFaultOnOneEndsTheOther) {
     EXPECT_EQ(first.synchronize(Where::primary), CUDA_ERROR_ILLEGAL_ADDRESS);
     for (Where one : everywhere) second.expect_ended(one, CUDA_ERROR_ILLEGAL_ADDRESS);
   });
+}
+
+// cuMemFree waits for the work of the memory's own device, and for no other's.
+TEST_F(TwoDevices, AWriteToTheOthersMemoryThatWasFreedMeanwhileEndsBoth) {
+  for (const bool by_kernel : {true, false}) {
+    expect_in_child([by_kernel] {
+      const Driver& d = driver();
+      const Three first(0), second(1);
+      constexpr std::size_t bytes = std::size_t(4) << 20;  // pages of its own
+      int reaches = 0;
+      ASSERT_EQ(d.cuDeviceCanAccessPeer(&reaches, 0, 1), CUDA_SUCCESS);
+      if (reaches == 0) return;  // then there is no such write
+      CUdeviceptr freed = 0;
+      {
+        Current entered(second.primary);
+        ASSERT_EQ(d.cuMemAlloc_v2(&freed, bytes), CUDA_SUCCESS);
+      }
+      std::atomic<bool> let_go = false;
+      {
+        Current entered(first.primary);
+        ASSERT_EQ(d.cuCtxEnablePeerAccess(second.primary, 0), CUDA_SUCCESS);
+        CUfunction fill = nullptr;
+        ASSERT_EQ(d.cuModuleGetFunction(&fill, first.modules[0], "fill"), CUDA_SUCCESS);
+        auto wait = [](void* flag) {
+          while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+        };
+        ASSERT_EQ(d.cuLaunchHostFunc(nullptr, wait, &let_go), CUDA_SUCCESS);
+        unsigned value = 3, count = 1;
+        void* arguments[] = {&freed, &value, &count};
+        ASSERT_EQ(by_kernel
+                      ? d.cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr)
+                      : d.cuMemsetD8Async(freed, 3, bytes, nullptr),
+                  CUDA_SUCCESS);
+      }
+      EXPECT_EQ(d.cuMemFree_v2(freed), CUDA_SUCCESS);
+      let_go = true;
+      EXPECT_EQ(first.synchronize(Where::primary), CUDA_ERROR_ILLEGAL_ADDRESS);
+      for (Where one : everywhere) second.expect_ended(one, CUDA_ERROR_ILLEGAL_ADDRESS);
+    });
+  }
 }
 
 TEST_F(TwoDevices, AResetOfOneLeavesTheOtherAlone) {

@@ -22,29 +22,6 @@ TEST_F(SoftwareMemoryTest, NewMemoryIsNotZero) {
   }
 }
 
-TEST_F(SoftwareMemoryTest, CopiesAnswerForMemoryFreedMeanwhile) {
-  CUcontext other = nullptr;
-  ASSERT_EQ(d.cuCtxCreate_v2(&other, 0, device), CUDA_SUCCESS);
-  CUdeviceptr theirs = 0, ours = 0;
-  ASSERT_EQ(d.cuMemAlloc_v2(&theirs, 4096), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuMemsetD8_v2(theirs, 3, 4096), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
-  CUcontext popped = nullptr;
-  ASSERT_EQ(d.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuMemAlloc_v2(&ours, 4096), CUDA_SUCCESS);
-  CUstream stream = nullptr;
-  ASSERT_EQ(d.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
-  {
-    Hold hold(function("hold"), stream);
-    ASSERT_EQ(d.cuMemcpyDtoDAsync_v2(ours, theirs, 4096, stream), CUDA_SUCCESS);
-    EXPECT_EQ(d.cuCtxDestroy_v2(other), CUDA_SUCCESS) << "frees what the copy will read";
-  }
-  EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
-  unsigned char byte = 0;
-  EXPECT_EQ(d.cuMemcpyDtoH_v2(&byte, ours + 4095, 1), CUDA_SUCCESS);
-  EXPECT_EQ(byte, 3);
-}
-
 TEST(SoftwareMemoryBudget, IsWhatTheEnvironmentSays) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
@@ -64,32 +41,6 @@ TEST(SoftwareMemoryBudget, IsWhatTheEnvironmentSays) {
     EXPECT_EQ(d.cuMemFree_v2(first), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemAlloc_v2(&second, 10 << 20), CUDA_SUCCESS);
   });
-}
-
-// The same for fills, and for what a graph does: the memory is not freed for others to reuse.
-TEST_F(SoftwareMemoryTest, FillsAndGraphsKeepMemoryFreedMeanwhile) {
-  CUcontext other = nullptr, popped = nullptr;
-  CUdeviceptr theirs = 0;
-  CUstream stream = nullptr;
-  CUgraph graph = nullptr;
-  CUgraphExec exec = nullptr;
-  ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuCtxCreate_v2(&other, 0, device), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuMemAlloc_v2(&theirs, 4096), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-  EXPECT_EQ(d.cuMemsetD8Async(theirs, 5, 4096, stream), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
-  {
-    Hold hold(function("hold"), stream);
-    ASSERT_EQ(d.cuMemsetD8Async(theirs, 3, 4096, stream), CUDA_SUCCESS);
-    ASSERT_EQ(d.cuGraphLaunch(exec, stream), CUDA_SUCCESS);
-    ASSERT_EQ(d.cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    ASSERT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
-    EXPECT_EQ(d.cuCtxDestroy_v2(other), CUDA_SUCCESS) << "frees what they will write";
-  }
-  EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
 }
 
 CUmemLocation device_zero() {
