@@ -115,10 +115,12 @@ std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t life, Home home
   return source_ != nullptr ? source_->end_target(note, home) : std::nullopt;
 }
 
-bool GatedTenant::is_of_private_context(std::uint64_t life) noexcept {
+bool GatedTenant::ends_with_life(std::uint64_t life, Home home) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = lives_.find(life);
-  return found != lives_.end() && found->second.kind == LeaseKind::private_own;
+  if (found == lives_.end()) return false;
+  if (found->second.kind == LeaseKind::private_own) return home != Home::device;
+  return found->second.kind == LeaseKind::green && home == Home::context;
 }
 
 bool GatedTenant::holds_anything_of(std::uint64_t life) const noexcept {

@@ -69,8 +69,8 @@ class GatedTenant {
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
 
-  // What was made in that life ended with it, or will.
-  bool is_of_private_context(std::uint64_t life) noexcept;
+  // What was made in that life and lives there ended with it, or will.
+  bool ends_with_life(std::uint64_t life, Home home) noexcept;
   // Something that its code made in that life is not ended yet.
   bool holds_anything_of(std::uint64_t life) const noexcept;
   // Anything was made in a lease on that device.

@@ -1,6 +1,7 @@
 #include "gate/give_back.hpp"
 
 #include <array>
+#include <optional>
 
 #include "context/guard.hpp"
 #include "gate/graph_memory.hpp"
@@ -80,12 +81,27 @@ CUresult end_one(GatedTenant& tenant, const Holding& holding, const Ending& endi
   return guarded_end(*where, [&] { return ending.end(holding); });
 }
 
+// Of a context that ends now, nothing stays.
+bool ends_with_tenant(GatedTenant& tenant, const Holding& holding) noexcept {
+  const Home home = home_of(holding);
+  return home != Home::device &&
+         (holding.context != 0 || tenant.ends_with_life(holding.life, home));
+}
+
 bool stays_with_code(GatedTenant& tenant, const Holding& holding, Stays stays) noexcept {
   if (stays == Stays::always) return true;
   if (stays == Stays::never || !tenant.has_private_tables()) return false;
-  // Of a context that ends now, nothing stays.
-  return home_of(holding) == Home::device ||
-         (holding.context == 0 && !tenant.is_of_private_context(holding.life));
+  return !ends_with_tenant(tenant, holding);
+}
+
+// Its handle stays in the code's hands, and must not reach the driver from there any more.
+void mark_over(GatedTenant& tenant, const Holding& holding) {
+  std::optional<Holding> ended = owners().remove(holding.kind, holding.handle, tenant.id());
+  if (!ended) return;  // by its own thread
+  tenant.give_bytes(ended->bytes);
+  ended->bytes = 0;
+  ended->over = true;
+  owners().add(*ended);
 }
 
 void add_words(std::string& text, std::size_t count, Kind kind) {
@@ -100,8 +116,12 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   std::array<std::size_t, kind_count> counts{}, of_code{};
   for (const Holding& holding : owners().held_by(tenant.id())) {
     const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
-    if (resident && stays_with_code(tenant, holding, ending.stays)) {
-      ++of_code[static_cast<std::size_t>(holding.kind)];
+    if (resident && !holding.over && stays_with_code(tenant, holding, ending.stays)) {
+      if (ends_with_tenant(tenant, holding)) {
+        mark_over(tenant, holding);
+      } else {
+        ++of_code[static_cast<std::size_t>(holding.kind)];
+      }
       continue;
     }
     if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
@@ -110,6 +130,10 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
     if (holding.kind == Kind::physical) pass_on_physical(holding);
     if (holding.kind == Kind::pool || holding.kind == Kind::own_pool) {
       tenant.while_pools_stay([] {});  // who found it there has done with it
+    }
+    if (holding.over) {
+      take_graph_memory(holding.kind, holding.handle);
+      continue;  // an earlier tenant's end was its own
     }
     const bool is_gone =
         holding.kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle);

@@ -71,6 +71,7 @@ void settle_end_by_host(const Holding& held, CUresult status) noexcept {
 }
 
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
+  if (holding.over) return true;
   if (holding.life == 0) return false;
   if (const Frame* frame = innermost_place();
       frame != nullptr && frame->target.generation == holding.life) {

@@ -40,6 +40,9 @@ const char* to_string(Kind kind) noexcept;  // "stream"
 struct Holding {
   Kind kind = Kind::nothing;
   bool pooled = false;  // memory of a pool
+  // It ended with its context when an earlier tenant of the code did: known for what the code may
+  // still do with its handle.
+  bool over = false;
   TenantId tenant{};
   std::uint64_t handle = 0;  // the handle's value, or the address
   std::uint64_t bytes = 0;

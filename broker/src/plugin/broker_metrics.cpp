@@ -54,6 +54,7 @@ void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
   }
   metrics.held_bytes = gated->held_bytes();
   for (const Holding& holding : owners().held_by(tenant.id)) {
+    if (holding.over) continue;
     HeldThings& things = metrics.held[to_string(holding.kind)];
     ++things.count;
     things.bytes += holding.bytes;

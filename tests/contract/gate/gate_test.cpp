@@ -22,12 +22,20 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Matches;
 
 class GateTest : public RecordingBrokerTest {
  protected:
   std::uint64_t held_bytes(const std::string& tenant) {
     for (const TenantMetrics& metrics : broker.metrics().tenants)
       if (metrics.name == tenant) return metrics.held_bytes;
+    return 0;
+  }
+  std::uint64_t held(const std::string& tenant, const char* kind) {
+    for (const TenantMetrics& metrics : broker.metrics().tenants)
+      if (const auto found = metrics.held.find(kind);
+          metrics.name == tenant && found != metrics.held.end())
+        return found->second.count;
     return 0;
   }
   template <typename Function>
@@ -299,6 +307,47 @@ TEST_F(GateTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
   second.close();
   EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 1 x device memory")));
   EXPECT_EQ(context_of(address), nullptr);
+}
+
+// What ended with an earlier tenant is not the next one's, though the code may still know it: its
+// handle reaches the driver no more, where it may be somebody else's by now.
+TEST_F(GateTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
+  struct Scene {
+    LeaseKind kind;
+    bool in_own_context, stays;
+  };
+  for (const Scene& scene :
+       {Scene{LeaseKind::green, false, false}, Scene{LeaseKind::private_own, false, false},
+        Scene{LeaseKind::shared, true, false}, Scene{LeaseKind::shared, false, true}}) {
+    SCOPED_TRACE(std::string(to_string(scene.kind)) + (scene.in_own_context ? ", own" : ""));
+    const std::size_t before = said().size();
+    CUstream left[2] = {};
+    {
+      Tenant first = broker.open_tenant("first", {scene.kind});
+      first.adopt(test_library("attacks_dlsym"));
+      first.run(0, [&] {
+        CUcontext own = nullptr;
+        if (scene.in_own_context) driver_call("cuCtxCreate_v2", &own, 0U, 0);
+        for (CUstream& stream : left) driver_call("cuStreamCreate", &stream, 1U);
+      });
+    }
+    TenantOptions options{scene.kind};
+    options.unload_at_close = true;
+    Tenant second = broker.open_tenant("second", options);
+    second.adopt(test_library("attacks_dlsym"));
+    EXPECT_EQ(held("second", "stream"), scene.stays ? 2U : 0U);
+    EXPECT_EQ(second.run(0, [&] { return driver_call("cuStreamDestroy_v2", left[0]); }),
+              scene.stays ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(second.strikes(), 0U) << "it is its code's all the same";
+    second.close();
+    std::vector<std::string> now = said();
+    now.erase(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(before));
+    EXPECT_EQ(scene.stays, Matches(Contains(HasSubstr("x stream")))(now));
+    for (const char* words :
+         {"which stays in the process: 2 x stream", "gave back what the tenant left: 1 x stream"}) {
+      EXPECT_EQ(scene.stays, Matches(Contains(HasSubstr(words)))(now)) << words;
+    }
+  }
 }
 
 // A thread that the code has had since an earlier tenant.
