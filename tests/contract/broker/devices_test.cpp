@@ -106,6 +106,50 @@ INSTANTIATE_TEST_SUITE_P(
              to_string(std::get<1>(test.param));
     });
 
+// Memory by device, strikes once for all of them.
+TEST_P(DevicesTest, ATenantHasARowOfTheLeaseTableForEachDevice) {
+  const auto [kind, beside] = GetParam();
+  Tenant tenant = broker.open_tenant("both", {kind});
+  Tenant other = broker.open_tenant("one", {beside});
+  other.allocate(512, 1);
+  for (const int device : {1, 0}) {
+    tenant.allocate(4096U << device, device);
+    tenant.run(device, [&] { driver.push(tenant.lease(device).context); });
+  }
+  const auto generations = [&] {
+    std::vector<std::tuple<std::string, int, std::uint64_t>> rows;
+    for (const LeaseInfo& row : broker.leases()) {
+      rows.emplace_back(row.tenant_name, row.device, row.generation);
+    }
+    return rows;
+  };
+  const auto expected = [&] {
+    return std::vector<std::tuple<std::string, int, std::uint64_t>>{
+        {"both", 0, tenant.lease(0).generation},
+        {"both", 1, tenant.lease(1).generation},
+        {"one", 1, other.lease(1).generation}};
+  };
+  const auto before = expected();
+  EXPECT_EQ(generations(), before);
+  EXPECT_NE(tenant.lease(0).context, tenant.lease(1).context);
+  for (const TenantMetrics& metrics : broker.metrics().tenants) {
+    if (metrics.id != tenant.id()) continue;
+    EXPECT_EQ(metrics.strikes, 2U);
+    ASSERT_EQ(metrics.leases.size(), 2U);
+    for (const LeaseMetrics& lease : metrics.leases) {
+      EXPECT_EQ(lease.memory_bytes, 4096U << lease.device) << lease.device;
+      EXPECT_EQ(lease.generation, tenant.lease(lease.device).generation);
+    }
+  }
+  ASSERT_TRUE(broker.force_loss(tenant.id(), 1, "a test"));
+  { const Guard next(tenant, 1); }
+  EXPECT_EQ(generations(), expected());
+  EXPECT_EQ(std::get<2>(generations()[0]), std::get<2>(before[0])) << "no loss of the other's";
+  EXPECT_GT(std::get<2>(generations()[1]), std::get<2>(before[1]));
+  tenant.close();
+  EXPECT_EQ(generations(), (std::vector{before[2]}));
+}
+
 TEST_P(DevicesTest, PeerAccessIsEnabledOrRefusedWithTheReason) {
   const auto [first, second] = GetParam();
   Tenant tenant = broker.open_tenant("peers", {first});

@@ -33,6 +33,41 @@ TEST_F(PolicyContractTest, APolicyForAnIdDecidesForItsLibraryAndTheReasonNamesIt
   EXPECT_NE(create("affine").lease().granted.kind, LeaseKind::private_own) << "without a policy";
 }
 
+// A tenant has one lease per device: what is said of its plug-ins is weighed, whichever comes
+// first.
+TEST_F(PolicyContractTest, WherePluginsOfALibraryDifferTheStrongestIsTheTenants) {
+  const struct {
+    const char *affine, *bias, *why;
+    LeaseKind granted;
+  } rows[] = {
+      {"shared", "private", "bias asked for private", LeaseKind::private_own},
+      {"private", "green", "affine asked for private", LeaseKind::private_own},
+      {"shared", "green", "bias asked for green", LeaseKind::green},
+  };
+  const bool has_green =
+      broker.open_tenant("probe", {LeaseKind::green}).lease().granted.kind == LeaseKind::green;
+  for (const auto& row : rows) {
+    SCOPED_TRACE(std::string(row.affine) + ", " + row.bias);
+    if (row.granted == LeaseKind::green && !has_green) continue;
+    Broker governed =
+        with(R"("by_id": {"com.example.test.affine": {"lease": ")" + std::string(row.affine) +
+             R"("}, "com.example.test.bias": {"lease": ")" + row.bias + "\"}}");
+    const PluginLibrary library = governed.load(test_plugin("behaviours"));
+    for (const char* first : {"affine", "bias"}) {
+      const PluginInstance one = governed.create(library, first);
+      const PluginInstance third = governed.create(library, "scratch");
+      const std::vector<LeaseInfo> table = governed.leases();
+      ASSERT_EQ(table.size(), 1U);
+      for (const LeaseInfo& info : {table[0], one.lease(), third.lease()}) {
+        EXPECT_EQ(info.asked.kind, row.granted);
+        EXPECT_EQ(info.granted.kind, row.granted);
+        EXPECT_EQ(info.reason, std::string("the policy for com.example.test.") + row.why);
+        EXPECT_EQ(info.generation, table[0].generation);
+      }
+    }
+  }
+}
+
 TEST_F(PolicyContractTest, TheHostsOptionsStandAboveIt) {
   Broker governed = with(private_for_affine);
   InstanceOptions options;

@@ -108,6 +108,36 @@ TEST_F(PolicyOption, TheLeaseTableHasARowPerLibraryAndDevice) {
   EXPECT_THAT(ended.out, testing::Not(HasSubstr("the host asked for private")));
 }
 
+// The strongest of what the policy says of its plug-ins, on each of its devices; memory by device,
+// strikes once.
+TEST_F(PolicyOption, TheLeaseTableHasARowForEachDeviceOfOneLibrary) {
+  const std::string file = policy(R"("by_id": {
+      "com.example.test.affine": {"placement": 0, "lease": "shared"},
+      "com.example.test.megabyte": {"placement": 1, "lease": "private"},
+      "com.example.test.other_sizes": {"placement": 1}})");
+  const std::string library = program_folder().parent_path() / "test_plugins/behaviours.so#";
+  const Ended ended = run(image({library + "affine", library + "megabyte", library + "other_sizes"},
+                                {"--policy", file}),
+                          two_devices);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json leases = json_at("report.json")["leases"];
+  ASSERT_EQ(leases.size(), 2U) << leases;
+  for (const int device : {0, 1}) {
+    const json& row = leases[static_cast<std::size_t>(device)];
+    EXPECT_EQ(row["tenant"], "behaviours");
+    EXPECT_EQ(row["device"], device);
+    EXPECT_EQ(row["asked"], "private");
+    EXPECT_EQ(row["granted"], "private");
+    EXPECT_EQ(row["reason"], "the policy for com.example.test.megabyte asked for private");
+    EXPECT_EQ(row["memory_bytes"], device << 20) << "megabyte is on the second one";
+    EXPECT_EQ(row["strikes"], device == 0 ? 1 : 0) << "on the second device, and the tenant's";
+  }
+  EXPECT_NE(leases[0]["generation"], leases[1]["generation"]);
+  EXPECT_EQ(json_at("report.json")["plugins"][2]["strikes"], 1);
+  EXPECT_THAT(ended.out, ContainsRegex("behaviours +0 +private.* ready +1\n"));
+  EXPECT_THAT(ended.out, ContainsRegex("behaviours +1 +private.* ready +0\n"));
+}
+
 class DoctorShield : public CommandTest {};
 
 json shield_of(const Ended& ended) {
