@@ -48,7 +48,8 @@ enum class LeaseState {
   ready,
   lost,    // the context is gone, or was given up; a next use makes a new one where that can be
   ended,   // CUDA has ended in this process: no lease of it works again
-  zombie,  // work on it does not end: it is used no more, and kept until the process ends
+  zombie,  // work on it does not end: it is used no more, and kept until the process ends, and so
+           // is the tenant's memory on other devices
 };
 
 CTXB_API const char* to_string(LeaseState state) noexcept;

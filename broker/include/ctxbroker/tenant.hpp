@@ -84,8 +84,9 @@ class CTXB_API Tenant {
 
   // Device memory (addresses) and streams of the lease, entered in the tenant's ledger: what is not
   // given back is given back at close. Memory of a tenant on several devices is given back when
-  // what the tenant has under way on the others is done. Throws as lease. Giving back anything else
-  // than what the same tenant holds is an Error (invalid_argument).
+  // what the tenant has under way on the others is done; where that does not end (a zombie), it
+  // stays until the process ends. Throws as lease. Giving back anything else than what the same
+  // tenant holds is an Error (invalid_argument).
   std::uint64_t allocate(std::uint64_t bytes, int device = 0);
   void release(std::uint64_t address);
   CUstream make_stream(int device = 0);
@@ -101,7 +102,8 @@ class CTXB_API Tenant {
   std::uint64_t memory_bytes() const noexcept;  // held now
   std::uint64_t strikes() const noexcept;
 
-  // Ends everything the tenant holds. Throws Error (wrong_state) while a thread is inside.
+  // Ends everything the tenant holds. Where its work on one device does not end, all that it has on
+  // the others stays until the process ends. Throws Error (wrong_state) while a thread is inside.
   void close();
 
  private:

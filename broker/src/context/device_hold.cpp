@@ -34,6 +34,7 @@ DeviceHold::~DeviceHold() {
     if (spare.green != nullptr && !in_use()) continue;  // gone with the primary
     link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
   }
+  if (kept_.load(std::memory_order_acquire)) return;  // under its shield
   if (in_use()) shield_.take_down();
   primary_.release();
 }

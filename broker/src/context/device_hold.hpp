@@ -60,6 +60,9 @@ class DeviceHold {
   // memory) is left to the process's end.
   void mark_stuck() noexcept { stuck_.store(true, std::memory_order_release); }
   bool is_stuck() const noexcept { return stuck_.load(std::memory_order_acquire); }
+  // Work on another device, which does not end, may use memory of the primary: the primary is left
+  // to the process's end. All else goes on as before.
+  void keep_primary() noexcept { kept_.store(true, std::memory_order_release); }
 
   // Who is asked when device memory is short; borrowed. Before the device is used.
   void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
@@ -91,7 +94,7 @@ class DeviceHold {
   const DeviceLink link_;
   mutable std::mutex mutex_;
   PrimaryContext primary_;
-  std::atomic<bool> stuck_{false};
+  std::atomic<bool> stuck_{false}, kept_{false};
   MemoryRelief* relief_ = nullptr;
   std::optional<MultiprocessorSplit> split_;  // made at first use
   ShieldContext shield_;

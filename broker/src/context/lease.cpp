@@ -47,6 +47,10 @@ Lease::~Lease() {
     device_.forget(context_);
     return;
   }
+  if (used_from_beside()) {
+    keep_memory();
+    if (kind() == LeaseKind::private_own) return;
+  }
   if (kind() != LeaseKind::shared && borrowers_->load(std::memory_order_acquire) > 0) {
     tenant_->say(Severity::warning, "lease",
                  "a thread outside any guard still has the lease's context current; it is kept "
@@ -100,7 +104,7 @@ CUresult Lease::synchronize() noexcept {
 
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.
 bool Lease::close_to_all() noexcept {
-  if (kind() != LeaseKind::private_own || device_.fault().happened() ||
+  if (kind() != LeaseKind::private_own || device_.fault().happened() || used_from_beside() ||
       life_.load(std::memory_order_acquire) != Life::given_up || occupancy_.inside() > 0) {
     return false;
   }
@@ -225,12 +229,19 @@ void Lease::give_up(const std::string& reason) noexcept {
   }
 }
 
+// The primary, whose memory it may be, must not end with the broker either.
+void Lease::keep_memory() const noexcept {
+  if (kind() != LeaseKind::private_own) device_.keep_primary();
+}
+
 void Lease::strand() noexcept {
+  keep_memory();
   life_.store(Life::stranded, std::memory_order_release);
   end_epoch();
 }
 
 void Lease::bury() noexcept {
+  tenant_->endless.note(device_.ordinal());
   if (kind() != LeaseKind::private_own) device_.mark_stuck();
   const bool buried = life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried;
   end_epoch();
@@ -238,13 +249,20 @@ void Lease::bury() noexcept {
   try {
     tenant_->say(Severity::error, "lease",
                  "work in generation " + std::to_string(generation()) +
-                     " does not end; the lease is a zombie and is kept until the process ends");
+                     " does not end; the lease is a zombie and is kept until the process ends" +
+                     (driver().handles.size() > 1
+                          ? ", and so is the tenant's memory on other devices, which it may use"
+                          : ""));
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }
 
 std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
   if (device_.fault().happened() || untouchable() || primary_lost()) return std::nullopt;
+  if (home != Home::context && used_from_beside()) {
+    keep_memory();
+    return std::nullopt;
+  }
   if (life_.load(std::memory_order_acquire) != Life::dead) return target();
   if (home == Home::context) return std::nullopt;
   if (home == Home::memory && kind() != LeaseKind::green) return std::nullopt;

@@ -89,7 +89,8 @@ class Lease {
   void give_up(const std::string& reason) noexcept;
   // Work on it does not end: nothing of it is touched again, and nothing given back.
   void bury() noexcept;
-  // Its work waits for another lease's that does not end: the same, but a next use makes another.
+  // Its work waits for another lease's that does not end, or that may use its memory: the same, but
+  // a next use makes another.
   void strand() noexcept;
 
   // Ends the context of a private life that was given up before its last owner goes, once nobody is
@@ -115,8 +116,12 @@ class Lease {
   // Work in it does not end, so that it must be left as it is.
   bool untouchable() const noexcept;
 
+  // Work of the tenant on another device does not end, and may use its memory: the driver frees
+  // memory of one device without a look at the others, and a write that comes later is a fault.
+  bool used_from_beside() const noexcept { return tenant_->endless.beside(device_.ordinal()); }
+
   // Where to be current to give back something that lives there; nothing when it is gone already,
-  // or must not be touched.
+  // or must not be touched, or is memory that is used from beside.
   std::optional<GuardTarget> end_target(Home home) const noexcept;
 
   // How many threads have its context current without a guard; they hold the counter, not the
@@ -139,6 +144,7 @@ class Lease {
   bool primary_lost() const noexcept {
     return kind() != LeaseKind::private_own && !device_.primary_lives(primary_generation_);
   }
+  void keep_memory() const noexcept;
   void end_siblings(bool again) noexcept;
   void report_failed_end(CUresult status) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);

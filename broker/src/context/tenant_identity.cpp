@@ -13,6 +13,12 @@ std::atomic<std::uint64_t> last_generation{0};
 
 }  // namespace
 
+void EndlessWork::note(int device) noexcept {
+  int before = none;
+  if (device_.compare_exchange_strong(before, device, std::memory_order_acq_rel)) return;
+  if (before != device) device_.store(several, std::memory_order_release);
+}
+
 void TenantIdentity::say(Severity severity, const char* topic, std::string text) const noexcept {
   if (recorder != nullptr) recorder->record(severity, id, name, topic, std::move(text));
 }

@@ -74,7 +74,10 @@ constexpr std::array<Ending, kind_count> endings{{
 CUresult end_one(GatedTenant& tenant, const Holding& holding, const Ending& ending) noexcept {
   if (holding.life == 0) {
     // Of a context that the tenant made: it ends with that, which comes last.
-    return holding.context != 0 ? CUDA_SUCCESS : ending.end(holding);
+    if (holding.context != 0) return CUDA_SUCCESS;
+    // Of any device: work that does not end may use it.
+    if (tenant.identity().endless.anywhere()) return CUDA_SUCCESS;
+    return ending.end(holding);
   }
   const auto where = tenant.end_target(holding.life, home_of(holding));
   if (!where) return CUDA_SUCCESS;

@@ -170,6 +170,7 @@ void Chain::Impl::give_up_stuck() {
       stage.lease->bury();
     } else if (stage.lease != guilty->lease()) {
       stage.lease->strand();
+      stage.lease->tenant().endless.note(stage.lease->device_ordinal());
     }
   }
   if (guilty == nullptr) return;

@@ -1,6 +1,8 @@
 #include "plugin/tenant_impl.hpp"
 
+#include <algorithm>
 #include <list>
+#include <set>
 #include <utility>
 
 #include "context/wait.hpp"
@@ -172,7 +174,17 @@ void TenantImpl::release(CUdeviceptr address) {
         "release: address " + std::to_string(address) + " is not held by " + identity_->name,
         {.tenant = identity_->name});
   }
-  wait_for_devices_beside(found->second.lease->device_ordinal());
+  const int device = found->second.lease->device_ordinal();
+  if (!wait_for_devices_beside(device)) {
+    if (kept_.empty()) {
+      identity_->say(Severity::warning, "tenant",
+                     "memory on device " + std::to_string(device) +
+                         " that was released stays until the process ends: work of the tenant on "
+                         "another device does not end, and may use it");
+    }
+    kept_.insert(memory_.extract(found));  // it stays charged
+    return;
+  }
   bytes_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
   found->second.lease->holdings().remove_bytes(found->second.bytes);
   memory_.erase(found);
@@ -261,11 +273,51 @@ bool TenantImpl::wait_for_work() noexcept {
 }
 
 // The driver frees memory of one device without a look at what another one does with it: a write
-// that comes later is a fault, which ends CUDA in the process.
-void TenantImpl::wait_for_devices_beside(int device) noexcept {
+// that comes later is a fault, which ends CUDA in the process. False when the tenant's work on the
+// others is not known to be done, and will not be: its memory on this one must stay.
+bool TenantImpl::wait_for_devices_beside(int device) noexcept {
+  if (has_endless_work_beside(device)) return false;
   for (const auto& life : lives_) {
     if (life->device_ordinal() != device) life->synchronize();
   }
+  return !has_endless_work_beside(device);  // a neighbour's may have been met meanwhile
+}
+
+// Its own; or a neighbour's, behind which nobody can wait for its own.
+bool TenantImpl::has_endless_work_beside(int device) const noexcept {
+  return identity_->endless.beside(device) ||
+         std::any_of(lives_.begin(), lives_.end(), [&](const auto& life) {
+           return life->device_ordinal() != device && life->untouchable();
+         });
+}
+
+namespace {
+
+std::string devices_text(const std::set<int>& devices) {
+  if (devices.empty()) return "another device";  // of a life that is no more
+  std::string text;
+  for (const int device : devices) text += (text.empty() ? "" : ", ") + std::to_string(device);
+  return (devices.size() == 1 ? "device " : "devices ") + text;
+}
+
+}  // namespace
+
+// All of them: what is stranded is not waited for, and so may use the memory of the others.
+void TenantImpl::strand_lives() {
+  std::set<int> endless, stranded;
+  for (const auto& life : lives_) {
+    (life->untouchable() ? endless : stranded).insert(life->device_ordinal());
+  }
+  for (const auto& life : lives_) {
+    if (!life->untouchable()) life->strand();
+  }
+  if (stranded.empty()) return;
+  identity_->say(
+      Severity::warning, "tenant",
+      "work on " + devices_text(endless) +
+          " does not end, or is behind such work, and may use the tenant's memory on " +
+          devices_text(stranded) +
+          ": its lease there is stranded, and what is in it stays until the process ends");
 }
 
 void TenantImpl::close() {
@@ -275,7 +327,11 @@ void TenantImpl::close() {
     const std::lock_guard lock(mutex_);
     refuse_while_inside();
     idle = wait_for_work();
-    for (const auto& life : lives_) wait_for_devices_beside(life->device_ordinal());
+    const bool done = std::all_of(lives_.begin(), lives_.end(), [&](const auto& life) {
+      return wait_for_devices_beside(life->device_ordinal());
+    });
+    if (!done) strand_lives();
+    idle = idle && done;
     libraries.swap(libraries_);
   }
   // Not under the lock: destructors of the library may ask the gate for a lease.
@@ -287,6 +343,8 @@ void TenantImpl::close() {
   streams_.clear();  // before the memory that their work uses
   for (const auto& [address, one] : memory_) one.lease->holdings().remove_bytes(one.bytes);
   memory_.clear();
+  for (const auto& [address, one] : kept_) one.lease->holdings().remove_bytes(one.bytes);
+  kept_.clear();  // their lives are stranded
   bytes_.store(0, std::memory_order_relaxed);
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
   end_epoch();  // threads remember where they were
@@ -470,8 +528,13 @@ std::optional<GuardTarget> TenantImpl::end_target(const LifeNote& note, Home hom
   // That life has ended, and a private context with all that was made in it.
   if (note.kind == LeaseKind::private_own && home != Home::device) return std::nullopt;
   if (note.kind == LeaseKind::green && home == Home::context) return std::nullopt;
-  const DeviceHold& hold = broker_.leases().device(note.device);
+  DeviceHold& hold = broker_.leases().device(note.device);
   if (hold.fault().happened() || hold.is_stuck()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (has_endless_work_beside(note.device)) {
+    hold.keep_primary();
+    return std::nullopt;
+  }
   if (hold.primary_generation() != note.primary_generation) return std::nullopt;
   return GuardTarget{&broker_.driver().table, hold.primary(), note.primary_generation, nullptr};
 }

@@ -78,7 +78,9 @@ class TenantImpl final : private LeaseSource {
 
  private:
   bool wait_for_work() noexcept;
-  void wait_for_devices_beside(int device) noexcept;
+  bool wait_for_devices_beside(int device) noexcept;
+  bool has_endless_work_beside(int device) const noexcept;
+  void strand_lives();
   void refuse_while_inside() const;
   struct Slot {
     std::atomic<Lease*> current{nullptr};
@@ -124,6 +126,7 @@ class TenantImpl final : private LeaseSource {
   mutable std::mutex mutex_;      // of all below
   std::vector<std::shared_ptr<Lease>> lives_;  // every life that a guard may stand on
   std::map<CUdeviceptr, Allocation> memory_;
+  std::map<CUdeviceptr, Allocation> kept_;  // released, but endless work may still use it
   std::map<CUstream, Stream> streams_;
   std::vector<std::shared_ptr<LibraryImage>> libraries_;
   std::atomic<std::uint64_t> bytes_{0};

@@ -141,6 +141,36 @@ TEST_F(LeaseTest, AZombieIsNeverTouchedAgain) {
   EXPECT_EQ(books.contexts.size(), 1u);
 }
 
+TEST_F(LeaseTest, MemoryThatAZombieMayUseFromAnotherDeviceStays) {
+  Driver two = driver;
+  two.handles.push_back(1);
+  two.devices.push_back(two.devices.front());
+  const auto ask_there = [](LeaseKind kind) {
+    LeaseRequest request = ask(kind);
+    request.device = 1;
+    return request;
+  };
+  {
+    LeaseTable table(two, host, fault);
+    const auto tenant = make_tenant(), neighbour = make_tenant(), third = make_tenant();
+    const auto here = table.get(tenant, ask(LeaseKind::private_own));
+    const auto there = table.get(tenant, ask_there(LeaseKind::shared));
+    const auto others = table.get(neighbour, ask_there(LeaseKind::shared));
+    table.get(third, ask(LeaseKind::private_own))->bury();
+    auto of_third = table.get(third, ask_there(LeaseKind::private_own));
+    EXPECT_TRUE(there->end_target(Home::memory));
+    here->bury();
+    EXPECT_FALSE(there->end_target(Home::memory));
+    EXPECT_FALSE(there->end_target(Home::device));
+    EXPECT_TRUE(there->end_target(Home::context)) << "streams are nobody's memory";
+    EXPECT_EQ(there->state(), LeaseState::ready) << "its own work goes on";
+    EXPECT_TRUE(others->end_target(Home::memory)) << "a neighbour's";
+    of_third.reset();
+    EXPECT_EQ(books.contexts.size(), 3U) << "with the memory in it";
+  }
+  EXPECT_EQ(books.primary_retains, 1) << "that of device 1";
+}
+
 TEST_F(LeaseTest, AnAbsentDeviceIsNamed) {
   LeaseRequest request = ask(LeaseKind::shared);
   request.device = 3;
