@@ -16,11 +16,15 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Kinds = std::tuple<LeaseKind, LeaseKind>;
 
 class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kinds> {
  protected:
-  DevicesTest() : driver(broker.driver().path) {}
+  DevicesTest() : path(broker.driver().path), driver(path) {}
   void SetUp() override {
     if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
   }
@@ -32,7 +36,7 @@ class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kind
   }
   template <typename... Arguments>
   CUresult call(const char* symbol, Arguments... arguments) const {
-    void* const library = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
     auto* const function = reinterpret_cast<CUresult (*)(Arguments...)>(dlsym(library, symbol));
     return function == nullptr ? CUDA_ERROR_NOT_FOUND : function(arguments...);
   }
@@ -69,6 +73,7 @@ class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kind
     ASSERT_EQ(driver.launch_host_function(nullptr, sleep, nullptr), CUDA_SUCCESS);
     launch_store(kernel, to, 7);
   }
+  const std::string path;  // of the driver's library; the broker may be closed
   RawDriver driver;
 };
 
@@ -96,15 +101,16 @@ TEST_P(DevicesTest, ALossOnOneDeviceLeavesTheOtherAlone) {
   EXPECT_EQ(two.lease().generation, generation);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, DevicesTest,
-    ::testing::Combine(
-        ::testing::Values(LeaseKind::shared, LeaseKind::private_own, LeaseKind::green),
-        ::testing::Values(LeaseKind::shared, LeaseKind::private_own, LeaseKind::green)),
-    [](const auto& test) {
-      return std::string(to_string(std::get<0>(test.param))) + "_then_" +
-             to_string(std::get<1>(test.param));
-    });
+const auto lease_kinds =
+    ::testing::Values(LeaseKind::shared, LeaseKind::private_own, LeaseKind::green);
+
+std::string kinds_name(const ::testing::TestParamInfo<Kinds>& test) {
+  return std::string(to_string(std::get<0>(test.param))) + "_then_" +
+         to_string(std::get<1>(test.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesTest, ::testing::Combine(lease_kinds, lease_kinds),
+                         kinds_name);
 
 // Memory by device, strikes once for all of them.
 TEST_P(DevicesTest, ATenantHasARowOfTheLeaseTableForEachDevice) {
@@ -156,7 +162,7 @@ TEST_P(DevicesTest, PeerAccessIsEnabledOrRefusedWithTheReason) {
   static_cast<void>(second);
   if (!driver.can_access_peer(0, 1)) {
     EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { tenant.enable_peer_access(0, 1); }),
-                ::testing::HasSubstr("cannot use memory of device 1"));
+                HasSubstr("cannot use memory of device 1"));
     return;
   }
   const std::uint64_t there = tenant.allocate(4096, 1);
@@ -164,7 +170,7 @@ TEST_P(DevicesTest, PeerAccessIsEnabledOrRefusedWithTheReason) {
   tenant.enable_peer_access(0, 1);  // twice is no error
   EXPECT_EQ(tenant.run(0, [&] { return driver.fill(there, 7, 4096); }), CUDA_SUCCESS);
   EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { tenant.enable_peer_access(0, 0); }),
-              ::testing::HasSubstr("device 0"));
+              HasSubstr("device 0"));
 }
 
 // A write of one device that comes after the other one's memory is free would be a fault, and end
@@ -205,7 +211,7 @@ TEST_P(DevicesTest, WithoutTheWaitItIsAFault) {
       run_child("Kinds/DevicesTest.DISABLED_MemoryThatIsFreedUnderAWriteEndsCuda" +
                 kinds.substr(kinds.find('/')));
   EXPECT_EQ(child.exit_code, 0) << child.output;
-  EXPECT_THAT(child.output, ::testing::HasSubstr("[  PASSED  ] 1 test"));
+  EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
 
 // What a plug-in of the driver API does, whose context is not the primary: it asks the driver whose
@@ -251,6 +257,242 @@ TEST_P(DevicesTest, ByTheDriverApiOneLeasesKernelsReachTheOthersMemory) {
     EXPECT_THAT(words, ::testing::ElementsAreArray(expected)) << "device " << device;
   }
 }
+
+// Work that does not end until the test lets it go, and then writes to the other device. In a
+// child: what is left of it stays until the process ends.
+class EndlessWorkTest : public DevicesTest {
+ protected:
+  struct Held {
+    CUdeviceptr there = 0;  // on device 1: where it writes
+    CUcontext context = nullptr;
+    CUstream stream = nullptr;
+    CUfunction kernel = nullptr;
+  };
+
+  EndlessWorkTest() {
+    BrokerOptions impatient = options();
+    impatient.end_timeout = std::chrono::milliseconds(150);
+    broker = Broker::open(std::move(impatient));
+  }
+  void SetUp() override {
+    DevicesTest::SetUp();
+    if (IsSkipped()) return;
+    driver.init();
+    apart = driver.make_context();
+    void* flag = nullptr;
+    constexpr unsigned portable_and_mapped = 3;
+    ASSERT_EQ(call("cuMemHostAlloc", &flag, 2 * sizeof *flags, portable_and_mapped), CUDA_SUCCESS);
+    driver.pop();
+    flags = static_cast<volatile std::uint32_t*>(flag);
+    flags[0] = 0;
+    flags[1] = 1;
+  }
+  void TearDown() override { let_go(); }
+  void let_go() {
+    if (flags != nullptr) flags[0] = 1;
+  }
+  // Memory of the tenant on device 1, and a kernel of its for device 0, in a stream of the
+  // broker's.
+  Held prepare(Tenant& tenant) {
+    static constexpr char text[] =
+        ".version 7.0\n.target sm_75\n.address_size 64\n"
+        ".visible .entry hold(.param .u64 flag, .param .u64 to, .param .u32 word) {\n"
+        "  .reg .pred %p<2>;\n  .reg .b64 %rd<3>;\n  .reg .b32 %r<3>;\n"
+        "  ld.param.u64 %rd1, [flag];\n  ld.param.u64 %rd2, [to];\n"
+        "  ld.param.u32 %r1, [word];\n"
+        "again:\n  ld.volatile.global.u32 %r2, [%rd1];\n"
+        "  setp.eq.u32 %p1, %r2, 0;\n  @%p1 bra again;\n"
+        "  st.global.u32 [%rd2], %r1;\n  ret;\n}\n";
+    Held held;
+    held.there = tenant.allocate(4096, 1);
+    held.stream = tenant.make_stream(0);
+    tenant.enable_peer_access(0, 1);
+    tenant.run(0, [&] {
+      held.context = driver.current();
+      CUmodule module = nullptr;
+      ASSERT_EQ(call("cuModuleLoadData", &module, static_cast<const void*>(text)), CUDA_SUCCESS);
+      ASSERT_EQ(call("cuModuleGetFunction", &held.kernel, module, "hold"), CUDA_SUCCESS);
+    });
+    // A driver may load code at its first launch, and wait for what runs.
+    launch(held, flags + 1, word_before);
+    EXPECT_EQ(end_of(held), CUDA_SUCCESS);
+    return held;
+  }
+  void begin(const Held& held) { launch(held, flags, word_after); }
+  void launch(const Held& held, volatile std::uint32_t* flag, std::uint32_t word) const {
+    auto at = reinterpret_cast<CUdeviceptr>(flag), to = held.there;
+    void* arguments[] = {&at, &to, &word};
+    constexpr void** extra = nullptr;
+    const Entered entered(driver, held.context);
+    ASSERT_EQ(call("cuLaunchKernel", held.kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, held.stream,
+                   &arguments[0], extra),
+              CUDA_SUCCESS);
+  }
+  // How the work ended, once it was let go.
+  CUresult end_of(const Held& held) const {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    CUresult status = CUDA_ERROR_NOT_READY;
+    while (status == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < latest) {
+      driver.push(held.context);
+      status = call("cuStreamQuery", held.stream);
+      driver.pop_if_any();
+    }
+    return status;
+  }
+  CUresult synchronize_apart() const {
+    const Entered entered(driver, apart);
+    return driver.synchronize();
+  }
+  std::uint32_t word_at(CUdeviceptr address) const {
+    const Entered entered(driver, apart);
+    std::uint32_t word = 0;
+    EXPECT_EQ(call("cuMemcpyDtoH_v2", static_cast<void*>(&word), address, sizeof word),
+              CUDA_SUCCESS);
+    return word;
+  }
+
+  static constexpr std::uint32_t word_before = 5, word_after = 7;
+  CUcontext apart = nullptr;                // on device 0, and nobody's
+  volatile std::uint32_t* flags = nullptr;  // the first one lets go; the second is never in the way
+};
+
+TEST_P(EndlessWorkTest, DISABLED_CloseKeepsWhatItMayWriteTo) {
+  const auto [first, second] = GetParam();
+  Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+  other.lease(0);
+  const CUdeviceptr theirs = other.allocate(4096, 1);
+  const Held held = prepare(tenant);
+  begin(held);
+  tenant.close();
+  EXPECT_THAT(said("lease"), Contains(AllOf(HasSubstr("is a zombie"),
+                                            HasSubstr("the tenant's memory on other devices"))));
+  EXPECT_THAT(said("tenant"), ElementsAre(AllOf(HasSubstr("work on device 0 does not end"),
+                                                HasSubstr("the tenant's memory on device 1"),
+                                                HasSubstr("stays until the process ends"))));
+  EXPECT_EQ(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
+  EXPECT_EQ(other.lease(1).state, LeaseState::ready) << "it is no device's fault";
+  other.release(theirs);
+  let_go();
+  EXPECT_EQ(end_of(held), CUDA_SUCCESS);
+  EXPECT_EQ(word_at(held.there), word_after);
+  for (const int device : {0, 1}) {
+    EXPECT_EQ(other.run(device, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(other.lease(1).state, LeaseState::ready);
+}
+
+// By the driver's function, through the gate.
+TEST_P(EndlessWorkTest, DISABLED_CloseKeepsWhatItsOwnCodeTook) {
+  const auto [first, second] = GetParam();
+  static_cast<void>(second);
+  ASSERT_EQ(broker.gate().mode, GateMode::before_driver);
+  void* const gate = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  auto* const allocate =
+      reinterpret_cast<CUresult (*)(CUdeviceptr*, std::size_t)>(dlsym(gate, "cuMemAlloc_v2"));
+  Tenant tenant = broker.open_tenant("peers", {first});
+  Held held = prepare(tenant);
+  ASSERT_EQ(tenant.run(1, [&] { return allocate(&held.there, 4096); }), CUDA_SUCCESS);
+  begin(held);
+  tenant.close();
+  EXPECT_THAT(said("ledger"), Contains(HasSubstr("1 x device memory"))) << "the gate knew of it";
+  let_go();
+  EXPECT_EQ(end_of(held), CUDA_SUCCESS);
+  EXPECT_EQ(word_at(held.there), word_after);
+  EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+}
+
+TEST_P(EndlessWorkTest, DISABLED_TheBrokersCloseKeepsItToo) {
+  const auto [first, second] = GetParam();
+  static_cast<void>(second);
+  Held held;
+  {
+    Tenant tenant = broker.open_tenant("peers", {first});
+    held = prepare(tenant);
+    begin(held);
+  }
+  // A driver may wait for the work when it ends the primary beside a private context.
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    let_go();
+  });
+  broker.close();
+  later.join();
+  EXPECT_EQ(end_of(held), CUDA_SUCCESS);
+  EXPECT_EQ(word_at(held.there), word_after);
+  EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+}
+
+// Nobody can wait for work on a device where a neighbour's does not end.
+TEST_P(EndlessWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
+  const auto [first, second] = GetParam();
+  Tenant tenant = broker.open_tenant("peers", {first}), guilty = broker.open_tenant("g", {second});
+  const Held endless = prepare(guilty), held = prepare(tenant);
+  const CUdeviceptr more = tenant.allocate(4096, 1);
+  begin(endless);
+  begin(held);
+  guilty.close();
+  const std::uint64_t bytes = tenant.memory_bytes();
+  tenant.release(held.there);
+  EXPECT_EQ(tenant.memory_bytes(), bytes) << "it stays charged";
+  EXPECT_THAT(said("tenant"), Contains(HasSubstr("memory on device 1 that was released stays")));
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { tenant.release(held.there); }),
+              HasSubstr("is not held by peers"));
+  tenant.release(more);
+  let_go();
+  EXPECT_EQ(end_of(held), CUDA_SUCCESS);
+  EXPECT_EQ(end_of(endless), CUDA_SUCCESS);
+  EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+}
+
+// The control: the memory is freed by the driver's own call.
+TEST_P(EndlessWorkTest, DISABLED_FreedUnderItMemoryEndsCuda) {
+  const auto [first, second] = GetParam();
+  Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+  other.lease(1);
+  const Held held = prepare(tenant);
+  begin(held);
+  EXPECT_EQ(tenant.run(1, [&] { return call("cuMemFree_v2", held.there); }), CUDA_SUCCESS);
+  let_go();
+  EXPECT_NE(end_of(held), CUDA_SUCCESS);
+  EXPECT_NE(synchronize_apart(), CUDA_SUCCESS) << "for all";
+  EXPECT_NE(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EndlessWorkTest, ::testing::Combine(lease_kinds, lease_kinds),
+                         kinds_name);
+
+class EndlessWorkInAChildTest : public DevicesTest {
+ protected:
+  void pass(const std::string& test, Environment environment = {}) const {
+    environment.emplace_back("LSAN_OPTIONS", "detect_leaks=0");
+    const ChildResult child = run_child(
+        "Kinds/EndlessWorkTest.DISABLED_" + test + "/" + kinds_name({GetParam(), 0}), environment);
+    EXPECT_EQ(child.exit_code, 0) << child.output;
+    EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
+  }
+};
+
+TEST_P(EndlessWorkInAChildTest, MemoryStaysThatItMayWriteTo) {
+  const auto [first, second] = GetParam();
+  if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
+  pass("CloseKeepsWhatItMayWriteTo");
+  if (first == second) {
+    pass("TheBrokersCloseKeepsItToo");
+    pass("CloseKeepsWhatItsOwnCodeTook", {{"CTXB_TEST_GATE", "1"}});
+  }
+  // Work in a private lease makes no other lease's wait.
+  if (first != LeaseKind::private_own && second != LeaseKind::private_own) {
+    pass("WhatIsReleasedBehindANeighboursStaysToo");
+  }
+}
+
+TEST_P(EndlessWorkInAChildTest, FreedUnderItMemoryEndsCuda) {
+  if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
+  pass("FreedUnderItMemoryEndsCuda");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EndlessWorkInAChildTest,
+                         ::testing::Combine(lease_kinds, lease_kinds), kinds_name);
 
 class TwoDevicesTest : public DevicesTest {};
 
