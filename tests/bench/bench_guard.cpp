@@ -6,7 +6,6 @@
 //     Inside a thread's first guard of all, too: there is more to know of that one.
 // By lease kind, with 1, 2, 4 and 8 threads, each in a lease of its own and all in one. Allocations
 // are counted on the measuring threads.
-#include <barrier>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include "ctxbroker/tenant.hpp"
 #include "support/allocation_count.hpp"
 #include "support/benchmark_main.hpp"
+#include "support/meeting_point.hpp"
 
 namespace ctxbroker::bench {
 namespace {
@@ -117,7 +117,7 @@ double broker_batch_of(Shape shape, unsigned count, Tenant& tenant, Tenant& othe
 
 // All threads measure the same side at the same time.
 Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
-             unsigned count, std::barrier<>& together) {
+             unsigned count, MeetingPoint& together) {
   Tenant& tenant = *entrant.tenant;
   CUcontext const context = guarded_context(raw, tenant);
   CUcontext const other = guarded_context(raw, *entrant.other);
@@ -127,14 +127,14 @@ Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned
   seen.times.raw.reserve(rounds);
   seen.times.broker.reserve(rounds);
   const auto raw_batch = [&] {
-    together.arrive_and_wait();
+    together.meet();
     const std::uint64_t before = allocations_of_this_thread();
     const double took = raw_batch_of(raw, shape, count, context, other);
     seen.raw_allocations += allocations_of_this_thread() - before;
     return took;
   };
   const auto broker_batch = [&] {
-    together.arrive_and_wait();
+    together.meet();
     const std::uint64_t before = allocations_of_this_thread();
     const double took = broker_batch_of(shape, count, tenant, *entrant.other);
     seen.broker_allocations += allocations_of_this_thread() - before;
@@ -148,7 +148,7 @@ Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned
 }
 
 Seen run_thread(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
-                unsigned count, std::barrier<>& together) {
+                unsigned count, MeetingPoint& together) {
   if (shape == Shape::outermost || shape == Shape::in_turns) {
     return measure(raw, entrant, shape, rounds, count, together);
   }
@@ -167,7 +167,7 @@ Seen run_thread(const RawDriver& raw, const Entrant& entrant, Shape shape, unsig
 double run(Session& session, const Case& one, benchmark::State& state) {
   const unsigned rounds = session.rounds(40);
   const unsigned count = session.quick() ? 20 : 5000;
-  std::barrier<> together(one.threads);
+  MeetingPoint together(one.threads);
   std::vector<Seen> seen(one.threads);
   std::vector<Entrant> entrants;
   const CUcontext outside = session.host().lease().context;
@@ -186,7 +186,7 @@ double run(Session& session, const Case& one, benchmark::State& state) {
         try {
           seen[i] = run_thread(session.raw(), entrants[i], one.shape, rounds, count, together);
         } catch (...) {
-          together.arrive_and_drop();  // the others go on without it
+          together.fail();
           const std::lock_guard lock(mutex);
           failure = std::current_exception();
         }

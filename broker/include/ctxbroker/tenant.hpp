@@ -19,6 +19,7 @@ namespace ctxbroker {
 namespace detail {
 class Lease;
 class TenantImpl;
+struct LongBegin;
 struct LibraryImage;
 struct TenantIdentity;
 
@@ -108,7 +109,7 @@ class CTXB_API Tenant {
 
  private:
   friend class Broker;
-  friend class Guard;
+  friend struct detail::LongBegin;
   explicit Tenant(std::shared_ptr<detail::TenantImpl> impl);
   std::shared_ptr<detail::TenantImpl> impl_;                // null once closed
   std::shared_ptr<const detail::TenantIdentity> identity_;  // for good

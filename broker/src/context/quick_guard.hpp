@@ -95,7 +95,7 @@ inline bool is_under(CUcontext own, const DriverTable& driver) noexcept {
   return driver.ctx_get_current(&current) == CUDA_SUCCESS && current == own;
 }
 
-// Whose lease a guard wants, and the epoch in which it was sound.
+// Whose lease a guard wants (its Tenant, tenant.hpp), and the epoch in which it was sound.
 struct Wanted {
   void* tenant;
   int device;
@@ -138,10 +138,13 @@ inline bool is_right_there() noexcept {
   return thread_notes.sound_at == epoch.load(std::memory_order_acquire);
 }
 
-// In a guard of that lease, which was sound in that epoch: a lean one stands through the end of an
-// epoch, and where it stands is right in the next one, too.
-inline void stay_right(std::uint64_t sound_at) noexcept {
-  if (thread_notes.innermost.is_lean() && !timeline_observed()) thread_notes.sound_at = sound_at;
+// In a guard of that tenant's lease, which was sound in that epoch: a lean one stands through the
+// end of an epoch, and where it stands is right in the next one, too.
+inline void stay_right(void* tenant, std::uint64_t sound_at) noexcept {
+  ThreadNotes& thread = thread_notes;
+  if (!thread.innermost.is_lean() || timeline_observed() || thread.sound_at == sound_at) return;
+  thread.tenant = tenant;  // it may have moved meanwhile
+  thread.sound_at = sound_at;
 }
 
 // The same as enter_lean, there, on a thread that no guard stands on. False: nothing was done, but
@@ -163,9 +166,10 @@ inline void note_lean_end() noexcept {
 // The end of a lean guard of which there is no frame: one pop, where nothing can have happened.
 void leave_lean_and_look(CUresult popped, CUcontext left) noexcept;
 inline void leave_lean() noexcept {
-  CUcontext left = nullptr;
+  CUcontext left;  // nothing where the pop fails
   const CUresult popped = thread_notes.pop(&left);
-  // A pop that failed has given nothing.
+  if (popped != CUDA_SUCCESS) [[unlikely]]
+    return leave_lean_and_look(popped, nullptr);
   if (left != thread_notes.unmixed) [[unlikely]]
     return leave_lean_and_look(popped, left);
   note_lean_end();

@@ -75,7 +75,7 @@ struct alignas(64) ThreadNotes {
   // Where the thread's last lean guard went, or is: right for this tenant and device in the epoch
   // `sound_at`, as long as no change is seen; see changed.
   std::uint64_t sound_at = 0;  // 0: not right
-  void* tenant = nullptr;      // says no more than which one
+  void* tenant = nullptr;      // the Tenant of it: where it stood
   int device = 0;
   std::uint32_t number = 0;                      // for counters, from 1; 0: none yet
   std::atomic<OccupancyShard*> shard = nullptr;  // of this thread, in the occupancy of `place`

@@ -43,10 +43,21 @@ void* AdoptedLibrary::symbol(const char* name) const {
   return &image_->library.get<char>(name);
 }
 
+// Threads remember where a tenant stood, and not which: that one is another from here on.
 Tenant::Tenant(std::shared_ptr<detail::TenantImpl> impl)
-    : impl_(std::move(impl)), identity_(impl_->identity()) {}
-Tenant::Tenant(Tenant&&) noexcept = default;
-Tenant& Tenant::operator=(Tenant&&) noexcept = default;
+    : impl_(std::move(impl)), identity_(impl_->identity()) {
+  detail::end_epoch();
+}
+Tenant::Tenant(Tenant&& from) noexcept
+    : impl_(std::move(from.impl_)), identity_(std::move(from.identity_)) {
+  detail::end_epoch();
+}
+Tenant& Tenant::operator=(Tenant&& from) noexcept {
+  impl_ = std::move(from.impl_);
+  identity_ = std::move(from.identity_);
+  detail::end_epoch();
+  return *this;
+}
 Tenant::~Tenant() = default;
 
 TenantId Tenant::id() const noexcept {
@@ -104,90 +115,87 @@ void Tenant::close() {
   impl_.reset();
 }
 
-// What begins a guard where it was not quick to begin. Functions that end by calling the next one,
-// so that none saves registers for what it does not do itself.
-namespace {
+namespace detail {
 
-void begin_anew(detail::GuardRoom& room, detail::TenantImpl& tenant, detail::Lease& lease,
-                CUresult status);
-
-[[gnu::noinline]] void begin_full(detail::GuardRoom& room, detail::TenantImpl& tenant,
-                                  detail::Lease& lease) {
-  auto& frame = *new (room.frame) detail::Frame(
-      lease.target(),
-      {.tenant = &lease.tenant(), .function = room.doing, .look_when_nested = false});
-  const CUresult status = detail::enter(frame);
-  if (status == CUDA_SUCCESS) return;
-  detail::leave(frame);
-  begin_anew(room, tenant, lease, status);
-}
-
-[[gnu::noinline]] void begin(detail::GuardRoom& room, detail::TenantImpl& tenant,
-                             detail::Lease& lease) {
-  const detail::Wanted wanted{&tenant, lease.device_ordinal(), lease.sound_at()};
-  if (detail::timeline_observed() || !detail::enter_lean(room, lease.place(), wanted)) {
-    begin_full(room, tenant, lease);
+// Begins a guard where it was not quick to begin. Functions that end by calling the next one, so
+// that none saves registers for what it does not do itself.
+struct LongBegin {
+  [[gnu::noinline]] static void full(GuardRoom& room, Tenant& tenant, Lease& lease) {
+    auto& frame = *new (room.frame) Frame(
+        lease.target(),
+        {.tenant = &lease.tenant(), .function = room.doing, .look_when_nested = false});
+    const CUresult status = enter(frame);
+    if (status == CUDA_SUCCESS) return;
+    leave(frame);
+    in_next_life(room, tenant, lease, status);
   }
-}
 
-// A life that was lost and ends just now lets nobody in; there is a next one.
-[[gnu::cold]] void begin_anew(detail::GuardRoom& room, detail::TenantImpl& tenant,
-                              detail::Lease& lease, CUresult status) {
-  if (!lease.lost()) refuse_entry(lease, status);
-  begin(room, tenant, tenant.lease(lease.device_ordinal()));
-}
-
-[[gnu::noinline]] void begin_elsewhere(detail::GuardRoom& room, detail::TenantImpl* tenant,
-                                       int device, const char* doing) {
-  if (tenant == nullptr) refuse_closed();
-  detail::Lease& lease = tenant->lease(device);
-  if (detail::is_inside_already(lease.generation(), &lease.tenant())) {
-    detail::stay_right(lease.sound_at());
-    room.doing = nullptr;
-    return;
+  [[gnu::noinline]] static void lean(GuardRoom& room, Tenant& tenant, Lease& lease) {
+    const Wanted wanted{&tenant, lease.device_ordinal(), lease.sound_at()};
+    if (timeline_observed() || !enter_lean(room, lease.place(), wanted)) full(room, tenant, lease);
   }
-  room.doing = doing;
-  begin(room, *tenant, lease);
-}
 
-// Inside a guard that is not lean there is nearly always nothing to do.
-[[gnu::noinline]] void begin_anywhere(detail::GuardRoom& room, detail::TenantImpl* tenant,
-                                      int device, const char* doing) {
-  detail::Lease* const sound = tenant != nullptr ? tenant->sound_lease(device) : nullptr;
-  if (sound != nullptr && detail::is_inside_already(sound->generation(), &sound->tenant())) {
-    detail::stay_right(sound->sound_at());
-    room.doing = nullptr;
-    return;
+  // A life that was lost and ends just now lets nobody in; there is a next one.
+  [[gnu::cold]] static void in_next_life(GuardRoom& room, Tenant& tenant, Lease& lease,
+                                         CUresult status) {
+    if (!lease.lost()) refuse_entry(lease, status);
+    lean(room, tenant, alive(tenant.impl_).lease(lease.device_ordinal()));
   }
-  begin_elsewhere(room, tenant, device, doing);
-}
 
-// The thread knows the room, and whose guard it is to be: that need not be kept over the driver's
-// call.
-[[gnu::cold, gnu::noinline]] void begin_after_all(detail::GuardRoom& room) {
-  detail::ThreadNotes& thread = detail::thread_notes;
-  thread.innermost.clear();
-  begin_anywhere(room, static_cast<detail::TenantImpl*>(thread.tenant), thread.device, room.doing);
-}
+  [[gnu::noinline]] static void elsewhere(GuardRoom& room, Tenant& tenant, int device,
+                                          const char* doing) {
+    Lease& lease = alive(tenant.impl_).lease(device);
+    if (is_inside_already(lease.generation(), &lease.tenant())) {
+      stay_right(&tenant, lease.sound_at());
+      room.doing = nullptr;
+      return;
+    }
+    room.doing = doing;
+    lean(room, tenant, lease);
+  }
 
-}  // namespace
+  // Inside a guard that is not lean there is nearly always nothing to do.
+  [[gnu::noinline]] static void anywhere(GuardRoom& room, Tenant& tenant, int device,
+                                         const char* doing) {
+    const TenantImpl* const impl = tenant.impl_.get();
+    const Lease* const sound = impl != nullptr ? impl->sound_lease(device) : nullptr;
+    if (sound != nullptr && is_inside_already(sound->generation(), &sound->tenant())) {
+      stay_right(&tenant, sound->sound_at());
+      room.doing = nullptr;
+      return;
+    }
+    elsewhere(room, tenant, device, doing);
+  }
+
+  // The thread knows the room, and whose guard it is to be: that need not be kept over the driver's
+  // call.
+  [[gnu::cold, gnu::noinline]] static void after_all() {
+    ThreadNotes& thread = thread_notes;
+    GuardRoom& room = thread.innermost.room();
+    thread.innermost.clear();
+    anywhere(room, *static_cast<Tenant*>(thread.tenant), thread.device, room.doing);
+  }
+};
+
+}  // namespace detail
 
 void Guard::begin(Tenant& tenant, int device, const char* doing) {
-  detail::TenantImpl* const impl = tenant.impl_.get();
-  if (detail::is_where_it_was(impl, device)) [[likely]] {
+  // Not `impl_`: a load that is done without. Another tenant at the same address is one of another
+  // epoch.
+  if (detail::is_where_it_was(&tenant, device)) [[likely]] {
     const detail::Innermost::Look innermost = detail::thread_notes.innermost.look();
     if (innermost.none()) [[likely]] {
       room_.doing = doing;
       if (detail::enter_lean_again(room_)) [[likely]]
         return;
-      return begin_after_all(detail::thread_notes.innermost.room());
+      return detail::LongBegin::after_all();
     }
     if (innermost.is_lean() && detail::is_right_there()) [[likely]] {
       room_.doing = nullptr;  // that one does for both
       return;
     }
   }
-  begin_anywhere(room_, impl, device, doing);
+  detail::LongBegin::anywhere(room_, tenant, device, doing);
 }
 
 void Guard::end() noexcept {

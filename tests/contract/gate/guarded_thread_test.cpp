@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "attacks/attacks.h"
@@ -260,6 +263,62 @@ TEST_F(GuardedThreadTest, StaysRightThroughTheEndOfAnEpoch) {
     EXPECT_EQ(current(), other.lease().context);
   }
   EXPECT_EQ(current(), nullptr);
+}
+
+// A thread remembers where a tenant stood. What stands there may be another one by now.
+TEST_F(GuardedThreadTest, GoesWhereTheTenantHasMoved) {
+  const auto expect_guards_to_be_right = [](Tenant& tenant) {
+    for (int use = 0; use < 3; ++use) {
+      const Guard guard(tenant);
+      const Guard nested(tenant);
+      EXPECT_EQ(current(), tenant.lease().context);
+    }
+  };
+  for (Tenant& tenant : tenants) {
+    Tenant& other = &tenant == &tenants[0] ? tenants[1] : tenants[0];
+    expect_guards_to_be_right(tenant);
+    std::swap(tenant, other);
+    expect_guards_to_be_right(tenant);
+    {
+      const Guard outer(tenant);
+      std::swap(tenant, other);
+      for (int use = 0; use < 3; ++use) {
+        { const Guard nested(other); }
+        expect_guards_to_be_right(tenant);
+      }
+    }
+    expect_guards_to_be_right(tenant);
+    Tenant elsewhere = std::move(tenant);
+    EXPECT_THROW(const Guard guard(tenant), Error);
+    expect_guards_to_be_right(elsewhere);
+    tenant = std::move(elsewhere);
+    expect_guards_to_be_right(tenant);
+  }
+  EXPECT_EQ(current(), nullptr);
+}
+
+TEST_F(GuardedThreadTest, GoesToTheTenantThatTookAnothersPlace) {
+  const auto expect_guards_to_be_right = [](Tenant& tenant) {
+    for (int use = 0; use < 3; ++use) {
+      const Guard guard(tenant);
+      EXPECT_EQ(current(), tenant.lease().context);
+    }
+  };
+  const Tenant host = broker.host();  // it does not end with another name for it
+  alignas(Tenant) std::array<std::byte, sizeof(Tenant)> place{};
+  auto* one = new (&place) Tenant(broker.host());
+  expect_guards_to_be_right(*one);
+  one->~Tenant();
+  one = new (&place) Tenant(broker.open_tenant("made there", {LeaseKind::private_own}));
+  expect_guards_to_be_right(*one);
+  one->~Tenant();
+  one = new (&place) Tenant(broker.host());
+  Tenant next = broker.open_tenant("assigned", {LeaseKind::private_own});
+  expect_guards_to_be_right(next);
+  expect_guards_to_be_right(*one);
+  *one = std::move(next);
+  expect_guards_to_be_right(*one);
+  one->~Tenant();
 }
 
 // A thread that knows its way looks at nothing but that it does. A timeline that begins is seen all

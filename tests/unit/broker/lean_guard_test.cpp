@@ -166,11 +166,11 @@ TEST(LeanGuardTest, IsRightInTheNextEpochOnceItIsLookedAt) {
     EXPECT_TRUE(is_right_there());
     end_epoch();
     EXPECT_FALSE(is_right_there());
-    stay_right(epoch.load());
+    stay_right(&place, epoch.load());
     EXPECT_TRUE(is_right_there());
     innermost_frame();
     end_epoch();
-    stay_right(epoch.load());
+    stay_right(&place, epoch.load());
     EXPECT_FALSE(is_right_there()) << "a frame says for itself what is right";
     leave(*innermost_frame());
   }).join();
