@@ -52,8 +52,10 @@ class CTXB_API AdoptedLibrary {
   std::shared_ptr<detail::LibraryImage> image_;
 };
 
-// Any thread may enter; all else on one thread at a time. Move-only. Destroying it closes it, and
-// records what stands in the way instead of throwing.
+// Any thread may enter; all else on one thread at a time. Move-only; when one is made or moved, the
+// next guard of every thread looks once more where it goes, so keep them rather than ask for the
+// host's anew each time. Destroying it closes it, and records what stands in the way instead of
+// throwing.
 class CTXB_API Tenant {
  public:
   Tenant(Tenant&&) noexcept;

@@ -15,6 +15,16 @@ inline bool is_untouched(const Frame& frame) noexcept {
   return frame.seen == thread_notes.changes;
 }
 
+// The frame is in this life of a lease, and what it made current is current still. Asks the driver
+// only where something touched the thread, or nobody watches.
+inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
+  if (frame.target.generation != generation) return false;
+  if (is_untouched(frame)) return true;
+  CUcontext current = nullptr;
+  return frame.target.driver->ctx_get_current(&current) == CUDA_SUCCESS &&
+         current == frame.target.context;
+}
+
 // The thread is in this life of the tenant's lease, and its innermost guard says so: one that looks
 // at nothing when it ends need not be there at all.
 inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
@@ -25,21 +35,15 @@ inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* te
     return place.target.generation == generation && place.tenant == tenant;
   }
   const Frame& frame = *innermost.frame();
-  return is_untouched(frame) && frame.target.generation == generation && frame.tenant == tenant;
+  return frame.tenant == tenant && is_still_in(frame, generation);
 }
 
-// The thread's innermost frame is in this life of a lease, and what it made current is current
-// still. Asks the driver only where something touched the thread, or nobody watches.
+// The same for any tenant's.
 inline bool is_inside(std::uint64_t generation) noexcept {
-  if (thread_notes.innermost.is_lean()) {
-    return thread_notes.place->target.generation == generation;
-  }
-  const Frame* const frame = innermost_frame();
-  if (frame == nullptr || frame->target.generation != generation) return false;
-  if (is_untouched(*frame)) return true;
-  CUcontext current = nullptr;
-  return frame->target.driver->ctx_get_current(&current) == CUDA_SUCCESS &&
-         current == frame->target.context;
+  const Innermost::Look innermost = thread_notes.innermost.look();
+  if (innermost.none()) return false;
+  if (innermost.is_lean()) return thread_notes.place->target.generation == generation;
+  return is_still_in(*innermost.frame(), generation);
 }
 
 // No guard stands on the thread, and this is known to be all that is current on it.

@@ -142,9 +142,8 @@ struct LongBegin {
     lean(room, tenant, alive(tenant.impl_).lease(lease.device_ordinal()));
   }
 
-  [[gnu::noinline]] static void elsewhere(GuardRoom& room, Tenant& tenant, int device,
-                                          const char* doing) {
-    Lease& lease = alive(tenant.impl_).lease(device);
+  // Inside a guard that is not lean there is nearly always nothing to do.
+  static void in(GuardRoom& room, Tenant& tenant, Lease& lease, const char* doing) {
     if (is_inside_already(lease.generation(), &lease.tenant())) {
       stay_right(&tenant, lease.sound_at());
       room.doing = nullptr;
@@ -154,17 +153,17 @@ struct LongBegin {
     lean(room, tenant, lease);
   }
 
-  // Inside a guard that is not lean there is nearly always nothing to do.
+  [[gnu::noinline]] static void in_renewed(GuardRoom& room, Tenant& tenant, int device,
+                                           const char* doing) {
+    in(room, tenant, alive(tenant.impl_).lease(device), doing);
+  }
+
   [[gnu::noinline]] static void anywhere(GuardRoom& room, Tenant& tenant, int device,
                                          const char* doing) {
     const TenantImpl* const impl = tenant.impl_.get();
-    const Lease* const sound = impl != nullptr ? impl->sound_lease(device) : nullptr;
-    if (sound != nullptr && is_inside_already(sound->generation(), &sound->tenant())) {
-      stay_right(&tenant, sound->sound_at());
-      room.doing = nullptr;
-      return;
-    }
-    elsewhere(room, tenant, device, doing);
+    Lease* const sound = impl != nullptr ? impl->sound_lease(device) : nullptr;
+    if (sound == nullptr) return in_renewed(room, tenant, device, doing);
+    in(room, tenant, *sound, doing);
   }
 
   // The thread knows the room, and whose guard it is to be: that need not be kept over the driver's

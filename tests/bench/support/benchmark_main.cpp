@@ -15,10 +15,10 @@ namespace {
 // Google Benchmark forgets which benchmarks failed.
 std::atomic<int> failures{0};
 
-// Removes --quick from the arguments; true when it was there.
-bool take_quick(int& argc, char** argv) {
-  char** end = std::remove_if(argv + 1, argv + argc,
-                              [](const char* text) { return std::string_view(text) == "--quick"; });
+// Removes an option from the arguments; true when it was there.
+bool take(std::string_view option, int& argc, char** argv) {
+  char** end =
+      std::remove_if(argv + 1, argv + argc, [=](const char* text) { return option == text; });
   const int left = static_cast<int>(end - argv);
   const bool found = left != argc;
   argc = left;
@@ -34,12 +34,16 @@ benchmark::internal::Benchmark* (*volatile enrol_measurement)(const char*, Measu
 }  // namespace
 
 int benchmark_main(int argc, char** argv, const std::string& program, void (*enrol)(Session&)) {
-  const bool quick = take_quick(argc, argv);
+  const bool quick = take("--quick", argc, argv);
+  BrokerOptions options;
+  options.use_gate = !take("--without-gate", argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   try {
-    Session session(program, quick);
+    Session session(program, quick, options);
     benchmark::AddCustomContext("device", session.device().name);
+    benchmark::AddCustomContext(
+        "gate", session.broker().gate().mode == GateMode::none ? "not in force" : "in force");
     benchmark::AddCustomContext("driver", session.broker().driver().path);
     enrol(session);
     if (benchmark::RunSpecifiedBenchmarks() == 0) {

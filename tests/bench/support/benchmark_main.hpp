@@ -11,9 +11,10 @@
 
 namespace ctxbroker::bench {
 
-// Google Benchmark's options, and --quick: tiny work, for a smoke test. `enrol` registers the
-// benchmarks. Returns the program's exit status: 0, 1 (no driver, or a benchmark failed; it was
-// said which), 2 (unknown option).
+// Google Benchmark's options; --quick: tiny work, for a smoke test; --without-gate: the broker does
+// without, but for those that a benchmark opens itself. `enrol` registers the benchmarks. Returns
+// the program's exit status: 0, 1 (no driver, or a benchmark failed; it was said which), 2 (unknown
+// option).
 int benchmark_main(int argc, char** argv, const std::string& program,
                    void (*enrol)(Session& session));
 

@@ -289,7 +289,7 @@ TEST_F(GuardedThreadTest, GoesWhereTheTenantHasMoved) {
     }
     expect_guards_to_be_right(tenant);
     Tenant elsewhere = std::move(tenant);
-    EXPECT_THROW(const Guard guard(tenant), Error);
+    EXPECT_THROW(const Guard guard(tenant), Error);  // NOLINT(bugprone-use-after-move): refused
     expect_guards_to_be_right(elsewhere);
     tenant = std::move(elsewhere);
     expect_guards_to_be_right(tenant);
