@@ -24,9 +24,10 @@ namespace ctxbroker::detail {
 
 // Where a resource lives: what ends it.
 enum class Home {
-  context,  // with the context: streams, events
-  memory,   // in the primary's memory when the lease is green, which outlives the green context
-  device,   // of no context: pools and what comes of them, physical memory
+  context,  // with the context: streams
+  memory,   // with memory, modules and events: in the primary when the lease is green, which
+           // outlives the green context
+  device,  // of no context: pools and what comes of them, physical memory
 };
 
 // One object is one generation; a renewed lease is another object. Its context ends with its last

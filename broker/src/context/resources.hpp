@@ -61,7 +61,7 @@ class Owned {
 };
 
 using Stream = Owned<CUstream, &DriverTable::stream_destroy, Home::context, &Holdings::streams>;
-using Event = Owned<CUevent, &DriverTable::event_destroy, Home::context, &Holdings::events>;
+using Event = Owned<CUevent, &DriverTable::event_destroy, Home::memory, &Holdings::events>;
 using DeviceMemory =
     Owned<CUdeviceptr, &DriverTable::mem_free, Home::memory, &Holdings::allocations>;
 using Module = Owned<CUmodule, &DriverTable::module_unload, Home::memory, &Holdings::modules>;

@@ -36,7 +36,6 @@ const char* to_string(Kind kind) noexcept {
 Home home_of(const Holding& holding) noexcept {
   switch (holding.kind) {
     case Kind::stream:
-    case Kind::event:
       return Home::context;
     case Kind::graph_memory:
     case Kind::mapping:
