@@ -26,8 +26,8 @@ namespace ctxbroker::detail {
 enum class Home {
   context,  // with the context: streams
   memory,   // with memory, modules and events: in the primary when the lease is green, which
-           // outlives the green context
-  device,  // of no context: pools and what comes of them, physical memory
+            // outlives the green context
+  device,   // of no context: pools and what comes of them, physical memory
 };
 
 // One object is one generation; a renewed lease is another object. Its context ends with its last

@@ -100,7 +100,8 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
 void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
-  // mapped unless it says that it can go.
+  // mapped unless it says that it can go. What is enqueued may call its functions, too.
+  unload = unload && !identity_->endless.anywhere();
   if (!unload) {
     keep_resident(library.path);
     resident_ = true;

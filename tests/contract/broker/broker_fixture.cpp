@@ -1,4 +1,5 @@
 #include "broker_fixture.hpp"
+#include <dlfcn.h>
 
 #include <cstdlib>
 #include <numeric>
@@ -8,6 +9,12 @@ namespace ctxbroker {
 std::filesystem::path test_plugin(const std::string& name) {
   const auto bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   return bin.parent_path() / "test_plugins" / (name + ".so");
+}
+
+bool is_mapped(const std::filesystem::path& library) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
 }
 
 std::string error_text(ErrorKind kind, const std::function<void()>& work) {

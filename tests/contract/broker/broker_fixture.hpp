@@ -17,6 +17,7 @@
 namespace ctxbroker {
 
 std::filesystem::path test_plugin(const std::string& name);  // "behaviours"
+bool is_mapped(const std::filesystem::path& library);        // in this process
 
 // Runs `work`, which must throw an Error of `kind`; returns its text.
 std::string error_text(ErrorKind kind, const std::function<void()>& work);

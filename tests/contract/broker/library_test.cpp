@@ -13,12 +13,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-bool is_mapped(const std::filesystem::path& path) {
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  if (handle != nullptr) dlclose(handle);
-  return handle != nullptr;
-}
-
 TEST_F(BrokerTest, ALibraryIsATenantWithDescriptions) {
   const PluginLibrary library = behaviours();
   EXPECT_EQ(library.name(), "behaviours");

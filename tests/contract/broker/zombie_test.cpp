@@ -80,6 +80,29 @@ TEST_P(ZombieChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
   }
 }
 
+// What is enqueued may call its functions.
+TEST_P(ZombieChildTest, DISABLED_ItsCodeStays) {
+  const std::filesystem::path library = test_plugin("behaviours_unloadable");
+  const auto begin = [&](const char* plugin) {
+    PluginInstance instance = broker.create(broker.load(library), plugin, {0, GetParam(), 0});
+    instance.activate(test_sizes);
+    return instance;
+  };
+  {
+    PluginInstance ends = begin("affine");
+    Chain(broker, {&ends}, test_sizes).process(pixel, pixel, {});
+    EXPECT_TRUE(is_mapped(library));
+  }
+  EXPECT_FALSE(is_mapped(library)) << "it says that it may go";
+  {
+    PluginInstance lingering = begin("lingers");
+    Chain chain(broker, {&lingering}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    EXPECT_EQ(lingering.lease().state, LeaseState::zombie);
+  }
+  EXPECT_TRUE(is_mapped(library));
+}
+
 // A call of the plug-in's own code holds its thread; neither other threads nor the process's end
 // wait for it.
 TEST_P(ZombieChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
@@ -133,7 +156,7 @@ TEST_P(ZombieTest, PassesInAChild) {
 INSTANTIATE_TEST_SUITE_P(
     Zombies, ZombieTest,
     ::testing::Combine(::testing::Values("NobodyWaitsForIt",
-                                         "WorkLeftAtDeactivateIsNotWaitedForEither",
+                                         "WorkLeftAtDeactivateIsNotWaitedForEither", "ItsCodeStays",
                                          "ACallThatNeverReturnsHoldsNobodyUp"),
                        ::testing::Values("shared", "private", "green")),
     [](const auto& test) {
