@@ -39,6 +39,11 @@ DeviceHold::~DeviceHold() {
   primary_.release();
 }
 
+void DeviceHold::keep(std::shared_ptr<const void> lease) {
+  const std::lock_guard lock(mutex_);
+  endless_.push_back(std::move(lease));
+}
+
 void DeviceHold::use() {
   const std::lock_guard lock(mutex_);
   // Whatever is made on a primary that is gone would revive it, under the same handle, and what was

@@ -64,6 +64,9 @@ class DeviceHold {
   // to the process's end. All else goes on as before.
   void keep_primary() noexcept { kept_.store(true, std::memory_order_release); }
 
+  // Keeps a lease whose work does not end, for as long as this stands. Throws std::bad_alloc.
+  void keep(std::shared_ptr<const void> lease);
+
   // Who is asked when device memory is short; borrowed. Before the device is used.
   void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
   // True when something was given up: then the allocation that failed is worth another try.
@@ -99,6 +102,7 @@ class DeviceHold {
   std::optional<MultiprocessorSplit> split_;  // made at first use
   ShieldContext shield_;
   SpareContexts spares_;  // their multiprocessors are free; green ones stand on the primary
+  std::vector<std::shared_ptr<const void>> endless_;
 };
 
 }  // namespace ctxbroker::detail

@@ -247,6 +247,7 @@ void Lease::bury() noexcept {
   end_epoch();
   if (buried) return;
   try {
+    if (auto self = weak_from_this().lock()) device_.keep(std::move(self));
     tenant_->say(Severity::error, "lease",
                  "work in generation " + std::to_string(generation()) +
                      " does not end; the lease is a zombie and is kept until the process ends" +

@@ -32,7 +32,7 @@ enum class Home {
 
 // One object is one generation; a renewed lease is another object. Its context ends with its last
 // owner. Any thread.
-class Lease {
+class Lease : public std::enable_shared_from_this<Lease> {
  public:
   // Throws Error: no_device, out_of_memory, driver_call, context_lost, lease_unavailable.
   // `device` outlives the lease, and has been used.
@@ -88,7 +88,8 @@ class Lease {
 
   // Gives the life up although its context still stands: what it holds is still given back.
   void give_up(const std::string& reason) noexcept;
-  // Work on it does not end: nothing of it is touched again, and nothing given back.
+  // Work on it does not end: nothing of it is touched again, and nothing given back. It stays in
+  // force until the broker ends, so that its tenant gets no other.
   void bury() noexcept;
   // Its work waits for another lease's that does not end, or that may use its memory: the same, but
   // a next use makes another.
@@ -120,6 +121,9 @@ class Lease {
   // Work of the tenant on another device does not end, and may use its memory: the driver frees
   // memory of one device without a look at the others, and a write that comes later is a fault.
   bool used_from_beside() const noexcept { return tenant_->endless.beside(device_.ordinal()); }
+
+  // What could not be given back yet never will be, and stays charged.
+  bool keeps_all() const noexcept { return untouchable() || used_from_beside(); }
 
   // Where to be current to give back something that lives there; nothing when it is gone already,
   // or must not be touched, or is memory that is used from beside.

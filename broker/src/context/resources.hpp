@@ -41,19 +41,20 @@ class Owned {
 
   void reset() noexcept {
     if (handle_ != Handle{} && lease_ != nullptr) {
-      end();
-      (lease_->holdings().*Count).fetch_sub(1, std::memory_order_relaxed);
+      if (end()) (lease_->holdings().*Count).fetch_sub(1, std::memory_order_relaxed);
     }
     handle_ = Handle{};
     lease_.reset();
   }
 
  private:
-  void end() noexcept {
+  // False: it stays where it is for good, and counted.
+  bool end() noexcept {
     const auto where = lease_->end_target(home);
-    if (!where) return;
+    if (!where) return !lease_->keeps_all();
     const DriverTable& table = lease_->table();
     report_failed_end(*lease_, guarded_end(*where, [&] { return (table.*End)(handle_); }));
+    return true;
   }
 
   std::shared_ptr<Lease> lease_;

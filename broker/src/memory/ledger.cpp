@@ -98,8 +98,15 @@ Ledger::Forgotten Ledger::give_back_all() {
 }
 
 void Ledger::forget_all() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    uncount(allocations_.size(), bytes());
+  }
+  leave_all();
+}
+
+void Ledger::leave_all() noexcept {
   const std::lock_guard lock(mutex_);
-  uncount(allocations_.size(), bytes());
   allocations_.clear();
   refused_.clear();
   bytes_.store(0, std::memory_order_relaxed);

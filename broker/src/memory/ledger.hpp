@@ -41,6 +41,8 @@ class Ledger {
   Forgotten give_back_all();
   // The memory is gone with its context: forgets it without a driver call.
   void forget_all() noexcept;
+  // The same for what stays on the device for good: it stays counted in the lease's holdings.
+  void leave_all() noexcept;
 
   std::uint64_t budget() const noexcept { return budget_; }
   std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }

@@ -111,9 +111,15 @@ void BrokerImpl::end_lost_lives() noexcept {
 
 std::size_t BrokerImpl::suspects() {
   if (!suspects_) {
+    const auto has_been_inside = [](const std::weak_ptr<TenantImpl>& opened) {
+      const auto tenant = opened.lock();
+      return tenant != nullptr && tenant->has_been_inside();
+    };
     suspects_ = static_cast<std::size_t>(
         std::count_if(instances_.begin(), instances_.end(),
-                      [](const Instance* one) { return one->in_flight(); }));
+                      [](const Instance* one) { return one->in_flight(); }) +
+        std::count_if(opened_.begin(), opened_.end(), has_been_inside) +
+        (has_been_inside(host_tenant_) ? 1 : 0));
   }
   return *suspects_;
 }

@@ -94,6 +94,8 @@ BrokerMetrics BrokerImpl::metrics() const {
   }
   if (leases_) {
     for (const auto& lease : leases_->all()) {
+      // One whose work does not end may outlive its tenant.
+      if (!by_id.contains(lease->tenant().id.value)) add(lease->tenant());
       by_id[lease->tenant().id.value].leases.push_back(metrics_of(*lease));
     }
   }

@@ -139,7 +139,7 @@ void Instance::end_activation() noexcept {
 void Instance::take_back_memory() noexcept {
   const auto where = lease_->end_target(Home::memory);
   if (!where) {
-    ledger_.forget_all();
+    lease_->keeps_all() ? ledger_.leave_all() : ledger_.forget_all();
     return;
   }
   try {
@@ -164,6 +164,11 @@ void Instance::tell_loss() noexcept {
   told_loss_ = true;
   try {
     const Loss loss = describe_loss(*this);
+    if (loss.reason == CTXB_LOSS_FAULT && loss.guilt == CTXB_GUILT_GUILTY) {
+      tenant().say(Severity::warning, "plugin",
+                   description_.short_name +
+                       " is taken for the cause of the fault: no other work is known of");
+    }
     const ctxb_loss given{sizeof(ctxb_loss), loss.reason, loss.guilt, loss.driver_status,
                           loss.text.c_str()};
     call_main(phase(), nowhere(), "context_lost", [&] { object_->context_lost(object_, &given); });

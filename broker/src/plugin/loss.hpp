@@ -16,7 +16,8 @@ struct Loss {
 };
 
 // Of an instance whose lease is lost. Guilt is only said with evidence: after a fault, when the
-// work of just one instance of the whole broker was in flight.
+// work of just one instance of the whole broker was in flight, and no tenant that the host opened
+// may have any.
 Loss describe_loss(const Instance& instance);
 
 }  // namespace ctxbroker::detail

@@ -342,9 +342,10 @@ void TenantImpl::close() {
   give_back_what_is_left();
   const std::lock_guard lock(mutex_);
   streams_.clear();  // before the memory that their work uses
-  for (const auto& [address, one] : memory_) one.lease->holdings().remove_bytes(one.bytes);
+  for (const auto& [address, one] : memory_) {
+    if (!one.lease->keeps_all()) one.lease->holdings().remove_bytes(one.bytes);
+  }
   memory_.clear();
-  for (const auto& [address, one] : kept_) one.lease->holdings().remove_bytes(one.bytes);
   kept_.clear();  // their lives are stranded
   bytes_.store(0, std::memory_order_relaxed);
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
@@ -460,6 +461,13 @@ CUresult TenantImpl::lease(int device, CapturedLease* captured) noexcept {
   } catch (...) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+}
+
+bool TenantImpl::has_been_inside() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(lives_.begin(), lives_.end(), [](const auto& life) {
+    return life->occupancy().entered() != 0 || life->occupancy().inside() != 0;
+  });
 }
 
 bool TenantImpl::has_lease(int device) noexcept {

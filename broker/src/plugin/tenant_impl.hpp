@@ -69,6 +69,10 @@ class TenantImpl final : private LeaseSource {
   void enable_peer_access(int device, int peer);
   std::uint64_t memory_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
+  // Somebody has been in one of its leases: what was begun there may be under way still, for
+  // nobody knows when it ends.
+  bool has_been_inside() const noexcept;
+
   // Ends the contexts of private lives that are lost and that nothing can use any more; the others
   // end with the tenant. Any thread that may wait for the driver.
   void end_lost_lives() noexcept;

@@ -341,7 +341,7 @@ typedef struct ctxb_job {
 #define CTXB_LOSS_FAULT 3     /* a kernel faulted: CUDA has ended in this process, for everybody */
 #define CTXB_LOSS_STUCK 4     /* the plug-in's work does not end; the host uses it no more */
 
-#define CTXB_GUILT_UNKNOWN 0  /* work of several plug-ins was in flight */
+#define CTXB_GUILT_UNKNOWN 0  /* work of others was in flight too, or may have been */
 #define CTXB_GUILT_INNOCENT 1 /* none of this plug-in's work was in flight */
 #define CTXB_GUILT_GUILTY 2   /* only this plug-in's work was in flight */
 

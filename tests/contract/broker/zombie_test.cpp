@@ -80,6 +80,36 @@ TEST_P(ZombieChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
   }
 }
 
+// It is in force, with what it holds, when nobody has it any more.
+TEST_P(ZombieChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
+  TenantId tenant{};
+  std::uint64_t held = 0;
+  const auto row = [&] {
+    std::vector<LeaseMetrics> found;
+    for (const TenantMetrics& one : broker.metrics().tenants) {
+      if (one.id == tenant) found = one.leases;
+    }
+    EXPECT_EQ(found.size(), 1U);
+    return found.empty() ? LeaseMetrics{} : found.front();
+  };
+  {
+    PluginInstance lingering = active("lingers", GetParam()), scratch = active("scratch");
+    Chain chain(broker, {&scratch, &lingering}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    tenant = lingering.lease().tenant;
+    held = row().memory_bytes;
+    EXPECT_GT(held, 0U);
+  }
+  EXPECT_EQ(row().state, LeaseState::zombie);
+  EXPECT_EQ(row().memory_bytes, held) << "nothing of it was given back";
+  const std::vector<LeaseInfo> leases = broker.leases();
+  EXPECT_TRUE(std::any_of(leases.begin(), leases.end(), [&](const LeaseInfo& one) {
+    return one.tenant == tenant && one.state == LeaseState::zombie;
+  }));
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { active("affine", GetParam()); }),
+              HasSubstr("zombie"));
+}
+
 // What is enqueued may call its functions.
 TEST_P(ZombieChildTest, DISABLED_ItsCodeStays) {
   const std::filesystem::path library = test_plugin("behaviours_unloadable");
@@ -156,7 +186,8 @@ TEST_P(ZombieTest, PassesInAChild) {
 INSTANTIATE_TEST_SUITE_P(
     Zombies, ZombieTest,
     ::testing::Combine(::testing::Values("NobodyWaitsForIt",
-                                         "WorkLeftAtDeactivateIsNotWaitedForEither", "ItsCodeStays",
+                                         "WorkLeftAtDeactivateIsNotWaitedForEither",
+                                         "ItStaysWhenItsPluginsHaveGone", "ItsCodeStays",
                                          "ACallThatNeverReturnsHoldsNobodyUp"),
                        ::testing::Values("shared", "private", "green")),
     [](const auto& test) {
