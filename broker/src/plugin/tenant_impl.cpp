@@ -13,6 +13,7 @@
 #include "gate/kept_primary.hpp"
 #include "gate/late_gate.hpp"
 #include "gate/open_watch.hpp"
+#include "gate/owners.hpp"
 #include "gate/peer_access.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
@@ -256,19 +257,38 @@ void TenantImpl::end_lost_lives() noexcept {
   }
 }
 
-// What is enqueued may call functions of the tenant's libraries. False when it does not end.
+// False when it does not end: then the lease is a zombie.
+bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
+  const auto where = lease.end_target(Home::context);
+  if (!where) return true;  // it ended with its context
+  const CUresult status = guarded(
+      *where, {}, [&] { return detail::wait_for(lease.table(), stream, broker_.end_timeout()); });
+  // Nothing else that is wrong with a stream of the code's own says anything about the lease.
+  if (is_process_fault(status)) lease.note(status);
+  if (status != CUDA_ERROR_TIMEOUT) return true;
+  lease.bury();
+  return false;
+}
+
+// What is enqueued may call functions of the tenant's libraries, and what is given back under work
+// that does not end would be waited for without end. In streams of the broker's and, where the gate
+// knows of them, of the code's own; and in the default streams of contexts that are nobody else's.
 bool TenantImpl::wait_for_work() noexcept {
   bool idle = true;
-  for (const auto& [handle, stream] : streams_) {
-    Lease& lease = *stream.lease();
-    const auto where = lease.end_target(Home::context);
-    if (!where) continue;  // it ended with its context
-    const CUresult status = lease.note(guarded(*where, {}, [&, waited = handle] {
-      return wait_for(lease.table(), waited, broker_.end_timeout());
-    }));
-    if (status != CUDA_ERROR_TIMEOUT) continue;
-    lease.bury();
-    idle = false;
+  for (const auto& [handle, stream] : streams_) idle &= wait_for(*stream.lease(), handle);
+  for (const auto& life : lives_) {
+    if (life->kind() != LeaseKind::shared) idle &= wait_for(*life, nullptr);
+  }
+  if (gated_ == nullptr) return idle;
+  try {
+    for (const Holding& held : owners().held_by(identity_->id)) {
+      if (held.kind != Kind::stream || held.over) continue;
+      for (const auto& life : lives_) {
+        if (life->generation() != held.life) continue;
+        idle &= wait_for(*life, reinterpret_cast<CUstream>(held.handle));
+      }
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; what follows waits, then
   }
   return idle;
 }

@@ -81,6 +81,7 @@ class TenantImpl final : private LeaseSource {
   void close();
 
  private:
+  bool wait_for(Lease& lease, CUstream stream) noexcept;
   bool wait_for_work() noexcept;
   bool wait_for_devices_beside(int device) noexcept;
   bool has_endless_work_beside(int device) const noexcept;
