@@ -14,6 +14,7 @@
 #include "api/logs.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
+#include "exec/printout.hpp"
 
 namespace ctxbroker::software {
 namespace {
@@ -135,9 +136,15 @@ CUresult execute(const KernelCall& call) {
   run.parameters = call.arguments;
   run.globals = call.module->global_addresses;
   run.memory = &Process::instance().memory.map();
+  // CUDA has one buffer per context, which is shown when somebody waits for its work. Here each
+  // launch has its own, shown when the kernel ends, however it ends: whoever waits misses nothing.
+  const std::size_t fifo = call.function->context.limits[CU_LIMIT_PRINTF_FIFO_SIZE];
+  exec::Printout printout(stdout, fifo);
+  run.printout = &printout;
   run.stop = &device.executor.interrupted();
   run.cpu = exec::best_cpu_level();
   exec::Outcome outcome = device.pool().run(run);
+  printout.flush();
   if (outcome.fault != exec::Fault::none && outcome.fault != exec::Fault::stopped)
     log_error(outcome.message);
   // Of the threads that fail an assert at once, CUDA names each, this device the first.

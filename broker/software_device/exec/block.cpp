@@ -91,6 +91,7 @@ void BlockRunner::prepare(const Launch& launch) {
   state_.parameters = launch.parameters.data();
   state_.parameter_bytes = launch.parameters.size();
   state_.memory = launch.memory;
+  state_.printout = launch.printout;
   position_ = {&launch, {}, state_.shared};
 
   groups_.resize(frames_);

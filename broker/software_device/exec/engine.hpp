@@ -102,6 +102,7 @@ struct BlockState {
   const std::byte* parameters = nullptr;
   std::uint64_t parameter_bytes = 0;
   const MemoryMap* memory = nullptr;
+  Printout* printout = nullptr;  // where vprintf's texts go; null: they are lost
   AddressRange sites[site_count] = {};
   Barrier barriers[barrier_count] = {};
   FaultRecord fault = {};
@@ -188,5 +189,8 @@ std::byte* resolve_address(Group& group, const Instr& in, std::uint32_t lane, st
 // Records an access to shared, local or parameter memory outside of it, or misaligned.
 void record_fault(Group& group, const Instr& in, std::uint32_t lane, Fault fault,
                   std::uint64_t address, std::uint32_t bytes);
+// vprintf of one lane; `result` is what it returns. False: a fault is recorded.
+bool print_text(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t format,
+                std::uint64_t arguments, std::int32_t& result);
 
 }  // namespace ctxbroker::software::exec

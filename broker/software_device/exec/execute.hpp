@@ -13,6 +13,8 @@
 
 namespace ctxbroker::software::exec {
 
+class Printout;
+
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
@@ -33,6 +35,7 @@ struct Launch {
   std::span<const std::byte> parameters;    // kernel->parameter_bytes
   std::span<const std::uint64_t> globals;   // address of each Program::globals entry
   const MemoryMap* memory = nullptr;        // which global addresses are legal
+  Printout* printout = nullptr;             // what kernels print; null: it is lost
   const std::atomic<bool>* stop = nullptr;  // set by another thread: end soon, as Fault::stopped
   EngineChoice engine = EngineChoice::automatic;
   CpuLevel cpu = CpuLevel::baseline;

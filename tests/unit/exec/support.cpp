@@ -44,7 +44,7 @@ void* Device::allocate(std::size_t bytes) {
 
 Outcome Device::launch(const Config& config, const std::string& kernel, Dim3 grid, Dim3 block,
                        const Arguments& arguments, std::uint32_t dynamic_shared,
-                       const std::atomic<bool>* stop) {
+                       const std::atomic<bool>* stop, Printout* printout) {
   Launch launch;
   launch.kernel = program_->find_kernel(kernel);
   if (launch.kernel == nullptr) throw std::runtime_error("no kernel " + kernel);
@@ -56,6 +56,7 @@ Outcome Device::launch(const Config& config, const std::string& kernel, Dim3 gri
   launch.globals = globals_;
   launch.memory = &memory_;
   launch.stop = stop;
+  launch.printout = printout;
   launch.engine = config.engine;
   launch.cpu = config.level;
   return pool_.run(launch);

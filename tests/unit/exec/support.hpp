@@ -62,7 +62,7 @@ class Device {
 
   Outcome launch(const Config& config, const std::string& kernel, Dim3 grid, Dim3 block,
                  const Arguments& arguments, std::uint32_t dynamic_shared = 0,
-                 const std::atomic<bool>* stop = nullptr);
+                 const std::atomic<bool>* stop = nullptr, Printout* printout = nullptr);
 
   const Program& program() const { return *program_; }
   std::byte* global(const std::string& name);

@@ -117,6 +117,29 @@ const Instr* assert_lane(const Instr* in, byte* frame, Lane& l) {
   return nullptr;
 }
 
+// Operands: the format, the arguments.
+bool print_lanes(Group& g, const Instr& in, u64 mask) {
+  const u64* formats = lanes_at<u64>(g.frame, in.a);
+  const u64* arguments = lanes_at<u64>(g.frame, in.b);
+  s32* results = lanes_at<s32>(g.frame + in.dst);
+  for (; mask != 0; mask &= mask - 1) {
+    const u32 i = static_cast<u32>(__builtin_ctzll(mask));
+    if (!print_text(g, in, i, formats[i], arguments[i], results[i])) return false;
+  }
+  return true;
+}
+const Instr* print_lane(const Instr* in, byte* frame, Lane& l) {
+  s32 result = 0;
+  if (!print_text(*l.group, *in, l.index, load<u64>(frame + in->a), load<u64>(frame + in->b),
+                  result)) {
+    l.result = Lane::Result::fault;
+    return nullptr;
+  }
+  store<s32>(frame + in->dst, result);
+  ++in;
+  CTXB_NEXT(in, frame, l);
+}
+
 void fence() {
 #ifdef __SANITIZE_THREAD__
   // ThreadSanitizer does not see fences; all that pass through one variable are ordered all the
@@ -198,6 +221,7 @@ extern const OpEntry control_ops[] = {
     {"set_rounding", Kind::effect, 0, 0, {}, nullptr, rounding_lanes, rounding_lane},
     {"trap", Kind::effect, 0, 0, {}, nullptr, trap_lanes, trap_lane},
     {"assert", Kind::effect, 0, 4, {8, 8, 4, 8}, nullptr, assert_lanes, assert_lane},
+    {"print", Kind::effect, 4, 2, {8, 8}, nullptr, print_lanes, print_lane},
     {"fence", Kind::effect, 0, 0, {}, nullptr, fence_lanes, fence_lane},
     {"local.base", Kind::effect, 8, 1, {8}, nullptr, LocalBase::lanes, LocalBase::lane},
     pure<clock_32>("clock.b32"),

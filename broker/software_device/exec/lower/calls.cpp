@@ -112,6 +112,26 @@ void assert_failed(Builder& b, const Call& call) {
   b.emit("assert", no_value, {expression, file, line, function});
 }
 
+// Where a function that the device itself has puts its result; some value where nobody wants it.
+ValueId result(Builder& b, const std::vector<Operand>& results, Type type) {
+  if (results.empty()) return b.temp(register_width(type));
+  if (results.size() == 1 && results[0].kind == Operand::Kind::symbol) {
+    const Symbol& symbol = b.symbol(results[0].name);
+    if (symbol.kind == Symbol::Kind::cell) return symbol.value;
+  }
+  if (results.size() != 1) b.fail("a call has more results than its function");
+  return b.destination(results[0], type);
+}
+
+// vprintf(format, arguments)
+void print(Builder& b, const Call& call) {
+  const auto& arguments = *call.arguments;
+  if (arguments.size() != 2) b.fail("vprintf takes two parameters");
+  const ValueId format = argument(b, arguments[0], Type::u64);
+  const ValueId values = argument(b, arguments[1], Type::u64);
+  b.emit("print", result(b, *call.results, Type::u32), {format, values});
+}
+
 void call(Builder& b) {
   const Call call = parse(b);
   for (const std::string& modifier : b.instruction().modifiers) {
@@ -129,6 +149,7 @@ void call(Builder& b) {
   const ptx::Function& function = *found->second;
   if (!function.is_declaration) return expand(b, function, call);
   if (function.name == "__assertfail") return assert_failed(b, call);
+  if (function.name == "vprintf") return print(b, call);
   const auto known = ptx::functions_of_the_driver();
   if (std::find(known.begin(), known.end(), function.name) == known.end()) {
     b.fail("Unresolved extern function '" + function.name +
