@@ -15,6 +15,19 @@ inline bool is_untouched(const Frame& frame) noexcept {
   return frame.seen == thread_notes.changes;
 }
 
+// The thread is in this life of the tenant's lease, and its innermost guard says so: one that looks
+// at nothing when it ends need not be there at all. False where the driver would have to be asked.
+inline bool is_surely_inside(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
+  const Innermost::Look innermost = thread_notes.innermost.look();
+  if (innermost.none()) return false;
+  if (innermost.is_lean()) [[unlikely]] {
+    const GuardedPlace& place = *thread_notes.place;
+    return place.target.generation == generation && place.tenant == tenant;
+  }
+  const Frame& frame = *innermost.frame();
+  return is_untouched(frame) && frame.target.generation == generation && frame.tenant == tenant;
+}
+
 // The frame is in this life of a lease, and what it made current is current still. Asks the driver
 // only where something touched the thread, or nobody watches.
 inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
@@ -25,20 +38,14 @@ inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
          current == frame.target.context;
 }
 
-// The thread is in this life of the tenant's lease, and its innermost guard says so: one that looks
-// at nothing when it ends need not be there at all.
+// As is_surely_inside, of a thread that a frame stands on, with the driver's word.
 inline bool is_inside_already(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
   const Innermost::Look innermost = thread_notes.innermost.look();
-  if (innermost.none()) return false;
-  if (innermost.is_lean()) [[unlikely]] {
-    const GuardedPlace& place = *thread_notes.place;
-    return place.target.generation == generation && place.tenant == tenant;
-  }
-  const Frame& frame = *innermost.frame();
-  return frame.tenant == tenant && is_still_in(frame, generation);
+  if (innermost.none() || innermost.is_lean()) return false;
+  return innermost.frame()->tenant == tenant && is_still_in(*innermost.frame(), generation);
 }
 
-// The same for any tenant's.
+// In this life of any tenant's lease.
 inline bool is_inside(std::uint64_t generation) noexcept {
   const Innermost::Look innermost = thread_notes.innermost.look();
   if (innermost.none()) return false;

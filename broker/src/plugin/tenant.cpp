@@ -142,20 +142,25 @@ struct LongBegin {
     lean(room, tenant, alive(tenant.impl_).lease(lease.device_ordinal()));
   }
 
+  [[gnu::noinline]] static void in(GuardRoom& room, Tenant& tenant, Lease& lease,
+                                   const char* doing) {
+    const bool inside = is_inside_already(lease.generation(), &lease.tenant());
+    room.doing = inside ? nullptr : doing;
+    if (!inside) lean(room, tenant, lease);
+  }
+
   // Inside a guard that is not lean there is nearly always nothing to do.
-  static void in(GuardRoom& room, Tenant& tenant, Lease& lease, const char* doing) {
-    if (is_inside_already(lease.generation(), &lease.tenant())) {
-      stay_right(&tenant, lease.sound_at());
-      room.doing = nullptr;
-      return;
+  static void in_unless_there(GuardRoom& room, Tenant& tenant, Lease& lease, const char* doing) {
+    if (!is_surely_inside(lease.generation(), &lease.tenant())) {
+      return in(room, tenant, lease, doing);
     }
-    room.doing = doing;
-    lean(room, tenant, lease);
+    stay_right(&tenant, lease.sound_at());
+    room.doing = nullptr;
   }
 
   [[gnu::noinline]] static void in_renewed(GuardRoom& room, Tenant& tenant, int device,
                                            const char* doing) {
-    in(room, tenant, alive(tenant.impl_).lease(device), doing);
+    in_unless_there(room, tenant, alive(tenant.impl_).lease(device), doing);
   }
 
   [[gnu::noinline]] static void anywhere(GuardRoom& room, Tenant& tenant, int device,
@@ -163,7 +168,7 @@ struct LongBegin {
     const TenantImpl* const impl = tenant.impl_.get();
     Lease* const sound = impl != nullptr ? impl->sound_lease(device) : nullptr;
     if (sound == nullptr) return in_renewed(room, tenant, device, doing);
-    in(room, tenant, *sound, doing);
+    in_unless_there(room, tenant, *sound, doing);
   }
 
   // The thread knows the room, and whose guard it is to be: that need not be kept over the driver's
