@@ -105,8 +105,8 @@ class CTXB_API Broker {
   void begin_realtime();
   void end_realtime();
   // Waits until the contexts that BrokerOptions::ready asks for stand, on the devices in use and as
-  // far as the budget goes; true at once where no device is in use. False, at once, between
-  // begin_realtime and end_realtime while something is still to be made.
+  // far as the budget goes; true at once where no device is in use. Between begin_realtime and
+  // end_realtime it does not wait: false where something is still to be made.
   bool wait_until_ready();
 
   // Gives up the life of the context behind a lease, as if it were lost; the next use makes another

@@ -50,7 +50,7 @@ typedef struct ctxb_broker_options {
   uint32_t ready_green;   /* green contexts made ahead, per device in use */
   uint32_t ready_private; /* private contexts made ahead */
   uint32_t reserved;      /* 0 */
-  uint64_t ready_bytes;   /* device memory that they may take; 0: 64 MiB */
+  uint64_t ready_bytes;   /* device memory that they may take; 0: 64 MiB, no private one fits */
   const char* host_name;  /* null: "host" */
   const char* driver;     /* "auto", "nvidia", "software"; null: CTXBROKER_DRIVER, else "auto" */
   ctxb_record_function record; /* may be null */

@@ -1,9 +1,13 @@
 #include "context/context_filler.hpp"
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 namespace ctxbroker::detail {
 namespace {
+
+constexpr std::array kinds{LeaseKind::green, LeaseKind::private_own};
 
 std::size_t wanted_of(const ReadyContexts& wanted, LeaseKind kind) noexcept {
   return kind == LeaseKind::green ? wanted.green : wanted.private_own;
@@ -53,56 +57,96 @@ bool ContextFiller::wait_until_filled() {
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) return true;
   changed_.wait(lock, [this] { return idle_ || realtime_ > 0; });
-  return realtime_ == 0;
+  return idle_ || !is_short();
 }
 
 bool ContextFiller::wants(const DeviceHold& device, LeaseKind kind) const {
-  const auto refused = refused_.find({device.ordinal(), kind});
   return device.in_use() && !device.fault().happened() && !device.is_stuck() &&
          (kind != LeaseKind::green || device.offers_green()) &&
-         (refused == refused_.end() || !refused->second) &&
+         refused_.count({device.ordinal(), kind}) == 0 &&
          device.spares(kind) < wanted_of(wanted_, kind);
+}
+
+// A context takes something, so that with nothing left none is even tried.
+std::uint64_t ContextFiller::cost(const DeviceHold& device, LeaseKind kind) const {
+  const auto known = cost_.find({device.ordinal(), kind});
+  return known == cost_.end() || known->second == 0 ? 1 : known->second;
+}
+
+std::uint64_t ContextFiller::left(const DeviceHold& device) const {
+  std::uint64_t held = 0;
+  for (const LeaseKind kind : kinds) held += device.spares(kind) * cost(device, kind);
+  return held < wanted_.memory_budget ? wanted_.memory_budget - held : 0;
+}
+
+bool ContextFiller::fits(const DeviceHold& device, LeaseKind kind) const {
+  return cost(device, kind) <= left(device);
+}
+
+bool ContextFiller::is_short() const {
+  for (const auto& device : devices_) {
+    for (const LeaseKind kind : kinds) {
+      if (wants(*device, kind) && fits(*device, kind)) return true;
+    }
+  }
+  return false;
 }
 
 // Makes one context where one is wanted. The lock is given up meanwhile.
 bool ContextFiller::fill_one(std::unique_lock<std::mutex>& lock) {
   for (const auto& device : devices_) {
-    for (const LeaseKind kind : {LeaseKind::green, LeaseKind::private_own}) {
+    for (const LeaseKind kind : kinds) {
       if (!wants(*device, kind)) continue;
-      // What stands ready costs what the last of its kind cost; the first is made to find out.
-      std::uint64_t held = cost_[{device->ordinal(), kind}];
-      for (const LeaseKind each : {LeaseKind::green, LeaseKind::private_own}) {
-        held += device->spares(each) * cost_[{device->ordinal(), each}];
-      }
-      if (held > wanted_.memory_budget) {
-        refused_[{device->ordinal(), kind}] = true;
-        host_.say(Severity::info, "ready",
-                  "no more " + std::string(to_string(kind)) +
-                      " contexts are made ahead on device " + std::to_string(device->ordinal()) +
-                      ": the budget of " + std::to_string(wanted_.memory_budget) +
-                      " bytes is used up");
+      if (!fits(*device, kind)) {
+        say_of_budget(Severity::info, *device, kind,
+                      "no more " + std::string(to_string(kind)) +
+                          " contexts are made ahead on device " +
+                          std::to_string(device->ordinal()) + ": the budget of " +
+                          std::to_string(wanted_.memory_budget) + " bytes is used up");
         continue;
       }
-      busy_ = true;
-      lock.unlock();
-      std::uint64_t bytes = 0;
-      const CUresult status = device->make_spare(kind, &bytes);
-      lock.lock();
-      busy_ = false;
-      if (status == CUDA_SUCCESS) {
-        cost_[{device->ordinal(), kind}] = bytes;
-      } else {
-        refused_[{device->ordinal(), kind}] = true;
-        host_.say(Severity::warning, "ready",
-                  "no " + std::string(to_string(kind)) + " context can be made ahead on device " +
-                      std::to_string(device->ordinal()) + ": " +
-                      status_text(device->driver().table, status));
-      }
-      changed_.notify_all();
+      make_one(lock, *device, kind);
       return true;
     }
   }
   return false;
+}
+
+void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, DeviceHold& device,
+                             LeaseKind kind) {
+  const std::uint64_t room = left(device);
+  busy_ = true;
+  lock.unlock();
+  std::uint64_t bytes = 0;
+  const CUresult status = device.make_spare(kind, room, &bytes);
+  lock.lock();
+  busy_ = false;
+  const std::string where = " on device " + std::to_string(device.ordinal());
+  if (status != CUDA_SUCCESS) {
+    refused_.insert({device.ordinal(), kind});
+    host_.say(Severity::warning, "ready",
+              "no " + std::string(to_string(kind)) + " context can be made ahead" + where + ": " +
+                  status_text(device.driver().table, status));
+  } else {
+    std::uint64_t& most = cost_[{device.ordinal(), kind}];
+    most = std::max(most, bytes);
+    if (bytes > room) {
+      say_of_budget(Severity::warning, device, kind,
+                    "no " + std::string(to_string(kind)) + " context is kept ready" + where +
+                        ": one takes " + std::to_string(bytes) + " bytes, but only " +
+                        std::to_string(room) + " are left of the budget of " +
+                        std::to_string(wanted_.memory_budget) +
+                        "; it was given back. Raise ReadyContexts::memory_budget (in C: "
+                        "ready_bytes), or ask for none");
+    }
+  }
+  changed_.notify_all();
+}
+
+// Once of each kind: one line says what the budget did to it.
+void ContextFiller::say_of_budget(Severity severity, const DeviceHold& device, LeaseKind kind,
+                                  const std::string& text) {
+  if (said_.insert({device.ordinal(), kind}).second) host_.say(severity, "ready", text);
 }
 
 void ContextFiller::run() {

@@ -6,7 +6,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "context/device_hold.hpp"
@@ -32,13 +35,21 @@ class ContextFiller {
   void begin_realtime();
   void end_realtime();
 
-  // Waits until nothing is left to make, or can be made. False inside begin_realtime.
+  // Waits until nothing is left to make, or can be made. Inside begin_realtime it does not wait:
+  // false when something is left.
   bool wait_until_filled();
 
  private:
   void run();
   bool fill_one(std::unique_lock<std::mutex>& lock);
+  void make_one(std::unique_lock<std::mutex>& lock, DeviceHold& device, LeaseKind kind);
+  void say_of_budget(Severity severity, const DeviceHold& device, LeaseKind kind,
+                     const std::string& text);
   bool wants(const DeviceHold& device, LeaseKind kind) const;
+  bool fits(const DeviceHold& device, LeaseKind kind) const;
+  bool is_short() const;
+  std::uint64_t cost(const DeviceHold& device, LeaseKind kind) const;  // 1 while it is not known
+  std::uint64_t left(const DeviceHold& device) const;                  // of the budget
 
   const std::vector<std::unique_ptr<DeviceHold>>& devices_;
   const ReadyContexts wanted_;
@@ -49,8 +60,10 @@ class ContextFiller {
   bool busy_ = false;  // one is being made
   bool idle_ = false;  // looked at everything and found nothing to make
   bool ending_ = false;
-  std::map<std::pair<int, LeaseKind>, std::uint64_t> cost_;  // of the last one, bytes
-  std::map<std::pair<int, LeaseKind>, bool> refused_;        // by budget or driver: not again
+  using Place = std::pair<int, LeaseKind>;  // a device and a kind
+  std::map<Place, std::uint64_t> cost_;     // bytes, of the dearest; none: none was made yet
+  std::set<Place> refused_;                 // by the driver: not again
+  std::set<Place> said_;                    // that the budget allows no more
   std::thread thread_;
 };
 

@@ -170,6 +170,7 @@ CUresult DeviceHold::end(const LeaseContext& context, bool again) noexcept {
   return status;
 }
 
+// 0: it cannot be told.
 std::uint64_t DeviceHold::free_memory() const noexcept {
   std::size_t free = 0, total = 0;
   const GuardTarget primary{&link_.table(), primary_.context(), primary_.generation()};
@@ -177,19 +178,33 @@ std::uint64_t DeviceHold::free_memory() const noexcept {
   return free;
 }
 
-CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t* bytes) noexcept {
+// What went since there was `before`; 0 where it cannot be told.
+std::uint64_t DeviceHold::taken_since(std::uint64_t before) const noexcept {
+  const std::uint64_t after = free_memory();
+  return after != 0 && before > after ? before - after : 0;
+}
+
+CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept {
   try {
-    const std::uint64_t before = free_memory();
+    // Nobody is given it before it is known to fit.
+    LeaseContext spare;
     if (kind == LeaseKind::private_own) {  // takes a tenth of a second: not under the lock
-      LeaseContext spare = create_private(link_, link_.host_call());
+      const std::uint64_t before = free_memory();
+      spare = create_private(link_, link_.host_call());
+      *bytes = taken_since(before);
       const std::lock_guard lock(mutex_);
-      spares_.keep(std::move(spare));
+      if (*bytes <= most) spares_.keep(spare);
     } else {
+      // In one piece: a primary that is lost meanwhile takes what is kept with it.
       const std::lock_guard lock(mutex_);
-      spares_.keep(green_over({}, link_.host_call()));
+      const std::uint64_t before = free_memory();
+      spare = green_over({}, link_.host_call());
+      *bytes = taken_since(before);
+      if (*bytes <= most) spares_.keep(spare);
     }
-    const std::uint64_t after = free_memory();
-    *bytes = before > after ? before - after : 0;
+    if (*bytes > most) {
+      link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
+    }
     return CUDA_SUCCESS;
   } catch (const Error& error) {
     return static_cast<CUresult>(error.origin().status);

@@ -82,8 +82,9 @@ class DeviceHold {
   CUresult end(const LeaseContext& context, bool again) noexcept;
 
   // Makes one context ahead, for a lease of this kind (green over all multiprocessors, or private),
-  // and says what device memory it took, as far as that can be told. After use.
-  CUresult make_spare(LeaseKind kind, std::uint64_t* bytes) noexcept;
+  // and says what device memory it took, as far as that can be told: when that is more than `most`,
+  // it is ended at once. After use.
+  CUresult make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept;
   std::size_t spares(LeaseKind kind) const;
   // The same as end for a context that is gone already: no driver call.
   void forget(const LeaseContext& context) noexcept;
@@ -93,6 +94,7 @@ class DeviceHold {
   LeaseContext make_green(unsigned multiprocessors, CallOwner owner);
   LeaseContext green_over(const std::vector<std::size_t>& groups, CallOwner owner);
   std::uint64_t free_memory() const noexcept;
+  std::uint64_t taken_since(std::uint64_t before) const noexcept;
 
   const DeviceLink link_;
   mutable std::mutex mutex_;

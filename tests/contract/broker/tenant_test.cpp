@@ -246,9 +246,33 @@ TEST_P(TenantTest, ContextsThatStandReadyWorkAsOthersDo) {
     EXPECT_EQ(driver.current(), two.lease().context);
     one.release(address);
   }
+  EXPECT_TRUE(second.wait_until_ready());
   second.begin_realtime();
-  EXPECT_FALSE(second.wait_until_ready());
+  EXPECT_TRUE(second.wait_until_ready()) << "all stand";
+  Tenant late = second.open_tenant("late", {LeaseKind::private_own});
+  static_cast<void>(late.lease());
+  EXPECT_EQ(second.wait_until_ready(), GetParam() != LeaseKind::private_own);
   second.end_realtime();
+  EXPECT_TRUE(second.wait_until_ready());
+}
+
+// By default: none of 524 MiB fits. On the software device a context takes nothing.
+TEST_F(BrokerTest, NoMoreThanTheBudgetIsKeptReady) {
+  const RawDriver driver(broker.driver().path);
+  Tenant host = broker.host({LeaseKind::shared});
+  const auto free_memory = [&] { return host.run(0, [&] { return driver.free_memory(); }); };
+  BrokerOptions with_ready = options();
+  with_ready.ready.private_own = 1;
+  const std::size_t budget = with_ready.ready.memory_budget;
+  Broker second = Broker::open(std::move(with_ready));
+  const std::size_t before = free_memory();
+  second.use_device(0);
+  EXPECT_TRUE(second.wait_until_ready());
+  EXPECT_GE(free_memory() + budget, before);
+  if (broker.driver().kind == DriverChoice::nvidia) {
+    EXPECT_THAT(said("ready"),
+                ::testing::ElementsAre(HasSubstr("no private context is kept ready on device 0")));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TenantTest,

@@ -48,7 +48,7 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
 }
 
 CUresult ctx_create(CUcontext* context, unsigned int, CUdevice) {
-  *context = fake_context(100 + static_cast<int>(books.contexts.size()));
+  *context = fake_context(100 + books.contexts_made++);  // never one that exists
   books.contexts.insert(*context);
   return push(*context);
 }

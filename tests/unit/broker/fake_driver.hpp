@@ -14,6 +14,7 @@ struct FakeDriver {
   std::map<CUdeviceptr, std::size_t> memory;
   std::set<CUcontext> contexts;  // private ones that exist
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  int contexts_made = 0;              // private ones, so far
   std::size_t bytes_per_context = 0;  // that a private context takes
   int primary_retains = 0;
   int calls = 0;                        // all calls that touch a context stack

@@ -20,7 +20,12 @@ class ReadyContextsTest : public ::testing::Test {
   FakeDriver& books = fresh_fake_driver();
   Driver driver = fake_driver();
   std::vector<std::string> said;
-  Recorder recorder{[this](const Record& record) { said.push_back(record.text); }};
+  std::vector<Severity> how;
+  Recorder recorder{[this](const Record& record) {
+    if (std::string(record.topic) != "ready") return;
+    said.push_back(record.text);
+    how.push_back(record.severity);
+  }};
   TenantIdentity host{host_tenant, "host", &recorder};
   ProcessFault fault;
 };
@@ -54,6 +59,22 @@ TEST_F(ReadyContextsTest, NothingIsMadeInRealTime) {
   EXPECT_EQ(books.contexts.size(), 2u);
 }
 
+TEST_F(ReadyContextsTest, InRealTimeTheAnswerIsWhetherAllStand) {
+  books.bytes_per_context = 100;
+  LeaseTable table(driver, host, fault, {0, 4, 250});
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  table.filler().begin_realtime();
+  EXPECT_TRUE(table.filler().wait_until_filled()) << "as many as the budget allows";
+  const auto same = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled()) << "a lease that took none of them";
+  const auto own = lease(table, LeaseKind::private_own);
+  EXPECT_FALSE(table.filler().wait_until_filled());
+  table.filler().end_realtime();
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 2u) << "there was room again";
+}
+
 TEST_F(ReadyContextsTest, TheBudgetHolds) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 10, 350});
@@ -61,6 +82,43 @@ TEST_F(ReadyContextsTest, TheBudgetHolds) {
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(books.contexts.size(), 3u);
   EXPECT_THAT(said, testing::Contains(testing::HasSubstr("the budget of 350 bytes is used up")));
+}
+
+TEST_F(ReadyContextsTest, WhatTurnsOutNotToFitIsGivenBackAndSaidOnce) {
+  books.bytes_per_context = 100;
+  LeaseTable table(driver, host, fault, {0, 2, 99});
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  const auto another = lease(table, LeaseKind::shared);  // looked at again
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(books.contexts.size(), 0u);
+  EXPECT_EQ(books.contexts_made, 1) << "what one takes is known then";
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(how[0], Severity::warning);
+  EXPECT_EQ(said[0],
+            "no private context is kept ready on device 0: one takes 100 bytes, but only 99 are "
+            "left of the budget of 99; it was given back. Raise ReadyContexts::memory_budget (in "
+            "C: ready_bytes), or ask for none");
+}
+
+TEST_F(ReadyContextsTest, WithoutABudgetNoneIsTried) {
+  books.bytes_per_context = 100;
+  LeaseTable table(driver, host, fault, {0, 1, 0});
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(books.contexts_made, 0);
+}
+
+// What others free meanwhile hides what a context takes.
+TEST_F(ReadyContextsTest, OneThatSeemedCheapDoesNotMakeTheOthersSo) {
+  books.bytes_per_context = 100;
+  LeaseTable table(driver, host, fault, {0, 10, 350});
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  books.bytes_per_context = 0;
+  const auto own = lease(table, LeaseKind::private_own);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 3u);
 }
 
 TEST_F(ReadyContextsTest, AllAreEndedWithTheBroker) {
