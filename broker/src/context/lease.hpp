@@ -45,6 +45,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   LeaseInfo info() const;
   LeaseKind kind() const noexcept { return context_.granted.kind; }
   int device_ordinal() const noexcept { return device_.ordinal(); }
+  // What it was made for; of a green one the multiprocessors that were asked for, not those
+  // granted.
+  const LeaseChoice& choice() const noexcept { return choice_; }
   // That its work may run on: its partition's, or the device's.
   unsigned int multiprocessors() const noexcept { return context_.granted.multiprocessors; }
   std::uint64_t generation() const noexcept { return place_.target.generation; }
@@ -156,7 +159,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   DeviceHold& device_;
   std::shared_ptr<const TenantIdentity> tenant_;
-  LeaseChoice asked_;
+  LeaseChoice asked_, choice_;
   std::string reason_;
   LeaseContext context_;
   std::uint64_t primary_generation_;  // the life of the primary that it stands on

@@ -112,8 +112,9 @@ LeaseRequest Instance::lease_request() const {
 LeaseInfo Instance::lease_info() const {
   LeaseInfo info = lease_->info();
   const LeaseChoice& asked = settings_.lease;
-  const bool other_kind = asked.kind != LeaseKind::automatic && asked.kind != info.granted.kind;
-  if (other_kind && info.asked != asked) {
+  // Another kind, or a partition of another size.
+  const bool made_for_another = asked.kind != LeaseKind::automatic && asked != lease_->choice();
+  if (made_for_another && info.asked != asked) {
     info.reason = "the tenant has this lease on the device already: " + info.reason;
   }
   info.asked = asked;

@@ -38,6 +38,31 @@ TEST_F(BrokerTest, ALaterWishGetsTheLeaseInForceAndIsToldSo) {
   EXPECT_THAT(two.lease().reason, HasSubstr("has this lease on the device already"));
 }
 
+TEST_F(BrokerTest, ALaterWishForAnotherPartitionIsToldSoToo) {
+  const auto partition = [&](unsigned multiprocessors) {
+    return broker.create(behaviours(), "affine", {0, {LeaseKind::green, multiprocessors}, 0});
+  };
+  const PluginInstance one = partition(8);
+  if (one.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << one.lease().reason;
+  const auto in_force = HasSubstr("has this lease on the device already: the host asked for green");
+  for (const unsigned other : {32u, 0u}) {  // 0: over all, which is not what a partition is
+    const PluginInstance two = partition(other);
+    EXPECT_EQ(two.lease().context, one.lease().context);
+    EXPECT_EQ(two.lease().asked, LeaseChoice(LeaseKind::green, other));
+    EXPECT_EQ(two.lease().granted, one.lease().granted);
+    EXPECT_THAT(two.lease().reason, in_force) << "green:" << other;
+  }
+  EXPECT_THAT(partition(8).lease().reason, ::testing::Not(in_force));
+  EXPECT_THAT(create("affine").lease().reason, ::testing::Not(in_force)) << "left open";
+}
+
+TEST_F(BrokerTest, APartitionIsNotHadWhereALeaseOverAllIsInForce) {
+  const PluginInstance one = create("affine", LeaseKind::green);
+  if (one.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << one.lease().reason;
+  const PluginInstance two = broker.create(behaviours(), "affine", {0, {LeaseKind::green, 8}, 0});
+  EXPECT_THAT(two.lease().reason, HasSubstr("has this lease on the device already"));
+}
+
 TEST_F(BrokerTest, ThePluginsOfALibraryGetTheStrongestThatOneOfThemWishes) {
   // "wishes" has plug-ins that wish private, green and nothing.
   const PluginLibrary wishes = broker.load(test_plugin("wishes"));
