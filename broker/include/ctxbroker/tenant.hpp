@@ -75,7 +75,7 @@ class CTXB_API Tenant {
 
   // Makes the lease's context current on the calling thread while `function` runs, and undoes all
   // that it did to the thread's context stack and capture mode. Returns what it returns; exceptions
-  // pass. Throws as lease.
+  // pass. Throws as Guard.
   template <typename Function>
   decltype(auto) run(int device, Function&& function);
 
@@ -126,7 +126,8 @@ class CTXB_API Tenant {
 // for a brief one in a thread's first guard of all.
 class CTXB_API Guard {
  public:
-  // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease.
+  // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease, and
+  // wrong_state where 16 threads are inside a green lease already.
   explicit Guard(Tenant& tenant, int device = 0, const char* doing = "guard") {
     begin(tenant, device, doing != nullptr ? doing : "guard");
   }

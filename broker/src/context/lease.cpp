@@ -131,6 +131,19 @@ void Lease::end_closed() noexcept {
   report_failed_end(device_.end(context_, false));
 }
 
+Error Lease::entry_error(CUresult status, const std::string& doing) const {
+  // No call of the driver refused it, so its words would mislead.
+  if (status == CUDA_ERROR_NOT_PERMITTED && occupancy_.seats() == Occupancy::most_seats) {
+    return {ErrorKind::wrong_state,
+            doing + ": " + std::to_string(Occupancy::most_seats) +
+                " threads are inside this green lease, and no more can be at once, for each has a "
+                "green context of its own; let one leave first, or ask for a shared or private "
+                "lease, which any number of threads can enter",
+            {.device = device_.ordinal(), .tenant = tenant_->name}};
+  }
+  return driver_error(table(), status, "cuCtxPushCurrent_v2", doing, owner());
+}
+
 bool Lease::has_context(CUcontext context) const noexcept {
   if (context == context_.context) return true;
   for (std::size_t index = 1; index < occupancy_.seats(); ++index) {

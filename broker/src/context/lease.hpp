@@ -15,6 +15,7 @@
 #include "context/occupancy.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/unguarded.hpp"
+#include "ctxbroker/error.hpp"
 #include "ctxbroker/lease.hpp"
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
@@ -84,6 +85,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // the call was given are the broker's own, has ended with its context while nobody looked: the
   // lease is given up.
   CUresult note(CUresult status) noexcept;
+
+  // For a guard on it that came back with `status`: says that `doing` failed, and why.
+  Error entry_error(CUresult status, const std::string& doing) const;
 
   // Waits for all that was enqueued in its contexts, as long as it takes. What the driver said;
   // CUDA_SUCCESS where there is nothing to wait for, or it must not be touched.

@@ -16,6 +16,14 @@ void Chain::Impl::must(std::size_t stage, CUresult status, const char* call, con
   must_between(stage, status, call, doing);
 }
 
+void Chain::Impl::must_be_inside(std::size_t stage, CUresult entered) {
+  if (entered == CUDA_SUCCESS) return;
+  const Stage& at = stages[stage];
+  at.lease->note(entered);
+  throw at.lease->entry_error(entered, "the lease cannot be entered (plug-in " +
+                                           at.instance->description().short_name + ")");
+}
+
 // For calls with handles of two leases: which of them is lost is for settle to find out.
 void Chain::Impl::must_between(std::size_t stage, CUresult status, const char* call,
                                const char* doing) {
@@ -98,7 +106,7 @@ void Chain::Impl::run(const float* input, const JobInfo& job) {
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     Stage& at = stages[stage];
     const ContextGuard guard(at.lease->target(), blame(stage));
-    must(stage, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
+    must_be_inside(stage, guard.status());
     at.times.tie_clocks(at.lease->table(), at.stream);
     if (stage == 0) {
       const ScopedSpan span(SpanCategory::copy, "upload", nullptr, host_tenant, bytes);
@@ -118,7 +126,7 @@ void Chain::Impl::fetch(std::uint64_t bytes) {
   const std::size_t last = stages.size() - 1;
   const Stage& at = stages[last];
   const ContextGuard guard(at.lease->target());
-  must(last, guard.status(), "cuCtxPushCurrent_v2", "the lease cannot be entered");
+  must_be_inside(last, guard.status());
   {
     const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
     must(last, at.lease->table().memcpy_dtoh_async(staging.get(), address(place), bytes, at.stream),

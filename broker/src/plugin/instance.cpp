@@ -182,8 +182,8 @@ Error Instance::failure(const char* function, const CallOutcome& outcome,
                              .tenant = tenant().name};
   const std::string who = "plug-in " + description_.short_name + ": " + function;
   if (outcome.entered != CUDA_SUCCESS) {
-    return driver_error(broker_.driver().table, outcome.entered, "cuCtxPushCurrent_v2",
-                        who + " was not called: its lease cannot be entered", lease_->owner());
+    return lease_->entry_error(outcome.entered,
+                               who + " was not called: its lease cannot be entered");
   }
   if (outcome.threw) {
     return {ErrorKind::plugin_failed, who + " threw an exception", origin};

@@ -19,8 +19,7 @@ namespace {
 
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_entry(detail::Lease& lease, CUresult status) {
   lease.note(status);
-  throw detail::driver_error(lease.table(), status, "cuCtxPushCurrent_v2",
-                             "the lease cannot be entered", lease.owner());
+  throw lease.entry_error(status, "the lease cannot be entered");
 }
 
 detail::TenantImpl& alive(const std::shared_ptr<detail::TenantImpl>& impl) {
