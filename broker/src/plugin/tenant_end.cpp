@@ -1,0 +1,202 @@
+// TenantImpl: its end, and what has to be waited for.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "context/wait.hpp"
+#include "ctxbroker/error.hpp"
+#include "driver/driver_error.hpp"
+#include "gate/give_back.hpp"
+#include "gate/kept_primary.hpp"
+#include "gate/owners.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/tenant_impl.hpp"
+
+namespace ctxbroker::detail {
+
+// Who could hold the handle of a private context, which must not reach the driver once it is gone:
+//   - guards, and threads without one that have it current: they are counted;
+//   - owners of the lease (activations, streams, memory): this here is the only one;
+//   - the tenant's own code, through what it made there: that is in its ledger, if it called
+//   nothing
+//     past the gate. A runtime library has ways past it, and remembers contexts;
+//   - and the context's handle alone: where that is to be made current, it means the next life.
+void TenantImpl::end_lost_lives() noexcept {
+  if (gated_ == nullptr || broker_.gate().mode != GateMode::before_driver) return;
+  const std::lock_guard lock(mutex_);
+  if (gated_->has_private_tables()) return;
+  for (const auto& life : lives_) {
+    if (life.use_count() != 1 || !life->lost() || life->ended_early()) continue;
+    life->end_early([&] {
+      return !gated_->has_private_tables() && !gated_->holds_anything_of(life->generation());
+    });
+  }
+}
+
+// False when it does not end: then the lease is a zombie.
+bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
+  const auto where = lease.end_target(Home::context);
+  if (!where) return true;  // it ended with its context
+  const CUresult status = guarded(
+      *where, {}, [&] { return detail::wait_for(lease.table(), stream, broker_.end_timeout()); });
+  // Nothing else that is wrong with a stream of the code's own says anything about the lease.
+  if (is_process_fault(status)) lease.note(status);
+  if (status != CUDA_ERROR_TIMEOUT) return true;
+  lease.bury();
+  return false;
+}
+
+// What is enqueued may call functions of the tenant's libraries, and what is given back under work
+// that does not end would be waited for without end. In streams of the broker's and, where the gate
+// knows of them, of the code's own; and in the default streams of contexts that are nobody else's.
+bool TenantImpl::wait_for_work() noexcept {
+  bool idle = true;
+  for (const auto& [handle, stream] : streams_) idle &= wait_for(*stream.lease(), handle);
+  for (const auto& life : lives_) {
+    if (life->kind() != LeaseKind::shared) idle &= wait_for(*life, nullptr);
+  }
+  if (gated_ == nullptr) return idle;
+  try {
+    for (const Holding& held : owners().held_by(identity_->id)) {
+      if (held.kind != Kind::stream || held.over) continue;
+      for (const auto& life : lives_) {
+        if (life->generation() != held.life) continue;
+        idle &= wait_for(*life, reinterpret_cast<CUstream>(held.handle));
+      }
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; what follows waits, then
+  }
+  return idle;
+}
+
+// The driver frees memory of one device without a look at what another one does with it: a write
+// that comes later is a fault, which ends CUDA in the process. False when the tenant's work on the
+// others is not known to be done, and will not be: its memory on this one must stay.
+bool TenantImpl::wait_for_devices_beside(int device) noexcept {
+  if (has_endless_work_beside(device)) return false;
+  for (const auto& life : lives_) {
+    if (life->device_ordinal() != device) life->synchronize();
+  }
+  return !has_endless_work_beside(device);  // a neighbour's may have been met meanwhile
+}
+
+// Its own; or a neighbour's, behind which nobody can wait for its own.
+bool TenantImpl::has_endless_work_beside(int device) const noexcept {
+  return identity_->endless.beside(device) ||
+         std::any_of(lives_.begin(), lives_.end(), [&](const auto& life) {
+           return life->device_ordinal() != device && life->untouchable();
+         });
+}
+
+namespace {
+
+std::string devices_text(const std::set<int>& devices) {
+  if (devices.empty()) return "another device";  // of a life that is no more
+  std::string text;
+  for (const int device : devices) text += (text.empty() ? "" : ", ") + std::to_string(device);
+  return (devices.size() == 1 ? "device " : "devices ") + text;
+}
+
+}  // namespace
+
+// All of them: what is stranded is not waited for, and so may use the memory of the others.
+void TenantImpl::strand_lives() {
+  std::set<int> endless, stranded;
+  for (const auto& life : lives_) {
+    (life->untouchable() ? endless : stranded).insert(life->device_ordinal());
+  }
+  for (const auto& life : lives_) {
+    if (!life->untouchable()) life->strand();
+  }
+  if (stranded.empty()) return;
+  identity_->say(
+      Severity::warning, "tenant",
+      "work on " + devices_text(endless) +
+          " does not end, or is behind such work, and may use the tenant's memory on " +
+          devices_text(stranded) +
+          ": its lease there is stranded, and what is in it stays until the process ends");
+}
+
+void TenantImpl::close() {
+  std::vector<std::shared_ptr<LibraryImage>> libraries;
+  bool idle = true;
+  {
+    const std::lock_guard lock(mutex_);
+    refuse_while_inside();
+    idle = wait_for_work();
+    const bool done = std::all_of(lives_.begin(), lives_.end(), [&](const auto& life) {
+      return wait_for_devices_beside(life->device_ordinal());
+    });
+    if (!done) strand_lives();
+    idle = idle && done;
+    libraries.swap(libraries_);
+  }
+  // Not under the lock: destructors of the library may ask the gate for a lease.
+  for (auto library = libraries.rbegin(); library != libraries.rend(); ++library) {
+    dismiss(**library, options_.unload_at_close && idle);
+  }
+  give_back_what_is_left();
+  const std::lock_guard lock(mutex_);
+  streams_.clear();  // before the memory that their work uses
+  for (const auto& [address, one] : memory_) {
+    if (!one.lease->keeps_all()) one.lease->holdings().remove_bytes(one.bytes);
+  }
+  memory_.clear();
+  kept_.clear();  // their lives are stranded
+  bytes_.store(0, std::memory_order_relaxed);
+  for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
+  end_epoch();  // threads remember where they were
+  lives_.clear();
+}
+
+void TenantImpl::refuse_while_inside() const {
+  for (const auto& life : lives_) {
+    // Other users of the lease, plug-in instances, have their own ends.
+    if (life->occupancy().inside() > 0) {
+      throw Error(ErrorKind::wrong_state,
+                  "tenant " + identity_->name +
+                      " cannot be closed while a thread is inside its lease; end its guards first",
+                  {.device = life->device_ordinal(), .tenant = identity_->name});
+    }
+  }
+}
+
+// The runtime library in code that stays goes on using the primaries that it has met.
+void TenantImpl::keep_primaries() {
+  for (int device = 0; device < device_count(); ++device) {
+    if (!gated_->has_worked_on(device)) continue;
+    const Driver& driver = broker_.driver();
+    const CUresult status =
+        keep_primary(driver.table, driver.handles[static_cast<std::size_t>(device)]);
+    if (status != CUDA_SUCCESS) {
+      identity_->say(Severity::warning, "tenant",
+                     "the primary context cannot be kept for code that stays in the process: " +
+                         status_text(driver.table, status));
+    }
+  }
+}
+
+// What its code made through the driver, and forgot.
+void TenantImpl::give_back_what_is_left() noexcept {
+  if (gated_ == nullptr) return;
+  try {
+    if (resident_ && gated_->has_private_tables()) keep_primaries();
+    const GivenBack given = give_back_holdings(*gated_, resident_);
+    if (given.count != 0) {
+      identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
+    }
+    if (!given.of_code.empty()) {
+      identity_->say(Severity::info, "ledger",
+                     "stays with the tenant's code, which stays in the process: " + given.of_code);
+    }
+    if (given.status != CUDA_SUCCESS) {
+      identity_->say(Severity::warning, "ledger",
+                     "something that the tenant left could not be given back: " +
+                         status_text(broker_.driver().table, given.status));
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the driver's end frees it
+  }
+  gated_->close();
+}
+
+}  // namespace ctxbroker::detail
