@@ -12,7 +12,7 @@ struct ReadyContexts {
   unsigned private_own = 0;  // about 524 MiB and 130 ms each: none fits into the budget below
   // Device memory, in bytes, that all of them may take on one device; what is not in it is not
   // kept. What one takes is known when it was made: where the budget has room left, but not enough,
-  // the first one of its kind is made, found too large, and ended at once. A record says so.
+  // one is made, found too large and ended at once, and another to make sure. A record says so.
   std::uint64_t memory_budget = std::uint64_t{64} << 20;
 };
 

@@ -127,6 +127,8 @@ void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, DeviceHold& dev
     host_.say(Severity::warning, "ready",
               "no " + std::string(to_string(kind)) + " context can be made ahead" + where + ": " +
                   status_text(device.driver().table, status));
+  } else if (bytes > room && misfits_.insert({device.ordinal(), kind}).second) {
+    // Somebody else may have allocated meanwhile: a second one tells.
   } else {
     std::uint64_t& most = cost_[{device.ordinal(), kind}];
     most = std::max(most, bytes);

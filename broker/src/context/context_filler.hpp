@@ -62,6 +62,7 @@ class ContextFiller {
   bool ending_ = false;
   using Place = std::pair<int, LeaseKind>;  // a device and a kind
   std::map<Place, std::uint64_t> cost_;     // bytes, of the dearest; none: none was made yet
+  std::set<Place> misfits_;                 // one seemed to take more than was left
   std::set<Place> refused_;                 // by the driver: not again
   std::set<Place> said_;                    // that the budget allows no more
   std::thread thread_;

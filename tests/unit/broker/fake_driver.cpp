@@ -71,7 +71,8 @@ CUresult primary_release(CUdevice) {
 
 CUresult mem_get_info(std::size_t* free, std::size_t* total) {
   *total = std::size_t{1} << 30;
-  *free = *total - books.contexts.size() * books.bytes_per_context;
+  *free = *total - books.contexts.size() * books.bytes_per_context -
+          (books.contexts_made > 0 ? books.bytes_of_others : 0);
   return CUDA_SUCCESS;
 }
 

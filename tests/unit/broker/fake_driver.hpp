@@ -16,6 +16,7 @@ struct FakeDriver {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int contexts_made = 0;              // private ones, so far
   std::size_t bytes_per_context = 0;  // that a private context takes
+  std::size_t bytes_of_others = 0;    // taken by others while the first one is made, and kept
   int primary_retains = 0;
   int calls = 0;                        // all calls that touch a context stack
   CUresult push_status = CUDA_SUCCESS;  // what the next pushes return

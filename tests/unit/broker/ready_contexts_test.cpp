@@ -92,13 +92,25 @@ TEST_F(ReadyContextsTest, WhatTurnsOutNotToFitIsGivenBackAndSaidOnce) {
   const auto another = lease(table, LeaseKind::shared);  // looked at again
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(books.contexts.size(), 0u);
-  EXPECT_EQ(books.contexts_made, 1) << "what one takes is known then";
+  EXPECT_EQ(books.contexts_made, 2) << "what one takes is known then, and the other made sure";
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(how[0], Severity::warning);
   EXPECT_EQ(said[0],
             "no private context is kept ready on device 0: one takes 100 bytes, but only 99 are "
             "left of the budget of 99; it was given back. Raise ReadyContexts::memory_budget (in "
             "C: ready_bytes), or ask for none");
+}
+
+// A plug-in may allocate just when one is made.
+TEST_F(ReadyContextsTest, OneThatSeemedTooDearDoesNotEndIt) {
+  books.bytes_per_context = 100;
+  books.bytes_of_others = 1000;
+  LeaseTable table(driver, host, fault, {0, 2, 350});
+  const auto shared = lease(table, LeaseKind::shared);
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(books.contexts_made, 3);
+  EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 2u);
+  EXPECT_THAT(said, testing::IsEmpty());
 }
 
 TEST_F(ReadyContextsTest, WithoutABudgetNoneIsTried) {
