@@ -371,7 +371,9 @@ void leave(Frame& frame) noexcept {
 void stream_capture_begun(CUstream stream) noexcept {
   if (Frame* frame = innermost_place()) {
     frame->more.stream_captures.begun(stream);
-    frame->quick = false;
+    if (!frame->quick) return;
+    frame->quick = false;  // and so it would be passed over when something changes
+    if (frame->under != nullptr) stand_alone(*frame);
   }
 }
 

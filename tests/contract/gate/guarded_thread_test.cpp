@@ -60,8 +60,11 @@ class GuardedThreadTest : public ::testing::Test {
     constexpr const char* attacks[] = {
         "leave_context_pushed",     "pop_too_much", "set_device",
         "create_context_and_leave", "reset",        "leave_global_capture"};
+    disturb(attacks[random() % std::size(attacks)]);
+  }
+  void disturb(const char* how) {
     const AttackTarget nothing{};
-    attack(attacks[random() % std::size(attacks)], &nothing);
+    attack(how, &nothing);
   }
 
   void go_through(unsigned seed) {
@@ -177,6 +180,32 @@ TEST_F(GuardedThreadTest, TheHostsContextIsOutOfReach) {
     EXPECT_EQ(stack(), Stack{own});
     driver_call("cuCtxPopCurrent_v2", &own);
   }
+}
+
+// Nor does the open capture of a stream change that, or what is left on top be taken for the
+// host's, when it is the same context.
+TEST_F(GuardedThreadTest, TheHostsContextIsOutOfReachBesideACapture) {
+  Tenant& tenant = tenants[0];  // whose lease is the primary
+  ASSERT_EQ(tenant.lease().context, primary);
+  driver_call("cuCtxPushCurrent_v2", primary);
+  for (int known = 0; known < 2; ++known) {
+    for (int round = 0; round <= known; ++round) {  // looked at, and known
+      const Guard guard(tenant);
+      if (round < known) continue;
+      disturb("leave_global_capture");
+      disturb("leave_context_pushed");
+    }
+    EXPECT_EQ(stack(), Stack{primary});
+    for (int round = 0; round <= known; ++round) {
+      const Guard guard(tenant);
+      if (round < known) continue;
+      disturb("leave_global_capture");
+      EXPECT_EQ(driver_call("cuCtxSetCurrent", CUcontext{nullptr}), CUDA_SUCCESS);
+      EXPECT_EQ(current(), nullptr);
+    }
+    EXPECT_EQ(stack(), Stack{primary});
+  }
+  driver_call("cuCtxPopCurrent_v2", &primary);
 }
 
 // Setting what is current already costs a look; the control is another context.
