@@ -1,10 +1,13 @@
 // Chains that go well.
 #include <gmock/gmock.h>
 
+#include <iterator>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "broker_fixture.hpp"
+#include "software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -30,22 +33,46 @@ TEST_F(BrokerTest, AnySizeUpToTheLargest) {
   }
 }
 
-// Kinds of lease of three stages; the second is another tenant's.
-using Mix = std::array<LeaseKind, 3>;
-class ChainMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix> {};
+constexpr LeaseKind kinds[] = {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green};
+// The same plug-ins: a tenant has one lease, so that each kind needs one of its own.
+constexpr const char* libraries[] = {"behaviours", "behaviours_twin", "behaviours_third"};
+
+// The kinds of lease of three stages, each another tenant's.
+using Mix = std::tuple<LeaseKind, LeaseKind, LeaseKind>;
+class ChainMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix> {
+ protected:
+  // Whatever lease the library has already, if it has one.
+  PluginInstance create_in(const char* library, const char* behaviour, LeaseKind kind) {
+    return broker.create(broker.load(test_plugin(library)), behaviour, {0, kind, 0});
+  }
+  // Three stages that change the samples, one after the other.
+  static void prepare(PluginInstance& first, PluginInstance& second, PluginInstance& third) {
+    first.set_parameter("factor", 1.0 / 3);
+    second.set_parameter("factor", -0.7);
+    for (PluginInstance* stage : {&first, &second, &third}) stage->activate(test_sizes);
+  }
+};
 
 TEST_P(ChainMixTest, GivesTheSameBytes) {
-  const PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
-  PluginInstance first = create("affine", GetParam()[0]);
-  PluginInstance second = broker.create(twin, "bias", {0, GetParam()[1], 0});
-  PluginInstance third = create("scratch", GetParam()[2]);
-  first.set_parameter("factor", 1.0 / 3);
-  second.set_parameter("factor", -0.7);
-  for (PluginInstance* stage : {&first, &second, &third}) stage->activate(test_sizes);
+  const auto& [one, two, three] = GetParam();
+  PluginInstance first = create_in(libraries[0], "affine", one);
+  PluginInstance second = create_in(libraries[1], "bias", two);
+  PluginInstance third = create_in(libraries[2], "scratch", three);
+  prepare(first, second, third);
+  ASSERT_EQ(first.lease().granted.kind, one);
+  ASSERT_EQ(second.lease().granted.kind, two);
+  ASSERT_EQ(third.lease().granted.kind, three);
   Chain chain(broker, {&first, &second, &third}, test_sizes);
-  std::vector<float> samples(64 * 64 * 4);
+  // The same in one lease.
+  PluginInstance same_first = create("affine", one), same_second = create("bias", one);
+  PluginInstance same_third = create("scratch", one);
+  prepare(same_first, same_second, same_third);
+  ASSERT_EQ(same_third.lease().generation, first.lease().generation);
+  Chain in_one_lease(broker, {&same_first, &same_second, &same_third}, test_sizes);
+  std::vector<float> samples(64 * 64 * 4), same;
   for (int job = 0; job < 5; ++job) {
     std::iota(samples.begin(), samples.end(), static_cast<float>(job));
+    same = samples;
     std::vector<float> expected(samples.size());
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const float once = samples[i] * (1.0F / 3) + 0.0F;
@@ -55,19 +82,65 @@ TEST_P(ChainMixTest, GivesTheSameBytes) {
     JobInfo info;
     info.width = info.height = 64;
     chain.process(samples.data(), samples.data(), info);  // in place on the host's side
+    in_one_lease.process(same.data(), same.data(), info);
     ASSERT_EQ(samples, expected) << "job " << job;
+    ASSERT_EQ(samples, same) << "job " << job;
   }
   EXPECT_EQ(first.metrics().jobs, 5u);
   EXPECT_EQ(first.metrics().strikes + second.metrics().strikes + third.metrics().strikes, 0u);
 }
 
-constexpr auto shared = LeaseKind::shared;
-constexpr auto alone = LeaseKind::private_own;
 INSTANTIATE_TEST_SUITE_P(All, ChainMixTest,
-                         ::testing::Values(Mix{shared, shared, shared}, Mix{alone, shared, shared},
-                                           Mix{shared, alone, shared}, Mix{shared, shared, alone},
-                                           Mix{alone, alone, shared}, Mix{alone, shared, alone},
-                                           Mix{shared, alone, alone}, Mix{alone, alone, alone}));
+                         ::testing::Combine(::testing::ValuesIn(kinds), ::testing::ValuesIn(kinds),
+                                            ::testing::ValuesIn(kinds)),
+                         [](const auto& mix) {
+                           return std::string(to_string(std::get<0>(mix.param))) + '_' +
+                                  to_string(std::get<1>(mix.param)) + '_' +
+                                  to_string(std::get<2>(mix.param));
+                         });
+
+// Calls with which the host waits for the device, or may. A broker without a time limit for jobs
+// does not ask whether work is done.
+std::uint64_t waits(const SoftwareControls& controls) {
+  std::uint64_t made = 0;
+  for (const char* call : {"cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize",
+                           "cuStreamQuery", "cuEventQuery", "cuMemcpy", "cuMemcpyPeer",
+                           "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2"}) {
+    made += controls.call_count(call);
+  }
+  return made;
+}
+
+TEST_F(BrokerTest, AJobWaitsOnceHoweverManyStagesItHas) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device counts its calls";
+  std::vector<PluginInstance> instances;
+  for (std::size_t i = 0; i < std::size(kinds); ++i) {
+    instances.push_back(
+        broker.create(broker.load(test_plugin(libraries[i])), "affine", {0, kinds[i], 0}));
+    instances.back().activate(test_sizes);
+    ASSERT_EQ(instances.back().lease().granted.kind, kinds[i]);
+  }
+  const auto waits_of_a_job = [&](const std::vector<PluginInstance*>& stages) {
+    Chain chain(broker, stages, test_sizes);
+    float pixel[4] = {1, 2, 3, 4};
+    controls.start_counting();
+    for (int job = 0; job < 2; ++job) chain.process(pixel, pixel, {});
+    const std::uint64_t made = waits(controls);
+    controls.stop_counting();
+    EXPECT_EQ(made % 2, 0u);
+    return made / 2;
+  };
+  std::vector<PluginInstance*> stages;
+  for (std::size_t count = 1; count <= 8; ++count) {
+    stages.push_back(&instances[count % instances.size()]);
+    EXPECT_EQ(waits_of_a_job(stages), 1u) << count << " stages";
+  }
+  // The control: a plug-in that waits is counted.
+  PluginInstance waiting = active("synchronises");
+  stages.push_back(&waiting);
+  EXPECT_EQ(waits_of_a_job(stages), 2u);
+}
 
 // Memory of one context can be read from another on today's drivers, so equal bytes do not show it.
 TEST_F(BrokerTest, LentBuffersBelongToTheStagesOwnContext) {

@@ -35,8 +35,9 @@ class ProcessDisorderTest : public DisorderTest, public ::testing::WithParamInte
 
 TEST_P(ProcessDisorderTest, IsRepairedAndNamed) {
   const auto& [behaviour, says] = GetParam();
-  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own}) {
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
     PluginInstance bad = active(behaviour, kind), good = active("affine");
+    EXPECT_EQ(bad.lease().granted.kind, kind);
     EXPECT_EQ(run({&good, &bad, &good})[3], 3.0F);
     EXPECT_EQ(driver.stack(), before);
     EXPECT_EQ(bad.metrics().strikes, 1u);
