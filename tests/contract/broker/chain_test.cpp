@@ -33,9 +33,9 @@ TEST_F(BrokerTest, AnySizeUpToTheLargest) {
   }
 }
 
-constexpr LeaseKind kinds[] = {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green};
+constexpr LeaseKind every_kind[] = {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green};
 // The same plug-ins: a tenant has one lease, so that each kind needs one of its own.
-constexpr const char* libraries[] = {"behaviours", "behaviours_twin", "behaviours_third"};
+constexpr const char* library_names[] = {"behaviours", "behaviours_twin", "behaviours_third"};
 
 // The kinds of lease of three stages, each another tenant's.
 using Mix = std::tuple<LeaseKind, LeaseKind, LeaseKind>;
@@ -55,9 +55,9 @@ class ChainMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix
 
 TEST_P(ChainMixTest, GivesTheSameBytes) {
   const auto& [one, two, three] = GetParam();
-  PluginInstance first = create_in(libraries[0], "affine", one);
-  PluginInstance second = create_in(libraries[1], "bias", two);
-  PluginInstance third = create_in(libraries[2], "scratch", three);
+  PluginInstance first = create_in(library_names[0], "affine", one);
+  PluginInstance second = create_in(library_names[1], "bias", two);
+  PluginInstance third = create_in(library_names[2], "scratch", three);
   prepare(first, second, third);
   ASSERT_EQ(first.lease().granted.kind, one);
   ASSERT_EQ(second.lease().granted.kind, two);
@@ -91,8 +91,9 @@ TEST_P(ChainMixTest, GivesTheSameBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ChainMixTest,
-                         ::testing::Combine(::testing::ValuesIn(kinds), ::testing::ValuesIn(kinds),
-                                            ::testing::ValuesIn(kinds)),
+                         ::testing::Combine(::testing::ValuesIn(every_kind),
+                                            ::testing::ValuesIn(every_kind),
+                                            ::testing::ValuesIn(every_kind)),
                          [](const auto& mix) {
                            return std::string(to_string(std::get<0>(mix.param))) + '_' +
                                   to_string(std::get<1>(mix.param)) + '_' +
@@ -115,11 +116,11 @@ TEST_F(BrokerTest, AJobWaitsOnceHoweverManyStagesItHas) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "only the software device counts its calls";
   std::vector<PluginInstance> instances;
-  for (std::size_t i = 0; i < std::size(kinds); ++i) {
+  for (std::size_t i = 0; i < std::size(every_kind); ++i) {
     instances.push_back(
-        broker.create(broker.load(test_plugin(libraries[i])), "affine", {0, kinds[i], 0}));
+        broker.create(broker.load(test_plugin(library_names[i])), "affine", {0, every_kind[i], 0}));
     instances.back().activate(test_sizes);
-    ASSERT_EQ(instances.back().lease().granted.kind, kinds[i]);
+    ASSERT_EQ(instances.back().lease().granted.kind, every_kind[i]);
   }
   const auto waits_of_a_job = [&](const std::vector<PluginInstance*>& stages) {
     Chain chain(broker, stages, test_sizes);

@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace ctxbroker {
 
@@ -32,6 +33,17 @@ inline CUcontext current() {
   CUcontext context = nullptr;
   driver_call("cuCtxGetCurrent", &context);
   return context;
+}
+
+// All that is, bottom first.
+using Stack = std::vector<CUcontext>;
+inline Stack stack() {
+  Stack taken;
+  CUcontext context = nullptr;
+  while (current() != nullptr && driver_call("cuCtxPopCurrent_v2", &context) == CUDA_SUCCESS)
+    taken.insert(taken.begin(), context);
+  for (CUcontext one : taken) driver_call("cuCtxPushCurrent_v2", one);
+  return taken;
 }
 
 // Whose memory this is; null: nobody's.

@@ -23,20 +23,6 @@
 namespace ctxbroker {
 namespace {
 
-using Stack = std::vector<CUcontext>;
-
-// The calling thread's, bottom first.
-Stack stack() {
-  Stack taken;
-  CUcontext context = nullptr;
-  while (driver_call("cuCtxGetCurrent", &context) == CUDA_SUCCESS && context != nullptr) {
-    driver_call("cuCtxPopCurrent_v2", &context);
-    taken.insert(taken.begin(), context);
-  }
-  for (CUcontext one : taken) driver_call("cuCtxPushCurrent_v2", one);
-  return taken;
-}
-
 class GuardedThreadTest : public ::testing::Test {
  protected:
   GuardedThreadTest()

@@ -26,18 +26,6 @@ constexpr unsigned sequences = 1000;  // of all threads together
 constexpr int steps = 12;             // of one sequence
 constexpr int deepest = 4;
 
-using Stack = std::vector<CUcontext>;
-
-// The calling thread's, bottom first.
-Stack stack() {
-  Stack taken;
-  CUcontext context = nullptr;
-  while (current() != nullptr && driver_call("cuCtxPopCurrent_v2", &context) == CUDA_SUCCESS)
-    taken.insert(taken.begin(), context);
-  for (CUcontext one : taken) driver_call("cuCtxPushCurrent_v2", one);
-  return taken;
-}
-
 // What the threads share.
 class GuardedThreadsTest : public ::testing::Test {
  protected:
