@@ -23,7 +23,7 @@ namespace {
 
 constexpr int threads = 8;
 constexpr unsigned sequences = 1000;  // of all threads together
-constexpr int steps = 12;             // of one sequence
+constexpr int steps = 8;              // of one sequence
 constexpr int deepest = 4;
 
 // What the threads share.
@@ -159,7 +159,7 @@ class Player {
 
   // One comes, moves or goes.
   void change_guests() {
-    switch (draw(8)) {
+    switch (draw(12)) {
       case 0:
         if (guests_.size() < 3) guests_.push_back(open_guest());
         return;

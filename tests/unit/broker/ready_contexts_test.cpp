@@ -1,6 +1,12 @@
 // Contexts made ahead.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <utility>
+
 #include "context/lease_table.hpp"
 #include "fake_driver.hpp"
 
@@ -73,6 +79,48 @@ TEST_F(ReadyContextsTest, InRealTimeTheAnswerIsWhetherAllStand) {
   table.filler().end_realtime();
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 2u) << "there was room again";
+}
+
+// A driver in which the making of a context takes as long as the test wants.
+struct SlowMaking {
+  std::promise<void> begun, may_end;
+  decltype(DriverTable::ctx_create) fakes = nullptr;
+  std::atomic<int> made = 0;
+};
+SlowMaking* slow_making = nullptr;  // the driver's functions have no argument for it
+
+CUresult make_slowly(CUcontext* context, unsigned int flags, CUdevice device) {
+  if (slow_making->made == 0) {
+    slow_making->begun.set_value();
+    slow_making->may_end.get_future().wait();
+  }
+  const CUresult status = slow_making->fakes(context, flags, device);
+  ++slow_making->made;
+  return status;
+}
+
+TEST_F(ReadyContextsTest, RealTimeBeginsWhenTheOneThatIsBeingMadeIsMade) {
+  SlowMaking slow;
+  slow_making = &slow;
+  slow.fakes = std::exchange(driver.table.ctx_create, make_slowly);
+  LeaseTable table(driver, host, fault, {0, 3, plenty});
+  const auto shared = lease(table, LeaseKind::shared);
+  slow.begun.get_future().wait();
+  std::promise<int> began;  // how many were made by then
+  std::future<int> beginning = began.get_future();
+  std::thread thread([&] {
+    table.filler().begin_realtime();
+    began.set_value(slow.made);
+  });
+  EXPECT_EQ(beginning.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  slow.may_end.set_value();
+  EXPECT_EQ(beginning.get(), 1);
+  thread.join();
+  EXPECT_FALSE(table.filler().wait_until_filled());
+  EXPECT_EQ(slow.made, 1) << "and no further one";
+  table.filler().end_realtime();
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  EXPECT_EQ(slow.made, 3);
 }
 
 TEST_F(ReadyContextsTest, TheBudgetHolds) {
