@@ -34,7 +34,9 @@ CUresult destroy(CUcontext context) {
 CUresult push(CUcontext context) {
   return initialised([&] {
     require_value(context != nullptr);
-    any_context(context);  // a dead one may be pushed; its use fails
+    const Context& found = any_context(context);
+    // Of the other kinds nobody has seen it refused: there the use of a dead one fails.
+    if (found.kind == ContextKind::own) found.require_alive();
     context_stack::push(context);
   });
 }
@@ -127,7 +129,7 @@ CTXB_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 CTXB_EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    if (context != nullptr) any_context(context);  // as with push
+    if (context != nullptr) any_context(context);  // dead or alive
     context_stack::replace_top(context);
   });
 }

@@ -1,6 +1,8 @@
 // Contexts: what one costs a process besides time, and what its handle and id are worth.
 #include <filesystem>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "facts.hpp"
 
@@ -36,21 +38,30 @@ TEST_F(ContextFacts, AGreenOneTakesFarLessDeviceMemoryThanAPrivateOne) {
 }
 
 TEST_F(ContextFacts, AHundredGreenOnesWorkAtOnce) {
+  constexpr unsigned count = 100;
   const CUfunction add = function("add_one");
-  CUdeviceptr counter = memory(4);
+  const CUdeviceptr counters = memory(4 * count);  // one each: they are at work at the same time
   unsigned one = 1;
-  void* arguments[] = {&counter, &one};
+  std::vector<Green> made;
   std::set<CUcontext> handles;
-  for (int i = 0; i < 100; ++i) {
-    const Green made = green_over_all();
-    handles.insert(made.context);
-    Current entered(made.context);
+  for (unsigned i = 0; i < count; ++i) {
+    made.push_back(green_over_all());
+    handles.insert(made.back().context);
+  }
+  EXPECT_EQ(handles.size(), count);
+  // None is waited for before all have their work.
+  for (unsigned i = 0; i < count; ++i) {
+    CUdeviceptr counter = counters + 4 * i;
+    void* arguments[] = {&counter, &one};
+    Current entered(made[i].context);
     EXPECT_EQ(d.cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr),
               CUDA_SUCCESS);
+  }
+  for (const Green& each : made) {
+    Current entered(each.context);
     EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
   }
-  EXPECT_EQ(handles.size(), 100u);
-  EXPECT_EQ(word_at(counter), 100u);
+  for (unsigned i = 0; i < count; ++i) EXPECT_EQ(word_at(counters + 4 * i), 1u) << i;
 }
 
 // A table keyed by the handle finds the dead one again; the id tells them apart.
@@ -75,6 +86,14 @@ TEST_F(ContextFacts, TheIdOfADestroyedOneIsNoSuccess) {
     EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
     unsigned long long id = 0;
     return d.cuCtxGetId(made, &id);
+  });
+}
+
+TEST_F(ContextFacts, APushOfADestroyedPrivateOneIsNoSuccess) {
+  expect_refused_or_crashed([&] {
+    CUcontext made = private_context();
+    std::thread([&] { EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS); }).join();
+    return d.cuCtxPushCurrent_v2(made);
   });
 }
 
