@@ -69,8 +69,12 @@ TEST_P(RenewalTest, RealTimeIsNotInterruptedByARenewal) {
 }
 
 TEST_P(RenewalTest, NothingStaysBehindAfterManyLosses) {
-  PluginInstance instance = active("scratch", GetParam());
+  constexpr int losses = 8;
+  constexpr std::size_t mebibyte = std::size_t{1} << 20;
+  PluginInstance instance = create("scratch", GetParam());
+  instance.activate({1024, 1024, 0, false});  // 16 MiB of scratch memory: far above the slack below
   PluginInstance holder = active("affine", GetParam());  // of the same tenant: keeps the lease
+  ASSERT_GE(instance.metrics().memory_bytes, 16 * mebibyte);
   const RawDriver driver(broker.driver().path);
   Chain chain(broker, {&instance, &holder}, test_sizes);
   float pixel[4] = {};
@@ -80,13 +84,13 @@ TEST_P(RenewalTest, NothingStaysBehindAfterManyLosses) {
   };
   chain.process(pixel, pixel, {});
   const std::size_t before = free_memory();
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < losses; ++i) {
     broker.force_loss(instance.lease().tenant, 0, "a test");
     chain.process(pixel, pixel, {});
   }
   // NVIDIA's driver keeps 4 MiB of every green context that is destroyed.
-  const std::size_t of_each = GetParam() == LeaseKind::green ? std::size_t{4} << 20 : 0;
-  EXPECT_GE(free_memory() + (std::size_t{2} << 20) + 5 * of_each, before);
+  const std::size_t of_each = GetParam() == LeaseKind::green ? 4 * mebibyte : 0;
+  EXPECT_GE(free_memory() + 2 * mebibyte + losses * of_each, before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, RenewalTest,

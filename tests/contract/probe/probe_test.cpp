@@ -17,6 +17,8 @@ TEST_F(ProbeTest, MeasuresWhatThisMachineHas) {
   EXPECT_FALSE(report.gpu.empty());
   EXPECT_EQ(report.measured.size(), std::string("2026-11-21T23:15:00Z").size());
   EXPECT_TRUE(report.notes.empty()) << report.notes.front();
+  const bool software = report.driver.kind == DriverChoice::software;
+  int waits_measured = 0;
   std::set<std::string> names;
   for (const ProbeAnswer& answer : report.answers) {
     EXPECT_TRUE(names.insert(answer.name).second) << answer.name;
@@ -32,8 +34,18 @@ TEST_F(ProbeTest, MeasuresWhatThisMachineHas) {
     }
     if (answer.unit == ProbeUnit::milliseconds) {
       EXPECT_GE(answer.value, 0) << answer.name;
+      ++waits_measured;
+      // The software device waits where the reference does. The work beside the call takes 100 ms;
+      // a busy machine may begin to measure late, and be late with what is done at once.
+      const bool waits = answer.reference.rfind("waits", 0) == 0;
+      if (software && waits) {
+        EXPECT_GE(answer.value, 50) << answer.name;
+      } else if (software) {
+        EXPECT_LT(answer.value, 90) << answer.name;
+      }
     }
   }
+  EXPECT_GE(waits_measured, 6) << "two calls in each kind of lease, without the runtime library";
   ASSERT_NE(report.find("partition.smallest"), nullptr);
   EXPECT_GE(report.find("partition.smallest")->value, 1);
   EXPECT_EQ(report.find("no.such.answer"), nullptr);
