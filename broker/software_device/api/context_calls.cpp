@@ -34,9 +34,7 @@ CUresult destroy(CUcontext context) {
 CUresult push(CUcontext context) {
   return initialised([&] {
     require_value(context != nullptr);
-    const Context& found = any_context(context);
-    // Of the other kinds nobody has seen it refused: there the use of a dead one fails.
-    if (found.kind == ContextKind::own) found.require_alive();
+    any_context(context);  // a dead one may be pushed; its use fails
     context_stack::push(context);
   });
 }
@@ -129,7 +127,7 @@ CTXB_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 CTXB_EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    if (context != nullptr) any_context(context);  // dead or alive
+    if (context != nullptr) any_context(context);  // as with push
     context_stack::replace_top(context);
   });
 }

@@ -114,8 +114,8 @@ class Formatter {
 
   // False: a read failed.
   bool print(Specifier specifier) {
+    result_.arguments += used_by(specifier);
     if (specifier.width_is_argument && !take_width(specifier)) return false;
-    ++result_.arguments;
     switch (specifier.type) {
       case 'c':
         return print_character(specifier);

@@ -30,7 +30,7 @@ inline constexpr int most_arguments = 32;
 
 struct FormattedText {
   std::string text;
-  int arguments = 0;  // that were printed: what printf returns. A "*" is no argument of its own.
+  int arguments = 0;  // that were used, widths among them: what printf returns
 };
 
 // `format` is the address of the format, `arguments` that of the arguments: one after another, each

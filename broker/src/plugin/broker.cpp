@@ -112,6 +112,7 @@ GateInfo Broker::gate() const {
 
 void Broker::use_device(int device) {
   open_impl().hold(device).use();
+  open_impl().leases().filler().wake();  // contexts are to stand ready there now
 }
 
 ShieldInfo Broker::shield(int device) const {

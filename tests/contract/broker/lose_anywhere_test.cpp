@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <random>
-#include <stdexcept>
 
 #include "child_process.hpp"
 #include "process_state.hpp"
@@ -61,7 +60,6 @@ class Life {
     controls_.restart();  // refused before the first cuInit, which is as well
     driver_.init();
     own_ = driver_.make_context();  // the host's, current while it works
-    tell_the_gate();
     controls_.start_counting();
     if (failing != 0) {
       ASSERT_EQ(controls_.fail_call("*", failing, status), 0);
@@ -93,12 +91,7 @@ class Life {
 
  private:
   void look_at_the_driver() {
-    if (own_lives()) {
-      thread_is_as_before = driver_.stack() == std::vector<CUcontext>{own_};
-    } else {  // what a guard took away cannot be put back then: drivers refuse the push
-      if (driver_.current() == own_) driver_.pop();
-      thread_is_as_before = driver_.current() == nullptr;
-    }
+    thread_is_as_before = driver_.stack() == std::vector<CUcontext>{own_};
     driver_.pop_all();
     primary_is_active = driver_.primary_is_active(0);
     try {
@@ -109,26 +102,6 @@ class Life {
       return;
     }
     driver_.on_device("cuDevicePrimaryCtxRelease_v2", 0);
-  }
-
-  // It does not see what RawDriver does to the thread, and would take the last life's context, or
-  // none, for what is current.
-  void tell_the_gate() const {
-    try {
-      const RawDriver gate("libcuda.so.1");
-      gate.push(own_);
-      gate.pop();
-    } catch (const std::runtime_error&) {  // NOLINT(bugprone-empty-catch): there is no gate
-    }
-  }
-
-  bool own_lives() const {
-    try {
-      const Entered inside(driver_, own_);
-      return true;
-    } catch (const std::runtime_error&) {
-      return false;
-    }
   }
 
   const SoftwareControls& controls_;

@@ -86,7 +86,7 @@ TEST_F(PrintTest, ValuesOfAllTypes) {
             "[     42|42    |42]\n"
             "42 42 ffff\n"
             "[    a|b    ] 0x1234 (nil)\n");
-  EXPECT_EQ(read_returned(9), (std::vector<int>{0, 8, 5, 7, 7, 3, 3, 4, -1}));
+  EXPECT_EQ(read_returned(9), (std::vector<int>{0, 8, 5, 7, 7, 5, 3, 4, -1}));
 }
 
 TEST_F(PrintTest, StringsMayLieAnywhereInDeviceMemory) {
@@ -101,7 +101,7 @@ TEST_F(PrintTest, StringsMayLieAnywhereInDeviceMemory) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),
             "text literal locat\nglobal constant shared\n"
             "[    text|text    |te|      te|     text]\n[(null)||  (null)]\n");
-  EXPECT_EQ(values, (std::vector<int>{3, 3, 5, 3}));
+  EXPECT_EQ(values, (std::vector<int>{3, 3, 6, 3}));
 }
 
 TEST_F(PrintTest, EveryWayToWaitShowsWhatWasPrinted) {

@@ -46,19 +46,6 @@ TEST_F(SoftwareDeviceTest, HandlesOfAnotherKindOrOfNoneAreAnError) {
   EXPECT_EQ(d.cuCtxDestroy_v2(reinterpret_cast<CUcontext>(module)), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-// NVIDIA's driver answers this, or crashes.
-TEST_F(SoftwareDeviceTest, APushOfADestroyedPrivateContextIsRefused) {
-  CUcontext made = nullptr, current = nullptr;
-  ASSERT_EQ(d.cuCtxCreate_v2(&made, 0, device), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuCtxPopCurrent_v2(&made), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuCtxPushCurrent_v2(made), CUDA_SUCCESS) << "the control: it lives";
-  ASSERT_EQ(d.cuCtxPopCurrent_v2(&made), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
-  EXPECT_EQ(d.cuCtxPushCurrent_v2(made), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  EXPECT_EQ(d.cuCtxGetCurrent(&current), CUDA_SUCCESS);
-  EXPECT_EQ(current, primary) << "nothing was pushed";
-}
-
 TEST_F(SoftwareDeviceTest, WhatDiedWithAPrimaryStaysDeadInItsNextLife) {
   CUstream stream = nullptr;
   CUevent event = nullptr;

@@ -97,7 +97,7 @@ TEST(Print, StringsMayLieAnywhereInDeviceMemory) {
     EXPECT_EQ(made.printed,
               "text literal locat\nglobal constant shared\n"
               "[    text|text    |te|      te|     text]\n[(null)||  (null)]\n");
-    EXPECT_EQ(std::vector<int>(returned, returned + 4), (std::vector<int>{3, 3, 5, 3}));
+    EXPECT_EQ(std::vector<int>(returned, returned + 4), (std::vector<int>{3, 3, 6, 3}));
   });
 }
 
