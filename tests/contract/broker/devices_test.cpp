@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -283,13 +284,13 @@ class EndlessWorkTest : public DevicesTest {
     constexpr unsigned portable_and_mapped = 3;
     ASSERT_EQ(call("cuMemHostAlloc", &flag, 2 * sizeof *flags, portable_and_mapped), CUDA_SUCCESS);
     driver.pop();
-    flags = static_cast<volatile std::uint32_t*>(flag);
+    flags = static_cast<std::uint32_t*>(flag);
     flags[0] = 0;
     flags[1] = 1;
   }
   void TearDown() override { let_go(); }
   void let_go() {
-    if (flags != nullptr) flags[0] = 1;
+    if (flags != nullptr) std::atomic_ref(flags[0]).store(1);
   }
   // Memory of the tenant on device 1, and a kernel of its for device 0, in a stream of the
   // broker's.
@@ -319,7 +320,7 @@ class EndlessWorkTest : public DevicesTest {
     return held;
   }
   void begin(const Held& held) { launch(held, flags, word_after); }
-  void launch(const Held& held, volatile std::uint32_t* flag, std::uint32_t word) const {
+  void launch(const Held& held, std::uint32_t* flag, std::uint32_t word) const {
     auto at = reinterpret_cast<CUdeviceptr>(flag), to = held.there;
     void* arguments[] = {&at, &to, &word};
     constexpr void** extra = nullptr;
@@ -352,8 +353,8 @@ class EndlessWorkTest : public DevicesTest {
   }
 
   static constexpr std::uint32_t word_before = 5, word_after = 7;
-  CUcontext apart = nullptr;                // on device 0, and nobody's
-  volatile std::uint32_t* flags = nullptr;  // the first one lets go; the second is never in the way
+  CUcontext apart = nullptr;       // on device 0, and nobody's
+  std::uint32_t* flags = nullptr;  // the first one lets go; the second is never in the way
 };
 
 TEST_P(EndlessWorkTest, DISABLED_CloseKeepsWhatItMayWriteTo) {

@@ -3,6 +3,7 @@
 // that nobody has troubled.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -44,7 +45,7 @@ class EndlessWork
     ASSERT_EQ(driver_call("cuMemHostAlloc", &place, 2 * sizeof *flags, portable_and_mapped),
               CUDA_SUCCESS);
     driver_call("cuCtxPopCurrent_v2", &apart);
-    flags = static_cast<volatile std::uint32_t*>(place);
+    flags = static_cast<std::uint32_t*>(place);
     flags[0] = 0;
     flags[1] = 1;
     // A close that waits is a failure, and not a test that hangs.
@@ -52,11 +53,13 @@ class EndlessWork
       for (int i = 0; i < 200 && !stop.stop_requested(); ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       }
-      flags[0] = 1;
+      let_go();
     });
   }
+  // Kernels read it at any time.
+  void let_go() { std::atomic_ref(flags[0]).store(1); }
   // As a plug-in does it: what it takes, and a kernel that ends when `flag` is no longer 0.
-  void work(volatile std::uint32_t* flag) {
+  void work(std::uint32_t* flag) {
     if (kernel == nullptr) {
       CUmodule module = nullptr;
       CUdeviceptr memory = 0;
@@ -78,7 +81,7 @@ class EndlessWork
 
   Broker broker;
   CUcontext apart = nullptr;
-  volatile std::uint32_t* flags = nullptr;  // the first lets go; the second is never in the way
+  std::uint32_t* flags = nullptr;  // the first lets go; the second is never in the way
   CUfunction kernel = nullptr;
   CUstream stream = nullptr;
   std::jthread watchdog;
@@ -95,7 +98,7 @@ TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
     work(flags);
   });
   tenant.close();
-  EXPECT_EQ(flags[0], 0U) << "it waited for the end";
+  EXPECT_EQ(std::atomic_ref(flags[0]).load(), 0U) << "it waited for the end";
   for (const LeaseInfo& lease : broker.leases()) {
     EXPECT_EQ(lease.state, lease.tenant == id ? LeaseState::zombie : LeaseState::ready);
   }
@@ -106,8 +109,8 @@ TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
     EXPECT_EQ(driver_call("cuStreamCreate", &theirs, 1U), CUDA_SUCCESS);
     EXPECT_EQ(driver_call("cuStreamSynchronize", theirs), CUDA_SUCCESS);
   });
-  EXPECT_EQ(flags[0], 0U);
-  flags[0] = 1;
+  EXPECT_EQ(std::atomic_ref(flags[0]).load(), 0U);
+  let_go();
   watchdog = {};
   driver_call("cuCtxPushCurrent_v2", apart);
   EXPECT_EQ(driver_call("cuCtxSynchronize"), CUDA_SUCCESS);
