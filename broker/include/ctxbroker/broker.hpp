@@ -37,9 +37,10 @@ struct BrokerOptions {
   // Work on the device that takes longer than this is taken for work that never ends: its lease
   // becomes a zombie. Zero: a job may take for ever.
   std::chrono::milliseconds job_timeout{0};
-  ReadyContexts ready{};                        // contexts made ahead; none unless asked for
-  std::chrono::milliseconds end_timeout{2000};  // the same for work left when an activation ends
-  Policy policy;                                // what InstanceOptions leave open
+  ReadyContexts ready{};  // contexts made ahead; none unless asked for
+  // The same for work that is left when an activation or a tenant ends, for each of its streams.
+  std::chrono::milliseconds end_timeout{2000};
+  Policy policy;  // what InstanceOptions leave open
   // Whether the gate stands between plug-ins and the driver (docs/guarded_functions.md). Without it
   // guards and shield are left. The first broker that a process opens decides what can be had: the
   // gate has to be there before the driver.

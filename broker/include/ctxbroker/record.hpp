@@ -23,9 +23,9 @@ struct Record {
   std::string text;         // one line
 };
 
-// Called by the thread on which the event happens, several threads at once, with no lock of the
-// broker held. Must not throw and must not call the broker. Never called in a launch or a guard
-// that goes well.
+// Called by the thread on which the event happens, several threads at once. Must not throw, must
+// not call the broker, and must not wait for a thread that does: a lock of the broker may be held.
+// Never called in a launch or a guard that goes well.
 using RecordSink = std::function<void(const Record&)>;
 
 }  // namespace ctxbroker

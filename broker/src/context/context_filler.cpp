@@ -130,6 +130,7 @@ void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, DeviceHold& dev
   } else if (bytes > room && misfits_.insert({device.ordinal(), kind}).second) {
     // Somebody else may have allocated meanwhile: a second one tells.
   } else {
+    if (bytes <= room) misfits_.erase({device.ordinal(), kind});
     std::uint64_t& most = cost_[{device.ordinal(), kind}];
     most = std::max(most, bytes);
     if (bytes > room) {

@@ -188,22 +188,23 @@ CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t most, std::uint64_
   try {
     // Nobody is given it before it is known to fit.
     LeaseContext spare;
+    const auto keep_or_end = [&] {
+      if (*bytes <= most) return spares_.keep(spare);
+      link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
+    };
     if (kind == LeaseKind::private_own) {  // takes a tenth of a second: not under the lock
       const std::uint64_t before = free_memory();
       spare = create_private(link_, link_.host_call());
       *bytes = taken_since(before);
       const std::lock_guard lock(mutex_);
-      if (*bytes <= most) spares_.keep(spare);
+      keep_or_end();
     } else {
       // In one piece: a primary that is lost meanwhile takes what is kept with it.
       const std::lock_guard lock(mutex_);
       const std::uint64_t before = free_memory();
       spare = green_over({}, link_.host_call());
       *bytes = taken_since(before);
-      if (*bytes <= most) spares_.keep(spare);
-    }
-    if (*bytes > most) {
-      link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
+      keep_or_end();
     }
     return CUDA_SUCCESS;
   } catch (const Error& error) {

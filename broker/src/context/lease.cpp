@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "observe/span.hpp"
 
@@ -85,13 +86,14 @@ void Lease::end_siblings(bool again) noexcept {
   }
 }
 
-CUresult Lease::synchronize() noexcept {
+template <typename Wait>
+CUresult Lease::in_each_context(Wait&& wait) noexcept {
   if (!end_target(Home::context)) return CUDA_SUCCESS;
-  const auto wait_in = [this](CUcontext context) {
+  const auto wait_in = [&](CUcontext context) {
     CUcontext popped = nullptr;
     CUresult status = table().ctx_push(context);
     if (status != CUDA_SUCCESS) return status;
-    status = table().ctx_synchronize();
+    status = wait();
     table().ctx_pop(&popped);
     return status;
   };
@@ -100,7 +102,16 @@ CUresult Lease::synchronize() noexcept {
   for (std::size_t index = 1; index < occupancy_.seats() && status == CUDA_SUCCESS; ++index) {
     status = wait_in(occupancy_.seat(index).context);
   }
-  return note(status);
+  return status;
+}
+
+CUresult Lease::synchronize() noexcept {
+  return note(in_each_context([this] { return table().ctx_synchronize(); }));
+}
+
+CUresult Lease::wait_for_default_streams(std::chrono::milliseconds limit) noexcept {
+  const CUresult status = in_each_context([&] { return wait_for(table(), nullptr, limit); });
+  return status == CUDA_ERROR_TIMEOUT ? status : note(status);
 }
 
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.
@@ -250,7 +261,10 @@ void Lease::keep_memory() const noexcept {
 
 void Lease::strand() noexcept {
   keep_memory();
-  life_.store(Life::stranded, std::memory_order_release);
+  // What is a zombie stays one, and what has ended has.
+  for (Life before : {Life::ready, Life::given_up}) {
+    if (life_.compare_exchange_strong(before, Life::stranded, std::memory_order_acq_rel)) break;
+  }
   end_epoch();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -92,6 +93,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Waits for all that was enqueued in its contexts, as long as it takes. What the driver said;
   // CUDA_SUCCESS where there is nothing to wait for, or it must not be touched.
   CUresult synchronize() noexcept;
+  // The same for what is in the default streams of its contexts, no longer than `limit` for each:
+  // CUDA_ERROR_TIMEOUT. Not for a shared lease, whose context is everybody's.
+  CUresult wait_for_default_streams(std::chrono::milliseconds limit) noexcept;
 
   // Gives the life up although its context still stands: what it holds is still given back.
   void give_up(const std::string& reason) noexcept;
@@ -147,6 +151,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
  private:
   enum class Life : std::uint8_t { ready, given_up, dead, stranded, buried };
 
+  template <typename Wait>
+  CUresult in_each_context(Wait&& wait) noexcept;
   bool look_whether_lost(std::uint64_t now) const noexcept;
   bool close_to_all() noexcept;
   void reopen() noexcept;

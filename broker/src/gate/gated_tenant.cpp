@@ -115,6 +115,12 @@ std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t life, Home home
   return source_ != nullptr ? source_->end_target(note, home) : std::nullopt;
 }
 
+bool GatedTenant::is_used_from_beside(std::uint64_t life) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = lives_.find(life);
+  return found != lives_.end() && identity().endless.beside(found->second.device);
+}
+
 bool GatedTenant::ends_with_life(std::uint64_t life, Home home) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = lives_.find(life);

@@ -69,6 +69,8 @@ class GatedTenant {
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
 
+  // Work of the tenant on another device, which does not end, may use what was made in that life.
+  bool is_used_from_beside(std::uint64_t life) noexcept;
   // What was made in that life and lives there ended with it, or will.
   bool ends_with_life(std::uint64_t life, Home home) noexcept;
   // Something that its code made in that life is not ended yet.

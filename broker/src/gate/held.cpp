@@ -77,7 +77,9 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
       frame != nullptr && frame->target.generation == holding.life) {
     return false;  // the thread is in it
   }
-  return !tenant.end_target(holding.life, home_of(holding));
+  // What is kept for work on another device stands: to end it is the code's own doing.
+  return !tenant.end_target(holding.life, home_of(holding)) &&
+         !tenant.is_used_from_beside(holding.life);
 }
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,

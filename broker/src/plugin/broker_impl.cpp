@@ -120,6 +120,9 @@ std::size_t BrokerImpl::suspects() {
                       [](const Instance* one) { return one->in_flight(); }) +
         std::count_if(opened_.begin(), opened_.end(), has_been_inside) +
         (has_been_inside(host_tenant_) ? 1 : 0));
+    for (const auto& lease : leases_->all()) {  // what does not end goes on, whoever has gone
+      if (lease->state() == LeaseState::zombie) ++*suspects_;
+    }
   }
   return *suspects_;
 }

@@ -36,7 +36,8 @@ void TenantImpl::end_lost_lives() noexcept {
 // False when it does not end: then the lease is a zombie.
 bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
   const auto where = lease.end_target(Home::context);
-  if (!where) return true;  // it ended with its context
+  // It ended with its context; or nobody can tell, behind work that does not end.
+  if (!where) return !lease.untouchable();
   const CUresult status = guarded(
       *where, {}, [&] { return detail::wait_for(lease.table(), stream, broker_.end_timeout()); });
   // Nothing else that is wrong with a stream of the code's own says anything about the lease.
@@ -53,7 +54,10 @@ bool TenantImpl::wait_for_work() noexcept {
   bool idle = true;
   for (const auto& [handle, stream] : streams_) idle &= wait_for(*stream.lease(), handle);
   for (const auto& life : lives_) {
-    if (life->kind() != LeaseKind::shared) idle &= wait_for(*life, nullptr);
+    if (life->kind() == LeaseKind::shared) continue;
+    if (life->wait_for_default_streams(broker_.end_timeout()) != CUDA_ERROR_TIMEOUT) continue;
+    life->bury();
+    idle = false;
   }
   if (gated_ == nullptr) return idle;
   try {

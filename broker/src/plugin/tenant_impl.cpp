@@ -65,6 +65,7 @@ TenantImpl::~TenantImpl() {
     // A thread that is inside goes on using the context: it stays until the process ends.
     identity_->say(Severity::error, "tenant", error.what());
     for (const auto& life : lives_) life->bury();
+    for (const auto& library : libraries_) dismiss(*library, false);
     keep_for_good(lives_);
     end_epoch();
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words

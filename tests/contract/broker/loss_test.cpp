@@ -2,6 +2,7 @@
 // in the process: such tests run in a child.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -131,6 +132,25 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideATenantThatHasWorked) {
                                     Not(Contains(HasSubstr("is taken for the cause")))));
 }
 
+// What does not end goes on, whoever has gone.
+TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAZombie) {
+  BrokerOptions impatient = options();
+  impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(150);
+  broker = Broker::open(std::move(impatient));
+  float pixel[4] = {1, 2, 3, 4};
+  const auto fail = [&](PluginInstance instance) {
+    instance.activate(test_sizes);
+    Chain chain(broker, {&instance}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    instance.deactivate();
+  };
+  fail(create("lingers", LeaseKind::private_own));
+  fail(broker.create(broker.load(test_plugin("behaviours_twin")), "faults",
+                     {0, LeaseKind::private_own, 0}));
+  EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, unknown, reason 3")),
+                                    Not(Contains(HasSubstr("is taken for the cause")))));
+}
+
 TEST_F(LossChildTest, DISABLED_AFaultIsOneClearStateAndTheHostGoesOn) {
   PluginInstance faulty = active("faults");
   PluginInstance innocent = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
@@ -245,6 +265,10 @@ TEST(LossTest, InAChainNobodyIsCalledGuiltyWithoutEvidence) {
 TEST(LossTest, NobodyIsBlamedBesideATenantThatHasWorked) {
   passes_in_a_child("NobodyIsBlamedBesideATenantThatHasWorked");
   passes_in_a_child("NobodyIsBlamedBesideATenantThatHasWorked", {{"CTXB_TEST_HOST_WORKS", "1"}});
+}
+
+TEST(LossTest, NobodyIsBlamedBesideAZombie) {
+  passes_in_a_child("NobodyIsBlamedBesideAZombie", {{"LSAN_OPTIONS", "detect_leaks=0"}});
 }
 
 TEST(LossTest, AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {

@@ -92,11 +92,17 @@ TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
   Tenant tenant = broker.open_tenant("hangs", {kind}), other = broker.open_tenant("other", {kind});
   const TenantId id = tenant.id();
   other.lease();
-  tenant.run(0, [&] {
-    work(flags + 1);  // a driver may load code at its first launch, and wait for what runs
-    driver_call("cuCtxSynchronize");
-    work(flags);
-  });
+  {
+    // In a green lease the other thread has a context of its own beside this one.
+    const Guard here(tenant);
+    std::jthread([&] {
+      tenant.run(0, [&] {
+        work(flags + 1);  // a driver may load code at its first launch, and wait for what runs
+        driver_call("cuCtxSynchronize");
+        work(flags);
+      });
+    }).join();
+  }
   tenant.close();
   EXPECT_EQ(std::atomic_ref(flags[0]).load(), 0U) << "it waited for the end";
   for (const LeaseInfo& lease : broker.leases()) {
