@@ -74,14 +74,18 @@ constexpr std::array<Ending, kind_count> endings{{
 CUresult end_one(GatedTenant& tenant, const Holding& holding, const Ending& ending) noexcept {
   if (holding.life == 0) {
     // Of a context that the tenant made: it ends with that, which comes last.
-    if (holding.context != 0) return CUDA_SUCCESS;
-    // Of any device: work that does not end may use it.
-    if (tenant.identity().endless.anywhere()) return CUDA_SUCCESS;
-    return ending.end(holding);
+    return holding.context != 0 ? CUDA_SUCCESS : ending.end(holding);
   }
   const auto where = tenant.end_target(holding.life, home_of(holding));
   if (!where) return CUDA_SUCCESS;
   return guarded_end(*where, [&] { return ending.end(holding); });
+}
+
+// Work of the tenant that does not end may use it: it is left where it is.
+bool is_kept(GatedTenant& tenant, const Holding& holding) noexcept {
+  if (!tenant.identity().endless.anywhere()) return false;
+  if (holding.life == 0) return holding.context == 0;
+  return !tenant.end_target(holding.life, home_of(holding));
 }
 
 // Of a context that ends now, nothing stays.
@@ -116,7 +120,7 @@ void add_words(std::string& text, std::size_t count, Kind kind) {
 
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   GivenBack given;
-  std::array<std::size_t, kind_count> counts{}, of_code{};
+  std::array<std::size_t, kind_count> counts{}, of_code{}, kept{};
   for (const Holding& holding : owners().held_by(tenant.id())) {
     const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
     if (resident && !holding.over && stays_with_code(tenant, holding, ending.stays)) {
@@ -128,6 +132,10 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
       continue;
     }
     if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
+    if (!holding.over && is_kept(tenant, holding)) {
+      ++kept[static_cast<std::size_t>(holding.kind)];
+      continue;  // and stays charged
+    }
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
     if (holding.kind == Kind::mapping) pass_on_mapping(holding);
     if (holding.kind == Kind::physical) pass_on_physical(holding);
@@ -161,6 +169,7 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   for (const Ending& ending : endings) {
     add_words(given.what, counts[static_cast<std::size_t>(ending.kind)], ending.kind);
     add_words(given.of_code, of_code[static_cast<std::size_t>(ending.kind)], ending.kind);
+    add_words(given.kept, kept[static_cast<std::size_t>(ending.kind)], ending.kind);
   }
   return given;
 }

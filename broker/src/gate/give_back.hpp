@@ -13,11 +13,13 @@ struct GivenBack {
   std::uint64_t bytes = 0;
   std::string what;                // "2 x stream, 1 x event"; empty: nothing was left
   std::string of_code;             // the same of what stays with code that stays
+  std::string kept;                // the same of what stays for work that does not end
   CUresult status = CUDA_SUCCESS;  // the first that the driver refused
 };
 
-// Gives it back, each thing where it was made; what has ended with its context, or must not be
-// touched, is only forgotten. While the tenant is open. With code that stays in the process
+// Gives it back, each thing where it was made; what has ended with its context is only forgotten,
+// and so is what must not be touched: that is `kept`, and stays charged. While the tenant is open.
+// With code that stays in the process
 // (`resident`), its modules, streams and events stay too: a static runtime library goes on using
 // its own. And where there is a runtime library, memory as well: libraries on top of it (cuFFT)
 // keep tables from one use to the next. The next tenant of that code inherits it all. Throws

@@ -18,8 +18,7 @@ namespace ctxbroker::detail {
 //   - guards, and threads without one that have it current: they are counted;
 //   - owners of the lease (activations, streams, memory): this here is the only one;
 //   - the tenant's own code, through what it made there: that is in its ledger, if it called
-//   nothing
-//     past the gate. A runtime library has ways past it, and remembers contexts;
+//     nothing past the gate. A runtime library has ways past it, and remembers contexts;
 //   - and the context's handle alone: where that is to be made current, it means the next life.
 void TenantImpl::end_lost_lives() noexcept {
   if (gated_ == nullptr || broker_.gate().mode != GateMode::before_driver) return;
@@ -188,6 +187,12 @@ void TenantImpl::give_back_what_is_left() noexcept {
     const GivenBack given = give_back_holdings(*gated_, resident_);
     if (given.count != 0) {
       identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
+    }
+    if (!given.kept.empty()) {
+      identity_->say(Severity::warning, "ledger",
+                     "stays until the process ends, for work of the tenant that does not end may "
+                     "use it: " +
+                         given.kept);
     }
     if (!given.of_code.empty()) {
       identity_->say(Severity::info, "ledger",

@@ -395,7 +395,9 @@ TEST_P(EndlessWorkTest, DISABLED_CloseKeepsWhatItsOwnCodeTook) {
   ASSERT_EQ(tenant.run(1, [&] { return allocate(&held.there, 4096); }), CUDA_SUCCESS);
   begin(held);
   tenant.close();
-  EXPECT_THAT(said("ledger"), Contains(HasSubstr("1 x device memory"))) << "the gate knew of it";
+  EXPECT_THAT(said("ledger"), ElementsAre(AllOf(HasSubstr("stays until the process ends"),
+                                                HasSubstr("1 x device memory"))))
+      << "the gate knew of it";
   let_go();
   EXPECT_EQ(end_of(held), CUDA_SUCCESS);
   EXPECT_EQ(word_at(held.there), word_after);

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "../broker/child_process.hpp"
 #include "ctxbroker/broker.hpp"
@@ -17,6 +18,7 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kernel_text[] =
@@ -32,8 +34,11 @@ class EndlessWork
  protected:
   EndlessWork() : broker(Broker::open(options())) {}
 
-  static BrokerOptions options() {
+  BrokerOptions options() {
     BrokerOptions impatient;
+    impatient.records = [this](const Record& record) {
+      if (record.topic == std::string("ledger")) said.push_back(record.text);
+    };
     impatient.end_timeout = std::chrono::milliseconds(150);
     return impatient;
   }
@@ -79,6 +84,7 @@ class EndlessWork
               CUDA_SUCCESS);
   }
 
+  std::vector<std::string> said;  // of the ledger
   Broker broker;
   CUcontext apart = nullptr;
   std::uint32_t* flags = nullptr;  // the first lets go; the second is never in the way
@@ -109,6 +115,9 @@ TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
     EXPECT_EQ(lease.state, lease.tenant == id ? LeaseState::zombie : LeaseState::ready);
   }
   EXPECT_EQ(broker.leases().size(), 2U);
+  EXPECT_THAT(said, ::testing::ElementsAre(AllOf(HasSubstr("stays until the process ends"),
+                                                 HasSubstr("1 x device memory"))))
+      << "and nothing of it was given back";
   // Others go on, if they need not wait for the device.
   other.run(0, [&] {
     CUstream theirs = nullptr;
