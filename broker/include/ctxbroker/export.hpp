@@ -6,14 +6,3 @@
 #else
 #define CTXB_API __attribute__((visibility("default")))
 #endif
-
-// Called so often that the detour by the linker's table is worth leaving out, where the compiler
-// knows how.
-#if defined(__has_cpp_attribute)
-#if __has_cpp_attribute(gnu::noplt)
-#define CTXB_NO_PLT [[gnu::noplt]]
-#endif
-#endif
-#if !defined(CTXB_NO_PLT)
-#define CTXB_NO_PLT
-#endif

@@ -11,6 +11,7 @@
 
 #include "ctxbroker/cuda_handles.hpp"
 #include "ctxbroker/export.hpp"
+#include "ctxbroker/guard.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
@@ -19,15 +20,8 @@ namespace ctxbroker {
 namespace detail {
 class Lease;
 class TenantImpl;
-struct LongBegin;
 struct LibraryImage;
 struct TenantIdentity;
-
-// What a guard keeps: the broker's own.
-struct GuardRoom {
-  const char* doing;                        // null: another guard was around it already
-  alignas(void*) unsigned char frame[240];  // room for what it needs when somebody looks at it
-};
 }  // namespace detail
 
 struct TenantOptions {
@@ -52,10 +46,8 @@ class CTXB_API AdoptedLibrary {
   std::shared_ptr<detail::LibraryImage> image_;
 };
 
-// Any thread may enter; all else on one thread at a time. Move-only; when one is made or moved, the
-// next guard of every thread looks once more where it goes, so keep them rather than ask for the
-// host's anew each time. Destroying it closes it, and records what stands in the way instead of
-// throwing.
+// Any thread may enter, and any thread may close it meanwhile; all else on one thread at a time.
+// Move-only. Destroying it closes it, and records what stands in the way instead of throwing.
 class CTXB_API Tenant {
  public:
   Tenant(Tenant&&) noexcept;
@@ -106,41 +98,18 @@ class CTXB_API Tenant {
   std::uint64_t strikes() const noexcept;
 
   // Ends everything the tenant holds. Where its work on one device does not end, all that it has on
-  // the others stays until the process ends. Throws Error (wrong_state) while a thread is inside.
+  // the others stays until the process ends. First it lets no thread in any more; when a thread is
+  // inside it throws Error (wrong_state), and the tenant stays open. Guards that begin meanwhile wait
+  // for that decision. After close, guards and all functions that can throw, throw Error
+  // (wrong_state).
   void close();
 
  private:
   friend class Broker;
-  friend struct detail::LongBegin;
+  friend class Guard;
   explicit Tenant(std::shared_ptr<detail::TenantImpl> impl);
-  std::shared_ptr<detail::TenantImpl> impl_;                // null once closed
+  std::shared_ptr<detail::TenantImpl> impl_;                // null once moved from
   std::shared_ptr<const detail::TenantIdentity> identity_;  // for good
-};
-
-// Puts the calling thread into a tenant's lease for as long as it lives, on the thread's stack of
-// guards: they end in the reverse order of their beginning, on the same thread. With the gate in
-// force it costs one push and one pop where nothing was current or what was is known, and nested in
-// the same lease no call of the driver; without it there are looks at what is current. What the
-// code inside left behind is repaired when the outermost one ends, and guards in between are in the
-// right context all the same. Allocates nothing and takes no lock once the lease stands, but
-// for a brief one in a thread's first guard of all.
-class CTXB_API Guard {
- public:
-  // `doing` names what runs inside, for strikes: static text. Throws as Tenant::lease, and
-  // wrong_state where 16 threads are inside a green lease already.
-  explicit Guard(Tenant& tenant, int device = 0, const char* doing = "guard") {
-    begin(tenant, device, doing != nullptr ? doing : "guard");
-  }
-  ~Guard() {
-    if (room_.doing != nullptr) end();
-  }
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
-
- private:
-  CTXB_NO_PLT void begin(Tenant& tenant, int device, const char* doing);
-  CTXB_NO_PLT void end() noexcept;
-  detail::GuardRoom room_;
 };
 
 template <typename Function>

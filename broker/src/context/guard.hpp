@@ -1,131 +1,154 @@
-// Puts the calling thread into a context (or into none) and takes it out again, whatever a plug-in
-// did to the thread's context stack meanwhile.
+// Puts the calling thread into a context, or into none, and takes it out again, whatever the code
+// inside did to the thread's context stack.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <utility>
 
-#include "context/capture.hpp"
 #include "context/context_stack.hpp"
-#include "context/occupancy.hpp"
+#include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
-#include "context/thread_notes.hpp"
+#include "context/thread_state.hpp"
+#include "context/translated_leases.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
 
-// Where a guard goes. Two targets are the same place when their generations are equal: handle
-// values are reused by the driver and say nothing.
+// Where a guard goes. Two targets are the same when their generations are equal: the driver uses
+// handle values again, so a handle says nothing.
 struct GuardTarget {
-  const DriverTable* driver = nullptr;  // null: no driver is open, the guard does nothing
+  const DriverTable* driver = nullptr;  // null: no driver is open, and the guard does nothing
   CUcontext context = nullptr;          // null: no context is to be current
-  std::uint64_t generation = 0;         // 0 exactly when context is null
-  // Counts who is inside, and may choose another context of the same lease for this thread. Null
-  // where nobody asks.
-  Occupancy* occupancy = nullptr;
+  std::uint64_t generation = 0;         // 0 exactly when `context` is null
+  LeaseUsers* users = nullptr;          // of the lease, which may choose another context; or null
 };
 
-// Whose function runs inside, and where a breach is counted. Borrowed for the guard's life.
+// Whose function runs inside, and where a breach is counted. Borrowed until the guard ends.
 struct GuardedCall {
-  const TenantIdentity* tenant = nullptr;         // null: the broker's own code, not checked
-  std::atomic<std::uint64_t>* strikes = nullptr;  // may be null
+  const TenantIdentity* tenant = nullptr;         // null: the broker's own code
+  std::atomic<std::uint64_t>* strikes = nullptr;  // the plug-in's own count, or null
   const char* function = "";                      // static text: "process"
-  // Whether a nested guard looks at what is current when it ends, too. Where it does not, the
-  // outermost one repairs what was left behind; guards in between enter a right context anew.
-  bool look_when_nested = true;
-  const char* plugin = nullptr;  // its short name, where one plug-in is meant
+  // A call into a plug-in. When it ends the thread is looked at even if the guard is nested, and
+  // for contexts that were taken away by calls which bypass the gate.
+  bool calls_plugin = true;
+  const char* plugin = nullptr;  // the plug-in's short name, if one is meant
 };
 
-// A place that guards of one tenant go to again and again. It outlives every guard there.
-struct GuardedPlace {
-  GuardTarget target;
-  const TenantIdentity* tenant;
-};
-
-// One entry of the thread's list of frames. It lives in the guard, on the stack.
+// One entry of the thread's list of guards. It lives on the stack.
 struct Frame {
   enum class Way : std::uint8_t {
-    nothing,  // no driver, or entering failed: nothing to undo
+    nothing,  // there is no driver, or entering failed: there is nothing to undo
     host,     // a call from a plug-in back into the host
-    nested,   // the context was current already: one look, no push
-    full,     // the thread's stack was taken away and the context pushed
-  };
-  // What few guards need.
-  struct More {
-    std::atomic<std::uint64_t>* strikes = nullptr;  // as GuardedCall has it
-    bool look_when_nested = false;
-    bool tells_end = false;  // somebody wants to know when the guard has ended
-    CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's, until leave
-    std::uint64_t observed_from = 0;  // ns; 0 when no timeline was recorded
-    TakenContexts taken{};            // the thread's own, until leave
-    // The gate's: leases it made current inside, and how many contexts the code inside has pushed.
-    Captures captured{};
-    OpenStreamCaptures stream_captures{};
-    int pushed = 0;
+    nested,   // the context was current already: nothing was pushed
+    pushed,   // the context was pushed
   };
 
   Frame() noexcept = default;
   Frame(const GuardTarget& where, const GuardedCall& call) noexcept
-      : target(where), tenant(call.tenant), function(call.function) {
-    more.strikes = call.strikes;
-    more.look_when_nested = call.look_when_nested;
-  }
+      : calls_plugin(call.calls_plugin),
+        target(where),
+        tenant(call.tenant),
+        function(call.function),
+        strikes(call.strikes) {}
 
   Way way = Way::nothing;
-  bool quick = false;      // entered on a thread that was known, and to be left as fast
-  std::uint64_t seen = 0;  // the thread's changes, when it was entered; 0: nobody watches
+  bool calls_plugin = false;
+  // The context was pushed on top of what the thread had, and nothing has happened since that would
+  // need a closer look when the guard ends.
+  bool undisturbed = false;
+  bool tells_end = false;  // the tenant wants to know when the guard has ended
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's own
+  int pushed = 0;             // contexts that the code inside has pushed through the gate
+  std::uint64_t changes = 0;  // the thread's, when it entered; 0: the gate is not in force
   Frame* outer = nullptr;
-  GuardTarget target;                      // its context: what was made current, perhaps a sibling
-  const TenantIdentity* tenant = nullptr;  // whose code runs inside; null: the broker's own
+  GuardTarget target;  // `context` is the one that was made current
+  const TenantIdentity* tenant = nullptr;
   const char* function = "";
-  CUcontext under = nullptr;  // the thread's own, which it stands on; not in `taken`
-  Seat* seat = nullptr;       // in the target's occupancy
-  More more;
+  std::atomic<std::uint64_t>* strikes = nullptr;
+  CUcontext under = nullptr;        // the thread's own context, below the target; not in `taken`
+  LeaseSlot* slot = nullptr;        // of target.users
+  std::uint64_t observed_from = 0;  // ns; 0: no timeline was recorded
+  TakenContexts taken;              // the thread's own contexts, until the guard ends
+  TranslatedLeases translated;      // leases that the gate made current inside
+  OpenStreamCaptures captures;      // stream captures begun inside
 };
 
-// The thread's innermost frame, or null. A lean guard has none until somebody asks for it here:
-// nobody looks at thread_notes.innermost itself but to see whether there is one.
-inline Frame* innermost_frame() noexcept {
-  if (thread_notes.innermost.is_lean()) make_frame_of_lean_guard();
-  return thread_notes.innermost.frame();
-}
-
-// The one pair under every guard. `frame` comes with its target and call, the rest is filled by
-// enter; it must live until leave, and frames of a thread nest. Afterwards the thread's context
-// stack and stream-capture mode are what they were before, or a record says that the driver
-// refused. Neither throws. Neither allocates, but for a thread with more contexts of its own than a
-// frame has room for, nor takes a lock, but for number_this_thread's in the thread's first one.
+// The one pair under every guard. `frame` comes with its target and call; enter fills in the rest.
+// The frame must live until leave, and the frames of a thread nest. After leave the thread's
+// context stack and stream-capture mode are what they were before enter, or a record says that the
+// driver refused. Neither throws. Neither allocates or takes a lock, except when the lease makes
+// room for more threads than ever before, or the thread has more contexts than a frame has room
+// for.
 CUresult enter(Frame& frame) noexcept;
 void leave(Frame& frame) noexcept;
 
-// Same list, for calls from a plug-in back into the host; makes no driver call.
+// The same list, for calls from a plug-in back into the host. Makes no driver call.
 void enter_host(Frame& frame) noexcept;
 
-// The gate's word, on the thread it happens on, of each call that may change what is current there
-// or the stream-capture mode. With a table that is watched so, a guard costs one push and one pop,
-// and a nested one no driver call.
+// The gate calls this before each call that may change what is current on the thread, or the
+// stream-capture mode. It takes the thread's own context out of reach of the code inside a guard.
 void current_may_have_changed() noexcept;
 
-// The thread's innermost frame that says what may be current, or null: the gate's calls are made in
-// it. Of a frame of the host, none.
-inline Frame* innermost_place() noexcept {
-  Frame* frame = innermost_frame();
-  while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
-  return frame != nullptr && frame->way == Frame::Way::full ? frame : nullptr;
-}
+// Code inside `frame` asked for the primary context, and the gate gives it its own lease instead:
+// enters that lease until the frame is left. Fills in the context for this thread.
+CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generation,
+                          CUcontext* context) noexcept;
 
-// A stream's capture was begun, or ended, by code inside this thread's guards.
+// What the gate says of stream captures of code inside this thread's guards.
 void stream_capture_begun(CUstream stream) noexcept;
 void stream_capture_ended(CUstream stream) noexcept;
 
+// Nothing that the gate sees has touched the thread since the frame was entered. False without the
+// gate.
+inline bool is_untouched(const Frame& frame) noexcept {
+  return frame.changes == thread_state.changes;
+}
+
+// The frame is in this generation of a lease, and the context it made current is still current.
+// Asks the driver only when something touched the thread, or there is no gate.
+inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
+  if (frame.target.generation != generation) return false;
+  if (is_untouched(frame)) return true;
+  CUcontext current = nullptr;
+  return frame.target.driver->ctx_get_current(&current) == CUDA_SUCCESS &&
+         current == frame.target.context;
+}
+
+// The thread's innermost guard is in this generation of a lease.
+inline bool is_inside(std::uint64_t generation) noexcept {
+  const Frame* const frame = thread_state.innermost;
+  return frame != nullptr && is_still_in(*frame, generation);
+}
+
+// The same for a guard of this tenant.
+inline bool is_inside(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
+  const Frame* const frame = thread_state.innermost;
+  return frame != nullptr && frame->tenant == tenant && is_still_in(*frame, generation);
+}
+
+// No guard stands on the thread, and this is known to be all that is current on it.
+inline bool is_known_to_be_current(CUcontext context) noexcept {
+  const ThreadState& thread = thread_state;
+  return thread.innermost == nullptr && thread.known_at == thread.changes &&
+         thread.outside == context;
+}
+
+// The innermost frame that pushed its context, or null when there is none or the host's own code
+// runs. Calls through the gate are made in it.
+inline Frame* pushed_frame() noexcept {
+  Frame* frame = thread_state.innermost;
+  while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
+  return frame != nullptr && frame->way == Frame::Way::pushed ? frame : nullptr;
+}
+
 // Whose code runs on this thread, as its frames tell.
 struct FrameOwner {
-  bool decided = false;                    // false: there is no frame that says so
+  bool decided = false;                    // false: no frame says so
   const TenantIdentity* tenant = nullptr;  // null: the host
 };
 inline FrameOwner frame_owner() noexcept {
-  for (const Frame* frame = innermost_frame(); frame != nullptr; frame = frame->outer) {
+  for (const Frame* frame = thread_state.innermost; frame != nullptr; frame = frame->outer) {
     if (frame->way == Frame::Way::host) return {true, nullptr};
     if (frame->tenant != nullptr) {
       return {true, frame->tenant->id == host_tenant ? nullptr : frame->tenant};
@@ -134,7 +157,7 @@ inline FrameOwner frame_owner() noexcept {
   return {};
 }
 
-// Whose code runs on this thread: the tenant of the innermost frame, or the host.
+// The tenant of the innermost frame, or the host.
 TenantId running_tenant() noexcept;
 
 // RAII form. After a failed enter the thread is as it was, and status() says why.
@@ -164,16 +187,16 @@ class HostFrame {
   Frame frame_;
 };
 
-// Callable form: runs `work`, which returns a CUresult, inside the target; its status, or the
-// guard's when that fails.
+// Callable form: runs `work`, which returns a CUresult, inside the target. Returns its status, or
+// the guard's when entering fails.
 template <typename Work>
 CUresult guarded(const GuardTarget& target, const GuardedCall& call, Work&& work) {
   const ContextGuard guard(target, call);
   return guard.status() == CUDA_SUCCESS ? std::forward<Work>(work)() : guard.status();
 }
 
-// The same for work that gives something back, which would be lost for good: a context that cannot
-// be entered is tried once more. `work` runs once at most.
+// The same for work that gives something back, which would be lost otherwise: a context that cannot
+// be entered is tried once more. `work` runs at most once.
 template <typename Work>
 CUresult guarded_end(const GuardTarget& target, Work&& work) {
   {

@@ -17,10 +17,8 @@ Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
       reason_(decision.reason),
       context_(device.make(decision.choice, {device.ordinal(), tenant_->name})),
       primary_generation_(device.primary_generation()),
-      occupancy_(context_.green == nullptr
-                     ? Occupancy(context_.context)
-                     : Occupancy(context_.context, &Lease::make_sibling, this)),
-      place_{{&table(), context_.context, next_generation(), &occupancy_}, tenant_.get()} {
+      users_(context_.context, context_.green != nullptr ? &Lease::make_sibling : nullptr, this),
+      target_{&table(), context_.context, next_generation(), &users_} {
   tenant_->say(Severity::info, "lease",
                std::string(to_string(kind())) + " lease over " +
                    std::to_string(context_.granted.multiprocessors) +
@@ -43,9 +41,17 @@ CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) 
 }
 
 Lease::~Lease() {
+  end();
+}
+
+void Lease::end() noexcept {
+  if (over_.exchange(true, std::memory_order_acq_rel)) return;
   if (untouchable()) return;  // what runs there goes on; its multiprocessors stay taken
-  const Life life = life_.load(std::memory_order_acquire);
-  if (device_.fault().happened() || life == Life::dead || primary_lost()) {
+  const bool again = life_.load(std::memory_order_acquire) == Life::ready;  // for the next lease
+  const bool was_primary_lost = primary_lost();
+  end_life(Life::given_up);
+  if (device_.fault().happened() || was_primary_lost ||
+      life_.load(std::memory_order_acquire) == Life::dead) {
     device_.forget(context_);
     return;
   }
@@ -61,7 +67,6 @@ Lease::~Lease() {
   }
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
-  const bool again = life == Life::ready;  // one that was given up is not for the next
   end_siblings(again);
   report_failed_end(device_.end(context_, again));
 }
@@ -78,10 +83,11 @@ void Lease::report_failed_end(CUresult status) noexcept {
 }
 
 void Lease::end_siblings(bool again) noexcept {
-  for (std::size_t index = 1; index < occupancy_.seats(); ++index) {
+  for (std::size_t index = 1; index < users_.slot_count(); ++index) {
+    if (users_.slot(index).context == context_.context) continue;
     LeaseContext sibling = context_;
-    sibling.green = occupancy_.seat(index).green;
-    sibling.context = occupancy_.seat(index).context;
+    sibling.green = users_.slot(index).green;
+    sibling.context = users_.slot(index).context;
     report_failed_end(device_.end(sibling, again));
   }
 }
@@ -99,8 +105,9 @@ CUresult Lease::in_each_context(Wait&& wait) noexcept {
   };
   CUresult status = wait_in(context_.context);
   // A green context's call waits for that one alone.
-  for (std::size_t index = 1; index < occupancy_.seats() && status == CUDA_SUCCESS; ++index) {
-    status = wait_in(occupancy_.seat(index).context);
+  for (std::size_t index = 1; index < users_.slot_count() && status == CUDA_SUCCESS; ++index) {
+    CUcontext const context = users_.slot(index).context;
+    if (context != context_.context) status = wait_in(context);
   }
   return status;
 }
@@ -117,20 +124,20 @@ CUresult Lease::wait_for_default_streams(std::chrono::milliseconds limit) noexce
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.
 bool Lease::close_to_all() noexcept {
   if (kind() != LeaseKind::private_own || device_.fault().happened() || used_from_beside() ||
-      life_.load(std::memory_order_acquire) != Life::given_up || occupancy_.inside() > 0) {
+      life_.load(std::memory_order_acquire) != Life::given_up || users_.inside() > 0) {
     return false;
   }
   if (guarded(target(), {}, [&] { return table().stream_query(nullptr); }) != CUDA_SUCCESS) {
     return false;
   }
   if (!close_to_borrowers(*borrowers_)) return false;
-  if (occupancy_.close()) return true;
+  if (users_.close()) return true;
   reopen_to_borrowers(*borrowers_);
   return false;
 }
 
 void Lease::reopen() noexcept {
-  occupancy_.reopen();
+  users_.reopen();
   reopen_to_borrowers(*borrowers_);
 }
 
@@ -143,24 +150,11 @@ void Lease::end_closed() noexcept {
 }
 
 Error Lease::entry_error(CUresult status, const std::string& doing) const {
-  // No call of the driver refused it, so its words would mislead.
-  if (status == CUDA_ERROR_NOT_PERMITTED && occupancy_.seats() == Occupancy::most_seats) {
-    return {ErrorKind::wrong_state,
-            doing + ": " + std::to_string(Occupancy::most_seats) +
-                " threads are inside this green lease, and no more can be at once, for each has a "
-                "green context of its own; let one leave first, or ask for a shared or private "
-                "lease, which any number of threads can enter",
-            {.device = device_.ordinal(), .tenant = tenant_->name}};
-  }
   return driver_error(table(), status, "cuCtxPushCurrent_v2", doing, owner());
 }
 
 bool Lease::has_context(CUcontext context) const noexcept {
-  if (context == context_.context) return true;
-  for (std::size_t index = 1; index < occupancy_.seats(); ++index) {
-    if (occupancy_.seat(index).context == context) return true;
-  }
-  return false;
+  return users_.has_context(context);
 }
 
 LeaseInfo Lease::info() const {
@@ -208,20 +202,7 @@ bool Lease::end_life(Life how) noexcept {
   if (!ended && how == Life::dead && before == Life::given_up) {
     ended = life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
   }
-  end_epoch();
   return ended;
-}
-
-bool Lease::look_whether_lost(std::uint64_t now) const noexcept {
-  if (life_.load(std::memory_order_acquire) != Life::ready || device_.fault().happened() ||
-      primary_lost()) {
-    return true;
-  }
-  // Without a shield the driver is to be asked each time.
-  if (kind() == LeaseKind::private_own || device_.primary_is_shielded(primary_generation_)) {
-    sound_at_.store(now, std::memory_order_release);
-  }
-  return false;
 }
 
 CUresult Lease::note(CUresult status) noexcept {
@@ -265,14 +246,12 @@ void Lease::strand() noexcept {
   for (Life before : {Life::ready, Life::given_up}) {
     if (life_.compare_exchange_strong(before, Life::stranded, std::memory_order_acq_rel)) break;
   }
-  end_epoch();
 }
 
 void Lease::bury() noexcept {
   tenant_->endless.note(device_.ordinal());
   if (kind() != LeaseKind::private_own) device_.mark_stuck();
   const bool buried = life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried;
-  end_epoch();
   if (buried) return;
   try {
     if (auto self = weak_from_this().lock()) device_.keep(std::move(self));

@@ -9,11 +9,10 @@
 #include <string>
 
 #include "context/device_hold.hpp"
-#include "context/epoch.hpp"
 #include "context/guard.hpp"
 #include "context/holdings.hpp"
 #include "context/lease_decision.hpp"
-#include "context/occupancy.hpp"
+#include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/unguarded.hpp"
 #include "ctxbroker/error.hpp"
@@ -52,7 +51,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   const LeaseChoice& choice() const noexcept { return choice_; }
   // That its work may run on: its partition's, or the device's.
   unsigned int multiprocessors() const noexcept { return context_.granted.multiprocessors; }
-  std::uint64_t generation() const noexcept { return place_.target.generation; }
+  std::uint64_t generation() const noexcept { return target_.generation; }
   std::uint64_t primary_generation() const noexcept { return primary_generation_; }
   bool has_context(CUcontext context) const noexcept;  // its own, or a sibling of it
   CUcontext context() const noexcept { return context_.context; }
@@ -62,23 +61,16 @@ class Lease : public std::enable_shared_from_this<Lease> {
   const DeviceHold& device() const noexcept { return device_; }
   const TenantIdentity& tenant() const noexcept { return *tenant_; }
   CallOwner owner() const noexcept { return {device_.ordinal(), tenant_->name}; }
-  const GuardedPlace& place() const noexcept { return place_; }
-  const GuardTarget& target() const noexcept { return place_.target; }
+  const GuardTarget& target() const noexcept { return target_; }
 
   // True when memory of one is memory of the other.
   bool shares_memory_with(const Lease& other) const noexcept;
 
-  // Not ready any more: no new work is to be begun on it. Nearly always two loads.
+  // No new work may begin on it. Asks the driver only where no shield protects the primary.
   bool lost() const noexcept {
-    const std::uint64_t now = epoch.load(std::memory_order_acquire);
-    return sound_at_.load(std::memory_order_relaxed) != now && look_whether_lost(now);
+    return life_.load(std::memory_order_acquire) != Life::ready || device_.fault().happened() ||
+           primary_lost();
   }
-  // Ready, as far as two loads can tell; false: ask `lost`.
-  bool surely_sound() const noexcept {
-    return sound_at_.load(std::memory_order_relaxed) == epoch.load(std::memory_order_acquire);
-  }
-  // The epoch in which it was ready; 0: to be looked at. Whoever sees it sees all that was so then.
-  std::uint64_t sound_at() const noexcept { return sound_at_.load(std::memory_order_acquire); }
   LeaseState state() const noexcept;
 
   // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the
@@ -89,6 +81,12 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   // For a guard on it that came back with `status`: says that `doing` failed, and why.
   Error entry_error(CUresult status, const std::string& doing) const;
+
+  // Ends its context, or leaves it to the process's end where it must not be touched. Afterwards
+  // nothing of the lease touches the driver. Once its users are closed for good; the destructor
+  // does it otherwise.
+  void end() noexcept;
+  bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }  // end was called
 
   // Waits for all that was enqueued in its contexts, as long as it takes. What the driver said;
   // CUDA_SUCCESS where there is nothing to wait for, or it must not be touched.
@@ -146,14 +144,13 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   Holdings& holdings() const noexcept { return holdings_; }
   WorkCounters& work() const noexcept { return work_; }
-  Occupancy& occupancy() const noexcept { return occupancy_; }
+  LeaseUsers& users() const noexcept { return users_; }
 
  private:
   enum class Life : std::uint8_t { ready, given_up, dead, stranded, buried };
 
   template <typename Wait>
   CUresult in_each_context(Wait&& wait) noexcept;
-  bool look_whether_lost(std::uint64_t now) const noexcept;
   bool close_to_all() noexcept;
   void reopen() noexcept;
   void end_closed() noexcept;
@@ -177,10 +174,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   std::atomic<bool> ended_early_{false};
   mutable Holdings holdings_;
   mutable WorkCounters work_;
-  mutable Occupancy occupancy_;
-  // All that a guard looks at, in the cache line behind those of `occupancy_`.
-  const GuardedPlace place_;
-  mutable std::atomic<std::uint64_t> sound_at_{0};
+  mutable LeaseUsers users_;
+  const GuardTarget target_;
+  std::atomic<bool> over_{false};
   std::shared_ptr<Borrowers> borrowers_ = std::make_shared<Borrowers>(0);
 };
 

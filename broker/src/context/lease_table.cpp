@@ -52,6 +52,7 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
   const std::lock_guard lock(mutex_);
   std::weak_ptr<Lease>& slot = leases_[{tenant->id.value, request.device}];
   std::shared_ptr<Lease> lease = slot.lock();
+  if (lease != nullptr && lease->is_over()) lease = nullptr;
   if (lease != nullptr && lease->state() == LeaseState::zombie) {
     throw Error(ErrorKind::context_lost,
                 "the lease is a zombie: work on it does not end, and no other can be given to " +
@@ -73,14 +74,16 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
 std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
   const std::lock_guard lock(mutex_);
   const auto found = leases_.find({tenant.value, device});
-  return found == leases_.end() ? nullptr : found->second.lock();
+  auto lease = found == leases_.end() ? nullptr : found->second.lock();
+  return lease != nullptr && !lease->is_over() ? lease : nullptr;
 }
 
 std::vector<std::shared_ptr<Lease>> LeaseTable::all() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Lease>> leases;
   for (const auto& [key, slot] : leases_) {
-    if (auto lease = slot.lock()) leases.push_back(std::move(lease));
+    auto lease = slot.lock();
+    if (lease != nullptr && !lease->is_over()) leases.push_back(std::move(lease));
   }
   return leases;
 }

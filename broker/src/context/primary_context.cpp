@@ -2,8 +2,6 @@
 
 #include <cstdio>
 
-#include "context/epoch.hpp"
-
 namespace ctxbroker::detail {
 
 bool PrimaryContext::read_state(unsigned* flags, int* active) const noexcept {
@@ -42,7 +40,6 @@ void PrimaryContext::begin_life(bool shielded) noexcept {
   const std::uint64_t generation = next_generation();
   shielded_generation_.store(shielded ? generation : 0, std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
-  end_epoch();  // of the life before
 }
 
 void PrimaryContext::release() noexcept {
@@ -63,7 +60,6 @@ void PrimaryContext::lose(std::uint64_t generation) noexcept {
   std::uint64_t shielded = generation;
   shielded_generation_.compare_exchange_strong(shielded, 0, std::memory_order_acq_rel);
   const bool first = generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel);
-  end_epoch();
   if (!first) return;
   device_.say(Severity::error, "device",
               "'s primary context was destroyed; every shared and green lease on it is lost");

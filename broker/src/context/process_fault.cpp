@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "context/epoch.hpp"
 #include "driver/driver_error.hpp"
 
 namespace ctxbroker::detail {
@@ -12,7 +11,6 @@ void ProcessFault::note(CUresult status, const DriverTable& driver, int device,
   if (!is_process_fault(status)) return;
   CUresult none = CUDA_SUCCESS;
   const bool first = status_.compare_exchange_strong(none, status, std::memory_order_acq_rel);
-  end_epoch();
   if (!first) return;
   try {
     tenant.say(Severity::error, "fault",

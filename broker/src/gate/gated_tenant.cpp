@@ -23,7 +23,9 @@ All& all() {
 }  // namespace
 
 GatedTenant::GatedTenant(std::shared_ptr<const TenantIdentity> identity)
-    : id_(identity->id), identity_(std::move(identity)) {}
+    : id_(identity->id),
+      identity_(std::move(identity)),
+      hits_(std::make_unique<Counter[]>(policy_count())) {}
 
 void GatedTenant::open(LeaseSource& source) {
   const std::unique_lock lock(source_lock_);
@@ -82,8 +84,7 @@ bool GatedTenant::holds(CUcontext context) noexcept {
 std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
   if (current == nullptr) return 0;
   // Within a guard the frame knows; its life is in the map after the first time.
-  if (const Frame* frame = innermost_place();
-      frame != nullptr && frame->target.context == current) {
+  if (const Frame* frame = pushed_frame(); frame != nullptr && frame->target.context == current) {
     const std::lock_guard lock(mutex_);
     if (lives_.count(frame->target.generation) != 0) {
       noted_life_.store(frame->target.generation, std::memory_order_release);
@@ -205,72 +206,25 @@ bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
   return false;
 }
 
-GatedTenant::Counter* GatedTenant::make_counters(std::uint32_t shard) noexcept {
-  auto* const made = new (std::nothrow) Counter[wait_counters + policy_count()]();
-  Counter* before = nullptr;
-  // Another thread of a shared shard may have been first. Without memory nothing is counted.
-  if (counters_[shard].compare_exchange_strong(before, made, std::memory_order_acq_rel)) {
-    return made;
-  }
-  delete[] made;
-  return before;
-}
-
-std::uint64_t GatedTenant::hits(std::size_t policy) const noexcept {
-  std::uint64_t sum = 0;
-  for (const auto& shard : counters_) {
-    const Counter* const counters = shard.load(std::memory_order_acquire);
-    if (counters != nullptr) {
-      sum += counters[wait_counters + policy].load(std::memory_order_relaxed);
-    }
-  }
-  return sum;
-}
-
 std::uint64_t GatedTenant::all_hits() const noexcept {
-  const std::size_t end = wait_counters + policy_count();
   std::uint64_t all = 0;
-  for (const auto& shard : counters_) {
-    const Counter* const counters = shard.load(std::memory_order_acquire);
-    if (counters == nullptr) continue;
-    for (std::size_t place = wait_counters; place < end; ++place) {
-      all += counters[place].load(std::memory_order_relaxed);
-    }
-  }
+  for (std::size_t policy = 0; policy < policy_count(); ++policy) all += hits(policy);
   return all;
 }
 
 void GatedTenant::count_wait(std::uint64_t ticks) noexcept {
-  const std::uint32_t shard = shard_of_this_thread();
-  Counter* const counters = counters_of(shard);
-  if (counters == nullptr) return;
-  count_in_shard(counters[waits_counted], shard);
-  Counter& sum = counters[ticks_waited];
-  if (shard < own_shards) {
-    sum.store(sum.load(std::memory_order_relaxed) + ticks, std::memory_order_relaxed);
-  } else {
-    sum.fetch_add(ticks, std::memory_order_relaxed);
-  }
-  Counter& most = counters[longest_wait];
-  std::uint64_t longest = most.load(std::memory_order_relaxed);
+  waits_.fetch_add(1, std::memory_order_relaxed);
+  ticks_waited_.fetch_add(ticks, std::memory_order_relaxed);
+  std::uint64_t longest = longest_wait_.load(std::memory_order_relaxed);
   while (ticks > longest &&
-         !most.compare_exchange_weak(longest, ticks, std::memory_order_relaxed)) {
+         !longest_wait_.compare_exchange_weak(longest, ticks, std::memory_order_relaxed)) {
   }
 }
 
 WaitTotals GatedTenant::waits() const noexcept {
-  WaitTotals totals;
-  for (const auto& shard : counters_) {
-    const Counter* const counters = shard.load(std::memory_order_acquire);
-    if (counters == nullptr) continue;
-    totals.count += counters[waits_counted].load(std::memory_order_relaxed);
-    totals.nanoseconds += counters[ticks_waited].load(std::memory_order_relaxed);
-    totals.longest =
-        std::max(totals.longest, counters[longest_wait].load(std::memory_order_relaxed));
-  }
-  totals.nanoseconds = nanoseconds_of(totals.nanoseconds);
-  totals.longest = nanoseconds_of(totals.longest);
-  return totals;
+  return {waits_.load(std::memory_order_relaxed),
+          nanoseconds_of(ticks_waited_.load(std::memory_order_relaxed)),
+          nanoseconds_of(longest_wait_.load(std::memory_order_relaxed))};
 }
 
 int GatedTenant::primary_retains() noexcept {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "context/tenant_identity.hpp"
-#include "context/thread_notes.hpp"
 #include "gate/lease_source.hpp"
 
 namespace ctxbroker::detail {
@@ -133,11 +132,11 @@ class GatedTenant {
 
   // A guarded call of this tenant. `policy`: its place in the table of policies.
   void count_hit(std::size_t policy) noexcept {
-    const std::uint32_t shard = shard_of_this_thread();
-    Counter* const counters = counters_of(shard);
-    if (counters != nullptr) count_in_shard(counters[wait_counters + policy], shard);
+    hits_[policy].fetch_add(1, std::memory_order_relaxed);
   }
-  std::uint64_t hits(std::size_t policy) const noexcept;
+  std::uint64_t hits(std::size_t policy) const noexcept {
+    return hits_[policy].load(std::memory_order_relaxed);
+  }
 
   // A call of this tenant that waits, when it has returned. Takes no lock.
   void count_wait(std::uint64_t ticks) noexcept;
@@ -178,17 +177,9 @@ class GatedTenant {
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> noted_life_{0};  // one of lives_; 0: perhaps none
   std::atomic<bool> keeps_unused_{false};
-  // By thread: three of its waits, in ticks, and then one for each policy. Made when a thread first
-  // calls, and never freed.
   using Counter = std::atomic<std::uint64_t>;
-  enum : std::size_t { waits_counted, ticks_waited, longest_wait, wait_counters };
-  std::array<std::atomic<Counter*>, all_shards> counters_{};
-  // Null: there is no memory for them.
-  Counter* counters_of(std::uint32_t shard) noexcept {
-    Counter* const counters = counters_[shard].load(std::memory_order_acquire);
-    return counters != nullptr ? counters : make_counters(shard);
-  }
-  Counter* make_counters(std::uint32_t shard) noexcept;
+  const std::unique_ptr<Counter[]> hits_;  // one for each policy
+  Counter waits_{0}, ticks_waited_{0}, longest_wait_{0};
   std::uint64_t all_hits() const noexcept;
   std::atomic<int> looks_{0};
   std::atomic<std::uint64_t> hits_before_looks_{0};

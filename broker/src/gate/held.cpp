@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "context/quick_guard.hpp"
+#include "context/guard.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -11,7 +11,7 @@ using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
 // Within a guard that nothing has touched it is known where the thread is.
 bool is_in_noted_life(const GatedTenant& tenant, std::uint64_t* life) noexcept {
-  const Frame* const frame = innermost_place();
+  const Frame* const frame = pushed_frame();
   if (frame == nullptr || !is_untouched(*frame)) return false;
   *life = frame->target.generation;
   return tenant.has_noted(*life);
@@ -73,7 +73,7 @@ void settle_end_by_host(const Holding& held, CUresult status) noexcept {
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
   if (holding.over) return true;
   if (holding.life == 0) return false;
-  if (const Frame* frame = innermost_place();
+  if (const Frame* frame = pushed_frame();
       frame != nullptr && frame->target.generation == holding.life) {
     return false;  // the thread is in it
   }

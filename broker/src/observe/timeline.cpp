@@ -7,7 +7,6 @@
 #include <mutex>
 #include <thread>
 
-#include "context/epoch.hpp"
 #include "ctxbroker/error.hpp"
 #include "observe/thread_identity.hpp"
 
@@ -127,7 +126,6 @@ void start_recording(std::size_t memory_bytes) {
   if (++keeper.last_session == 0) ++keeper.last_session;
   session.store(keeper.last_session);
   observers.fetch_or(timeline_observes, std::memory_order_relaxed);
-  end_epoch();  // guards remember that none was recorded
 }
 
 void stop_recording() noexcept {

@@ -11,6 +11,11 @@
 namespace ctxbroker::detail {
 namespace {
 
+bool is_open(const std::weak_ptr<TenantImpl>& opened) {
+  const auto tenant = opened.lock();
+  return tenant != nullptr && !tenant->is_closed();
+}
+
 std::string counted(std::size_t count, const char* one, const char* many) {
   if (count == 0) return {};
   return std::to_string(count) + " " + (count == 1 ? one : many);
@@ -84,7 +89,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
   auto tenant = std::make_shared<TenantImpl>(
       *this, std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), &recorder_),
       options);
-  std::erase_if(opened_, [](const auto& one) { return one.expired(); });
+  std::erase_if(opened_, [](const auto& one) { return !is_open(one); });
   opened_.push_back(tenant);
   opened_names_[tenant->identity()->id.value] = tenant->identity()->name;
   return tenant;
@@ -93,7 +98,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
 std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant(const TenantOptions& options) {
   static_cast<void>(driver());
   auto tenant = host_tenant_.lock();
-  if (tenant == nullptr) {
+  if (tenant == nullptr || tenant->is_closed()) {
     tenant = std::make_shared<TenantImpl>(*this, host_, options);
     host_tenant_ = tenant;
   }
@@ -130,8 +135,8 @@ std::size_t BrokerImpl::suspects() {
 std::string BrokerImpl::alive() const {
   std::size_t libraries = 0;
   for (const auto& [id, library] : libraries_) libraries += library.expired() ? 0 : 1;
-  std::size_t tenants = host_tenant_.expired() ? 0 : 1;
-  for (const auto& tenant : opened_) tenants += tenant.expired() ? 0 : 1;
+  std::size_t tenants = is_open(host_tenant_) ? 1 : 0;
+  for (const auto& tenant : opened_) tenants += is_open(tenant) ? 1 : 0;
   std::string text;
   for (const auto& part : {counted(tenants, "tenant", "tenants"),
                            counted(static_cast<std::size_t>(chains_), "chain", "chains"),

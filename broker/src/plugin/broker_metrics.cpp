@@ -24,7 +24,7 @@ LeaseMetrics metrics_of(const Lease& lease) {
   metrics.granted = info.granted;
   metrics.state = info.state;
   metrics.generation = info.generation;
-  metrics.guards_entered = lease.occupancy().entered();
+  metrics.guards_entered = lease.users().entered();
   metrics.jobs = work.jobs.load(std::memory_order_relaxed);
   metrics.launches = work.launches.load(std::memory_order_relaxed);
   metrics.device_seconds =

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "context/quick_guard.hpp"
+#include "context/guard.hpp"
 #include "module/launch_check.hpp"
 #include "observe/span.hpp"
 #include "plugin/enqueue_launch.hpp"
@@ -36,7 +36,7 @@ const Kernel* ready_for_driver(const Instance& instance, const ctxb_launch* laun
   if ((in(instance.phase()) & working) == 0 || activation == nullptr) return nullptr;
   if (!are_sound(launch, options) || observed()) return nullptr;
   const Lease& lease = *activation->lease;
-  if (!lease.surely_sound() || !is_inside(lease.generation())) return nullptr;
+  if (lease.lost() || !is_inside(lease.generation())) return nullptr;
   const std::ptrdiff_t index =
       kernel_index(launch->kernel, activation->serial, activation->kernels.size());
   if (index < 0 || !is_own_stream(*activation, launch->stream)) return nullptr;

@@ -23,7 +23,7 @@ namespace ctxbroker::detail {
 void TenantImpl::end_lost_lives() noexcept {
   if (gated_ == nullptr || broker_.gate().mode != GateMode::before_driver) return;
   const std::lock_guard lock(mutex_);
-  if (gated_->has_private_tables()) return;
+  if (closed_ || gated_->has_private_tables()) return;
   for (const auto& life : lives_) {
     if (life.use_count() != 1 || !life->lost() || life->ended_early()) continue;
     life->end_early([&] {
@@ -125,7 +125,10 @@ void TenantImpl::close() {
   bool idle = true;
   {
     const std::lock_guard lock(mutex_);
-    refuse_while_inside();
+    if (closed_) return;
+    refuse_closed();
+    close_to_users();
+    closing_by_ = std::this_thread::get_id();
     idle = wait_for_work();
     const bool done = std::all_of(lives_.begin(), lives_.end(), [&](const auto& life) {
       return wait_for_devices_beside(life->device_ordinal());
@@ -148,19 +151,29 @@ void TenantImpl::close() {
   kept_.clear();  // their lives are stranded
   bytes_.store(0, std::memory_order_relaxed);
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
-  end_epoch();  // threads remember where they were
-  lives_.clear();
+  end_leases();
+  closed_.store(true, std::memory_order_release);
 }
 
-void TenantImpl::refuse_while_inside() const {
+// A thread may be about to enter a lease that it has found before: the leases go with the tenant,
+// and nobody can enter them any more. One that something else still uses ends with that.
+void TenantImpl::end_leases() noexcept {
   for (const auto& life : lives_) {
-    // Other users of the lease, plug-in instances, have their own ends.
-    if (life->occupancy().inside() > 0) {
-      throw Error(ErrorKind::wrong_state,
-                  "tenant " + identity_->name +
-                      " cannot be closed while a thread is inside its lease; end its guards first",
-                  {.device = life->device_ordinal(), .tenant = identity_->name});
-    }
+    life->users().close_for_good();
+    if (life.use_count() == 1) life->end();
+  }
+}
+
+// All of them or none. Other users of a lease, plug-in instances, have their own ends.
+void TenantImpl::close_to_users() {
+  for (std::size_t index = 0; index < lives_.size(); ++index) {
+    const Lease& life = *lives_[index];
+    if (life.users().close()) continue;
+    while (index > 0) lives_[--index]->users().reopen();
+    throw Error(ErrorKind::wrong_state,
+                "tenant " + identity_->name +
+                    " cannot be closed while a thread is inside its lease; end its guards first",
+                {.device = life.device_ordinal(), .tenant = identity_->name});
   }
 }
 

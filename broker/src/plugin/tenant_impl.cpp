@@ -67,7 +67,6 @@ TenantImpl::~TenantImpl() {
     for (const auto& life : lives_) life->bury();
     for (const auto& library : libraries_) dismiss(*library, false);
     keep_for_good(lives_);
-    end_epoch();
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
   if (gated_ != nullptr) gated_->close();  // nothing of this is asked any more
@@ -134,10 +133,30 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   if (!order.by.empty()) request.asked_by = order.by;
   if (options_.per_thread_streams) request.per_thread_stream = identity_->name;
   const std::lock_guard lock(mutex_);
+  refuse_closed();
   auto lease = broker_.leases().get(identity_, request);
+  // While it closes, only code that ends with it gets in, on the thread that closes it.
+  if (closing_by_ != std::thread::id()) lease->users().close();
   if (lives_.empty() || lives_.back() != lease) lives_.push_back(lease);
   slots_[static_cast<std::size_t>(device)].current.store(lease.get(), std::memory_order_release);
   return lease;
+}
+
+void TenantImpl::refuse_closed() const {
+  if (closed_ || (closing_by_ != std::thread::id() && closing_by_ != std::this_thread::get_id())) {
+    throw Error(ErrorKind::wrong_state, "the tenant is closed", {.tenant = identity_->name});
+  }
+}
+
+Lease& TenantImpl::lease_after_refusal(Lease& refused, CUresult status) {
+  if (status == CUDA_ERROR_INVALID_CONTEXT && !refused.lost()) {
+    const std::lock_guard lock(mutex_);  // close holds it until it has decided
+    refuse_closed();
+    if (refused.users().is_open()) return refused;
+  }
+  if (refused.lost()) return lease(refused.device_ordinal());
+  refused.note(status);
+  throw refused.entry_error(status, "the lease cannot be entered");
 }
 
 std::shared_ptr<Lease> TenantImpl::owned(int device) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "context/guard.hpp"
@@ -48,17 +49,15 @@ class TenantImpl final : private LeaseSource {
   std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical);
   void dismiss(LibraryImage& library, bool unload) noexcept;
 
-  // The life in force of the lease on a device, made or made anew when there is none. Kept until
-  // the tenant ends, so that a guard can stand on it. Throws Error.
+  // The lease in force on a device, made when there is none or it is lost. It exists until the
+  // tenant does not, so that a guard can stand on it. Throws Error.
   Lease& lease(int device) {
     Lease* lease = current(device);
-    return lease != nullptr && !lease->lost() ? *lease : renewed(device);
+    return lease != nullptr && !lease->lost() ? *lease : *renew(device);
   }
-  // The same where nothing has to be looked at; null elsewhere.
-  Lease* sound_lease(int device) const noexcept {
-    Lease* const lease = current(device);
-    return lease != nullptr && lease->surely_sound() ? lease : nullptr;
-  }
+  // The same for a guard that could not enter `refused`, because of `status`. A lease that is being
+  // closed is asked again when that is decided. Throws Error.
+  [[gnu::cold, gnu::noinline]] Lease& lease_after_refusal(Lease& refused, CUresult status);
   // What a driver call of the tenant's own code returned.
   LeaseState note(CUresult status, int device) noexcept;
 
@@ -77,8 +76,10 @@ class TenantImpl final : private LeaseSource {
   // end with the tenant. Any thread that may wait for the driver.
   void end_lost_lives() noexcept;
 
-  // Throws Error (wrong_state) while a guard stands in one of its leases.
+  // Lets no thread but this one into its leases any more, and ends everything. Throws Error
+  // (wrong_state), and all is as before, while a guard stands in one of them.
   void close();
+  bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
  private:
   bool wait_for(Lease& lease, CUstream stream) noexcept;
@@ -86,7 +87,8 @@ class TenantImpl final : private LeaseSource {
   bool wait_for_devices_beside(int device) noexcept;
   bool has_endless_work_beside(int device) const noexcept;
   void strand_lives();
-  void refuse_while_inside() const;
+  void close_to_users();
+  void end_leases() noexcept;
   struct Slot {
     std::atomic<Lease*> current{nullptr};
   };
@@ -117,8 +119,8 @@ class TenantImpl final : private LeaseSource {
   int device_count() noexcept override { return static_cast<int>(slots_.size()); }
   LifeNote life_of(CUcontext context) noexcept override;
   std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept override;
-  std::shared_ptr<Lease> renew(int device);
-  [[gnu::cold, gnu::noinline]] Lease& renewed(int device) { return *renew(device); }
+  [[gnu::cold, gnu::noinline]] std::shared_ptr<Lease> renew(int device);
+  void refuse_closed() const;
   std::shared_ptr<Lease> owned(int device);
 
   BrokerImpl& broker_;
@@ -128,7 +130,9 @@ class TenantImpl final : private LeaseSource {
   GatedTenant* gated_ = nullptr;  // null: the gate is not in force, or this is the host
   bool resident_ = false;         // code of the tenant stays in the process
   std::vector<Slot> slots_;       // by device
-  mutable std::mutex mutex_;      // of all below
+  std::atomic<bool> closed_{false};
+  mutable std::mutex mutex_;    // of all below
+  std::thread::id closing_by_;  // its close has begun, and cannot be refused any more
   std::vector<std::shared_ptr<Lease>> lives_;  // every life that a guard may stand on
   std::map<CUdeviceptr, Allocation> memory_;
   std::map<CUdeviceptr, Allocation> kept_;  // released, but endless work may still use it

@@ -69,9 +69,8 @@ CUresult TenantImpl::lease(int device, CapturedLease* captured) noexcept {
 
 bool TenantImpl::has_been_inside() const noexcept {
   const std::lock_guard lock(mutex_);
-  return std::any_of(lives_.begin(), lives_.end(), [](const auto& life) {
-    return life->occupancy().entered() != 0 || life->occupancy().inside() != 0;
-  });
+  return !closed_ && std::any_of(lives_.begin(), lives_.end(),
+                                 [](const auto& life) { return life->users().entered() != 0; });
 }
 
 bool TenantImpl::has_lease(int device) noexcept {

@@ -97,67 +97,6 @@ TEST_P(TenantTest, ManyThreadsAreInsideAtOnce) {
       << "a green context may be current to one thread at a time";
 }
 
-// Of a green lease sixteen threads are inside at once, each in a context of its own; other leases
-// have no such bound.
-TEST_P(TenantTest, AThreadTooManyIsRefusedAndHarmsNobody) {
-  Tenant tenant = open(), another = broker.open_tenant("another", {LeaseKind::shared});
-  const bool bounded = tenant.lease().granted.kind == LeaseKind::green;
-  constexpr int most = 16;
-  std::atomic<int> inside{0}, wrong{0};
-  std::atomic<bool> one_may_go{false}, all_may_go{false};
-  std::vector<std::thread> running;
-  for (int i = 0; i < most; ++i) {
-    running.emplace_back([&, i] {
-      {
-        const Guard guard(tenant);
-        CUcontext own = driver.current();
-        ++inside;
-        while (!all_may_go && !(i == 0 && one_may_go)) std::this_thread::yield();
-        if (own == nullptr || driver.current() != own || driver.stack().size() != 1) ++wrong;
-        --inside;
-      }
-      if (driver.current() != nullptr) ++wrong;
-    });
-  }
-  while (inside < most) std::this_thread::yield();
-
-  CUcontext own = driver.make_context();
-  const auto before = driver.stack();
-  if (bounded) {
-    for (const bool by_guard : {true, false}) {
-      const std::string text = error_text(ErrorKind::wrong_state, [&] {
-        if (by_guard) {
-          const Guard guard(tenant);
-        } else {
-          tenant.run(0, [] { ADD_FAILURE() << "inside"; });
-        }
-      });
-      EXPECT_THAT(text, HasSubstr("the lease cannot be entered: 16 threads are inside this green "
-                                  "lease"));
-      EXPECT_THAT(text, HasSubstr("let one leave first, or ask for a shared or private lease"));
-      EXPECT_THAT(text, HasSubstr("device 0"));
-      EXPECT_THAT(text, HasSubstr("filter"));
-      EXPECT_EQ(driver.stack(), before);
-    }
-    EXPECT_EQ(tenant.lease().state, LeaseState::ready);
-    EXPECT_EQ(another.run(0, [&] { return driver.current(); }), another.lease().context)
-        << "the thread goes where there is room";
-    one_may_go = true;
-    running.front().join();
-  }
-  EXPECT_NE(tenant.run(0, [&] { return driver.current(); }), nullptr);
-  EXPECT_EQ(driver.stack(), before);
-  all_may_go = true;
-  for (auto& thread : running) {
-    if (thread.joinable()) thread.join();
-  }
-  EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(tenant.strikes(), 0u);
-  tenant.close();  // nobody is taken to be inside
-  driver.pop_all();
-  driver.destroy_context(own);
-}
-
 TEST_P(TenantTest, CloseIsRefusedWhileAThreadIsInside) {
   Tenant tenant = open();
   {

@@ -2,14 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include <cstring>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "context/quick_guard.hpp"
-#include "ctxbroker/tenant.hpp"
 #include "fake_driver.hpp"
 
 namespace ctxbroker::detail {
@@ -315,32 +311,6 @@ TEST_F(WatchedGuardTest, KnowsWhetherTheThreadIsInsideALease) {
   calls = books.calls;
   EXPECT_TRUE(is_inside(1));
   EXPECT_EQ(books.calls, calls + 1) << "the driver was asked";
-}
-
-// A lean guard writes no frame. Its room holds what lay there before until somebody looks.
-TEST_F(WatchedGuardTest, WhoeverLooksAtALeanGuardFindsAFrame) {
-  know({});
-  Occupancy occupancy(fake_context(1));
-  GuardedPlace place{in(1), process().tenant};
-  place.target.occupancy = &occupancy;
-  number_this_thread();
-  GuardRoom room;
-  std::memset(&room, 0xff, sizeof room);
-  room.doing = "work";
-  ASSERT_TRUE(enter_lean(room, place, {this, 0, 0}));
-  ASSERT_TRUE(thread_notes.innermost.is_lean(room));
-  EXPECT_EQ(occupancy.inside(), 1);
-  EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
-  EXPECT_TRUE(is_inside(1));
-  EXPECT_TRUE(thread_notes.innermost.is_lean()) << "that needs no frame";
-  const Frame* const frame = innermost_frame();
-  EXPECT_STREQ(frame->function, "work");
-  EXPECT_FALSE(thread_notes.innermost.is_lean());
-  EXPECT_EQ(occupancy.inside(), 1);
-  EXPECT_TRUE(is_inside(1));
-  leave(*std::launder(reinterpret_cast<Frame*>(room.frame)));
-  EXPECT_TRUE(books.stack.empty());
-  EXPECT_EQ(occupancy.inside(), 0);
 }
 
 // One is taken away as ever: there is no room to remember more.

@@ -13,7 +13,7 @@ namespace {
 using GetLimit = DriverFunction<"cuCtxGetLimit", CUresult(std::size_t*, CUlimit)>;
 
 Frame* frame_of(const Caller& caller) noexcept {
-  return caller.guarded ? innermost_place() : nullptr;
+  return caller.guarded ? pushed_frame() : nullptr;
 }
 
 using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
@@ -62,7 +62,7 @@ struct CreatesContext {
                                       [&] { return Real::call(out, rest...); });
     if (status == CUDA_SUCCESS) correct_charge(*caller.tenant, *out, before, free_memory(device));
     if (Frame* frame = frame_of(caller); status == CUDA_SUCCESS && frame != nullptr) {
-      ++frame->more.pushed;
+      ++frame->pushed;
     }
     return status;
   }
@@ -92,8 +92,8 @@ struct DestroysContext {
                                      handle_value(context), [&] { return Real::call(context); });
     if (status == CUDA_SUCCESS) forget_what_ended(*caller.tenant, context);
     if (Frame* frame = frame_of(caller);
-        status == CUDA_SUCCESS && was_current && frame != nullptr && frame->more.pushed > 0) {
-      --frame->more.pushed;
+        status == CUDA_SUCCESS && was_current && frame != nullptr && frame->pushed > 0) {
+      --frame->pushed;
     }
     return status;
   }

@@ -1,6 +1,6 @@
 // What is current on a thread: for a tenant "the primary" is its own lease, and nothing below its
 // guard is popped.
-#include "context/quick_guard.hpp"
+#include "context/guard.hpp"
 #include "context/unguarded.hpp"
 #include "gate/owners.hpp"
 #include "gate/policies.hpp"
@@ -24,15 +24,14 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext*
     return status;
   }
   if (status != CUDA_SUCCESS) return status;
-  Frame* const frame = innermost_place();
+  Frame* const frame = pushed_frame();
   if (frame != nullptr && frame->target.generation == lease.target.generation) {
     *context = frame->target.context;
     caller.tenant->remember_meaning(asked, frame->target.generation);
     return status;
   }
-  if (frame != nullptr && lease.target.occupancy != nullptr) {
-    frame->quick = false;
-    return frame->more.captured.enter(*lease.target.occupancy, lease.target.generation, context);
+  if (frame != nullptr && lease.target.users != nullptr) {
+    return enter_translated(*frame, *lease.target.users, lease.target.generation, context);
   }
   *context = lease.target.context;
   return status;
@@ -47,7 +46,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
     return CUDA_SUCCESS;
   }
   if (caller.guarded) {
-    const Frame* const frame = innermost_place();
+    const Frame* const frame = pushed_frame();
     if (frame != nullptr && caller.tenant->means(context, frame->target.generation)) {
       *wanted = frame->target.context;
       return CUDA_SUCCESS;
@@ -82,7 +81,7 @@ CUresult set_current(CUcontext context) noexcept {
     // Whatever a tenant's unguarded code left current on the thread is so no more.
     if (!is_known_to_be_current(context)) current_may_have_changed();
     const CUresult set = SetCurrent::call(context);
-    if (set == CUDA_SUCCESS && innermost_place() == nullptr) borrow_on_this_thread(nullptr);
+    if (set == CUDA_SUCCESS && pushed_frame() == nullptr) borrow_on_this_thread(nullptr);
     return set;
   }
   CUcontext wanted = nullptr;
@@ -94,13 +93,13 @@ CUresult set_current(CUcontext context) noexcept {
   if (looked && before == wanted) return CUDA_SUCCESS;
   current_may_have_changed();
   // Setting replaces the top; only on an empty stack does it push, and with null it pops.
-  Frame* const frame = caller.guarded ? innermost_place() : nullptr;
+  Frame* const frame = caller.guarded ? pushed_frame() : nullptr;
   const bool pushes =
       frame != nullptr && frame->target.context == nullptr && looked && before == nullptr;
   status = SetCurrent::call(wanted);
   if (status != CUDA_SUCCESS || frame == nullptr) return status;
-  if (pushes) ++frame->more.pushed;
-  if (wanted == nullptr && frame->more.pushed > 0) --frame->more.pushed;
+  if (pushes) ++frame->pushed;
+  if (wanted == nullptr && frame->pushed > 0) --frame->pushed;
   return status;
 }
 
@@ -112,8 +111,8 @@ CUresult push_current(CUcontext context) noexcept {
   CUcontext wanted = nullptr;
   CUresult status = translate(caller, Real::symbol, context, &wanted);
   if (status == CUDA_SUCCESS) status = Real::call(wanted);
-  Frame* const frame = caller.guarded ? innermost_place() : nullptr;
-  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->more.pushed;
+  Frame* const frame = caller.guarded ? pushed_frame() : nullptr;
+  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->pushed;
   return status;
 }
 
@@ -121,15 +120,15 @@ template <typename Real>
 CUresult pop_current(CUcontext* context) noexcept {
   const Caller caller = enter_policy<Real>();
   current_may_have_changed();
-  Frame* const frame = caller.guarded ? innermost_place() : nullptr;
+  Frame* const frame = caller.guarded ? pushed_frame() : nullptr;
   if (frame == nullptr) return Real::call(context);
-  if (frame->more.pushed <= 0) {
+  if (frame->pushed <= 0) {
     caller.tenant->strike(Real::symbol,
                           "popped a context that it did not push; nothing was popped");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   const CUresult status = Real::call(context);
-  if (status == CUDA_SUCCESS) --frame->more.pushed;
+  if (status == CUDA_SUCCESS) --frame->pushed;
   return status;
 }
 

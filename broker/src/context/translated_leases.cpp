@@ -1,48 +1,46 @@
-#include "context/capture.hpp"
+#include "context/translated_leases.hpp"
 
 #include <new>
 #include <utility>
 
 namespace ctxbroker::detail {
 
-struct Captures::One {
-  Occupancy* occupancy;
-  Seat* seat;
-  CUcontext context;
+struct TranslatedLeases::One {
+  LeaseSlot* slot;
   std::uint64_t generation;
   One* next;
 };
 
-CUresult Captures::enter(Occupancy& occupancy, std::uint64_t generation,
-                         CUcontext* context) noexcept {
+CUresult TranslatedLeases::enter(LeaseUsers& users, std::uint64_t generation,
+                                 CUcontext* context) noexcept {
   for (const One* one = first_; one != nullptr; one = one->next) {
     if (one->generation != generation) continue;
-    *context = one->context;
+    *context = one->slot->context;
     return CUDA_SUCCESS;
   }
-  auto* one = new (std::nothrow) One{&occupancy, nullptr, nullptr, generation, first_};
+  auto* one = new (std::nothrow) One{nullptr, generation, first_};
   if (one == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult status = occupancy.enter(&one->context, &one->seat);
+  const CUresult status = users.enter(&one->slot);
   if (status != CUDA_SUCCESS) {
     delete one;
     return status;
   }
   first_ = one;
-  *context = one->context;
+  *context = one->slot->context;
   return CUDA_SUCCESS;
 }
 
-bool Captures::has(CUcontext context) const noexcept {
+bool TranslatedLeases::has(CUcontext context) const noexcept {
   for (const One* one = first_; one != nullptr; one = one->next) {
-    if (one->context == context) return true;
+    if (one->slot->context == context) return true;
   }
   return false;
 }
 
-void Captures::leave_all() noexcept {
+void TranslatedLeases::leave_all() noexcept {
   for (One* one = std::exchange(first_, nullptr); one != nullptr;) {
     One* const next = one->next;
-    one->occupancy->leave(one->seat);
+    LeaseUsers::leave(*one->slot);
     delete one;
     one = next;
   }
@@ -54,7 +52,7 @@ struct OpenStreamCaptures::One {
 };
 
 void OpenStreamCaptures::begun(CUstream stream) noexcept {
-  // Without memory it is not ended with the guard, and the plug-in is left with its own mess.
+  // Without memory the guard does not end this capture, and the plug-in keeps its own mess.
   if (auto* one = new (std::nothrow) One{stream, first_}) first_ = one;
 }
 

@@ -1,0 +1,59 @@
+// Makes a tenant's context current on a thread for the length of a scope.
+#pragma once
+
+#include "ctxbroker/export.hpp"
+
+namespace ctxbroker {
+
+class Tenant;
+
+namespace detail {
+
+// What a guard keeps. Its contents are the broker's own; its size stays the same as long as the
+// library's SONAME does.
+struct GuardStorage {
+  bool entered;  // false: another guard of the same lease was around it already
+  alignas(void*) unsigned char frame[248];
+};
+static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
+
+}  // namespace detail
+
+/// Makes the lease's context current on the calling thread until the guard ends.
+///
+/// Guards nest, and end in reverse order on the thread that created them. When a guard ends, the
+/// thread's context stack and stream-capture mode are what they were before; what the code inside
+/// left behind is removed and counted as a strike. A guard inside another guard of the same lease
+/// makes no driver call, and leaves repairs to the outer one.
+///
+/// Any number of threads can be inside one lease. A green lease has up to 64 green contexts, one
+/// for each thread inside, made as they are needed (about 5 MiB of device memory each). When all
+/// are taken, or the device has no memory for another one, a guard waits until another thread
+/// leaves. A thread that is inside some other lease never waits; it gets one more green context
+/// instead.
+class CTXB_API Guard {
+ public:
+  /// @param tenant  whose lease to enter. It must outlive the guard.
+  /// @param device  CUDA device ordinal. The tenant's first use of a device creates its lease
+  /// there.
+  /// @param function  what runs inside, as strikes and the timeline name it: static text. Null
+  /// means
+  ///                  "guard".
+  /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `context_lost`,
+  ///                `driver_call`; `wrong_state` if the tenant is closed. The thread is unchanged
+  ///                after an exception.
+  /// Thread-safe, also beside Tenant::close. Allocates nothing and takes no lock once the lease
+  /// exists and as many threads have been inside at once before.
+  explicit Guard(Tenant& tenant, int device = 0, const char* function = "guard");
+  ~Guard() {
+    if (storage_.entered) leave();
+  }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  void leave() noexcept;
+  detail::GuardStorage storage_;
+};
+
+}  // namespace ctxbroker

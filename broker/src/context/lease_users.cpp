@@ -1,0 +1,160 @@
+#include "context/lease_users.hpp"
+
+#include <chrono>
+#include <new>
+#include <thread>
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::uint64_t nobody = ~std::uint64_t{0};
+constexpr std::chrono::microseconds nap{100};
+
+}  // namespace
+
+LeaseUsers::~LeaseUsers() {
+  for (const auto& block : blocks_) delete block.load(std::memory_order_relaxed);
+}
+
+LeaseSlot* LeaseUsers::own_slot() const noexcept {
+  const std::uint64_t me = thread_state.number;
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+    LeaseSlot& slot = at(index);
+    if (slot.owner.load(std::memory_order_relaxed) == me) return &slot;
+  }
+  return nullptr;
+}
+
+LeaseSlot* LeaseUsers::free_slot() const noexcept {
+  const std::uint64_t me = thread_state.number;
+  const std::size_t count = slot_count();
+  for (std::size_t step = 0; step < count; ++step) {
+    LeaseSlot& slot = at((me + step) % count);
+    if (acquire(slot, me)) return &slot;
+  }
+  return nullptr;
+}
+
+CUresult LeaseUsers::enter_elsewhere(LeaseSlot** slot) noexcept {
+  if (LeaseSlot* const own = own_slot()) {
+    ++own->depth;
+    *slot = own;
+    return CUDA_SUCCESS;
+  }
+  const bool may_wait = thread_state.slots_owned == 0;
+  for (;;) {
+    if ((*slot = free_slot()) != nullptr) return CUDA_SUCCESS;
+    const CUresult status = enter_locked(slot, may_wait);
+    if (status != CUDA_ERROR_NOT_READY) return status;
+    std::this_thread::sleep_for(nap);
+  }
+}
+
+// CUDA_ERROR_NOT_READY: the thread has to wait for another one to leave.
+CUresult LeaseUsers::enter_locked(LeaseSlot** slot, bool may_wait) noexcept {
+  const std::lock_guard lock(changing_);
+  const std::uint64_t me = thread_state.number;
+  if (closed_by_ != 0 && closed_by_ != me) return CUDA_ERROR_INVALID_CONTEXT;
+  if ((*slot = free_slot()) != nullptr) return CUDA_SUCCESS;
+  const std::size_t limit = is_green() ? most_green_contexts : most_slots;
+  if (may_wait && slot_count() >= limit) return CUDA_ERROR_NOT_READY;
+  LeaseSlot* added = nullptr;
+  const CUresult status = add_slot(&added);
+  if (status == CUDA_ERROR_OUT_OF_MEMORY && may_wait && slot_count() != 0) {
+    return CUDA_ERROR_NOT_READY;
+  }
+  if (status != CUDA_SUCCESS) return status;
+  acquire(*added, me);                   // nobody else has seen it
+  if (closed_by_ == me) ++added->depth;  // it stays this thread's until reopen
+  slot_count_.store(slot_count() + 1, std::memory_order_release);
+  *slot = added;
+  return CUDA_SUCCESS;
+}
+
+// Makes the next slot, which counts when slot_count_ says so. Under the lock.
+CUresult LeaseUsers::add_slot(LeaseSlot** added) noexcept {
+  const std::size_t index = slot_count();
+  if (index == most_slots) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::atomic<Block*>& block = blocks_[index / block_size];
+  if (block.load(std::memory_order_relaxed) == nullptr) {
+    auto* const made = new (std::nothrow) Block;
+    if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    block.store(made, std::memory_order_release);
+  }
+  LeaseSlot& slot = at(index);
+  slot.context = context_;
+  if (is_green() && index != 0) {
+    const CUresult status = make_(maker_, &slot.green, &slot.context);
+    if (status != CUDA_SUCCESS) return status;
+  }
+  *added = &slot;
+  return CUDA_SUCCESS;
+}
+
+// The calling thread becomes the owner of every slot, so that no other one finds a free one, and no
+// slot is added while it is closed.
+bool LeaseUsers::close() noexcept {
+  const std::uint64_t me = thread_number();
+  const std::lock_guard lock(changing_);
+  if (closed_by_ != 0) return false;
+  const std::size_t count = slot_count();
+  for (std::size_t index = 0; index < count; ++index) {
+    std::uint64_t free = 0;
+    if (at(index).owner.compare_exchange_strong(free, me, std::memory_order_acq_rel)) {
+      at(index).depth = 1;
+      continue;
+    }
+    while (index > 0) at(--index).owner.store(0, std::memory_order_release);
+    return false;
+  }
+  closed_by_ = me;
+  thread_state.slots_owned += static_cast<std::uint32_t>(count);
+  return true;
+}
+
+void LeaseUsers::reopen() noexcept {
+  const std::lock_guard lock(changing_);
+  closed_by_ = 0;
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) leave(at(index));
+}
+
+void LeaseUsers::close_for_good() noexcept {
+  const std::lock_guard lock(changing_);
+  closed_by_ = nobody;
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+    --thread_state.slots_owned;
+    at(index).owner.store(nobody, std::memory_order_release);
+  }
+}
+
+bool LeaseUsers::is_open() const noexcept {
+  const std::lock_guard lock(changing_);
+  return closed_by_ == 0;
+}
+
+std::size_t LeaseUsers::inside() const noexcept {
+  std::size_t inside = 0;
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+    const std::uint64_t owner = at(index).owner.load(std::memory_order_acquire);
+    if (owner != 0 && owner != nobody) ++inside;
+  }
+  return inside;
+}
+
+std::uint64_t LeaseUsers::entered() const noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+    sum += at(index).entered.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+bool LeaseUsers::has_context(CUcontext context) const noexcept {
+  if (context == context_) return true;
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+    if (at(index).context == context) return true;
+  }
+  return false;
+}
+
+}  // namespace ctxbroker::detail

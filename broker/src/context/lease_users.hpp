@@ -1,0 +1,124 @@
+// Who is inside a lease: which threads have its context current in a guard.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "context/thread_state.hpp"
+#include "driver/driver_table.hpp"
+
+namespace ctxbroker::detail {
+
+// One thread's way into a lease. A thread that is inside owns a slot; nobody else can be in it.
+struct alignas(64) LeaseSlot {
+  std::atomic<std::uint64_t> owner{0};  // the thread's number; 0: free
+  std::uint32_t depth = 0;              // the owner's guards in this slot; only the owner uses it
+  CUcontext context = nullptr;          // what a guard in this slot makes current
+  CUgreenCtx green = nullptr;           // of a green lease: what `context` belongs to
+  std::atomic<std::uint64_t> entered{0};
+};
+
+// Any thread. Entering and leaving take no lock and allocate nothing once there are as many slots
+// as threads that are inside at once.
+//
+// In a shared or private lease every slot has the same context. NVIDIA documents that a green
+// context may be current on one thread at a time, so in a green lease each slot has a context of
+// its own over the same multiprocessors, made when more threads than ever before are inside at
+// once.
+class LeaseUsers {
+ public:
+  static constexpr std::size_t most_slots = 1024;
+  // Of a green lease. A green context takes about 5 MiB of device memory.
+  static constexpr std::size_t most_green_contexts = 64;
+
+  // Makes one more green context; fills `green` and `context`. Called under a lock.
+  using MakeContext = CUresult (*)(void* maker, CUgreenCtx* green, CUcontext* context);
+
+  // With `make` each slot gets a context of its own, and `context` is the first; without it every
+  // slot has `context`.
+  explicit LeaseUsers(CUcontext context, MakeContext make = nullptr, void* maker = nullptr) noexcept
+      : context_(context), make_(make), maker_(maker) {}
+  ~LeaseUsers();
+  LeaseUsers(const LeaseUsers&) = delete;
+  LeaseUsers& operator=(const LeaseUsers&) = delete;
+
+  // Gives the calling thread a slot. When as many threads are inside as there may be contexts, or
+  // the device has no memory for another one, a thread that is in no lease at all waits until a
+  // slot is free; a thread that is in some lease gets another context, because two such threads
+  // could wait for each other for ever. After an error nothing was entered:
+  // CUDA_ERROR_INVALID_CONTEXT when it is closed, CUDA_ERROR_OUT_OF_MEMORY, or what the driver
+  // answered.
+  CUresult enter(LeaseSlot** slot) noexcept {
+    const std::uint64_t me = thread_number();
+    const std::size_t count = slot_count();
+    if (thread_state.slots_owned == 0 && count != 0) {
+      LeaseSlot& likely = at(me % count);
+      if (acquire(likely, me)) {
+        *slot = &likely;
+        return CUDA_SUCCESS;
+      }
+    }
+    return enter_elsewhere(slot);
+  }
+  static void leave(LeaseSlot& slot) noexcept {
+    if (--slot.depth != 0) return;
+    --thread_state.slots_owned;
+    slot.owner.store(0, std::memory_order_release);
+  }
+
+  // Lets no other thread in from now on, if no thread is inside; the calling thread may still
+  // enter. False: a thread is inside, perhaps this one, and everything is as before. Threads that
+  // enter meanwhile wait for the answer.
+  bool close() noexcept;
+  void reopen() noexcept;          // after close, on the same thread
+  void close_for_good() noexcept;  // after close, on the same thread: nobody can enter any more
+
+  bool is_open() const noexcept;
+
+  // How many threads are inside now, and how often threads entered so far. Snapshots.
+  std::size_t inside() const noexcept;
+  std::uint64_t entered() const noexcept;
+
+  std::size_t slot_count() const noexcept { return slot_count_.load(std::memory_order_acquire); }
+  const LeaseSlot& slot(std::size_t index) const noexcept { return at(index); }
+  bool has_context(CUcontext context) const noexcept;
+
+ private:
+  static constexpr std::size_t block_size = 16;
+  using Block = std::array<LeaseSlot, block_size>;
+
+  LeaseSlot& at(std::size_t index) const noexcept {
+    return (*blocks_[index / block_size].load(std::memory_order_acquire))[index % block_size];
+  }
+  static bool acquire(LeaseSlot& slot, std::uint64_t me) noexcept {
+    std::uint64_t free = 0;
+    if (slot.owner.load(std::memory_order_relaxed) != 0 ||
+        !slot.owner.compare_exchange_strong(free, me, std::memory_order_acquire,
+                                            std::memory_order_relaxed)) {
+      return false;
+    }
+    slot.depth = 1;
+    ++thread_state.slots_owned;
+    slot.entered.store(slot.entered.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return true;
+  }
+  [[gnu::cold, gnu::noinline]] CUresult enter_elsewhere(LeaseSlot** slot) noexcept;
+  LeaseSlot* own_slot() const noexcept;
+  LeaseSlot* free_slot() const noexcept;
+  CUresult enter_locked(LeaseSlot** slot, bool may_wait) noexcept;
+  CUresult add_slot(LeaseSlot** added) noexcept;
+  bool is_green() const noexcept { return make_ != nullptr; }
+
+  CUcontext context_;
+  MakeContext make_;
+  void* maker_;
+  std::atomic<std::size_t> slot_count_{0};
+  std::array<std::atomic<Block*>, most_slots / block_size> blocks_{};
+  mutable std::mutex changing_;  // guards what follows, and the making of slots
+  std::uint64_t closed_by_ = 0;  // a thread's number; 0: open
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,306 @@
+#include "context/lease_users.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "context/unguarded.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+CUcontext context_number(int number) {
+  return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number + 1));
+}
+
+// Runs `work` inside; false when the calling thread cannot enter.
+bool inside(
+    LeaseUsers& users, const std::function<void(CUcontext)>& work = [](CUcontext) {}) {
+  LeaseSlot* slot = nullptr;
+  if (users.enter(&slot) != CUDA_SUCCESS) return false;
+  work(slot->context);
+  LeaseUsers::leave(*slot);
+  return true;
+}
+
+bool inside_on_another_thread(LeaseUsers& users) {
+  bool entered = false;
+  std::jthread([&] { entered = inside(users); }).join();
+  return entered;
+}
+
+// Long enough that threads which must not meet would.
+void linger() {
+  for (int i = 0; i < 50; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+// A lease whose slots have contexts of their own, made as they are needed.
+struct Green {
+  std::atomic<int> made{1};
+  int most = 1 << 20;  // beyond it the device has no memory
+  LeaseUsers users{context_number(0), make, this};
+
+  static CUresult make(void* self, CUgreenCtx* green, CUcontext* context) {
+    auto& here = *static_cast<Green*>(self);
+    if (here.made == here.most) return CUDA_ERROR_OUT_OF_MEMORY;
+    *green = nullptr;
+    *context = context_number(here.made++);
+    return CUDA_SUCCESS;
+  }
+};
+
+TEST(LeaseUsersTest, CountsTheThreadsInsideAndHowOftenTheyEntered) {
+  constexpr int threads = 100, rounds = 1000;
+  LeaseUsers users(context_number(0));
+  std::barrier together(threads + 1);
+  std::vector<std::jthread> all;
+  for (int i = 0; i < threads; ++i) {
+    all.emplace_back([&] {
+      for (int round = 0; round < rounds; ++round) ASSERT_TRUE(inside(users));
+      ASSERT_TRUE(inside(users, [&](CUcontext context) {
+        EXPECT_EQ(context, context_number(0));
+        together.arrive_and_wait();  // all are inside
+        together.arrive_and_wait();
+      }));
+    });
+  }
+  together.arrive_and_wait();
+  EXPECT_EQ(users.inside(), std::size_t{threads});
+  together.arrive_and_wait();
+  all.clear();
+  EXPECT_EQ(users.inside(), 0u);
+  EXPECT_EQ(users.entered(), std::uint64_t{threads} * (rounds + 1));
+}
+
+TEST(LeaseUsersTest, ClosesWhenNobodyIsInsideAndLetsOnlyTheClosingThreadIn) {
+  LeaseUsers users(context_number(0));
+  EXPECT_TRUE(inside(users, [&](CUcontext) { EXPECT_FALSE(users.close()) << "it is inside"; }));
+  EXPECT_TRUE(inside_on_another_thread(users)) << "everything is as before";
+  ASSERT_TRUE(users.close());
+  EXPECT_FALSE(users.is_open());
+  EXPECT_FALSE(inside_on_another_thread(users));
+  EXPECT_TRUE(inside(users));
+  EXPECT_FALSE(inside_on_another_thread(users)) << "also when the closing thread has left";
+  users.reopen();
+  EXPECT_TRUE(inside_on_another_thread(users));
+  ASSERT_TRUE(users.close());
+  users.close_for_good();
+  EXPECT_FALSE(inside(users));
+  EXPECT_FALSE(inside_on_another_thread(users));
+  EXPECT_EQ(users.inside(), 0u);
+}
+
+TEST(LeaseUsersTest, ClosesBeforeAnybodyHasEntered) {
+  LeaseUsers users(context_number(0));
+  ASSERT_TRUE(users.close());
+  EXPECT_FALSE(inside_on_another_thread(users));
+  EXPECT_TRUE(inside(users));
+  EXPECT_FALSE(inside_on_another_thread(users));
+  users.reopen();
+  EXPECT_TRUE(inside_on_another_thread(users));
+}
+
+// Eight threads enter while another one closes and reopens. Returns how often a thread was inside
+// while it was closed.
+int entries_while_closed(int closes, const std::function<bool(LeaseUsers&)>& close,
+                         const std::function<void(LeaseUsers&)>& reopen,
+                         std::chrono::seconds limit) {
+  LeaseUsers users(context_number(0));
+  std::atomic<bool> closed{false}, over{false};
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        while (!over) {
+          inside(users, [&](CUcontext) {
+            linger();
+            if (closed.load(std::memory_order_relaxed)) ++wrong;
+          });
+          std::this_thread::yield();
+        }
+      });
+    }
+    const auto end = std::chrono::steady_clock::now() + limit;
+    for (int done = 0; done < closes && std::chrono::steady_clock::now() < end;) {
+      if (!close(users)) {
+        std::this_thread::yield();
+        continue;
+      }
+      ++done;
+      closed.store(true, std::memory_order_relaxed);
+      linger();
+      closed.store(false, std::memory_order_release);
+      reopen(users);
+      if (wrong != 0) break;
+    }
+    over = true;
+  }
+  return wrong;
+}
+
+TEST(LeaseUsersTest, NobodyIsInsideWhileItIsClosed) {
+  EXPECT_EQ(entries_while_closed(
+                10'000, [](LeaseUsers& users) { return users.close(); },
+                [](LeaseUsers& users) { users.reopen(); }, std::chrono::seconds(90)),
+            0);
+}
+
+// The control: a look at who is inside, without closing first, is not enough.
+TEST(LeaseUsersTest, WithoutClosingFirstSomebodyIsInside) {
+  EXPECT_GT(entries_while_closed(
+                1 << 30, [](LeaseUsers& users) { return users.inside() == 0; }, [](LeaseUsers&) {},
+                std::chrono::seconds(90)),
+            0);
+}
+
+TEST(GreenLeaseUsersTest, OneThreadAtATimeIsInOneContext) {
+  for (const int threads : {2, 3, 8, 40}) {
+    Green green;
+    std::vector<std::atomic<int>> in_context(LeaseUsers::most_slots + 1);
+    std::atomic<int> wrong{0};
+    {
+      std::vector<std::jthread> all;
+      for (int i = 0; i < threads; ++i) {
+        all.emplace_back([&, i] {
+          for (int round = 0; round < 2000; ++round) {
+            inside(green.users, [&](CUcontext context) {
+              std::atomic<int>& here = in_context[reinterpret_cast<std::uintptr_t>(context)];
+              if (here.fetch_add(1) != 0) ++wrong;
+              linger();
+              here.fetch_sub(1);
+            });
+            if (round % 64 == i) std::this_thread::yield();
+          }
+        });
+      }
+    }
+    EXPECT_EQ(wrong, 0) << threads;
+    EXPECT_EQ(green.users.inside(), 0u);
+    EXPECT_LE(green.made, threads);
+  }
+}
+
+TEST(GreenLeaseUsersTest, ThreadsThatTakeTurnsNeedOneContext) {
+  Green green;
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(inside_on_another_thread(green.users));
+    EXPECT_TRUE(inside(green.users));
+  }
+  EXPECT_EQ(green.made, 1);
+  // The control: two threads at once need two.
+  EXPECT_TRUE(inside(green.users, [&](CUcontext) { inside_on_another_thread(green.users); }));
+  EXPECT_EQ(green.made, 2);
+}
+
+TEST(GreenLeaseUsersTest, AThreadThatIsInsideEntersTheSameContextAgain) {
+  Green green;
+  EXPECT_TRUE(inside(green.users, [&](CUcontext outer) {
+    EXPECT_TRUE(inside(green.users, [&](CUcontext inner) { EXPECT_EQ(inner, outer); }));
+    EXPECT_TRUE(inside_on_another_thread(green.users));
+    EXPECT_EQ(green.made, 2) << "the outer guard still owns the first";
+  }));
+}
+
+// Fills a lease with threads that stay inside until `let_go`.
+class Crowd {
+ public:
+  Crowd(LeaseUsers& users, std::size_t threads)
+      : arrived_(static_cast<std::ptrdiff_t>(threads + 1)) {
+    for (std::size_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([this, &users] {
+        EXPECT_TRUE(inside(users, [this](CUcontext) {
+          arrived_.arrive_and_wait();
+          go_.wait(false);
+        }));
+      });
+    }
+    arrived_.arrive_and_wait();
+  }
+  ~Crowd() { let_go(); }
+  void let_go() {
+    go_ = true;
+    go_.notify_all();
+  }
+
+ private:
+  std::barrier<> arrived_;
+  std::atomic<bool> go_{false};
+  std::vector<std::jthread> threads_;
+};
+
+// True when a thread that tries to enter is still waiting after a while; `crowd` leaves then, and
+// the thread gets in.
+bool waits_for(Crowd& crowd, LeaseUsers& users) {
+  std::atomic<bool> entered{false};
+  std::jthread waiting([&] { entered = inside(users); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const bool waited = !entered;
+  crowd.let_go();
+  waiting.join();
+  EXPECT_TRUE(entered);
+  return waited;
+}
+
+TEST(GreenLeaseUsersTest, BeyondTheLimitAThreadWaitsUntilAnotherLeaves) {
+  Green green;
+  Crowd crowd(green.users, LeaseUsers::most_green_contexts);
+  EXPECT_TRUE(waits_for(crowd, green.users));
+  EXPECT_EQ(green.made, static_cast<int>(LeaseUsers::most_green_contexts));
+}
+
+TEST(GreenLeaseUsersTest, WithoutMemoryForAContextAThreadWaitsUntilAnotherLeaves) {
+  Green green;
+  green.most = 3;
+  Crowd crowd(green.users, 3);
+  EXPECT_TRUE(waits_for(crowd, green.users));
+  EXPECT_EQ(green.made, 3);
+}
+
+// Two threads that own a slot each, and wait for the other's lease, would wait for ever.
+TEST(GreenLeaseUsersTest, AThreadThatIsInAnotherLeaseNeverWaits) {
+  Green green;
+  LeaseUsers other(context_number(0));
+  Crowd crowd(green.users, LeaseUsers::most_green_contexts);
+  EXPECT_TRUE(inside(other, [&](CUcontext) { EXPECT_TRUE(inside(green.users)); }));
+  EXPECT_EQ(green.made, static_cast<int>(LeaseUsers::most_green_contexts) + 1);
+}
+
+TEST(GreenLeaseUsersTest, AFailedContextIsAnErrorAndNothingIsEntered) {
+  LeaseUsers users(
+      context_number(0), [](void*, CUgreenCtx*, CUcontext*) { return CUDA_ERROR_LAUNCH_FAILED; },
+      nullptr);
+  EXPECT_TRUE(inside(users, [&](CUcontext) {
+    std::jthread([&] {
+      LeaseSlot* slot = nullptr;
+      EXPECT_EQ(users.enter(&slot), CUDA_ERROR_LAUNCH_FAILED);
+    }).join();
+  }));
+  EXPECT_EQ(users.inside(), 0u);
+  EXPECT_TRUE(users.close());
+  users.close_for_good();
+}
+
+TEST(BorrowersTest, AreToldWhenTheContextHasEnded) {
+  const auto borrowers = std::make_shared<Borrowers>(0);
+  std::jthread([&] {
+    EXPECT_TRUE(borrow_on_this_thread(borrowers));
+    EXPECT_TRUE(borrow_on_this_thread(borrowers)) << "once";
+    EXPECT_EQ(*borrowers, 1);
+    EXPECT_FALSE(close_to_borrowers(*borrowers));
+  }).join();
+  EXPECT_EQ(*borrowers, 0) << "until the thread ends";
+  EXPECT_TRUE(close_to_borrowers(*borrowers));
+  std::jthread([&] { EXPECT_FALSE(borrow_on_this_thread(borrowers)); }).join();
+  reopen_to_borrowers(*borrowers);
+  std::jthread([&] { EXPECT_TRUE(borrow_on_this_thread(borrowers)); }).join();
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail
