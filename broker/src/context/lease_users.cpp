@@ -26,11 +26,8 @@ LeaseSlot* LeaseUsers::own_slot() const noexcept {
 }
 
 LeaseSlot* LeaseUsers::free_slot() const noexcept {
-  const std::uint64_t me = thread_state.number;
-  const std::size_t count = slot_count();
-  for (std::size_t step = 0; step < count; ++step) {
-    LeaseSlot& slot = at((me + step) % count);
-    if (acquire(slot, me)) return &slot;
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+    if (acquire(index, thread_state.number)) return &at(index);
   }
   return nullptr;
 }
@@ -64,7 +61,7 @@ CUresult LeaseUsers::enter_locked(LeaseSlot** slot, bool may_wait) noexcept {
     return CUDA_ERROR_NOT_READY;
   }
   if (status != CUDA_SUCCESS) return status;
-  acquire(*added, me);                   // nobody else has seen it
+  acquire(slot_count(), me);             // nobody else has seen it
   if (closed_by_ == me) ++added->depth;  // it stays this thread's until reopen
   slot_count_.store(slot_count() + 1, std::memory_order_release);
   *slot = added;

@@ -121,13 +121,14 @@ void Chain::Impl::run(const float* input, const JobInfo& job) {
   fetch(bytes);
 }
 
-// Downloads and waits: the one wait of a job.
+// Downloads and waits: the one wait of a job. Waiting needs no context, so other threads can be in
+// the lease meanwhile.
 void Chain::Impl::fetch(std::uint64_t bytes) {
   const std::size_t last = stages.size() - 1;
   const Stage& at = stages[last];
-  const ContextGuard guard(at.lease->target());
-  must_be_inside(last, guard.status());
   {
+    const ContextGuard guard(at.lease->target());
+    must_be_inside(last, guard.status());
     const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
     must(last, at.lease->table().memcpy_dtoh_async(staging.get(), address(place), bytes, at.stream),
          "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
@@ -153,7 +154,7 @@ void Chain::Impl::add_times() noexcept {
   }
 }
 
-// Waits for a stage's stream, inside its guard.
+// Waits for a stage's stream.
 void Chain::Impl::wait(std::size_t stage, const char* doing) {
   const Stage& at = stages[stage];
   const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
@@ -170,8 +171,7 @@ void Chain::Impl::wait(std::size_t stage, const char* doing) {
 void Chain::Impl::give_up_stuck() {
   const Instance* guilty = nullptr;
   for (Stage& stage : stages) {
-    const CUresult status = guarded(
-        stage.lease->target(), {}, [&] { return stage.lease->table().stream_query(stage.stream); });
+    const CUresult status = stage.lease->table().stream_query(stage.stream);
     if (status == CUDA_SUCCESS) continue;
     if (guilty == nullptr) {
       guilty = stage.instance;
@@ -196,9 +196,8 @@ void Chain::Impl::settle() noexcept {
   for (const Stage& stage : stages) {
     if (stage.lease->lost()) continue;
     const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
-    const CUresult status = stage.lease->note(guarded(stage.lease->target(), {}, [&] {
-      return wait_for(stage.lease->table(), stage.stream, broker.end_timeout());
-    }));
+    const CUresult status =
+        stage.lease->note(wait_for(stage.lease->table(), stage.stream, broker.end_timeout()));
     if (status == CUDA_ERROR_TIMEOUT) stage.lease->bury();
   }
 }

@@ -93,7 +93,9 @@ void Tenant::close() {
   if (impl_ != nullptr) impl_->close();
 }
 
-Guard::Guard(Tenant& tenant, int device, const char* function) : storage_{} {
+// The storage is not cleared: it is large, and a nested guard uses one byte of it.
+Guard::Guard(Tenant& tenant, int device, const char* function) {
+  storage_.entered = false;
   static_assert(sizeof(detail::Frame) <= sizeof storage_.frame &&
                 alignof(detail::Frame) <= alignof(detail::GuardStorage));
   detail::TenantImpl& impl = alive(tenant.impl_);

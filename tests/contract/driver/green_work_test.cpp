@@ -81,6 +81,17 @@ TEST_F(GreenWork, SynchronisesAlone) {
   EXPECT_EQ(d.cuStreamSynchronize(of_primary), CUDA_SUCCESS);
 }
 
+// So the broker leaves a lease before it waits.
+TEST_F(GreenWork, IsWaitedForWithoutACurrentContext) {
+  Hold hold(function("hold"), stream);
+  ASSERT_EQ(d.cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+  hold.let_go();
+  EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamQuery(stream), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+}
+
 TEST_F(GreenWork, IsWaitedForByThePrimary) {
   Hold hold(function("hold"), stream);
   std::atomic<bool> returned = false;
