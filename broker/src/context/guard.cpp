@@ -84,10 +84,10 @@ Emptied empty_down_to(Frame& frame) noexcept {
   std::uint32_t own = count;  // the index of the frame's context, from the top
   while (own > 0 && found.at(own - 1) != frame.target.context) --own;
   if (own > 0) {
-    for (std::uint32_t i = own; i < found.count; ++i) frame.taken.add(found.at(i));
+    for (std::uint32_t i = own; i < found.count; ++i) frame.extras().taken.add(found.at(i));
     left.count = own;
   } else {
-    if (under != nullptr) frame.taken.add(under);
+    if (under != nullptr) frame.extras().taken.add(under);
     left.count = count;
   }
   if (left.count > 0) {
@@ -108,7 +108,7 @@ CUresult clear_stack(Frame& frame) noexcept {
   // A function that starts without a context may call the runtime library, which makes one current
   // and leaves it. The gate made that the tenant's own.
   const bool translated =
-      frame.target.context == nullptr && left.count == 1 && frame.translated.has(left.top);
+      frame.target.context == nullptr && left.count == 1 && frame.extras().translated.has(left.top);
   if (left.status == CUDA_SUCCESS && frame.tenant != nullptr && !translated) {
     char text[128];
     const char* what = damage(frame.target.context, left, text, sizeof text);
@@ -123,7 +123,7 @@ CUresult clear_stack(Frame& frame) noexcept {
   CUcontext own = nullptr, under = nullptr;
   if (driver.ctx_pop(&own) != CUDA_SUCCESS) return;
   if (driver.ctx_pop(&under) == CUDA_SUCCESS) {
-    frame.taken.add(under);
+    frame.extras().taken.add(under);
     frame.under = nullptr;
   }
   put_back(driver, own);
@@ -132,7 +132,7 @@ CUresult clear_stack(Frame& frame) noexcept {
 void leave_nested(Frame& frame) noexcept {
   if (is_untouched(frame) || is_current(*frame.target.driver, frame.target.context)) return;
   CUresult status = clear_stack(frame);
-  if (Frame* pushed = pushed_frame()) pushed->pushed = 0;
+  if (Frame* pushed = pushed_frame()) pushed->extras().pushed = 0;
   if (frame.target.context != nullptr) {
     const CUresult put = frame.target.driver->ctx_push(frame.target.context);
     if (status == CUDA_SUCCESS) status = put;
@@ -142,15 +142,15 @@ void leave_nested(Frame& frame) noexcept {
 
 // A tenant's code starts with the mode that every thread starts with, whatever the thread's own is.
 CUresult enter_capture_mode(Frame& frame) noexcept {
-  frame.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  return frame.target.driver->exchange_capture_mode(&frame.capture_mode);
+  frame.extras().capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return frame.target.driver->exchange_capture_mode(&frame.extras().capture_mode);
 }
 
-void leave_capture_mode(const Frame& frame) noexcept {
-  CUstreamCaptureMode mode = frame.capture_mode;
+void leave_capture_mode(Frame& frame) noexcept {
+  CUstreamCaptureMode mode = frame.extras().capture_mode;
   CUresult status = frame.target.driver->exchange_capture_mode(&mode);
   if (status != CUDA_SUCCESS) {  // nothing else puts it right, so it is tried once more
-    mode = frame.capture_mode;
+    mode = frame.extras().capture_mode;
     status = frame.target.driver->exchange_capture_mode(&mode);
   }
   if (status != CUDA_SUCCESS) {
@@ -161,14 +161,15 @@ void leave_capture_mode(const Frame& frame) noexcept {
   }
 }
 
-CUresult enter_users(Frame& frame) noexcept {
+// What every guard runs stands in one function each for entering and leaving.
+[[gnu::always_inline]] inline CUresult enter_users(Frame& frame) noexcept {
   if (frame.target.users == nullptr) return CUDA_SUCCESS;
   const CUresult status = frame.target.users->enter(&frame.slot);
   if (status == CUDA_SUCCESS) frame.target.context = frame.slot->context;
   return status;
 }
 
-void leave_users(Frame& frame) noexcept {
+[[gnu::always_inline]] inline void leave_users(Frame& frame) noexcept {
   if (frame.slot != nullptr) LeaseUsers::leave(*std::exchange(frame.slot, nullptr));
 }
 
@@ -201,7 +202,8 @@ CUresult push_on_top(Frame& frame) noexcept {
   ThreadState& thread = thread_state;
   const bool watched = driver.current_is_watched;
   const bool outermost = thread.innermost == nullptr;
-  CUresult status = is_current(driver, nullptr) ? CUDA_SUCCESS : take_stack(driver, frame.taken);
+  CUresult status =
+      is_current(driver, nullptr) ? CUDA_SUCCESS : take_stack(driver, frame.extras().taken);
   if (status == CUDA_SUCCESS) status = enter_users(frame);
   if (status == CUDA_SUCCESS && frame.target.context != nullptr) {
     status = driver.ctx_push(frame.target.context);
@@ -213,15 +215,16 @@ CUresult push_on_top(Frame& frame) noexcept {
   }
   if (status != CUDA_SUCCESS) {
     leave_users(frame);
-    give_back_stack(driver, frame.taken);
+    give_back_stack(driver, frame.extras().taken);
     return status;
   }
   frame.changes = watched ? thread.changes : 0;
   // From now on the gate says when this changes. Only frames with a tenant have looked at the mode.
   if (outermost && watched && frame.tenant != nullptr && frame.target.context != nullptr &&
-      frame.taken.count <= 1 && frame.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL) {
+      frame.extras().taken.count <= 1 &&
+      frame.extras().capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL) {
     thread.known_at = thread.changes;
-    thread.outside = frame.taken.empty() ? nullptr : frame.taken.own[0];
+    thread.outside = frame.extras().taken.empty() ? nullptr : frame.extras().taken.own[0];
   }
   if (frame.tenant != nullptr) {
     frame.tells_end = frame.tenant->guard_ended.load(std::memory_order_relaxed) != nullptr;
@@ -232,7 +235,7 @@ CUresult push_on_top(Frame& frame) noexcept {
 // Captures are ended in the context where they were begun.
 void end_stream_captures(Frame& frame) noexcept {
   const DriverTable& driver = *frame.target.driver;
-  while (CUstream stream = frame.captures.take()) {
+  while (CUstream stream = frame.extras().captures.take()) {
     CUgraph graph = nullptr;
     if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) continue;
     if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS && graph != nullptr) {
@@ -247,7 +250,7 @@ void end_stream_captures(Frame& frame) noexcept {
 
 // Pops the frame's context. False, and the stack is as it was, when another context was on top, or
 // what should be below is not there.
-bool pop_own(const Frame& frame, bool look_below) noexcept {
+[[gnu::always_inline]] inline bool pop_own(const Frame& frame, bool look_below) noexcept {
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
   if (frame.target.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
@@ -269,12 +272,12 @@ bool pop_from_top(Frame& frame) noexcept {
 }
 
 [[gnu::cold, gnu::noinline]] void restore(Frame& frame) noexcept {
-  if (!frame.captures.empty()) end_stream_captures(frame);
+  if (!frame.extras().captures.empty()) end_stream_captures(frame);
   if (frame.target.context != nullptr && frame.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = pop_own(frame, true) ? CUDA_SUCCESS : clear_stack(frame);
-  const CUresult restored = give_back_stack(*frame.target.driver, frame.taken);
+  const CUresult restored = give_back_stack(*frame.target.driver, frame.extras().taken);
   leave_users(frame);
-  if (!frame.translated.empty()) frame.translated.leave_all();
+  if (!frame.extras().translated.empty()) frame.extras().translated.leave_all();
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
   if (status != CUDA_SUCCESS) ++thread_state.changes;  // the thread is not known any more
   report_failed_restore(frame, status);
@@ -348,19 +351,19 @@ void current_may_have_changed() noexcept {
 CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generation,
                           CUcontext* context) noexcept {
   disturb(frame);
-  return frame.translated.enter(users, generation, context);
+  return frame.extras().translated.enter(users, generation, context);
 }
 
 void stream_capture_begun(CUstream stream) noexcept {
   if (Frame* frame = pushed_frame()) {
     disturb(*frame);
-    frame->captures.begun(stream);
+    frame->extras().captures.begun(stream);
   }
 }
 
 void stream_capture_ended(CUstream stream) noexcept {
   for (Frame* frame = thread_state.innermost; frame != nullptr; frame = frame->outer) {
-    if (frame->captures.ended(stream)) return;
+    if (frame->has_extras && frame->extras().captures.ended(stream)) return;
   }
 }
 

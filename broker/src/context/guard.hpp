@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <utility>
 
 #include "context/context_stack.hpp"
@@ -44,6 +45,15 @@ struct Frame {
     pushed,   // the context was pushed
   };
 
+  // What only some frames need.
+  struct Extras {
+    CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's own
+    int pushed = 0;               // contexts that the code inside has pushed through the gate
+    TakenContexts taken;          // the thread's own contexts, until the guard ends
+    TranslatedLeases translated;  // leases that the gate made current inside
+    OpenStreamCaptures captures;  // stream captures begun inside
+  };
+
   Frame() noexcept = default;
   Frame(const GuardTarget& where, const GuardedCall& call) noexcept
       : calls_plugin(call.calls_plugin),
@@ -52,14 +62,20 @@ struct Frame {
         function(call.function),
         strikes(call.strikes) {}
 
+  // Made at the first call. Nothing in it has a destructor.
+  Extras& extras() noexcept {
+    if (!has_extras) new (extras_storage) Extras;
+    has_extras = true;
+    return *std::launder(reinterpret_cast<Extras*>(extras_storage));
+  }
+
   Way way = Way::nothing;
   bool calls_plugin = false;
   // The context was pushed on top of what the thread had, and nothing has happened since that would
   // need a closer look when the guard ends.
   bool undisturbed = false;
   bool tells_end = false;  // the tenant wants to know when the guard has ended
-  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's own
-  int pushed = 0;             // contexts that the code inside has pushed through the gate
+  bool has_extras = false;
   std::uint64_t changes = 0;  // the thread's, when it entered; 0: the gate is not in force
   Frame* outer = nullptr;
   GuardTarget target;  // `context` is the one that was made current
@@ -69,9 +85,7 @@ struct Frame {
   CUcontext under = nullptr;        // the thread's own context, below the target; not in `taken`
   LeaseSlot* slot = nullptr;        // of target.users
   std::uint64_t observed_from = 0;  // ns; 0: no timeline was recorded
-  TakenContexts taken;              // the thread's own contexts, until the guard ends
-  TranslatedLeases translated;      // leases that the gate made current inside
-  OpenStreamCaptures captures;      // stream captures begun inside
+  alignas(Extras) unsigned char extras_storage[sizeof(Extras)];
 };
 
 // The one pair under every guard. `frame` comes with its target and call; enter fills in the rest.

@@ -11,6 +11,7 @@ namespace ctxbroker::detail {
 Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
              const LeaseChoice& asked, const LeaseDecision& decision)
     : device_(device),
+      fault_(device.fault()),
       tenant_(std::move(tenant)),
       asked_(asked),
       choice_(decision.choice),

@@ -68,7 +68,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   // No new work may begin on it. Asks the driver only where no shield protects the primary.
   bool lost() const noexcept {
-    return life_.load(std::memory_order_acquire) != Life::ready || device_.fault().happened() ||
+    return life_.load(std::memory_order_acquire) != Life::ready || fault_.happened() ||
            primary_lost();
   }
   LeaseState state() const noexcept;
@@ -165,6 +165,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 
   DeviceHold& device_;
+  const ProcessFault& fault_;
   std::shared_ptr<const TenantIdentity> tenant_;
   LeaseChoice asked_, choice_;
   std::string reason_;

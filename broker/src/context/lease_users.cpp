@@ -26,8 +26,14 @@ LeaseSlot* LeaseUsers::own_slot() const noexcept {
 }
 
 LeaseSlot* LeaseUsers::free_slot() const noexcept {
-  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
-    if (acquire(index, thread_state.number)) return &at(index);
+  ThreadState& thread = thread_state;
+  const std::size_t count = slot_count();
+  for (std::size_t index = 0; index < count; ++index) {
+    if (!acquire(at(index), thread.number)) continue;
+    // Its own was taken, so that threads which are inside at once find different ones the next
+    // time.
+    if (thread.slot_hint < count) thread.slot_hint = static_cast<std::uint32_t>(index);
+    return &at(index);
   }
   return nullptr;
 }
@@ -61,8 +67,9 @@ CUresult LeaseUsers::enter_locked(LeaseSlot** slot, bool may_wait) noexcept {
     return CUDA_ERROR_NOT_READY;
   }
   if (status != CUDA_SUCCESS) return status;
-  acquire(slot_count(), me);             // nobody else has seen it
+  acquire(*added, me);                   // nobody else has seen it
   if (closed_by_ == me) ++added->depth;  // it stays this thread's until reopen
+  thread_state.slot_hint = static_cast<std::uint32_t>(slot_count());
   slot_count_.store(slot_count() + 1, std::memory_order_release);
   *slot = added;
   return CUDA_SUCCESS;

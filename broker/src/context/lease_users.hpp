@@ -53,8 +53,9 @@ class LeaseUsers {
   // answered.
   CUresult enter(LeaseSlot** slot) noexcept {
     const std::uint64_t me = thread_number();
-    const std::size_t likely = thread_state.last_slot;
-    if (thread_state.slots_owned == 0 && likely < slot_count() && acquire(likely, me)) {
+    const std::size_t count = slot_count();
+    const std::size_t likely = thread_state.slot_hint < count ? thread_state.slot_hint : 0;
+    if (count != 0 && thread_state.slots_owned == 0 && acquire(at(likely), me)) {
       *slot = &at(likely);
       return CUDA_SUCCESS;
     }
@@ -90,8 +91,7 @@ class LeaseUsers {
   LeaseSlot& at(std::size_t index) const noexcept {
     return (*blocks_[index / block_size].load(std::memory_order_acquire))[index % block_size];
   }
-  bool acquire(std::size_t index, std::uint64_t me) const noexcept {
-    LeaseSlot& slot = at(index);
+  static bool acquire(LeaseSlot& slot, std::uint64_t me) noexcept {
     std::uint64_t free = 0;
     if (slot.owner.load(std::memory_order_relaxed) != 0 ||
         !slot.owner.compare_exchange_strong(free, me, std::memory_order_acquire,
@@ -100,7 +100,6 @@ class LeaseUsers {
     }
     slot.depth = 1;
     ++thread_state.slots_owned;
-    thread_state.last_slot = static_cast<std::uint32_t>(index);
     slot.entered.store(slot.entered.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return true;
   }

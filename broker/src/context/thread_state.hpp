@@ -15,7 +15,7 @@ struct ThreadState {
   Frame* innermost = nullptr;
   std::uint64_t number = 0;       // unique in the process and never used again; 0: none yet
   std::uint32_t slots_owned = 0;  // in the LeaseUsers of any lease
-  std::uint32_t last_slot = 0;  // index of the slot that it owned last, which is likely free again
+  std::uint32_t slot_hint = 0;    // index of the slot that is likely free for this thread
 
   // The gate raises `changes` before each call that may change which context is current here, or
   // the thread's stream-capture mode. When `known_at` equals it, nothing but `outside` was current

@@ -62,7 +62,7 @@ struct CreatesContext {
                                       [&] { return Real::call(out, rest...); });
     if (status == CUDA_SUCCESS) correct_charge(*caller.tenant, *out, before, free_memory(device));
     if (Frame* frame = frame_of(caller); status == CUDA_SUCCESS && frame != nullptr) {
-      ++frame->pushed;
+      ++frame->extras().pushed;
     }
     return status;
   }
@@ -92,8 +92,8 @@ struct DestroysContext {
                                      handle_value(context), [&] { return Real::call(context); });
     if (status == CUDA_SUCCESS) forget_what_ended(*caller.tenant, context);
     if (Frame* frame = frame_of(caller);
-        status == CUDA_SUCCESS && was_current && frame != nullptr && frame->pushed > 0) {
-      --frame->pushed;
+        status == CUDA_SUCCESS && was_current && frame != nullptr && frame->extras().pushed > 0) {
+      --frame->extras().pushed;
     }
     return status;
   }

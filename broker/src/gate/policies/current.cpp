@@ -98,8 +98,8 @@ CUresult set_current(CUcontext context) noexcept {
       frame != nullptr && frame->target.context == nullptr && looked && before == nullptr;
   status = SetCurrent::call(wanted);
   if (status != CUDA_SUCCESS || frame == nullptr) return status;
-  if (pushes) ++frame->pushed;
-  if (wanted == nullptr && frame->pushed > 0) --frame->pushed;
+  if (pushes) ++frame->extras().pushed;
+  if (wanted == nullptr && frame->extras().pushed > 0) --frame->extras().pushed;
   return status;
 }
 
@@ -112,7 +112,7 @@ CUresult push_current(CUcontext context) noexcept {
   CUresult status = translate(caller, Real::symbol, context, &wanted);
   if (status == CUDA_SUCCESS) status = Real::call(wanted);
   Frame* const frame = caller.guarded ? pushed_frame() : nullptr;
-  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->pushed;
+  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->extras().pushed;
   return status;
 }
 
@@ -122,13 +122,13 @@ CUresult pop_current(CUcontext* context) noexcept {
   current_may_have_changed();
   Frame* const frame = caller.guarded ? pushed_frame() : nullptr;
   if (frame == nullptr) return Real::call(context);
-  if (frame->pushed <= 0) {
+  if (frame->extras().pushed <= 0) {
     caller.tenant->strike(Real::symbol,
                           "popped a context that it did not push; nothing was popped");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   const CUresult status = Real::call(context);
-  if (status == CUDA_SUCCESS) --frame->pushed;
+  if (status == CUDA_SUCCESS) --frame->extras().pushed;
   return status;
 }
 
