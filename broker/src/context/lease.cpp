@@ -97,12 +97,7 @@ template <typename Wait>
 CUresult Lease::in_each_context(Wait&& wait) noexcept {
   if (!end_target(Home::context)) return CUDA_SUCCESS;
   const auto wait_in = [&](CUcontext context) {
-    CUcontext popped = nullptr;
-    CUresult status = table().ctx_push(context);
-    if (status != CUDA_SUCCESS) return status;
-    status = wait();
-    table().ctx_pop(&popped);
-    return status;
+    return guarded({&table(), context, generation(), nullptr}, {}, wait);
   };
   CUresult status = wait_in(context_.context);
   // A green context's call waits for that one alone.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -71,6 +72,7 @@ TEST_P(ManyThreadsTest, AHundredUseOneLease) {
 // Eight threads enter while another one closes the tenant and opens the next one.
 TEST_P(ManyThreadsTest, ATenantIsClosedAndOpenedAgainWhileThreadsEnter) {
   const int rounds = GetParam() == LeaseKind::private_own ? 100 : 1000;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   const Tenant keeper = broker.open_tenant("keeper", {LeaseKind::shared});
   std::deque<Tenant>
       tenants;  // those that were closed stay, because threads may still look at them
@@ -103,7 +105,9 @@ TEST_P(ManyThreadsTest, ATenantIsClosedAndOpenedAgainWhileThreadsEnter) {
         }
       });
     }
-    for (int round = 0; round < rounds; ++round) {
+    // At least so often, and until threads have met open and closed tenants.
+    for (int round = 0; round < rounds || entered < rounds || refused == 0; ++round) {
+      if (std::chrono::steady_clock::now() > limit) break;
       for (;;) {
         try {
           tenants.back().close();
@@ -113,6 +117,7 @@ TEST_P(ManyThreadsTest, ATenantIsClosedAndOpenedAgainWhileThreadsEnter) {
           std::this_thread::yield();
         }
       }
+      std::this_thread::yield();
       tenants.push_back(broker.open_tenant("filter", {GetParam()}));
       open = &tenants.back();
     }
