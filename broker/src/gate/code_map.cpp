@@ -318,31 +318,6 @@ std::vector<Extent> code_of(const GatedTenant& tenant) {
   return all;
 }
 
-std::vector<NeededCode> needed_by(const GatedTenant& tenant) {
-  const std::vector<Extent> own = code_of(tenant);
-  std::vector<LoadedObject> present = loaded_objects();
-  const auto is_own = [&](const LoadedObject& one) {
-    return std::find(own.begin(), own.end(), Extent{one.begin, one.end}) != own.end();
-  };
-  std::vector<std::string> wanted;
-  for (const LoadedObject& one : present) {
-    if (is_own(one)) wanted.insert(wanted.end(), one.needed.begin(), one.needed.end());
-  }
-  std::erase_if(present, is_own);
-  std::vector<NeededCode> all;
-  while (!wanted.empty()) {
-    const std::string name = std::move(wanted.back());
-    wanted.pop_back();
-    const auto found = std::find_if(present.begin(), present.end(),
-                                    [&](const LoadedObject& one) { return one.name == name; });
-    if (found == present.end()) continue;  // its own, or met before
-    wanted.insert(wanted.end(), found->needed.begin(), found->needed.end());
-    all.push_back({name, {found->begin, found->end}});
-    present.erase(found);
-  }
-  return all;
-}
-
 CodeOwner owner_of_code(const void* address) noexcept {
   Map& process = map();
   const std::shared_lock lock(process.lock);

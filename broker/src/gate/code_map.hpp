@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "gate/extent.hpp"
@@ -52,13 +51,6 @@ CodeOwner owner_of_code(const void* address) noexcept;
 
 // The libraries that are this tenant's alone. Throws std::bad_alloc. Any thread.
 std::vector<Extent> code_of(const GatedTenant& tenant);
-
-// The libraries that the tenant's need and that are not its own: the host's, or others' too.
-struct NeededCode {
-  std::string name;
-  Extent extent;
-};
-std::vector<NeededCode> needed_by(const GatedTenant& tenant);  // throws std::bad_alloc. Any thread
 
 // Whether any word of [first, end) could be an address in a tenant's code; true also while a
 // tenant's library arrives or leaves. A look at a stack that is far cheaper than unwinding it. Any

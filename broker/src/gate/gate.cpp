@@ -5,9 +5,8 @@
 
 #include "gate/caller.hpp"
 #include "gate/gate_library.hpp"
-#include "gate/late_gate.hpp"
-#include "gate/open_watch.hpp"
 #include "gate/policies.hpp"
+#include "gate/tenant_imports.hpp"
 #include "gate/tools.hpp"
 
 namespace ctxbroker::detail {
@@ -65,8 +64,7 @@ void install(const ctxb_gate& gate, bool late) {
     }
   }
   gate.observe_look_ups(observe_look_up);
-  start_open_watch(gate);
-  if (late) start_late_gate(gate);
+  start_leading_imports(gate, late);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "driver/driver_file.hpp"
-#include "gate/late_gate.hpp"
 #include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
@@ -35,6 +34,18 @@ std::string bringer_of(std::string_view name) {
     return one.path.empty() ? "the program links it" : one.path + " needs it";
   }
   return "something in the process has opened it";
+}
+
+// What GateInfo says of a gate that the driver came before.
+std::string late_gate_reason(const std::string& driver) {
+  return "the driver, " + driver +
+         ", was loaded before the broker was opened: " + bringer_of(nvidia_driver_name()) +
+         ". Held are the calls that plug-ins make through imports of their own libraries once "
+         "these "
+         "are loaded, and through what these libraries look up themselves from then on. Not held "
+         "are calls of their constructors, functions that constructors or other libraries looked "
+         "up for them, and calls through libraries that the host uses too or had before. Link the "
+         "program with ctxbroker::broker, or open the broker first";
 }
 
 const ctxb_gate* gate_loaded_as(const char* name) noexcept {
@@ -89,7 +100,7 @@ GateLibrary find_gate(const std::filesystem::path& file) {
   const ctxb_gate* gate = gate_of(library);
   if (gate == nullptr) return {nullptr, file.string() + " is of another version", {}};
   if (driver_before.empty()) return {gate, "loaded with the broker", {}};
-  return {gate, late_gate_reason(driver_before, bringer_of(nvidia_driver_name())), driver_before};
+  return {gate, late_gate_reason(driver_before), driver_before};
 }
 
 bool is_loaded_as(const std::string& path, const std::string& other) {

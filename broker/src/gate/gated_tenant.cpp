@@ -206,12 +206,6 @@ bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
   return false;
 }
 
-std::uint64_t GatedTenant::all_hits() const noexcept {
-  std::uint64_t all = 0;
-  for (std::size_t policy = 0; policy < policy_count(); ++policy) all += hits(policy);
-  return all;
-}
-
 void GatedTenant::count_wait(std::uint64_t ticks) noexcept {
   waits_.fetch_add(1, std::memory_order_relaxed);
   ticks_waited_.fetch_add(ticks, std::memory_order_relaxed);
@@ -232,20 +226,6 @@ int GatedTenant::primary_retains() noexcept {
   int all = 0;
   for (const auto& [device, view] : primaries_) all += view.retains;
   return all;
-}
-
-void GatedTenant::give_looks(int count) noexcept {
-  hits_before_looks_.store(all_hits(), std::memory_order_relaxed);
-  looks_.store(count, std::memory_order_relaxed);
-}
-
-bool GatedTenant::take_look() noexcept {
-  int left = looks_.load(std::memory_order_relaxed);
-  const bool has_called = all_hits() != hits_before_looks_.load(std::memory_order_relaxed);
-  while (left > 0 && !looks_.compare_exchange_weak(left, has_called ? 0 : left - 1,
-                                                   std::memory_order_relaxed)) {
-  }
-  return left > 0;
 }
 
 void GatedTenant::strike(const char* function, const char* what) noexcept {

@@ -142,12 +142,6 @@ class GatedTenant {
   void count_wait(std::uint64_t ticks) noexcept;
   WaitTotals waits() const noexcept;
 
-  // A late gate's: how often more it looks at the tenant's libraries. The looks that are given end
-  // when the tenant has called a guarded function since.
-  void give_looks(int count) noexcept;
-  bool take_look() noexcept;
-  bool has_looks() const noexcept { return looks_.load(std::memory_order_relaxed) > 0; }
-
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
   // The same for what is worth a word, and no breach; once per `function`.
@@ -180,9 +174,6 @@ class GatedTenant {
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each policy
   Counter waits_{0}, ticks_waited_{0}, longest_wait_{0};
-  std::uint64_t all_hits() const noexcept;
-  std::atomic<int> looks_{0};
-  std::atomic<std::uint64_t> hits_before_looks_{0};
 };
 
 // The one of this tenant. Throws std::bad_alloc.

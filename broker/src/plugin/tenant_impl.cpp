@@ -6,9 +6,8 @@
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
-#include "gate/late_gate.hpp"
-#include "gate/open_watch.hpp"
 #include "gate/peer_access.hpp"
+#include "gate/tenant_imports.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -83,10 +82,7 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     image->library = load_library(canonical);
     if (change) change->loaded(image->library.native());
   }
-  if (gated_ != nullptr) {
-    watch_opens(*gated_);
-    lead_to_gate(*gated_, image->library.native());
-  }
+  if (gated_ != nullptr) lead_imports(*gated_, image->library.native());
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
   return image;
