@@ -1,6 +1,7 @@
 // Whose code lies at an address. A tenant's are the libraries that came into the process while one
 // of its libraries was loaded, or that its code has opened later, but for those that another tenant
-// needs too.
+// needs or opens too. Code that stays in the process stays the same GatedTenant's, which each
+// tenant opens that adopts it.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +23,15 @@ class CodeChange {
   CodeChange(const CodeChange&) = delete;
   CodeChange& operator=(const CodeChange&) = delete;
 
-  // dlopen has returned this library, which may have been in the process already: what a tenant
-  // that is closed has left there, code and what it holds, is this one's.
-  void loaded(void* library) noexcept;
-
  private:
   GatedTenant& tenant_;
-  std::uintptr_t inside_ = 0;  // an address in the loaded library
 };
 
 // A tenant's code is about to open a library; and has opened it: what is new with it, and needed by
-// nobody else, is that tenant's. What was another tenant's already is nobody's from now on.
-// `caller`: an address in the code that opened it. Throw std::bad_alloc. Any thread.
+// nobody else, is that tenant's. What was another open tenant's already is nobody's from now on,
+// and what a closed one left is opened beside the tenant. Throw std::bad_alloc. Any thread.
 void note_code_before_open();
-void note_opened_code(GatedTenant& tenant, void* library, const void* caller);
+void note_opened_code(GatedTenant& tenant, void* library);
 // Whether the loader's search for a library depends on which of the tenant's code opens it. Throws
 // std::bad_alloc. Any thread.
 bool has_run_path(const GatedTenant& tenant);

@@ -71,7 +71,7 @@ void settle_end_by_host(const Holding& held, CUresult status) noexcept {
 }
 
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
-  if (holding.over) return true;
+  if (holding.ended) return true;
   if (holding.life == 0) return false;
   if (const Frame* frame = pushed_frame();
       frame != nullptr && frame->target.generation == holding.life) {
@@ -80,6 +80,12 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
   // What is kept for work on another device stands: to end it is the code's own doing.
   return !tenant.end_target(holding.life, home_of(holding)) &&
          !tenant.is_used_from_beside(holding.life);
+}
+
+GatedTenant* other_holder(const GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
+  const auto owner = owners().owner(kind, handle);
+  GatedTenant* const other = owner ? gated_tenant_of(*owner) : nullptr;
+  return other != nullptr && other != &tenant && other->stands_with(tenant) ? other : nullptr;
 }
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,

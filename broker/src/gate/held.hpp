@@ -35,6 +35,11 @@ void hold_again(const Holding& holding) noexcept;
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
 
+// What code that stays has left may be held by another GatedTenant that the same tenant has open:
+// that one. Null: it is not the tenant's.
+[[gnu::cold]] GatedTenant* other_holder(const GatedTenant& tenant, Kind kind,
+                                        std::uint64_t handle) noexcept;
+
 // The tenant asked for so much more than its budget leaves. Said once.
 void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
 
@@ -93,9 +98,13 @@ CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end) noex
 template <typename End>
 CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
                   End&& end) noexcept {
-  const auto held = owners().remove(kind, handle, tenant.id());
-  if (!held) return refuse_end(tenant, function, kind, handle);
-  return end_forgotten(tenant, *held, std::forward<End>(end));
+  if (const auto held = owners().remove(kind, handle, tenant.id())) {
+    return end_forgotten(tenant, *held, std::forward<End>(end));
+  }
+  if (GatedTenant* const other = other_holder(tenant, kind, handle)) {
+    return end_held(*other, function, kind, handle, std::forward<End>(end));
+  }
+  return refuse_end(tenant, function, kind, handle);
 }
 
 // After the host has ended, or tried to end, what a tenant held.

@@ -9,7 +9,9 @@
 
 namespace ctxbroker::detail {
 
-// In the order in which a tenant's things are given back.
+// In the order in which a tenant's things are given back. With code that stays in the process stay
+// those up to `module`; those up to `peer_access` where that code has a runtime library; and none
+// of the rest.
 enum class Kind : std::uint8_t {
   graph_memory,  // that graphs allocate for themselves; by address
   graph_exec,
@@ -40,9 +42,9 @@ const char* to_string(Kind kind) noexcept;  // "stream"
 struct Holding {
   Kind kind = Kind::nothing;
   bool pooled = false;  // memory of a pool
-  // It ended with its context when an earlier tenant of the code did: known for what the code may
-  // still do with its handle.
-  bool over = false;
+  // It ended with its context when an earlier tenant of the code did. Code that stays may still use
+  // the handle, which must not reach the driver.
+  bool ended = false;
   TenantId tenant{};
   std::uint64_t handle = 0;  // the handle's value, or the address
   std::uint64_t bytes = 0;

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
@@ -121,6 +122,15 @@ std::uint64_t Owners::forget_context(TenantId tenant, std::uint64_t context) {
     if (remove(one.kind, one.handle, tenant)) bytes += one.bytes;
   }
   return bytes;
+}
+
+std::uint64_t Owners::end_with_context(Kind kind, std::uint64_t handle, TenantId tenant) noexcept {
+  Shard& one = shard(kind, handle);
+  const std::lock_guard lock(one.lock);
+  Holding* const found = one.table.find(kind, handle);
+  if (found == nullptr || found->tenant != tenant) return 0;
+  found->ended = true;
+  return std::exchange(found->bytes, 0);
 }
 
 bool Owners::add_bytes(Kind kind, std::uint64_t handle, TenantId tenant,

@@ -29,6 +29,8 @@ class Owners {
   // A context that a tenant made has ended, and with it all that was made in it: the device memory
   // of that, in bytes.
   std::uint64_t forget_context(TenantId tenant, std::uint64_t context);
+  // It has ended with its context, and its handle stays known. Returns the bytes that it held.
+  std::uint64_t end_with_context(Kind kind, std::uint64_t handle, TenantId tenant) noexcept;
   // Counts more bytes for what that tenant holds; false when it does not.
   bool add_bytes(Kind kind, std::uint64_t handle, TenantId tenant, std::uint64_t bytes) noexcept;
   // Whether all of these addresses are in mappings, or reservations, that the tenant holds.

@@ -87,11 +87,11 @@ void* before_open(const char* file, const void* caller) noexcept {
   }
 }
 
-void after_open(void* answer, void* library, const void* caller) noexcept {
+void after_open(void* answer, void* library, const void* /*caller*/) noexcept {
   if (library == nullptr) return;
   GatedTenant& tenant = *static_cast<GatedTenant*>(answer);
   try {
-    note_opened_code(tenant, library, before_return(caller));
+    note_opened_code(tenant, library);
   } catch (...) {  // out of memory: it is nobody's
     return;
   }

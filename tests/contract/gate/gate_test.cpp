@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "attacks/attacks.h"
@@ -377,6 +378,55 @@ TEST_F(GateTest, AThreadOfCodeThatStaysIsItsNextTenants) {
   ASSERT_EQ(adopt(second), on_worker) << "the same code";
   EXPECT_NE(second.lease().context, of_first);
   EXPECT_EQ(context_of(on_worker(64)), second.lease().context);
+}
+
+// A host may keep a closed tenant's object for as long as it likes.
+TEST_F(GateTest, TheEndOfAClosedTenantsObjectLeavesItsNextTenantAlone) {
+  auto first = std::make_unique<Tenant>(broker.open_tenant("first", {LeaseKind::shared}));
+  first->adopt(test_library("attacks_dlsym"));
+  first->close();
+  TenantOptions options{LeaseKind::shared};
+  options.unload_at_close = true;
+  Tenant second = broker.open_tenant("second", options);
+  second.adopt(test_library("attacks_dlsym"));
+  CUdeviceptr address = 0;
+  second.run(0, [&] { driver_call("cuMemAlloc_v2", &address, std::size_t{64}); });
+  first.reset();
+  EXPECT_EQ(held("second", "device memory"), 1U);
+  EXPECT_EQ(second.run(0, [&] { return driver_call("cuMemFree_v2", address); }), CUDA_SUCCESS);
+  EXPECT_EQ(second.strikes(), 0U);
+}
+
+// The libraries that a host puts into one tenant need not be those that were in one before.
+TEST_F(GateTest, ATenantAdoptsWhatTwoTenantsLeft) {
+  CUstream left = nullptr;
+  allocate_function* on_worker = nullptr;
+  const auto adopt_worker = [&](Tenant& tenant) {
+    on_worker =
+        symbol<allocate_function>(tenant.adopt(test_library("attacks_worker")), ALLOCATE_ON_WORKER);
+  };
+  for (const bool worker_first : {true, false}) {
+    {
+      Tenant one = broker.open_tenant("one", {LeaseKind::shared});
+      one.adopt(test_library("attacks_dlsym"));
+      one.run(0, [&] { driver_call("cuStreamCreate", &left, 1U); });
+      Tenant two = broker.open_tenant("two", {LeaseKind::private_own});
+      adopt_worker(two);
+      on_worker(64);
+    }
+    TenantOptions options{LeaseKind::private_own};
+    options.unload_at_close = true;
+    Tenant both = broker.open_tenant("both", options);
+    if (worker_first) adopt_worker(both);
+    both.adopt(test_library("attacks_dlsym"));
+    if (!worker_first) adopt_worker(both);
+    EXPECT_EQ(both.run(0, [&] { return driver_call("cuStreamDestroy_v2", left); }), CUDA_SUCCESS);
+    EXPECT_EQ(both.strikes(), 0U);
+    if (threads_start_in_their_code) {
+      EXPECT_EQ(context_of(on_worker(64)), both.lease().context);
+      EXPECT_EQ(held("both", "device memory"), 1U);
+    }
+  }
 }
 
 // Whose a library is that came later than its tenant's, or that two tenants need, is told by

@@ -60,10 +60,8 @@ struct FreesWithin {
       const During during(tenant, Real::symbol);
       return Real::call(address, rest...);
     };
-    const auto held = owners().remove(Kind::memory, value, tenant.id());
-    if (held) return end_forgotten(tenant, *held, free);
     if (owners().owner(Kind::graph_memory, value) != tenant.id()) {
-      return refuse_end(tenant, Real::symbol, Kind::memory, value);
+      return end_held(tenant, Real::symbol, Kind::memory, value, free);
     }
     const CUresult status = free();
     if (status == CUDA_SUCCESS) forget_freed(tenant, value);
