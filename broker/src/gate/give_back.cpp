@@ -31,6 +31,15 @@ CUresult end_range(const Holding& holding) noexcept {
   return Real::is_bound() ? Real::call(holding.handle, holding.extent) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+// As often as it was retained.
+CUresult end_physical(const Holding& holding) noexcept {
+  CUresult status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
+  for (std::uint64_t i = 0; i < holding.extent && status == CUDA_SUCCESS; ++i) {
+    status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
+  }
+  return status;
+}
+
 CUresult end_peer(const Holding& holding) noexcept {
   return end_peer_access(holding.handle);
 }
@@ -55,7 +64,7 @@ constexpr std::array<Ending, kind_count> endings{{
     {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>},
     {Kind::mapping, end_range<"cuMemUnmap">},
     {Kind::reservation, end_range<"cuMemAddressFree">},
-    {Kind::physical, end<"cuMemRelease", CUmemGenericAllocationHandle>},
+    {Kind::physical, end_physical},
     {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>},
     {Kind::own_pool, end<"cuMemPoolDestroy", CUmemoryPool>},
     {Kind::peer_access, end_peer},
@@ -138,8 +147,7 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
       continue;  // and stays charged
     }
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
-    if (holding.kind == Kind::mapping) pass_on_mapping(holding);
-    if (holding.kind == Kind::physical) pass_on_physical(holding);
+    take_out_charge(holding.kind, holding.handle);
     if (holding.kind == Kind::pool || holding.kind == Kind::own_pool) {
       tenant.while_pools_stay([] {});  // who found it there has done with it
     }

@@ -52,7 +52,9 @@ struct Holding {
   // made itself, which is `context`.
   std::uint64_t life = 0;
   std::uint64_t context = 0;
-  std::uint64_t extent = 0;  // of a mapping or reservation, in bytes; of a pool, its device
+  // Of a mapping or reservation, in bytes; of a pool, its device; of physical memory, how often it
+  // was retained.
+  std::uint64_t extent = 0;
 };
 static_assert(sizeof(Holding) == 48, "there may be many");
 

@@ -133,16 +133,6 @@ std::uint64_t Owners::end_with_context(Kind kind, std::uint64_t handle, TenantId
   return std::exchange(found->bytes, 0);
 }
 
-bool Owners::add_bytes(Kind kind, std::uint64_t handle, TenantId tenant,
-                       std::uint64_t bytes) noexcept {
-  Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.lock);
-  Holding* const found = one.table.find(kind, handle);
-  if (found == nullptr || found->tenant != tenant) return false;
-  found->bytes += bytes;
-  return true;
-}
-
 bool Owners::holds_range(Kind kind, std::uint64_t address, std::uint64_t bytes,
                          TenantId tenant) const noexcept {
   if (!has_range(kind) || address + bytes < address) return false;

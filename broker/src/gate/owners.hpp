@@ -31,8 +31,6 @@ class Owners {
   std::uint64_t forget_context(TenantId tenant, std::uint64_t context);
   // It has ended with its context, and its handle stays known. Returns the bytes that it held.
   std::uint64_t end_with_context(Kind kind, std::uint64_t handle, TenantId tenant) noexcept;
-  // Counts more bytes for what that tenant holds; false when it does not.
-  bool add_bytes(Kind kind, std::uint64_t handle, TenantId tenant, std::uint64_t bytes) noexcept;
   // Whether all of these addresses are in mappings, or reservations, that the tenant holds.
   bool holds_range(Kind kind, std::uint64_t address, std::uint64_t bytes,
                    TenantId tenant) const noexcept;
