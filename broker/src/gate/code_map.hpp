@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "gate/extent.hpp"
 #include "gate/gated_tenant.hpp"
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 

@@ -5,7 +5,7 @@
 
 #include "gate/caller.hpp"
 #include "gate/gate_library.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 #include "gate/tenant_imports.hpp"
 #include "gate/tools.hpp"
 

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "gate/owners.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 #include "observe/ticks.hpp"
 
 namespace ctxbroker::detail {

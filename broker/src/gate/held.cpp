@@ -19,8 +19,7 @@ bool is_in_noted_life(const GatedTenant& tenant, std::uint64_t* life) noexcept {
 
 void note_place(GatedTenant& tenant, Holding& holding) noexcept {
   if (is_in_noted_life(tenant, &holding.life)) return;
-  CUcontext current = nullptr;
-  Current::call(&current);
+  CUcontext const current = current_context();
   holding.life = tenant.note_life(current);
   // What is not made in a lease, but in a context that the tenant made, ends with that.
   if (holding.life == 0 && holding.kind != Kind::context && home_of(holding) != Home::device) {
@@ -29,6 +28,22 @@ void note_place(GatedTenant& tenant, Holding& holding) noexcept {
 }
 
 }  // namespace
+
+CUcontext current_context() noexcept {
+  CUcontext current = nullptr;
+  return Current::call(&current) == CUDA_SUCCESS ? current : nullptr;
+}
+
+bool alone_in_context(const Caller& caller) noexcept {
+  const CUcontext current = current_context();
+  if (current == nullptr) return true;
+  if (owners().owner(Kind::context, handle_value(current)) == caller.tenant->id()) return true;
+  const int device = caller.tenant->device_of(current);
+  CapturedLease lease;
+  return device >= 0 && caller.tenant->has_lease(device) &&
+         caller.tenant->lease(device, &lease) == CUDA_SUCCESS &&
+         lease.kind == LeaseKind::private_own;
+}
 
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
   holding.tenant = tenant.id();
@@ -42,9 +57,7 @@ bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
 }
 
 bool relieve_device(GatedTenant& tenant) noexcept {
-  CUcontext current = nullptr;
-  Current::call(&current);
-  return tenant.relieve(current);
+  return tenant.relieve(current_context());
 }
 
 void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {

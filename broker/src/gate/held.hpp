@@ -20,6 +20,13 @@ std::uint64_t handle_value(Handle handle) noexcept {
   }
 }
 
+// The context that the calling thread has current; null: none.
+CUcontext current_context() noexcept;
+
+// Whether that is the calling tenant's alone: of a private lease, or one that it made. True where
+// none is, which the driver itself complains of.
+bool alone_in_context(const Caller& caller) noexcept;
+
 // Enters what a tenant has made on this thread: where and whose is filled in here. False: there is
 // no memory for the entry.
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "gate/extent.hpp"
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -1,11 +1,20 @@
 // What the loader has in the process.
 #pragma once
 
+#include <link.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace ctxbroker::detail {
+
+// The addresses from an object's first to its last byte.
+struct Extent {
+  std::uintptr_t begin = 0, end = 0;
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+Extent extent_of(const dl_phdr_info& object) noexcept;
 
 struct LoadedObject {
   std::uintptr_t begin = 0, end = 0;

@@ -4,12 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
-#include "gate/brief_lock.hpp"
 #include "gate/holding.hpp"
-#include "gate/holding_table.hpp"
 
 namespace ctxbroker::detail {
 
@@ -40,14 +40,26 @@ class Owners {
                                            std::uint64_t bytes) const;
 
  private:
+  struct Key {
+    Kind kind;
+    std::uint64_t handle;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  // Spread over all 64 bits, because handles are addresses that end with zeros.
+  struct Hash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return ((key.handle >> 4) + static_cast<std::uint64_t>(key.kind)) * 0x9E3779B97F4A7C15U;
+    }
+  };
   // Threads that allocate at once seldom meet in one.
   struct alignas(64) Shard {
-    BriefLock lock;
-    HoldingTable table;
+    std::mutex mutex;
+    std::unordered_map<Key, Holding, Hash> holdings;
   };
-  Shard& shard(Kind kind, std::uint64_t handle) noexcept {
-    return shards_[(HoldingTable::hash(kind, handle) >> 32) % shards_.size()];
-  }
+  Shard& shard(const Key& key) noexcept { return shards_[(Hash{}(key) >> 32) % shards_.size()]; }
+  // `use` is called with it, if somebody holds it.
+  template <typename Use>
+  void with(Kind kind, std::uint64_t handle, Use&& use) noexcept;
   template <typename Is>
   std::optional<Holding> remove_if(Kind kind, std::uint64_t handle, Is&& is) noexcept;
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gate/code_map.hpp"
-#include "gate/extent.hpp"
 #include "gate/import_patch.hpp"
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -87,7 +87,7 @@ void* before_open(const char* file, const void* caller) noexcept {
   }
 }
 
-void after_open(void* answer, void* library, const void* /*caller*/) noexcept {
+void after_open(void* answer, void* library) noexcept {
   if (library == nullptr) return;
   GatedTenant& tenant = *static_cast<GatedTenant*>(answer);
   try {

@@ -1,6 +1,6 @@
 // BrokerImpl: what is told of its tenants.
 #include "gate/owners.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 #include "observe/counters.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"

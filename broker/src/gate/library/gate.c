@@ -14,8 +14,7 @@
 #include "driver/library_symbol.h"
 #include "gate/library/driver_search.h"
 #include "gate/library/entry_blocks.h"
-#include "gate/library/late_look_up.h"
-#include "gate/library/watched_open.h"
+#include "gate/library/loader_functions.h"
 
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { ctxb_gate_abi = 1 };
+enum { ctxb_gate_abi = 2 };
 
 typedef void (*ctxb_gate_function)(void);
 
@@ -33,7 +33,7 @@ typedef void (*ctxb_gate_look_up_observer)(const char* base, int known);
  * library is opened, and the second function is given the answer and what it is (NULL: not opened).
  */
 typedef void* (*ctxb_gate_before_open)(const char* file, const void* caller);
-typedef void (*ctxb_gate_after_open)(void* answer, void* library, const void* caller);
+typedef void (*ctxb_gate_after_open)(void* answer, void* library);
 
 /* Any thread. Lives as long as the process. */
 typedef struct ctxb_gate {

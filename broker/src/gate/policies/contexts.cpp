@@ -3,9 +3,8 @@
 #include <tuple>
 
 #include "context/guard.hpp"
-#include "gate/current_context.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

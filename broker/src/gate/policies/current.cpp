@@ -3,7 +3,7 @@
 #include "context/guard.hpp"
 #include "context/unguarded.hpp"
 #include "gate/owners.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

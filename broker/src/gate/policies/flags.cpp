@@ -2,8 +2,8 @@
 // on the device, and a green context's are the primary's: a tenant without a context of its own has
 // flags that it alone can see.
 #include "context/guard.hpp"
-#include "gate/current_context.hpp"
-#include "gate/policies.hpp"
+#include "gate/held.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

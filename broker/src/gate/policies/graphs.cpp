@@ -3,7 +3,7 @@
 #include "context/guard.hpp"
 #include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -1,7 +1,7 @@
 // Memory: what a tenant takes is counted, and only its holder gives it back.
 #include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -1,9 +1,8 @@
 // Peer access: a tenant's own, in contexts that it shares.
 #include "gate/peer_access.hpp"
 
-#include "gate/current_context.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -1,5 +1,5 @@
 // A device's primary context: a tenant has its own lease instead.
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "gate/held.hpp"
 #include "gate/physical_memory.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
