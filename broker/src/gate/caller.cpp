@@ -27,15 +27,15 @@ struct Thread {
 };
 constinit thread_local Thread thread;
 
-// Only so much of a stack is looked at, outwards from the call.
+// How much of a stack is looked at, outwards from the call.
 constexpr std::size_t most_stack_words = std::size_t{256} << 7;  // 256 KiB
 
-// Where the C library keeps the function that a thread was started with, as it tells debuggers;
-// 0: it does not say. Asked for once, because looking a name up takes the loader's lock, which a
-// thread may be waited for under.
+// Where the C library keeps the function that a thread was started with, as it tells debuggers. 0:
+// it does not say. This is asked for once, because a look-up takes the loader's lock, and somebody
+// who holds that lock may be waiting for the thread.
 constinit std::atomic<std::size_t> start_routine_offset{0};
 
-// A thread that calls the driver as its last deed has no other trace of its code on the stack.
+// A thread that calls the driver in a tail call has no other trace of its code on the stack.
 const void* start_of_this_thread() noexcept {
   const std::size_t offset = start_routine_offset.load(std::memory_order_relaxed);
   if (offset == 0) return nullptr;
@@ -58,7 +58,7 @@ void find_stack() noexcept {
 // False: no return address into a tenant's code lies on this thread's stack.
 bool tenants_may_be_calling() noexcept {
   const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
-  // On a stack that is not the thread's own (a fibre's, a signal handler's) nothing is known.
+  // Nothing is known of a stack that is not the thread's own, such as a fibre's.
   if (here < thread.stack_begin || here >= thread.stack_end) return true;
   const auto words = static_cast<std::size_t>(thread.stack_end - here);
   return may_point_into_tenants(here, here + std::min(words, most_stack_words));

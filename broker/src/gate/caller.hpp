@@ -14,7 +14,7 @@ struct Caller {
 // Once, before anything calls.
 void learn_of_threads() noexcept;
 
-// Where no guard or host frame says it.
+// Answers where no guard and no host frame does.
 Caller calling_on_a_bare_thread() noexcept;
 
 // In this order: the thread's innermost guard or host frame; the tenant whose code the thread was
@@ -29,9 +29,8 @@ inline Caller calling() noexcept {
   return {tenant, tenant != nullptr};
 }
 
-// Another tenant has adopted the code of the calling thread, which no guard is around: where the
-// lease of an earlier one is current, this one's is made current. With the policies for what is
-// current.
+// Another tenant has adopted the code of the calling thread, which is outside of guards. Where the
+// lease of the earlier tenant is current, this one's is made current. In policies/current.cpp.
 void lead_to_own_lease(GatedTenant& tenant) noexcept;
 
 }  // namespace ctxbroker::detail

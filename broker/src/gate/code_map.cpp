@@ -38,8 +38,8 @@ Map& map() {
   return *one;
 }
 
-// The tenants' code, for those who take no lock: replaced as a whole, and never freed, for nobody
-// knows who still reads. A few bytes per library that comes or goes.
+// The tenants' code, for readers without a lock. It is replaced as a whole and never freed, because
+// nobody knows who still reads it. That costs a few bytes per library that comes or goes.
 struct TenantCode {
   struct Range {
     std::uintptr_t begin, end;
@@ -132,13 +132,13 @@ void update(Map& map, GatedTenant* owner) {
   publish(map);
 }
 
-// What is new is the host's.
+// Objects that are new belong to the host.
 void look(Map& map) {
   if (map.changes != changes_so_far()) update(map, nullptr);
 }
 
-// The object that was opened and, of what came with it, what is needed by these alone. What stands
-// before it was opened by somebody in its own right.
+// The object that was opened and those that came with it and are needed by these alone. Objects
+// before it in the list were opened by somebody else.
 std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
                                          const std::vector<LoadedObject>& present,
                                          const LoadedObject& opened) {
@@ -173,7 +173,7 @@ std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
 void note_code_before_open() {
   Map& process = map();
   const std::unique_lock lock(process.lock);
-  // While a tenant's library arrives all that is new is that tenant's, once it has.
+  // While a tenant's library arrives, all that is new belongs to that tenant once it is there.
   if (process.changing == nullptr) look(process);
 }
 
@@ -243,7 +243,7 @@ CodeChange::~CodeChange() {
   }
 }
 
-// Reads a stack as it lies there, also what sanitizers have fenced off.
+// Reads a stack as it lies there. Sanitizers must not watch that.
 __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
     const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
   if (changing.load(std::memory_order_acquire)) return true;

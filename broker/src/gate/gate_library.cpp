@@ -22,7 +22,7 @@ const ctxb_gate* gate_of(void* library) {
   return fits ? gate : nullptr;
 }
 
-// Who brought a library into the process, in words, as far as that can be told afterwards.
+// Says who brought a library into the process, as far as that can be told afterwards.
 std::string bringer_of(std::string_view name) {
   // Nobody writes to the environment while a broker is opened: [main] thread only.
   const char* preloaded = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
@@ -56,9 +56,9 @@ const ctxb_gate* gate_loaded_as(const char* name) noexcept {
   return gate;
 }
 
-// The gate that the program links, if it came before `named`: the loader gives the first that bears
-// the driver's name to whoever asks, though a profiler that stands in front of dlopen may have
-// another answer.
+// The gate that the program links, if it came before `named`. The loader gives the first library
+// with the driver's name to whoever asks, but a profiler in front of dlopen may answer with another
+// one.
 const ctxb_gate* gate_of_program(void* named) noexcept {
   if (dlsym(RTLD_DEFAULT, "ctxb_gate_get") == nullptr) return nullptr;
   try {

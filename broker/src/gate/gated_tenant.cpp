@@ -143,10 +143,7 @@ std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
   // Within a guard the frame knows; its life is in the map after the first time.
   if (const Frame* frame = pushed_frame(); frame != nullptr && frame->target.context == current) {
     const std::lock_guard lock(mutex_);
-    if (lives_.count(frame->target.generation) != 0) {
-      noted_life_.store(frame->target.generation, std::memory_order_release);
-      return frame->target.generation;
-    }
+    if (lives_.count(frame->target.generation) != 0) return frame->target.generation;
   }
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return 0;

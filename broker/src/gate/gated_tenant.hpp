@@ -86,10 +86,6 @@ class GatedTenant {
 
   // The life that the calling thread's context is of, remembered for later questions; 0: none.
   std::uint64_t note_life(CUcontext current) noexcept;
-  // It is the one that was noted last. Takes no lock.
-  bool has_noted(std::uint64_t life) const noexcept {
-    return life != 0 && noted_life_.load(std::memory_order_acquire) == life;
-  }
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
 
@@ -199,7 +195,6 @@ class GatedTenant {
   // What every allocation looks at, in one cache line.
   alignas(64) std::atomic<std::uint64_t> budget_{0};
   std::atomic<std::uint64_t> held_{0};
-  std::atomic<std::uint64_t> noted_life_{0};  // one of lives_; 0: perhaps none
   std::atomic<bool> keeps_unused_{false};
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;

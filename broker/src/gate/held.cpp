@@ -9,17 +9,11 @@ namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
-// Within a guard that nothing has touched it is known where the thread is.
-bool is_in_noted_life(const GatedTenant& tenant, std::uint64_t* life) noexcept {
-  const Frame* const frame = pushed_frame();
-  if (frame == nullptr || !is_untouched(*frame)) return false;
-  *life = frame->target.generation;
-  return tenant.has_noted(*life);
-}
-
 void note_place(GatedTenant& tenant, Holding& holding) noexcept {
-  if (is_in_noted_life(tenant, &holding.life)) return;
-  CUcontext const current = current_context();
+  // In a guard that nothing has touched, the driver need not be asked.
+  const Frame* const frame = pushed_frame();
+  const bool is_known = frame != nullptr && is_untouched(*frame);
+  CUcontext const current = is_known ? frame->target.context : current_context();
   holding.life = tenant.note_life(current);
   // What is not made in a lease, but in a context that the tenant made, ends with that.
   if (holding.life == 0 && holding.kind != Kind::context && home_of(holding) != Home::device) {

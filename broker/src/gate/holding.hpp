@@ -34,7 +34,7 @@ enum class Kind : std::uint8_t {
   peer_access,
   green_context,
   context,
-  nothing,  // that is held
+  nothing,
 };
 inline constexpr std::size_t kind_count = static_cast<std::size_t>(Kind::context) + 1;
 const char* to_string(Kind kind) noexcept;  // "stream"
@@ -48,8 +48,8 @@ struct Holding {
   TenantId tenant{};
   std::uint64_t handle = 0;  // the handle's value, or the address
   std::uint64_t bytes = 0;
-  // The life of the tenant's lease that it was made in; 0: in none, or in a context that the tenant
-  // made itself, which is `context`.
+  // The generation of the tenant's lease that it was made in. 0: it was made in none, or in a
+  // context that the tenant made itself, which is `context`.
   std::uint64_t life = 0;
   std::uint64_t context = 0;
   // Of a mapping or reservation, in bytes; of a pool, its device; of physical memory, how often it
@@ -58,8 +58,8 @@ struct Holding {
 };
 static_assert(sizeof(Holding) == 48, "there may be many");
 
-// Where it lives: a green context has streams of its own, and what is of no context outlives them
-// all; the rest is the primary's, which outlives a green one.
+// Where it lives. A green context has streams of its own; other things made in it are the
+// primary's, which outlives a green context. What belongs to the device outlives both.
 Home home_of(const Holding& holding) noexcept;
 
 }  // namespace ctxbroker::detail

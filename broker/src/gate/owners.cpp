@@ -10,7 +10,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-// Mappings and reservations once more, in the order of their addresses.
+// Mappings and reservations a second time, sorted by address.
 struct Ranges {
   struct Range {
     std::uint64_t bytes;
@@ -20,7 +20,7 @@ struct Ranges {
   std::map<std::uint64_t, Range> mappings, reservations;
 
   static Ranges& one() {
-    static auto* const ranges = new Ranges;  // as the owners
+    static auto* const ranges = new Ranges;  // never ended, as the owners
     return *ranges;
   }
   std::map<std::uint64_t, Range>& of(Kind kind) noexcept {

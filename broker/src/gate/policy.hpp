@@ -32,7 +32,7 @@ template <SymbolName name, typename... Parameters>
 struct DriverFunction<name, CUresult(Parameters...)> {
   using Function = CUresult(Parameters...);
   static constexpr const char* symbol = name.text;
-  // Global because a policy is called with the driver's arguments and nothing else.
+  // It is global, because a policy is called with the driver's arguments and nothing else.
   static inline std::atomic<Function*> behind{nullptr};
 
   static CUresult call(Parameters... arguments) noexcept {
@@ -46,7 +46,7 @@ struct DriverFunction<name, CUresult(Parameters...)> {
   static inline std::atomic<std::size_t> place{0};  // among the policies, for counting
 };
 
-// What every policy begins with: who is calling, and one more hit for a tenant.
+// Every policy begins with this. It finds out who is calling, and counts the call of a tenant.
 template <typename Real>
 Caller enter_policy() noexcept {
   const Caller caller = calling();
@@ -68,7 +68,7 @@ constexpr PolicyRow policy() {
           &Real::bind};
 }
 
-// A function that policies call and that has none itself.
+// A function that policies call and that has no policy itself.
 template <typename Real>
 constexpr PolicyRow unguarded() {
   return {Real::symbol, nullptr, &Real::bind};

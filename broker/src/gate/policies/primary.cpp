@@ -4,7 +4,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-// The driver's order of checks: the device before all else.
+// The driver checks the device before all else, and so does this.
 template <typename Use>
 CUresult on_device(GatedTenant& tenant, CUdevice device, Use&& use) {
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
