@@ -40,12 +40,11 @@ std::string bringer_of(std::string_view name) {
 std::string late_gate_reason(const std::string& driver) {
   return "the driver, " + driver +
          ", was loaded before the broker was opened: " + bringer_of(nvidia_driver_name()) +
-         ". Held are the calls that plug-ins make through imports of their own libraries once "
-         "these "
-         "are loaded, and through what these libraries look up themselves from then on. Not held "
-         "are calls of their constructors, functions that constructors or other libraries looked "
-         "up for them, and calls through libraries that the host uses too or had before. Link the "
-         "program with ctxbroker::broker, or open the broker first";
+         ". The gate holds the calls that plug-ins make through imports of their own libraries, "
+         "once these are loaded, and through functions that these libraries look up later. It does "
+         "not hold calls of their constructors, functions that constructors or other libraries "
+         "looked up for them, and calls through libraries that the host uses too or had before. "
+         "Link the program with ctxbroker::broker, or open the broker first";
 }
 
 const ctxb_gate* gate_loaded_as(const char* name) noexcept {

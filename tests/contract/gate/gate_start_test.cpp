@@ -37,7 +37,7 @@ TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
   EXPECT_TRUE(broker.gate().in_force);
   EXPECT_EQ(broker.gate().mode, GateMode::late);
   EXPECT_THAT(broker.gate().reason, HasSubstr("loaded before the broker was opened"));
-  EXPECT_THAT(broker.gate().reason, HasSubstr("Not held are calls of their constructors"));
+  EXPECT_THAT(broker.gate().reason, HasSubstr("does not hold calls of their constructors"));
   void* const gate = gate_library();
   ASSERT_NE(gate, nullptr);
   for (const char* mode : {"proc_address", "dlsym", "linked", "runtime_static"}) {
