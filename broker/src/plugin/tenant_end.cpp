@@ -193,8 +193,7 @@ void TenantImpl::keep_primaries(GatedTenant& gated) {
 }
 
 // What its code made through the driver, and forgot.
-void TenantImpl::give_back_what_is_left(GatedTenant& gated) {
-  const bool resident = resident_ && !code_of(gated).empty();
+void TenantImpl::give_back_what_is_left(GatedTenant& gated, bool resident) {
   if (resident && gated.has_private_tables()) keep_primaries(gated);
   const GivenBack given = give_back_holdings(gated, resident);
   if (given.count != 0) {
@@ -220,7 +219,12 @@ void TenantImpl::give_back_what_is_left(GatedTenant& gated) {
 void TenantImpl::give_back_what_is_left() noexcept {
   if (gated() == nullptr) return;
   try {
-    for (GatedTenant* const one : gated()->all_of_tenant()) give_back_what_is_left(*one);
+    const std::vector<GatedTenant*> all = gated()->all_of_tenant();
+    for (GatedTenant* const one : all) {
+      // Of several, one may have no code that could use what stays.
+      const bool has_code = all.size() == 1 || !code_of(*one).empty();
+      give_back_what_is_left(*one, resident_ && has_code);
+    }
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the driver's end frees it
   }
   gated()->close();

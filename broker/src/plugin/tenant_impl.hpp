@@ -82,7 +82,7 @@ class TenantImpl final : private LeaseSource {
   bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
  private:
-  // What guards of the tenant stand for. Null: the gate is not in force, or this is the host, or the
+  // What guards of the tenant stand for. Null: the gate is not in force, this is the host, or the
   // tenant is closed and another one has its code.
   GatedTenant* gated() const noexcept {
     GatedTenant* const gated = identity_->gated.load(std::memory_order_acquire);
@@ -114,7 +114,7 @@ class TenantImpl final : private LeaseSource {
                                    const void* wanted) noexcept;
   void give_back_what_is_left() noexcept;
   void keep_primaries(GatedTenant& gated);
-  void give_back_what_is_left(GatedTenant& gated);
+  void give_back_what_is_left(GatedTenant& gated, bool resident);
 
   // For the gate.
   CUresult lease(int device, CapturedLease* lease) noexcept override;
