@@ -16,42 +16,31 @@ namespace {
 
 constexpr int most_frames = 64;  // looked at, from the call outwards
 
-// Whose thread this is, once known, and the address in that tenant's code that tells it. Nothing
-// here has a destructor: plug-ins call until a thread has ended.
-constinit thread_local GatedTenant* thread_owner = nullptr;
-constinit thread_local const void* thread_code = nullptr;
-// Of this thread's own stack; null: not asked yet.
-constinit thread_local const std::uintptr_t* stack_begin = nullptr;
-constinit thread_local const std::uintptr_t* stack_end = nullptr;
+// What is decided about a thread at its first call. Nothing here has a destructor, because plug-ins
+// call until a thread has ended.
+struct Thread {
+  bool is_decided = false;
+  GatedTenant* owner = nullptr;  // null: the host, but for calls of tenants' code
+  std::uint64_t opening = 0;     // of the owner, that the thread has seen
+  const std::uintptr_t* stack_begin = nullptr;
+  const std::uintptr_t* stack_end = nullptr;  // null: not known
+};
+constinit thread_local Thread thread;
 
-// Only so much of a stack is looked at, outwards from the call.
+// How much of a stack is looked at, outwards from the call.
 constexpr std::size_t most_stack_words = std::size_t{256} << 7;  // 256 KiB
 
-// Where the C library keeps the function that a thread was started with, as it tells debuggers;
-// 0: it does not say. Asked for once, because looking a name up takes the loader's lock, which a
-// thread may be waited for under.
+// Where the C library keeps the function that a thread was started with, as it tells debuggers. 0:
+// it does not say. This is asked for once, because a look-up takes the loader's lock, and somebody
+// who holds that lock may be waiting for the thread.
 constinit std::atomic<std::size_t> start_routine_offset{0};
 
-// A thread that calls the driver as its last deed has no other trace of its code on the stack.
+// A thread that calls the driver in a tail call has no other trace of its code on the stack.
 const void* start_of_this_thread() noexcept {
   const std::size_t offset = start_routine_offset.load(std::memory_order_relaxed);
   if (offset == 0) return nullptr;
   const auto descriptor = static_cast<std::uintptr_t>(pthread_self());
   return *reinterpret_cast<void* const*>(descriptor + offset);
-}
-
-void take_thread(GatedTenant* tenant, const void* code) noexcept {
-  thread_owner = tenant;
-  thread_code = tenant != nullptr ? code : nullptr;
-}
-
-// Code that stays in the process may get another tenant, and a thread of that code with it.
-void follow_heir() noexcept {
-  if (thread_owner->is_open()) return;
-  GatedTenant* const heir = owner_of_code(thread_code).tenant;
-  if (heir == nullptr || heir == thread_owner) return;
-  thread_owner = heir;
-  lead_to_own_lease(*heir);
 }
 
 void find_stack() noexcept {
@@ -60,8 +49,8 @@ void find_stack() noexcept {
   void* lowest = nullptr;
   std::size_t bytes = 0;
   if (pthread_attr_getstack(&attributes, &lowest, &bytes) == 0) {
-    stack_begin = static_cast<const std::uintptr_t*>(lowest);
-    stack_end = stack_begin + bytes / sizeof *stack_begin;
+    thread.stack_begin = static_cast<const std::uintptr_t*>(lowest);
+    thread.stack_end = thread.stack_begin + bytes / sizeof *thread.stack_begin;
   }
   pthread_attr_destroy(&attributes);
 }
@@ -69,9 +58,9 @@ void find_stack() noexcept {
 // False: no return address into a tenant's code lies on this thread's stack.
 bool tenants_may_be_calling() noexcept {
   const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
-  // On a stack that is not the thread's own (a fibre's, a signal handler's) nothing is known.
-  if (stack_end == nullptr || here < stack_begin || here >= stack_end) return true;
-  const auto words = static_cast<std::size_t>(stack_end - here);
+  // Nothing is known of a stack that is not the thread's own, such as a fibre's.
+  if (here < thread.stack_begin || here >= thread.stack_end) return true;
+  const auto words = static_cast<std::size_t>(thread.stack_end - here);
   return may_point_into_tenants(here, here + std::min(words, most_stack_words));
 }
 
@@ -79,7 +68,6 @@ struct Walk {
   int frames = 0;
   GatedTenant* innermost = nullptr;  // the first tenant met
   GatedTenant* starter = nullptr;    // the last one, when only the thread's start is outside of it
-  const void* start = nullptr;       // where in its code
 };
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
@@ -93,11 +81,36 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   if (owner.tenant != nullptr) {
     if (walk.innermost == nullptr) walk.innermost = owner.tenant;
     walk.starter = owner.tenant;
-    walk.start = code;
   } else if (!owner.starts_threads) {
     walk.starter = nullptr;
   }
   return _URC_NO_REASON;
+}
+
+Walk walk_callers() noexcept {
+  Walk walk;
+  if (tenants_may_be_calling()) _Unwind_Backtrace(visit, &walk);
+  if (walk.frames > most_frames) walk.starter = nullptr;
+  return walk;
+}
+
+// The thread is the tenant's in whose code it started. Where the C++ library started it, or where
+// its start is not known, the outermost caller tells that.
+void decide_thread() noexcept {
+  thread.is_decided = true;
+  find_stack();
+  const void* const start = start_of_this_thread();
+  const CodeOwner owner = start != nullptr ? owner_of_code(start) : CodeOwner{nullptr, true};
+  thread.owner = owner.starts_threads ? walk_callers().starter : owner.tenant;
+  if (thread.owner != nullptr) thread.opening = thread.owner->openings();
+}
+
+// Another tenant may have adopted the thread's code since its last call.
+void follow_opening() noexcept {
+  const std::uint64_t opening = thread.owner->openings();
+  if (opening == thread.opening) return;
+  thread.opening = opening;
+  lead_to_own_lease(thread.owner->main());
 }
 
 }  // namespace
@@ -112,20 +125,13 @@ void learn_of_threads() noexcept {
 }
 
 Caller calling_on_a_bare_thread() noexcept {
-  if (thread_owner == nullptr && stack_end == nullptr) {  // the thread's first call
-    find_stack();
-    const void* const start = start_of_this_thread();
-    if (start != nullptr) take_thread(owner_of_code(start).tenant, start);
+  if (!thread.is_decided) decide_thread();
+  if (thread.owner != nullptr) {
+    follow_opening();
+    return {&thread.owner->main(), false};
   }
-  if (thread_owner != nullptr) {
-    follow_heir();
-    return {thread_owner, false};
-  }
-  if (!tenants_may_be_calling()) return {};
-  Walk walk;
-  _Unwind_Backtrace(visit, &walk);
-  if (walk.frames <= most_frames) take_thread(walk.starter, walk.start);
-  return {walk.innermost, false};
+  GatedTenant* const calling = walk_callers().innermost;
+  return {calling != nullptr ? &calling->main() : nullptr, false};
 }
 
 }  // namespace ctxbroker::detail

@@ -14,13 +14,12 @@ struct Caller {
 // Once, before anything calls.
 void learn_of_threads() noexcept;
 
-// Where no guard or host frame says it.
+// Answers where no guard and no host frame does.
 Caller calling_on_a_bare_thread() noexcept;
 
 // In this order: the thread's innermost guard or host frame; the tenant whose code the thread was
-// started with; a tenant's code among the callers; else the host. An address may name a tenant, but
-// a tenant's thread or guard is never taken for the host's because of one: a tail call hides its
-// caller.
+// started with, which is decided once per thread; a tenant's code among the callers; else the host.
+// An address can name a tenant, and never the host, because a tail call hides its caller.
 inline Caller calling() noexcept {
   if (!any_gated_tenant()) return {};
   const FrameOwner frame = frame_owner();
@@ -30,8 +29,8 @@ inline Caller calling() noexcept {
   return {tenant, tenant != nullptr};
 }
 
-// The calling thread, which no guard is around, has come to this tenant with its code: where the
-// lease of an earlier tenant was current, this one's is. With the policies for what is current.
+// Another tenant has adopted the code of the calling thread, which is outside of guards. Where the
+// lease of the earlier tenant is current, this one's is made current. In policies/current.cpp.
 void lead_to_own_lease(GatedTenant& tenant) noexcept;
 
 }  // namespace ctxbroker::detail

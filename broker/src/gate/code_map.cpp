@@ -21,8 +21,7 @@ struct Object {
   std::uintptr_t begin = 0, end = 0;
   GatedTenant* tenant = nullptr;  // null: the host's, or several tenants'
   bool starts_threads = false;
-  std::string path;              // addresses are reused
-  std::uintptr_t opened_by = 0;  // where the object begins whose code opened it later; 0: none
+  std::string path;  // addresses are reused
 };
 
 constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", "libstdc++.so.6",
@@ -39,8 +38,8 @@ Map& map() {
   return *one;
 }
 
-// The tenants' code, for those who take no lock: replaced as a whole, and never freed, for nobody
-// knows who still reads. A few bytes per library that comes or goes.
+// The tenants' code, for readers without a lock. It is replaced as a whole and never freed, because
+// nobody knows who still reads it. That costs a few bytes per library that comes or goes.
 struct TenantCode {
   struct Range {
     std::uintptr_t begin, end;
@@ -78,15 +77,17 @@ bool is_known(const std::vector<Object>& known, const LoadedObject& one) noexcep
          object->path == one.path;
 }
 
-// Whatever a tenant's object needs is used by this tenant too: of another's it becomes nobody's,
-// and so does what that one needs.
+// A tenant uses what its objects need. An object of another tenant's becomes nobody's by that, and
+// so does what that one needs.
 void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& present,
                   const LoadedObject& user, const GatedTenant& tenant) {
   for (const std::string& name : user.needed) {
     for (const LoadedObject& one : present) {
       if (one.name != name) continue;
       Object* object = find(known, one.begin);
-      if (object == nullptr || object->tenant == nullptr || object->tenant == &tenant) continue;
+      if (object == nullptr || object->tenant == nullptr || object->tenant->stands_with(tenant)) {
+        continue;
+      }
       object->tenant = nullptr;
       share_needed(known, present, one, tenant);
     }
@@ -106,63 +107,38 @@ bool needs(const LoadedObject& user, const LoadedObject& one) {
   return std::find(user.needed.begin(), user.needed.end(), one.name) != user.needed.end();
 }
 
-// What a closed tenant has left goes with the code that needs or has opened it.
-void follow(std::vector<Object>& known, const std::vector<LoadedObject>& present,
-            const LoadedObject& user, const GatedTenant& closed, GatedTenant& heir) {
-  for (const LoadedObject& one : present) {
-    Object* object = find(known, one.begin);
-    if (object == nullptr || object->tenant != &closed) continue;
-    if (!needs(user, one) && object->opened_by != user.begin) continue;
-    object->tenant = &heir;
-    follow(known, present, one, closed, heir);
-  }
-}
-
-// Objects that are gone are forgotten; new ones are `owner`'s, and the one with the address
-// `inside`, if it was left by a tenant that is closed: that one is returned.
-GatedTenant* update(Map& map, GatedTenant* owner, std::uintptr_t inside = 0) {
-  GatedTenant* closed = nullptr;
-  const LoadedObject* taken_over = nullptr;
+// Objects that are gone are forgotten, and new ones are `owner`'s.
+void update(Map& map, GatedTenant* owner) {
   const unsigned long long changes = changes_so_far();
   const std::vector<LoadedObject> present = loaded_objects();
   std::vector<Object> objects;
   std::vector<const LoadedObject*> fresh;
   for (const LoadedObject& one : present) {
-    Object* known = find(map.objects, one.begin);
-    bool same = is_known(map.objects, one);
-    const bool left =
-        same && holds(one, inside) && known->tenant != nullptr && !known->tenant->is_open();
-    if (left) {
-      closed = known->tenant;
-      taken_over = &one;
+    if (is_known(map.objects, one)) {
+      objects.push_back(*find(map.objects, one.begin));
+      continue;
     }
-    same = same && !left;
-    if (!same) fresh.push_back(&one);
+    fresh.push_back(&one);
     const bool starter = is_starter(one);
-    objects.push_back(
-        same ? *known : Object{one.begin, one.end, starter ? nullptr : owner, starter, one.path});
+    objects.push_back({one.begin, one.end, starter ? nullptr : owner, starter, one.path});
   }
   std::sort(objects.begin(), objects.end(),
             [](const Object& a, const Object& b) { return a.begin < b.begin; });
-  if (closed != nullptr && owner != nullptr) {
-    follow(objects, present, *taken_over, *closed, *owner);
-  }
   if (owner != nullptr) {
     for (const LoadedObject* one : fresh) share_needed(objects, present, *one, *owner);
   }
   map.objects = std::move(objects);
   map.changes = changes;
   publish(map);
-  return closed;
 }
 
-// What is new is the host's.
+// Objects that are new belong to the host.
 void look(Map& map) {
   if (map.changes != changes_so_far()) update(map, nullptr);
 }
 
-// The object that was opened and, of what came with it, what is needed by these alone. What stands
-// before it was opened by somebody in its own right.
+// The object that was opened and those that came with it and are needed by these alone. Objects
+// before it in the list were opened by somebody else.
 std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
                                          const std::vector<LoadedObject>& present,
                                          const LoadedObject& opened) {
@@ -197,51 +173,37 @@ std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
 void note_code_before_open() {
   Map& process = map();
   const std::unique_lock lock(process.lock);
-  // While a tenant's library arrives all that is new is that tenant's, once it has.
+  // While a tenant's library arrives, all that is new belongs to that tenant once it is there.
   if (process.changing == nullptr) look(process);
 }
 
-namespace {
-
-// Returns the closed tenant that left what was opened.
-GatedTenant* take_opened(GatedTenant& tenant, std::uintptr_t inside, const void* caller) {
+void note_opened_code(GatedTenant& tenant, void* library) {
+  const auto inside = reinterpret_cast<std::uintptr_t>(address_in(library));
   Map& process = map();
   const std::unique_lock lock(process.lock);
   const std::vector<LoadedObject> present = loaded_objects();
   const auto opened = std::find_if(present.begin(), present.end(),
                                    [&](const LoadedObject& one) { return holds(one, inside); });
-  if (opened == present.end() || is_starter(*opened)) return nullptr;
-  if (is_known(process.objects, *opened)) {
-    Object& object = *find(process.objects, inside);
-    GatedTenant* const before = object.tenant;
-    if (before == nullptr || before == &tenant) return nullptr;
-    const bool was_left = !before->is_open();
-    object.tenant = was_left ? &tenant : nullptr;
-    if (was_left) follow(process.objects, present, *opened, *before, tenant);
-    share_needed(process.objects, present, *opened, tenant);
-    publish(process);
-    return was_left ? before : nullptr;
-  }
-  const Object* const opener = find(process.objects, reinterpret_cast<std::uintptr_t>(caller));
-  const std::uintptr_t opened_by = opener != nullptr ? opener->begin : 0;
+  if (opened == present.end() || is_starter(*opened)) return;
+  std::vector<const LoadedObject*> mine{&*opened};
   std::vector<Object> objects = process.objects;
-  const auto mine = brought(process.objects, present, *opened);
-  for (const LoadedObject* one : mine) {
-    objects.push_back({one->begin, one->end, &tenant, false, one->path, opened_by});
+  if (is_known(objects, *opened)) {
+    Object& object = *find(objects, inside);
+    if (object.tenant == nullptr) return;
+    tenant.main().open_beside(*object.tenant);  // if an ended tenant has left it
+    if (object.tenant->stands_with(tenant)) return;
+    object.tenant = nullptr;
+  } else {
+    mine = brought(objects, present, *opened);
+    for (const LoadedObject* one : mine) {
+      objects.push_back({one->begin, one->end, &tenant, false, one->path});
+    }
+    std::sort(objects.begin(), objects.end(),
+              [](const Object& a, const Object& b) { return a.begin < b.begin; });
   }
-  std::sort(objects.begin(), objects.end(),
-            [](const Object& a, const Object& b) { return a.begin < b.begin; });
+  for (const LoadedObject* one : mine) share_needed(objects, present, *one, tenant);
   process.objects = std::move(objects);
-  for (const LoadedObject* one : mine) share_needed(process.objects, present, *one, tenant);
   publish(process);
-  return nullptr;
-}
-
-}  // namespace
-
-void note_opened_code(GatedTenant& tenant, void* library, const void* caller) {
-  const auto inside = reinterpret_cast<std::uintptr_t>(address_in(library));
-  if (GatedTenant* closed = take_opened(tenant, inside, caller)) tenant.inherit(*closed);
 }
 
 bool has_run_path(const GatedTenant& tenant) {
@@ -270,27 +232,18 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
   changing.store(true, std::memory_order_release);
 }
 
-void CodeChange::loaded(void* library) noexcept {
-  inside_ = reinterpret_cast<std::uintptr_t>(address_in(library));
-}
-
 CodeChange::~CodeChange() {
   Map& process = map();
-  GatedTenant* closed = nullptr;
   try {
     const std::unique_lock lock(process.lock);
     process.changing = nullptr;
     changing.store(false, std::memory_order_release);
-    closed = update(process, &tenant_, inside_);
+    update(process, &tenant_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its code is taken for the host's
-  }
-  try {
-    if (closed != nullptr) tenant_.inherit(*closed);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: what is left over stays
   }
 }
 
-// Reads a stack as it lies there, also what sanitizers have fenced off.
+// Reads a stack as it lies there. Sanitizers must not watch that.
 __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
     const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
   if (changing.load(std::memory_order_acquire)) return true;
@@ -314,31 +267,6 @@ std::vector<Extent> code_of(const GatedTenant& tenant) {
   std::vector<Extent> all;
   for (const Object& one : process.objects) {
     if (one.tenant == &tenant) all.push_back({one.begin, one.end});
-  }
-  return all;
-}
-
-std::vector<NeededCode> needed_by(const GatedTenant& tenant) {
-  const std::vector<Extent> own = code_of(tenant);
-  std::vector<LoadedObject> present = loaded_objects();
-  const auto is_own = [&](const LoadedObject& one) {
-    return std::find(own.begin(), own.end(), Extent{one.begin, one.end}) != own.end();
-  };
-  std::vector<std::string> wanted;
-  for (const LoadedObject& one : present) {
-    if (is_own(one)) wanted.insert(wanted.end(), one.needed.begin(), one.needed.end());
-  }
-  std::erase_if(present, is_own);
-  std::vector<NeededCode> all;
-  while (!wanted.empty()) {
-    const std::string name = std::move(wanted.back());
-    wanted.pop_back();
-    const auto found = std::find_if(present.begin(), present.end(),
-                                    [&](const LoadedObject& one) { return one.name == name; });
-    if (found == present.end()) continue;  // its own, or met before
-    wanted.insert(wanted.end(), found->needed.begin(), found->needed.end());
-    all.push_back({name, {found->begin, found->end}});
-    present.erase(found);
   }
   return all;
 }

@@ -1,20 +1,20 @@
-// Whose code lies at an address. A tenant's are the libraries that came into the process while one
-// of its libraries was loaded, or that its code has opened later, but for those that another tenant
-// needs too.
+// Says whose code lies at an address. A tenant owns the libraries that came into the process while
+// one of its libraries was loaded, and those that its code opened later. A library that another
+// tenant needs or opens too belongs to nobody. Code that stays in the process keeps its
+// GatedTenant, and each tenant that adopts this code opens it again.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "gate/extent.hpp"
 #include "gate/gated_tenant.hpp"
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 
-// Stands around dlopen and dlclose of a tenant's library. What is new meanwhile, and code that is
-// running already before dlopen has returned, is the tenant's. Code is forgotten before it may
-// leave the process, for addresses are reused. [main] thread, like all loading.
+// Stands around dlopen and dlclose of a tenant's library. Code that arrives in the meantime is the
+// tenant's, also while it runs before dlopen has returned. Code is forgotten before it can leave
+// the process, because addresses are reused. [main] thread, like all loading.
 class CodeChange {
  public:
   enum class Way { arrives, leaves };
@@ -23,45 +23,33 @@ class CodeChange {
   CodeChange(const CodeChange&) = delete;
   CodeChange& operator=(const CodeChange&) = delete;
 
-  // dlopen has returned this library, which may have been in the process already: what a tenant
-  // that is closed has left there, code and what it holds, is this one's.
-  void loaded(void* library) noexcept;
-
  private:
   GatedTenant& tenant_;
-  std::uintptr_t inside_ = 0;  // an address in the loaded library
 };
 
-// A tenant's code is about to open a library; and has opened it: what is new with it, and needed by
-// nobody else, is that tenant's. What was another tenant's already is nobody's from now on.
-// `caller`: an address in the code that opened it. Throw std::bad_alloc. Any thread.
+// Call the first before a tenant's code opens a library, and the second after it has. What is new
+// then, and needed by nobody else, is that tenant's. A library of another open tenant becomes
+// nobody's. One that a closed tenant left is opened beside this one. Both throw std::bad_alloc. Any
+// thread.
 void note_code_before_open();
-void note_opened_code(GatedTenant& tenant, void* library, const void* caller);
+void note_opened_code(GatedTenant& tenant, void* library);
 // Whether the loader's search for a library depends on which of the tenant's code opens it. Throws
 // std::bad_alloc. Any thread.
 bool has_run_path(const GatedTenant& tenant);
 
 struct CodeOwner {
-  GatedTenant* tenant = nullptr;  // null: nobody's that is known, which is to say the host's
+  GatedTenant* tenant = nullptr;  // null: the host's, or nobody's
   bool starts_threads = false;    // the C or C++ library, whose code every thread begins with
 };
-// An address in what dlopen has returned.
+CodeOwner owner_of_code(const void* address) noexcept;  // any thread
+// An address inside the library that dlopen returned.
 const void* address_in(void* library) noexcept;
-// Any thread.
-CodeOwner owner_of_code(const void* address) noexcept;
 
 // The libraries that are this tenant's alone. Throws std::bad_alloc. Any thread.
 std::vector<Extent> code_of(const GatedTenant& tenant);
 
-// The libraries that the tenant's need and that are not its own: the host's, or others' too.
-struct NeededCode {
-  std::string name;
-  Extent extent;
-};
-std::vector<NeededCode> needed_by(const GatedTenant& tenant);  // throws std::bad_alloc. Any thread
-
-// Whether any word of [first, end) could be an address in a tenant's code; true also while a
-// tenant's library arrives or leaves. A look at a stack that is far cheaper than unwinding it. Any
+// Whether any word of [first, end) could be an address in a tenant's code. Also true while a
+// tenant's library arrives or leaves. For a stack this is far cheaper than unwinding it. Any
 // thread; takes no lock.
 bool may_point_into_tenants(const std::uintptr_t* first, const std::uintptr_t* end) noexcept;
 

@@ -5,9 +5,8 @@
 
 #include "gate/caller.hpp"
 #include "gate/gate_library.hpp"
-#include "gate/late_gate.hpp"
-#include "gate/open_watch.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
+#include "gate/tenant_imports.hpp"
 #include "gate/tools.hpp"
 
 namespace ctxbroker::detail {
@@ -18,7 +17,7 @@ constexpr std::array groups{primary_policies,        flag_policies, current_poli
                             virtual_memory_policies, pool_policies, object_policies,
                             graph_policies,          wait_policies, process_policies};
 
-// Of the process: there is one driver's name in it.
+// One for the process, because it has one library with the driver's name.
 GateLibrary& gate_library() {
   static auto* const one = new GateLibrary(find_gate(default_gate_file()));
   return *one;
@@ -39,7 +38,7 @@ void observe_look_up(const char* base, int known) noexcept {
   }
 }
 
-// Null: NVIDIA's.
+// `wanted` is the driver's file; null: NVIDIA's, where the system has it.
 LoadedFile load_behind(const ctxb_gate& gate, const char* wanted) {
   char error[512] = {};
   LoadedFile file;
@@ -65,8 +64,7 @@ void install(const ctxb_gate& gate, bool late) {
     }
   }
   gate.observe_look_ups(observe_look_up);
-  start_open_watch(gate);
-  if (late) start_late_gate(gate);
+  start_leading_imports(gate, late);
 }
 
 }  // namespace
@@ -92,12 +90,12 @@ LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {
   if (gate == nullptr) return load_driver_file(name);
   const bool nvidia = name == nvidia_driver_name();
   const char* wanted = nvidia ? nullptr : name.c_str();
-  // The one that everybody else in the process has, wherever it was found.
+  // The driver that everybody else in the process has, wherever it was found.
   if (nvidia && !library.driver_before.empty()) wanted = library.driver_before.c_str();
   LoadedFile file = load_behind(*gate, wanted);
   if (file.handle != nullptr || gate->driver_path() == nullptr) return file;
-  // What bears NVIDIA's name before the gate may be a profiler's library: the driver that the
-  // program has worked with is the one behind the gate.
+  // A library in front of the gate that bears NVIDIA's name may be a profiler's. The driver that
+  // the program has worked with stands behind the gate.
   return nvidia ? load_behind(*gate, nullptr) : load_driver_file(name);
 }
 

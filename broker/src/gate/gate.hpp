@@ -1,4 +1,4 @@
-// The gate of this process: which driver it stands before, and whether its policies are in force.
+// The gate of this process: which driver stands behind it, and whether its policies are in force.
 #pragma once
 
 #include <filesystem>
@@ -18,12 +18,12 @@ struct GateState {
 // when another driver stands behind it, the driver is loaded as if there were none. [main] thread.
 LoadedFile load_driver_behind_gate(const std::filesystem::path& name);
 
-// The same for those who do without the gate. Where the program links it, it has the driver's name:
-// then this finds the driver that stands behind it.
+// The same for callers that do without the gate. Where the program links the gate, it has the
+// driver's name, and this finds the driver behind it.
 LoadedFile load_driver_past_gate(const std::filesystem::path& name);
 
-// After that driver was opened: the policies are in force from now on, for good. In a process with
-// two copies of this library the first has the gate.
+// Puts the policies in force, for good. Call it after that driver was opened. In a process with two
+// copies of this library, the first one has the gate.
 GateState enforce_gate(const std::string& driver_path);
 
 }  // namespace ctxbroker::detail

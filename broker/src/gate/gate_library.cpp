@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "driver/driver_file.hpp"
-#include "gate/late_gate.hpp"
 #include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
@@ -23,7 +22,7 @@ const ctxb_gate* gate_of(void* library) {
   return fits ? gate : nullptr;
 }
 
-// Who brought a library into the process, in words, as far as that can be told afterwards.
+// Says who brought a library into the process, as far as that can be told afterwards.
 std::string bringer_of(std::string_view name) {
   // Nobody writes to the environment while a broker is opened: [main] thread only.
   const char* preloaded = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
@@ -37,6 +36,17 @@ std::string bringer_of(std::string_view name) {
   return "something in the process has opened it";
 }
 
+// What GateInfo says of a gate that the driver came before.
+std::string late_gate_reason(const std::string& driver) {
+  return "the driver, " + driver +
+         ", was loaded before the broker was opened: " + bringer_of(nvidia_driver_name()) +
+         ". The gate holds the calls that plug-ins make through imports of their own libraries, "
+         "once these are loaded, and through functions that these libraries look up later. It does "
+         "not hold calls of their constructors, functions that constructors or other libraries "
+         "looked up for them, and calls through libraries that the host uses too or had before. "
+         "Link the program with ctxbroker::broker, or open the broker first";
+}
+
 const ctxb_gate* gate_loaded_as(const char* name) noexcept {
   void* const named = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (named == nullptr) return nullptr;
@@ -45,9 +55,9 @@ const ctxb_gate* gate_loaded_as(const char* name) noexcept {
   return gate;
 }
 
-// The gate that the program links, if it came before `named`: the loader gives the first that bears
-// the driver's name to whoever asks, though a profiler that stands in front of dlopen may have
-// another answer.
+// The gate that the program links, if it came before `named`. The loader gives the first library
+// with the driver's name to whoever asks, but a profiler in front of dlopen may answer with another
+// one.
 const ctxb_gate* gate_of_program(void* named) noexcept {
   if (dlsym(RTLD_DEFAULT, "ctxb_gate_get") == nullptr) return nullptr;
   try {
@@ -89,7 +99,7 @@ GateLibrary find_gate(const std::filesystem::path& file) {
   const ctxb_gate* gate = gate_of(library);
   if (gate == nullptr) return {nullptr, file.string() + " is of another version", {}};
   if (driver_before.empty()) return {gate, "loaded with the broker", {}};
-  return {gate, late_gate_reason(driver_before, bringer_of(nvidia_driver_name())), driver_before};
+  return {gate, late_gate_reason(driver_before), driver_before};
 }
 
 bool is_loaded_as(const std::string& path, const std::string& other) {

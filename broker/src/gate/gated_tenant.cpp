@@ -4,7 +4,7 @@
 #include <new>
 
 #include "gate/owners.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 #include "observe/ticks.hpp"
 
 namespace ctxbroker::detail {
@@ -24,21 +24,78 @@ All& all() {
 
 GatedTenant::GatedTenant(std::shared_ptr<const TenantIdentity> identity)
     : id_(identity->id),
-      identity_(std::move(identity)),
-      hits_(std::make_unique<Counter[]>(policy_count())) {}
+      identity_(identity.get()),
+      main_(this),
+      hits_(std::make_unique<Counter[]>(policy_count())) {
+  identities_.push_back(std::move(identity));
+}
 
-void GatedTenant::open(LeaseSource& source) {
+bool GatedTenant::open_as(LeaseSource& source,
+                          const std::shared_ptr<const TenantIdentity>& identity,
+                          GatedTenant& main) {
   const std::unique_lock lock(source_lock_);
+  if (source_ != nullptr) return false;
+  if (identity != identities_.back()) {
+    identities_.push_back(identity);
+    identity_.store(identity.get(), std::memory_order_release);
+    const std::lock_guard views(mutex_);
+    noted_.clear();
+    for (std::size_t policy = 0; policy < policy_count(); ++policy) hits_[policy] = 0;
+    waits_ = ticks_waited_ = longest_wait_ = 0;
+  }
   source_ = &source;
+  main_.store(&main, std::memory_order_release);
+  openings_.fetch_add(1, std::memory_order_release);
   open_.store(true, std::memory_order_release);
+  return true;
+}
+
+bool GatedTenant::open(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity) {
+  return open_as(source, identity, *this);
+}
+
+void GatedTenant::open_beside(GatedTenant& left) {
+  if (left.is_open()) return;
+  const std::shared_lock lock(source_lock_);
+  if (source_ == nullptr) return;
+  const std::lock_guard views(mutex_);
+  beside_.reserve(beside_.size() + 1);
+  if (!left.open_as(*source_, identities_.back(), *this)) return;
+  beside_.push_back(&left);
+  if (left.has_private_tables()) note_private_tables();
+}
+
+void GatedTenant::give_way_to(GatedTenant& main) {
+  const std::scoped_lock lock(mutex_, main.mutex_);
+  std::vector<GatedTenant*> beside{this};
+  for (GatedTenant* const one : beside_) {
+    if (one != &main) beside.push_back(one);
+  }
+  beside_.clear();
+  main.beside_ = std::move(beside);
+  main.main_.store(&main, std::memory_order_release);
+  for (GatedTenant* const one : main.beside_) one->main_.store(&main, std::memory_order_release);
+}
+
+std::vector<GatedTenant*> GatedTenant::all_of_tenant() {
+  const std::lock_guard lock(mutex_);
+  std::vector<GatedTenant*> all{this};
+  all.insert(all.end(), beside_.begin(), beside_.end());
+  return all;
 }
 
 void GatedTenant::close() noexcept {
-  const std::unique_lock lock(source_lock_);
-  source_ = nullptr;
-  open_.store(false, std::memory_order_release);
-  const std::lock_guard views(mutex_);
-  primaries_.clear();
+  std::vector<GatedTenant*> beside;
+  {
+    const std::unique_lock lock(source_lock_);
+    source_ = nullptr;
+    main_.store(this, std::memory_order_release);
+    open_.store(false, std::memory_order_release);
+    const std::lock_guard views(mutex_);
+    primaries_.clear();
+    beside.swap(beside_);
+  }
+  for (GatedTenant* const one : beside) one->close();
 }
 
 CUresult GatedTenant::lease(int device, CapturedLease* lease) noexcept {
@@ -86,10 +143,7 @@ std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
   // Within a guard the frame knows; its life is in the map after the first time.
   if (const Frame* frame = pushed_frame(); frame != nullptr && frame->target.context == current) {
     const std::lock_guard lock(mutex_);
-    if (lives_.count(frame->target.generation) != 0) {
-      noted_life_.store(frame->target.generation, std::memory_order_release);
-      return frame->target.generation;
-    }
+    if (lives_.count(frame->target.generation) != 0) return frame->target.generation;
   }
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return 0;
@@ -146,37 +200,6 @@ bool GatedTenant::has_worked_on(int device) noexcept {
                      [&](const auto& life) { return life.second.device == device; });
 }
 
-void GatedTenant::inherit(GatedTenant& closed) {
-  std::map<std::uint64_t, LifeNote> lives;
-  std::map<int, PrimaryView> primaries;
-  {
-    const std::lock_guard lock(closed.mutex_);
-    lives = std::move(closed.lives_);
-    primaries = std::move(closed.primaries_);
-    closed.lives_.clear();
-    closed.noted_life_.store(0, std::memory_order_release);
-    closed.primaries_.clear();
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    lives_.merge(lives);
-    for (const auto& [device, view] : primaries) primaries_[device].retains += view.retains;
-  }
-  {
-    const std::scoped_lock lock(pools_mutex_, closed.pools_mutex_);
-    pools_.merge(closed.pools_);
-    closed.pools_.clear();
-  }
-  if (closed.has_private_tables()) note_private_tables();
-  for (Holding holding : owners().held_by(closed.id_)) {
-    if (!owners().remove(holding.kind, holding.handle, closed.id_)) continue;
-    holding.tenant = id_;
-    owners().add(holding);
-    closed.give_bytes(holding.bytes);
-    held_.fetch_add(holding.bytes);  // whatever the budget: it is there
-  }
-}
-
 void GatedTenant::forget_pools() noexcept {
   const std::lock_guard lock(pools_mutex_);
   pools_.clear();
@@ -206,12 +229,6 @@ bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
   return false;
 }
 
-std::uint64_t GatedTenant::all_hits() const noexcept {
-  std::uint64_t all = 0;
-  for (std::size_t policy = 0; policy < policy_count(); ++policy) all += hits(policy);
-  return all;
-}
-
 void GatedTenant::count_wait(std::uint64_t ticks) noexcept {
   waits_.fetch_add(1, std::memory_order_relaxed);
   ticks_waited_.fetch_add(ticks, std::memory_order_relaxed);
@@ -234,23 +251,9 @@ int GatedTenant::primary_retains() noexcept {
   return all;
 }
 
-void GatedTenant::give_looks(int count) noexcept {
-  hits_before_looks_.store(all_hits(), std::memory_order_relaxed);
-  looks_.store(count, std::memory_order_relaxed);
-}
-
-bool GatedTenant::take_look() noexcept {
-  int left = looks_.load(std::memory_order_relaxed);
-  const bool has_called = all_hits() != hits_before_looks_.load(std::memory_order_relaxed);
-  while (left > 0 && !looks_.compare_exchange_weak(left, has_called ? 0 : left - 1,
-                                                   std::memory_order_relaxed)) {
-  }
-  return left > 0;
-}
-
 void GatedTenant::strike(const char* function, const char* what) noexcept {
   const std::shared_lock lock(source_lock_);
-  if (source_ != nullptr) detail::strike(*identity_, nullptr, function, what);
+  if (source_ != nullptr) detail::strike(identity(), nullptr, function, what);
 }
 
 void GatedTenant::note_once(std::string_view function, const char* what,
@@ -263,7 +266,7 @@ void GatedTenant::note_once(std::string_view function, const char* what,
       if (std::find(noted_.begin(), noted_.end(), function) != noted_.end()) return;
       noted_.emplace_back(function);
     }
-    identity_->say(severity, "gate", std::string(function) + ": " + what);
+    identity().say(severity, "gate", std::string(function) + ": " + what);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }
@@ -292,7 +295,9 @@ GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexce
   All& process = all();
   const std::shared_lock lock(process.lock);
   for (const auto& tenant : process.tenants) {
-    if (tenant.get() != &but && tenant->is_open() && tenant->holds(context)) return tenant.get();
+    if (!tenant->stands_with(but) && tenant->is_open() && tenant->holds(context)) {
+      return tenant.get();
+    }
   }
   return nullptr;
 }

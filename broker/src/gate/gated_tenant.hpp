@@ -35,19 +35,44 @@ struct WaitTotals {
   std::uint64_t count = 0, nanoseconds = 0, longest = 0;
 };
 
-// Made once per tenant and never ended: threads and code of a plug-in outlive the tenant. Any
-// thread.
+// A tenant as the gate knows it: its code, what that holds, and the leases that it works in.
+//
+// It is never ended, because code and threads of a plug-in outlive their tenant. Where a library
+// stays in the process, its code and what that holds stay with its GatedTenant, which is closed;
+// the next tenant that adopts the library opens it again. Any thread.
 class GatedTenant {
  public:
   explicit GatedTenant(std::shared_ptr<const TenantIdentity> identity);
 
+  // By which its things are known: the first tenant's, for good.
   TenantId id() const noexcept { return id_; }
-  const TenantIdentity& identity() const noexcept { return *identity_; }
+  // Of the tenant that has it open, or had it last.
+  const TenantIdentity& identity() const noexcept {
+    return *identity_.load(std::memory_order_acquire);
+  }
 
-  // While it is open its leases come from `source`; close waits for calls that ask it.
-  void open(LeaseSource& source);
+  // While it is open, it is this tenant's and its leases come from `source`. False: another tenant
+  // has it open. Throws std::bad_alloc.
+  bool open(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity);
+  // Waits for calls that ask the source, and closes what was opened beside it.
   void close() noexcept;
   bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
+  // A tenant has several open where its code loads what others left: guards of the tenant stand for
+  // the main one, and calls of the others' code are the main one's. Opens `left` beside this one,
+  // if it is closed. Throws std::bad_alloc.
+  void open_beside(GatedTenant& left);
+  // From now on `main`, which was opened beside this one, is the main one. Throws std::bad_alloc.
+  void give_way_to(GatedTenant& main);
+  // This one, and what was opened beside it. Throws std::bad_alloc.
+  std::vector<GatedTenant*> all_of_tenant();
+  // How often it was opened.
+  std::uint64_t openings() const noexcept { return openings_.load(std::memory_order_acquire); }
+  // The main one of its tenant; closed: itself.
+  GatedTenant& main() noexcept { return *main_.load(std::memory_order_acquire); }
+  // Both are one tenant's.
+  bool stands_with(const GatedTenant& other) const noexcept {
+    return main_.load(std::memory_order_acquire) == other.main_.load(std::memory_order_acquire);
+  }
 
   // As the source's; closed: CUDA_ERROR_INVALID_CONTEXT, -1, false.
   CUresult lease(int device, CapturedLease* lease) noexcept;
@@ -61,10 +86,6 @@ class GatedTenant {
 
   // The life that the calling thread's context is of, remembered for later questions; 0: none.
   std::uint64_t note_life(CUcontext current) noexcept;
-  // It is the one that was noted last. Takes no lock.
-  bool has_noted(std::uint64_t life) const noexcept {
-    return life != 0 && noted_life_.load(std::memory_order_acquire) == life;
-  }
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
 
@@ -76,8 +97,6 @@ class GatedTenant {
   bool holds_anything_of(std::uint64_t life) const noexcept;
   // Anything was made in a lease on that device.
   bool has_worked_on(int device) noexcept;
-  // Takes over what a closed tenant left with code that is this one's now. Throws std::bad_alloc.
-  void inherit(GatedTenant& closed);
 
   // Whether `context` is known to mean the life `generation` of the tenant's lease: what was
   // translated before need not be looked up again. Takes no lock.
@@ -142,12 +161,6 @@ class GatedTenant {
   void count_wait(std::uint64_t ticks) noexcept;
   WaitTotals waits() const noexcept;
 
-  // A late gate's: how often more it looks at the tenant's libraries. The looks that are given end
-  // when the tenant has called a guarded function since.
-  void give_looks(int count) noexcept;
-  bool take_look() noexcept;
-  bool has_looks() const noexcept { return looks_.load(std::memory_order_relaxed) > 0; }
-
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
   // The same for what is worth a word, and no breach; once per `function`.
@@ -156,11 +169,18 @@ class GatedTenant {
 
  private:
   const TenantId id_;
-  const std::shared_ptr<const TenantIdentity> identity_;
+  bool open_as(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity,
+               GatedTenant& main);
+
+  std::vector<std::shared_ptr<const TenantIdentity>> identities_;  // all: they are read unlocked
+  std::atomic<const TenantIdentity*> identity_;
+  std::atomic<GatedTenant*> main_;
+  std::atomic<std::uint64_t> openings_{0};
   mutable std::shared_mutex source_lock_;
   LeaseSource* source_ = nullptr;
   std::atomic<bool> open_{false}, private_tables_{false};
   std::mutex mutex_;  // of what follows
+  std::vector<GatedTenant*> beside_;
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LifeNote> lives_;  // that something was made in, by generation
   struct Meaning {
@@ -175,14 +195,11 @@ class GatedTenant {
   // What every allocation looks at, in one cache line.
   alignas(64) std::atomic<std::uint64_t> budget_{0};
   std::atomic<std::uint64_t> held_{0};
-  std::atomic<std::uint64_t> noted_life_{0};  // one of lives_; 0: perhaps none
   std::atomic<bool> keeps_unused_{false};
+  // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each policy
   Counter waits_{0}, ticks_waited_{0}, longest_wait_{0};
-  std::uint64_t all_hits() const noexcept;
-  std::atomic<int> looks_{0};
-  std::atomic<std::uint64_t> hits_before_looks_{0};
 };
 
 // The one of this tenant. Throws std::bad_alloc.

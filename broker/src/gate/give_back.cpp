@@ -1,7 +1,8 @@
 #include "gate/give_back.hpp"
 
 #include <array>
-#include <optional>
+#include <mutex>
+#include <set>
 
 #include "context/guard.hpp"
 #include "gate/graph_memory.hpp"
@@ -30,44 +31,45 @@ CUresult end_range(const Holding& holding) noexcept {
   return Real::is_bound() ? Real::call(holding.handle, holding.extent) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+// As often as it was retained.
+CUresult end_physical(const Holding& holding) noexcept {
+  CUresult status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
+  for (std::uint64_t i = 0; i < holding.extent && status == CUDA_SUCCESS; ++i) {
+    status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
+  }
+  return status;
+}
+
 CUresult end_peer(const Holding& holding) noexcept {
   return end_peer_access(holding.handle);
 }
 
-// What stays with code of the tenant that stays in the process, because that goes on using it.
-enum class Stays {
-  never,
-  always,        // a static runtime library's own
-  with_runtime,  // what libraries on top of a runtime library keep from one use to the next
-};
-
 struct Ending {
   Kind kind;
   CUresult (*end)(const Holding&) noexcept;
-  Stays stays;
 };
 constexpr std::array<Ending, kind_count> endings{{
-    {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>, Stays::always},
-    {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>, Stays::always},
-    {Kind::graph, end<"cuGraphDestroy", CUgraph>, Stays::always},
-    {Kind::event, end<"cuEventDestroy_v2", CUevent>, Stays::always},
-    {Kind::stream, end<"cuStreamDestroy_v2", CUstream>, Stays::always},
-    {Kind::library, end<"cuLibraryUnload", CUlibrary>, Stays::always},
-    {Kind::module, end<"cuModuleUnload", CUmodule>, Stays::always},
-    {Kind::array, end<"cuArrayDestroy", CUarray>, Stays::with_runtime},
-    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>, Stays::with_runtime},
-    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>, Stays::with_runtime},
-    {Kind::host_memory, end<"cuMemFreeHost", void*>, Stays::with_runtime},
-    {Kind::registration, end<"cuMemHostUnregister", void*>, Stays::with_runtime},
-    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>, Stays::with_runtime},
-    {Kind::mapping, end_range<"cuMemUnmap">, Stays::with_runtime},
-    {Kind::reservation, end_range<"cuMemAddressFree">, Stays::with_runtime},
-    {Kind::physical, end<"cuMemRelease", CUmemGenericAllocationHandle>, Stays::with_runtime},
-    {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>, Stays::with_runtime},
-    {Kind::own_pool, end<"cuMemPoolDestroy", CUmemoryPool>, Stays::with_runtime},
-    {Kind::peer_access, end_peer, Stays::with_runtime},
-    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>, Stays::never},
-    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>, Stays::never},
+    {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>},
+    {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>},
+    {Kind::graph, end<"cuGraphDestroy", CUgraph>},
+    {Kind::event, end<"cuEventDestroy_v2", CUevent>},
+    {Kind::stream, end<"cuStreamDestroy_v2", CUstream>},
+    {Kind::library, end<"cuLibraryUnload", CUlibrary>},
+    {Kind::module, end<"cuModuleUnload", CUmodule>},
+    {Kind::array, end<"cuArrayDestroy", CUarray>},
+    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>},
+    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>},
+    {Kind::host_memory, end<"cuMemFreeHost", void*>},
+    {Kind::registration, end<"cuMemHostUnregister", void*>},
+    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>},
+    {Kind::mapping, end_range<"cuMemUnmap">},
+    {Kind::reservation, end_range<"cuMemAddressFree">},
+    {Kind::physical, end_physical},
+    {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>},
+    {Kind::own_pool, end<"cuMemPoolDestroy", CUmemoryPool>},
+    {Kind::peer_access, end_peer},
+    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>},
+    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>},
 }};
 
 // In the lease it was made in; what was made in none needs none.
@@ -95,20 +97,12 @@ bool ends_with_tenant(GatedTenant& tenant, const Holding& holding) noexcept {
          (holding.context != 0 || tenant.ends_with_life(holding.life, home));
 }
 
-bool stays_with_code(GatedTenant& tenant, const Holding& holding, Stays stays) noexcept {
-  if (stays == Stays::always) return true;
-  if (stays == Stays::never || !tenant.has_private_tables()) return false;
-  return !ends_with_tenant(tenant, holding);
-}
-
-// Its handle stays in the code's hands, and must not reach the driver from there any more.
-void mark_over(GatedTenant& tenant, const Holding& holding) {
-  std::optional<Holding> ended = owners().remove(holding.kind, holding.handle, tenant.id());
-  if (!ended) return;  // by its own thread
-  tenant.give_bytes(ended->bytes);
-  ended->bytes = 0;
-  ended->over = true;
-  owners().add(*ended);
+// A static runtime library goes on using its own modules, streams and events; libraries on top of
+// one keep memory from one use to the next.
+bool stays_with_code(GatedTenant& tenant, const Holding& holding) noexcept {
+  if (holding.kind <= Kind::module) return true;
+  return holding.kind <= Kind::peer_access && tenant.has_private_tables() &&
+         !ends_with_tenant(tenant, holding);
 }
 
 void add_words(std::string& text, std::size_t count, Kind kind) {
@@ -118,31 +112,46 @@ void add_words(std::string& text, std::size_t count, Kind kind) {
 
 }  // namespace
 
+CUresult keep_primary(const DriverTable& driver, CUdevice device) noexcept {
+  try {
+    // Both are the process's, as the code is, and never ended, because that may run last.
+    static auto* const mutex = new std::mutex;
+    static auto* const kept = new std::set<CUdevice>;
+    const std::lock_guard lock(*mutex);
+    if (kept->count(device) != 0) return CUDA_SUCCESS;
+    CUcontext context = nullptr;
+    const CUresult status = driver.primary_retain(&context, device);
+    if (status == CUDA_SUCCESS) kept->insert(device);
+    return status;
+  } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   GivenBack given;
   std::array<std::size_t, kind_count> counts{}, of_code{}, kept{};
   for (const Holding& holding : owners().held_by(tenant.id())) {
     const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
-    if (resident && !holding.over && stays_with_code(tenant, holding, ending.stays)) {
+    if (resident && !holding.ended && stays_with_code(tenant, holding)) {
       if (ends_with_tenant(tenant, holding)) {
-        mark_over(tenant, holding);
+        tenant.give_bytes(owners().end_with_context(holding.kind, holding.handle, tenant.id()));
       } else {
         ++of_code[static_cast<std::size_t>(holding.kind)];
       }
       continue;
     }
     if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
-    if (!holding.over && is_kept(tenant, holding)) {
+    if (!holding.ended && is_kept(tenant, holding)) {
       ++kept[static_cast<std::size_t>(holding.kind)];
       continue;  // and stays charged
     }
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
-    if (holding.kind == Kind::mapping) pass_on_mapping(holding);
-    if (holding.kind == Kind::physical) pass_on_physical(holding);
+    take_out_charge(holding.kind, holding.handle);
     if (holding.kind == Kind::pool || holding.kind == Kind::own_pool) {
       tenant.while_pools_stay([] {});  // who found it there has done with it
     }
-    if (holding.over) {
+    if (holding.ended) {
       take_graph_memory(holding.kind, holding.handle);
       continue;  // an earlier tenant's end was its own
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "driver/driver_table.hpp"
 #include "gate/gated_tenant.hpp"
 
 namespace ctxbroker::detail {
@@ -19,11 +20,14 @@ struct GivenBack {
 
 // Gives it back, each thing where it was made; what has ended with its context is only forgotten,
 // and so is what must not be touched: that is `kept`, and stays charged. While the tenant is open.
-// With code that stays in the process
-// (`resident`), its modules, streams and events stay too: a static runtime library goes on using
-// its own. And where there is a runtime library, memory as well: libraries on top of it (cuFFT)
-// keep tables from one use to the next. The next tenant of that code inherits it all. Throws
-// std::bad_alloc.
+// With code that stays in the process (`resident`), its modules, streams and events stay too, and
+// where there is a runtime library, memory as well. The next tenant that opens this GatedTenant has
+// them. Throws std::bad_alloc.
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident);
+
+// Retains the primary for good, once per device and process: code that stays loaded behind a closed
+// tenant may hold its handle, as the runtime library does, which is of no use any more once that
+// context has ended. Any thread.
+CUresult keep_primary(const DriverTable& driver, CUdevice device) noexcept;
 
 }  // namespace ctxbroker::detail

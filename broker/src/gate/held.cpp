@@ -9,18 +9,11 @@ namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
-// Within a guard that nothing has touched it is known where the thread is.
-bool is_in_noted_life(const GatedTenant& tenant, std::uint64_t* life) noexcept {
-  const Frame* const frame = pushed_frame();
-  if (frame == nullptr || !is_untouched(*frame)) return false;
-  *life = frame->target.generation;
-  return tenant.has_noted(*life);
-}
-
 void note_place(GatedTenant& tenant, Holding& holding) noexcept {
-  if (is_in_noted_life(tenant, &holding.life)) return;
-  CUcontext current = nullptr;
-  Current::call(&current);
+  // In a guard that nothing has touched, the driver need not be asked.
+  const Frame* const frame = pushed_frame();
+  const bool is_known = frame != nullptr && is_untouched(*frame);
+  CUcontext const current = is_known ? frame->target.context : current_context();
   holding.life = tenant.note_life(current);
   // What is not made in a lease, but in a context that the tenant made, ends with that.
   if (holding.life == 0 && holding.kind != Kind::context && home_of(holding) != Home::device) {
@@ -29,6 +22,22 @@ void note_place(GatedTenant& tenant, Holding& holding) noexcept {
 }
 
 }  // namespace
+
+CUcontext current_context() noexcept {
+  CUcontext current = nullptr;
+  return Current::call(&current) == CUDA_SUCCESS ? current : nullptr;
+}
+
+bool alone_in_context(const Caller& caller) noexcept {
+  const CUcontext current = current_context();
+  if (current == nullptr) return true;
+  if (owners().owner(Kind::context, handle_value(current)) == caller.tenant->id()) return true;
+  const int device = caller.tenant->device_of(current);
+  CapturedLease lease;
+  return device >= 0 && caller.tenant->has_lease(device) &&
+         caller.tenant->lease(device, &lease) == CUDA_SUCCESS &&
+         lease.kind == LeaseKind::private_own;
+}
 
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
   holding.tenant = tenant.id();
@@ -42,9 +51,7 @@ bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
 }
 
 bool relieve_device(GatedTenant& tenant) noexcept {
-  CUcontext current = nullptr;
-  Current::call(&current);
-  return tenant.relieve(current);
+  return tenant.relieve(current_context());
 }
 
 void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
@@ -71,7 +78,7 @@ void settle_end_by_host(const Holding& held, CUresult status) noexcept {
 }
 
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
-  if (holding.over) return true;
+  if (holding.ended) return true;
   if (holding.life == 0) return false;
   if (const Frame* frame = pushed_frame();
       frame != nullptr && frame->target.generation == holding.life) {
@@ -80,6 +87,12 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
   // What is kept for work on another device stands: to end it is the code's own doing.
   return !tenant.end_target(holding.life, home_of(holding)) &&
          !tenant.is_used_from_beside(holding.life);
+}
+
+GatedTenant* other_holder(const GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
+  const auto owner = owners().owner(kind, handle);
+  GatedTenant* const other = owner ? gated_tenant_of(*owner) : nullptr;
+  return other != nullptr && other != &tenant && other->stands_with(tenant) ? other : nullptr;
 }
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,

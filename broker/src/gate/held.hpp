@@ -20,6 +20,13 @@ std::uint64_t handle_value(Handle handle) noexcept {
   }
 }
 
+// The context that the calling thread has current; null: none.
+CUcontext current_context() noexcept;
+
+// Whether that is the calling tenant's alone: of a private lease, or one that it made. True where
+// none is, which the driver itself complains of.
+bool alone_in_context(const Caller& caller) noexcept;
+
 // Enters what a tenant has made on this thread: where and whose is filled in here. False: there is
 // no memory for the entry.
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept;
@@ -34,6 +41,11 @@ void hold_again(const Holding& holding) noexcept;
 // What a tenant is told that ends what it does not hold. The strike says whose it is.
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
+
+// What code that stays has left may be held by another GatedTenant that the same tenant has open:
+// that one. Null: it is not the tenant's.
+[[gnu::cold]] GatedTenant* other_holder(const GatedTenant& tenant, Kind kind,
+                                        std::uint64_t handle) noexcept;
 
 // The tenant asked for so much more than its budget leaves. Said once.
 void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
@@ -93,9 +105,13 @@ CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end) noex
 template <typename End>
 CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
                   End&& end) noexcept {
-  const auto held = owners().remove(kind, handle, tenant.id());
-  if (!held) return refuse_end(tenant, function, kind, handle);
-  return end_forgotten(tenant, *held, std::forward<End>(end));
+  if (const auto held = owners().remove(kind, handle, tenant.id())) {
+    return end_forgotten(tenant, *held, std::forward<End>(end));
+  }
+  if (GatedTenant* const other = other_holder(tenant, kind, handle)) {
+    return end_held(*other, function, kind, handle, std::forward<End>(end));
+  }
+  return refuse_end(tenant, function, kind, handle);
 }
 
 // After the host has ended, or tried to end, what a tenant held.

@@ -1,13 +1,10 @@
 #include "gate/loaded_objects.hpp"
 
-#include <link.h>
-
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <span>
 #include <utility>
-
-#include "gate/extent.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -71,6 +68,17 @@ int count(dl_phdr_info* info, std::size_t bytes, void* given) noexcept {
 }
 
 }  // namespace
+
+Extent extent_of(const dl_phdr_info& object) noexcept {
+  Extent extent{UINTPTR_MAX, 0};
+  for (const ElfW(Phdr) & part : std::span(object.dlpi_phdr, object.dlpi_phnum)) {
+    if (part.p_type != PT_LOAD) continue;
+    const std::uintptr_t at = object.dlpi_addr + part.p_vaddr;
+    extent.begin = std::min(extent.begin, at);
+    extent.end = std::max(extent.end, at + part.p_memsz);
+  }
+  return extent;
+}
 
 std::vector<LoadedObject> loaded_objects() {
   Listing listing;

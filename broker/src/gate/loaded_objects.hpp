@@ -1,5 +1,7 @@
-// What the loader has in the process.
+// The libraries that the loader has in the process.
 #pragma once
+
+#include <link.h>
 
 #include <cstdint>
 #include <string>
@@ -7,19 +9,26 @@
 
 namespace ctxbroker::detail {
 
+// The addresses from an object's first to its last byte.
+struct Extent {
+  std::uintptr_t begin = 0, end = 0;
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+Extent extent_of(const dl_phdr_info& object) noexcept;
+
 struct LoadedObject {
   std::uintptr_t begin = 0, end = 0;
   std::string name;                 // its SONAME, or its file's; the program's: empty
   std::string path;                 // as the loader has it; the program's: empty
   std::vector<std::string> needed;  // the SONAMEs of what it needs
-  bool has_run_path = false;        // where the loader looks for what it opens depends on it
+  bool has_run_path = false;  // where the loader looks for libraries depends on who opens them
 };
 
 // In the order in which they were loaded, the program first. Throws std::bad_alloc. Any thread.
 std::vector<LoadedObject> loaded_objects();
 
-// How often anything was loaded or unloaded since the process began: unchanged, all is as it was.
-// Any thread.
+// How often something was loaded or unloaded since the process began. While this stays the same, so
+// does the list. Any thread.
 unsigned long long changes_so_far() noexcept;
 
 }  // namespace ctxbroker::detail

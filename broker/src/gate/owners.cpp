@@ -5,11 +5,12 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
 
-// Mappings and reservations once more, in the order of their addresses.
+// Mappings and reservations a second time, sorted by address.
 struct Ranges {
   struct Range {
     std::uint64_t bytes;
@@ -19,7 +20,7 @@ struct Ranges {
   std::map<std::uint64_t, Range> mappings, reservations;
 
   static Ranges& one() {
-    static auto* const ranges = new Ranges;  // as the owners
+    static auto* const ranges = new Ranges;  // never ended, as the owners
     return *ranges;
   }
   std::map<std::uint64_t, Range>& of(Kind kind) noexcept {
@@ -48,10 +49,11 @@ void remove_range(Kind kind, std::uint64_t address) noexcept {
 
 void Owners::add(const Holding& holding) {
   if (has_range(holding.kind)) add_range(holding);
-  Shard& one = shard(holding.kind, holding.handle);
+  const Key key{holding.kind, holding.handle};
+  Shard& one = shard(key);
   try {
-    const std::lock_guard lock(one.lock);
-    one.table.put(holding);
+    const std::lock_guard lock(one.mutex);
+    one.holdings.insert_or_assign(key, holding);
   } catch (const std::bad_alloc&) {
     if (has_range(holding.kind)) remove_range(holding.kind, holding.handle);
     throw;
@@ -62,11 +64,12 @@ template <typename Is>
 std::optional<Holding> Owners::remove_if(Kind kind, std::uint64_t handle, Is&& is) noexcept {
   std::optional<Holding> removed;
   {
-    Shard& one = shard(kind, handle);
-    const std::lock_guard lock(one.lock);
-    const Holding* const found = one.table.find(kind, handle);
-    if (found == nullptr || !is(*found)) return removed;
-    removed = one.table.take(found);
+    Shard& one = shard({kind, handle});
+    const std::lock_guard lock(one.mutex);
+    const auto found = one.holdings.find({kind, handle});
+    if (found == one.holdings.end() || !is(found->second)) return removed;
+    removed = found->second;
+    one.holdings.erase(found);
   }
   if (has_range(kind)) remove_range(kind, handle);
   return removed;
@@ -80,33 +83,32 @@ std::optional<Holding> Owners::remove(Kind kind, std::uint64_t handle, TenantId 
   return remove_if(kind, handle, [&](const Holding& one) { return one.tenant == tenant; });
 }
 
+template <typename Use>
+void Owners::with(Kind kind, std::uint64_t handle, Use&& use) noexcept {
+  Shard& one = shard({kind, handle});
+  const std::lock_guard lock(one.mutex);
+  const auto found = one.holdings.find({kind, handle});
+  if (found != one.holdings.end()) use(found->second);
+}
+
 std::optional<TenantId> Owners::owner(Kind kind, std::uint64_t handle) noexcept {
-  Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.lock);
-  const Holding* const found = one.table.find(kind, handle);
-  return found != nullptr ? std::optional(found->tenant) : std::nullopt;
+  std::optional<TenantId> owner;
+  with(kind, handle, [&](const Holding& one) { owner = one.tenant; });
+  return owner;
 }
 
 std::optional<std::uint64_t> Owners::extent(Kind kind, std::uint64_t handle) noexcept {
-  Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.lock);
-  const Holding* const found = one.table.find(kind, handle);
-  return found != nullptr ? std::optional(found->extent) : std::nullopt;
+  std::optional<std::uint64_t> extent;
+  with(kind, handle, [&](const Holding& one) { extent = one.extent; });
+  return extent;
 }
 
 std::vector<Holding> Owners::held_by(TenantId tenant) {
   std::vector<Holding> all;
   for (Shard& one : shards_) {
-    for (std::size_t wanted = 0;;) {  // room is made without the lock
-      all.reserve(all.size() + wanted);
-      const std::lock_guard lock(one.lock);
-      wanted = 0;
-      one.table.each([&](const Holding& holding) { wanted += holding.tenant == tenant ? 1 : 0; });
-      if (all.capacity() - all.size() < wanted) continue;
-      one.table.each([&](const Holding& holding) {
-        if (holding.tenant == tenant) all.push_back(holding);
-      });
-      break;
+    const std::lock_guard lock(one.mutex);
+    for (const auto& [key, holding] : one.holdings) {
+      if (holding.tenant == tenant) all.push_back(holding);
     }
   }
   std::sort(all.begin(), all.end(),
@@ -123,14 +125,14 @@ std::uint64_t Owners::forget_context(TenantId tenant, std::uint64_t context) {
   return bytes;
 }
 
-bool Owners::add_bytes(Kind kind, std::uint64_t handle, TenantId tenant,
-                       std::uint64_t bytes) noexcept {
-  Shard& one = shard(kind, handle);
-  const std::lock_guard lock(one.lock);
-  Holding* const found = one.table.find(kind, handle);
-  if (found == nullptr || found->tenant != tenant) return false;
-  found->bytes += bytes;
-  return true;
+std::uint64_t Owners::end_with_context(Kind kind, std::uint64_t handle, TenantId tenant) noexcept {
+  std::uint64_t bytes = 0;
+  with(kind, handle, [&](Holding& one) {
+    if (one.tenant != tenant) return;
+    one.ended = true;
+    bytes = std::exchange(one.bytes, 0);
+  });
+  return bytes;
 }
 
 bool Owners::holds_range(Kind kind, std::uint64_t address, std::uint64_t bytes,

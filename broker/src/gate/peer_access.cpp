@@ -16,11 +16,11 @@ using Disable = DriverFunction<"cuCtxDisablePeerAccess", CUresult(CUcontext)>;
 struct Pair {
   CUcontext from, to;
   std::uint64_t from_life, to_life;
-  bool host_has_it;                    // or had it before: no tenant's end takes it away
+  bool host_has_it;                    // then the end of the last tenant leaves it enabled
   std::vector<std::uint64_t> holders;  // handles of Kind::peer_access, one per tenant
 };
 
-// Of the process, as contexts are. The driver is called under the lock: it happens seldom.
+// One for the process, as contexts are. The driver is called under the lock, which is rare.
 struct Pairs {
   std::mutex mutex;
   std::vector<Pair> all;
@@ -38,7 +38,7 @@ struct Pairs {
   }
   void forget(const Pair& pair) noexcept { all.erase(all.begin() + (&pair - all.data())); }
 
-  // One that was made of earlier lives of the same handles says nothing.
+  // A pair of earlier contexts with the same handles is forgotten.
   Pair* find(const CapturedLease& from, const CapturedLease& to) noexcept {
     Pair* const pair = find(from.memory_context, to.memory_context);
     if (pair == nullptr) return nullptr;
@@ -55,7 +55,7 @@ std::vector<std::uint64_t>::iterator holder_of(Pair& pair, const GatedTenant& te
   });
 }
 
-// The last one takes it with it.
+// When the last holder is gone, the access is disabled.
 CUresult end(Pairs& pairs, Pair& pair, std::vector<std::uint64_t>::iterator holder) noexcept {
   pair.holders.erase(holder);
   if (!pair.holders.empty()) return CUDA_SUCCESS;

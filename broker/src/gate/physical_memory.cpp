@@ -1,84 +1,49 @@
 #include "gate/physical_memory.hpp"
 
-#include <algorithm>
-#include <memory>
+#include <map>
 #include <mutex>
-#include <unordered_map>
+#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
 
-struct Use {
-  std::vector<std::uint64_t> mappings;  // addresses
-  int other_holds = 0;                  // of the handle
-};
-
-// Of the process, as addresses are.
-struct Uses {
+// Of the process, as handles and addresses are.
+struct Charges {
   std::mutex mutex;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Use>> by_handle, by_address;
+  std::map<std::pair<Kind, std::uint64_t>, Charge> all;
 
-  static Uses& one() {
-    static auto* const uses = new Uses;  // threads of plug-ins may unmap until the process ends
-    return *uses;
-  }
-  Use& of(std::uint64_t physical) {
-    std::shared_ptr<Use>& use = by_handle[physical];
-    if (use == nullptr) use = std::make_shared<Use>();
-    return *use;
+  static Charges& one() {
+    static auto* const charges = new Charges;  // plug-ins' threads may unmap until the process ends
+    return *charges;
   }
 };
-
-bool pass_on(const Use& use, const Holding& ended) noexcept {
-  return std::any_of(use.mappings.begin(), use.mappings.end(), [&](std::uint64_t address) {
-    return owners().add_bytes(Kind::mapping, address, ended.tenant, ended.bytes);
-  });
-}
 
 }  // namespace
 
-void note_mapping(std::uint64_t physical, std::uint64_t address) {
-  Uses& uses = Uses::one();
-  const std::lock_guard lock(uses.mutex);
-  uses.of(physical).mappings.push_back(address);
-  uses.by_address[address] = uses.by_handle[physical];
+Charge take_charge(GatedTenant& tenant, std::uint64_t bytes) {
+  if (!tenant.take_bytes(bytes)) return nullptr;
+  return {static_cast<const void*>(&tenant),
+          [&tenant, bytes](const void*) { tenant.give_bytes(bytes); }};
 }
 
-void note_another_hold(std::uint64_t physical) {
-  Uses& uses = Uses::one();
-  const std::lock_guard lock(uses.mutex);
-  ++uses.of(physical).other_holds;
+void put_charge(Kind kind, std::uint64_t handle, Charge charge) {
+  Charges& charges = Charges::one();
+  const std::lock_guard lock(charges.mutex);
+  charges.all.insert_or_assign({kind, handle}, std::move(charge));
 }
 
-bool take_another_hold(std::uint64_t physical) noexcept {
-  Uses& uses = Uses::one();
-  const std::lock_guard lock(uses.mutex);
-  const auto found = uses.by_handle.find(physical);
-  if (found == uses.by_handle.end() || found->second->other_holds == 0) return false;
-  --found->second->other_holds;
-  return true;
+Charge charge_of(Kind kind, std::uint64_t handle) noexcept {
+  Charges& charges = Charges::one();
+  const std::lock_guard lock(charges.mutex);
+  const auto found = charges.all.find({kind, handle});
+  return found != charges.all.end() ? found->second : nullptr;
 }
 
-bool pass_on_physical(const Holding& ended) noexcept {
-  Uses& uses = Uses::one();
-  const std::lock_guard lock(uses.mutex);
-  const auto found = uses.by_handle.find(ended.handle);
-  if (found == uses.by_handle.end()) return false;
-  const std::shared_ptr<Use> use = found->second;
-  uses.by_handle.erase(found);
-  return ended.bytes != 0 && pass_on(*use, ended);
-}
-
-bool pass_on_mapping(const Holding& ended) noexcept {
-  Uses& uses = Uses::one();
-  const std::lock_guard lock(uses.mutex);
-  const auto found = uses.by_address.find(ended.handle);
-  if (found == uses.by_address.end()) return false;
-  const std::shared_ptr<Use> use = found->second;
-  uses.by_address.erase(found);
-  const auto here = std::find(use->mappings.begin(), use->mappings.end(), ended.handle);
-  if (here != use->mappings.end()) use->mappings.erase(here);
-  return ended.bytes != 0 && pass_on(*use, ended);
+Charge take_out_charge(Kind kind, std::uint64_t handle) noexcept {
+  Charges& charges = Charges::one();
+  const std::lock_guard lock(charges.mutex);
+  const auto taken = charges.all.extract({kind, handle});
+  return taken ? taken.mapped() : nullptr;
 }
 
 }  // namespace ctxbroker::detail

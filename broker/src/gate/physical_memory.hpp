@@ -1,22 +1,23 @@
-// Physical memory is there until nobody holds its handle and nothing maps it, and counts so long.
-// What is known here is which mappings are of which memory.
+// Physical memory is there until nobody holds its handle and nothing maps it, and counts as long.
 #pragma once
 
-#include "gate/owners.hpp"
+#include <memory>
+
+#include "gate/gated_tenant.hpp"
+#include "gate/holding.hpp"
 
 namespace ctxbroker::detail {
 
-// Any thread; the handles and addresses are those of entries in the owners' book. Throw
-// std::bad_alloc where they are not noexcept.
-void note_mapping(std::uint64_t physical, std::uint64_t address);
-// One more hold on a handle that is held already.
-void note_another_hold(std::uint64_t physical);
-// Gives such a hold back; false: there is none, so that the handle is about to end.
-bool take_another_hold(std::uint64_t physical) noexcept;
+// Device memory that counts for a tenant until the last of these is gone.
+using Charge = std::shared_ptr<const void>;
+// Null: the tenant's budget has no room for it. Throws std::bad_alloc.
+Charge take_charge(GatedTenant& tenant, std::uint64_t bytes);
 
-// The tenant's holding of the handle, or of one mapping, has ended. Where the memory is still
-// mapped, its bytes count with another mapping from now on; true then. Otherwise they are free.
-bool pass_on_physical(const Holding& ended) noexcept;
-bool pass_on_mapping(const Holding& ended) noexcept;
+// What a handle of physical memory (Kind::physical) or a mapping of it (Kind::mapping, by address)
+// is charged with. A handle may be another memory's as soon as the driver has ended it: its charge
+// is taken out before, and put back where the driver refused. Any thread.
+void put_charge(Kind kind, std::uint64_t handle, Charge charge);  // throws std::bad_alloc
+Charge charge_of(Kind kind, std::uint64_t handle) noexcept;       // null: none
+Charge take_out_charge(Kind kind, std::uint64_t handle) noexcept;
 
 }  // namespace ctxbroker::detail

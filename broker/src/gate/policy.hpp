@@ -32,7 +32,7 @@ template <SymbolName name, typename... Parameters>
 struct DriverFunction<name, CUresult(Parameters...)> {
   using Function = CUresult(Parameters...);
   static constexpr const char* symbol = name.text;
-  // Global because a policy is called with the driver's arguments and nothing else.
+  // It is global, because a policy is called with the driver's arguments and nothing else.
   static inline std::atomic<Function*> behind{nullptr};
 
   static CUresult call(Parameters... arguments) noexcept {
@@ -46,7 +46,7 @@ struct DriverFunction<name, CUresult(Parameters...)> {
   static inline std::atomic<std::size_t> place{0};  // among the policies, for counting
 };
 
-// What every policy begins with: who is calling, and one more hit for a tenant.
+// Every policy begins with this. It finds out who is calling, and counts the call of a tenant.
 template <typename Real>
 Caller enter_policy() noexcept {
   const Caller caller = calling();
@@ -68,10 +68,28 @@ constexpr PolicyRow policy() {
           &Real::bind};
 }
 
-// A function that policies call and that has none itself.
+// A function that policies call and that has no policy itself.
 template <typename Real>
 constexpr PolicyRow unguarded() {
   return {Real::symbol, nullptr, &Real::bind};
 }
+
+// Every policy of the gate, by room of the driver.
+std::span<const PolicyRow> primary_policies() noexcept;         // retain, release, reset, state
+std::span<const PolicyRow> flag_policies() noexcept;            // of contexts
+std::span<const PolicyRow> current_policies() noexcept;         // set, push, pop
+std::span<const PolicyRow> context_policies() noexcept;         // create, destroy, limits
+std::span<const PolicyRow> peer_policies() noexcept;            // access to other devices
+std::span<const PolicyRow> memory_policies() noexcept;          // device and host memory, arrays
+std::span<const PolicyRow> virtual_memory_policies() noexcept;  // addresses, physical memory
+std::span<const PolicyRow> pool_policies() noexcept;            // pools, and what comes of them
+std::span<const PolicyRow> object_policies() noexcept;          // modules, streams, events
+std::span<const PolicyRow> graph_policies() noexcept;           // graphs and captures
+std::span<const PolicyRow> wait_policies() noexcept;            // synchronise
+std::span<const PolicyRow> process_policies() noexcept;         // profiler, core dumps, callbacks
+
+// A policy's place among all of them, in the order above.
+std::size_t policy_count() noexcept;
+const PolicyRow& policy_at(std::size_t index) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -15,7 +15,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-// By what their libraries' names begin with.
+// A tool is known by how the names of its libraries begin.
 struct Known {
   std::string_view file, tool;
 };
@@ -28,7 +28,7 @@ constexpr Known known[] = {
     {"libcudadebugger", "cuda-gdb's library"},
 };
 
-// Who exports one of these stands between plug-ins and the driver, or what they look it up with.
+// A library that exports one of these stands between plug-ins and the driver, or the loader.
 constexpr const char* interposed[] = {
     "dlsym", "dlopen", "cuGetProcAddress", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2"};
 
@@ -63,7 +63,7 @@ std::vector<std::string> preloaded() {
   return all;
 }
 
-// In front of which functions a preloaded library stands; empty: of none that matters.
+// The functions that a preloaded library stands in front of; empty: none of these.
 std::string interposes(const std::string& file) {
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return "";
@@ -79,7 +79,7 @@ std::string interposes(const std::string& file) {
 
 void add_preloaded(std::vector<std::string>& tools) {
   for (const std::string& file : preloaded()) {
-    // The driver itself: that the gate is late then, and why, is said elsewhere.
+    // This is the driver itself. GateInfo::reason says that the gate is late then, and why.
     if (file_name(file).starts_with("libcuda.so")) continue;
     const std::string names = interposes(file);
     if (names.empty()) continue;
@@ -131,7 +131,7 @@ std::vector<std::string> tools_in_process(bool gate_is_in_force) {
   if (gate_is_in_force) {
     for (std::string& tool : tools) tool.append("; ").append(as_ever);
   }
-  add_preloaded(tools);  // what follows from one is its own
+  add_preloaded(tools);  // each says itself what follows
   return tools;
 }
 

@@ -7,11 +7,11 @@
 
 namespace ctxbroker::detail {
 
-// Each in words: what it is, how it came, and what follows for the protection. [main] thread.
+// Describes each one: what it is, how it came, and what follows for the protection. [main] thread.
 // Throws std::bad_alloc.
 std::vector<std::string> tools_in_process(bool gate_is_in_force);
 
-// The tool that a library of this file name belongs to; "" when it is none that is known.
+// The tool that a library with this file name belongs to; "" if none is known.
 std::string_view tool_of_library(std::string_view path) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -1,6 +1,6 @@
 // BrokerImpl: what is told of its tenants.
 #include "gate/owners.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 #include "observe/counters.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
@@ -47,14 +47,15 @@ LeaseMetrics metrics_of(const Lease& lease) {
 
 void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
   GatedTenant* const gated = tenant.gated.load(std::memory_order_acquire);
-  if (gated == nullptr) return;
+  // Its code may be another tenant's by now.
+  if (gated == nullptr || &gated->identity() != &tenant) return;
   for (std::size_t place = 0; place < policy_count(); ++place) {
     const std::uint64_t calls = gated->hits(place);
     if (calls != 0) metrics.guarded_calls[policy_at(place).symbol] += calls;
   }
   metrics.held_bytes = gated->held_bytes();
-  for (const Holding& holding : owners().held_by(tenant.id)) {
-    if (holding.over) continue;
+  for (const Holding& holding : owners().held_by(gated->id())) {
+    if (holding.ended) continue;
     HeldThings& things = metrics.held[to_string(holding.kind)];
     ++things.count;
     things.bytes += holding.bytes;

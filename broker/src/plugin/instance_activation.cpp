@@ -4,7 +4,6 @@
 
 #include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
-#include "gate/late_gate.hpp"
 #include "module/module_service.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
@@ -59,7 +58,6 @@ void Instance::activate(const ActivationSizes& sizes) {
   given.stream = activation_->stream.get();
   given.parameters = parameters_.data();
   given.parameter_count = static_cast<std::uint32_t>(parameters_.size());
-  look_after_next_guard(*library_->tenant());
   const std::uint64_t launched = launches();
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::activating, lease_->target(), "activate",

@@ -6,8 +6,8 @@
 #include "context/wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
+#include "gate/code_map.hpp"
 #include "gate/give_back.hpp"
-#include "gate/kept_primary.hpp"
 #include "gate/owners.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/tenant_impl.hpp"
@@ -21,13 +21,13 @@ namespace ctxbroker::detail {
 //     nothing past the gate. A runtime library has ways past it, and remembers contexts;
 //   - and the context's handle alone: where that is to be made current, it means the next life.
 void TenantImpl::end_lost_lives() noexcept {
-  if (gated_ == nullptr || broker_.gate().mode != GateMode::before_driver) return;
+  if (gated() == nullptr || broker_.gate().mode != GateMode::before_driver) return;
   const std::lock_guard lock(mutex_);
-  if (closed_ || gated_->has_private_tables()) return;
+  if (closed_ || gated()->has_private_tables()) return;
   for (const auto& life : lives_) {
     if (life.use_count() != 1 || !life->lost() || life->ended_early()) continue;
     life->end_early([&] {
-      return !gated_->has_private_tables() && !gated_->holds_anything_of(life->generation());
+      return !gated()->has_private_tables() && !gated()->holds_anything_of(life->generation());
     });
   }
 }
@@ -58,10 +58,10 @@ bool TenantImpl::wait_for_work() noexcept {
     life->bury();
     idle = false;
   }
-  if (gated_ == nullptr) return idle;
+  if (gated() == nullptr) return idle;
   try {
-    for (const Holding& held : owners().held_by(identity_->id)) {
-      if (held.kind != Kind::stream || held.over) continue;
+    for (const Holding& held : owners().held_by(gated()->id())) {
+      if (held.kind != Kind::stream || held.ended) continue;
       for (const auto& life : lives_) {
         if (life->generation() != held.life) continue;
         idle &= wait_for(*life, reinterpret_cast<CUstream>(held.handle));
@@ -178,9 +178,9 @@ void TenantImpl::close_to_users() {
 }
 
 // The runtime library in code that stays goes on using the primaries that it has met.
-void TenantImpl::keep_primaries() {
+void TenantImpl::keep_primaries(GatedTenant& gated) {
   for (int device = 0; device < device_count(); ++device) {
-    if (!gated_->has_worked_on(device)) continue;
+    if (!gated.has_worked_on(device)) continue;
     const Driver& driver = broker_.driver();
     const CUresult status =
         keep_primary(driver.table, driver.handles[static_cast<std::size_t>(device)]);
@@ -193,32 +193,41 @@ void TenantImpl::keep_primaries() {
 }
 
 // What its code made through the driver, and forgot.
+void TenantImpl::give_back_what_is_left(GatedTenant& gated, bool resident) {
+  if (resident && gated.has_private_tables()) keep_primaries(gated);
+  const GivenBack given = give_back_holdings(gated, resident);
+  if (given.count != 0) {
+    identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
+  }
+  if (!given.kept.empty()) {
+    identity_->say(Severity::warning, "ledger",
+                   "stays until the process ends, for work of the tenant that does not end may use "
+                   "it: " +
+                       given.kept);
+  }
+  if (!given.of_code.empty()) {
+    identity_->say(Severity::info, "ledger",
+                   "stays with the tenant's code, which stays in the process: " + given.of_code);
+  }
+  if (given.status != CUDA_SUCCESS) {
+    identity_->say(Severity::warning, "ledger",
+                   "something that the tenant left could not be given back: " +
+                       status_text(broker_.driver().table, given.status));
+  }
+}
+
 void TenantImpl::give_back_what_is_left() noexcept {
-  if (gated_ == nullptr) return;
+  if (gated() == nullptr) return;
   try {
-    if (resident_ && gated_->has_private_tables()) keep_primaries();
-    const GivenBack given = give_back_holdings(*gated_, resident_);
-    if (given.count != 0) {
-      identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
-    }
-    if (!given.kept.empty()) {
-      identity_->say(Severity::warning, "ledger",
-                     "stays until the process ends, for work of the tenant that does not end may "
-                     "use it: " +
-                         given.kept);
-    }
-    if (!given.of_code.empty()) {
-      identity_->say(Severity::info, "ledger",
-                     "stays with the tenant's code, which stays in the process: " + given.of_code);
-    }
-    if (given.status != CUDA_SUCCESS) {
-      identity_->say(Severity::warning, "ledger",
-                     "something that the tenant left could not be given back: " +
-                         status_text(broker_.driver().table, given.status));
+    const std::vector<GatedTenant*> all = gated()->all_of_tenant();
+    for (GatedTenant* const one : all) {
+      // Of several, one may have no code that could use what stays.
+      const bool has_code = all.size() == 1 || !code_of(*one).empty();
+      give_back_what_is_left(*one, resident_ && has_code);
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the driver's end frees it
   }
-  gated_->close();
+  gated()->close();
 }
 
 }  // namespace ctxbroker::detail

@@ -6,9 +6,9 @@
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
-#include "gate/late_gate.hpp"
-#include "gate/open_watch.hpp"
+#include "gate/owners.hpp"
 #include "gate/peer_access.hpp"
+#include "gate/tenant_imports.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -23,8 +23,7 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
       slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {
   if (identity_->id == host_tenant) return;
   if (broker.gate().mode != GateMode::none) {
-    gated_ = &gated_tenant(identity_);
-    gated_->open(*this);
+    gated_tenant(identity_).open(*this, identity_);
   }
   know_plugins({identity_->name});
 }
@@ -32,8 +31,8 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
 void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
   const std::uint64_t budget =
       driver_memory_budget(options_.driver_memory_budget, broker_.policy(), ids);
-  if (gated_ != nullptr) {
-    gated_->set_budget(budget);
+  if (gated() != nullptr) {
+    gated()->set_budget(budget);
   } else if (budget != 0 && !told_of_budget_) {
     told_of_budget_ = true;
     identity_->say(Severity::warning, "gate",
@@ -69,7 +68,7 @@ TenantImpl::~TenantImpl() {
     keep_for_good(lives_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
-  if (gated_ != nullptr) gated_->close();  // nothing of this is asked any more
+  if (gated() != nullptr) gated()->close();  // nothing of this is asked any more
 }
 
 std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical) {
@@ -77,19 +76,34 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
   image->path = canonical;
   {
     std::optional<CodeChange> change;
-    if (gated_ != nullptr) change.emplace(*gated_, CodeChange::Way::arrives);
+    if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives);
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
     const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
     image->library = load_library(canonical);
-    if (change) change->loaded(image->library.native());
   }
-  if (gated_ != nullptr) {
-    watch_opens(*gated_);
-    lead_to_gate(*gated_, image->library.native());
+  if (gated() != nullptr) {
+    open_left_code(address_in(image->library.native()));
+    lead_imports(*gated(), image->library.native());
   }
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
   return image;
+}
+
+// The library may be one that an earlier tenant left in the process: its GatedTenant is opened
+// again. That is the main one from now on, unless this tenant has code or things of its own
+// already.
+void TenantImpl::open_left_code(const void* code) {
+  GatedTenant* const left = owner_of_code(code).tenant;
+  if (left == nullptr || left->is_open()) return;
+  GatedTenant& own = *gated();
+  const bool has_own =
+      !code_of(own).empty() || own.primary_retains() != 0 || !owners().held_by(own.id()).empty();
+  own.open_beside(*left);
+  if (has_own) return;
+  left->set_budget(own.budget());
+  own.give_way_to(*left);
+  identity_->gated.store(left, std::memory_order_release);
 }
 
 void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
@@ -103,7 +117,7 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   }
   std::optional<CodeChange> change;
   try {
-    if (gated_ != nullptr && unload) change.emplace(*gated_, CodeChange::Way::leaves);
+    if (gated() != nullptr && unload) change.emplace(*gated(), CodeChange::Way::leaves);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its addresses stay booked
   }
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
@@ -240,11 +254,11 @@ void TenantImpl::enable_peer_access(int device, int peer) {
                 {.device = device, .tenant = identity_->name});
   }
   CapturedLease from, to;
-  const bool counted = gated_ != nullptr && here.kind() != LeaseKind::private_own &&
-                       gated_->lease(device, &from) == CUDA_SUCCESS &&
-                       gated_->lease(peer, &to) == CUDA_SUCCESS;
+  const bool counted = gated() != nullptr && here.kind() != LeaseKind::private_own &&
+                       gated()->lease(device, &from) == CUDA_SUCCESS &&
+                       gated()->lease(peer, &to) == CUDA_SUCCESS;
   const CUresult status = here.note(guarded(here.target(), {}, [&] {
-    return counted ? detail::enable_peer_access(*gated_, from, to, 0)
+    return counted ? detail::enable_peer_access(*gated(), from, to, 0)
                    : driver.table.ctx_enable_peer_access(there.memory_context(), 0);
   }));
   if (status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;

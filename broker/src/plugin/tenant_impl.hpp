@@ -82,6 +82,13 @@ class TenantImpl final : private LeaseSource {
   bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
  private:
+  // What guards of the tenant stand for. Null: the gate is not in force, this is the host, or the
+  // tenant is closed and another one has its code.
+  GatedTenant* gated() const noexcept {
+    GatedTenant* const gated = identity_->gated.load(std::memory_order_acquire);
+    return gated != nullptr && &gated->identity() == identity_.get() ? gated : nullptr;
+  }
+  void open_left_code(const void* code);
   bool wait_for(Lease& lease, CUstream stream) noexcept;
   bool wait_for_work() noexcept;
   bool wait_for_devices_beside(int device) noexcept;
@@ -106,7 +113,8 @@ class TenantImpl final : private LeaseSource {
   std::shared_ptr<Lease> find_life(bool (*matches)(const Lease&, const void*),
                                    const void* wanted) noexcept;
   void give_back_what_is_left() noexcept;
-  void keep_primaries();
+  void keep_primaries(GatedTenant& gated);
+  void give_back_what_is_left(GatedTenant& gated, bool resident);
 
   // For the gate.
   CUresult lease(int device, CapturedLease* lease) noexcept override;
@@ -127,9 +135,8 @@ class TenantImpl final : private LeaseSource {
   std::shared_ptr<const TenantIdentity> identity_;
   TenantOptions options_;
   bool told_of_budget_ = false;
-  GatedTenant* gated_ = nullptr;  // null: the gate is not in force, or this is the host
-  bool resident_ = false;         // code of the tenant stays in the process
-  std::vector<Slot> slots_;       // by device
+  bool resident_ = false;    // code of the tenant stays in the process
+  std::vector<Slot> slots_;  // by device
   std::atomic<bool> closed_{false};
   mutable std::mutex mutex_;    // of all below
   std::thread::id closing_by_;  // its close has begun, and cannot be refused any more

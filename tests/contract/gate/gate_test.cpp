@@ -13,8 +13,8 @@
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver_by_name.hpp"
+#include "gate_fixture.hpp"
 #include "kept_addresses.hpp"
-#include "recording_broker.hpp"
 #include "test_library.hpp"
 
 namespace ctxbroker {
@@ -22,27 +22,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Matches;
-
-class GateTest : public RecordingBrokerTest {
- protected:
-  std::uint64_t held_bytes(const std::string& tenant) {
-    for (const TenantMetrics& metrics : broker.metrics().tenants)
-      if (metrics.name == tenant) return metrics.held_bytes;
-    return 0;
-  }
-  std::uint64_t held(const std::string& tenant, const char* kind) {
-    for (const TenantMetrics& metrics : broker.metrics().tenants)
-      if (const auto found = metrics.held.find(kind);
-          metrics.name == tenant && found != metrics.held.end())
-        return found->second.count;
-    return 0;
-  }
-  template <typename Function>
-  static Function* symbol(const AdoptedLibrary& library, const char* name) {
-    return reinterpret_cast<Function*>(library.symbol(name));
-  }
-};
 
 TEST_F(GateTest, StandsBeforeTheDriverThatTheBrokerOpened) {
   EXPECT_TRUE(broker.gate().in_force) << broker.gate().reason;
@@ -175,12 +154,6 @@ TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
   EXPECT_EQ(current(), nullptr);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool threads_start_in_their_code = false;  // but in the sanitizer's
-#else
-constexpr bool threads_start_in_their_code = true;
-#endif
-
 TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
   const AttackTarget nothing{};
   for (const char* reset : {"reset", "reset_v2", "reset_by_tail_call"}) {
@@ -279,105 +252,6 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(one.param.mode) + "_" +
              (one.param.kind == LeaseKind::private_own ? "private" : to_string(one.param.kind));
     });
-
-// Libraries on the runtime library keep memory from one use to the next: what code that stays
-// holds is its next tenant's, and is given back when the code goes.
-TEST_F(GateTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
-  CUdeviceptr address = 0;
-  const AttackTarget nothing{};
-  {
-    Tenant first = broker.open_tenant("first", {LeaseKind::green});
-    AdoptedLibrary library = first.adopt(test_library("attacks_dlsym"));
-    first.run(0, [&] {
-      symbol<attack_function>(library, ATTACK)("take_private_tables", &nothing);
-      address = symbol<allocate_function>(library, ALLOCATE)(1U << 20);
-      symbol<attack_function>(library, ATTACK)("create_context_and_leave", &nothing);
-    });
-  }
-  EXPECT_THAT(said(), Contains(HasSubstr("stays with the tenant's code, which stays in the "
-                                         "process: 1 x device memory")));
-  EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 1 x context")));
-  TenantOptions options{LeaseKind::green};
-  options.unload_at_close = true;
-  Tenant second = broker.open_tenant("second", options);
-  EXPECT_NE(context_of(address), nullptr) << "it is still there";
-  EXPECT_EQ(held_bytes("second"), 0U);
-  AdoptedLibrary library = second.adopt(test_library("attacks_dlsym"));
-  EXPECT_EQ(held_bytes("second"), 1U << 20);
-  second.close();
-  EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 1 x device memory")));
-  EXPECT_EQ(context_of(address), nullptr);
-}
-
-// What ended with an earlier tenant is not the next one's, though the code may still know it: its
-// handle reaches the driver no more, where it may be somebody else's by now.
-TEST_F(GateTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
-  struct Scene {
-    LeaseKind kind;
-    bool in_own_context, stays, event_stays;
-  };
-  for (const Scene& scene : {Scene{LeaseKind::green, false, false, true},
-                             Scene{LeaseKind::private_own, false, false, false},
-                             Scene{LeaseKind::shared, true, false, false},
-                             Scene{LeaseKind::shared, false, true, true}}) {
-    SCOPED_TRACE(std::string(to_string(scene.kind)) + (scene.in_own_context ? ", own" : ""));
-    const std::size_t before = said().size();
-    CUstream left[2] = {};
-    CUevent event = nullptr;
-    {
-      Tenant first = broker.open_tenant("first", {scene.kind});
-      first.adopt(test_library("attacks_dlsym"));
-      first.run(0, [&] {
-        CUcontext own = nullptr;
-        if (scene.in_own_context) driver_call("cuCtxCreate_v2", &own, 0U, 0);
-        for (CUstream& stream : left) driver_call("cuStreamCreate", &stream, 1U);
-        driver_call("cuEventCreate", &event, 0U);
-      });
-    }
-    TenantOptions options{scene.kind};
-    options.unload_at_close = true;
-    Tenant second = broker.open_tenant("second", options);
-    second.adopt(test_library("attacks_dlsym"));
-    EXPECT_EQ(held("second", "stream"), scene.stays ? 2U : 0U);
-    EXPECT_EQ(second.run(0, [&] { return driver_call("cuStreamDestroy_v2", left[0]); }),
-              scene.stays ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    EXPECT_EQ(held("second", "event"), scene.event_stays ? 1U : 0U);
-    EXPECT_EQ(second.run(0, [&] { return driver_call("cuEventDestroy_v2", event); }),
-              scene.event_stays ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        << "it is the primary's, where the lease is not private";
-    EXPECT_EQ(second.strikes(), 0U) << "it is its code's all the same";
-    second.close();
-    std::vector<std::string> now = said();
-    now.erase(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(before));
-    EXPECT_EQ(scene.stays, Matches(Contains(HasSubstr("x stream")))(now));
-    for (const char* words : {"2 x stream", "gave back what the tenant left: 1 x stream"}) {
-      EXPECT_EQ(scene.stays, Matches(Contains(HasSubstr(words)))(now)) << words;
-    }
-  }
-}
-
-// A thread that the code has had since an earlier tenant.
-TEST_F(GateTest, AThreadOfCodeThatStaysIsItsNextTenants) {
-  // What a thread was started with is all that tells whose it stays.
-  if (!threads_start_in_their_code) GTEST_SKIP() << "sanitizers start threads in their own code";
-  const auto adopt = [](Tenant& tenant) {
-    return symbol<allocate_function>(tenant.adopt(test_library("attacks_worker")),
-                                     ALLOCATE_ON_WORKER);
-  };
-  allocate_function* on_worker = nullptr;
-  CUcontext of_first = nullptr;
-  {
-    Tenant first = broker.open_tenant("first", {LeaseKind::private_own});
-    on_worker = adopt(first);
-    of_first = first.lease().context;
-    EXPECT_EQ(context_of(on_worker(64)), of_first);
-  }
-  EXPECT_EQ(context_of(on_worker(64)), of_first) << "nobody's meanwhile, and not the host's";
-  Tenant second = broker.open_tenant("second", {LeaseKind::private_own});
-  ASSERT_EQ(adopt(second), on_worker) << "the same code";
-  EXPECT_NE(second.lease().context, of_first);
-  EXPECT_EQ(context_of(on_worker(64)), second.lease().context);
-}
 
 // Whose a library is that came later than its tenant's, or that two tenants need, is told by
 // threads of its own, that no guard covers: nobody's threads are the host's. In guards all is as

@@ -55,7 +55,9 @@ TEST(LateGate, IsLateWhereTheProgramDoesNotLinkIt) {
   const std::string output = output_of("host_without_gate");
   SKIP_WITHOUT_DEVICE(output);
   EXPECT_THAT(output, HasSubstr("gate: late (the driver, "));
-  EXPECT_THAT(output, HasSubstr("loaded before the broker was opened: the program links it. Held"));
+  EXPECT_THAT(output,
+              HasSubstr("loaded before the broker was opened: the program links it. The gate "
+                        "holds"));
   EXPECT_THAT(output, HasSubstr("the host's memory: whole\nended with 0"));
 }
 

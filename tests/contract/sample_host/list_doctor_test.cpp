@@ -169,6 +169,9 @@ TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
     EXPECT_EQ(protection["in_force"], true) << protection["text"];
     EXPECT_EQ(protection["mode"], "late");
     EXPECT_THAT(protection["text"].get<std::string>(), HasSubstr("LD_PRELOAD names it"));
+    EXPECT_THAT(protection["text"].get<std::string>(),
+                HasSubstr("does not hold calls of their constructors, functions that constructors "
+                          "or other libraries looked up for them"));
   }
   EXPECT_THAT(run_well({"doctor"}, environment).out, HasSubstr("gate: in force, but LATE: "));
 }

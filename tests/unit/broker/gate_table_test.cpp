@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

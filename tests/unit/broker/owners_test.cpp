@@ -1,13 +1,10 @@
-// Who holds what: the table behind it, its lock, and the whole.
+// Who holds what.
 #include "gate/owners.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <atomic>
-#include <map>
-#include <mutex>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -15,7 +12,6 @@ namespace ctxbroker::detail {
 namespace {
 
 using ::testing::ElementsAre;
-using Key = std::pair<Kind, std::uint64_t>;
 
 Holding holding(Kind kind, std::uint64_t handle, TenantId tenant = {}, std::uint64_t bytes = 0) {
   Holding one;
@@ -24,108 +20,6 @@ Holding holding(Kind kind, std::uint64_t handle, TenantId tenant = {}, std::uint
   one.tenant = tenant;
   one.bytes = bytes;
   return one;
-}
-
-// Handles that all belong at one place of a table of 32 places.
-std::vector<Key> keys_of_place(std::uint64_t place, std::size_t count) {
-  std::vector<Key> keys;
-  for (std::uint64_t handle = 16; keys.size() < count; handle += 16) {
-    if (HoldingTable::hash(Kind::memory, handle) >> 59 == place) {
-      keys.emplace_back(Kind::memory, handle);
-    }
-  }
-  return keys;
-}
-
-// Two kinds of one handle, addresses in a row, and more for one place than there is room: at the
-// end of the table, which goes on at its beginning.
-std::vector<Key> awkward_keys() {
-  std::vector<Key> keys = keys_of_place(31, 10);
-  for (const Key& key : keys_of_place(29, 6)) keys.push_back(key);
-  for (std::uint64_t i = 0; i < 12; ++i) {
-    keys.emplace_back(Kind::memory, 0x7f0000000000 + i * 512);
-    keys.emplace_back(Kind::graph_memory, 0x7f0000000000 + i * 512);
-  }
-  return keys;
-}
-
-void expect_same(const HoldingTable& table, const std::map<Key, std::uint64_t>& oracle) {
-  std::map<Key, std::uint64_t> found;
-  std::size_t entries = 0;
-  table.each([&](const Holding& one) {
-    found[{one.kind, one.handle}] = one.bytes;
-    ++entries;
-  });
-  EXPECT_EQ(found, oracle);
-  EXPECT_EQ(entries, oracle.size()) << "one is there twice";
-  EXPECT_EQ(table.size(), oracle.size());
-}
-
-// Every step is looked at: what is lost by a wrong move may come back with the next growth.
-TEST(HoldingTableTest, DoesWhatAMapDoes) {
-  const std::vector<Key> keys = awkward_keys();
-  for (const std::size_t used : {std::size_t{16}, keys.size()}) {  // one place's, and all
-    HoldingTable table;
-    std::map<Key, std::uint64_t> oracle;
-    std::mt19937 random(7);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same each time
-    for (std::uint64_t step = 1; step <= 20'000; ++step) {
-      const Key key = keys[random() % used];
-      Holding* const found = table.find(key.first, key.second);
-      ASSERT_EQ(found != nullptr, oracle.count(key) == 1) << step;
-      if (found != nullptr) {
-        ASSERT_EQ(found->bytes, oracle[key]) << step;
-      }
-      if (found != nullptr && random() % 8 != 0) {
-        EXPECT_EQ(table.take(found).handle, key.second);
-        oracle.erase(key);
-        ASSERT_EQ(table.find(key.first, key.second), nullptr) << step;
-      } else {
-        table.put(holding(key.first, key.second, {}, step));
-        oracle[key] = step;
-      }
-      if (step % 100 == 0) expect_same(table, oracle);
-    }
-    EXPECT_LE(table.capacity(), 64U) << "what was taken out has left no mark";
-  }
-}
-
-TEST(HoldingTableTest, GrowsAndGivesItsMemoryBackAtTheEnd) {
-  HoldingTable table;
-  EXPECT_EQ(table.capacity(), 0U);
-  EXPECT_EQ(table.find(Kind::memory, 0), nullptr);
-  std::map<Key, std::uint64_t> oracle;
-  for (std::uint64_t i = 0; i < 20'000; ++i) {
-    table.put(holding(Kind::memory, i * 512, {}, i));
-    oracle[{Kind::memory, i * 512}] = i;
-  }
-  expect_same(table, oracle);
-  EXPECT_LE(table.capacity(), std::size_t{1} << 15);
-  while (!oracle.empty()) {
-    const auto& [kind, handle] = oracle.begin()->first;
-    Holding* const found = table.find(kind, handle);
-    ASSERT_NE(found, nullptr) << handle;
-    EXPECT_EQ(table.take(found).bytes, oracle.begin()->second);
-    oracle.erase(oracle.begin());
-  }
-  EXPECT_EQ(table.capacity(), 0U);
-}
-
-TEST(BriefLockTest, LetsInOneAtATime) {
-  BriefLock lock;
-  unsigned sum = 0;  // a plain one
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int round = 0; round < 20'000; ++round) {
-        const std::lock_guard held(lock);
-        const unsigned before = sum;
-        if (round % 512 == 0) std::this_thread::yield();  // the others find it taken, and sleep
-        sum = before + 1;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(sum, 80'000U);
 }
 
 // Each has handles of its own and some that are everybody's, of which each ends what it made.

@@ -14,8 +14,7 @@
 #include "driver/library_symbol.h"
 #include "gate/library/driver_search.h"
 #include "gate/library/entry_blocks.h"
-#include "gate/library/late_look_up.h"
-#include "gate/library/watched_open.h"
+#include "gate/library/loader_functions.h"
 
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"
@@ -71,8 +70,8 @@ typedef int (*look_up_4)(const char*, void**, int, uint64_t);
 typedef int (*look_up_5)(const char*, void**, int, uint64_t, int*);
 static uint32_t look_up_index[2]; /* of cuGetProcAddress and of cuGetProcAddress_v2 */
 
-/* Entries by name and by address, for look-ups come by the hundred: chains that begin in buckets,
- * entry_count ends one. Made when the driver is opened, in the table's order. */
+/* Entries by name and by address, because look-ups come by the hundred. Chains begin in buckets,
+ * and entry_count ends one. They are made when the driver is opened, in the table's order. */
 enum { bucket_count = 1024 };
 static uint16_t first_by_base[bucket_count], next_by_base[entry_count];
 static uint16_t first_by_address[bucket_count], next_by_address[entry_count];
@@ -105,8 +104,8 @@ static int is_known(const char* base) {
   return i != entry_count;
 }
 
-/* What the driver answered, when that is the address of something it exports; of two names for one
- * address the one that was asked for. */
+/* The entry whose address the driver answered with. Of two names for one address it is the one that
+ * was asked for. */
 static uint32_t entry_by_address(const char* base, const void* answer) {
   uint32_t found = entry_count;
   for (uint32_t i = first_by_address[bucket_of_address(answer)]; i != entry_count;
@@ -118,8 +117,8 @@ static uint32_t entry_by_address(const char* base, const void* answer) {
   return found;
 }
 
-/* For a driver that gives out other addresses than it exports: the newest of that name that is not
- * newer than asked for. */
+/* For a driver that gives out other addresses than it exports: the newest entry of that name that
+ * is not newer than asked for. */
 static uint32_t entry_by_name(const char* base, int version, int per_thread) {
   uint32_t best = entry_count;
   for (uint32_t i = first_by_base[bucket_of_base(base)]; i != entry_count; i = next_by_base[i]) {
@@ -202,7 +201,7 @@ struct attempt {
   size_t error_bytes;
 };
 
-/* A file that is no driver, or the gate by another path, is passed over. */
+/* Passes over a file that is no driver, or that is the gate by another path. */
 static int try_file(const char* file, void* context) {
   struct attempt* attempt = context;
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -227,7 +226,7 @@ static void* open_driver(const char* file, char* error, size_t error_bytes) {
   pthread_mutex_lock(&state_lock);
   void* library = driver_library;
   if (library != NULL) {
-    /* NVIDIA's stands there under whatever path it was found. */
+    /* NVIDIA's driver stands there under the path where it was found. */
     void* wanted = file != NULL ? dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
     const int nvidia = strstr(driver_file, "libcuda.so") != NULL;
     if (file != NULL ? wanted != library : !nvidia) {
@@ -269,7 +268,8 @@ static int find_software_device(char* path, size_t bytes) {
   return 0;
 }
 
-/* A call came before any broker chose: the environment's choice, or NVIDIA's driver. */
+/* A call came before a broker chose the driver. It is the environment's choice then, or NVIDIA's.
+ */
 ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
   pthread_mutex_lock(&state_lock);
   if (driver_library == NULL) {

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { ctxb_gate_abi = 1 };
+enum { ctxb_gate_abi = 2 };
 
 typedef void (*ctxb_gate_function)(void);
 
@@ -28,12 +28,12 @@ typedef struct ctxb_gate_entry {
 /* Called for each look-up through cuGetProcAddress: the name, and whether the gate knows it. */
 typedef void (*ctxb_gate_look_up_observer)(const char* base, int known);
 
-/* Called before a library that is watched opens another: what it opens, and the address it calls
- * from. NULL: the loader does it as if nobody watched, because it depends on its caller. Else the
- * library is opened, and the second function is given the answer and what it is (NULL: not opened).
- */
+/* The first is called before a tenant's library opens another, with the file and the address of the
+ * call. It answers NULL where the loader's answer depends on its caller; then the loader opens it.
+ * Otherwise the gate opens it, and the second is called with that answer and the library (NULL: it
+ * was not opened). */
 typedef void* (*ctxb_gate_before_open)(const char* file, const void* caller);
-typedef void (*ctxb_gate_after_open)(void* answer, void* library, const void* caller);
+typedef void (*ctxb_gate_after_open)(void* answer, void* library);
 
 /* Any thread. Lives as long as the process. */
 typedef struct ctxb_gate {
@@ -62,12 +62,12 @@ typedef struct ctxb_gate {
   void (*install)(uint32_t index, ctxb_gate_function policy);
   void (*observe_look_ups)(ctxb_gate_look_up_observer observer);
 
-  /* For a library that came after a driver that was there before the gate: to stand in place of
-   * its dlsym and dlvsym. They give the gate's address of what is guarded, and the loader's own
-   * answer to everything else. */
+  /* To stand in place of dlsym and dlvsym in a tenant's library, where the driver was in the
+   * process before the gate. They answer with the gate's address of what is guarded, and leave
+   * everything else to the loader. */
   ctxb_gate_function late_dlsym, late_dlvsym;
 
-  /* To stand in place of dlopen in a library that is watched. Once, before any such library is. */
+  /* To stand in place of dlopen in a tenant's library. Call observe_opens once, before that. */
   void (*observe_opens)(ctxb_gate_before_open before, ctxb_gate_after_open after);
   ctxb_gate_function watched_dlopen;
 } ctxb_gate;

@@ -3,9 +3,8 @@
 #include <tuple>
 
 #include "context/guard.hpp"
-#include "gate/current_context.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -19,13 +18,13 @@ Frame* frame_of(const Caller& caller) noexcept {
 using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
 using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 
-// What a context takes of the device's memory, as seen on large GPUs: it has to fit into the
-// tenant's budget before one is made.
+// What a context takes of the device's memory, as seen on large GPUs. The tenant's budget must have
+// room for it before one is made.
 constexpr std::uint64_t most_of_context = std::uint64_t{640} << 20;
 constexpr std::uint64_t most_of_green_context = std::uint64_t{6} << 20;
 constexpr auto bytes_of_green = [](auto...) { return most_of_green_context; };
 
-// Free on a device of which a context is current; nothing where that is not so.
+// The free memory of a device. Nothing: no context of that device is current.
 std::optional<std::uint64_t> free_memory(CUdevice device) noexcept {
   CUdevice here = -1;
   std::size_t free = 0, total = 0;
@@ -34,8 +33,8 @@ std::optional<std::uint64_t> free_memory(CUdevice device) noexcept {
   return free;
 }
 
-// What it took, where that could be told, counts from then on. Others may have taken or given
-// memory meanwhile: what cannot be right is not believed.
+// What the context really took counts from then on, where that can be told. Others may have taken
+// or given memory in the meantime, so a figure that cannot be right is ignored.
 void correct_charge(GatedTenant& tenant, CUcontext made, std::optional<std::uint64_t> before,
                     std::optional<std::uint64_t> after) noexcept {
   if (!before || !after || *after > *before || *before - *after > most_of_context) return;
@@ -47,8 +46,8 @@ void correct_charge(GatedTenant& tenant, CUcontext made, std::optional<std::uint
   hold_again(*held);
 }
 
-// It becomes current: what was made is on top of the thread's stack. `device_at`: where its device
-// is among the other parameters.
+// The new context is current: it is on top of the thread's stack. `device_at` is the index of the
+// device among the other parameters.
 template <SymbolName name, std::size_t device_at, typename... Rest>
 struct CreatesContext {
   using Real = DriverFunction<name, CUresult(CUcontext*, Rest...)>;
@@ -69,7 +68,7 @@ struct CreatesContext {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// With a context all that was made in it ends.
+// All that was made in a context ends with it.
 void forget_what_ended(GatedTenant& tenant, CUcontext context) noexcept {
   try {
     tenant.give_bytes(owners().forget_context(tenant.id(), handle_value(context)));
@@ -77,7 +76,7 @@ void forget_what_ended(GatedTenant& tenant, CUcontext context) noexcept {
   }                                  // the driver knows the handles no more
 }
 
-// Destroying what is current pops it.
+// The driver pops a current context that is destroyed.
 template <SymbolName name>
 struct DestroysContext {
   using Real = DriverFunction<name, CUresult(CUcontext)>;
@@ -100,7 +99,7 @@ struct DestroysContext {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// One more use of the current context, when it is one that the tenant made.
+// Counts one more use of the current context. A tenant may do that to a context that it made.
 using Attach = DriverFunction<"cuCtxAttach", CUresult(CUcontext*, unsigned)>;
 CUresult attach(CUcontext* context, unsigned flags) noexcept {
   const Caller caller = enter_policy<Attach>();

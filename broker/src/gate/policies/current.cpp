@@ -1,22 +1,22 @@
-// What is current on a thread: for a tenant "the primary" is its own lease, and nothing below its
-// guard is popped.
+// Which context is current on a thread. For a tenant, "the primary" is its own lease, and nothing
+// below its guard is popped.
 #include "context/guard.hpp"
 #include "context/unguarded.hpp"
 #include "gate/owners.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
-// The tenant's lease, for this thread: counted as entered while it may be current. `asked` is the
-// context that means it.
+// The tenant's lease for this thread, which counts as inside while the lease may be current.
+// `asked` is the context that stands for it.
 CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
   CapturedLease lease;
   CUresult status = caller.tenant->lease(device, &lease);
   if (!caller.guarded) {
-    // A life that was lost and has ended meanwhile has a next one.
+    // A lease that was lost and has ended in the meantime has a next generation.
     while (status == CUDA_SUCCESS && !borrow_on_this_thread(lease.borrowers)) {
       status = caller.tenant->lease(device, &lease);
     }
@@ -37,7 +37,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext*
   return status;
 }
 
-// What is to be made current when a tenant asks for `context`.
+// Finds what is made current when a tenant asks for `context`.
 CUresult translate(const Caller& caller, const char* function, CUcontext context,
                    CUcontext* wanted) noexcept {
   *wanted = context;
@@ -68,7 +68,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   int meant = caller.tenant->unused_device_of(context);
-  // The handle of a context that is no more would not be safe with the driver.
+  // The driver must not see the handle of a context that has ended.
   if (meant < 0) meant = caller.tenant->device_of_ended(context);
   return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
 }
@@ -78,7 +78,7 @@ using GetDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 CUresult set_current(CUcontext context) noexcept {
   const Caller caller = enter_policy<SetCurrent>();
   if (caller.tenant == nullptr) {
-    // Whatever a tenant's unguarded code left current on the thread is so no more.
+    // What a tenant's unguarded code left current on the thread is replaced.
     if (!is_known_to_be_current(context)) current_may_have_changed();
     const CUresult set = SetCurrent::call(context);
     if (set == CUDA_SUCCESS && pushed_frame() == nullptr) borrow_on_this_thread(nullptr);
@@ -87,7 +87,7 @@ CUresult set_current(CUcontext context) noexcept {
   CUcontext wanted = nullptr;
   CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
   if (status != CUDA_SUCCESS) return status;
-  // What the runtime library does at every turn changes nothing, and to look costs less.
+  // The runtime library sets what is current already, again and again. A look costs less than that.
   CUcontext before = nullptr;
   const bool looked = GetCurrent::call(&before) == CUDA_SUCCESS;
   if (looked && before == wanted) return CUDA_SUCCESS;
@@ -162,7 +162,7 @@ constexpr PolicyRow rows[] = {
 void lead_to_own_lease(GatedTenant& tenant) noexcept {
   CUdevice device = 0;
   CUcontext own = nullptr;
-  // What was borrowed is still there.
+  // What the thread has borrowed is still there.
   if (!borrows_on_this_thread() || GetDevice::call(&device) != CUDA_SUCCESS) return;
   current_may_have_changed();
   if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);

@@ -1,9 +1,9 @@
-// The flags of contexts: how threads wait, and the like. Those of the primary count for everybody
-// on the device, and a green context's are the primary's: a tenant without a context of its own has
-// flags that it alone can see.
+// The flags of contexts, such as how threads wait. The primary's flags count for everybody on the
+// device, and a green context has the primary's. A tenant without a context of its own therefore
+// has flags that only it can see.
 #include "context/guard.hpp"
-#include "gate/current_context.hpp"
-#include "gate/policies.hpp"
+#include "gate/held.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 using SetFlags = DriverFunction<"cuCtxSetFlags", CUresult(unsigned)>;
 using GetFlags = DriverFunction<"cuCtxGetFlags", CUresult(unsigned*)>;
 
-// What the driver would take.
+// Whether the driver would take them.
 bool are_valid(unsigned flags) noexcept {
   constexpr unsigned known = 0xffU;  // scheduling, host mapping, local memory, core dumps, copies
   const unsigned schedule = flags & CU_CTX_SCHED_MASK;
@@ -20,8 +20,8 @@ bool are_valid(unsigned flags) noexcept {
           schedule == CU_CTX_SCHED_YIELD || schedule == CU_CTX_SCHED_BLOCKING_SYNC);
 }
 
-// A preference may be kept without being followed; the others (core dumps, copies that wait) change
-// what a program does.
+// A preference can be kept without being followed. Other flags (core dumps, copies that wait)
+// change what a program does.
 bool are_preferences(unsigned flags) noexcept {
   constexpr unsigned preferences = CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX;
   return (flags & ~preferences) == 0;
@@ -39,13 +39,13 @@ CUresult keep(GatedTenant& tenant, const char* function, int device, unsigned fl
   });
 }
 
-// In the tenant's own context, whatever is current.
+// Sets them in the tenant's own context, whatever is current.
 CUresult apply(const CapturedLease& lease, unsigned flags) noexcept {
   if (!SetFlags::is_bound()) return CUDA_ERROR_NOT_SUPPORTED;
   return guarded(lease.target, {}, [&] { return SetFlags::call(flags); });
 }
 
-// "The primary" is the tenant's lease, which is made here when there is none.
+// "The primary" is the tenant's lease. It is made here if there is none.
 template <typename Real>
 CUresult set_primary_flags(CUdevice device, unsigned flags) noexcept {
   const Caller caller = enter_policy<Real>();
@@ -79,7 +79,7 @@ CUresult get_flags(unsigned* flags) noexcept {
   const int device = caller.tenant->device_of(current_context());
   if (device < 0) return status;
   return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
-    // The driver maps host memory in a primary whatever it was asked for.
+    // The driver maps host memory in a primary, whatever it was asked for.
     if (view.flags) *flags = *view.flags | CU_CTX_MAP_HOST;
     return CUDA_SUCCESS;
   });

@@ -1,9 +1,9 @@
-// Graphs, and the captures that make some: what a tenant makes is counted, the memory that its
-// graphs allocate too, and only its holder ends it.
+// Graphs, and captures, which make graphs. A tenant's graphs and the memory that they allocate are
+// counted, and only their holder ends them.
 #include "context/guard.hpp"
 #include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -24,7 +24,7 @@ struct Instantiates {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// What it has named ends with it, unless it is allocated.
+// The memory that it names is forgotten with it, unless a launch has allocated it.
 template <SymbolName name, Kind kind, typename Handle>
 struct EndsGraph {
   using Real = DriverFunction<name, CUresult(Handle)>;
@@ -54,8 +54,8 @@ struct EndsGraph {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// A node that allocates: the driver says at once where. It counts from then on, for nobody sees
-// the launches.
+// A node that allocates. The driver chooses the address at once, and the memory counts from then
+// on, because nobody sees the launches.
 template <typename Add>
 CUresult allocated(GatedTenant& tenant, CUgraph graph, std::uint64_t bytes, CUdeviceptr* address,
                    Add&& add) noexcept {
@@ -119,7 +119,7 @@ struct AddsNode {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// The graph comes out behind the stream.
+// The graph is the call's second parameter.
 template <SymbolName name>
 struct EndsCapture {
   using Real = DriverFunction<name, CUresult(CUstream, CUgraph*)>;
@@ -128,7 +128,7 @@ struct EndsCapture {
     if (caller.tenant == nullptr) return Real::call(stream, graph);
     const CUresult status =
         make_held(*caller.tenant, Kind::graph, graph, 0, [&] { return Real::call(stream, graph); });
-    // What was invalid has ended all the same.
+    // A capture that was invalid has ended too.
     if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
       stream_capture_ended(stream);
     }
@@ -137,15 +137,15 @@ struct EndsCapture {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// A capture in global mode makes calls of every other thread fail that are unsafe in a capture,
-// such as allocations. The thread's own calls are watched all the same.
+// While a capture in global mode is open, calls that are unsafe in a capture, such as allocations,
+// fail on every thread. In thread-local mode they fail on this thread alone.
 CUstreamCaptureMode narrowed(const Caller& caller, CUstreamCaptureMode mode) noexcept {
   return caller.tenant != nullptr && mode == CU_STREAM_CAPTURE_MODE_GLOBAL
              ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
              : mode;
 }
 
-// The guard ends what its code leaves open.
+// The guard ends captures that its code leaves open.
 CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept {
   if (status == CUDA_SUCCESS && caller.guarded) stream_capture_begun(stream);
   return status;
@@ -154,7 +154,7 @@ CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept 
 template <SymbolName name>
 using WithMode = DriverFunction<name, CUresult(CUstream, CUstreamCaptureMode)>;
 
-// The first form has no mode, which means global.
+// The first version of the call has no mode, which means global.
 template <SymbolName name, SymbolName with_mode>
 struct BeginsGlobalCapture {
   using Real = DriverFunction<name, CUresult(CUstream)>;

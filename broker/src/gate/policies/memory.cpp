@@ -1,7 +1,7 @@
 // Memory: what a tenant takes is counted, and only its holder gives it back.
 #include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -60,10 +60,8 @@ struct FreesWithin {
       const During during(tenant, Real::symbol);
       return Real::call(address, rest...);
     };
-    const auto held = owners().remove(Kind::memory, value, tenant.id());
-    if (held) return end_forgotten(tenant, *held, free);
     if (owners().owner(Kind::graph_memory, value) != tenant.id()) {
-      return refuse_end(tenant, Real::symbol, Kind::memory, value);
+      return end_held(tenant, Real::symbol, Kind::memory, value, free);
     }
     const CUresult status = free();
     if (status == CUDA_SUCCESS) forget_freed(tenant, value);

@@ -1,6 +1,7 @@
-// Code, streams and events: what a tenant makes is counted, and only its holder ends it.
+// Modules, libraries, streams and events. What a tenant makes is counted, and only its holder ends
+// it.
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {

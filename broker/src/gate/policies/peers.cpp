@@ -1,20 +1,19 @@
-// Peer access: a tenant's own, in contexts that it shares.
+// Peer access. In a context that tenants share, each has it for itself.
 #include "gate/peer_access.hpp"
 
-#include "gate/current_context.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-// Where a tenant's call goes.
+// The leases that a tenant's call is about.
 struct Between {
   CapturedLease from, peer;
-  bool known = false;  // false: the contexts are the tenant's alone, or no tenants' at all
+  bool known = false;  // false: the contexts are this tenant's alone, or no tenant's
 };
 
-// A tenant means its own lease by another device's primary.
+// With another device's primary a tenant means its own lease there.
 CUresult find(const Caller& caller, const char* function, CUcontext* peer, Between* between) {
   GatedTenant& tenant = *caller.tenant;
   int there = tenant.device_of(*peer);

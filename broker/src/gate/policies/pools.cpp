@@ -1,10 +1,10 @@
-// Memory pools. A device's default pool, and the one that is current on it, are everybody's: each
-// tenant has a pool of its own in their place, made when it first asks and ended with the tenant.
+// Memory pools. A device's default pool and its current pool are everybody's. In their place each
+// tenant has a pool of its own, which is made when the tenant first asks and ends with it.
 #include <vector>
 
 #include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -23,7 +23,7 @@ CUresult refuse_pool(GatedTenant& tenant, const char* function) noexcept {
   return CUDA_ERROR_NOT_PERMITTED;
 }
 
-// A stream of this thread may be capturing when the pool is made, which is none of its business.
+// A pool can be made while a stream of this thread is capturing. The capture must not see that.
 class OutsideCaptures {
  public:
   OutsideCaptures() noexcept { ExchangeMode::call(&mode_); }
@@ -50,7 +50,7 @@ CUresult make_standard(GatedTenant& tenant, CUdevice device, OwnPools& pools) no
   });
 }
 
-// The tenant's own in place of the device's default one, or of the one that is current.
+// The tenant's own pool, in place of the device's default pool or of its current one.
 CUresult own_pool(GatedTenant& tenant, CUdevice device, bool current, CUmemoryPool* pool) noexcept {
   return tenant.with_pools(device, [&](OwnPools& pools) {
     if (current && pools.current != nullptr) {
@@ -63,8 +63,8 @@ CUresult own_pool(GatedTenant& tenant, CUdevice device, bool current, CUmemoryPo
   });
 }
 
-// Where the driver takes memory from that no pool is named for. Null: wherever it does, because
-// the stream, the device or its lack of pools makes the call fail anyway.
+// The pool for an allocation that names none. Null: the driver chooses, because the stream, the
+// device or its lack of pools makes the call fail anyway.
 using StreamDevice = DriverFunction<"cuStreamGetDevice", CUresult(CUstream, CUdevice*)>;
 using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 CUresult pool_of_stream(GatedTenant& tenant, CUstream stream, CUmemoryPool* pool) noexcept {
@@ -84,8 +84,8 @@ template <SymbolName name>
 using CaptureInfo = DriverFunction<name, CUresult(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                                   CUgraph*, const CUgraphNode**, std::size_t*)>;
 
-// In a capture it is the memory of the graph that is being made: no pool is asked, and it counts as
-// the graph's. `allocate(captured)`.
+// In a capture this is memory of the graph that is being made: no pool gives it, and it counts as
+// the graph's. Calls `allocate(captured)`.
 template <SymbolName info, typename Allocate>
 CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes, CUstream stream,
                         Allocate&& allocate) noexcept {
@@ -151,7 +151,7 @@ CUresult create(CUmemoryPool* out, const CUmemPoolProps* properties) noexcept {
                    [&] { return Create::call(out, properties); });
 }
 
-// The standard one lives as long as the tenant, as a device's default pool lives as long as that.
+// The pool that stands for the default one lives as long as the tenant.
 using Destroy = DriverFunction<"cuMemPoolDestroy", CUresult(CUmemoryPool)>;
 CUresult destroy(CUmemoryPool pool) noexcept {
   const Caller caller = enter_policy<Destroy>();
@@ -204,7 +204,7 @@ CUresult set_of_device(CUdevice device, CUmemoryPool pool) noexcept {
   return set_current(*caller.tenant, SetOfDevice::symbol, device, pool);
 }
 
-// The forms of CUDA 13 name a place and a kind of memory; there are pools of the host too.
+// The calls of CUDA 13 name a location and a kind of memory. There are pools of the host too.
 bool is_of_device(const CUmemLocation* location, CUmemAllocationType type) noexcept {
   return location != nullptr && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
          type == CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -235,7 +235,7 @@ CUresult set_of_place(CUmemLocation* location, CUmemAllocationType type,
   return set_current(*caller.tenant, SetOfPlace::symbol, location->id, pool);
 }
 
-// Changes a pool: the tenant's own only.
+// Changes a pool. A tenant may do that to its own pools only.
 template <SymbolName name, typename... Rest>
 struct ChangesPool {
   using Real = DriverFunction<name, CUresult(CUmemoryPool, Rest...)>;
@@ -249,7 +249,7 @@ struct ChangesPool {
 
 using Trim = ChangesPool<"cuMemPoolTrimTo", std::size_t>;
 
-// What is freed stays in a pool up to the pool's threshold, which is 0 at first.
+// A pool keeps what is freed up to its threshold, which is 0 at first.
 using SetAttribute = ChangesPool<"cuMemPoolSetAttribute", CUmemPool_attribute, void*>;
 CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute which, void* value) noexcept {
   const CUresult status = SetAttribute::call(pool, which, value);
@@ -272,7 +272,7 @@ std::uint64_t unused_of(CUmemoryPool pool) noexcept {
   return reserved > used ? reserved - used : 0;
 }
 
-// A device has one memory for all its graphs.
+// All graphs of a device share one memory.
 using GraphMemTrim = DriverFunction<"cuDeviceGraphMemTrim", CUresult(CUdevice)>;
 CUresult trim_graph_memory(CUdevice device) noexcept {
   const Caller caller = enter_policy<GraphMemTrim>();

@@ -1,10 +1,10 @@
 // A device's primary context: a tenant has its own lease instead.
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-// The driver's order of checks: the device before all else.
+// The driver checks the device before all else, and so does this.
 template <typename Use>
 CUresult on_device(GatedTenant& tenant, CUdevice device, Use&& use) {
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;

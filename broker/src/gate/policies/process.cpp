@@ -1,6 +1,6 @@
-// What reaches the whole process.
+// Calls that reach the whole process.
 #include "gate/held.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -13,7 +13,7 @@ using RefusesCheckpoint = Refuses<name, unsupported, int, void*>;
 template <SymbolName name>
 using RefusesCoredump = Refuses<name, forbidden, int, void*, std::size_t*>;
 
-// The tables behind it are the driver's own and cannot be governed; the runtime library needs some.
+// The driver's private tables lead past the gate. The runtime library needs some of them.
 using ExportTable = DriverFunction<"cuGetExportTable", CUresult(const void**, const CUuuid*)>;
 CUresult export_table(const void** table, const CUuuid* id) noexcept {
   const Caller caller = enter_policy<ExportTable>();

@@ -1,10 +1,11 @@
 // Addresses and the physical memory behind them: a tenant maps its own memory at its own addresses,
 // and changes what is its own.
+#include <utility>
 #include <vector>
 
 #include "gate/held.hpp"
 #include "gate/physical_memory.hpp"
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -13,6 +14,13 @@ using Physical = CUmemGenericAllocationHandle;
 
 bool holds(const GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
   return owners().owner(kind, handle) == tenant.id();
+}
+
+void put_back(Kind kind, std::uint64_t handle, Charge charge) noexcept {
+  try {
+    if (charge != nullptr) put_charge(kind, handle, std::move(charge));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it does not count any more
+  }
 }
 
 using Reserve =
@@ -42,10 +50,8 @@ CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, Physica
   CUdeviceptr mapped = address;
   return make_held(tenant, Holding{.kind = Kind::mapping, .extent = bytes}, &mapped, [&] {
     const CUresult status = Map::call(address, bytes, offset, memory, flags);
-    try {
-      if (status == CUDA_SUCCESS) note_mapping(memory, address);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it counts until it is
-    }                                  // released, not until it is unmapped
+    // Without memory for the charge it counts until it is released.
+    if (status == CUDA_SUCCESS) put_back(Kind::mapping, address, charge_of(Kind::physical, memory));
     return status;
   });
 }
@@ -75,13 +81,6 @@ std::vector<Holding> take_any_mappings(std::uint64_t address, std::uint64_t byte
   return taken;
 }
 
-void settle_unmapping(const Holding& mapping, CUresult status) noexcept {
-  if (status != CUDA_SUCCESS) return hold_again(mapping);
-  if (pass_on_mapping(mapping)) return;
-  if (GatedTenant* const holder = gated_tenant_of(mapping.tenant))
-    holder->give_bytes(mapping.bytes);
-}
-
 using Unmap = DriverFunction<"cuMemUnmap", CUresult(CUdeviceptr, std::size_t)>;
 CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
   const Caller caller = enter_policy<Unmap>();
@@ -93,8 +92,13 @@ CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
     if (taken.empty() && caller.tenant != nullptr) {
       return refuse_end(*caller.tenant, Unmap::symbol, Kind::mapping, address);
     }
+    std::vector<Charge> charges;
+    for (const Holding& one : taken) charges.push_back(take_out_charge(one.kind, one.handle));
     const CUresult status = Unmap::call(address, bytes);
-    for (const Holding& one : taken) settle_unmapping(one, status);
+    for (std::size_t i = 0; status != CUDA_SUCCESS && i < taken.size(); ++i) {
+      hold_again(taken[i]);
+      put_back(taken[i].kind, taken[i].handle, charges[i]);
+    }
     return status;
   } catch (const std::bad_alloc&) {
     return caller.tenant != nullptr ? CUDA_ERROR_OUT_OF_MEMORY : Unmap::call(address, bytes);
@@ -126,14 +130,12 @@ CUresult retain(Physical* out, void* address) noexcept {
   }
   const CUresult status = Retain::call(out, address);
   if (status != CUDA_SUCCESS) return status;
-  try {
-    // The driver may give the handle out that the tenant has.
-    if (holds(tenant, Kind::physical, *out)) {
-      note_another_hold(*out);
-    } else {
-      enter_holding(tenant, {.kind = Kind::physical, .handle = *out});
-    }
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
+  // The driver may give the handle out that the tenant has: then it is to be released once more.
+  if (auto held = owners().remove(Kind::physical, *out, tenant.id())) {
+    ++held->extent;
+    hold_again(*held);
+  } else if (enter_holding(tenant, {.kind = Kind::physical, .handle = *out})) {
+    put_back(Kind::physical, *out, charge_of(Kind::mapping, value));
   }
   return status;
 }
@@ -150,22 +152,43 @@ CUresult release(Physical memory) noexcept {
                ? refuse_end(*caller.tenant, Release::symbol, Kind::physical, memory)
                : Release::call(memory);
   }
-  const bool goes_on = take_another_hold(memory);
+  const bool is_last = held->extent == 0;
+  Charge charge = is_last ? take_out_charge(Kind::physical, memory) : nullptr;
   const CUresult status = Release::call(memory);
-  try {
-    if (status != CUDA_SUCCESS && goes_on) note_another_hold(memory);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): one release too few is let in
-  }
-  if (status != CUDA_SUCCESS || goes_on) {
-    hold_again(*held);
-  } else if (!pass_on_physical(*held)) {
-    if (GatedTenant* const holder = gated_tenant_of(held->tenant)) holder->give_bytes(held->bytes);
-  }
+  if (status == CUDA_SUCCESS && is_last) return status;
+  Holding left = *held;
+  if (status == CUDA_SUCCESS) --left.extent;
+  hold_again(left);
+  put_back(Kind::physical, memory, std::move(charge));
   return status;
 }
 
-template <SymbolName name, auto bytes_of, typename... Rest>
-using MakesPhysical = Makes<name, Kind::physical, bytes_of, Physical, Rest...>;
+using Create = DriverFunction<"cuMemCreate",
+                              CUresult(Physical*, std::size_t, const void*, unsigned long long)>;
+CUresult create(Physical* out, std::size_t bytes, const void* properties,
+                unsigned long long flags) noexcept {
+  const Caller caller = enter_policy<Create>();
+  if (caller.tenant == nullptr) return Create::call(out, bytes, properties, flags);
+  try {
+    Charge charge = take_charge(*caller.tenant, bytes);
+    if (charge == nullptr) {
+      note_used_up(*caller.tenant, bytes);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult status = make_held(*caller.tenant, Kind::physical, out, 0, [&] {
+      const CUresult made = Create::call(out, bytes, properties, flags);
+      if (made == CUDA_SUCCESS) put_back(Kind::physical, *out, charge);
+      return made;
+    });
+    if (caller.tenant->may_keep_too_much()) give_up_unused(*caller.tenant);
+    return status;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+template <SymbolName name, typename... Rest>
+using MakesPhysical = Makes<name, Kind::physical, no_bytes, Physical, Rest...>;
 
 constexpr PolicyRow rows[] = {
     policy<Reserve, reserve>(),
@@ -173,10 +196,9 @@ constexpr PolicyRow rows[] = {
     policy<Map, map>(),
     policy<Unmap, unmap>(),
     policy<SetAccess, set_access>(),
-    MakesPhysical<"cuMemCreate", bytes_first, std::size_t, const void*, unsigned long long>::row(),
-    MakesPhysical<"cuMemImportFromShareableHandle", no_bytes, void*,
-                  CUmemAllocationHandleType>::row(),
-    MakesPhysical<"cuMulticastCreate", no_bytes, const void*>::row(),
+    policy<Create, create>(),
+    MakesPhysical<"cuMemImportFromShareableHandle", void*, CUmemAllocationHandleType>::row(),
+    MakesPhysical<"cuMulticastCreate", const void*>::row(),
     policy<Retain, retain>(),
     policy<Release, release>(),
 };

@@ -1,5 +1,5 @@
 // Calls that keep the calling thread waiting for the device: the driver's own, and timed.
-#include "gate/policies.hpp"
+#include "gate/policy.hpp"
 #include "gate/timed_wait.hpp"
 
 namespace ctxbroker::detail {

@@ -1,9 +1,11 @@
-#include "gate/object_patch.hpp"
+#include "gate/import_patch.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -11,22 +13,17 @@ namespace {
 using Word = std::uintptr_t;
 
 #if defined(__aarch64__)
-constexpr unsigned import_types[] = {R_AARCH64_JUMP_SLOT, R_AARCH64_GLOB_DAT};
+constexpr unsigned jump_slot = R_AARCH64_JUMP_SLOT, got_entry = R_AARCH64_GLOB_DAT;
+constexpr unsigned data_word = R_AARCH64_ABS64;
 #elif defined(__x86_64__)
-constexpr unsigned import_types[] = {R_X86_64_JUMP_SLOT, R_X86_64_GLOB_DAT};
+constexpr unsigned jump_slot = R_X86_64_JUMP_SLOT, got_entry = R_X86_64_GLOB_DAT;
+constexpr unsigned data_word = R_X86_64_64;
 #else
-constexpr unsigned import_types[] = {~0U};  // there is no gate for this processor
+constexpr unsigned jump_slot = ~0U, got_entry = ~0U, data_word = ~0U;  // this processor has no gate
 #endif
 
-const Replacement* find(const Replacements& words, Word word) noexcept {
-  const auto found =
-      std::lower_bound(words.begin(), words.end(), word,
-                       [](const Replacement& one, Word wanted) { return one.of < wanted; });
-  return found != words.end() && found->of == word ? &*found : nullptr;
-}
-
-// What the loader has made read-only after it filled it in, as the loader rounds it. Writable from
-// the first word that is to be changed until the end of this.
+// The pages that the loader made read-only after it filled them in, rounded as the loader does.
+// They are writable from the first slot that has to be changed until this object ends.
 class ReadOnlyPart {
  public:
   explicit ReadOnlyPart(const dl_phdr_info& object) noexcept {
@@ -58,41 +55,13 @@ class ReadOnlyPart {
   bool open_ = false;
 };
 
-// Another library's memory, also what sanitizers have fenced off, and what its threads write.
+// Sanitizers must not watch these: the memory is another library's, and its threads may use it.
 __attribute__((no_sanitize("address", "thread"))) Word read(const Word* at) noexcept {
   return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
 __attribute__((no_sanitize("address", "thread"))) bool exchange(Word* at, Word of,
                                                                 Word by) noexcept {
   return __atomic_compare_exchange_n(at, &of, by, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
-// visit(word, its replacement) for each word in the segments that may be written to.
-template <typename Visit>
-void for_each_word(const dl_phdr_info& object, const Replacements& words, Visit&& visit) noexcept {
-  if (words.empty()) return;
-  // Nearly every word is none of them, and there may be hundreds of megabytes.
-  const Word lowest = words.front().of, range = words.back().of - lowest;
-  for (const ElfW(Phdr) & part : std::span(object.dlpi_phdr, object.dlpi_phnum)) {
-    if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
-    const Word first = object.dlpi_addr + part.p_vaddr, end = first + part.p_memsz;
-    for (Word at = (first + sizeof(Word) - 1) / sizeof(Word) * sizeof(Word);
-         at + sizeof(Word) <= end; at += sizeof(Word)) {
-      auto* const word = reinterpret_cast<Word*>(at);
-      const Word value = read(word);
-      if (value - lowest > range) continue;
-      if (const Replacement* one = find(words, value)) visit(word, *one);
-    }
-  }
-}
-
-void change(Word* at, Word of, Word by, ReadOnlyPart& part, std::size_t& done,
-            std::size_t& refused) noexcept {
-  if (!part.make_writable(reinterpret_cast<Word>(at))) {
-    ++refused;
-  } else if (exchange(at, of, by)) {
-    ++done;
-  }
 }
 
 // The tables that the loader works with.
@@ -146,52 +115,59 @@ Dynamic read_dynamic(const dl_phdr_info& object) noexcept {
   return tables;
 }
 
-bool is_import(const ElfW(Rela) & relocation) noexcept {
-  const auto type = static_cast<unsigned>(ELF64_R_TYPE(relocation.r_info));
-  return ELF64_R_SYM(relocation.r_info) != 0 && relocation.r_addend == 0 &&
-         std::find(std::begin(import_types), std::end(import_types), type) !=
-             std::end(import_types);
+unsigned type_of(const ElfW(Rela) & relocation) noexcept {
+  return static_cast<unsigned>(ELF64_R_TYPE(relocation.r_info));
 }
 
-void patch_imports(const dl_phdr_info& object, std::span<const ImportReplacement> imports,
-                   ReadOnlyPart& part, PatchResult& result) noexcept {
+bool is_import(const ElfW(Rela) & relocation) noexcept {
+  const unsigned type = type_of(relocation);
+  return ELF64_R_SYM(relocation.r_info) != 0 && relocation.r_addend == 0 &&
+         (type == jump_slot || type == got_entry || type == data_word);
+}
+
+// A word of initialised data may have been given another value since, and a library of the tenant's
+// own may stand in for the driver: both stay as they are.
+bool is_to_be_changed(const Import& import, unsigned type, Word now, const Extent& own) noexcept {
+  if (now == 0 || now == import.by) return false;
+  if (type == data_word) return now == import.of;
+  if (import.of == 0 || now == import.of) return true;
+  // The loader binds it at the first call: until then it leads into the library itself.
+  return type == jump_slot && own.begin <= now && now < own.end;
+}
+
+const Import* find(std::span<const Import> imports, std::string_view name) noexcept {
+  const auto found = std::lower_bound(
+      imports.begin(), imports.end(), name,
+      [](const Import& one, std::string_view wanted) { return one.name < wanted; });
+  return found != imports.end() && found->name == name ? &*found : nullptr;
+}
+
+}  // namespace
+
+PatchResult patch_imports(const dl_phdr_info& object, std::span<const Import> imports) noexcept {
+  PatchResult result;
   const Dynamic tables = read_dynamic(object);
-  if (tables.symbols == nullptr || tables.names == nullptr) return;
+  if (tables.symbols == nullptr || tables.names == nullptr) return result;
+  const Extent own = extent_of(object);
+  ReadOnlyPart part(object);
   for (const auto relocations : tables.relocations) {
     for (const ElfW(Rela) & relocation : relocations) {
       if (!is_import(relocation)) continue;
       const ElfW(Sym)& symbol = tables.symbols[ELF64_R_SYM(relocation.r_info)];
       if (symbol.st_shndx != SHN_UNDEF) continue;
-      const std::string_view name = tables.names + symbol.st_name;
-      for (const ImportReplacement& import : imports) {
-        if (name != import.name) continue;
-        auto* const slot = reinterpret_cast<Word*>(object.dlpi_addr + relocation.r_offset);
-        const Word now = read(slot);
-        if (now != 0 && now != import.by) {
-          change(slot, now, import.by, part, result.imports, result.refused);
-        }
+      const Import* const import = find(imports, tables.names + symbol.st_name);
+      if (import == nullptr) continue;
+      auto* const slot = reinterpret_cast<Word*>(object.dlpi_addr + relocation.r_offset);
+      const Word now = read(slot);
+      if (!is_to_be_changed(*import, type_of(relocation), now, own)) continue;
+      if (!part.make_writable(reinterpret_cast<Word>(slot))) {
+        ++result.refused;
+      } else if (exchange(slot, now, import->by)) {
+        ++result.changed;
       }
     }
   }
-}
-
-}  // namespace
-
-PatchResult patch_object(const dl_phdr_info& object, const Replacements& words,
-                         std::span<const ImportReplacement> imports) noexcept {
-  PatchResult result;
-  ReadOnlyPart part(object);
-  patch_imports(object, imports, part, result);
-  for_each_word(object, words, [&](Word* word, const Replacement& one) {
-    change(word, one.of, one.by, part, result.words, result.refused);
-  });
   return result;
-}
-
-std::size_t count_words(const dl_phdr_info& object, const Replacements& words) noexcept {
-  std::size_t count = 0;
-  for_each_word(object, words, [&](const Word*, const Replacement&) { ++count; });
-  return count;
 }
 
 }  // namespace ctxbroker::detail

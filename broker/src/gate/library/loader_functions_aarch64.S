@@ -1,5 +1,37 @@
-/* See late_look_up.h. (hint #34 is "bti c", which older assemblers do not know by name.) */
+/* See loader_functions.h. (hint #34 is "bti c", which older assemblers do not know by name.) */
         .text
+        .balign 16
+        .globl  ctxb_gate_watched_dlopen
+        .hidden ctxb_gate_watched_dlopen
+        .type   ctxb_gate_watched_dlopen, %function
+ctxb_gate_watched_dlopen:
+        .cfi_startproc
+        hint    #34
+        stp     x29, x30, [sp, #-48]!
+        .cfi_def_cfa_offset 48
+        .cfi_offset 29, -48
+        .cfi_offset 30, -40
+        mov     x29, sp
+        stp     x0, x1, [sp, #16]
+        str     xzr, [sp, #32]
+        mov     x2, x30
+        add     x3, sp, #32
+        bl      ctxb_gate_open_watched
+        mov     w16, w0
+        ldr     x17, [sp, #32]
+        ldp     x0, x1, [sp, #16]
+        ldp     x29, x30, [sp], #48
+        .cfi_def_cfa_offset 0
+        .cfi_restore 29
+        .cfi_restore 30
+        cbz     w16, 1f
+        mov     x0, x17
+        ret
+1:      adrp    x16, :got:dlopen
+        ldr     x16, [x16, :got_lo12:dlopen]
+        br      x16
+        .cfi_endproc
+        .size   ctxb_gate_watched_dlopen, . - ctxb_gate_watched_dlopen
 
         .macro  look_up symbol, loaders
         .balign 16
