@@ -26,7 +26,8 @@ namespace ctxbroker {
 
 namespace detail {
 class BrokerImpl;
-}
+struct Access;
+}  // namespace detail
 
 struct BrokerOptions {
   std::string host_name = "host";  // shown to plug-ins and in records
@@ -45,6 +46,7 @@ struct BrokerOptions {
   // guards and shield are left. The first broker that a process opens decides what can be had: the
   // gate has to be there before the driver.
   bool use_gate = true;
+  TenantOptions host{};  // of the host's own tenant: Broker::host
 };
 
 // Move-only. [main] thread, or serialised with it. It must outlive its libraries, instances and
@@ -95,8 +97,10 @@ class CTXB_API Broker {
   // file that has to look like an id, "com.example.painter"). Throws Error: wrong_state (no
   // driver), invalid_argument (empty).
   Tenant open_tenant(std::string name, const TenantOptions& options = {});
-  // The host itself: tenant 0, with leases like anyone. All that it returns are the same tenant.
-  Tenant host(const TenantOptions& options = {});
+  // The host itself: tenant 0, with leases like anyone, as BrokerOptions::host asks for. All
+  // handles that it returns are of the same tenant, whose leases, memory and streams last until the
+  // last of them ends. Throws Error: wrong_state (no driver).
+  [[nodiscard]] Tenant host();
 
   // The leases in force. Any thread.
   std::vector<LeaseInfo> leases() const;
@@ -121,10 +125,10 @@ class CTXB_API Broker {
   // device fails. How many were unloaded. Any thread. Throws Error: no_device.
   std::size_t unload_idle_modules(int device);
 
-  // Tells plug-ins whose context is lost, answers what plug-ins asked for with
-  // ctxb_host.request_callback, and ends private contexts that were lost and that nothing can use
-  // any more. For the host's main thread, now and then (a GUI's idle time, once
-  // per block); cheap when nobody asked. Not from inside a plug-in.
+  // Tells plug-ins whose context is lost, and tenants (TenantOptions::on_loss), answers what
+  // plug-ins asked for with ctxb_host.request_callback, and ends private contexts that were lost
+  // and that nothing can use any more. For the host's main thread, now and then (a GUI's idle time,
+  // once per block); cheap when nobody asked. Not from inside a plug-in.
   void poll();
 
   // What every tenant used so far and holds now.
@@ -141,9 +145,8 @@ class CTXB_API Broker {
   TimelineSummary write_timeline(const std::filesystem::path& path);
   TimelineSummary write_timeline(const TimelineSink& sink);
 
-  detail::BrokerImpl& impl() noexcept { return *impl_; }  // for the broker's own rooms
-
  private:
+  friend struct detail::Access;
   explicit Broker(std::unique_ptr<detail::BrokerImpl> impl);
   detail::BrokerImpl& open_impl() const;  // throws Error (wrong_state) when closed
   std::unique_ptr<detail::BrokerImpl> impl_;

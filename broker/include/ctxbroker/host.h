@@ -137,7 +137,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
                                           ctxb_lease_info* info);
 /* Tells the broker what a driver call of the code inside returned (a CUresult), for it sees its own
  * calls alone; the lease's CTXB_STATE_*, LOST where there is none yet. [any] */
-CTXB_EXPORT uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32_t driver_status);
+CTXB_EXPORT uint32_t ctxb_tenant_report_status(ctxb_tenant* tenant, int32_t device, int32_t driver_status);
 /* How often its code broke the rules, and, with the gate in force, called a guarded function of the
  * driver ("cuMemAlloc_v2"; null: all of them). 0 for null. [any] for strikes */
 CTXB_EXPORT uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant);
@@ -168,8 +168,8 @@ CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* n
 CTXB_EXPORT ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
                                              uint64_t* address);
 CTXB_EXPORT ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address);
-CTXB_EXPORT ctxb_status ctxb_tenant_make_stream(ctxb_tenant* tenant, int32_t device, void** stream);
-CTXB_EXPORT ctxb_status ctxb_tenant_end_stream(ctxb_tenant* tenant, void* stream);
+CTXB_EXPORT ctxb_status ctxb_tenant_create_stream(ctxb_tenant* tenant, int32_t device, void** stream);
+CTXB_EXPORT ctxb_status ctxb_tenant_destroy_stream(ctxb_tenant* tenant, void* stream);
 
 /* ---- Guards ---------------------------------------------------------------------------------*/
 

@@ -32,8 +32,8 @@ struct LeaseChoice {
   unsigned multiprocessors = 0;
 
   LeaseChoice() = default;
-  LeaseChoice(LeaseKind its_kind, unsigned sms = 0)  // NOLINT(google-explicit-constructor): a kind
-      : kind(its_kind), multiprocessors(sms) {}      // alone is a choice
+  explicit LeaseChoice(LeaseKind its_kind) : kind(its_kind) {}
+  LeaseChoice(LeaseKind its_kind, unsigned sms) : kind(its_kind), multiprocessors(sms) {}
   friend bool operator==(const LeaseChoice& a, const LeaseChoice& b) noexcept {
     return a.kind == b.kind && a.multiprocessors == b.multiprocessors;
   }

@@ -22,8 +22,8 @@ struct Placement {
   int device = 0;  // CUDA's number; of a fixed placement alone
 
   Placement() = default;
-  Placement(int its_device) : device(its_device) {}      // NOLINT(google-explicit-constructor)
-  Placement(PlacementRule its_rule) : rule(its_rule) {}  // NOLINT(google-explicit-constructor)
+  explicit Placement(int its_device) : device(its_device) {}
+  explicit Placement(PlacementRule its_rule) : rule(its_rule) {}
   friend bool operator==(const Placement& a, const Placement& b) noexcept {
     return a.rule == b.rule && a.device == b.device;
   }

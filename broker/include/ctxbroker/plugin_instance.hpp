@@ -18,7 +18,8 @@ namespace ctxbroker {
 
 namespace detail {
 class Instance;
-}
+struct Access;
+}  // namespace detail
 
 struct InstanceOptions {
   // A device's number or a rule. Unset: as the policy says, else with the tenant's other instances,
@@ -79,9 +80,8 @@ class CTXB_API PluginInstance {
   std::vector<std::byte> save_state() const;
   void load_state(const std::vector<std::byte>& state);
 
-  detail::Instance& impl() noexcept { return *impl_; }  // for the broker's own rooms
-
  private:
+  friend struct detail::Access;
   friend class Broker;
   explicit PluginInstance(std::unique_ptr<detail::Instance> impl);
   std::unique_ptr<detail::Instance> impl_;

@@ -13,11 +13,13 @@
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/guard.hpp"
 #include "ctxbroker/lease.hpp"
+#include "ctxbroker/loss.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
 namespace ctxbroker {
 
 namespace detail {
+struct Access;
 class Lease;
 class TenantImpl;
 struct LibraryImage;
@@ -31,6 +33,7 @@ struct TenantOptions {
   // Device memory, in bytes, that its code may hold through the driver (the gate counts it): beyond
   // it is CUDA_ERROR_OUT_OF_MEMORY. 0: as the policy says, else no limit.
   std::uint64_t driver_memory_budget = 0;
+  LossCallback on_loss{};  // may be empty
 };
 
 // A library that was loaded for a tenant. Copies are cheap; all are dead after the tenant's close.
@@ -75,7 +78,7 @@ class CTXB_API Tenant {
   // not its own it sees nothing. A fault ends every lease of the process, and is recorded; a
   // context that was destroyed loses this lease. Returns the lease's state: `lost` after close, and
   // where there is none yet. Any thread.
-  LeaseState note(int driver_status, int device = 0) noexcept;
+  LeaseState report_status(int driver_status, int device = 0) noexcept;
 
   // Device memory (addresses) and streams of the lease, entered in the tenant's ledger: what is not
   // given back is given back at close. Memory of a tenant on several devices is given back when
@@ -84,8 +87,8 @@ class CTXB_API Tenant {
   // tenant holds is an Error (invalid_argument).
   std::uint64_t allocate(std::uint64_t bytes, int device = 0);
   void release(std::uint64_t address);
-  CUstream make_stream(int device = 0);
-  void end_stream(CUstream stream);
+  CUstream create_stream(int device = 0);
+  void destroy_stream(CUstream stream);
 
   // Lets kernels on `device` use memory that the tenant has on `peer` by its address, until the
   // tenant's end where the gate is in force. With a shared or green lease that holds for the
@@ -107,6 +110,7 @@ class CTXB_API Tenant {
  private:
   friend class Broker;
   friend class Guard;
+  friend struct detail::Access;
   explicit Tenant(std::shared_ptr<detail::TenantImpl> impl);
   std::shared_ptr<detail::TenantImpl> impl_;                // null once moved from
   std::shared_ptr<const detail::TenantIdentity> identity_;  // for good

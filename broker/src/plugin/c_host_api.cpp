@@ -210,10 +210,10 @@ TenantOptions read(const ctxb_tenant_options* given) {
     case CTXB_LEASE_AUTO:
       break;
     case CTXB_LEASE_SHARED:
-      options.lease = LeaseKind::shared;
+      options.lease = LeaseChoice(LeaseKind::shared);
       break;
     case CTXB_LEASE_PRIVATE:
-      options.lease = LeaseKind::private_own;
+      options.lease = LeaseChoice(LeaseKind::private_own);
       break;
     case CTXB_LEASE_GREEN:
       options.lease = {LeaseKind::green, given->multiprocessors};
@@ -329,9 +329,9 @@ ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_in
   });
 }
 
-uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32_t driver_status) {
+uint32_t ctxb_tenant_report_status(ctxb_tenant* tenant, int32_t device, int32_t driver_status) {
   return tenant == nullptr ? CTXB_STATE_LOST
-                           : ctxbroker::code(tenant->tenant.note(driver_status, device));
+                           : ctxbroker::code(tenant->tenant.report_status(driver_status, device));
 }
 
 uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant) {
@@ -419,18 +419,18 @@ ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address) {
   });
 }
 
-ctxb_status ctxb_tenant_make_stream(ctxb_tenant* tenant, int32_t device, void** stream) {
+ctxb_status ctxb_tenant_create_stream(ctxb_tenant* tenant, int32_t device, void** stream) {
   if (stream != nullptr) *stream = nullptr;
   return answered([&] {
     need(tenant != nullptr && stream != nullptr, "tenant or stream is null");
-    *stream = tenant->tenant.make_stream(device);
+    *stream = tenant->tenant.create_stream(device);
   });
 }
 
-ctxb_status ctxb_tenant_end_stream(ctxb_tenant* tenant, void* stream) {
+ctxb_status ctxb_tenant_destroy_stream(ctxb_tenant* tenant, void* stream) {
   return answered([&] {
     need(tenant != nullptr, "tenant is null");
-    tenant->tenant.end_stream(static_cast<CUstream>(stream));
+    tenant->tenant.destroy_stream(static_cast<CUstream>(stream));
   });
 }
 

@@ -218,7 +218,7 @@ TEST_F(BrokerLaunchTest, ClustersGridSynchronisationAndDependentLaunches) {
   for (const LeaseKind lease : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
     for (const bool graphs : {false, true}) {
       InstanceOptions options;
-      options.lease = lease;
+      options.lease = LeaseChoice(lease);
       options.job_graphs = graphs;
       PluginInstance instance =
           broker.create(broker.load(test_plugin("hopper")), "hopper", options);

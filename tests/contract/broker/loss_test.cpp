@@ -24,8 +24,8 @@ class RenewalTest : public BrokerTest, public ::testing::WithParamInterface<Leas
 
 TEST_P(RenewalTest, AForcedLossIsRenewedByTheNextJob) {
   PluginInstance instance = active("scratch", GetParam());
-  PluginInstance neighbour =
-      broker.create(broker.load(test_plugin("behaviours_twin")), "affine", {0, GetParam(), 0});
+  PluginInstance neighbour = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                           {Placement(0), LeaseChoice(GetParam()), 0});
   neighbour.activate(test_sizes);
   Chain chain(broker, {&instance, &neighbour}, test_sizes);
   float before[4] = {1, 2, 3, 4}, after[4] = {1, 2, 3, 4};
@@ -146,7 +146,7 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAZombie) {
   };
   fail(create("lingers", LeaseKind::private_own));
   fail(broker.create(broker.load(test_plugin("behaviours_twin")), "faults",
-                     {0, LeaseKind::private_own, 0}));
+                     {Placement(0), LeaseChoice(LeaseKind::private_own), 0}));
   EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, unknown, reason 3")),
                                     Not(Contains(HasSubstr("is taken for the cause")))));
 }
@@ -154,7 +154,7 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAZombie) {
 TEST_F(LossChildTest, DISABLED_AFaultIsOneClearStateAndTheHostGoesOn) {
   PluginInstance faulty = active("faults");
   PluginInstance innocent = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
-                                          {0, LeaseKind::private_own, 0});
+                                          {Placement(0), LeaseChoice(LeaseKind::private_own), 0});
   innocent.activate(test_sizes);
   float pixel[4] = {1, 2, 3, 4};
   Chain good(broker, {&innocent}, test_sizes);
@@ -209,8 +209,8 @@ TEST_F(LossChildTest, DISABLED_AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {
   EXPECT_EQ(innocent.lease().state, LeaseState::ready);
   EXPECT_TRUE(said("fault").empty());
 
-  EXPECT_EQ(faulty.note(status), LeaseState::ended);
-  EXPECT_EQ(innocent.note(CUDA_SUCCESS), LeaseState::ended);
+  EXPECT_EQ(faulty.report_status(status), LeaseState::ended);
+  EXPECT_EQ(innocent.report_status(CUDA_SUCCESS), LeaseState::ended);
   EXPECT_EQ(said("fault").size(), 1u);
   for (Tenant* tenant : {&faulty, &innocent}) {
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { const Guard guard(*tenant); }),
@@ -236,11 +236,11 @@ TEST_F(LossChildTest, DISABLED_AFaultThatTheMakingOfAContextSeesIsSaidOnce) {
     if (one.kind != LeaseKind::shared) broker.use_device(0);
     controls.fail_call(one.call, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
     error_text(ErrorKind::context_lost, [&] {
-      Tenant tenant = broker.open_tenant("filter", {one.kind});
+      Tenant tenant = broker.open_tenant("filter", {LeaseChoice(one.kind)});
       const Guard guard(tenant);
     });
     error_text(ErrorKind::context_lost, [&] {
-      Tenant tenant = broker.open_tenant("next", {one.kind});
+      Tenant tenant = broker.open_tenant("next", {LeaseChoice(one.kind)});
       const Guard guard(tenant);
     });
     ASSERT_EQ(said("fault").size(), before + 1) << one.call << " for " << to_string(one.kind);

@@ -281,8 +281,8 @@ TEST_F(ModuleTest, WhatRemembersNothingIsLoadedOnceForALease) {
 TEST_F(ModuleTest, EqualNamesOfTwoPluginsDoNotMeet) {
   // One context, the primary, with two tenants' kernels `affine` and variables `bias` in it.
   PluginInstance biased = active("bias", LeaseKind::shared);
-  PluginInstance other =
-      broker.create(broker.load(test_plugin("behaviours_twin")), "affine", {0, LeaseKind::shared});
+  PluginInstance other = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                       {Placement(0), LeaseChoice(LeaseKind::shared)});
   other.activate(test_sizes);
   PluginInstance same = active("plain", LeaseKind::shared);
   EXPECT_EQ(first_of(run({&biased})), 100.0F);

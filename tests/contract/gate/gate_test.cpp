@@ -113,7 +113,7 @@ class CaptureTest : public GateTest, public ::testing::WithParamInterface<Captur
   }
   // The runtime library is a new one for each test.
   static TenantOptions options_of(LeaseKind kind) {
-    TenantOptions options{kind};
+    TenantOptions options{LeaseChoice(kind)};
     options.unload_at_close = true;
     return options;
   }
@@ -245,7 +245,7 @@ TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
   for (int i = 0; i < 4; ++i) ASSERT_NE(tenant.run(0, [&] { return allocate(64U << 20); }), 0U);
   tenant.close();
   EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 4 x device memory")));
-  Tenant other = broker.open_tenant("other", {LeaseKind::shared});
+  Tenant other = broker.open_tenant("other", {LeaseChoice(LeaseKind::shared)});
   other.run(0, [&] { driver_call("cuMemGetInfo_v2", &after, &total); });
   EXPECT_GT(after + (64U << 20), before);
 }
@@ -286,7 +286,7 @@ TEST_F(GateTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
   CUdeviceptr address = 0;
   const AttackTarget nothing{};
   {
-    Tenant first = broker.open_tenant("first", {LeaseKind::green});
+    Tenant first = broker.open_tenant("first", {LeaseChoice(LeaseKind::green)});
     AdoptedLibrary library = first.adopt(test_library("attacks_dlsym"));
     first.run(0, [&] {
       symbol<attack_function>(library, ATTACK)("take_private_tables", &nothing);
@@ -297,7 +297,7 @@ TEST_F(GateTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
   EXPECT_THAT(said(), Contains(HasSubstr("stays with the tenant's code, which stays in the "
                                          "process: 1 x device memory")));
   EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 1 x context")));
-  TenantOptions options{LeaseKind::green};
+  TenantOptions options{LeaseChoice(LeaseKind::green)};
   options.unload_at_close = true;
   Tenant second = broker.open_tenant("second", options);
   EXPECT_NE(context_of(address), nullptr) << "it is still there";
@@ -325,7 +325,7 @@ TEST_F(GateTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
     CUstream left[2] = {};
     CUevent event = nullptr;
     {
-      Tenant first = broker.open_tenant("first", {scene.kind});
+      Tenant first = broker.open_tenant("first", {LeaseChoice(scene.kind)});
       first.adopt(test_library("attacks_dlsym"));
       first.run(0, [&] {
         CUcontext own = nullptr;
@@ -334,7 +334,7 @@ TEST_F(GateTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
         driver_call("cuEventCreate", &event, 0U);
       });
     }
-    TenantOptions options{scene.kind};
+    TenantOptions options{LeaseChoice(scene.kind)};
     options.unload_at_close = true;
     Tenant second = broker.open_tenant("second", options);
     second.adopt(test_library("attacks_dlsym"));
@@ -367,13 +367,13 @@ TEST_F(GateTest, AThreadOfCodeThatStaysIsItsNextTenants) {
   allocate_function* on_worker = nullptr;
   CUcontext of_first = nullptr;
   {
-    Tenant first = broker.open_tenant("first", {LeaseKind::private_own});
+    Tenant first = broker.open_tenant("first", {LeaseChoice(LeaseKind::private_own)});
     on_worker = adopt(first);
     of_first = first.lease().context;
     EXPECT_EQ(context_of(on_worker(64)), of_first);
   }
   EXPECT_EQ(context_of(on_worker(64)), of_first) << "nobody's meanwhile, and not the host's";
-  Tenant second = broker.open_tenant("second", {LeaseKind::private_own});
+  Tenant second = broker.open_tenant("second", {LeaseChoice(LeaseKind::private_own)});
   ASSERT_EQ(adopt(second), on_worker) << "the same code";
   EXPECT_NE(second.lease().context, of_first);
   EXPECT_EQ(context_of(on_worker(64)), second.lease().context);
@@ -386,7 +386,7 @@ class UnclearCodeTest : public GateTest {
  protected:
   // Unloads its libraries, so that the next test finds them new.
   Tenant open(const char* name) {
-    TenantOptions options{LeaseKind::private_own};
+    TenantOptions options{LeaseChoice(LeaseKind::private_own)};
     options.unload_at_close = true;
     return broker.open_tenant(name, options);
   }
@@ -498,7 +498,7 @@ TEST_F(UnclearCodeTest, ThreadsOfALibraryThatTwoTenantsNeed) {
 }
 
 TEST_F(GateTest, ABudgetIsTheTenantsOwn) {
-  TenantOptions small{LeaseKind::green};
+  TenantOptions small{LeaseChoice(LeaseKind::green)};
   small.driver_memory_budget = 1U << 20;
   Tenant poor = broker.open_tenant("poor", small), rich = broker.open_tenant("rich");
   std::vector<unsigned long long> got;
