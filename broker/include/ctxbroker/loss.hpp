@@ -1,4 +1,5 @@
-// What a tenant is told when a lease of its is lost.
+/// @file
+/// What a tenant is told when it loses a lease.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ enum class LossReason : std::uint32_t {
 /// The reason's name: "given_up", "destroyed", "fault" or "hung". Static text. Thread-safe.
 [[nodiscard]] CTXB_API const char* to_string(LossReason reason) noexcept;
 
-/// One generation of a tenant's lease that was lost. Every stream, module and address of it is dead.
+/// One generation of a tenant's lease that was lost. Every stream, module and address of it is
+/// dead.
 struct LeaseLoss {
   TenantId tenant;               ///< Whose lease it was.
   int device = 0;                ///< The lease's device, as a CUDA device ordinal.

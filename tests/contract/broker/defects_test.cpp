@@ -97,7 +97,7 @@ TEST_F(DefectTest, ANewPrimaryWithTheOldHandleIsAnotherLife) {
   const std::uint64_t dead = tenant.allocate(4096);
   controls.start_counting();
   ASSERT_EQ(controls.fail_call("cuMemAlloc_v2", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED), 0);
-  EXPECT_THROW(tenant.allocate(4096), Error);
+  EXPECT_THROW(static_cast<void>(tenant.allocate(4096)), Error);
   const LeaseInfo anew = tenant.lease();
   EXPECT_EQ(anew.context, old.context) << "the handle is the same, or this test shows nothing";
   EXPECT_GT(anew.generation, old.generation);
@@ -114,7 +114,7 @@ TEST_F(DefectTest, APrimaryThatDiedUnseenIsNotTakenForAlive) {
   if (!controls) GTEST_SKIP() << "a shielded primary is destroyed on the software device alone";
   Tenant shared = broker.open_tenant("shared", {LeaseChoice(LeaseKind::shared)});
   const LeaseInfo old = shared.lease();
-  shared.allocate(4096);
+  static_cast<void>(shared.allocate(4096));
   controls.start_counting();
   {
     const Entered inside(driver, old.context);
@@ -136,7 +136,7 @@ TEST_F(DefectTest, AGuardDoesNotGoBackIntoADestroyedContext) {
     const Guard outer(other);
     driver.destroy_context(old.context);
     // The driver lets a dead context be entered; the first use tells, and then nobody enters it.
-    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { tenant.allocate(4096); }),
+    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { return tenant.allocate(4096); }),
                 HasSubstr("CONTEXT_IS_DESTROYED"));
     EXPECT_EQ(driver.current(), other.lease().context) << "the outer guard stands";
     const Guard again(tenant);

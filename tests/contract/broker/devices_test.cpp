@@ -118,9 +118,9 @@ TEST_P(DevicesTest, ATenantHasARowOfTheLeaseTableForEachDevice) {
   const auto [kind, beside] = GetParam();
   Tenant tenant = broker.open_tenant("both", {LeaseChoice(kind)});
   Tenant other = broker.open_tenant("one", {LeaseChoice(beside)});
-  other.allocate(512, 1);
+  static_cast<void>(other.allocate(512, 1));
   for (const int device : {1, 0}) {
-    tenant.allocate(4096U << device, device);
+    static_cast<void>(tenant.allocate(4096U << device, device));
     tenant.run(device, [&] { driver.push(tenant.lease(device).context); });
   }
   const auto generations = [&] {

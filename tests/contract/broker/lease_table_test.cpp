@@ -106,8 +106,8 @@ TEST_P(LeaseTableTest, MemoryAndStrikesAreTheTenants) {
   const RawDriver driver(broker.driver().path);
   Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
   Tenant beside = broker.open_tenant("beside", {LeaseChoice(GetParam())});
-  tenant.allocate(4096);
-  tenant.allocate(8192);
+  static_cast<void>(tenant.allocate(4096));
+  static_cast<void>(tenant.allocate(8192));
   const std::uint64_t freed = beside.allocate(1024);
   for (int times = 0; times < 2; ++times) {
     tenant.run(0, [&] { driver.push(tenant.lease().context); });

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <vector>
 
 #include "broker_fixture.hpp"
 #include "child_process.hpp"
@@ -94,6 +97,62 @@ TEST_P(RenewalTest, NothingStaysBehindAfterManyLosses) {
   EXPECT_GE(free_memory() + 2 * mebibyte + losses * of_each, before);
 }
 
+TEST_P(RenewalTest, PollTellsATenantOnceOfEachGenerationThatItLost) {
+  std::vector<LeaseLoss> told;
+  std::optional<Tenant> tenant, opened;
+  TenantOptions wanted{LeaseChoice(GetParam())};
+  wanted.on_loss = [&](const LeaseLoss& loss) {
+    told.push_back(loss);
+    // No lock is held, so that it can use the tenant and the broker.
+    const Guard guard(*tenant);
+    opened.emplace(broker.open_tenant("opened in the callback"));
+    EXPECT_GT(tenant->lease().generation, loss.generation);
+  };
+  tenant.emplace(broker.open_tenant("filter", wanted));
+  Tenant silent = broker.open_tenant("silent", {LeaseChoice(GetParam())});
+  silent.lease();
+  broker.poll();
+  EXPECT_THAT(told, ::testing::IsEmpty()) << "it has no lease";
+  const std::uint64_t first = tenant->lease().generation;
+  broker.force_loss(tenant->id(), 0, "a test");
+  broker.force_loss(silent.id(), 0, "a test");
+  EXPECT_THAT(told, ::testing::IsEmpty()) << "only poll tells";
+  broker.poll();
+  broker.poll();
+  ASSERT_EQ(told.size(), 1u) << "the other tenant has no callback";
+  EXPECT_EQ(told[0].tenant, tenant->id());
+  EXPECT_EQ(told[0].device, 0);
+  EXPECT_EQ(told[0].generation, first);
+  EXPECT_EQ(told[0].reason, LossReason::given_up);
+  EXPECT_THAT(told[0].text, HasSubstr("gave the context up"));
+  // Also when the lease was renewed before poll came.
+  broker.force_loss(tenant->id(), 0, "a test");
+  tenant->lease();
+  broker.force_loss(tenant->id(), 0, "a test");
+  tenant->lease();
+  broker.poll();
+  EXPECT_EQ(told.size(), 3u);
+  tenant->close();
+  broker.poll();
+  EXPECT_EQ(told.size(), 3u) << "it has ended";
+}
+
+TEST_P(RenewalTest, AnExceptionOfACallbackLeavesThroughPoll) {
+  std::size_t told = 0;
+  TenantOptions wanted{LeaseChoice(GetParam())};
+  wanted.on_loss = [&](const LeaseLoss&) {
+    if (++told == 1) throw std::runtime_error("the host's own");
+  };
+  Tenant tenant = broker.open_tenant("filter", wanted);
+  for (int loss = 0; loss < 2; ++loss) {
+    tenant.lease();
+    broker.force_loss(tenant.id(), 0, "a test");
+  }
+  EXPECT_THROW(broker.poll(), std::runtime_error);
+  broker.poll();
+  EXPECT_EQ(told, 2u) << "the second loss is told by the next poll";
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, RenewalTest,
                          ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
                                            LeaseKind::green),
@@ -119,6 +178,22 @@ TEST_F(BrokerTest, APrivateContextThatSomebodyDestroyedIsMadeAnew) {
 }
 
 // Nobody knows when work ends that a tenant of the host's began, or the host itself.
+TEST_F(BrokerTest, ATenantIsToldThatSomebodyDestroyedItsContext) {
+  const RawDriver driver(broker.driver().path);
+  std::vector<LeaseLoss> told;
+  TenantOptions wanted{LeaseChoice(LeaseKind::private_own)};
+  wanted.on_loss = [&](const LeaseLoss& loss) { told.push_back(loss); };
+  Tenant tenant = broker.open_tenant("filter", wanted);
+  driver.destroy_context(tenant.lease().context);
+  broker.poll();
+  EXPECT_THAT(told, ::testing::IsEmpty()) << "the broker has not seen it";
+  tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  broker.poll();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].reason, LossReason::destroyed);
+  EXPECT_EQ(told[0].driver_status, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
 TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideATenantThatHasWorked) {
   const bool host_works = std::getenv("CTXB_TEST_HOST_WORKS") != nullptr;
   Tenant tenant = host_works ? broker.host() : broker.open_tenant("another");

@@ -114,7 +114,7 @@ TEST_F(PolicyContractTest, MemoryBudgetsHoldUnlessTheHostGivesAnother) {
 TEST_F(PolicyContractTest, ADeviceThatIsNotThereIsAnErrorOfTheInstance) {
   Broker governed = with(R"("for_all": {"placement": 1000})");
   const PluginLibrary library = governed.load(test_plugin("behaviours"));
-  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { governed.create(library, "affine"); }),
+  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { return governed.create(library, "affine"); }),
               HasSubstr("there is no device 1000"));
   InstanceOptions options;
   options.device = Placement(0);
@@ -129,12 +129,12 @@ TEST_F(PolicyContractTest, TheShieldIsToldPerDevice) {
   const bool green = create("affine", LeaseKind::green).lease().granted.kind == LeaseKind::green;
   EXPECT_EQ(shield.up, green) << shield.reason;
   EXPECT_EQ(shield.reason.empty(), green);
-  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { fresh.shield(1000); }),
+  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { return fresh.shield(1000); }),
               HasSubstr("there is no device 1000"));
   EXPECT_THAT(error_text(ErrorKind::no_device, [&] { fresh.use_device(-1); }),
               HasSubstr("there is no device -1"));
   Broker described = Broker::open_without_driver();
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { described.shield(0); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return described.shield(0); }),
               HasSubstr("without a driver"));
 }
 

@@ -120,7 +120,7 @@ TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
   {
     // What the driver itself keeps after the first of a kind is no leak.
     Tenant first = open();
-    first.allocate(1 << 20);
+    static_cast<void>(first.allocate(1 << 20));
     static_cast<void>(first.create_stream());
   }
   const std::size_t before = free_memory();
@@ -229,7 +229,7 @@ TEST_P(TenantTest, LibrariesAreLoadedUnderGuardAndEndWithTheTenant) {
   tenant.close();
   EXPECT_FALSE(is_mapped(test_plugin("careless")));
   EXPECT_EQ(driver.stack(), before) << "its destructor popped what was current";
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { library.symbol("x"); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return library.symbol("x"); }),
               HasSubstr("ended with the tenant"));
   driver.pop_all();
   driver.destroy_context(own);
@@ -340,10 +340,10 @@ TEST_F(BrokerTest, TheBrokerIsNotClosedWhileATenantIsOpen) {
 }
 
 TEST_F(BrokerTest, ATenantNeedsADriverAndAName) {
-  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { broker.open_tenant(""); }),
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return broker.open_tenant(""); }),
               HasSubstr("name is empty"));
   Broker without = Broker::open_without_driver();
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { without.open_tenant("filter"); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return without.open_tenant("filter"); }),
               HasSubstr("without a driver"));
 }
 
