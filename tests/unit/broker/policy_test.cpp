@@ -201,7 +201,7 @@ TEST(PolicyTest, AMemberThatStandsTwiceIsAnError) {
               HasSubstr(R"($.by_id["a.b"]: the member stands here twice)"));
   EXPECT_EQ(error_of([] {
               return parse_policy(
-                  with(R"("by_id": {"a.b": {"lease": "green"}, "a.c": {"lease": "green"}})"), "p"));
+                  with(R"("by_id": {"a.b": {"lease": "green"}, "a.c": {"lease": "green"}})"), "p");
             }),
             "")
       << "one name in two objects is none";
