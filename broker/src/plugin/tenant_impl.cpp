@@ -124,6 +124,7 @@ void TenantImpl::report_losses() {
   if (!options_.on_loss) return;
   const auto next = [&]() -> std::shared_ptr<Lease> {
     const std::lock_guard lock(mutex_);
+    if (closed_) return nullptr;  // its leases have ended, and were not lost
     for (const auto& life : lives_) {
       if (life->state() == LeaseState::ready) continue;
       if (reported_losses_.insert(life->generation()).second) return life;
