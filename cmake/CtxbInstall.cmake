@@ -39,8 +39,9 @@ install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/software_device
 install(TARGETS sample_host RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${CTXB_SAMPLE_PLUGINS} LIBRARY DESTINATION plugins)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/broker/include/ctxbroker
+                  ${CTXB_GENERATED_INCLUDE_DIR}/ctxbroker
                   ${CMAKE_SOURCE_DIR}/broker/software_device/include/ctxbroker
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN "*.in" EXCLUDE)
 
 # For the editors of those who write policy files.
 install(FILES ${CMAKE_SOURCE_DIR}/docs/policy.schema.json DESTINATION ${CMAKE_INSTALL_DOCDIR})

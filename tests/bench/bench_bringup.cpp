@@ -24,7 +24,7 @@ struct Steps {
 
 TenantOptions asking_for(LeaseKind kind) {
   TenantOptions options;
-  options.lease = kind;
+  options.lease = LeaseChoice(kind);
   return options;
 }
 

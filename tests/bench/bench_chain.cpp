@@ -73,7 +73,7 @@ std::vector<PluginInstance> make_instances(Session& session, const Frame& frame,
   std::vector<PluginInstance> instances;
   for (const files::path& path : copies.paths()) {
     InstanceOptions options;
-    options.lease = kind;
+    options.lease = LeaseChoice(kind);
     instances.push_back(
         session.broker().create(session.broker().load(path), frame.plugin, options));
     instances.back().activate(sizes);

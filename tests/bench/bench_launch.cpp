@@ -77,7 +77,7 @@ class Plugins {
           folder / (std::string(to_string(kind)) + "_" + std::to_string(i) + ".so");
       files::copy_file(beside_plugins("launching.so"), copy);
       InstanceOptions options;
-      options.lease = kind;
+      options.lease = LeaseChoice(kind);
       options.job_graphs = job_graphs;
       instances_.push_back(std::make_unique<PluginInstance>(
           session.broker().create(session.broker().load(copy), "launching", options)));

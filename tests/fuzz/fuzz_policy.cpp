@@ -9,7 +9,8 @@
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    ctxbroker::parse_policy({reinterpret_cast<const char*>(data), size}, "fuzz.json");
+    static_cast<void>(
+        ctxbroker::parse_policy({reinterpret_cast<const char*>(data), size}, "fuzz.json"));
   } catch (const ctxbroker::Error& error) {
     if (error.kind() != ctxbroker::ErrorKind::policy || error.message().empty()) std::abort();
   }

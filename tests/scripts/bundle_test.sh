@@ -14,7 +14,9 @@ a_program="$(type -P true)"
 for name in contract_host contract_software fuzz_ptx gpu_runtime soak unit_parser; do
   cp "$a_program" "$from/bin/$name"
 done
-for file in lib/libctxbroker.so plugins/gain.so; do cp "$a_program" "$from/$file"; done
+for file in lib/libctxbroker.so.0.1.0 plugins/gain.so; do cp "$a_program" "$from/$file"; done
+ln -s libctxbroker.so.0.1.0 "$from/lib/libctxbroker.so.0"
+ln -s libctxbroker.so.0 "$from/lib/libctxbroker.so"
 echo "no library" >"$from/test_plugins/broken.so"
 cat >"$from/test_programs.txt" <<'END'
 unit_parser|60|unit|
@@ -35,6 +37,8 @@ expect_out ", 4 test programs; run $scratch/whole/run_tests there"
 for file in assets/flower.png lib/libctxbroker.so plugins/gain.so test_plugins/broken.so; do
   expect_file "$scratch/whole/$file"
 done
+# Programs ask for a library by its SONAME, which is a link to the file with the whole version.
+[[ "$(readlink "$scratch/whole/lib/libctxbroker.so.0")" == libctxbroker.so.0.1.0 ]] || failed "no link by the SONAME"
 [[ -x "$scratch/whole/run_tests" ]] || failed "no run_tests"
 
 # For a driver alone: neither unit tests, nor what is for the software device, nor fuzz targets.

@@ -10,7 +10,8 @@ built="$scratch/built"
 
 run "$CMAKE" --install "$CTXB_BUILD" --prefix "$prefix"
 expect_status 0
-for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker_software_device.so \
+for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctxbroker_boost_log.so.0 \
+  lib/libctxbroker_software_device.so include/ctxbroker/version.hpp \
   lib/software_device/libcuda.so.1 plugins/gain.so include/ctxbroker/broker.hpp \
   include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
   share/doc/ctxbroker/policy.schema.json lib/ctxbroker/ctxbroker_gate.so \
@@ -25,6 +26,14 @@ if command -v ldconfig >/dev/null || [[ -x /sbin/ldconfig ]]; then
     if [[ -e "$link" ]]; then failed "ldconfig made $link"; fi
   done
 fi
+# A library's SONAME changes with its ABI; the gate has the driver's, and plug-ins have none.
+soname_of() { readelf -d "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }
+for library in libctxbroker libctxbroker_boost_log; do
+  [[ "$(soname_of "$prefix/lib/$library.so")" == "$library.so.0" ]] || failed "$library has no versioned SONAME"
+done
+[[ "$(soname_of "$prefix/lib/ctxbroker/ctxbroker_gate.so")" == libcuda.so.1 ]] || failed "the gate's SONAME"
+[[ -z "$(soname_of "$prefix/plugins/gain.so")" ]] || failed "a plug-in has a SONAME"
+if [[ -e "$prefix/include/ctxbroker/version.hpp.in" ]]; then failed "the template is installed"; fi
 # gate_of PROGRAM: its place among what the program needs, by number; empty: not there.
 gate_of() { readelf -d "$1" | grep NEEDED | grep -n 'ctxbroker_gate\.so' | cut -d : -f 1; }
 # Nothing installed may point back into the source or build tree.

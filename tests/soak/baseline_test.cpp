@@ -64,7 +64,7 @@ std::string words(const soak::Resources& all) {
 class Neighbour {
  public:
   explicit Neighbour(Broker& broker)
-      : tenant_(broker.open_tenant("neighbour", {LeaseKind::green})) {
+      : tenant_(broker.open_tenant("neighbour", {LeaseChoice(LeaseKind::green)})) {
     // A file of its own: the library of the others comes and goes.
     file_ = std::filesystem::path(testing::TempDir()) / "ctxb_baseline_neighbour.so";
     std::filesystem::copy_file(test_library("attacks_proc_address"), file_,
@@ -114,7 +114,7 @@ void live_once(Broker& broker, unsigned number) {
   static const std::vector<std::string> all = modes();
   constexpr LeaseKind kinds[] = {LeaseKind::green, LeaseKind::shared, LeaseKind::private_own};
   const std::string& mode = all[number % all.size()];
-  TenantOptions options{kinds[number / all.size() % std::size(kinds)]};
+  TenantOptions options{LeaseChoice(kinds[number / all.size() % std::size(kinds)])};
   options.unload_at_close = true;
   Tenant tenant = broker.open_tenant("leaker", options);
   const AdoptedLibrary library = tenant.adopt(test_library(mode));

@@ -95,7 +95,7 @@ std::vector<SeatOptions> seating(const Options& options, const Copies& copies) {
     seat.mode = copies.mode(seat.number);
     seat.by_runtime = is_by_runtime(seat.mode);
     seat.device = options.device;
-    seat.lease = kinds[i % kinds.size()];
+    seat.lease = LeaseChoice(kinds[i % kinds.size()]);
     if (i % 8 == 7 && seat.lease.kind == LeaseKind::green && partitions++ < most_partitions)
       seat.lease.multiprocessors = 8;
     seat.misbehaves = (random() % 3 == 0 || i == 0) && !options.behaved;

@@ -1,5 +1,6 @@
-// The adapter from the broker's records to Boost.Log: a library of its own
-// (ctxbroker::boost_log), so that the broker itself links no Boost.Log.
+/// @file
+/// Passes the broker's records to Boost.Log. This is a library of its own (ctxbroker::boost_log),
+/// so that the broker itself does not link Boost.Log.
 #pragma once
 
 #include <string>
@@ -9,15 +10,20 @@
 
 namespace ctxbroker::boost_log {
 
-// A sink that logs every record through Boost.Log's core: attributes Channel ("host", or the
-// plug-in library's name), Severity (ctxbroker::Severity), Topic and TenantId. Adds no sink and
-// changes none of the host's: what is printed, and where, stays the host's choice.
-CTXB_API RecordSink sink();
+/// Returns a sink for BrokerOptions::records that logs every record through Boost.Log's core.
+///
+/// A record has the attributes Channel (the tenant's name), Severity (ctxbroker::Severity), Topic
+/// and TenantId. The host's own Boost.Log sinks decide what is printed, and where. Thread-safe.
+[[nodiscard]] CTXB_API RecordSink sink();
 
-// What a command-line host wants when it has no logging of its own: "[warning] blur: text" lines on
-// standard error, at `threshold` and above, for records that came through sink(). `colour` adds
-// ANSI colours. Until remove_console().
+/// Prints records that came through sink() to standard error: "[warning] blur: text". For programs
+/// without logging of their own. A second call replaces the first. One thread at a time.
+///
+/// @param threshold  the least severity that is printed.
+/// @param colour     whether to add ANSI colours.
 CTXB_API void add_console(Severity threshold, bool colour);
+
+/// Ends what add_console began, and does nothing without it. One thread at a time.
 CTXB_API void remove_console();
 
 }  // namespace ctxbroker::boost_log

@@ -1,7 +1,16 @@
-// The broker: what a host opens once, to load CUDA plug-ins through it.
+/// @file
+/// The broker: what a host opens once, to run CUDA plug-ins through it.
+///
+/// A *tenant* is one party whose CUDA work is kept apart from the others': a plug-in library, a
+/// tenant that the host opened, or the host itself. A *lease* is a tenant's right to a context on
+/// one device, and a *generation* counts the contexts that it has had. A *guard* makes the lease's
+/// context current on a thread. The *shield* makes the driver refuse to destroy a device's primary
+/// context. The *gate* checks the driver calls of the tenants' code. A *strike* is one recorded
+/// breach of the rules.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -26,124 +35,206 @@ namespace ctxbroker {
 
 namespace detail {
 class BrokerImpl;
-}
+struct Access;
+}  // namespace detail
 
+/// How to open a broker.
 struct BrokerOptions {
-  std::string host_name = "host";  // shown to plug-ins and in records
-  std::string host_version = "0";
-  std::optional<DriverChoice> driver{};     // unset: CTXBROKER_DRIVER, and without it automatic
-  std::filesystem::path software_device{};  // its library file; empty: beside the broker's own
-  RecordSink records{};                     // may be empty
-  // Work on the device that takes longer than this is taken for work that never ends: its lease
-  // becomes a zombie. Zero: a job may take for ever.
+  std::string host_name = "host";  ///< The host's name, for plug-ins and records.
+  std::string host_version = "0";  ///< The host's version, for plug-ins.
+  /// The driver. Unset: what the environment variable CTXBROKER_DRIVER names, else automatic.
+  std::optional<DriverChoice> driver{};
+  /// The software device's library file. Empty: the one beside the broker's own library.
+  std::filesystem::path software_device{};
+  /// Takes the broker's log. May be empty.
+  RecordSink records{};
+  /// How long the work of a job may take on the device. Work that takes longer is hung: the broker
+  /// takes no new work for its lease. Zero: as long as it wants.
   std::chrono::milliseconds job_timeout{0};
-  ReadyContexts ready{};  // contexts made ahead; none unless asked for
-  // The same for work that is left when an activation or a tenant ends, for each of its streams.
+  /// Contexts that the broker creates ahead of need. None by default.
+  ReadyContexts ready{};
+  /// How long deactivation and close wait for each stream that still has work. Work that takes
+  /// longer is hung.
   std::chrono::milliseconds end_timeout{2000};
-  Policy policy;  // what InstanceOptions leave open
-  // Whether the gate stands between plug-ins and the driver (docs/guarded_functions.md). Without it
-  // guards and shield are left. The first broker that a process opens decides what can be had: the
-  // gate has to be there before the driver.
+  /// What the host's users decide for plug-ins.
+  Policy policy;
+  /// Puts the gate between the plug-ins and the driver (docs/the_gate.md). Without it, guards and
+  /// the shield are the only protection. The gate works best when it comes into the process before
+  /// the driver, so the first broker of a process decides what later ones can have.
   bool use_gate = true;
+  /// What the host's own tenant gets; see Broker::host.
+  TenantOptions host{};
 };
 
-// Move-only. [main] thread, or serialised with it. It must outlive its libraries, instances and
-// chains; close refuses (wrong_state) while any is alive.
+/// Loads plug-ins and keeps their CUDA work apart. A host opens one and keeps it until it ends.
+///
+/// It is move-only, and must outlive its libraries, instances, chains and tenants. A broker that
+/// was moved away or closed can be destroyed, assigned to and closed; has_driver is then false, and
+/// every other function throws `wrong_state`.
+///
+/// Threads: the thread that opened it, or serialised with it, unless a function says that it is
+/// thread-safe. A call of the broker leaves the calling thread's context as it was, also when it
+/// throws.
 class CTXB_API Broker {
  public:
-  // Loads the driver and initialises it; touches no device. Throws Error: driver_choice,
-  // no_driver, no_device (the driver has none), driver_call.
-  static Broker open(BrokerOptions options = {});
+  /// Loads a driver and initialises it. It creates nothing on a device.
+  ///
+  /// @return the open broker. The calling thread is its main thread.
+  /// @throws Error  `driver_choice`, `no_driver`, `driver_call`; `no_device` when the driver has no
+  ///                device.
+  [[nodiscard]] static Broker open(BrokerOptions options = {});
 
-  // A broker without a driver: libraries can be loaded and described, nothing can be created.
-  // For listing plug-ins on any machine.
-  static Broker open_without_driver(BrokerOptions options = {});
+  /// Opens a broker without a driver, for listing plug-ins on any machine. It can load and describe
+  /// libraries. It cannot create anything.
+  [[nodiscard]] static Broker open_without_driver(BrokerOptions options = {});
 
   Broker(Broker&&) noexcept;
   Broker& operator=(Broker&&) noexcept;
-  // Closes; what is still alive is recorded as an error and left to the process's end.
+  /// Closes the broker. If something of it is still alive, that is recorded as an error, and the
+  /// broker's insides stay until the process ends.
   ~Broker();
 
+  /// Closes the broker. It does nothing when it is closed.
+  ///
+  /// @throws Error  `wrong_state` while libraries, instances, chains or tenants are alive. The
+  /// broker
+  ///                is then still open.
   void close();
 
-  bool has_driver() const noexcept;
-  const DriverInfo& driver() const;                // wrong_state without a driver
-  const std::vector<DeviceInfo>& devices() const;  // likewise; never empty otherwise
+  /// Whether the broker is open and has a driver.
+  [[nodiscard]] bool has_driver() const noexcept;
+  /// The driver in use. It lives as long as the broker is open.
+  /// @throws Error  `wrong_state` without a driver.
+  [[nodiscard]] const DriverInfo& driver() const;
+  /// The driver's devices, at least one, in the order of their ordinals. They live as long as the
+  /// broker is open.
+  /// @throws Error  `wrong_state` without a driver.
+  [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
 
-  GateInfo gate() const;  // wrong_state when closed; never in force without a driver
+  /// What the gate can do in this process.
+  /// @throws Error  `wrong_state` when the broker is closed.
+  [[nodiscard]] GateInfo gate() const;
 
-  // Loads one library, reads its entry, calls its init, checks its descriptors. The same file again
-  // gives the same tenant. Throws Error: plugin_load, plugin_entry, plugin_version, plugin_init.
-  PluginLibrary load(const std::filesystem::path& path);
+  /// Loads a plug-in library, calls its init and checks its descriptors.
+  ///
+  /// @param path  the library's file. If it is loaded already, the call returns another handle of
+  /// it.
+  /// @return a handle of the library.
+  /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, `plugin_entry`,
+  ///                `plugin_version`, `plugin_init`; `wrong_state` when the broker is closed.
+  [[nodiscard]] PluginLibrary load(const std::filesystem::path& path);
 
-  // Retains a device's primary context and raises the shield there now, which otherwise happens
-  // with the first lease. Until close. Any thread. Throws Error: no_device, driver_call,
-  // out_of_memory, context_lost.
+  /// Retains a device's primary context and raises the shield there. The first lease on the device
+  /// does that too. It lasts until close. Thread-safe.
+  ///
+  /// @param device  CUDA device ordinal.
+  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`.
   void use_device(int device);
-  // Any thread; touches no device. Throws Error: no_device.
-  ShieldInfo shield(int device) const;
 
-  // Creates an instance of a plug-in, named by its full id or short name. Throws Error:
-  // plugin_not_found, no_device, plugin_failed, driver_call, needs_gpu for one that works on
-  // NVIDIA's driver only, and kernel_image or no_device when the device's compute capability is
-  // below what the plug-in needs.
-  PluginInstance create(const PluginLibrary& library, std::string_view plugin,
-                        const InstanceOptions& options = {});
+  /// Whether a device's primary context is protected. It creates nothing on the device.
+  /// Thread-safe.
+  ///
+  /// @param device  CUDA device ordinal.
+  /// @throws Error  `no_device`.
+  [[nodiscard]] ShieldInfo shield(int device) const;
 
-  // A tenant of the host's own making: for plug-ins that do not speak the plug-in ABI. `name` is
-  // for people, in records and reports, and the id under which the policy knows it (in a policy
-  // file that has to look like an id, "com.example.painter"). Throws Error: wrong_state (no
-  // driver), invalid_argument (empty).
-  Tenant open_tenant(std::string name, const TenantOptions& options = {});
-  // The host itself: tenant 0, with leases like anyone. All that it returns are the same tenant.
-  Tenant host(const TenantOptions& options = {});
+  /// Creates an instance of a plug-in.
+  ///
+  /// @param library  a library that this broker loaded.
+  /// @param plugin   the plug-in's id or short name.
+  /// @param options  the instance's device, lease and limits.
+  /// @throws Error  `plugin_not_found`, `plugin_failed`, `driver_call`; `needs_gpu` when the
+  /// plug-in
+  ///                works on NVIDIA's driver only; `kernel_image` when the device's compute
+  ///                capability is too low; `invalid_argument` for another broker's library; for the
+  ///                lease as Tenant::lease.
+  [[nodiscard]] PluginInstance create(const PluginLibrary& library, std::string_view plugin,
+                                      const InstanceOptions& options = {});
 
-  // The leases in force. Any thread.
-  std::vector<LeaseInfo> leases() const;
+  /// Opens a tenant of the host's own making.
+  ///
+  /// @param name     what records and reports call it, and the id under which the policy knows it.
+  /// A
+  ///                 policy file takes only names that look like an id: "com.example.painter".
+  /// @param options  its lease and limits.
+  /// @throws Error  `invalid_argument` for an empty name; `wrong_state` without a driver.
+  [[nodiscard]] Tenant open_tenant(std::string name, const TenantOptions& options = {});
 
-  // Between the two nothing is made in the background: making a context stalls work on the device
-  // for up to a millisecond. Nested; begin waits for what is being made now. Any thread.
+  /// Returns a handle of the host's own tenant, for the host's own CUDA code. BrokerOptions::host
+  /// says what it gets.
+  ///
+  /// All handles are of the same tenant, with the same leases, memory and streams. Closing a handle
+  /// leaves those to the others, and the last handle ends them.
+  ///
+  /// @throws Error  `wrong_state` without a driver.
+  [[nodiscard]] Tenant host();
+
+  /// The leases in force, by tenant and device. Thread-safe.
+  [[nodiscard]] std::vector<LeaseInfo> leases() const;
+
+  /// Stops creating ready contexts, because that delays work on the device by up to a millisecond.
+  /// It waits for a context that is being created now. Calls nest. Thread-safe.
   void begin_realtime();
+  /// Ends what the matching begin_realtime began. Thread-safe.
   void end_realtime();
-  // Waits until the contexts that BrokerOptions::ready asks for stand, on the devices in use and as
-  // far as the budget goes; true at once where no device is in use. Between begin_realtime and
-  // end_realtime it does not wait: false where something is still to be made.
+
+  /// Waits until the contexts that BrokerOptions::ready asks for exist on all devices in use, as
+  /// far as the budget allows. It does not wait between begin_realtime and end_realtime.
+  ///
+  /// @return whether nothing is left to create. Thread-safe.
   bool wait_until_ready();
 
-  // Gives up the life of the context behind a lease, as if it were lost; the next use makes another
-  // one, of the next generation. For tests, and for hosts that want a fresh start. False when the
-  // tenant has no lease there. Any thread.
+  /// Gives up the context behind a lease, as if it were lost. The next use creates a new one, of
+  /// the next generation. It is for tests, and for hosts that want a fresh start. Thread-safe.
+  ///
+  /// @param tenant  whose lease.
+  /// @param device  CUDA device ordinal.
+  /// @param reason  one sentence for records.
+  /// @return false when the tenant has no lease there.
   bool force_loss(TenantId tenant, int device, const std::string& reason);
 
-  // Unloads the modules that no work needs now; they come back when they are used. Left alone are
-  // leases with a guard entered or work that is not done, plug-ins that work in real time, and
-  // modules that remember something in their variables. Done by itself when an allocation on the
-  // device fails. How many were unloaded. Any thread. Throws Error: no_device.
+  /// Unloads modules that nothing needs now. They are loaded again when they are used. The broker
+  /// does this by itself when device memory is short.
+  ///
+  /// Modules stay whose lease is inside a guard or has unfinished work, whose plug-in is active for
+  /// real time, or whose variables the plug-in has asked for.
+  ///
+  /// @param device  CUDA device ordinal.
+  /// @return how many were unloaded. Thread-safe.
+  /// @throws Error  `no_device`.
   std::size_t unload_idle_modules(int device);
 
-  // Tells plug-ins whose context is lost, answers what plug-ins asked for with
-  // ctxb_host.request_callback, and ends private contexts that were lost and that nothing can use
-  // any more. For the host's main thread, now and then (a GUI's idle time, once
-  // per block); cheap when nobody asked. Not from inside a plug-in.
+  /// Does what waits for the main thread. Call it regularly, when the user interface is idle or
+  /// once per block; it is cheap when there is nothing to do. Never call it from inside a plug-in.
+  ///
+  /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
+  /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
+  /// that were lost and that nothing can use any more.
   void poll();
 
-  // What every tenant used so far and holds now.
-  BrokerMetrics metrics() const;
+  /// What every tenant used so far and holds now.
+  [[nodiscard]] BrokerMetrics metrics() const;
 
-  // The timeline: what happens between start and stop, on every thread. There is one for the
-  // process: with two brokers open it holds the work of both, whoever started it. Recording never
-  // makes a thread wait. Throws Error: wrong_state while one is recorded, invalid_argument for too
-  // little memory.
+  /// Begins to record the timeline. There is one for the process: with two brokers open, it holds
+  /// the work of both. Recording never makes a thread wait. A new recording replaces the last one.
+  ///
+  /// @throws Error  `wrong_state` while a timeline is recorded; `invalid_argument` for too little
+  ///                memory.
   void start_timeline(const TimelineOptions& options = {});
-  void stop_timeline() noexcept;  // what was recorded stays until the next start
-  // Stops, and writes what was recorded: to a file, complete or not at all, or to a sink. Throws
-  // Error: wrong_state when nothing was ever recorded, output_file; and what the sink throws.
+  /// Ends recording. What was recorded stays until the next start.
+  void stop_timeline() noexcept;
+  /// Ends recording and writes what was recorded to a file. After an exception there is no new
+  /// file.
+  ///
+  /// @throws Error  `wrong_state` when nothing was recorded; `output_file`.
   TimelineSummary write_timeline(const std::filesystem::path& path);
+  /// Ends recording and passes what was recorded to a sink.
+  ///
+  /// @throws Error  `wrong_state` when nothing was recorded. The sink's exceptions pass.
   TimelineSummary write_timeline(const TimelineSink& sink);
 
-  detail::BrokerImpl& impl() noexcept { return *impl_; }  // for the broker's own rooms
-
  private:
+  friend struct detail::Access;
   explicit Broker(std::unique_ptr<detail::BrokerImpl> impl);
   detail::BrokerImpl& open_impl() const;  // throws Error (wrong_state) when closed
   std::unique_ptr<detail::BrokerImpl> impl_;

@@ -1,6 +1,5 @@
-// Several plug-ins one after the other over the same image or block, from host memory to host
-// memory: upload, every plug-in's work handed over by events, download, one wait. The plug-ins may
-// be on several devices.
+/// @file
+/// Runs jobs through several plug-ins in a row.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +13,56 @@ namespace ctxbroker {
 
 class Broker;
 
+/// One job: an image, or a block of audio.
 struct JobInfo {
-  std::uint32_t width = 1;        // pixels in a row, or frames in this block
-  std::uint32_t height = 1;       // rows, or channels
-  std::int64_t position = 0;      // frame number, or first sample
-  double sample_rate = 0;         // Hz; 0 for images
-  std::uint64_t deadline_ns = 0;  // 0: offline
-  bool discontinuity = false;     // not the successor of the last block
+  std::uint32_t width = 1;        ///< Pixels in a row, or frames in this block.
+  std::uint32_t height = 1;       ///< Rows, or channels.
+  std::int64_t position = 0;      ///< The frame's number, or the first sample's.
+  double sample_rate = 0;         ///< Hz; 0 for images.
+  std::uint64_t deadline_ns = 0;  ///< The time for the job, in ns, which plug-ins may use. 0: none.
+  bool discontinuity = false;     ///< The job does not follow the last one.
 };
 
-// Where two neighbours share memory (shared and green leases of one device do) the buffer is handed
-// over as it is; else it is copied from context to context. Neither makes the host wait.
+/// Instances in a row. A job goes from host memory to the first device, through every instance, and
+/// from the last device back to host memory, with one wait at the end.
+///
+/// The instances may be on several devices. Between neighbours whose leases share memory (shared
+/// and green leases of one device do), a buffer is handed over; between others it is copied.
+///
+/// A chain belongs to the activations of its instances. It is move-only, and one that was moved
+/// away must not be used. End it before its instances and before the broker.
+///
+/// Threads: one at a time per chain. Chains of different instances run side by side.
 class CTXB_API Chain {
  public:
-  // The instances are borrowed, are all of the same media, and are active for at least
-  // `sizes`; the caller keeps them alive. Throws Error: invalid_argument, out_of_memory.
+  /// Connects instances and allocates the buffers between them.
+  ///
+  /// @param broker  the broker of the instances. It must outlive the chain.
+  /// @param stages  the instances in order, at least one, all for the same media and active for at
+  ///                least `sizes`. They are borrowed and must outlive the chain.
+  /// @param sizes   the largest job, in pixels or frames and channels.
+  /// @throws Error  `invalid_argument`, `out_of_memory`, `context_lost`, `driver_call`;
+  /// `wrong_state`
+  ///                when the broker is closed.
   Chain(Broker& broker, std::vector<PluginInstance*> stages, const ActivationSizes& sizes);
   Chain(Chain&&) noexcept;
   Chain& operator=(Chain&&) noexcept;
   ~Chain();
 
-  // One job. `input` and `output` are host memory, tightly packed, and may be the same: images
-  // width * height * 4 floats (RGBA), audio height runs of width floats. Returns when `output` is
-  // complete. A plug-in whose lease was lost meanwhile is activated anew first, but not when it is
-  // active for real time. Throws Error: invalid_argument (too large), plugin_failed, driver_call,
-  // context_lost; the output is then undefined, and the chain can be used again unless the text
-  // says otherwise.
+  /// Runs one job and returns when `output` is complete.
+  ///
+  /// An instance whose lease was lost is activated again first, unless it is active for real time.
+  /// If the work takes longer than BrokerOptions::job_timeout, the lease of the first instance
+  /// whose work has not ended is hung, and the call throws `context_lost`.
+  ///
+  /// @param input   host memory without gaps: width * height * 4 floats (RGBA) for an image, and
+  /// for
+  ///                audio height channels of width floats each. It is only read during the call.
+  /// @param output  host memory of the same size. It may be `input`.
+  /// @param job     no larger than the chain's sizes.
+  /// @throws Error  `invalid_argument` for a job that is too large; `wrong_state`; `plugin_failed`,
+  ///                `driver_call`, `context_lost`. The output is undefined after an exception. The
+  ///                chain can be used again unless the text says otherwise.
   void process(const float* input, float* output, const JobInfo& job);
 
  private:

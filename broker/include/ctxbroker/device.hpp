@@ -1,4 +1,5 @@
-// One CUDA device, as the driver describes it.
+/// @file
+/// One CUDA device, as the driver describes it.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +7,25 @@
 
 namespace ctxbroker {
 
+/// What the driver says of a device.
 struct DeviceInfo {
-  int ordinal = 0;
-  std::string name;
-  int compute_major = 0, compute_minor = 0;
-  int multiprocessors = 0;
-  std::uint64_t memory_bytes = 0;
+  int ordinal = 0;                 ///< CUDA device ordinal: 0, 1, ...
+  std::string name;                ///< "NVIDIA H200".
+  int compute_major = 0;           ///< Compute capability 9.0: 9.
+  int compute_minor = 0;           ///< Compute capability 9.0: 0.
+  int multiprocessors = 0;         ///< Streaming multiprocessors (SMs).
+  std::uint64_t memory_bytes = 0;  ///< Device memory, in bytes.
 };
 
-// Whether the broker keeps everybody in the process from destroying a device's primary context.
+/// Whether a device's primary context is protected. While the shield is up, the driver refuses
+/// every call that would destroy that context, whoever makes it.
 struct ShieldInfo {
-  bool in_use = false;  // the broker uses the device; before that it touches nothing there
-  bool up = false;      // a reset of the device is refused by the driver
-  std::string reason;   // why it is not up
+  /// The broker uses the device. Before that it creates nothing on it.
+  bool in_use = false;
+  /// The driver refuses to reset the device.
+  bool up = false;
+  /// Why the shield is not up. Empty while it is.
+  std::string reason;
 };
 
 }  // namespace ctxbroker

@@ -1,4 +1,5 @@
-// How the broker's set-up calls fail: one exception type that says what, where, why and what to do.
+/// @file
+/// The exception that the broker's functions throw.
 #pragma once
 
 #include <stdexcept>
@@ -8,52 +9,56 @@
 
 namespace ctxbroker {
 
-// What went wrong, coarse enough to act on. `sample_host` gives each its own exit code.
+/// What went wrong, coarse enough for a program to act on.
 enum class ErrorKind {
-  invalid_argument,   // the caller's own mistake; the text names the argument
-  wrong_state,        // right call, wrong time
-  driver_choice,      // CTXBROKER_DRIVER (or the option) names no driver
-  no_driver,          // the chosen driver is not on this machine
-  no_device,          // the driver has no such device, or none at all
-  driver_call,        // a CUDA driver call failed: see call, status, status_name
-  out_of_memory,      // the same, device memory
-  context_lost,       // the lease's context is gone
-  lease_unavailable,  // the device cannot give what was asked for: not so many multiprocessors
-  kernel_image,       // a module's image cannot be loaded here; the text ends with the JIT log
-  plugin_not_found,   // no library or no plug-in of that name
-  plugin_load,        // the loader refused the library; the text is the loader's own
-  plugin_entry,       // the library is no ctxbroker plug-in, or its entry is malformed
-  plugin_version,     // another ABI major
-  plugin_init,        // the library's init returned an error
-  plugin_failed,      // a plug-in's function returned an error; the text is what it said
-  policy,             // a policy cannot be used: the text names file, place and what is allowed
-  unknown_parameter,  // the plug-in has no such parameter
-  parameter_value,    // a value out of range, or no number
-  output_file,        // a file that was to be written cannot be
-  needs_gpu,          // the plug-in works on NVIDIA's driver only, and another one is in use
+  invalid_argument,   ///< The caller passed something wrong. The text names the argument.
+  wrong_state,        ///< The call is right, but not now.
+  driver_choice,      ///< CTXBROKER_DRIVER, or the option, names no driver.
+  no_driver,          ///< This machine does not have the chosen driver.
+  no_device,          ///< The driver has no such device, or none at all.
+  driver_call,        ///< A CUDA driver call failed. See Error::Origin.
+  out_of_memory,      ///< A CUDA driver call failed because device memory is short.
+  context_lost,       ///< The lease's context is gone.
+  lease_unavailable,  ///< The device cannot give the lease that was asked for.
+  kernel_image,       ///< A module's image cannot be loaded here. The text ends with the JIT log.
+  plugin_not_found,   ///< There is no library or no plug-in of that name.
+  plugin_load,        ///< The system's loader refused the library. The text is the loader's own.
+  plugin_entry,       ///< The library is no ctxbroker plug-in, or its entry is malformed.
+  plugin_version,     ///< The library was built for another major version of the plug-in ABI.
+  plugin_init,        ///< The library's init returned an error.
+  plugin_failed,      ///< A plug-in's function returned an error. The text is what it said.
+  policy,             ///< A policy cannot be used. The text names the file, the place and the rule.
+  unknown_parameter,  ///< The plug-in has no such parameter.
+  parameter_value,    ///< A value is out of range, or is no number.
+  output_file,        ///< A file cannot be written.
+  needs_gpu,          ///< The plug-in works on NVIDIA's driver only, and another one is in use.
 };
 
-// "parameter-value", ...: the name of a kind in logs and JSON reports.
-CTXB_API const char* to_string(ErrorKind kind) noexcept;
+/// Returns the kind's name in logs and JSON reports: "parameter-value". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(ErrorKind kind) noexcept;
 
+/// The only exception type that the broker throws on purpose. `std::bad_alloc` is possible wherever
+/// memory is allocated.
 class CTXB_API Error : public std::runtime_error {
  public:
-  // Where a failure happened. Members that do not apply stay at their defaults.
+  /// Where a failure happened. Members that do not apply keep their defaults.
   struct Origin {
-    std::string call = {};         // "cuMemAlloc_v2", "dlopen", "activate"
-    int status = 0;                // CUresult, ctxb_status or 0
-    std::string status_name = {};  // "CUDA_ERROR_OUT_OF_MEMORY"
-    int device = -1;               // CUDA ordinal, or -1
-    std::string tenant = {};       // plug-in library's name, "host", or empty
+    std::string call = {};         ///< "cuMemAlloc_v2", "dlopen", "activate".
+    int status = 0;                ///< A CUresult or a ctxb_status; 0 when there is none.
+    std::string status_name = {};  ///< "CUDA_ERROR_OUT_OF_MEMORY".
+    int device = -1;               ///< CUDA device ordinal, or -1.
+    std::string tenant = {};       ///< The plug-in library's name, "host", or empty.
   };
 
-  // what() is `message`, followed by the origin in words where there is one.
+  /// Builds an error whose what() is `message`, followed by `origin` in words.
   Error(ErrorKind kind, const std::string& message, Origin origin);
+  /// Builds an error without an origin.
   Error(ErrorKind kind, const std::string& message);
 
-  ErrorKind kind() const noexcept { return kind_; }
-  const std::string& message() const noexcept { return message_; }  // without the origin
-  const Origin& origin() const noexcept { return origin_; }
+  [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
+  /// The text without the origin.
+  [[nodiscard]] const std::string& message() const noexcept { return message_; }
+  [[nodiscard]] const Origin& origin() const noexcept { return origin_; }
 
  private:
   ErrorKind kind_;

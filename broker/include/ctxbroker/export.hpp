@@ -1,6 +1,8 @@
-// CTXB_API marks what the broker's shared library gives to hosts; everything else in it is hidden.
+/// @file
+/// Marks what the broker's shared library offers to hosts. All its other symbols are hidden.
 #pragma once
 
+/// Stands before every public class and function of the broker's shared library.
 #if defined(_WIN32)
 #define CTXB_API
 #else

@@ -1,4 +1,5 @@
-// Whether the gate stands between the plug-ins and the driver.
+/// @file
+/// Whether the gate stands between the plug-ins and the driver.
 #pragma once
 
 #include <string>
@@ -8,19 +9,25 @@
 
 namespace ctxbroker {
 
-// When the gate came into the process.
+/// When the gate came into the process.
 enum class GateMode {
-  none,
-  before_driver,  // whoever asks for the driver gets the gate
-  late,           // the driver was there first: tenants' own libraries are led to the gate
+  none,           ///< It did not. Guards and the shield are the only protection.
+  before_driver,  ///< Before the driver. Everybody who asks for the driver gets the gate.
+  late,           ///< After the driver. Only the tenants' own libraries are led to the gate.
 };
-CTXB_API const char* to_string(GateMode mode) noexcept;  // "none", "before_driver", "late"
 
+/// Returns "none", "before_driver" or "late". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(GateMode mode) noexcept;
+
+/// What the gate can do in this process.
 struct GateInfo {
-  bool in_force = false;  // before_driver or late
-  std::string reason;     // why not; or how it came, and when late what it cannot hold
+  /// The gate checks the tenants' calls of the driver: `mode` is before_driver or late.
+  bool in_force = false;
+  /// Why the gate is not in force; else how it came, and what a late gate cannot hold.
+  std::string reason;
   GateMode mode = GateMode::none;
-  // Profilers, checkers, debuggers and interposers in the process: what each is, and what follows.
+  /// One line for each profiler, checker, debugger or interposer in the process: what it is and
+  /// what follows from it.
   std::vector<std::string> tools{};
 };
 

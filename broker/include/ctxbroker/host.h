@@ -1,193 +1,457 @@
-/*
- * The broker for hosts written in C, or that want a C boundary: tenants for plug-ins with a format
- * of their own, their guards and leases. The C++ headers (broker.hpp, tenant.hpp) say more about
- * what each thing means; hosts that run plug-ins of the ctxbroker ABI use those.
+/**
+ * @file
+ * The broker for hosts written in C, or that want a C boundary. It has everything that C++ tenants
+ * have (broker.hpp, tenant.hpp). Hosts that run plug-ins of the ctxbroker ABI use the C++ headers.
  *
- *   ctxb_broker* broker = NULL;
- *   ctxb_tenant* tenant = NULL;
- *   ctxb_guard guard;
- *   if (ctxb_broker_open(NULL, &broker) != CTXB_OK) puts(ctxb_last_error());
- *   ctxb_tenant_open(broker, "filter", NULL, &tenant);
- *   if (ctxb_tenant_enter(tenant, 0, "render", &guard) == CTXB_OK) {
- *     render();               // the tenant's context is current
- *     ctxb_guard_leave(&guard);
- *   }
- *   ctxb_tenant_close(tenant);
- *   ctxb_broker_close(broker);
+ *     ctxb_broker* broker = NULL;
+ *     ctxb_tenant* tenant = NULL;
+ *     ctxb_guard guard;
+ *     if (ctxb_broker_open(NULL, &broker) != CTXB_OK) puts(ctxb_last_error());
+ *     ctxb_tenant_open(broker, "filter", NULL, &tenant);
+ *     if (ctxb_tenant_enter(tenant, 0, "render", &guard) == CTXB_OK) {
+ *       render();  // the tenant's context is current
+ *       ctxb_guard_leave(&guard);
+ *     }
+ *     ctxb_tenant_close(tenant);
+ *     ctxb_broker_close(broker);
  *
- * Every function that returns a ctxb_status leaves a sentence for ctxb_last_error when that is not
- * CTXB_OK, and gives a null handle then. No exception leaves one. Handles are null or alive: a null
- * handle is CTXB_ERROR_INVALID_ARGUMENT, a closed one must not be used. Any thread may enter and
- * leave; all else on one broker is serialised by the caller.
+ * ERRORS. A function that returns a ctxb_status returns CTXB_OK or an error (CTXB_ERROR_*), and
+ * then leaves one sentence for ctxb_last_error. No exception leaves a function. What a function
+ * would have returned through a pointer is 0 or null after an error.
  *
- * Compiles as C11 and C++11, and needs no CUDA header: a CUcontext or CUstream is a void*, a
- * CUdeviceptr a uint64_t.
+ * HANDLES are null or alive. A null handle is CTXB_ERROR_INVALID_ARGUMENT. A closed one must not be
+ * used.
+ *
+ * THREADS. Any thread may enter and leave guards, and call a function that is marked [any]. Calls
+ * of all other functions on one broker and its tenants happen one at a time.
+ *
+ * STRUCTS begin with their size in bytes, as the caller's header has it. The caller fills `size`
+ * in, and sets everything else that it does not use to 0. Later versions append members. Members
+ * that the caller's header does not have count as 0, or are left out.
+ *
+ * TEXT is UTF-8 and ends with 0. Text that goes into a function is copied where it is kept.
+ *
+ * The header compiles as C11 and C++11. It needs no CUDA header: a CUcontext or a CUstream is a
+ * void*, a CUdeviceptr is a uint64_t, a CUresult is an int32_t. A `device` is a CUDA device
+ * ordinal.
  */
 #ifndef CTXBROKER_HOST_H
 #define CTXBROKER_HOST_H
 
 #include <stdint.h>
 
-#include "ctxbroker/plugin.h" /* ctxb_status and its codes */
+#include "ctxbroker/plugin.h" /* ctxb_status, CTXB_LEASE_*, CTXB_LOG_*, CTXB_LOSS_* */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/** An open broker. */
 typedef struct ctxb_broker ctxb_broker;
+/** An open tenant, or a handle of the host's own tenant. */
 typedef struct ctxb_tenant ctxb_tenant;
+/** A library that was loaded for a tenant. It belongs to the tenant. */
 typedef struct ctxb_library ctxb_library;
 
-/* ---- Broker ---------------------------------------------------------------------------------*/
+/** Returns the version of the loaded library, "0.1.0" for example. Static text. [any] */
+CTXB_EXPORT const char* ctxb_version(void);
 
-/* One line about what happened. `severity` is CTXB_LOG_*; the texts are valid during the call.
- * Called by the thread on which it happened, several at once; must not call the broker. */
+/** Returns why the last function that failed on this thread did: one sentence, or "" when none has
+ * failed. It is valid until the next function fails on this thread. [any] */
+CTXB_EXPORT const char* ctxb_last_error(void);
+
+/* ---- Callbacks ------------------------------------------------------------------------------*/
+
+/** Takes one record of the broker's log. The thread on which the event happens calls it, several at
+ * once. It must not call the broker.
+ *
+ * @param data         ctxb_broker_options.record_data.
+ * @param severity     CTXB_LOG_*.
+ * @param tenant       whom it concerns: the number of a tenant; 0 is the host.
+ * @param tenant_name  the tenant's name. The texts are valid during the call.
+ * @param topic        "driver", "lease", "strike", ...
+ * @param text         one line. */
 typedef void (*ctxb_record_function)(void* data, uint32_t severity, uint32_t tenant,
                                      const char* tenant_name, const char* topic, const char* text);
 
+/** Takes a piece of a text that the broker writes, in order.
+ *
+ * @param data   what was passed to the function that writes.
+ * @param text   the piece. It is valid during the call and does not end with 0.
+ * @param bytes  its length.
+ * @return CTXB_OK. An error ends the writing, and the function that writes returns that error. */
+typedef ctxb_status (*ctxb_text_function)(void* data, const char* text, uint64_t bytes);
+
+/** One generation of a tenant's lease that was lost. Its streams, modules and addresses are dead.
+ */
+typedef struct ctxb_lease_loss {
+  uint32_t size;         /**< As the broker's header has it. */
+  uint32_t tenant;       /**< The tenant's number. */
+  int32_t device;        /**< The lease's device. */
+  uint32_t reason;       /**< CTXB_LOSS_*. */
+  uint64_t generation;   /**< The generation that was lost. */
+  int32_t driver_status; /**< The CUresult that stands for the reason, or 0. */
+  uint32_t reserved;     /**< 0. */
+  const char* text;      /**< The same in one sentence. Valid during the call. */
+} ctxb_lease_loss;
+
+/** Takes one loss. ctxb_broker_poll calls it on its own thread, without a lock held, so it may use
+ * the broker and its tenants.
+ *
+ * @param data  ctxb_tenant_options.on_loss_data.
+ * @param loss  valid during the call. */
+typedef void (*ctxb_loss_function)(void* data, const ctxb_lease_loss* loss);
+
+/* ---- Broker ---------------------------------------------------------------------------------*/
+
+/** What a tenant gets. */
+typedef struct ctxb_tenant_options {
+  uint32_t size;               /**< sizeof(ctxb_tenant_options). */
+  uint32_t lease;              /**< CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN. */
+  uint32_t multiprocessors;    /**< Green: at least so many of its own. 0: all, none reserved. */
+  uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD; then it is not green. */
+  uint32_t unload_at_close;    /**< 1: close unloads its libraries. Otherwise they stay loaded. */
+  uint32_t reserved;           /**< 0. */
+  /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
+   * gate. 0: as the policy says, or no limit. */
+  uint64_t driver_memory_budget;
+  ctxb_loss_function
+      on_loss;        /**< Called by ctxb_broker_poll for each lost generation. May be null. */
+  void* on_loss_data; /**< Passed to on_loss. */
+} ctxb_tenant_options;
+
+/** How to open a broker. All members may be 0. */
 typedef struct ctxb_broker_options {
-  uint32_t size;          /* sizeof(ctxb_broker_options) */
-  uint32_t ready_green;   /* green contexts made ahead, per device in use */
-  uint32_t ready_private; /* private contexts made ahead */
-  uint32_t reserved;      /* 0 */
-  uint64_t ready_bytes;   /* device memory that they may take; 0: 64 MiB, no private one fits */
-  const char* host_name;  /* null: "host" */
-  const char* driver;     /* "auto", "nvidia", "software"; null: CTXBROKER_DRIVER, else "auto" */
-  ctxb_record_function record; /* may be null */
-  void* record_data;
-  /* What users decide for plug-ins by their ids (policy.hpp, policy.schema.json): a file's path, or
-   * the JSON text itself; null: none. One of the two. What is wrong in it, and where, is the
-   * error's text; nothing is opened then. */
+  uint32_t size;            /**< sizeof(ctxb_broker_options). */
+  uint32_t ready_green;     /**< Green contexts to create ahead of need, on each device in use. */
+  uint32_t ready_private;   /**< Private contexts to create ahead of need, likewise. */
+  uint32_t without_gate;    /**< 1: no gate between the tenants' code and the driver. */
+  uint64_t ready_bytes;     /**< Device memory for contexts made ahead. 0: 64 MiB. */
+  const char* host_name;    /**< Null: "host". */
+  const char* host_version; /**< Null: "0". */
+  const char* driver;       /**< "auto", "nvidia", "software". Null: CTXBROKER_DRIVER, or "auto". */
+  const char* software_device; /**< Its library file. Null: the one beside the broker's library. */
+  ctxb_record_function record; /**< Takes the log. May be null. */
+  void* record_data;           /**< Passed to record. */
+  /** What users decide for tenants by their names, as JSON (docs/policy.schema.json): a file's
+   * path, or the text itself in policy_text. At most one of them. If it has a mistake, nothing is
+   * opened, and the error's text says where it is. */
   const char* policy_file;
-  const char* policy_text;
-  uint32_t without_gate; /* 1: no gate between plug-ins and the driver */
+  const char* policy_text;         /**< See policy_file. */
+  uint32_t job_timeout_ms;         /**< After how long a plug-in's job is hung, in ms. 0: never. */
+  uint32_t end_timeout_ms;         /**< How long close waits for each stream, in ms. 0: 2000. */
+  const ctxb_tenant_options* host; /**< What the host's own tenant gets. May be null. */
 } ctxb_broker_options;
 
-/* `options` may be null. */
+/** Loads a driver, initialises it and opens a broker. It creates nothing on a device.
+ *
+ * @param options  may be null.
+ * @param broker   gets the broker, which ctxb_broker_close ends.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for options that cannot be; CTXB_ERROR_UNAVAILABLE without
+ * the driver or a device; CTXB_ERROR_DRIVER. */
 CTXB_EXPORT ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** broker);
-/* CTXB_ERROR_WRONG_STATE while it has tenants; the broker is then still open. */
+
+/** Closes a broker.
+ *
+ * @return CTXB_ERROR_WRONG_STATE while it has tenants. The broker is then still open. */
 CTXB_EXPORT ctxb_status ctxb_broker_close(ctxb_broker* broker);
 
-CTXB_EXPORT uint32_t ctxb_broker_device_count(const ctxb_broker* broker); /* 0 for null */
+#define CTXB_DRIVER_NVIDIA 1   /**< NVIDIA's driver. */
+#define CTXB_DRIVER_SOFTWARE 2 /**< The software device. */
 
-#define CTXB_GATE_NONE 0
-#define CTXB_GATE_BEFORE_DRIVER 1 /* whoever asks for the driver gets the gate */
-#define CTXB_GATE_LATE \
-  2 /* the driver was there first: tenants' own libraries are led to the gate */
+/** The driver in use. */
+typedef struct ctxb_driver_info {
+  uint32_t size;      /**< sizeof(ctxb_driver_info). */
+  uint32_t kind;      /**< CTXB_DRIVER_*. */
+  int32_t version;    /**< As cuDriverGetVersion reports it: 13000 is 13.0. */
+  uint32_t reserved;  /**< 0. */
+  const char* path;   /**< The loaded file. The texts are valid until the broker's close. */
+  const char* reason; /**< Why this driver. */
+} ctxb_driver_info;
 
+/** Tells which driver the broker works on. */
+CTXB_EXPORT ctxb_status ctxb_broker_driver(const ctxb_broker* broker, ctxb_driver_info* info);
+
+/** Returns the number of devices, at least 1; 0 for null. [any] */
+CTXB_EXPORT uint32_t ctxb_broker_device_count(const ctxb_broker* broker);
+
+/** One device. */
+typedef struct ctxb_device_info {
+  uint32_t size;            /**< sizeof(ctxb_device_info). */
+  int32_t device;           /**< Its ordinal. */
+  const char* name;         /**< "NVIDIA H200". Valid until the broker's close. */
+  uint32_t compute_major;   /**< Compute capability 9.0: 9. */
+  uint32_t compute_minor;   /**< Compute capability 9.0: 0. */
+  uint32_t multiprocessors; /**< Streaming multiprocessors (SMs). */
+  uint32_t in_use;          /**< 1: the broker uses it. Before that it creates nothing on it. */
+  uint32_t shielded;        /**< 1: the driver refuses to destroy its primary context. */
+  uint32_t reserved;        /**< 0. */
+  uint64_t memory_bytes;    /**< Device memory, in bytes. */
+} ctxb_device_info;
+
+/** Describes a device. [any]
+ *
+ * @return CTXB_ERROR_UNAVAILABLE when there is no such device. */
+CTXB_EXPORT ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device,
+                                           ctxb_device_info* info);
+
+/** Retains a device's primary context and raises the shield there, which a first lease does too.
+ * [any]
+ *
+ * @return CTXB_ERROR_UNAVAILABLE when there is no such device; CTXB_ERROR_DRIVER,
+ *         CTXB_ERROR_OUT_OF_DEVICE_MEMORY, CTXB_ERROR_CONTEXT_LOST. */
+CTXB_EXPORT ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device);
+
+#define CTXB_GATE_NONE 0          /**< There is no gate. */
+#define CTXB_GATE_BEFORE_DRIVER 1 /**< Everybody who asks for the driver gets the gate. */
+#define CTXB_GATE_LATE 2          /**< Only the tenants' own libraries are led to the gate. */
+
+/** What the gate can do in this process. */
 typedef struct ctxb_gate_info {
-  uint32_t size;      /* sizeof(ctxb_gate_info), filled by the caller */
-  uint32_t in_force;  /* 1: CTXB_GATE_BEFORE_DRIVER or CTXB_GATE_LATE */
-  const char* reason; /* why not; or how it came, and when late what it cannot hold; valid until the
-                         broker's close */
-  uint32_t mode;      /* CTXB_GATE_* */
-  uint32_t reserved;  /* 0 */
-  /* Profilers, checkers, debuggers and interposers that were in the process at the broker's
-   * opening: what each is, and what follows; then a null. Valid until the broker's close. */
+  uint32_t size;      /**< sizeof(ctxb_gate_info). */
+  uint32_t in_force;  /**< 1: mode is CTXB_GATE_BEFORE_DRIVER or CTXB_GATE_LATE. */
+  uint32_t mode;      /**< CTXB_GATE_*. */
+  uint32_t reserved;  /**< 0. */
+  const char* reason; /**< Why not; else how it came, and what a late gate cannot hold. */
+  /** One line for each profiler, checker, debugger or interposer that was in the process when the
+   * broker was opened, then a null. These and reason are valid until the broker's close. */
   const char* const* tools;
 } ctxb_gate_info;
 
-/* Whether the gate stands between plug-ins and the driver. It protects best when it is there before
- * the driver: open the broker before anything else loads that. */
+/** Tells whether the gate stands between the tenants' code and the driver. It protects best when it
+ * comes into the process before the driver, so open the broker before anything loads that. */
 CTXB_EXPORT ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info);
 
-/* Between the two nothing is made in the background. Nested. */
+/** Stops creating ready contexts, because that delays work on the device by up to a millisecond.
+ * Calls nest. [any] */
 CTXB_EXPORT ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker);
+/** Ends what the matching ctxb_broker_begin_realtime began. [any] */
 CTXB_EXPORT ctxb_status ctxb_broker_end_realtime(ctxb_broker* broker);
 
-/* ---- Leases ---------------------------------------------------------------------------------*/
-#define CTXB_STATE_READY 0
-#define CTXB_STATE_LOST 1   /* the next use makes another */
-#define CTXB_STATE_ENDED 2  /* CUDA has ended in this process */
-#define CTXB_STATE_ZOMBIE 3 /* work on it does not end */
+/** Waits until the ready contexts exist, as far as their budget allows. It does not wait between
+ * ctxb_broker_begin_realtime and ctxb_broker_end_realtime. [any]
+ *
+ * @param ready  gets 1 when nothing is left to create, else 0. May be null. */
+CTXB_EXPORT ctxb_status ctxb_broker_wait_until_ready(ctxb_broker* broker, uint32_t* ready);
 
-typedef struct ctxb_lease_info {
-  uint32_t size; /* sizeof(ctxb_lease_info), filled by the caller */
-  int32_t device;
-  uint32_t kind;            /* CTXB_LEASE_*: what was granted */
-  uint32_t multiprocessors; /* that it may use */
-  uint32_t state;           /* CTXB_STATE_* */
-  uint32_t reserved;
-  uint64_t generation; /* which life of the context this is; only grows */
-  void* context;       /* CUcontext; borrowed, while this generation is in force */
-  const char* tenant;  /* its name; borrowed, until the tenant is closed */
-} ctxb_lease_info;
+/** Does what waits for the main thread: calls the tenants' on_loss, and destroys private contexts
+ * that were lost and that nothing can use any more. Call it regularly; it is cheap when there is
+ * nothing to do. */
+CTXB_EXPORT ctxb_status ctxb_broker_poll(ctxb_broker* broker);
+
+/** Writes what every tenant used so far and holds now, as one JSON object (ctxbroker.metrics/1).
+ *
+ * @param write  takes the text.
+ * @param data   passed to write. */
+CTXB_EXPORT ctxb_status ctxb_broker_write_metrics(const ctxb_broker* broker,
+                                                  ctxb_text_function write, void* data);
+
+/** What was written of a timeline. */
+typedef struct ctxb_timeline_summary {
+  uint32_t size;     /**< sizeof(ctxb_timeline_summary). */
+  uint32_t reserved; /**< 0. */
+  uint64_t spans;    /**< Spans in the text, the device's included. */
+  uint64_t dropped;  /**< Spans for which there was no room. */
+  uint64_t threads;  /**< Threads that recorded something. */
+} ctxb_timeline_summary;
+
+/** Begins to record the timeline, of which a process has one.
+ *
+ * @param memory_bytes  memory for it, 128 bytes a span. 0: 64 MiB.
+ * @return CTXB_ERROR_WRONG_STATE while one is recorded; CTXB_ERROR_INVALID_ARGUMENT for too little
+ *         memory. */
+CTXB_EXPORT ctxb_status ctxb_broker_start_timeline(ctxb_broker* broker, uint64_t memory_bytes);
+/** Ends recording. What was recorded stays until the next start. */
+CTXB_EXPORT ctxb_status ctxb_broker_stop_timeline(ctxb_broker* broker);
+/** Ends recording and writes a file that Perfetto and chrome://tracing open. After an error there
+ * is no new file.
+ *
+ * @param path     the file.
+ * @param summary  may be null.
+ * @return CTXB_ERROR_WRONG_STATE when nothing was recorded; CTXB_ERROR when the file cannot be
+ *         written. */
+CTXB_EXPORT ctxb_status ctxb_broker_write_timeline(ctxb_broker* broker, const char* path,
+                                                   ctxb_timeline_summary* summary);
+/** Does the same, but passes the text to a callback.
+ *
+ * @param write    takes the text.
+ * @param data     passed to write.
+ * @param summary  may be null. */
+CTXB_EXPORT ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text_function write,
+                                                  void* data, ctxb_timeline_summary* summary);
 
 /* ---- Tenants --------------------------------------------------------------------------------*/
-typedef struct ctxb_tenant_options {
-  uint32_t size;               /* sizeof(ctxb_tenant_options) */
-  uint32_t lease;              /* CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN */
-  uint32_t multiprocessors;    /* green: at least so many of its own; 0: all, reserved for nobody */
-  uint32_t per_thread_streams; /* 1: its code uses CU_STREAM_PER_THREAD */
-  uint32_t unload_at_close;    /* 1: its libraries leave the process with it */
-  uint32_t reserved;           /* 0 */
-  /* Device memory that its code may hold through the driver; needs the gate. 0: as the policy
-   * says, else no limit. */
-  uint64_t driver_memory_budget;
-} ctxb_tenant_options;
 
-/* `options` may be null. `name` is for people and is copied. */
+/** Opens a tenant.
+ *
+ * @param name     what records call it, and the id under which a policy knows it. Not empty.
+ * @param options  may be null.
+ * @param tenant   gets the tenant, which ctxb_tenant_close ends. */
 CTXB_EXPORT ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
                                          const ctxb_tenant_options* options, ctxb_tenant** tenant);
-/* Gives back all that the tenant holds; its libraries are dead. CTXB_ERROR_WRONG_STATE while a
- * thread is inside; the tenant is then still open. */
+
+/** Gets a handle of the host's own tenant. ctxb_broker_options.host says what it gets. All handles
+ * are of the same tenant. Closing one leaves what it holds to the others, and the last one ends it.
+ *
+ * @param tenant  gets the handle, which ctxb_tenant_close ends. */
+CTXB_EXPORT ctxb_status ctxb_broker_host(ctxb_broker* broker, ctxb_tenant** tenant);
+
+/** Gives back everything that the tenant holds, and ends the handle. Its libraries are dead then.
+ *
+ * @return CTXB_ERROR_WRONG_STATE while a thread is inside. The tenant is then still open. */
 CTXB_EXPORT ctxb_status ctxb_tenant_close(ctxb_tenant* tenant);
 
+/** Returns the tenant's number; 0 for the host, and for null. [any] */
+CTXB_EXPORT uint32_t ctxb_tenant_id(const ctxb_tenant* tenant);
+/** Returns the tenant's name, or "" for null. Valid until its close. [any] */
+CTXB_EXPORT const char* ctxb_tenant_name(const ctxb_tenant* tenant);
+
+/* ---- Leases ---------------------------------------------------------------------------------*/
+
+#define CTXB_STATE_READY 0  /**< It can be used. */
+#define CTXB_STATE_LOST 1   /**< Its context is gone. The next use creates a new one. */
+#define CTXB_STATE_ENDED 2  /**< CUDA has ended in this process. */
+#define CTXB_STATE_ZOMBIE 3 /**< GPU work hung. The broker takes no new work for this lease. */
+
+/** A lease as it was at one moment. */
+typedef struct ctxb_lease_info {
+  uint32_t size;                  /**< sizeof(ctxb_lease_info). */
+  int32_t device;                 /**< Its device. */
+  uint32_t kind;                  /**< CTXB_LEASE_*: what was granted. */
+  uint32_t multiprocessors;       /**< How many its work can use. */
+  uint32_t asked_kind;            /**< CTXB_LEASE_*: what was asked for. */
+  uint32_t asked_multiprocessors; /**< What was asked for; 0: no number. */
+  uint32_t state;                 /**< CTXB_STATE_*. */
+  uint32_t reserved;              /**< 0. */
+  uint64_t generation; /**< Never used twice in a process; a later context has a larger one. */
+  void* context; /**< The CUcontext. Never destroy it. Good while the generation is in force. */
+  const char* tenant; /**< The tenant's name. Valid until its close. */
+  const char* reason; /**< Why this kind was granted. Valid until the tenant's close. */
+} ctxb_lease_info;
+
+/** Describes the tenant's lease on a device, and creates it at the first use.
+ *
+ * @return CTXB_ERROR_UNAVAILABLE when there is no such device or no such lease;
+ *         CTXB_ERROR_OUT_OF_DEVICE_MEMORY, CTXB_ERROR_CONTEXT_LOST, CTXB_ERROR_DRIVER. */
 CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
                                           ctxb_lease_info* info);
-/* Tells the broker what a driver call of the code inside returned (a CUresult), for it sees its own
- * calls alone; the lease's CTXB_STATE_*, LOST where there is none yet. [any] */
-CTXB_EXPORT uint32_t ctxb_tenant_note(ctxb_tenant* tenant, int32_t device, int32_t driver_status);
-/* How often its code broke the rules, and, with the gate in force, called a guarded function of the
- * driver ("cuMemAlloc_v2"; null: all of them). 0 for null. [any] for strikes */
-CTXB_EXPORT uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant);
-CTXB_EXPORT uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function);
-/* What its code made through the driver and holds now: things of a kind ("stream", "device memory";
- * null: of all kinds) and the bytes of device memory that they are. Either pointer may be null. */
-CTXB_EXPORT ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind,
-                                         uint64_t* things, uint64_t* bytes);
 
-typedef struct ctxb_wait_totals {
-  uint32_t size; /* sizeof(ctxb_wait_totals), filled by the caller */
-  uint32_t reserved;
-  uint64_t count; /* of calls of its code that wait for the device (synchronise, cuMemFree) */
-  double seconds; /* that threads were kept in them, all together */
-  double longest_seconds;
-} ctxb_wait_totals;
-CTXB_EXPORT ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits);
-/* Gives up the life of the lease's context; the next use makes another. */
+/** Tells the broker what a driver call of the tenant's own code returned. The broker sees only its
+ * own calls. [any]
+ *
+ * @param driver_status  a CUresult.
+ * @return the lease's CTXB_STATE_*; CTXB_STATE_LOST when there is none. */
+CTXB_EXPORT uint32_t ctxb_tenant_report_status(ctxb_tenant* tenant, int32_t device,
+                                               int32_t driver_status);
+
+/** Gives up the context of the tenant's lease, as if it were lost. The next use creates a new one.
+ *
+ * @param reason  one sentence for the log.
+ * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant has no lease there. */
 CTXB_EXPORT ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device,
                                                const char* reason);
 
-/* Loads a library under guard. The handle belongs to the tenant. */
+/** Lets kernels on `device` use the tenant's memory on `peer` by its address, until the tenant
+ * ends. Copies between devices do not need it.
+ *
+ * @return CTXB_ERROR_UNAVAILABLE when the devices cannot reach each other; else as
+ *         ctxb_tenant_lease. */
+CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int32_t device,
+                                                       int32_t peer);
+
+/* ---- Libraries, memory and streams of a tenant ----------------------------------------------*/
+
+/** Loads a library for the tenant, its constructors under guard. Its code then counts as the
+ * tenant's.
+ *
+ * @param path     the file.
+ * @param library  gets the library. It belongs to the tenant.
+ * @return CTXB_ERROR_UNAVAILABLE for a file that is not there; CTXB_ERROR when the system's loader
+ *         refuses it. */
 CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
                                           ctxb_library** library);
-CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* name); /* or null */
+/** Returns the address of an exported symbol, or null when there is none. */
+CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* name);
 
-/* Device memory and streams, in the tenant's ledger. */
+/** Allocates device memory, which the tenant holds until release or close.
+ *
+ * @param bytes    its size, at least 1.
+ * @param address  gets the CUdeviceptr.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for 0 bytes; else as ctxb_tenant_lease. */
 CTXB_EXPORT ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
                                              uint64_t* address);
+/** Gives device memory back. 0 does nothing.
+ *
+ * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant does not hold it. */
 CTXB_EXPORT ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address);
-CTXB_EXPORT ctxb_status ctxb_tenant_make_stream(ctxb_tenant* tenant, int32_t device, void** stream);
-CTXB_EXPORT ctxb_status ctxb_tenant_end_stream(ctxb_tenant* tenant, void* stream);
+/** Returns the bytes of device memory from ctxb_tenant_allocate that were not given back; 0 for
+ * null. [any] */
+CTXB_EXPORT uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant);
+
+/** Creates a stream that does not synchronise with the default stream. The tenant holds it until
+ * ctxb_tenant_destroy_stream or close.
+ *
+ * @param stream  gets the CUstream.
+ * @return as ctxb_tenant_lease. */
+CTXB_EXPORT ctxb_status ctxb_tenant_create_stream(ctxb_tenant* tenant, int32_t device,
+                                                  void** stream);
+/** Destroys a stream. Work in it goes on to its end.
+ *
+ * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant does not hold it. */
+CTXB_EXPORT ctxb_status ctxb_tenant_destroy_stream(ctxb_tenant* tenant, void* stream);
+
+/* ---- What a tenant's code did ---------------------------------------------------------------*/
+
+/** Returns how often the tenant's code broke the rules; 0 for null. [any] */
+CTXB_EXPORT uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant);
+
+/** Returns how often the tenant's code called a guarded driver function. It needs the gate.
+ *
+ * @param function  "cuMemAlloc_v2" for example; null for all of them together.
+ * @return 0 for a null tenant, and without the gate. */
+CTXB_EXPORT uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function);
+
+/** Counts what the tenant's code made through its own driver calls and holds now. It needs the
+ * gate.
+ *
+ * @param kind    "stream", "device memory", ...; null for all kinds together.
+ * @param things  gets how many. May be null.
+ * @param bytes   gets the bytes of device memory that they take. May be null. */
+CTXB_EXPORT ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind,
+                                         uint64_t* things, uint64_t* bytes);
+
+/** Calls of a tenant's code that waited for the device: synchronise, cuMemFree, ... */
+typedef struct ctxb_wait_totals {
+  uint32_t size;          /**< sizeof(ctxb_wait_totals). */
+  uint32_t reserved;      /**< 0. */
+  uint64_t count;         /**< How many. */
+  double seconds;         /**< The time that all threads together spent in them. */
+  double longest_seconds; /**< The longest one. */
+} ctxb_wait_totals;
+
+/** Tells how long the tenant's code waited for the device. It needs the gate. */
+CTXB_EXPORT ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits);
 
 /* ---- Guards ---------------------------------------------------------------------------------*/
 
-/* On the caller's stack from enter to leave; its content is the broker's. */
+/** A guard, on the caller's stack from enter to leave. Its content is the broker's own, and its
+ * size stays the same as long as the library's SONAME does. */
 typedef struct ctxb_guard {
-  void* reserved[64]; /* with room for it to grow: its size is part of the ABI */
+  void* reserved[64];
 } ctxb_guard;
 
-/* Makes the lease's context current on the calling thread. `doing` names what runs inside, for
- * strikes: static text, or null. Guards of a thread nest. After an error nothing was entered. */
+/** Makes the context of the tenant's lease current on the calling thread. Guards of a thread nest
+ * and end in reverse order. [any]
+ *
+ * @param doing  what runs inside, as strikes name it. Static text, or null.
+ * @param guard  to be passed to ctxb_guard_leave. Nothing was entered after an error.
+ * @return as ctxb_tenant_lease. */
 CTXB_EXPORT ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, const char* doing,
                                           ctxb_guard* guard);
-/* Undoes all that was done to the thread's context stack since. On the same thread. */
-CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 
-/* Why the last function that failed on this thread did: one sentence; "" when none has. Valid until
- * the next one fails on this thread. */
-CTXB_EXPORT const char* ctxb_last_error(void);
+/** Makes the thread's context stack what it was before the matching ctxb_tenant_enter. Call it on
+ * the same thread. Null does nothing. [any] */
+CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-// What a kernel image holds, read without loading it: no driver, no device, nothing executed.
+/// @file
+/// Reads what a kernel image holds, without a driver and without running anything in it.
 #pragma once
 
 #include <cstddef>
@@ -10,71 +11,87 @@
 
 namespace ctxbroker {
 
+/// The format of an image.
 enum class ImageKind {
-  ptx,     // text
-  cubin,   // machine code of one architecture
-  fatbin,  // several of the two
-  linked,  // what the software device's linker makes of PTX
+  ptx,     ///< PTX text.
+  cubin,   ///< Machine code for one architecture.
+  fatbin,  ///< Several images of PTX and machine code in one.
+  linked,  ///< PTX that the software device's linker has put together.
 };
 
+/// What an entry of an image holds.
 enum class CodeKind {
-  ptx,           // compiled by the driver when it is loaded
-  machine_code,  // runs as it is
-  link_time,     // intermediate code: has to be linked before it is loaded
-  unknown,
+  ptx,           ///< PTX, which the driver compiles when it loads it.
+  machine_code,  ///< Machine code.
+  link_time,     ///< Intermediate code, which has to be linked before it is loaded.
+  unknown,       ///< Something else.
 };
 
+/// How an entry is packed.
 enum class Compression { none, lz4, zstd };
 
-// A variable of the module, in device or constant memory.
+/// A `__device__` or `__constant__` variable of a module.
 struct ImageVariable {
-  std::string name = {};
-  std::uint64_t bytes = 0;
-  bool is_constant = false;
+  std::string name = {};     ///< As cuModuleGetGlobal takes it.
+  std::uint64_t bytes = 0;   ///< Its size.
+  bool is_constant = false;  ///< In constant memory.
 };
 
-// One program in an image: PTX text and a cubin have one, a fatbin one for each architecture.
+/// One program in an image. PTX text and a cubin have one entry, a fatbin has one for each
+/// architecture.
 struct ImageEntry {
   CodeKind kind = CodeKind::unknown;
-  int compute_capability = 0;    // 10 * major + minor
-  char variant = '\0';           // 'a': this capability alone; 'f': its family; 0: neither
-  std::string ptx_version = {};  // "9.0"; PTX alone has one
+  int compute_capability = 0;    ///< 10 * major + minor: 90 for 9.0.
+  char variant = '\0';           ///< 'a': for this capability only; 'f': for its family; else 0.
+  std::string ptx_version = {};  ///< "9.0". Only PTX has one.
   bool is_64_bit = true;
-  bool is_relocatable = false;  // machine code that has to be linked before it is loaded
+  bool is_relocatable = false;  ///< Machine code that has to be linked before it is loaded.
   Compression compression = Compression::none;
-  std::uint64_t bytes = 0;           // in the image
-  std::uint64_t unpacked_bytes = 0;  // the same where nothing is compressed
-  std::string name = {};             // of the source, where the compiler left it
-  // In the image's order, as cuModuleGetFunction and cuModuleGetGlobal want them (C++ names are
-  // mangled). Link-time code is not read: it has none here.
+  std::uint64_t bytes = 0;           ///< Its size in the image.
+  std::uint64_t unpacked_bytes = 0;  ///< Its size when unpacked.
+  std::string name = {};             ///< The source's name, if the compiler left it.
+  /// Names as cuModuleGetFunction takes them, mangled for C++, in the image's order. Empty for
+  /// link-time code.
   std::vector<std::string> kernels = {};
+  /// In the image's order. Empty for link-time code.
   std::vector<ImageVariable> variables = {};
 };
 
+/// What an image holds.
 struct KernelImage {
   ImageKind kind = ImageKind::ptx;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  ///< The image's size.
   std::vector<ImageEntry> entries = {};
 };
 
-// `bytes` may be larger than the image: what follows it is not read. Throws Error (kernel_image)
-// when the bytes are no image, or a truncated or corrupt one; no bytes make it do anything else.
-CTXB_API KernelImage describe_image(const void* data, std::size_t bytes);
+/// Describes an image. It is safe for any bytes, damaged ones too.
+///
+/// @param data   the image. It is only read during the call.
+/// @param bytes  how many bytes lie there. There may be more than the image has.
+/// @return the description, a copy. Thread-safe.
+/// @throws Error  `kernel_image`, when the bytes are no image, or a truncated or damaged one.
+[[nodiscard]] CTXB_API KernelImage describe_image(const void* data, std::size_t bytes);
 
-// "ptx", "machine-code", ...; "none", "lz4", "zstd"; "ptx", "cubin", ...
-CTXB_API const char* to_string(CodeKind kind) noexcept;
-CTXB_API const char* to_string(Compression compression) noexcept;
-CTXB_API const char* to_string(ImageKind kind) noexcept;
+/// Returns "ptx", "machine-code", "link-time" or "unknown". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(CodeKind kind) noexcept;
+/// Returns "none", "lz4" or "zstd". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(Compression compression) noexcept;
+/// Returns "ptx", "cubin", "fatbin" or "linked". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(ImageKind kind) noexcept;
 
-// "sm_90a".
-CTXB_API std::string target_name(const ImageEntry& entry);
+/// Returns the name of an entry's architecture: "sm_90a". Thread-safe.
+[[nodiscard]] CTXB_API std::string target_name(const ImageEntry& entry);
 
-// One line: "fatbin with PTX 9.0 for sm_75 and machine code for sm_90".
-CTXB_API std::string summary(const KernelImage& image);
+/// Describes an image in one line: "fatbin with PTX 9.0 for sm_75 and machine code for sm_90".
+/// Thread-safe.
+[[nodiscard]] CTXB_API std::string summary(const KernelImage& image);
 
-// Whether a device of this compute capability (10 * major + minor) can run the entry by what it
-// says of itself; the driver may still find its PTX too new.
-CTXB_API bool runs_on(const ImageEntry& entry, int compute_capability) noexcept;
-CTXB_API bool runs_on(const KernelImage& image, int compute_capability) noexcept;
+/// Tells whether a device can run an entry, as far as the entry itself says. A driver can still
+/// refuse PTX of a version that is newer than the driver.
+///
+/// @param compute_capability  the device's, as 10 * major + minor. Thread-safe.
+[[nodiscard]] CTXB_API bool runs_on(const ImageEntry& entry, int compute_capability) noexcept;
+/// Tells the same of an image: whether one of its entries runs there, or all of a linked image's.
+[[nodiscard]] CTXB_API bool runs_on(const KernelImage& image, int compute_capability) noexcept;
 
 }  // namespace ctxbroker

@@ -1,4 +1,5 @@
-// A tenant's right to a context on one device, as the host sees it.
+/// @file
+/// A lease: a tenant's right to a context on one device.
 #pragma once
 
 #include <cstdint>
@@ -12,58 +13,84 @@
 
 namespace ctxbroker {
 
+/// What kind of context a lease gives.
 enum class LeaseKind {
-  automatic,    // only asked for, never granted: green where it is to be had, else shared
-  shared,       // the device's retained primary context
-  private_own,  // a context made for this tenant alone; written "private"
-  green,        // a green context: streams, and on request multiprocessors, of its own
-  worker,       // a process of its own; only wished for: this version grants another in its place
+  automatic,    ///< Asked for only: green where the driver offers it, else shared.
+  shared,       ///< The device's retained primary context, which other leases share.
+  private_own,  ///< A context of the tenant's own. Its name in text is "private".
+  green,        ///< A green context: its own streams and, on request, its own multiprocessors.
+  worker,       ///< A process of its own. This version grants `automatic` instead and says so.
 };
 
-CTXB_API const char* to_string(LeaseKind kind) noexcept;  // "auto", "shared", "private", ...
-// The inverse, for what a host may ask for: not "worker".
-CTXB_API std::optional<LeaseKind> parse_lease_kind(std::string_view text) noexcept;
+/// Returns "auto", "shared", "private", "green" or "worker". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(LeaseKind kind) noexcept;
 
-// What is asked for, or granted: a kind, and for a green lease how many multiprocessors (SMs).
+/// Reads a kind that a host may ask for.
+///
+/// @param text  "auto", "shared", "private" or "green".
+/// @return the kind, or nothing for any other text ("worker" too). Thread-safe.
+[[nodiscard]] CTXB_API std::optional<LeaseKind> parse_lease_kind(std::string_view text) noexcept;
+
+/// The lease that a tenant asks for, or the one that it got: a kind and, for a green lease, a
+/// number of multiprocessors (SMs).
 struct LeaseChoice {
   LeaseKind kind = LeaseKind::automatic;
-  // Green: at least so many, reserved for this tenant among the partitions; 0: all of the device,
-  // reserved for nobody. Other kinds: 0 when asked for, the device's number when granted.
+  /// Asked for: a green lease gets at least this many multiprocessors, which no other green lease
+  /// uses; 0 asks for all of the device and reserves none. Other kinds ignore it.
+  /// Granted: how many multiprocessors the lease's work can use.
   unsigned multiprocessors = 0;
 
+  /// Leaves the choice open: automatic.
   LeaseChoice() = default;
-  LeaseChoice(LeaseKind its_kind, unsigned sms = 0)  // NOLINT(google-explicit-constructor): a kind
-      : kind(its_kind), multiprocessors(sms) {}      // alone is a choice
+  /// Asks for a kind, without multiprocessors of its own.
+  explicit LeaseChoice(LeaseKind its_kind) : kind(its_kind) {}
+  /// Asks for a kind with at least `sms` multiprocessors of its own.
+  LeaseChoice(LeaseKind its_kind, unsigned sms) : kind(its_kind), multiprocessors(sms) {}
+
   friend bool operator==(const LeaseChoice& a, const LeaseChoice& b) noexcept {
     return a.kind == b.kind && a.multiprocessors == b.multiprocessors;
   }
   friend bool operator!=(const LeaseChoice& a, const LeaseChoice& b) noexcept { return !(a == b); }
 };
 
-CTXB_API std::string to_string(const LeaseChoice& choice);  // "green:16"
-// The inverse, for what a host may ask for: "auto", "shared", "private", "green", "green:16".
-CTXB_API std::optional<LeaseChoice> parse_lease_choice(std::string_view text) noexcept;
+/// Returns the kind's name, and the number of multiprocessors of a partition: "green:16".
+/// Thread-safe.
+[[nodiscard]] CTXB_API std::string to_string(const LeaseChoice& choice);
 
+/// Reads a lease that a host may ask for.
+///
+/// @param text  "auto", "shared", "private", "green" or "green:16".
+/// @return the choice, or nothing for any other text. Thread-safe.
+[[nodiscard]] CTXB_API std::optional<LeaseChoice> parse_lease_choice(
+    std::string_view text) noexcept;
+
+/// Whether a lease can be used.
 enum class LeaseState {
-  ready,
-  lost,    // the context is gone, or was given up; a next use makes a new one where that can be
-  ended,   // CUDA has ended in this process: no lease of it works again
-  zombie,  // work on it does not end: it is used no more, and kept until the process ends, and so
-           // is the tenant's memory on other devices
+  ready,  ///< It can be used.
+  lost,   ///< Its context is gone. The next use creates a new one, of the next generation.
+  ended,  ///< CUDA has ended in this process. No lease of the process works again.
+  /// GPU work hung. The broker takes no new work for this lease and keeps its context, and what the
+  /// tenant holds on other devices, until the process ends.
+  zombie,
 };
 
-CTXB_API const char* to_string(LeaseState state) noexcept;
+/// Returns the state's name: "ready", "lost", ... Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(LeaseState state) noexcept;
 
+/// A lease as it was at one moment.
 struct LeaseInfo {
-  TenantId tenant;
-  std::string tenant_name;
-  int device = 0;
-  LeaseChoice asked;    // by the host or its policy, for this user of it; automatic: left open
-  LeaseChoice granted;  // the kind in force, with its number of multiprocessors
-  std::string reason;   // why this kind was granted
-  std::uint64_t generation = 0;  // which life of the context this is; unique in the process
+  TenantId tenant;          ///< Whose lease it is.
+  std::string tenant_name;  ///< The plug-in library's name, the opened tenant's name, or "host".
+  int device = 0;           ///< CUDA device ordinal.
+  LeaseChoice asked;        ///< What the host or its policy asked for; automatic when it did not.
+  LeaseChoice granted;      ///< The kind in force, with the multiprocessors that it can use.
+  std::string reason;       ///< Why this kind was granted.
+  /// Counts the contexts that the process's leases have had. A number is never used twice, and a
+  /// later context has a larger one. Handles of an older generation are dead.
+  std::uint64_t generation = 0;
   LeaseState state = LeaseState::ready;
-  // Borrowed, for interoperation, never to be destroyed; good while this generation is in force.
+  /// The lease's context, for other libraries. It belongs to the broker, so never destroy it. It is
+  /// good while this generation is in force.
   CUcontext context = nullptr;
 };
 

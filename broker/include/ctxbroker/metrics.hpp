@@ -1,5 +1,5 @@
-// What plug-ins have used so far. Snapshots; reading them takes no lock that a launch would wait
-// for.
+/// @file
+/// What tenants and plug-ins have used so far, and what they hold.
 #pragma once
 
 #include <cstdint>
@@ -13,83 +13,90 @@
 
 namespace ctxbroker {
 
+/// The figures of one plug-in instance, since it was created.
 struct Metrics {
-  std::uint64_t jobs = 0;
-  std::uint64_t launches = 0;
-  std::uint64_t graph_jobs = 0;    // of the jobs: launched as one graph
-  double device_seconds = 0;       // measured with events around each job's work
-  std::uint64_t memory_bytes = 0;  // device memory held now, lent buffers not counted
-  std::uint64_t memory_peak_bytes = 0;
-  std::uint64_t strikes = 0;  // recorded breaches of the plug-in contract
+  std::uint64_t jobs = 0;               ///< Completed jobs.
+  std::uint64_t launches = 0;           ///< Kernels launched through the broker.
+  std::uint64_t graph_jobs = 0;         ///< The jobs that ran as one graph.
+  double device_seconds = 0;            ///< The jobs' time on the device, measured with events.
+  std::uint64_t memory_bytes = 0;       ///< Device memory that it holds now, without lent buffers.
+  std::uint64_t memory_peak_bytes = 0;  ///< The most that it held at once.
+  std::uint64_t strikes = 0;            ///< Recorded breaches of the plug-in contract.
 };
 
-// One life of a lease: since its context was made, by all who used it, also those that have ended.
+/// The figures of one generation of a lease, over all its users, those that have ended included.
 struct LeaseMetrics {
-  int device = 0;
-  LeaseChoice granted;
+  int device = 0;       ///< CUDA device ordinal.
+  LeaseChoice granted;  ///< As LeaseInfo::granted.
   LeaseState state = LeaseState::ready;
   std::uint64_t generation = 0;
-  std::uint64_t guards_entered = 0;  // without those inside another guard of the same lease
-  std::uint64_t jobs = 0;
-  std::uint64_t launches = 0;
-  double device_seconds = 0;
-  std::uint64_t memory_bytes = 0;  // device memory that the tenant asked for and holds now
-  std::uint64_t memory_peak_bytes = 0;
-  // Held now, by plug-ins and by the broker for them.
-  std::uint64_t streams = 0;
-  std::uint64_t events = 0;
-  std::uint64_t modules = 0;
-  std::uint64_t allocations = 0;   // of device and pinned host memory
-  std::uint64_t graphs = 0;        // executable ones, of jobs
-  std::uint64_t module_bytes = 0;  // of the images of those modules
-  // Since its context was made. A reload is a load of what was loaded before: in an earlier life of
-  // the lease, before it was unloaded for want of memory, or before its file changed.
-  std::uint64_t module_loads = 0;  // reloads included
+  std::uint64_t guards_entered = 0;     ///< Guards, without those nested in one of this lease.
+  std::uint64_t jobs = 0;               ///< Completed jobs.
+  std::uint64_t launches = 0;           ///< Kernels launched through the broker.
+  double device_seconds = 0;            ///< The jobs' time on the device.
+  std::uint64_t memory_bytes = 0;       ///< Device memory that the tenant asked for and holds now.
+  std::uint64_t memory_peak_bytes = 0;  ///< The most of it at once.
+  std::uint64_t streams = 0;            ///< Streams that exist now, the broker's own included.
+  std::uint64_t events = 0;             ///< Events that exist now, likewise.
+  std::uint64_t modules = 0;            ///< Modules that are loaded now.
+  std::uint64_t allocations = 0;        ///< Pieces of device and pinned host memory held now.
+  std::uint64_t graphs = 0;             ///< Executable graphs of jobs that exist now.
+  std::uint64_t module_bytes = 0;       ///< Bytes of the loaded modules' images.
+  std::uint64_t module_loads = 0;       ///< Loads of modules, reloads included.
+  /// Loads of what was loaded before: in an older generation, before memory ran short, or before
+  /// the module's file changed.
   std::uint64_t module_reloads = 0;
   std::uint64_t module_unloads = 0;
-  double module_load_seconds = 0;  // compiling and linking included
+  double module_load_seconds = 0;  ///< Time for loads, compiling and linking included.
 };
 
+/// One plug-in instance that exists now.
 struct InstanceMetrics {
-  std::string plugin;            // its id
-  std::uint64_t generation = 0;  // of the lease it is in
+  std::string plugin;            ///< The plug-in's id.
+  std::uint64_t generation = 0;  ///< The generation of its lease.
   Metrics metrics;
 };
 
-// Of what a tenant's code made through the driver and holds now.
+/// Things of one kind that a tenant's code made through the driver and still holds.
 struct HeldThings {
   std::uint64_t count = 0;
-  std::uint64_t bytes = 0;  // of device memory
+  std::uint64_t bytes = 0;  ///< The device memory that they take.
 };
 
-// Calls of a tenant's code that wait for the device (synchronise, cuMemFree), on whatever thread.
+/// The driver calls of a tenant's code that waited for the device: synchronise, cuMemFree, ...
 struct DriverWaits {
   std::uint64_t count = 0;
-  double seconds = 0;  // that threads were kept in them, all together
-  double longest_seconds = 0;
+  double seconds = 0;          ///< The time that all threads together spent in them.
+  double longest_seconds = 0;  ///< The longest one.
 };
 
+/// The figures of one tenant.
 struct TenantMetrics {
   TenantId id;
   std::string name;
-  std::uint64_t strikes = 0;  // of all its instances, also those that have ended
+  std::uint64_t strikes = 0;  ///< Those of all its instances, ended ones included.
   std::vector<LeaseMetrics> leases;
-  std::vector<InstanceMetrics> instances;  // those that are there
-  // Through the gate: how often its code called each guarded function of the driver, and what it
-  // holds now of what it made there. Nothing without the gate.
+  std::vector<InstanceMetrics> instances;
+  /// How often its code called each guarded driver function, by the function's name. This and the
+  /// members below need the gate and are empty without it.
   std::map<std::string, std::uint64_t> guarded_calls{};
-  std::uint64_t held_bytes = 0;  // device memory
-  std::uint64_t held_things = 0;
-  std::map<std::string, HeldThings> held{};  // the same by kind: "stream", "device memory"
+  std::uint64_t held_bytes = 0;              ///< Device memory that its code took and still holds.
+  std::uint64_t held_things = 0;             ///< How many things its code made and still holds.
+  std::map<std::string, HeldThings> held{};  ///< The same by kind: "stream", "device memory", ...
   DriverWaits waits{};
 };
 
+/// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
-  std::vector<TenantMetrics> tenants;  // by id, the host first
+  std::vector<TenantMetrics> tenants;  ///< In the order of their ids, the host first.
 };
 
-// As JSON, with the schema "ctxbroker.metrics/1": members are only ever added to it. Bytes of a
-// name that are no UTF-8 become U+FFFD.
-CTXB_API std::string to_json(const BrokerMetrics& metrics);
+/// Writes metrics as JSON text.
+///
+/// The text follows the schema "ctxbroker.metrics/1". Later versions of the broker only add members
+/// to it. Bytes of a name that are not UTF-8 become U+FFFD.
+///
+/// @return one JSON object. Thread-safe.
+[[nodiscard]] CTXB_API std::string to_json(const BrokerMetrics& metrics);
 
 }  // namespace ctxbroker

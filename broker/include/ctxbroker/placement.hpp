@@ -1,4 +1,5 @@
-// Which device a plug-in works on.
+/// @file
+/// Which device a plug-in works on.
 #pragma once
 
 #include <optional>
@@ -9,29 +10,42 @@
 
 namespace ctxbroker {
 
+/// How the broker chooses a device.
 enum class PlacementRule {
-  fixed,             // the device with this number
-  round_robin,       // tenants on the devices in turn
-  most_free_memory,  // the device with most free memory; one not in use counts as wholly free
+  fixed,             ///< The device that Placement::device names.
+  round_robin,       ///< Each new tenant gets the next device in turn.
+  most_free_memory,  ///< The device with the most free memory. An unused device counts as empty.
 };
 
-// Fixed names a device. The other rules choose one for a tenant, among the devices that are new
-// enough for all of its plug-ins; while the tenant has a lease, its plug-ins follow it there.
+/// Where an instance is to work.
+///
+/// A fixed placement names a device. The other rules choose among the devices whose compute
+/// capability is high enough for all plug-ins of the library, and only for a tenant without a
+/// lease: further instances follow the tenant to its device.
 struct Placement {
   PlacementRule rule = PlacementRule::fixed;
-  int device = 0;  // CUDA's number; of a fixed placement alone
+  int device = 0;  ///< CUDA device ordinal. Only a fixed placement uses it.
 
+  /// Device 0.
   Placement() = default;
-  Placement(int its_device) : device(its_device) {}      // NOLINT(google-explicit-constructor)
-  Placement(PlacementRule its_rule) : rule(its_rule) {}  // NOLINT(google-explicit-constructor)
+  /// The device with this CUDA ordinal.
+  explicit Placement(int its_device) : device(its_device) {}
+  /// A device that the rule chooses.
+  explicit Placement(PlacementRule its_rule) : rule(its_rule) {}
+
   friend bool operator==(const Placement& a, const Placement& b) noexcept {
     return a.rule == b.rule && a.device == b.device;
   }
   friend bool operator!=(const Placement& a, const Placement& b) noexcept { return !(a == b); }
 };
 
-CTXB_API std::string to_string(const Placement& placement);  // "1", "round-robin", ...
-// The inverse: a device's number from 0 to 1023, or a rule's name.
-CTXB_API std::optional<Placement> parse_placement(std::string_view text) noexcept;
+/// Returns the device's number, "round-robin" or "most-free-memory". Thread-safe.
+[[nodiscard]] CTXB_API std::string to_string(const Placement& placement);
+
+/// Reads a placement.
+///
+/// @param text  a device's number from 0 to 1023, "round-robin" or "most-free-memory".
+/// @return the placement, or nothing for any other text. Thread-safe.
+[[nodiscard]] CTXB_API std::optional<Placement> parse_placement(std::string_view text) noexcept;
 
 }  // namespace ctxbroker

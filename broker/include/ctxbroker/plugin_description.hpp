@@ -1,6 +1,9 @@
-// A plug-in's descriptor as the host reads it: checked copies, valid after the library is gone.
+/// @file
+/// A plug-in's descriptor as the host reads it. These are checked copies, which outlive the
+/// library.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,44 +14,90 @@
 
 namespace ctxbroker {
 
-enum class Media { image, audio };
-enum class CudaUse { kernels, driver, runtime };
-enum class ParameterType { floating, integer, boolean, choice };
+/// What a plug-in processes.
+enum class Media {
+  image,  ///< RGBA pixels, four floats each.
+  audio,  ///< Samples, one float each, channel by channel.
+};
 
-CTXB_API const char* to_string(Media media) noexcept;
-CTXB_API const char* to_string(CudaUse use) noexcept;
-CTXB_API const char* to_string(ParameterType type) noexcept;
+/// How a plug-in uses CUDA.
+enum class CudaUse {
+  kernels,  ///< Through the broker only.
+  driver,   ///< It calls the driver API itself.
+  runtime,  ///< It calls the runtime API or libraries on it.
+};
 
+/// What values a parameter takes.
+enum class ParameterType {
+  floating,  ///< Any number within the range.
+  integer,   ///< A whole number within the range.
+  boolean,   ///< 0 or 1.
+  choice,    ///< The index of one of ParameterDescription::choices.
+};
+
+/// Returns "image" or "audio". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(Media media) noexcept;
+/// Returns "kernels", "driver" or "runtime". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(CudaUse use) noexcept;
+/// Returns "float", "integer", "boolean" or "choice". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(ParameterType type) noexcept;
+
+/// One parameter of a plug-in.
 struct CTXB_API ParameterDescription {
-  std::string id, name, unit, description;
+  std::string id;           ///< Unique in the plug-in and fixed for ever: "radius".
+  std::string name;         ///< For people: "Radius".
+  std::string unit;         ///< "px", "dB", "Hz", ...; empty for a plain number.
+  std::string description;  ///< One sentence.
   ParameterType type = ParameterType::floating;
-  double minimum = 0, maximum = 0, default_value = 0;
-  std::vector<std::string> choices;  // for ParameterType::choice
-  bool automatable = false;
+  double minimum = 0;                ///< The least value allowed.
+  double maximum = 0;                ///< The greatest value allowed.
+  double default_value = 0;          ///< The value of a new instance.
+  std::vector<std::string> choices;  ///< The names of a choice's values.
+  bool automatable = false;          ///< The host may change it while the instance is active.
 
-  // Reads a value as a person writes it: a number, "true"/"on"/..., a choice's name. Throws Error:
-  // parameter_value with the allowed range when it is none or out of range.
-  double parse(std::string_view text) const;
-  // Throws like parse when `value` is not finite, out of range, or not whole where it must be.
+  /// Reads a value as a person writes it.
+  ///
+  /// @param text  a number, a choice's name, or for a boolean "true", "on", "yes", "false", "off"
+  /// or
+  ///              "no".
+  /// @return the value. Thread-safe.
+  /// @throws Error  `parameter_value`, with the values allowed, when the text is no such value.
+  [[nodiscard]] double parse(std::string_view text) const;
+
+  /// Checks a value. Thread-safe.
+  ///
+  /// @throws Error  `parameter_value`, with the values allowed, when `value` is not finite, is out
+  /// of
+  ///                range, or is not whole where it has to be.
   void check(double value) const;
 };
 
+/// One plug-in of a library.
 struct CTXB_API PluginDescription {
-  std::string id, name, vendor, version, description;
-  std::string short_name;  // the id's last part: "exposure"
-  std::vector<std::string> features;
+  std::string id;                     ///< In reverse DNS and fixed for ever: "com.example.blur".
+  std::string name;                   ///< For people: "Blur".
+  std::string vendor;                 ///< Who makes it.
+  std::string version;                ///< "1.2.3".
+  std::string description;            ///< One sentence.
+  std::string short_name;             ///< The last part of the id: "blur".
+  std::vector<std::string> features;  ///< Words to find it by.
   Media media = Media::image;
   CudaUse cuda_use = CudaUse::kernels;
-  LeaseKind lease_wish = LeaseKind::automatic;
-  std::uint32_t flags = 0;           // CTXB_PLUGIN_*
-  bool needs_nvidia_driver = false;  // cannot work on the software device; create refuses it there
-  int min_compute_major = 0, min_compute_minor = 0;
+  LeaseKind lease_wish = LeaseKind::automatic;  ///< The lease that it would like.
+  std::uint32_t flags = 0;                      ///< CTXB_PLUGIN_* of plugin.h.
+  /// It cannot work on the software device. Broker::create refuses it there with `needs_gpu`.
+  bool needs_nvidia_driver = false;
+  int min_compute_major = 0;  ///< The least compute capability that it needs; 0.0: any.
+  int min_compute_minor = 0;
   std::vector<ParameterDescription> parameters;
-  std::vector<std::string> modules;
-  std::string library_path;
+  std::vector<std::string> modules;  ///< The names of its modules.
+  std::string library_path;          ///< The file that it comes from.
 
-  // Index of a parameter; throws Error: unknown_parameter, listing the ones there are.
-  std::size_t parameter_index(std::string_view parameter_id) const;
+  /// Finds a parameter.
+  ///
+  /// @return its index in `parameters`. Thread-safe.
+  /// @throws Error  `unknown_parameter`, with the ids that there are.
+  [[nodiscard]] std::size_t parameter_index(std::string_view parameter_id) const;
 };
 
 }  // namespace ctxbroker

@@ -1,4 +1,5 @@
-// One created object of a plug-in, in its lease. Work goes through it by way of a Chain.
+/// @file
+/// One created object of a plug-in, in its lease.
 #pragma once
 
 #include <cstddef>
@@ -18,70 +19,111 @@ namespace ctxbroker {
 
 namespace detail {
 class Instance;
-}
+struct Access;
+}  // namespace detail
 
+/// What Broker::create is to make. Each member that is left open follows the policy.
 struct InstanceOptions {
-  // A device's number or a rule. Unset: as the policy says, else with the tenant's other instances,
-  // else device 0.
+  /// The device. If neither the host nor the policy names one, the instance goes where the tenant
+  /// has a lease, or else to device 0.
   std::optional<Placement> device{};
-  LeaseChoice lease{};  // automatic: what the policy or the descriptors say, else green
-  // Bytes the instance may allocate; 0: no limit; unset: as the policy says, else no limit.
+  /// The lease. If neither the host nor the policy asks for one, the library's descriptors decide,
+  /// and else it is green where the driver offers that, or shared. A tenant has one lease on a
+  /// device: if the tenant has it already, that one is used, whatever kind it is.
+  LeaseChoice lease{};
+  /// Device memory, in bytes, that the instance may allocate through the broker. 0: no limit.
   std::optional<std::uint64_t> memory_budget{};
-  // Each job's work is captured and launched as one graph, which costs the device less where a job
-  // is many small kernels. The plug-in's process is called for every job as without it. A plug-in
-  // whose work cannot be captured (it waits, or allocates, in process) goes on without: that is
-  // recorded once for each activation, and the job in which it was found out is given to the
-  // plug-in twice, the second time as a discontinuity. Driver and host allocate in process then:
-  // not for real time.
+  /// Captures each job's work and launches it as one graph. That costs the device less when a job
+  /// is many small kernels. The broker still calls the plug-in's process for every job.
+  ///
+  /// A plug-in that waits or allocates in process cannot be captured. It then goes on without
+  /// graphs until it is activated again, which is recorded, and it gets the job in which that was
+  /// found out a second time, as a discontinuity. Capturing allocates memory, so do not use it for
+  /// real time.
   bool job_graphs = false;
 };
 
-// The largest jobs an activation must serve.
+/// The largest jobs that an activation must serve.
 struct ActivationSizes {
-  std::uint32_t max_width = 1;   // pixels in a row, or frames in a block
-  std::uint32_t max_height = 1;  // rows, or channels
-  double sample_rate = 0;        // Hz; 0 for images
-  bool realtime = false;
+  std::uint32_t max_width = 1;   ///< Pixels in a row, or frames in a block. At least 1.
+  std::uint32_t max_height = 1;  ///< Rows, or channels. At least 1.
+  double sample_rate = 0;        ///< Hz; 0 for images.
+  bool realtime = false;         ///< Jobs come from a thread with real-time constraints.
 };
 
-// Move-only. [main] thread, or serialised with it. Destroying it deactivates and destroys the
-// plug-in's object; errors there are recorded, never thrown.
+/// A plug-in's object. Broker::create returns it, and a Chain runs its jobs.
+///
+/// It is move-only, and one that was moved away must not be used. Its end deactivates the plug-in
+/// and destroys the plug-in's object; errors are recorded then, never thrown. End it before the
+/// broker, and end the chains that use it before it.
+///
+/// Threads: the thread that opened the broker, or serialised with it. Not while a chain runs a job
+/// of this instance.
 class CTXB_API PluginInstance {
  public:
   PluginInstance(PluginInstance&&) noexcept;
   PluginInstance& operator=(PluginInstance&&) noexcept;
   ~PluginInstance();
 
-  const PluginDescription& description() const noexcept;
-  LeaseInfo lease() const;
-  Metrics metrics() const;
+  /// The plug-in's descriptor. It lives as long as the instance.
+  [[nodiscard]] const PluginDescription& description() const noexcept;
+  /// The lease as it is now. LeaseInfo::asked is what was asked for this instance.
+  [[nodiscard]] LeaseInfo lease() const;
+  /// What the instance used so far. Thread-safe.
+  [[nodiscard]] Metrics metrics() const;
 
-  // Throws Error: unknown_parameter, parameter_value; wrong_state for a parameter that is not
-  // automatable while the instance is active.
+  /// Sets a parameter. The next job or activation gets the value.
+  ///
+  /// @param id     the parameter's id.
+  /// @param value  a value within the parameter's range.
+  /// @throws Error  `unknown_parameter`; `parameter_value`; `wrong_state` for a parameter that is
+  /// not
+  ///                automatable while the instance is active.
   void set_parameter(std::string_view id, double value);
-  double parameter(std::string_view id) const;
+  /// Returns a parameter's value.
+  /// @throws Error  `unknown_parameter`.
+  [[nodiscard]] double parameter(std::string_view id) const;
 
-  // Loads the plug-in's modules into the lease and lets the plug-in allocate. Active already:
-  // wrong_state. Throws Error; the instance is then not active and holds nothing.
+  /// Loads the plug-in's modules into the lease and calls the plug-in's activate, which allocates.
+  ///
+  /// A lease that was lost is renewed first. After an exception the instance is not active, and
+  /// what the plug-in had allocated is given back.
+  ///
+  /// @param sizes  the largest jobs to come.
+  /// @throws Error  `invalid_argument` for the sizes; `wrong_state` when the instance is active;
+  ///                `plugin_failed`, `kernel_image`, `out_of_memory`, `context_lost`,
+  ///                `lease_unavailable`, `driver_call`.
   void activate(const ActivationSizes& sizes);
-  // Waits for the device, lets the plug-in give back, takes back what it forgot (and records it).
-  // Does nothing when not active.
+
+  /// Waits for the plug-in's work, at most BrokerOptions::end_timeout, and calls the plug-in's
+  /// deactivate. The broker gives back what the plug-in forgot and counts a strike for it. It does
+  /// nothing when the instance is not active. Work that does not end in that time makes the lease
+  /// hung. Does not throw.
   void deactivate();
-  bool active() const noexcept;
+  /// Whether the last activate succeeded and no deactivate came since. Thread-safe.
+  [[nodiscard]] bool active() const noexcept;
 
-  // While active: frames of delay, and of ringing on after the input ends (UINT64_MAX: for ever);
-  // 0 where the plug-in says nothing.
-  std::uint64_t latency_frames() const;
-  std::uint64_t tail_frames() const;
+  /// By how many frames the output is late. 0 when the instance is not active or does not say.
+  [[nodiscard]] std::uint64_t latency_frames() const;
+  /// For how many frames the output goes on after the input ends; UINT64_MAX: for ever. 0 when the
+  /// instance is not active or does not say.
+  [[nodiscard]] std::uint64_t tail_frames() const;
 
-  // What the plug-in remembers beyond its parameters. Empty when it has no state extension. While
-  // not active; throws Error: wrong_state, plugin_failed.
-  std::vector<std::byte> save_state() const;
+  /// Asks the plug-in for what it remembers beyond its parameters.
+  ///
+  /// @return the plug-in's own bytes; empty when it has nothing to remember.
+  /// @throws Error  `wrong_state` while active; `plugin_failed`.
+  [[nodiscard]] std::vector<std::byte> save_state() const;
+  /// Gives the plug-in back what save_state returned, perhaps in another process.
+  ///
+  /// @param state  the bytes. Empty bytes do nothing for a plug-in that has nothing to remember.
+  /// @throws Error  `wrong_state` while active; `plugin_failed`. The plug-in's state is then what
+  /// it
+  ///                was.
   void load_state(const std::vector<std::byte>& state);
 
-  detail::Instance& impl() noexcept { return *impl_; }  // for the broker's own rooms
-
  private:
+  friend struct detail::Access;
   friend class Broker;
   explicit PluginInstance(std::unique_ptr<detail::Instance> impl);
   std::unique_ptr<detail::Instance> impl_;

@@ -1,4 +1,5 @@
-// One loaded plug-in library: a tenant. Its descriptors can be read without a GPU.
+/// @file
+/// One loaded plug-in library.
 #pragma once
 
 #include <filesystem>
@@ -16,15 +17,24 @@ namespace detail {
 class LoadedLibrary;
 }
 
-// A counted handle: the library ends with its last handle and its last instance. Copying is cheap.
-// [main] thread, or serialised with it.
+/// A counted handle of a plug-in library, which is a tenant. Broker::load returns it.
+///
+/// Copies are cheap. The library ends with its last handle and its last instance: its deinit is
+/// called, and it leaves the process if all its plug-ins say that it can. Every function needs only
+/// what was read when the library was loaded, so none of them calls the plug-in or the driver. A
+/// handle that was moved away must not be used.
+///
+/// Threads: the thread that opened the broker, or serialised with it.
 class CTXB_API PluginLibrary {
  public:
-  // Never empty: a library without plug-ins is refused when it is loaded.
-  const std::vector<PluginDescription>& plugins() const noexcept;
-  const std::filesystem::path& path() const noexcept;
-  const std::string& name() const noexcept;  // file name without "lib" and suffix; tenant's name
-  TenantId tenant() const noexcept;
+  /// The library's plug-ins, at least one. They live as long as a handle of the library.
+  [[nodiscard]] const std::vector<PluginDescription>& plugins() const noexcept;
+  /// The library's file, as an absolute path without links in it.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept;
+  /// The file's name without "lib" and suffix, which is the tenant's name.
+  [[nodiscard]] const std::string& name() const noexcept;
+  /// The tenant that the library is. The same file has the same tenant whenever it is loaded.
+  [[nodiscard]] TenantId tenant() const noexcept;
 
  private:
   friend class Broker;

@@ -1,4 +1,5 @@
-// Finding plug-in libraries on disk. Loads nothing.
+/// @file
+/// Finds plug-in libraries on disk. Nothing here loads one.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +9,24 @@
 
 namespace ctxbroker {
 
-// Folders in the order in which they are searched: `first` (a host's own option), then the folders
-// of CTXBROKER_PLUGIN_PATH (separated by ':'; ignored when the process runs with raised
-// privileges), then `beside` (usually the executable's own plug-in folder).
-CTXB_API std::vector<std::filesystem::path> plugin_search_path(
+/// Puts the folders in which a host looks for plug-ins in order. No folder appears twice.
+///
+/// @param first   folders to search first, for example those of a command-line option.
+/// @param beside  folders to search last, usually the host's own plug-in folder.
+/// @return `first`, then the folders of the environment variable CTXBROKER_PLUGIN_PATH (separated
+/// by
+///         ':'), then `beside`. A process that runs with raised privileges ignores the variable.
+///         Thread-safe as long as no thread changes the environment.
+[[nodiscard]] CTXB_API std::vector<std::filesystem::path> plugin_search_path(
     const std::vector<std::filesystem::path>& first,
     const std::vector<std::filesystem::path>& beside);
 
-// The shared libraries in these folders, by folder, then by name; of two with the same file name
-// the first counts. A folder that cannot be read is skipped, not an error.
-CTXB_API std::vector<std::filesystem::path> find_plugin_libraries(
+/// Lists the shared libraries in some folders. It does not look into subfolders.
+///
+/// @param folders  in order of preference. A folder that cannot be read is skipped.
+/// @return the files by folder, then by name. Of two files of the same name the first folder's
+///         counts. Thread-safe.
+[[nodiscard]] CTXB_API std::vector<std::filesystem::path> find_plugin_libraries(
     const std::vector<std::filesystem::path>& folders);
 
 }  // namespace ctxbroker

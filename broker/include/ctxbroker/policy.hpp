@@ -1,5 +1,5 @@
-// What a host decides for plug-ins by their ids, from a file that its users can write.
-// docs/policy.schema.json describes the file.
+/// @file
+/// What a host's users decide for plug-ins. docs/policy.schema.json describes the file.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,45 @@
 
 namespace ctxbroker {
 
-// A member that is not set leaves the question to the next in line.
+/// What a policy says of one plug-in or of all. A member that is not set decides nothing.
 struct PluginPolicy {
-  std::optional<LeaseChoice> lease;  // automatic: as the plug-ins wish, whatever for_all says
+  /// The lease. `automatic` follows the plug-ins' own wishes, whatever Policy::for_all says.
+  std::optional<LeaseChoice> lease;
+  /// The device.
   std::optional<Placement> placement;
-  std::optional<std::uint64_t> memory_budget;  // bytes per instance; 0: no limit
-  // Bytes that the plug-in's library may hold through the driver; the gate counts them. 0: no
-  // limit.
+  /// Device memory, in bytes, that one instance may allocate through the broker. 0: no limit.
+  std::optional<std::uint64_t> memory_budget;
+  /// Device memory, in bytes, that the plug-in's library may hold through its own driver calls. It
+  /// needs the gate, which counts them. 0: no limit.
   std::optional<std::uint64_t> driver_memory_budget;
 };
 
-// InstanceOptions stand above it. A tenant has one lease per device, so what is said of one plug-in
-// of a library counts for all of them; where by_id says different things, private beats green beats
-// shared, and of budgets of driver memory the smallest counts. Ids of plug-ins that are never
-// loaded do no harm.
+/// Decisions for plug-ins by their ids. What the host itself asks for (InstanceOptions,
+/// TenantOptions) comes first, then `by_id`, then `for_all`.
+///
+/// A library has one lease on a device, so an entry for one of its plug-ins counts for all of them.
+/// If two entries match, the stronger lease kind (private, green, shared) and the smaller driver
+/// memory budget apply. An id that no loaded plug-in has is ignored.
 struct Policy {
   PluginPolicy for_all;
-  std::map<std::string, PluginPolicy> by_id;  // "com.example.blur"; before for_all
+  std::map<std::string, PluginPolicy> by_id;  ///< The key is a plug-in's id: "com.example.blur".
 };
 
-// Throws Error (policy) that names the file, the place in it and what is allowed there.
-CTXB_API Policy read_policy(const std::filesystem::path& path);
-// The same from text; `name` stands for the file in errors.
-CTXB_API Policy parse_policy(std::string_view text, const std::string& name);
+/// Reads a policy from a file.
+///
+/// @param path  a JSON file.
+/// @return the policy. Thread-safe.
+/// @throws Error  `policy`, when the file cannot be read or used. The text names the file, the
+/// place
+///                in it and what is allowed there.
+[[nodiscard]] CTXB_API Policy read_policy(const std::filesystem::path& path);
+
+/// Reads a policy from JSON text.
+///
+/// @param text  the whole JSON text.
+/// @param name  what error texts call it, in place of a file name.
+/// @return the policy. Thread-safe.
+/// @throws Error  `policy`, as read_policy.
+[[nodiscard]] CTXB_API Policy parse_policy(std::string_view text, const std::string& name);
 
 }  // namespace ctxbroker

@@ -1,6 +1,9 @@
-// What the documentation of CUDA does not promise, measured on this machine: whether the shield
-// holds, how far a fault reaches, which calls wait for whom. Every measurement runs in a process of
-// its own, because it may end CUDA for its process; the result is kept between runs.
+/// @file
+/// Measures what NVIDIA's documentation does not promise on this machine: whether the shield holds,
+/// how far a fault reaches, and which calls wait for whom.
+///
+/// Each measurement can end CUDA for its process, so it runs in a process of its own. The results
+/// are kept in a cache between runs.
 #pragma once
 
 #include <chrono>
@@ -15,75 +18,91 @@
 
 namespace ctxbroker {
 
+/// How a measurement ended.
 enum class ProbeOutcome {
-  measured,
-  not_measured,  // this machine lacks what it needs; `reason` says what
-  failed,        // a call failed that should not; `reason` says which
-  crashed,       // a signal ended the process that measured: a result too
-  timed_out,     // the process was ended at its deadline
+  measured,      ///< It has a value.
+  not_measured,  ///< This machine lacks something that it needs. The reason says what.
+  failed,        ///< A call failed that should not. The reason says which.
+  crashed,       ///< A signal ended the process, which is a result too.
+  timed_out,     ///< The process was ended at its deadline.
 };
 
-CTXB_API const char* to_string(ProbeOutcome outcome) noexcept;  // "measured", "not-measured", ...
+/// Returns "measured", "not-measured", ... Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(ProbeOutcome outcome) noexcept;
 
+/// What a value counts.
 enum class ProbeUnit {
-  yes_no,  // 1 or 0
-  count,
-  milliseconds,
+  yes_no,        ///< 1 for yes, 0 for no.
+  count,         ///< A number of things.
+  milliseconds,  ///< A time.
 };
 
+/// One measurement.
 struct ProbeAnswer {
-  std::string name;   // "shield.reset_refused"; never changes its meaning
-  std::string title;  // in words
+  std::string name;   ///< "shield.reset_refused". A name never changes its meaning.
+  std::string title;  ///< The question in words.
   ProbeUnit unit = ProbeUnit::yes_no;
   ProbeOutcome outcome = ProbeOutcome::not_measured;
-  double value = 0;       // when measured
-  std::string reason;     // when not
-  std::string reference;  // what an H200 with driver 580.159.04 (CUDA 13.0) answered
+  double value = 0;       ///< The value, when it was measured.
+  std::string reason;     ///< Why there is no value, when it was not.
+  std::string reference;  ///< What an H200 with driver 580.159.04 (CUDA 13.0) answered.
 };
 
+/// All measurements of one GPU model.
 struct ProbeReport {
-  std::string gpu;  // the device's name
-  // Of the device that was measured, 32 hexadecimal digits; empty when the driver tells none. The
-  // answers hold for all devices of its model.
-  std::string gpu_uuid;
-  DriverInfo driver;     // of the process that asked
-  std::string measured;  // when: "2026-11-21T23:15:00Z"
+  std::string gpu;       ///< The device's name.
+  std::string gpu_uuid;  ///< The measured device's UUID in 32 hexadecimal digits, or empty.
+  DriverInfo driver;     ///< The driver of the process that asked.
+  std::string measured;  ///< When, in UTC: "2026-11-21T23:15:00Z".
   bool from_cache = false;
-  std::filesystem::path cache_file;  // empty when there is no place for one
-  std::vector<std::string> notes;    // what went wrong with the cache, in words
+  std::filesystem::path cache_file;  ///< Empty when there is no place for one.
+  std::vector<std::string> notes;    ///< What went wrong with the cache, one sentence each.
   std::vector<ProbeAnswer> answers;
 
-  // Null when there is none of that name.
-  CTXB_API const ProbeAnswer* find(std::string_view name) const noexcept;
+  /// Returns the answer of that name, or null. It lives as long as `answers` does not change.
+  [[nodiscard]] CTXB_API const ProbeAnswer* find(std::string_view name) const noexcept;
 };
 
-// A program of the host's that calls run_probe: itself with a command that people do not see, say.
+/// How to measure.
 struct ProbeOptions {
+  /// A program of the host's that calls run_probe, for example itself with a hidden command.
   std::filesystem::path program;
-  std::vector<std::string> arguments;  // before the words for run_probe
-  std::optional<DriverChoice> driver;  // unset: CTXBROKER_DRIVER, and without it automatic
-  std::filesystem::path software_device;
-  int device = 0;                              // CUDA ordinal
-  std::chrono::milliseconds deadline{30'000};  // for each process; then it is killed
-  bool again = false;                          // measure, whatever the cache says
-  std::filesystem::path cache_folder;  // empty: $XDG_CACHE_HOME/ctxbroker or ~/.cache/ctxbroker
+  std::vector<std::string> arguments;  ///< What `program` gets before the words for run_probe.
+  /// The driver. Unset: what the environment variable CTXBROKER_DRIVER names, else automatic.
+  std::optional<DriverChoice> driver;
+  std::filesystem::path software_device;       ///< As BrokerOptions::software_device.
+  int device = 0;                              ///< CUDA device ordinal.
+  std::chrono::milliseconds deadline{30'000};  ///< The time for each process. Then it is killed.
+  bool again = false;                          ///< Measures anew, whatever the cache holds.
+  /// Empty: $XDG_CACHE_HOME/ctxbroker, or ~/.cache/ctxbroker.
+  std::filesystem::path cache_folder;
 };
 
-// Measures, or reads what was measured on a GPU of this model with this driver before. Takes some
-// seconds when it measures. [main] thread. Nothing wrong with the cache is an error: see `notes`.
-// Throws Error: driver_choice, no_driver, no_device, driver_call, invalid_argument (the program
-// does not start).
-CTXB_API ProbeReport probe(const ProbeOptions& options);
+/// Reads from the cache what this GPU model did with this driver before, or measures it.
+///
+/// Measuring starts processes and takes some seconds. Trouble with the cache is no error; see
+/// ProbeReport::notes. Call it on the main thread.
+///
+/// @return the report, a copy.
+/// @throws Error  `driver_choice`, `no_driver`, `no_device`, `driver_call`; `invalid_argument` when
+///                the program does not start.
+[[nodiscard]] CTXB_API ProbeReport probe(const ProbeOptions& options);
 
-// What was measured before, or nothing; starts no process and no driver's context. Throws as probe.
-CTXB_API std::optional<ProbeReport> cached_probe(const ProbeOptions& options);
+/// Reads the cache only. It starts no process and creates no context. Call it on the main thread.
+///
+/// @return the report, or nothing when there is none.
+/// @throws Error  as probe.
+[[nodiscard]] CTXB_API std::optional<ProbeReport> cached_probe(const ProbeOptions& options);
 
-// For the program that ProbeOptions names: measures what `words` (the arguments behind
-// ProbeOptions::arguments) ask for, writes the answers to standard output and returns the exit
-// status. Call it before any use of CUDA; it may crash the process.
-CTXB_API int run_probe(const std::vector<std::string>& words) noexcept;
+/// Measures in this process and writes the answers to standard output. It is for the program that
+/// ProbeOptions names, and may crash the process. Call it before any other use of CUDA.
+///
+/// @param words  the program's arguments behind ProbeOptions::arguments.
+/// @return the exit status for the program.
+[[nodiscard]] CTXB_API int run_probe(const std::vector<std::string>& words) noexcept;
 
-// {"schema": "ctxbroker.probe/1", ...}, ends with a line break.
-CTXB_API std::string to_json(const ProbeReport& report);
+/// Writes a report as JSON text with a line break at the end. The schema is "ctxbroker.probe/1".
+/// Thread-safe.
+[[nodiscard]] CTXB_API std::string to_json(const ProbeReport& report);
 
 }  // namespace ctxbroker

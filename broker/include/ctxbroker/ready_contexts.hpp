@@ -1,18 +1,23 @@
-// Contexts that are made ahead, in the background, so that a new lease need not wait for one.
+/// @file
+/// Contexts that the broker creates ahead of need.
 #pragma once
 
 #include <cstdint>
 
 namespace ctxbroker {
 
-// Per device that is in use. Green contexts come back when their lease ends; private ones do not
-// and are made anew.
+/// How many contexts a background thread keeps ready on each device in use, so that a new lease
+/// does not wait for one. A green context returns to this stock when its lease ends; a private
+/// context is destroyed, and a new one is made.
 struct ReadyContexts {
-  unsigned green = 0;        // over all multiprocessors; about 5 MiB and 1.5 ms each
-  unsigned private_own = 0;  // about 524 MiB and 130 ms each: none fits into the budget below
-  // Device memory, in bytes, that all of them may take on one device; what is not in it is not
-  // kept. What one takes is known when it was made: where the budget has room left, but not enough,
-  // one is made, found too large and ended at once, and another to make sure. A record says so.
+  /// Green contexts over all multiprocessors. On NVIDIA's driver one takes about 5 MiB and 1.5 ms.
+  unsigned green = 0;
+  /// Private contexts. On NVIDIA's driver one takes about 524 MiB and 130 ms, so that none fits
+  /// into the default budget.
+  unsigned private_own = 0;
+  /// The device memory, in bytes, that all ready contexts of one device may take. The broker learns
+  /// what a context takes by creating one. One that does not fit is destroyed at once, and a record
+  /// says so.
   std::uint64_t memory_budget = std::uint64_t{64} << 20;
 };
 

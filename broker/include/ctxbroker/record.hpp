@@ -1,4 +1,5 @@
-// What the broker tells the host while it works: one record per event, through one callback.
+/// @file
+/// The broker's log: one record per event, through one callback of the host.
 #pragma once
 
 #include <chrono>
@@ -10,22 +11,32 @@
 
 namespace ctxbroker {
 
-enum class Severity { debug, info, warning, error };
+/// How much a record matters.
+enum class Severity {
+  debug,    ///< Details for a developer.
+  info,     ///< What the broker did.
+  warning,  ///< Something is wrong, and the broker has dealt with it.
+  error,    ///< Something is wrong, and somebody has lost something by it.
+};
 
-CTXB_API const char* to_string(Severity severity) noexcept;
+/// Returns "debug", "info", "warning" or "error". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(Severity severity) noexcept;
 
+/// One event.
 struct Record {
   std::chrono::system_clock::time_point time;
   Severity severity = Severity::info;
-  TenantId tenant;
-  std::string tenant_name;  // "host", or the plug-in library's name
-  const char* topic = "";   // "driver", "lease", "module", "plugin", "strike", ...: static text
-  std::string text;         // one line
+  TenantId tenant;          ///< Whom it concerns.
+  std::string tenant_name;  ///< "host", the plug-in library's name, or the opened tenant's name.
+  const char* topic = "";   ///< "driver", "lease", "module", "plugin", "strike", ... Static text.
+  std::string text;         ///< One line.
 };
 
-// Called by the thread on which the event happens, several threads at once. Must not throw, must
-// not call the broker, and must not wait for a thread that does: a lock of the broker may be held.
-// Never called in a launch or a guard that goes well.
+/// Takes one record, on the thread on which the event happens; several threads may call it at once.
+///
+/// It must not call the broker and must not wait for a thread that does, because the calling thread
+/// may hold a lock of the broker's. An exception is swallowed, and that record is lost. A launch or
+/// a guard without a mistake in it makes no record.
 using RecordSink = std::function<void(const Record&)>;
 
 }  // namespace ctxbroker

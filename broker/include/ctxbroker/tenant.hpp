@@ -1,5 +1,6 @@
-// A tenant opened by the host itself: for hosts whose plug-ins have a format of their own (OFX,
-// CLAP, VST3, ...) and do not speak the ctxbroker plug-in ABI.
+/// @file
+/// A tenant that the host opens itself, for plug-ins with a format of their own (OFX, CLAP, VST3,
+/// ...) that do not speak the ctxbroker plug-in ABI.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +14,53 @@
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/guard.hpp"
 #include "ctxbroker/lease.hpp"
+#include "ctxbroker/loss.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
 namespace ctxbroker {
 
 namespace detail {
+struct Access;
 class Lease;
 class TenantImpl;
 struct LibraryImage;
 struct TenantIdentity;
 }  // namespace detail
 
+/// What a tenant gets.
 struct TenantOptions {
-  LeaseChoice lease{};              // automatic: what the policy says, else green
-  bool per_thread_streams = false;  // its code uses CU_STREAM_PER_THREAD: no green lease then
-  bool unload_at_close = false;     // its libraries leave the process with it; else they stay
-  // Device memory, in bytes, that its code may hold through the driver (the gate counts it): beyond
-  // it is CUDA_ERROR_OUT_OF_MEMORY. 0: as the policy says, else no limit.
+  /// The lease on every device. `automatic` leaves it to the policy, and else it is green where the
+  /// driver offers that, or shared.
+  LeaseChoice lease{};
+  /// The tenant's code uses CU_STREAM_PER_THREAD, which green contexts do not have. The lease is
+  /// then not green.
+  bool per_thread_streams = false;
+  /// Close unloads the tenant's libraries. Otherwise they stay in the process, which is safe for
+  /// libraries that leave threads or callbacks behind.
+  bool unload_at_close = false;
+  /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. It gets
+  /// CUDA_ERROR_OUT_OF_MEMORY beyond that. This needs the gate, which counts. 0: as the policy
+  /// says, or no limit.
   std::uint64_t driver_memory_budget = 0;
+  /// Called by Broker::poll once for each generation that one of the tenant's leases loses. May be
+  /// empty. A tenant that ends before the next poll is not told.
+  LossCallback on_loss{};
 };
 
-// A library that was loaded for a tenant. Copies are cheap; all are dead after the tenant's close.
+/// A library that was loaded for a tenant. Tenant::adopt returns it. Copies are cheap, and all of
+/// them are dead after the tenant's close.
 class CTXB_API AdoptedLibrary {
  public:
-  const std::filesystem::path& path() const noexcept;
-  // Null when it exports none of that name. Throws Error (wrong_state) after the tenant's close.
-  void* symbol(const char* name) const;
+  /// The library's file, as an absolute path without links in it.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept;
+
+  /// Finds an exported function or variable.
+  ///
+  /// @param name  the symbol's name, mangled for C++.
+  /// @return its address, or null when the library exports no such name. Thread-safe until the
+  ///         tenant's close.
+  /// @throws Error  `wrong_state` after the tenant's close.
+  [[nodiscard]] void* symbol(const char* name) const;
 
  private:
   friend class Tenant;
@@ -46,67 +68,136 @@ class CTXB_API AdoptedLibrary {
   std::shared_ptr<detail::LibraryImage> image_;
 };
 
-// Any thread may enter, and any thread may close it meanwhile; all else on one thread at a time.
-// Move-only. Destroying it closes it, and records what stands in the way instead of throwing.
+/// A tenant: one party whose CUDA work is kept apart from the others'. Broker::open_tenant and
+/// Broker::host return it.
+///
+/// It has at most one lease on each device, created at its first use there, and renewed at the next
+/// use after a loss. It holds the memory and the streams that it created through the functions
+/// below, and the libraries that were loaded for it; close gives all of that back.
+///
+/// It is move-only. Of one that was moved away or closed, only id, name and strikes may be used
+/// (name and id not after a move). Its end closes it; if something stands in the way, that is
+/// recorded instead of thrown, and the contexts stay until the process ends. End it before the
+/// broker.
+///
+/// Threads: any thread may construct a Guard, and call run and report_status. Everything else is
+/// for one thread at a time.
 class CTXB_API Tenant {
  public:
   Tenant(Tenant&&) noexcept;
   Tenant& operator=(Tenant&&) noexcept;
   ~Tenant();
 
-  TenantId id() const noexcept;
-  const std::string& name() const noexcept;
+  /// The tenant's number. Thread-safe.
+  [[nodiscard]] TenantId id() const noexcept;
+  /// The name that Broker::open_tenant was given, or "host". Thread-safe.
+  [[nodiscard]] const std::string& name() const noexcept;
 
-  // Loads a library, its constructors guarded, with every symbol resolved and none given away.
-  // Throws Error (plugin_load) with the loader's own text.
+  /// Loads a library for the tenant. Its code then counts as the tenant's.
+  ///
+  /// The library's constructors run under guard, with no context current. All its symbols are
+  /// resolved now, and none of them is visible to other libraries.
+  ///
+  /// @param library  the file.
+  /// @return a handle of the library, which the tenant holds until close.
+  /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system
+  ///                loader's own text; `wrong_state` after close.
   AdoptedLibrary adopt(const std::filesystem::path& library);
 
-  // The lease on a device; made at its first use. Throws Error: no_device, lease_unavailable,
-  // out_of_memory, context_lost, driver_call.
+  /// Returns the lease on a device, and creates it at the first use.
+  ///
+  /// @param device  CUDA device ordinal.
+  /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `driver_call`;
+  /// `context_lost`
+  ///                when CUDA has ended in this process or the lease is hung; `wrong_state` after
+  ///                close.
   LeaseInfo lease(int device = 0);
 
-  // Makes the lease's context current on the calling thread while `function` runs, and undoes all
-  // that it did to the thread's context stack and capture mode. Returns what it returns; exceptions
-  // pass. Throws as Guard.
+  /// Calls `function` inside a Guard.
+  ///
+  /// @param device    CUDA device ordinal.
+  /// @param function  what to call, without arguments.
+  /// @return what `function` returns. Its exceptions pass.
+  /// @throws Error  as Guard.
   template <typename Function>
   decltype(auto) run(int device, Function&& function);
 
-  // Tells the broker what a driver call of the code inside returned (a CUresult): of calls that are
-  // not its own it sees nothing. A fault ends every lease of the process, and is recorded; a
-  // context that was destroyed loses this lease. Returns the lease's state: `lost` after close, and
-  // where there is none yet. Any thread.
-  LeaseState note(int driver_status, int device = 0) noexcept;
+  /// Tells the broker what a driver call of the tenant's own code returned. The broker sees only
+  /// its own calls.
+  ///
+  /// A fault ends every lease of the process, and a destroyed context loses this lease. Any other
+  /// status changes nothing.
+  ///
+  /// @param driver_status  a CUresult.
+  /// @param device         CUDA device ordinal of the lease in which the call was made.
+  /// @return the lease's state; `lost` when there is no lease. Thread-safe.
+  LeaseState report_status(int driver_status, int device = 0) noexcept;
 
-  // Device memory (addresses) and streams of the lease, entered in the tenant's ledger: what is not
-  // given back is given back at close. Memory of a tenant on several devices is given back when
-  // what the tenant has under way on the others is done; where that does not end (a zombie), it
-  // stays until the process ends. Throws as lease. Giving back anything else than what the same
-  // tenant holds is an Error (invalid_argument).
-  std::uint64_t allocate(std::uint64_t bytes, int device = 0);
+  /// Allocates device memory in the lease. DeviceMemory does the same with an owner.
+  ///
+  /// @param bytes   its size, at least 1.
+  /// @param device  CUDA device ordinal.
+  /// @return the device address (a CUdeviceptr), aligned to at least 256 bytes. The tenant holds it
+  ///         until release or close.
+  /// @throws Error  `invalid_argument` for 0 bytes; else as lease.
+  [[nodiscard]] std::uint64_t allocate(std::uint64_t bytes, int device = 0);
+
+  /// Gives device memory back. It first waits for the tenant's work on its other devices, which
+  /// could use the memory. If that work is hung, the memory stays until the process ends, and
+  /// remains charged to the tenant.
+  ///
+  /// @param address  what allocate returned. 0 does nothing.
+  /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
   void release(std::uint64_t address);
-  CUstream make_stream(int device = 0);
-  void end_stream(CUstream stream);
 
-  // Lets kernels on `device` use memory that the tenant has on `peer` by its address, until the
-  // tenant's end where the gate is in force. With a shared or green lease that holds for the
-  // device's other shared and green leases too, as long as one of them has it. Copies between
-  // devices (cuMemcpyPeerAsync, chains) need none of it. Throws as lease; lease_unavailable where
-  // the devices cannot reach each other.
+  /// Creates a stream in the lease, which does not synchronise with the default stream. Stream does
+  /// the same with an owner.
+  ///
+  /// @param device  CUDA device ordinal.
+  /// @return the stream. The tenant holds it until destroy_stream or close.
+  /// @throws Error  as lease.
+  [[nodiscard]] CUstream create_stream(int device = 0);
+
+  /// Destroys a stream. Work in it goes on to its end.
+  ///
+  /// @param stream  what create_stream returned.
+  /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
+  void destroy_stream(CUstream stream);
+
+  /// Lets kernels on `device` use the tenant's memory on `peer` by its address. Copies between
+  /// devices (cuMemcpyPeerAsync, chains) do not need it.
+  ///
+  /// With a shared or green lease it applies to all shared and green leases of the device, as long
+  /// as one of them has it. The gate takes it back when the tenant ends; without the gate it stays.
+  ///
+  /// @param device  CUDA device ordinal of the kernels.
+  /// @param peer    CUDA device ordinal of the memory.
+  /// @throws Error  `lease_unavailable` when the devices cannot reach each other; else as lease.
   void enable_peer_access(int device, int peer);
 
-  std::uint64_t memory_bytes() const noexcept;  // held now
-  std::uint64_t strikes() const noexcept;
+  /// The bytes of device memory that allocate gave and that were not given back. Thread-safe.
+  [[nodiscard]] std::uint64_t memory_bytes() const noexcept;
+  /// How often the tenant's code broke the rules. Thread-safe.
+  [[nodiscard]] std::uint64_t strikes() const noexcept;
 
-  // Ends everything the tenant holds. Where its work on one device does not end, all that it has on
-  // the others stays until the process ends. First it lets no thread in any more; when a thread is
-  // inside it throws Error (wrong_state), and the tenant stays open. Guards that begin meanwhile wait
-  // for that decision. After close, guards and all functions that can throw, throw Error
-  // (wrong_state).
+  /// Ends the tenant: waits for its work, at most BrokerOptions::end_timeout for each stream, and
+  /// gives back everything that it holds. What hung work may still use stays until the process
+  /// ends. A second call does nothing.
+  ///
+  /// It first lets no thread in any more. Guards that begin meanwhile wait for the decision; after
+  /// a successful close they throw `wrong_state`, as does every function that can throw.
+  ///
+  /// Handles of the host's tenant share what it holds: close only ends this handle while there are
+  /// others, and the last one ends the tenant. No other thread may use this handle meanwhile.
+  ///
+  /// @throws Error  `wrong_state` while a thread is inside one of its leases. The tenant is then
+  ///                still open.
   void close();
 
  private:
   friend class Broker;
   friend class Guard;
+  friend struct detail::Access;
   explicit Tenant(std::shared_ptr<detail::TenantImpl> impl);
   std::shared_ptr<detail::TenantImpl> impl_;                // null once moved from
   std::shared_ptr<const detail::TenantIdentity> identity_;  // for good

@@ -22,7 +22,7 @@ int strength(LeaseKind kind) noexcept {
 
 LeaseDecision wanted(const LeaseRequest& request) {
   if (request.asked.kind == LeaseKind::worker) {
-    return {LeaseKind::automatic,
+    return {LeaseChoice(),
             request.asked_by + " asked for worker, which this version cannot grant; taken as auto"};
   }
   if (request.asked.kind != LeaseKind::automatic) {
@@ -30,13 +30,13 @@ LeaseDecision wanted(const LeaseRequest& request) {
   }
   const std::string wisher = request.wished_by.empty() ? "the plug-in" : request.wished_by;
   if (request.wish.kind == LeaseKind::worker) {
-    return {LeaseKind::automatic,
+    return {LeaseChoice(),
             wisher + " wishes worker, which this version cannot grant; taken as auto"};
   }
   if (request.wish.kind != LeaseKind::automatic) {
     return {request.wish, wisher + " wishes " + to_string(request.wish)};
   }
-  return {LeaseKind::automatic, "neither host nor plug-in asked for another"};
+  return {LeaseChoice(), "neither host nor plug-in asked for another"};
 }
 
 }  // namespace
@@ -54,10 +54,10 @@ LeaseDecision decide(const LeaseRequest& request, const LeaseOffer& offer) {
   if (kind == LeaseKind::shared || kind == LeaseKind::private_own) return decision;
   const bool fits = offer.green && request.per_thread_stream.empty();
   if (fits) {
-    if (kind == LeaseKind::automatic) decision.choice = LeaseKind::green;
+    if (kind == LeaseKind::automatic) decision.choice = LeaseChoice(LeaseKind::green);
     return decision;
   }
-  decision.choice = LeaseKind::shared;
+  decision.choice = LeaseChoice(LeaseKind::shared);
   decision.reason += "; shared, because ";
   decision.reason +=
       offer.green ? request.per_thread_stream +

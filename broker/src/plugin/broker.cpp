@@ -137,8 +137,8 @@ Tenant Broker::open_tenant(std::string name, const TenantOptions& options) {
   return Tenant(open_impl().open_tenant(std::move(name), options));
 }
 
-Tenant Broker::host(const TenantOptions& options) {
-  return Tenant(open_impl().host_as_tenant(options));
+Tenant Broker::host() {
+  return Tenant(open_impl().host_as_tenant());
 }
 
 std::vector<LeaseInfo> Broker::leases() const {
@@ -179,6 +179,7 @@ void Broker::poll() {
     instance->tell_loss();
     instance->answer_callback();
   }
+  impl_->report_losses();
   impl_->end_lost_lives();
 }
 

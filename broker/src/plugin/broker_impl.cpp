@@ -95,14 +95,24 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
   return tenant;
 }
 
-std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant(const TenantOptions& options) {
+std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant() {
   static_cast<void>(driver());
   auto tenant = host_tenant_.lock();
   if (tenant == nullptr || tenant->is_closed()) {
-    tenant = std::make_shared<TenantImpl>(*this, host_, options);
+    tenant = std::make_shared<TenantImpl>(*this, host_, options_.host);
     host_tenant_ = tenant;
   }
   return tenant;
+}
+
+// Of the tenants that are open now: a callback may open and close others.
+void BrokerImpl::report_losses() {
+  std::vector<std::shared_ptr<TenantImpl>> open;
+  for (const auto& opened : opened_) open.push_back(opened.lock());
+  open.push_back(host_tenant_.lock());
+  for (const auto& tenant : open) {
+    if (tenant != nullptr) tenant->report_losses();
+  }
 }
 
 void BrokerImpl::end_lost_lives() noexcept {

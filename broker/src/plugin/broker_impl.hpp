@@ -60,7 +60,7 @@ class BrokerImpl {
 
   std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
   std::shared_ptr<TenantImpl> open_tenant(std::string name, const TenantOptions& options);
-  std::shared_ptr<TenantImpl> host_as_tenant(const TenantOptions& options);
+  std::shared_ptr<TenantImpl> host_as_tenant();
   LeaseTable& leases() noexcept { return *leases_; }  // with a driver
   ModuleService& modules() noexcept { return modules_; }
 
@@ -69,6 +69,7 @@ class BrokerImpl {
   void remove(Instance& instance) noexcept { instances_.erase(&instance); }
   const std::set<Instance*>& instances() const noexcept { return instances_; }
   // Of every tenant: see TenantImpl.
+  void report_losses();
   void end_lost_lives() noexcept;
   void add_chain() noexcept { ++chains_; }
   void remove_chain() noexcept { --chains_; }

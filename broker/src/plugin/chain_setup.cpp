@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ctxbroker/error.hpp"
+#include "plugin/access.hpp"
 #include "plugin/chain_impl.hpp"
 
 namespace ctxbroker {
@@ -21,13 +22,13 @@ void check_stages(const std::vector<PluginInstance*>& instances, const BrokerImp
   for (PluginInstance* instance : instances) {
     if (instance == nullptr) refuse("an instance is null");
     const std::string name = instance->description().short_name;
-    if (&instance->impl().broker() != &broker) refuse(name + " belongs to another broker");
+    if (&Access::of(*instance).broker() != &broker) refuse(name + " belongs to another broker");
     if (!instance->active()) refuse(name + " is not active");
     if (instance->description().media != instances[0]->description().media) {
       refuse(name + " processes " + to_string(instance->description().media) +
              ", the first one does not");
     }
-    const ActivationSizes& active = instance->impl().activation()->sizes;
+    const ActivationSizes& active = Access::of(*instance).activation()->sizes;
     if (sizes.max_width > active.max_width || sizes.max_height > active.max_height) {
       refuse(name + " is active for " + std::to_string(active.max_width) + " x " +
              std::to_string(active.max_height) + " only");
@@ -46,8 +47,8 @@ Chain::Impl::Impl(BrokerImpl& owner, const std::vector<PluginInstance*>& instanc
   channels = media == Media::image ? 4 : 1;
   for (PluginInstance* instance : instances) {
     stages.emplace_back();
-    stages.back().instance = &instance->impl();
-    stages.back().lease = instance->impl().activation()->lease;
+    stages.back().instance = &Access::of(*instance);
+    stages.back().lease = Access::of(*instance).activation()->lease;
   }
   renew_lost_stages();
   broker.add_chain();  // last: nothing above has to be undone here

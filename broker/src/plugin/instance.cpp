@@ -99,7 +99,7 @@ LeaseRequest Instance::lease_request() const {
   request.asked = settings_.lease;
   request.asked_by = settings_.lease_asked_by;
   for (const PluginDescription& one : library_->descriptions()) {
-    const LeaseChoice both = stronger(request.wish, one.lease_wish);
+    const LeaseChoice both = stronger(request.wish, LeaseChoice(one.lease_wish));
     if (both != request.wish) request.wished_by = "plug-in " + one.short_name;
     request.wish = both;
     if ((one.flags & CTXB_PLUGIN_PER_THREAD_STREAM) != 0) {

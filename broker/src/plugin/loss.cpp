@@ -1,44 +1,83 @@
 #include "plugin/loss.hpp"
 
+#include "context/lease.hpp"
 #include "ctxbroker/plugin.h"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 
-namespace ctxbroker::detail {
+namespace ctxbroker {
+
+static_assert(static_cast<std::uint32_t>(LossReason::given_up) == CTXB_LOSS_GIVEN_UP &&
+              static_cast<std::uint32_t>(LossReason::destroyed) == CTXB_LOSS_DESTROYED &&
+              static_cast<std::uint32_t>(LossReason::fault) == CTXB_LOSS_FAULT &&
+              static_cast<std::uint32_t>(LossReason::hung) == CTXB_LOSS_STUCK);
+
+const char* to_string(LossReason reason) noexcept {
+  switch (reason) {
+    case LossReason::given_up:
+      return "given_up";
+    case LossReason::destroyed:
+      return "destroyed";
+    case LossReason::fault:
+      return "fault";
+    case LossReason::hung:
+      return "hung";
+  }
+  return "unknown";
+}
+
+namespace detail {
 namespace {
 
-std::uint32_t guilt_of_fault(const Instance& instance) {
+std::uint32_t guilt_of(LossReason reason, const Instance& instance) {
+  switch (reason) {
+    case LossReason::given_up:
+      return CTXB_GUILT_INNOCENT;
+    case LossReason::destroyed:
+      return CTXB_GUILT_UNKNOWN;
+    case LossReason::hung:
+      return CTXB_GUILT_GUILTY;
+    case LossReason::fault:
+      break;
+  }
   if (!instance.in_flight()) return CTXB_GUILT_INNOCENT;
   return instance.broker().suspects() == 1 ? CTXB_GUILT_GUILTY : CTXB_GUILT_UNKNOWN;
 }
 
-Loss fault(const Instance& instance) {
-  const CUresult status = instance.broker().fault().status();
-  return {CTXB_LOSS_FAULT, guilt_of_fault(instance), status,
-          "CUDA has ended in this process after " +
-              status_text(instance.broker().driver().table, status)};
-}
-
 }  // namespace
 
-Loss describe_loss(const Instance& instance) {
-  const Lease& lease = *instance.lease();
-  switch (lease.state()) {
-    case LeaseState::ended:
-      return fault(instance);
-    case LeaseState::zombie:
-      return {CTXB_LOSS_STUCK, CTXB_GUILT_GUILTY, CUDA_ERROR_TIMEOUT,
-              "the work in this lease does not end"};
-    case LeaseState::ready:
-    case LeaseState::lost:
-      break;
+LeaseLoss describe_loss(const Lease& lease) {
+  LeaseLoss loss;
+  loss.tenant = lease.tenant().id;
+  loss.device = lease.device_ordinal();
+  loss.generation = lease.generation();
+  const LeaseState state = lease.state();
+  if (state == LeaseState::ended) {
+    loss.reason = LossReason::fault;
+    loss.driver_status = lease.device().fault().status();
+    loss.text = "CUDA has ended in this process after " +
+                status_text(lease.table(), lease.device().fault().status());
+  } else if (state == LeaseState::zombie) {
+    loss.reason = LossReason::hung;
+    loss.driver_status = CUDA_ERROR_TIMEOUT;
+    loss.text = "the work in this lease does not end";
+  } else if (lease.ended_early() || lease.end_target(Home::context)) {
+    // Not destroyed: what is in it can still be given back, or was.
+    loss.reason = LossReason::given_up;
+    loss.text = "the host gave the context up";
+  } else {
+    loss.reason = LossReason::destroyed;
+    loss.driver_status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    loss.text = "the context was destroyed, or waits for work that does not end";
   }
-  // Not destroyed: what is in it can still be given back.
-  if (lease.end_target(Home::context)) {
-    return {CTXB_LOSS_GIVEN_UP, CTXB_GUILT_INNOCENT, 0, "the host gave the context up"};
-  }
-  return {CTXB_LOSS_DESTROYED, CTXB_GUILT_UNKNOWN, CUDA_ERROR_CONTEXT_IS_DESTROYED,
-          "the context was destroyed, or waits for work that does not end"};
+  return loss;
 }
 
-}  // namespace ctxbroker::detail
+Loss describe_loss(const Instance& instance) {
+  LeaseLoss loss = describe_loss(*instance.lease());
+  return {static_cast<std::uint32_t>(loss.reason), guilt_of(loss.reason, instance),
+          loss.driver_status, std::move(loss.text)};
+}
+
+}  // namespace detail
+}  // namespace ctxbroker

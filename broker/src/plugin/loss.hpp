@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "ctxbroker/loss.hpp"
+
 namespace ctxbroker::detail {
 
 class Instance;
+class Lease;
 
 struct Loss {
   std::uint32_t reason = 0;  // CTXB_LOSS_*
@@ -15,9 +18,12 @@ struct Loss {
   std::string text;          // one sentence
 };
 
-// Of an instance whose lease is lost. Guilt is only said with evidence: after a fault, when the
-// work of just one instance of the whole broker was in flight, and no tenant that the host opened
-// may have any.
+// Describes the loss of a lease that is not ready any more.
+LeaseLoss describe_loss(const Lease& lease);
+
+// Describes it for an instance in that lease. Guilt is only said with evidence: after a fault, when
+// the work of just one instance of the whole broker was in flight, and no tenant that the host
+// opened may have any.
 Loss describe_loss(const Instance& instance);
 
 }  // namespace ctxbroker::detail

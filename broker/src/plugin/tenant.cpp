@@ -5,6 +5,7 @@
 
 #include "context/guard.hpp"
 #include "ctxbroker/error.hpp"
+#include "plugin/access.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/tenant_impl.hpp"
 
@@ -19,6 +20,11 @@ detail::TenantImpl& alive(const std::shared_ptr<detail::TenantImpl>& impl) {
 }
 
 }  // namespace
+
+const std::shared_ptr<detail::TenantImpl>& detail::Access::of(Tenant& tenant) {
+  static_cast<void>(alive(tenant.impl_));
+  return tenant.impl_;
+}
 
 const std::filesystem::path& AdoptedLibrary::path() const noexcept {
   return image_->path;
@@ -55,10 +61,10 @@ LeaseInfo Tenant::lease(int device) {
   return alive(impl_).lease(device).info();
 }
 
-LeaseState Tenant::note(int driver_status, int device) noexcept {
+LeaseState Tenant::report_status(int driver_status, int device) noexcept {
   return impl_ == nullptr || impl_->is_closed()
              ? LeaseState::lost
-             : impl_->note(static_cast<CUresult>(driver_status), device);
+             : impl_->report_status(static_cast<CUresult>(driver_status), device);
 }
 
 std::uint64_t Tenant::allocate(std::uint64_t bytes, int device) {
@@ -69,12 +75,12 @@ void Tenant::release(std::uint64_t address) {
   alive(impl_).release(address);
 }
 
-CUstream Tenant::make_stream(int device) {
-  return alive(impl_).make_stream(device);
+CUstream Tenant::create_stream(int device) {
+  return alive(impl_).create_stream(device);
 }
 
-void Tenant::end_stream(CUstream stream) {
-  alive(impl_).end_stream(stream);
+void Tenant::destroy_stream(CUstream stream) {
+  alive(impl_).destroy_stream(stream);
 }
 
 void Tenant::enable_peer_access(int device, int peer) {
@@ -90,7 +96,12 @@ std::uint64_t Tenant::strikes() const noexcept {
 }
 
 void Tenant::close() {
-  if (impl_ != nullptr) impl_->close();
+  if (impl_ == nullptr) return;
+  if (identity_->id == host_tenant && impl_.use_count() > 1) {
+    impl_.reset();  // the other handles of the host go on
+  } else {
+    impl_->close();
+  }
 }
 
 // The storage is not cleared: it is large, and a nested guard uses one byte of it.

@@ -12,6 +12,7 @@
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
+#include "plugin/loss.hpp"
 
 namespace ctxbroker::detail {
 
@@ -19,7 +20,7 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
                        TenantOptions options)
     : broker_(broker),
       identity_(std::move(identity)),
-      options_(options),
+      options_(std::move(options)),
       slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {
   if (identity_->id == host_tenant) return;
   if (broker.gate().mode != GateMode::none) {
@@ -125,12 +126,26 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   library.library.unload();
 }
 
-LeaseState TenantImpl::note(CUresult status, int device) noexcept {
+LeaseState TenantImpl::report_status(CUresult status, int device) noexcept {
   Lease* lease = current(device);
   if (lease == nullptr) return LeaseState::lost;
   // Nothing else that the code may get wrong says anything about the lease.
   if (is_process_fault(status) || status == CUDA_ERROR_CONTEXT_IS_DESTROYED) lease->note(status);
   return lease->state();
+}
+
+void TenantImpl::report_losses() {
+  if (!options_.on_loss) return;
+  const auto next = [&]() -> std::shared_ptr<Lease> {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return nullptr;  // its leases have ended, and were not lost
+    for (const auto& life : lives_) {
+      if (life->state() == LeaseState::ready) continue;
+      if (reported_losses_.insert(life->generation()).second) return life;
+    }
+    return nullptr;
+  };
+  while (const auto lost = next()) options_.on_loss(describe_loss(*lost));
 }
 
 std::shared_ptr<Lease> TenantImpl::renew(int device) {
@@ -220,7 +235,7 @@ void TenantImpl::release(CUdeviceptr address) {
   memory_.erase(found);
 }
 
-CUstream TenantImpl::make_stream(int device) {
+CUstream TenantImpl::create_stream(int device) {
   Stream stream = detail::make_stream(owned(device));
   CUstream const handle = stream.get();
   const std::lock_guard lock(mutex_);
@@ -228,11 +243,11 @@ CUstream TenantImpl::make_stream(int device) {
   return handle;
 }
 
-void TenantImpl::end_stream(CUstream stream) {
+void TenantImpl::destroy_stream(CUstream stream) {
   const std::lock_guard lock(mutex_);
   if (streams_.erase(stream) == 1) return;
   throw Error(ErrorKind::invalid_argument,
-              "end_stream: the stream is not held by " + identity_->name,
+              "destroy_stream: the stream is not held by " + identity_->name,
               {.tenant = identity_->name});
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,18 +60,22 @@ class TenantImpl final : private LeaseSource {
   // closed is asked again when that is decided. Throws Error.
   [[gnu::cold, gnu::noinline]] Lease& lease_after_refusal(Lease& refused, CUresult status);
   // What a driver call of the tenant's own code returned.
-  LeaseState note(CUresult status, int device) noexcept;
+  LeaseState report_status(CUresult status, int device) noexcept;
 
   CUdeviceptr allocate(std::uint64_t bytes, int device);
   void release(CUdeviceptr address);
-  CUstream make_stream(int device);
-  void end_stream(CUstream stream);
+  CUstream create_stream(int device);
+  void destroy_stream(CUstream stream);
   void enable_peer_access(int device, int peer);
   std::uint64_t memory_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
   // Somebody has been in one of its leases: what was begun there may be under way still, for
   // nobody knows when it ends.
   bool has_been_inside() const noexcept;
+
+  // Calls TenantOptions::on_loss, without a lock, once for each generation that was lost. An
+  // exception of the callback's ends it; the next call goes on behind that generation.
+  void report_losses();
 
   // Ends the contexts of private lives that are lost and that nothing can use any more; the others
   // end with the tenant. Any thread that may wait for the driver.
@@ -141,6 +146,7 @@ class TenantImpl final : private LeaseSource {
   mutable std::mutex mutex_;    // of all below
   std::thread::id closing_by_;  // its close has begun, and cannot be refused any more
   std::vector<std::shared_ptr<Lease>> lives_;  // every life that a guard may stand on
+  std::set<std::uint64_t> reported_losses_;    // their generations
   std::map<CUdeviceptr, Allocation> memory_;
   std::map<CUdeviceptr, Allocation> kept_;  // released, but endless work may still use it
   std::map<CUstream, Stream> streams_;

@@ -1,4 +1,5 @@
-/*
+/**
+ * @file
  * ctxbroker plug-in ABI, version 1.1: everything that a host and a plug-in library say to each
  * other.
  *
@@ -67,7 +68,7 @@ extern "C" {
 #define CTXB_EXPORT __attribute__((visibility("default")))
 #endif
 
-/* True when the struct that `pointer` points to was filled by a side that knew `member`. */
+/** True when the struct that `pointer` points to was filled by a side that knew `member`. */
 #define CTXB_HAS(pointer, type, member) \
   ((pointer)->size >= offsetof(type, member) + sizeof((pointer)->member))
 
@@ -77,42 +78,42 @@ extern "C" {
 typedef int32_t ctxb_status;
 
 #define CTXB_OK 0
-/* Not ready: the output was not written; the host may offer the same job again. */
+/** Not ready: the output was not written; the host may offer the same job again. */
 #define CTXB_AGAIN 1
-/* The plug-in has nothing to do for this job: the host passes the input on as the output. */
+/** The plug-in has nothing to do for this job: the host passes the input on as the output. */
 #define CTXB_BYPASS 2
-#define CTXB_ERROR (-1)                      /* anything without a code of its own */
-#define CTXB_ERROR_INVALID_ARGUMENT (-2)     /* the caller broke this header's contract */
-#define CTXB_ERROR_UNSUPPORTED (-3)          /* never possible with this plug-in, host or device */
-#define CTXB_ERROR_UNAVAILABLE (-4)          /* possible, but not now */
-#define CTXB_ERROR_OUT_OF_DEVICE_MEMORY (-5) /* the host may free memory and try again */
+#define CTXB_ERROR (-1)                      /**< anything without a code of its own */
+#define CTXB_ERROR_INVALID_ARGUMENT (-2)     /**< the caller broke this header's contract */
+#define CTXB_ERROR_UNSUPPORTED (-3)          /**< impossible with this plug-in, host or device */
+#define CTXB_ERROR_UNAVAILABLE (-4)          /**< possible, but not now */
+#define CTXB_ERROR_OUT_OF_DEVICE_MEMORY (-5) /**< the host may free memory and try again */
 #define CTXB_ERROR_OUT_OF_HOST_MEMORY (-6)
-#define CTXB_ERROR_NO_KERNEL_IMAGE (-7) /* no image of the module runs on this device */
-#define CTXB_ERROR_CONTEXT_LOST (-8)    /* the lease's context is gone: activate again */
-#define CTXB_ERROR_DEADLINE (-9)        /* the job could not be enqueued in its time */
-#define CTXB_ERROR_VERSION (-10)        /* a version of ABI, extension or state is not known */
-#define CTXB_ERROR_WRONG_STATE (-11)    /* called in the wrong phase of the life cycle */
-#define CTXB_ERROR_DRIVER (-12)         /* a CUDA driver call failed: see ctxb_host.fail */
+#define CTXB_ERROR_NO_KERNEL_IMAGE (-7) /**< no image of the module runs on this device */
+#define CTXB_ERROR_CONTEXT_LOST (-8)    /**< the lease's context is gone: activate again */
+#define CTXB_ERROR_DEADLINE (-9)        /**< the job could not be enqueued in its time */
+#define CTXB_ERROR_VERSION (-10)        /**< a version of ABI, extension or state is not known */
+#define CTXB_ERROR_WRONG_STATE (-11)    /**< called in the wrong phase of the life cycle */
+#define CTXB_ERROR_DRIVER (-12)         /**< a CUDA driver call failed: see ctxb_host.fail */
 
 /* ---- Media ----------------------------------------------------------------------------------
  * What a job's buffers hold. Samples are 32-bit floats in device memory. */
-#define CTXB_MEDIA_IMAGE 1 /* linear light, RGBA interleaved, straight (unassociated) alpha */
-#define CTXB_MEDIA_AUDIO 2 /* planar: `frames` samples of each channel in turn; full scale: 1.0 */
+#define CTXB_MEDIA_IMAGE 1 /**< linear light, RGBA interleaved, straight (unassociated) alpha */
+#define CTXB_MEDIA_AUDIO 2 /**< planar, channel after channel; full scale is 1.0 */
 
-/* One lent buffer in device memory.
+/** One lent buffer in device memory.
  * Image: pixel (x, y), component c is at data + y * row_pitch + (x * channels + c) * 4, with
  *        x < width, y < height, c < channels (4).
  * Audio: sample i of channel c is at data + c * row_pitch + i * 4, with i < width (the block's
  *        frames) and c < height (the channels); `channels` is 1. */
 typedef struct ctxb_buffer {
   uint32_t size;
-  uint32_t media;     /* CTXB_MEDIA_* */
-  uint64_t data;      /* device address, valid in the plug-in's own lease; multiple of 16 */
-  uint64_t row_pitch; /* bytes from one row (image: multiple of 16, so that a pixel can be moved as
-                         one float4) or channel (audio: multiple of 4) to the next */
-  uint32_t width;     /* pixels in a row, or frames in the block; at least 1 */
-  uint32_t height;    /* rows, or channels; at least 1 */
-  uint32_t channels;  /* floats per pixel: 4 for images, 1 for audio */
+  uint32_t media;     /**< CTXB_MEDIA_* */
+  uint64_t data;      /**< device address, valid in the plug-in's own lease; multiple of 16 */
+  uint64_t row_pitch; /**< bytes from one row (image: multiple of 16, so that a pixel can be moved
+                         as one float4) or channel (audio: multiple of 4) to the next */
+  uint32_t width;     /**< pixels in a row, or frames in the block; at least 1 */
+  uint32_t height;    /**< rows, or channels; at least 1 */
+  uint32_t channels;  /**< floats per pixel: 4 for images, 1 for audio */
 } ctxb_buffer;
 
 /* ---- Parameters -----------------------------------------------------------------------------
@@ -120,24 +121,24 @@ typedef struct ctxb_buffer {
  * A parameter's index is its place in the descriptor's table; its id is for ever. */
 #define CTXB_PARAMETER_FLOAT 0
 #define CTXB_PARAMETER_INTEGER 1
-#define CTXB_PARAMETER_BOOLEAN 2 /* 0 or 1 */
-#define CTXB_PARAMETER_CHOICE 3  /* an index into `choices`; minimum is 0 */
+#define CTXB_PARAMETER_BOOLEAN 2 /**< 0 or 1 */
+#define CTXB_PARAMETER_CHOICE 3  /**< an index into `choices`; minimum is 0 */
 
-/* The value may change between two jobs of one activation. Without it the host changes the value
+/** The value may change between two jobs of one activation. Without it the host changes the value
  * only between deactivate and activate. */
 #define CTXB_PARAMETER_AUTOMATABLE (1u << 0)
 
 typedef struct ctxb_parameter {
   uint32_t size;
-  uint32_t type;              /* CTXB_PARAMETER_FLOAT ... */
-  const char* id;             /* [a-z0-9_]+, unique in the plug-in, never changes its meaning */
-  const char* name;           /* for people */
-  const char* unit;           /* "EV", "px", "Hz", "dB", "ms", "%"; "" for a plain number */
-  const char* description;    /* one sentence */
-  double minimum, maximum;    /* inclusive */
-  double default_value;       /* within minimum and maximum */
-  const char* const* choices; /* CHOICE only: names, ending with null; else null */
-  uint32_t flags;             /* CTXB_PARAMETER_AUTOMATABLE */
+  uint32_t type;              /**< CTXB_PARAMETER_FLOAT ... */
+  const char* id;             /**< [a-z0-9_]+, unique in the plug-in, never changes its meaning */
+  const char* name;           /**< for people */
+  const char* unit;           /**< "EV", "px", "Hz", "dB", "ms", "%"; "" for a plain number */
+  const char* description;    /**< one sentence */
+  double minimum, maximum;    /**< inclusive */
+  double default_value;       /**< within minimum and maximum */
+  const char* const* choices; /**< CHOICE only: names, ending with null; else null */
+  uint32_t flags;             /**< CTXB_PARAMETER_AUTOMATABLE */
 } ctxb_parameter;
 
 /* ---- Modules: device code as data -----------------------------------------------------------
@@ -146,124 +147,124 @@ typedef struct ctxb_parameter {
  * that is compiled on the user's machine, or a file that is watched while the plug-in is written.
  * An image is PTX text (of whatever language), a cubin, or a fatbin. */
 
-/* How the driver compiles PTX; machine code is not touched by it. Zero in a member leaves it to the
- * driver. Since 1.1. */
+/** How the driver compiles PTX; machine code is not touched by it. Zero in a member leaves it to
+ * the driver. Since 1.1. */
 typedef struct ctxb_jit_options {
   uint32_t size;
-  uint32_t flags;          /* CTXB_JIT_* */
-  uint32_t max_registers;  /* most registers of a thread */
-  uint32_t optimisation;   /* CTXB_JIT_LEVEL(0) to CTXB_JIT_LEVEL(4); the driver's own is 4 */
-  uint32_t target;         /* 10 * major + minor, with CTXB_JIT_TARGET_A or _F; 0: the device's */
-  uint32_t loader_threads; /* most threads that load machine code (drivers since CUDA 13.1) */
-  uint32_t log_bytes;      /* of each log; 0: 16 KiB; at most 1 MiB */
+  uint32_t flags;          /**< CTXB_JIT_* */
+  uint32_t max_registers;  /**< most registers of a thread */
+  uint32_t optimisation;   /**< CTXB_JIT_LEVEL(0) to CTXB_JIT_LEVEL(4); the driver's own is 4 */
+  uint32_t target;         /**< 10 * major + minor, with CTXB_JIT_TARGET_A or _F; 0: the device's */
+  uint32_t loader_threads; /**< most threads that load machine code (drivers since CUDA 13.1) */
+  uint32_t log_bytes;      /**< of each log; 0: 16 KiB; at most 1 MiB */
 } ctxb_jit_options;
 
 #define CTXB_JIT_DEBUG_INFO (1u << 0)
 #define CTXB_JIT_LINE_INFO (1u << 1)
-#define CTXB_JIT_VERBOSE (1u << 2) /* registers, spills and the like, to the host's debug log */
+#define CTXB_JIT_VERBOSE (1u << 2) /**< registers, spills and the like, to the host's debug log */
 
 #define CTXB_JIT_LEVEL(level) ((level) + 1u)
-#define CTXB_JIT_TARGET_A (1u << 16) /* sm_90a: that architecture alone */
-#define CTXB_JIT_TARGET_F (1u << 17) /* sm_100f: its family */
+#define CTXB_JIT_TARGET_A (1u << 16) /**< sm_90a: that architecture alone */
+#define CTXB_JIT_TARGET_F (1u << 17) /**< sm_100f: its family */
 
-/* One of several images that are linked: relocatable PTX, cubin or fatbin (nvcc -rdc=true), or a
+/** One of several images that are linked: relocatable PTX, cubin or fatbin (nvcc -rdc=true), or a
  * host object or library with such in it. Since 1.1. */
 typedef struct ctxb_module_part {
   uint32_t size;
-  const char* name;   /* for error texts: "filter.cu" */
-  const void* data;   /* static data; or null, and a file */
-  uint64_t data_size; /* bytes */
-  const char* file;   /* path, as in ctxb_module; read where data is null */
-  uint32_t checksum;  /* of data, as in ctxb_module */
+  const char* name;   /**< for error texts: "filter.cu" */
+  const void* data;   /**< static data; or null, and a file */
+  uint64_t data_size; /**< bytes */
+  const char* file;   /**< path, as in ctxb_module; read where data is null */
+  uint32_t checksum;  /**< of data, as in ctxb_module */
 } ctxb_module_part;
 
-/* CUDA C++ for NVRTC, which the user's machine has to have (libnvrtc.so of CUDA 12 or 13). Compiled
- * for the device it runs on. Since 1.1. */
+/** CUDA C++ for NVRTC, which the user's machine has to have (libnvrtc.so of CUDA 12 or 13).
+ * Compiled for the device it runs on. Since 1.1. */
 typedef struct ctxb_cuda_source {
   uint32_t size;
-  const char* name;           /* for error texts: "filter.cu" */
-  const char* text;           /* UTF-8, ending with 0 */
-  const char* const* options; /* "-DTAPS=8", ...; ending with null, or null */
+  const char* name;           /**< for error texts: "filter.cu" */
+  const char* text;           /**< UTF-8, ending with 0 */
+  const char* const* options; /**< "-DTAPS=8", ...; ending with null, or null */
 } ctxb_cuda_source;
 
-/* Loaded at the first get_kernel or get_global, or where the host knows the image's kernels at
+/** Loaded at the first get_kernel or get_global, or where the host knows the image's kernels at
  * their first launch; without it, before activate. A plug-in with CTXB_PLUGIN_REALTIME, and any
  * that is activated for real time, gets all its modules before activate. */
 #define CTXB_MODULE_ON_FIRST_USE (1u << 0)
-/* `file` is looked at before each job that is not real-time: when it has changed, the job uses the
+/** `file` is looked at before each job that is not real-time: when it has changed, the job uses the
  * new code; when that cannot be loaded, the host says why, once, and keeps the old. Kernels keep
  * their handles; where a variable's address was asked for, the plug-in is activated again. */
 #define CTXB_MODULE_DEVELOPMENT (1u << 1)
 
 typedef struct ctxb_module {
   uint32_t size;
-  const char* name;           /* unique in the plug-in; "exposure" */
-  const void* data;           /* PTX text (ending with 0), cubin or fatbin; static data */
-  uint64_t data_size;         /* bytes */
-  const char* const* kernels; /* names, ending with null; or null: whatever the image holds */
-  /* Since 1.1. One of data, parts, source and file says what the code is; file may stand beside one
-   * of the others, and counts as long as it is there. */
-  uint32_t flags;                 /* CTXB_MODULE_* */
-  uint32_t part_count;            /* of parts */
-  const ctxb_module_part* parts;  /* linked in this order; step is parts[0].size */
-  const ctxb_cuda_source* source; /* compiled */
-  const char* file;            /* an image's path, or that of a .cu file; what does not begin with
+  const char* name;           /**< unique in the plug-in; "exposure" */
+  const void* data;           /**< PTX text (ending with 0), cubin or fatbin; static data */
+  uint64_t data_size;         /**< bytes */
+  const char* const* kernels; /**< names, ending with null; or null: whatever the image holds */
+  /** Since 1.1. One of data, parts, source and file says what the code is; file may stand beside
+   * one of the others, and counts as long as it is there. */
+  uint32_t flags;                 /**< CTXB_MODULE_* */
+  uint32_t part_count;            /**< of parts */
+  const ctxb_module_part* parts;  /**< linked in this order; step is parts[0].size */
+  const ctxb_cuda_source* source; /**< compiled */
+  const char* file;            /**< an image's path, or that of a .cu file; what does not begin with
                                   "/" is meant from the folder of the plug-in's library */
-  const ctxb_jit_options* jit; /* null: as the driver does */
-  /* Of data, as POSIX cksum prints it for a file of these bytes; 0: none. Machine code that was
+  const ctxb_jit_options* jit; /**< null: as the driver does */
+  /** Of data, as POSIX cksum prints it for a file of these bytes; 0: none. Machine code that was
    * damaged behind it is refused; without it the driver may crash on such. ctxb_add_plugin fills it
    * in. */
   uint32_t checksum;
-  /* NVRTC's ("-I/home/me/common", ...) where file is a .cu file, after those of source; ending with
-   * null, or null. The file's own folder is searched in any case. */
+  /** NVRTC's ("-I/home/me/common", ...) where file is a .cu file, after those of source; ending
+   * with null, or null. The file's own folder is searched in any case. */
   const char* const* file_options;
 } ctxb_module;
 
 /* ---- Descriptor -----------------------------------------------------------------------------*/
 
-/* How the plug-in uses CUDA. */
-#define CTXB_CUDA_KERNELS 1 /* modules and launches through the host; links no CUDA library */
-#define CTXB_CUDA_DRIVER 2  /* calls the driver API in the lent context */
-#define CTXB_CUDA_RUNTIME 3 /* cudart, cuBLAS, cuFFT, Thrust, ... */
+/** How the plug-in uses CUDA. */
+#define CTXB_CUDA_KERNELS 1 /**< modules and launches through the host; links no CUDA library */
+#define CTXB_CUDA_DRIVER 2  /**< calls the driver API in the lent context */
+#define CTXB_CUDA_RUNTIME 3 /**< cudart, cuBLAS, cuFFT, Thrust, ... */
 
-/* Which lease the plug-in would like; the host decides. */
+/** Which lease the plug-in would like; the host decides. */
 #define CTXB_LEASE_AUTO 0
-#define CTXB_LEASE_SHARED 1  /* the device's primary context, shared with others */
-#define CTXB_LEASE_PRIVATE 2 /* a context of the plug-in's own */
-#define CTXB_LEASE_GREEN 3   /* a green context: its own streams, perhaps its own SMs */
-#define CTXB_LEASE_WORKER 4  /* a process of its own */
+#define CTXB_LEASE_SHARED 1  /**< the device's primary context, shared with others */
+#define CTXB_LEASE_PRIVATE 2 /**< a context of the plug-in's own */
+#define CTXB_LEASE_GREEN 3   /**< a green context: its own streams, perhaps its own SMs */
+#define CTXB_LEASE_WORKER 4  /**< a process of its own */
 
-/* How many instances may be in `process` at once. */
-#define CTXB_CONCURRENCY_INSTANCES 0 /* any number, each on one thread at a time */
-#define CTXB_CONCURRENCY_LIBRARY 1   /* one at a time in the whole library */
+/** How many instances may be in `process` at once. */
+#define CTXB_CONCURRENCY_INSTANCES 0 /**< any number, each on one thread at a time */
+#define CTXB_CONCURRENCY_LIBRARY 1   /**< one at a time in the whole library */
 
-#define CTXB_PLUGIN_UNLOADABLE (1u << 0) /* the library may be unloaded after the last deinit */
-#define CTXB_PLUGIN_IN_PLACE (1u << 1)   /* input and output may be the same buffer */
-#define CTXB_PLUGIN_REALTIME (1u << 2)   /* process keeps the [audio] rules */
-#define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /* uses CU_STREAM_PER_THREAD (not under green) */
-/* Works on NVIDIA's driver only, because the CUDA libraries in it do (cudart, cuBLAS, cuFFT, ...).
+#define CTXB_PLUGIN_UNLOADABLE (1u << 0) /**< the library may be unloaded after the last deinit */
+#define CTXB_PLUGIN_IN_PLACE (1u << 1)   /**< input and output may be the same buffer */
+#define CTXB_PLUGIN_REALTIME (1u << 2)   /**< process keeps the [audio] rules */
+#define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /**< uses CU_STREAM_PER_THREAD: not green */
+/** Works on NVIDIA's driver only, because the CUDA libraries in it do (cudart, cuBLAS, cuFFT, ...).
  * A host on another driver lists the plug-in as needing a GPU and does not create it. A host that
  * does not know this flag ignores it, and then activate fails. */
 #define CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER (1u << 4)
 
 typedef struct ctxb_plugin_descriptor {
   uint32_t size;
-  uint32_t media;   /* CTXB_MEDIA_*: what it processes */
-  const char* id;   /* reverse DNS, for ever: "com.example.exposure" */
-  const char* name; /* for people: "Exposure" */
+  uint32_t media;   /**< CTXB_MEDIA_*: what it processes */
+  const char* id;   /**< reverse DNS, for ever: "com.example.exposure" */
+  const char* name; /**< for people: "Exposure" */
   const char* vendor;
-  const char* version;         /* "1.2.3" */
-  const char* description;     /* one sentence */
-  const char* const* features; /* "blur", "equaliser", ...; ending with null, or null */
-  uint32_t flags;              /* CTXB_PLUGIN_* */
-  uint32_t cuda_use;           /* CTXB_CUDA_* */
-  uint32_t lease;              /* CTXB_LEASE_* */
-  uint32_t concurrency;        /* CTXB_CONCURRENCY_* */
-  uint32_t min_compute_major, min_compute_minor; /* least compute capability; 0.0: any */
-  const ctxb_parameter* parameters; /* parameter_count of them; step is parameters[0].size */
+  const char* version;         /**< "1.2.3" */
+  const char* description;     /**< one sentence */
+  const char* const* features; /**< "blur", "equaliser", ...; ending with null, or null */
+  uint32_t flags;              /**< CTXB_PLUGIN_* */
+  uint32_t cuda_use;           /**< CTXB_CUDA_* */
+  uint32_t lease;              /**< CTXB_LEASE_* */
+  uint32_t concurrency;        /**< CTXB_CONCURRENCY_* */
+  uint32_t min_compute_major, min_compute_minor; /**< least compute capability; 0.0: any */
+  const ctxb_parameter* parameters; /**< parameter_count of them; step is parameters[0].size */
   uint32_t parameter_count;
   uint32_t module_count;
-  const ctxb_module* modules; /* module_count of them; step is modules[0].size */
+  const ctxb_module* modules; /**< module_count of them; step is modules[0].size */
 } ctxb_plugin_descriptor;
 
 /* ---- Host -----------------------------------------------------------------------------------
@@ -276,27 +277,27 @@ typedef struct ctxb_plugin_descriptor {
 typedef struct ctxb_host ctxb_host;
 struct ctxb_host {
   uint32_t size;
-  uint16_t abi_major, abi_minor; /* the host's */
-  const char* name;              /* valid as long as the host struct */
+  uint16_t abi_major, abi_minor; /**< the host's */
+  const char* name;              /**< valid as long as the host struct */
   const char* version;
 
-  /* The host's side of an extension ("ctxbroker.gpu/1"), or null when it has none. The answer is
+  /** The host's side of an extension ("ctxbroker.gpu/1"), or null when it has none. The answer is
    * valid as long as the host struct and does not change.
    * [any] [balanced] */
   const void* (*get_extension)(const ctxb_host* host, const char* id);
 
-  /* One line to the host's log, in this plug-in's channel. The text is copied before the return.
+  /** One line to the host's log, in this plug-in's channel. The text is copied before the return.
    * [any] [balanced]; not from [audio] */
   void (*log)(const ctxb_host* host, uint32_t severity, const char* text);
 
-  /* Says why the function that runs now is about to return `status`; the last call counts. The
+  /** Says why the function that runs now is about to return `status`; the last call counts. The
    * text is copied before the return. driver_status is the CUresult, or 0. Returns `status`, so
    * that one can write: return host->fail(host, ...).
    * [any] [balanced] */
   ctxb_status (*fail)(const ctxb_host* host, ctxb_status status, int32_t driver_status,
                       const char* text);
 
-  /* Asks the host to call the instance's extension CTXB_EXT_CALLBACK soon, on the main thread.
+  /** Asks the host to call the instance's extension CTXB_EXT_CALLBACK soon, on the main thread.
    * [any] [balanced] */
   void (*request_callback)(const ctxb_host* host);
 };
@@ -304,16 +305,16 @@ struct ctxb_host {
 /* ---- Activation -----------------------------------------------------------------------------*/
 typedef struct ctxb_activation {
   uint32_t size;
-  int32_t device; /* CUDA device ordinal */
+  int32_t device; /**< CUDA device ordinal */
   uint32_t compute_major, compute_minor;
-  uint64_t generation;    /* which life of the lease's context this is; only grows */
-  uint64_t memory_budget; /* bytes of device memory the instance may allocate; 0: no limit */
-  uint32_t max_width, max_height; /* largest buffer extents that process will be given */
-  uint32_t realtime;              /* 1: process will be called on an [audio] thread */
-  double sample_rate;             /* Hz; 0 for images */
-  void* stream;                   /* CUstream of the lease, for uploads and clears in activate; the
-                                     first job is ordered after what is enqueued on it */
-  const double* parameters;       /* snapshot of the parameters, descriptor's order */
+  uint64_t generation;    /**< which life of the lease's context this is; only grows */
+  uint64_t memory_budget; /**< bytes of device memory the instance may allocate; 0: no limit */
+  uint32_t max_width, max_height; /**< largest buffer extents that process will be given */
+  uint32_t realtime;              /**< 1: process will be called on an [audio] thread */
+  double sample_rate;             /**< Hz; 0 for images */
+  void* stream;             /**< CUstream of the lease, for uploads and clears in activate; the
+                               first job is ordered after what is enqueued on it */
+  const double* parameters; /**< snapshot of the parameters, descriptor's order */
   uint32_t parameter_count;
 } ctxb_activation;
 
@@ -322,69 +323,69 @@ typedef struct ctxb_activation {
 typedef struct ctxb_job {
   uint32_t size;
   uint32_t parameter_count;
-  void* stream;               /* CUstream of the plug-in's lease: enqueue here and only here */
-  int64_t position;           /* frame number (image) or first sample (audio) on the timeline */
-  double sample_rate;         /* Hz; 0 for images */
-  uint64_t deadline_ns;       /* time the whole job may take; 0: offline, as long as it needs */
-  const double* parameters;   /* snapshot, descriptor's order, each within its range */
-  const ctxb_buffer* inputs;  /* input_count of them; step is inputs[0].size */
-  const ctxb_buffer* outputs; /* output_count of them, every byte to be written */
-  uint32_t input_count;       /* 1 in version 1.0 */
-  uint32_t output_count;      /* 1 in version 1.0 */
-  uint32_t discontinuity;     /* 1: not the successor of the last block; forget the history */
+  void* stream;               /**< CUstream of the plug-in's lease: enqueue here and only here */
+  int64_t position;           /**< frame number (image) or first sample (audio) on the timeline */
+  double sample_rate;         /**< Hz; 0 for images */
+  uint64_t deadline_ns;       /**< time the whole job may take; 0: offline, as long as it needs */
+  const double* parameters;   /**< snapshot, descriptor's order, each within its range */
+  const ctxb_buffer* inputs;  /**< input_count of them; step is inputs[0].size */
+  const ctxb_buffer* outputs; /**< output_count of them, every byte to be written */
+  uint32_t input_count;       /**< 1 in version 1.0 */
+  uint32_t output_count;      /**< 1 in version 1.0 */
+  uint32_t discontinuity;     /**< 1: not the successor of the last block; forget the history */
 } ctxb_job;
 
 /* ---- Loss -----------------------------------------------------------------------------------
  * Why the context of an activation is gone, and whether this plug-in is to blame. */
-#define CTXB_LOSS_GIVEN_UP 1  /* the host gave the context up; the next activate gets another */
-#define CTXB_LOSS_DESTROYED 2 /* somebody destroyed the context; the next activate gets another */
-#define CTXB_LOSS_FAULT 3     /* a kernel faulted: CUDA has ended in this process, for everybody */
-#define CTXB_LOSS_STUCK 4     /* the plug-in's work does not end; the host uses it no more */
+#define CTXB_LOSS_GIVEN_UP 1  /**< the host gave the context up; the next activate gets another */
+#define CTXB_LOSS_DESTROYED 2 /**< somebody destroyed it; the next activate gets another */
+#define CTXB_LOSS_FAULT 3     /**< a kernel faulted: CUDA has ended in this process */
+#define CTXB_LOSS_STUCK 4     /**< the plug-in's work does not end; the host uses it no more */
 
-#define CTXB_GUILT_UNKNOWN 0  /* work of others was in flight too, or may have been */
-#define CTXB_GUILT_INNOCENT 1 /* none of this plug-in's work was in flight */
-#define CTXB_GUILT_GUILTY 2   /* only this plug-in's work was in flight */
+#define CTXB_GUILT_UNKNOWN 0  /**< work of others was in flight too, or may have been */
+#define CTXB_GUILT_INNOCENT 1 /**< none of this plug-in's work was in flight */
+#define CTXB_GUILT_GUILTY 2   /**< only this plug-in's work was in flight */
 
 typedef struct ctxb_loss {
   uint32_t size;
-  uint32_t reason;       /* CTXB_LOSS_* */
-  uint32_t guilt;        /* CTXB_GUILT_* */
-  int32_t driver_status; /* CUresult, or 0 */
-  const char* text;      /* one sentence for a log; valid during the call */
+  uint32_t reason;       /**< CTXB_LOSS_* */
+  uint32_t guilt;        /**< CTXB_GUILT_* */
+  int32_t driver_status; /**< CUresult, or 0 */
+  const char* text;      /**< one sentence for a log; valid during the call */
 } ctxb_loss;
 
 /* ---- Instance -------------------------------------------------------------------------------*/
 typedef struct ctxb_plugin ctxb_plugin;
 struct ctxb_plugin {
   uint32_t size;
-  void* data; /* the plug-in's own */
+  void* data; /**< the plug-in's own */
 
-  /* Allocates and looks up everything that process will need. After an error the host calls
+  /** Allocates and looks up everything that process will need. After an error the host calls
    * neither process nor deactivate; what was allocated is given back from the host's ledger.
    * [main] [ctx] */
   ctxb_status (*activate)(const ctxb_plugin* plugin, const ctxb_activation* activation);
 
-  /* Enqueues the work of one job on job->stream. Buffers never alias unless the descriptor says
+  /** Enqueues the work of one job on job->stream. Buffers never alias unless the descriptor says
    * CTXB_PLUGIN_IN_PLACE.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*process)(const ctxb_plugin* plugin, const ctxb_job* job);
 
-  /* Gives back what activate took. The device has finished every job. What is forgotten is given
+  /** Gives back what activate took. The device has finished every job. What is forgotten is given
    * back by the host.
    * [main] [ctx] */
   void (*deactivate)(const ctxb_plugin* plugin);
 
-  /* The last call. Not active any more.
+  /** The last call. Not active any more.
    * [main] [no-ctx] */
   void (*destroy)(const ctxb_plugin* plugin);
 
-  /* The context of this activation is gone, with all its memory, kernels and streams: forget every
+  /** The context of this activation is gone, with all its memory, kernels and streams: forget every
    * handle, call nothing. Once per loss, and before anything else is asked of the plug-in.
    * deactivate follows (with no context current), then perhaps activate. `loss` is the host's.
    * [main] [no-ctx] */
   void (*context_lost)(const ctxb_plugin* plugin, const ctxb_loss* loss);
 
-  /* The plug-in's side of an extension, or null. Static data.
+  /** The plug-in's side of an extension, or null. Static data.
    * [any] [no-ctx] */
   const void* (*get_extension)(const ctxb_plugin* plugin, const char* id);
 };
@@ -395,269 +396,268 @@ struct ctxb_plugin {
 typedef struct ctxb_plugin_factory {
   uint32_t size;
 
-  /* How many plug-ins the library holds.
+  /** How many plug-ins the library holds.
    * [any] [no-ctx] */
   uint32_t (*count)(void);
 
-  /* Descriptor `index`, static data; null when there is none.
+  /** Descriptor `index`, static data; null when there is none.
    * [any] [no-ctx] */
   const ctxb_plugin_descriptor* (*describe)(uint32_t index);
 
-  /* Makes an instance, or returns null after ctxb_host.fail. `host` outlives the instance.
+  /** Makes an instance, or returns null after ctxb_host.fail. `host` outlives the instance.
    * [main] [no-ctx] */
   const ctxb_plugin* (*create)(uint32_t index, const ctxb_host* host);
 } ctxb_plugin_factory;
 
 typedef struct ctxb_plugin_entry_type {
   uint32_t size;
-  uint16_t abi_major, abi_minor; /* CTXB_ABI_MAJOR, CTXB_ABI_MINOR as the library was compiled */
+  uint16_t abi_major, abi_minor; /**< CTXB_ABI_MAJOR, CTXB_ABI_MINOR as the library was compiled */
 
-  /* Called before anything else; may be called again, each call answered by one deinit. Makes no
+  /** Called before anything else; may be called again, each call answered by one deinit. Makes no
    * CUDA call. `path` is the library's file. Not CTXB_OK: the library is not used.
    * [main] [no-ctx] */
   ctxb_status (*init)(const char* path);
 
-  /* [main] [no-ctx] */
+  /** [main] [no-ctx] */
   void (*deinit)(void);
 
-  /* The factory with this id, static data, or null.
+  /** The factory with this id, static data, or null.
    * [any] [no-ctx] */
   const void* (*get_factory)(const char* id);
 } ctxb_plugin_entry_type;
 
-/* The one symbol that a plug-in library exports. */
+/** The one symbol that a plug-in library exports. */
 extern CTXB_EXPORT const ctxb_plugin_entry_type ctxb_plugin_entry;
 
 /* ---- Extensions: id "name/revision". A revision never changes; a better one gets a new number.
  * A draft keeps its id when it is promoted. --------------------------------------------------- */
 
-/* Host's side: device memory, kernels and launches in the instance's lease. Everything is entered
+/** Host's side: device memory, kernels and launches in the instance's lease. Everything is entered
  * in the tenant's ledger; what is not given back is taken back at deactivate. Handles are dead
  * after deactivate or context_lost; the host refuses a dead one with CTXB_ERROR_CONTEXT_LOST. */
 #define CTXB_EXT_GPU "ctxbroker.gpu/1"
 
-typedef struct ctxb_kernel ctxb_kernel; /* opaque; owned by the host; one generation */
+typedef struct ctxb_kernel ctxb_kernel; /**< opaque; owned by the host; one generation */
 
 typedef struct ctxb_launch {
   uint32_t size;
   uint32_t argument_count;
   const ctxb_kernel* kernel;
-  void* stream;                   /* the job's (or, in activate, the activation's) stream */
-  uint32_t grid[3];               /* blocks; each at least 1 */
-  uint32_t block[3];              /* threads; each at least 1 */
-  uint32_t shared_bytes;          /* dynamic shared memory per block */
-  const void* const* arguments;   /* argument_count pointers to the values, in order */
-  const uint32_t* argument_sizes; /* sizeof each value; checked against the kernel when known */
+  void* stream;                   /**< the job's (or, in activate, the activation's) stream */
+  uint32_t grid[3];               /**< blocks; each at least 1 */
+  uint32_t block[3];              /**< threads; each at least 1 */
+  uint32_t shared_bytes;          /**< dynamic shared memory per block */
+  const void* const* arguments;   /**< argument_count pointers to the values, in order */
+  const uint32_t* argument_sizes; /**< sizeof each value; checked against the kernel when known */
 } ctxb_launch;
 
 typedef struct ctxb_gpu_extension {
   uint32_t size;
 
-  /* A kernel of one of the descriptor's modules. `module` may be null when the plug-in has one.
+  /** A kernel of one of the descriptor's modules. `module` may be null when the plug-in has one.
    * [main] [ctx]; in activate */
   ctxb_status (*get_kernel)(const ctxb_host* host, const char* module, const char* name,
                             const ctxb_kernel** kernel);
 
-  /* Address and size in bytes of a module's __device__ or __constant__ variable.
+  /** Address and size in bytes of a module's __device__ or __constant__ variable.
    * [main] [ctx]; in activate */
   ctxb_status (*get_global)(const ctxb_host* host, const char* module, const char* name,
                             uint64_t* address, uint64_t* bytes);
 
-  /* Device memory, aligned to at least 256 bytes, content undefined. bytes is at least 1.
+  /** Device memory, aligned to at least 256 bytes, content undefined. bytes is at least 1.
    * [main] [ctx]; in activate */
   ctxb_status (*allocate)(const ctxb_host* host, uint64_t bytes, uint64_t* address);
 
-  /* Gives back what allocate gave; 0 is ignored; anything else that is not this plug-in's is
+  /** Gives back what allocate gave; 0 is ignored; anything else that is not this plug-in's is
    * refused.
    * [main] [ctx]; in activate or deactivate */
   ctxb_status (*release)(const ctxb_host* host, uint64_t address);
 
-  /* Enqueues a launch.
+  /** Enqueues a launch.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch);
 
-  /* Enqueues a copy of `bytes` from host memory to the device. At most CTXB_UPLOAD_MAX bytes are
+  /** Enqueues a copy of `bytes` from host memory to the device. At most CTXB_UPLOAD_MAX bytes are
    * allowed in process (they go through pinned staging that the host made in activate); in
    * activate there is no limit. The source may be reused when the call returns.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*upload)(const ctxb_host* host, void* stream, uint64_t destination,
                         const void* source, uint64_t bytes);
 
-  /* Enqueues setting `bytes` (a multiple of 4) at `destination` to zero.
+  /** Enqueues setting `bytes` (a multiple of 4) at `destination` to zero.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*clear)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t bytes);
 
-  /* Enqueues a copy between two places of device memory; they do not overlap.
+  /** Enqueues a copy between two places of device memory; they do not overlap.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*copy)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t source,
                       uint64_t bytes);
 } ctxb_gpu_extension;
 
-/* Most that one `process` may upload, all its uploads together. */
+/** Most that one `process` may upload, all its uploads together. */
 #define CTXB_UPLOAD_MAX 65536u
 
-/* Host's side: launches with attributes and with packed arguments, and what the driver knows of a
+/** Host's side: launches with attributes and with packed arguments, and what the driver knows of a
  * kernel. The kernels are those of CTXB_EXT_GPU, and so are the rules for handles. In a struct that
  * the host fills the caller sets `size`; the host fills what both sides know. */
 #define CTXB_EXT_LAUNCH "ctxbroker.launch/1"
 
-/* The blocks may wait for each other (grid synchronisation): all of them must fit on the device, or
- * on the lease's part of it, at once. */
+/** The blocks may wait for each other (grid synchronisation): all of them must fit on the device,
+ * or on the lease's part of it, at once. */
 #define CTXB_LAUNCH_COOPERATIVE (1u << 0)
-/* May begin before the work ahead of it in the stream has ended; the kernel waits by itself where
+/** May begin before the work ahead of it in the stream has ended; the kernel waits by itself where
  * it needs that work's results (griddepcontrol.wait, cudaGridDependencySynchronize). A permission:
  * without effect on devices below compute capability 9.0. */
 #define CTXB_LAUNCH_PROGRAMMATIC (1u << 1)
-/* `priority` counts. */
+/** `priority` counts. */
 #define CTXB_LAUNCH_PRIORITY (1u << 2)
 
-/* Where an argument of another type than the kernel's is found out: CTXB_ERROR_INVALID_ARGUMENT,
+/** Where an argument of another type than the kernel's is found out: CTXB_ERROR_INVALID_ARGUMENT,
  * with its number. In the packed form ctxb_launch.arguments is null, and argument_count,
  * argument_sizes and argument_offsets say what lies where in `packed`; an argument_count of 0
  * leaves that open, and only the length is checked. */
 typedef struct ctxb_launch_options {
   uint32_t size;
-  uint32_t flags;        /* CTXB_LAUNCH_* */
-  uint32_t cluster[3];   /* blocks of a cluster; the grid is a multiple of it. All 0: no clusters */
-  int32_t priority;      /* as of streams: a lower number goes first */
-  uint64_t signature;    /* of the arguments, or 0. Equal to the kernel's own: sizes and offsets are
-                            not compared one by one. FNV-1a (64 bits) over the arguments' number,
-                            then the size and the offset of each, as 4 bytes in little endian; the
-                            offsets are those of the packed form */
-  const void* packed;    /* all arguments in one piece, each at a multiple of its type's alignment
-                            from the beginning; or null: ctxb_launch.arguments counts */
-  uint64_t packed_bytes; /* of `packed`, up to the end of the last argument or of a struct
+  uint32_t flags;      /**< CTXB_LAUNCH_* */
+  uint32_t cluster[3]; /**< blocks of a cluster, which divides the grid. All 0: no clusters */
+  int32_t priority;    /**< as of streams: a lower number goes first */
+  uint64_t signature;  /**< of the arguments, or 0. Equal to the kernel's own: sizes and offsets are
+                          not compared one by one. FNV-1a (64 bits) over the arguments' number,
+                          then the size and the offset of each, as 4 bytes in little endian; the
+                          offsets are those of the packed form */
+  const void* packed;  /**< all arguments in one piece, each at a multiple of its type's alignment
+                          from the beginning; or null: ctxb_launch.arguments counts */
+  uint64_t packed_bytes; /**< of `packed`, up to the end of the last argument or of a struct
                             that holds them all */
-  const uint32_t* argument_offsets; /* of the arguments in `packed`; or null: not compared */
+  const uint32_t* argument_offsets; /**< of the arguments in `packed`; or null: not compared */
 } ctxb_launch_options;
 
 #define CTXB_ARGUMENTS_UNKNOWN UINT32_MAX
 
 typedef struct ctxb_kernel_info {
   uint32_t size;
-  uint32_t argument_count;       /* or CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
-  uint32_t argument_bytes;       /* of the packed form */
-  uint32_t block_threads;        /* most of one block */
-  uint32_t registers;            /* of one thread */
-  uint32_t static_shared_bytes;  /* of one block */
-  uint32_t dynamic_shared_bytes; /* most that a launch may ask for; the host opts in above 48 KiB */
-  uint32_t local_bytes;          /* of one thread */
-  uint32_t constant_bytes;       /* of the kernel's own */
-  uint32_t ptx_version;          /* compute capability that the PTX was made for, times ten */
-  uint32_t binary_version;       /* the machine code's, the same way */
+  uint32_t argument_count;       /**< or CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
+  uint32_t argument_bytes;       /**< of the packed form */
+  uint32_t block_threads;        /**< most of one block */
+  uint32_t registers;            /**< of one thread */
+  uint32_t static_shared_bytes;  /**< of one block */
+  uint32_t dynamic_shared_bytes; /**< the most for a launch; the host opts in above 48 KiB */
+  uint32_t local_bytes;          /**< of one thread */
+  uint32_t constant_bytes;       /**< of the kernel's own */
+  uint32_t ptx_version;          /**< compute capability that the PTX was made for, times ten */
+  uint32_t binary_version;       /**< the machine code's, the same way */
 } ctxb_kernel_info;
 
 typedef struct ctxb_kernel_argument {
   uint32_t size;
-  uint32_t offset; /* in the packed form */
+  uint32_t offset; /**< in the packed form */
   uint32_t bytes;
 } ctxb_kernel_argument;
 
 typedef struct ctxb_launch_extension {
   uint32_t size;
 
-  /* Enqueues a launch. `options` may be null. A launch that does not fit is refused with the limit
+  /** Enqueues a launch. `options` may be null. A launch that does not fit is refused with the limit
    * that it broke: CTXB_ERROR_INVALID_ARGUMENT, or CTXB_ERROR_UNSUPPORTED where the device can
    * never do it.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch,
                         const ctxb_launch_options* options);
 
-  /* [main|render] [ctx]; while active */
+  /** [main|render] [ctx]; while active */
   ctxb_status (*get_kernel_info)(const ctxb_host* host, const ctxb_kernel* kernel,
                                  ctxb_kernel_info* info);
 
-  /* Argument `index`, from 0. CTXB_ERROR_UNAVAILABLE when the driver does not tell.
+  /** Argument `index`, from 0. CTXB_ERROR_UNAVAILABLE when the driver does not tell.
    * [main|render] [ctx]; while active */
   ctxb_status (*get_argument)(const ctxb_host* host, const ctxb_kernel* kernel, uint32_t index,
                               ctxb_kernel_argument* argument);
 
-  /* The block size with which most threads run at once, and the fewest blocks that fill the lease's
-   * part of the device then. Blocks have `shared_bytes` of dynamic shared memory and at most
-   * `most_threads` threads (0: any number).
-   * [main|render] [ctx]; while active */
+  /** The block size with which most threads run at once, and the fewest blocks that fill the
+   * lease's part of the device then. Blocks have `shared_bytes` of dynamic shared memory and at
+   * most `most_threads` threads (0: any number). [main|render] [ctx]; while active */
   ctxb_status (*get_best_block)(const ctxb_host* host, const ctxb_kernel* kernel,
                                 uint32_t shared_bytes, uint32_t most_threads,
                                 uint32_t* block_threads, uint32_t* grid_blocks);
 
-  /* How many such blocks run on one multiprocessor at once.
+  /** How many such blocks run on one multiprocessor at once.
    * [main|render] [ctx]; while active */
   ctxb_status (*get_active_blocks)(const ctxb_host* host, const ctxb_kernel* kernel,
                                    uint32_t block_threads, uint32_t shared_bytes, uint32_t* blocks);
 
-  /* How many clusters of this launch run at once; its arguments do not count.
+  /** How many clusters of this launch run at once; its arguments do not count.
    * [main|render] [ctx]; while active */
   ctxb_status (*get_active_clusters)(const ctxb_host* host, const ctxb_launch* launch,
                                      const ctxb_launch_options* options, uint32_t* clusters);
 } ctxb_launch_extension;
 
-/* Host's side: the current CUDA context, for plug-ins with CTXB_CUDA_DRIVER or _RUNTIME. */
+/** Host's side: the current CUDA context, for plug-ins with CTXB_CUDA_DRIVER or _RUNTIME. */
 #define CTXB_EXT_NATIVE_CONTEXT "ctxbroker.native-context/1"
 
 typedef struct ctxb_native_context_extension {
   uint32_t size;
-  /* The CUcontext of the lease (borrowed: never destroyed, never made current by the plug-in) and
+  /** The CUcontext of the lease (borrowed: never destroyed, never made current by the plug-in) and
    * its device.
    * [any] [ctx] */
   ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
 } ctxb_native_context_extension;
 
-/* Host's side: which thread is this? For assertions in plug-ins. */
+/** Host's side: which thread is this? For assertions in plug-ins. */
 #define CTXB_EXT_THREAD_CHECK "ctxbroker.thread-check/1"
 
 typedef struct ctxb_thread_check_extension {
   uint32_t size;
-  /* 1 when the calling thread is the one the tag names, else 0. [any] */
+  /** 1 when the calling thread is the one the tag names, else 0. [any] */
   uint32_t (*is_main_thread)(const ctxb_host* host);
-  uint32_t (*is_process_thread)(const ctxb_host* host); /* inside this instance's process call */
+  uint32_t (*is_process_thread)(const ctxb_host* host); /**< inside this instance's process call */
 } ctxb_thread_check_extension;
 
-/* Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
+/** Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
 #define CTXB_EXT_STATE "ctxbroker.state/1"
 
 typedef struct ctxb_output_stream {
   uint32_t size;
   void* data;
-  /* Takes 1 to `bytes` bytes and returns how many, or -1 when it cannot take any. */
+  /** Takes 1 to `bytes` bytes and returns how many, or -1 when it cannot take any. */
   int64_t (*write)(const struct ctxb_output_stream* stream, const void* source, uint64_t bytes);
 } ctxb_output_stream;
 
 typedef struct ctxb_input_stream {
   uint32_t size;
   void* data;
-  /* Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. A short read is
+  /** Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. A short read is
    * no error and no end. */
   int64_t (*read)(const struct ctxb_input_stream* stream, void* destination, uint64_t bytes);
 } ctxb_input_stream;
 
 typedef struct ctxb_state_extension {
   uint32_t size;
-  /* Both while not active. A load that fails leaves the state as it was.
+  /** Both while not active. A load that fails leaves the state as it was.
    * [main] [no-ctx] */
   ctxb_status (*save)(const ctxb_plugin* plugin, const ctxb_output_stream* stream);
   ctxb_status (*load)(const ctxb_plugin* plugin, const ctxb_input_stream* stream);
 } ctxb_state_extension;
 
-/* Plug-in's side: by how many frames its output is late, and for how long it rings on. */
+/** Plug-in's side: by how many frames its output is late, and for how long it rings on. */
 #define CTXB_EXT_LATENCY "ctxbroker.latency/1"
 
 #define CTXB_TAIL_INFINITE UINT64_MAX
 
 typedef struct ctxb_latency_extension {
   uint32_t size;
-  /* While active; constant for one activation. In frames.
+  /** While active; constant for one activation. In frames.
    * [main] [no-ctx] */
   uint64_t (*latency)(const ctxb_plugin* plugin);
-  uint64_t (*tail)(const ctxb_plugin* plugin); /* CTXB_TAIL_INFINITE when it never ends */
+  uint64_t (*tail)(const ctxb_plugin* plugin); /**< CTXB_TAIL_INFINITE when it never ends */
 } ctxb_latency_extension;
 
-/* Plug-in's side: a parameter's value as people write it, and back. Without it the host prints
+/** Plug-in's side: a parameter's value as people write it, and back. Without it the host prints
  * numbers and choice names. */
 #define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
 
 typedef struct ctxb_parameter_text_extension {
   uint32_t size;
-  /* Writes at most `bytes` bytes with the ending 0.
+  /** Writes at most `bytes` bytes with the ending 0.
    * [main] [no-ctx] */
   ctxb_status (*to_text)(const ctxb_plugin* plugin, uint32_t parameter, double value, char* text,
                          uint64_t bytes);
@@ -665,12 +665,12 @@ typedef struct ctxb_parameter_text_extension {
                            double* value);
 } ctxb_parameter_text_extension;
 
-/* Plug-in's side: answered after ctxb_host.request_callback. */
+/** Plug-in's side: answered after ctxb_host.request_callback. */
 #define CTXB_EXT_CALLBACK "ctxbroker.callback/1"
 
 typedef struct ctxb_callback_extension {
   uint32_t size;
-  /* [main] [no-ctx] */
+  /** [main] [no-ctx] */
   void (*on_main_thread)(const ctxb_plugin* plugin);
 } ctxb_callback_extension;
 

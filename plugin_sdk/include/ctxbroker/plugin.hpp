@@ -1,16 +1,20 @@
-// The C++ side of the plug-in ABI: everything an author needs to write a plug-in library.
-//
-//   class Exposure final : public ctxbroker::sdk::Plugin {
-//    public:
-//     static constexpr ctxbroker::sdk::Descriptor descriptor = ...;
-//     using Plugin::Plugin;
-//     void activate(const Activation& activation) override;  // kernels, device memory
-//     Outcome process(const Job& job) override;              // launches; never waits
-//   };
-//   CTXB_EXPORT_PLUGINS(Exposure)
-//
-// Errors are exceptions (Failure); none leaves the library: each entry turns it into a status and
-// tells the host why. Header-only, C++17, no CUDA header, no static constructor.
+/// @file
+/// The C++ side of the plug-in ABI: everything that an author needs to write a plug-in library.
+///
+///     class Exposure final : public ctxbroker::sdk::Plugin {
+///      public:
+///       static constexpr ctxbroker::sdk::Descriptor descriptor = ...;
+///       using Plugin::Plugin;
+///       void activate(const Activation& activation) override;  // kernels, device memory
+///       Outcome process(const Job& job) override;              // launches; never waits
+///     };
+///     CTXB_EXPORT_PLUGINS(Exposure)
+///
+/// Errors are exceptions (Failure). None of them leaves the library: the SDK turns each into a
+/// status and tells the host why. The SDK is header-only C++17 and needs no CUDA header.
+///
+/// The tags in brackets say on which thread and with which context a function is called; plugin.h
+/// explains them.
 #pragma once
 
 #include "ctxbroker/plugin.h"

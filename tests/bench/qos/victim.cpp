@@ -8,7 +8,7 @@ namespace ctxbroker::bench {
 Victim::Victim(Session& session, Tenant& tenant)
     : driver_(session.raw()),
       tenant_(tenant),
-      stream_(tenant.make_stream()),
+      stream_(tenant.create_stream()),
       samples_(tenant.allocate(std::uint64_t{frames} * channels * sizeof(float))) {
   const Guard guard(tenant_);
   module_ = std::make_unique<Module>(driver_, gain_image());

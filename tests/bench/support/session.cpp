@@ -3,24 +3,25 @@
 namespace ctxbroker::bench {
 namespace {
 
-BrokerOptions with_name(BrokerOptions options, const std::string& program) {
-  options.host_name = program;
+TenantOptions asking_for(LeaseKind kind) {
+  TenantOptions options;
+  options.lease = LeaseChoice(kind);
   return options;
 }
 
-TenantOptions asking_for(LeaseKind kind) {
-  TenantOptions options;
-  options.lease = kind;
+BrokerOptions for_program(BrokerOptions options, const std::string& program) {
+  options.host_name = program;
+  options.host = asking_for(LeaseKind::shared);
   return options;
 }
 
 }  // namespace
 
 Session::Session(const std::string& program, bool quick, const BrokerOptions& options)
-    : broker_(Broker::open(with_name(options, program))),
+    : broker_(Broker::open(for_program(options, program))),
       raw_(broker_.driver().path),
       quick_(quick),
-      host_(broker_.host(asking_for(LeaseKind::shared))) {
+      host_(broker_.host()) {
   host_.lease();  // the device is in use from here on; no later figure pays for that
 }
 

@@ -50,7 +50,7 @@ BrokerOptions BrokerTest::options() {
 
 PluginInstance BrokerTest::create(const std::string& behaviour, LeaseKind lease,
                                   std::uint64_t budget) {
-  return broker.create(behaviours(), behaviour, {0, lease, budget});
+  return broker.create(behaviours(), behaviour, {Placement(0), LeaseChoice(lease), budget});
 }
 
 PluginInstance BrokerTest::active(const std::string& behaviour, LeaseKind lease,

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "attacks/attacks.h"
 #include "broker_fixture.hpp"
 #include "ctxbroker/host.h"
+#include "ctxbroker/version.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -19,6 +21,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 class CHostTest : public ::testing::Test {
  protected:
@@ -94,16 +97,16 @@ TEST_F(CHostTest, LedgerLossAndLibraries) {
   uint64_t address = 0;
   void* stream = nullptr;
   EXPECT_EQ(ctxb_tenant_allocate(tenant, 0, 4096, &address), CTXB_OK);
-  EXPECT_EQ(ctxb_tenant_make_stream(tenant, 0, &stream), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_create_stream(tenant, 0, &stream), CTXB_OK);
   EXPECT_EQ(ctxb_tenant_release(tenant, address + 1), CTXB_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(ctxb_tenant_end_stream(tenant, stream), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_destroy_stream(tenant, stream), CTXB_OK);
   EXPECT_EQ(ctxb_tenant_release(tenant, address), CTXB_OK);
   const uint64_t before = lease(tenant).generation;
   EXPECT_EQ(ctxb_tenant_force_loss(tenant, 0, "a test"), CTXB_OK);
-  EXPECT_EQ(ctxb_tenant_note(tenant, 0, 0), uint32_t{CTXB_STATE_LOST});
+  EXPECT_EQ(ctxb_tenant_report_status(tenant, 0, 0), uint32_t{CTXB_STATE_LOST});
   EXPECT_GT(lease(tenant).generation, before);
-  EXPECT_EQ(ctxb_tenant_note(tenant, 0, 0), uint32_t{CTXB_STATE_READY});
-  EXPECT_EQ(ctxb_tenant_note(nullptr, 0, 0), uint32_t{CTXB_STATE_LOST});
+  EXPECT_EQ(ctxb_tenant_report_status(tenant, 0, 0), uint32_t{CTXB_STATE_READY});
+  EXPECT_EQ(ctxb_tenant_report_status(nullptr, 0, 0), uint32_t{CTXB_STATE_LOST});
   ctxb_library* library = nullptr;
   EXPECT_EQ(ctxb_tenant_adopt(tenant, test_plugin("unloadable").c_str(), &library), CTXB_OK);
   EXPECT_NE(ctxb_library_symbol(library, "ctxb_plugin_entry"), nullptr);
@@ -111,6 +114,155 @@ TEST_F(CHostTest, LedgerLossAndLibraries) {
   EXPECT_EQ(ctxb_tenant_adopt(tenant, "/no/such/file.so", &library), CTXB_ERROR_UNAVAILABLE);
   EXPECT_EQ(library, nullptr);
   EXPECT_THAT(ctxb_last_error(), HasSubstr("/no/such/file.so"));
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+}
+
+// What a C host appends its text to.
+ctxb_status append(void* data, const char* text, uint64_t bytes) {
+  static_cast<std::string*>(data)->append(text, bytes);
+  return CTXB_OK;
+}
+
+TEST_F(CHostTest, TellsWhichDriverAndDevicesThereAre) {
+  EXPECT_STREQ(ctxb_version(), version());
+  ctxb_driver_info driver{};
+  driver.size = sizeof driver;
+  ASSERT_EQ(ctxb_broker_driver(broker, &driver), CTXB_OK) << ctxb_last_error();
+  EXPECT_GE(driver.version, 12000);
+  EXPECT_STRNE(driver.path, "");
+  EXPECT_STRNE(driver.reason, "");
+  ctxb_device_info device{};
+  EXPECT_EQ(ctxb_broker_device(broker, 0, &device), CTXB_ERROR_INVALID_ARGUMENT) << "no size";
+  device.size = sizeof device;
+  ASSERT_EQ(ctxb_broker_use_device(broker, 0), CTXB_OK) << ctxb_last_error();
+  ASSERT_EQ(ctxb_broker_device(broker, 0, &device), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(device.device, 0);
+  EXPECT_STRNE(device.name, "");
+  EXPECT_GT(device.compute_major, 0u);
+  EXPECT_GT(device.multiprocessors, 0u);
+  EXPECT_GT(device.memory_bytes, 0u);
+  EXPECT_EQ(device.in_use, 1u);
+  EXPECT_EQ(ctxb_broker_device(broker, 99, &device), CTXB_ERROR_UNAVAILABLE);
+  EXPECT_EQ(ctxb_broker_use_device(broker, -1), CTXB_ERROR_UNAVAILABLE);
+  // The members that an older header lacks are left alone.
+  device.size = offsetof(ctxb_device_info, memory_bytes);
+  device.memory_bytes = 77;
+  EXPECT_EQ(ctxb_broker_device(broker, 0, &device), CTXB_OK);
+  EXPECT_EQ(device.memory_bytes, 77u);
+  EXPECT_EQ(device.size, offsetof(ctxb_device_info, memory_bytes));
+}
+
+TEST_F(CHostTest, MetricsAndTimelineAreWrittenAsJson) {
+  EXPECT_EQ(ctxb_broker_stop_timeline(broker), CTXB_OK);
+  ASSERT_EQ(ctxb_broker_start_timeline(broker, 1 << 20), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_broker_start_timeline(broker, 0), CTXB_ERROR_WRONG_STATE);
+  ctxb_tenant* tenant = open();
+  ctxb_guard guard;
+  ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "render", &guard), CTXB_OK) << ctxb_last_error();
+  ctxb_guard_leave(&guard);
+  std::string metrics, timeline;
+  ASSERT_EQ(ctxb_broker_write_metrics(broker, append, &metrics), CTXB_OK) << ctxb_last_error();
+  EXPECT_THAT(metrics, StartsWith("{"));
+  EXPECT_THAT(metrics, HasSubstr("ctxbroker.metrics/1"));
+  EXPECT_THAT(metrics, HasSubstr("filter"));
+  ctxb_timeline_summary summary{};
+  summary.size = sizeof summary;
+  ASSERT_EQ(ctxb_broker_send_timeline(broker, append, &timeline, &summary), CTXB_OK)
+      << ctxb_last_error();
+  EXPECT_GT(summary.spans, 0u);
+  EXPECT_GE(summary.threads, 1u);
+  EXPECT_THAT(timeline, HasSubstr("render"));
+  const std::string file = testing::TempDir() + "ctxb_c_host_timeline.json";
+  ASSERT_EQ(ctxb_broker_write_timeline(broker, file.c_str(), nullptr), CTXB_OK)
+      << ctxb_last_error();
+  std::ifstream written(file);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(written), {}).size(), timeline.size());
+  std::remove(file.c_str());
+  EXPECT_EQ(ctxb_broker_write_timeline(broker, "/no/such/folder/file", nullptr), CTXB_ERROR);
+  // What the callback refuses is the answer.
+  const auto full = [](void*, const char*, uint64_t) -> ctxb_status {
+    return CTXB_ERROR_UNAVAILABLE;
+  };
+  EXPECT_EQ(ctxb_broker_write_metrics(broker, full, nullptr), CTXB_ERROR_UNAVAILABLE);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("was not taken"));
+  EXPECT_EQ(ctxb_broker_write_metrics(broker, nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+}
+
+TEST_F(CHostTest, PollTellsATenantOnceOfEachGenerationThatItLost) {
+  struct Told {
+    uint32_t tenant, reason;
+    uint64_t generation;
+    std::string text;
+  };
+  std::vector<Told> told;
+  ctxb_tenant_options options{};
+  options.size = sizeof options;
+  options.on_loss = [](void* data, const ctxb_lease_loss* loss) {
+    EXPECT_EQ(loss->size, sizeof *loss);
+    EXPECT_EQ(loss->device, 0);
+    static_cast<std::vector<Told>*>(data)->push_back(
+        {loss->tenant, loss->reason, loss->generation, loss->text});
+  };
+  options.on_loss_data = &told;
+  ctxb_tenant* tenant = nullptr;
+  ASSERT_EQ(ctxb_tenant_open(broker, "filter", &options, &tenant), CTXB_OK) << ctxb_last_error();
+  EXPECT_STREQ(ctxb_tenant_name(tenant), "filter");
+  const uint64_t generation = lease(tenant).generation;
+  EXPECT_EQ(ctxb_broker_poll(broker), CTXB_OK);
+  EXPECT_THAT(told, SizeIs(0)) << "nothing was lost";
+  EXPECT_EQ(ctxb_tenant_force_loss(tenant, 0, "a test"), CTXB_OK);
+  EXPECT_THAT(told, SizeIs(0)) << "only poll tells";
+  EXPECT_EQ(ctxb_broker_poll(broker), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_poll(broker), CTXB_OK);
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].tenant, ctxb_tenant_id(tenant));
+  EXPECT_EQ(told[0].reason, static_cast<uint32_t>(CTXB_LOSS_GIVEN_UP));
+  EXPECT_EQ(told[0].generation, generation);
+  EXPECT_NE(told[0].text, "");
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+}
+
+TEST_F(CHostTest, TheHostsTenantIsWhatTheBrokersOptionsAskFor) {
+  ctxb_tenant_options wanted{};
+  wanted.size = sizeof wanted;
+  wanted.lease = CTXB_LEASE_PRIVATE;
+  ctxb_broker_options options{};
+  options.size = sizeof options;
+  options.host = &wanted;
+  options.host_version = "7";
+  options.job_timeout_ms = 1000;
+  options.end_timeout_ms = 500;
+  ctxb_broker* other = nullptr;
+  ASSERT_EQ(ctxb_broker_open(&options, &other), CTXB_OK) << ctxb_last_error();
+  ctxb_tenant *one = nullptr, *two = nullptr;
+  ASSERT_EQ(ctxb_broker_host(other, &one), CTXB_OK) << ctxb_last_error();
+  ASSERT_EQ(ctxb_broker_host(other, &two), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_tenant_id(one), 0u);
+  EXPECT_STREQ(ctxb_tenant_name(one), "host");
+  const ctxb_lease_info info = lease(one);
+  EXPECT_EQ(info.kind, uint32_t{CTXB_LEASE_PRIVATE});
+  EXPECT_EQ(info.asked_kind, uint32_t{CTXB_LEASE_PRIVATE});
+  EXPECT_STREQ(info.reason, "the host asked for private");
+  uint64_t address = 0;
+  EXPECT_EQ(ctxb_tenant_allocate(one, 0, 4096, &address), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_close(one), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_memory_bytes(two), 4096u) << "the other handle holds it";
+  EXPECT_EQ(ctxb_broker_close(other), CTXB_ERROR_WRONG_STATE);
+  EXPECT_EQ(ctxb_tenant_close(two), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
+}
+
+TEST_F(CHostTest, ReadyContextsArePausedAndWaitedFor) {
+  uint32_t ready = 0;
+  EXPECT_EQ(ctxb_broker_wait_until_ready(broker, &ready), CTXB_OK);
+  EXPECT_EQ(ready, 1u) << "none was asked for";
+  EXPECT_EQ(ctxb_broker_begin_realtime(broker), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_wait_until_ready(broker, nullptr), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_end_realtime(broker), CTXB_OK);
+  ctxb_tenant* tenant = open();
+  EXPECT_NE(ctxb_tenant_enable_peer_access(tenant, 0, 0), CTXB_OK)
+      << "a device is no peer of itself";
   EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
 }
 
@@ -161,11 +313,7 @@ TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
   EXPECT_EQ(none.in_force, 0u);
   EXPECT_EQ(none.mode, static_cast<std::uint32_t>(CTXB_GATE_NONE));
   EXPECT_EQ(gate.mode != CTXB_GATE_NONE, gate.in_force != 0);
-  // A host that was compiled before there were modes is told none, whatever lies behind its struct.
-  none.size = offsetof(ctxb_gate_info, mode);
-  none.mode = 77;
-  EXPECT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
-  EXPECT_EQ(none.mode, 77u);
+  // A host whose header lacks a member is told nothing there, whatever lies behind its struct.
   const char* const untouched = "untouched";
   none.size = offsetof(ctxb_gate_info, tools);
   none.tools = &untouched;
@@ -196,7 +344,7 @@ TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
     ctxb_tenant_options options{};
     options.size = sizeof options;
     options.driver_memory_budget = budget;
-    // A host that was compiled before there were budgets has none, whatever lies behind its struct.
+    // A host whose header has no budgets has none, whatever lies behind its struct.
     if (!limited) options.size = offsetof(ctxb_tenant_options, reserved);
     ctxb_tenant* tenant = nullptr;
     ASSERT_EQ(ctxb_tenant_open(broker, "counted", &options, &tenant), CTXB_OK);
@@ -277,7 +425,7 @@ TEST_F(CHostTest, APolicyFromAFileOrFromTextDecides) {
   options.policy_text = nullptr;
   options.policy_file = file.c_str();
   EXPECT_EQ(granted(options), CTXB_LEASE_PRIVATE);
-  // A host that was compiled before there were policies has none, whatever lies behind its struct.
+  // A host whose header has no policies has none, whatever lies behind its struct.
   options.size = offsetof(ctxb_broker_options, policy_file);
   EXPECT_NE(granted(options), CTXB_LEASE_PRIVATE);
   std::remove(file.c_str());

@@ -43,7 +43,8 @@ class ChainMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix
  protected:
   // Whatever lease the library has already, if it has one.
   PluginInstance create_in(const char* library, const char* behaviour, LeaseKind kind) {
-    return broker.create(broker.load(test_plugin(library)), behaviour, {0, kind, 0});
+    return broker.create(broker.load(test_plugin(library)), behaviour,
+                         {Placement(0), LeaseChoice(kind), 0});
   }
   // Three stages that change the samples, one after the other.
   static void prepare(PluginInstance& first, PluginInstance& second, PluginInstance& third) {
@@ -117,8 +118,8 @@ TEST_F(BrokerTest, AJobWaitsOnceHoweverManyStagesItHas) {
   if (!controls) GTEST_SKIP() << "only the software device counts its calls";
   std::vector<PluginInstance> instances;
   for (std::size_t i = 0; i < std::size(every_kind); ++i) {
-    instances.push_back(
-        broker.create(broker.load(test_plugin(library_names[i])), "affine", {0, every_kind[i], 0}));
+    instances.push_back(broker.create(broker.load(test_plugin(library_names[i])), "affine",
+                                      {Placement(0), LeaseChoice(every_kind[i]), 0}));
     instances.back().activate(test_sizes);
     ASSERT_EQ(instances.back().lease().granted.kind, every_kind[i]);
   }
@@ -148,7 +149,8 @@ TEST_F(BrokerTest, LentBuffersBelongToTheStagesOwnContext) {
   const PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own}) {
     PluginInstance first = active("owns_buffers", LeaseKind::private_own);
-    PluginInstance second = broker.create(twin, "owns_buffers", {0, kind, 0});
+    PluginInstance second =
+        broker.create(twin, "owns_buffers", {Placement(0), LeaseChoice(kind), 0});
     second.activate(test_sizes);
     EXPECT_EQ(run({&first, &second, &second, &first})[3], 3.0F);
   }

@@ -32,7 +32,7 @@ class DefectChildTest : public DefectTest {};
 TEST_F(DefectChildTest, DISABLED_WhatIsTakenOfOneDeviceIsGivenBackToThatDevice) {
   if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices";
   driver.retain_primary(0);  // the host's
-  Tenant tenant = broker.open_tenant("filter", {LeaseKind::shared});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
   {
     const Guard guard(tenant, 1);
     EXPECT_TRUE(driver.primary_is_active(1));
@@ -52,7 +52,7 @@ TEST_F(DefectTest, TheHostsOwnContextOutlivesEveryLeaseAndTheBroker) {
   const auto before = driver.stack();
   Broker second = Broker::open(options());
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
-    Tenant tenant = second.open_tenant(to_string(kind), {kind});
+    Tenant tenant = second.open_tenant(to_string(kind), {LeaseChoice(kind)});
     static_cast<void>(tenant.lease());
     tenant.close();
     EXPECT_EQ(driver.stack(), before) << to_string(kind);
@@ -67,7 +67,7 @@ TEST_F(DefectTest, TheHostsOwnContextOutlivesEveryLeaseAndTheBroker) {
 // A pop in the error path that was never pushed: the guard that fails to enter takes nothing.
 TEST_F(DefectTest, AGuardThatCannotEnterPopsNothing) {
   if (!controls) GTEST_SKIP() << "only the software device fails calls when it is told to";
-  Tenant tenant = broker.open_tenant("filter", {LeaseKind::private_own});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::private_own)});
   static_cast<void>(tenant.lease());
   CUcontext own = driver.make_context();
   driver.push(own);
@@ -92,12 +92,12 @@ TEST_F(DefectTest, AGuardThatCannotEnterPopsNothing) {
 // the old handle.
 TEST_F(DefectTest, ANewPrimaryWithTheOldHandleIsAnotherLife) {
   if (!controls) GTEST_SKIP() << "a shielded primary is destroyed on the software device alone";
-  Tenant tenant = broker.open_tenant("filter", {LeaseKind::shared});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
   const LeaseInfo old = tenant.lease();
   const std::uint64_t dead = tenant.allocate(4096);
   controls.start_counting();
   ASSERT_EQ(controls.fail_call("cuMemAlloc_v2", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED), 0);
-  EXPECT_THROW(tenant.allocate(4096), Error);
+  EXPECT_THROW(static_cast<void>(tenant.allocate(4096)), Error);
   const LeaseInfo anew = tenant.lease();
   EXPECT_EQ(anew.context, old.context) << "the handle is the same, or this test shows nothing";
   EXPECT_GT(anew.generation, old.generation);
@@ -112,9 +112,9 @@ TEST_F(DefectTest, ANewPrimaryWithTheOldHandleIsAnotherLife) {
 // context would revive it, under the same handle.
 TEST_F(DefectTest, APrimaryThatDiedUnseenIsNotTakenForAlive) {
   if (!controls) GTEST_SKIP() << "a shielded primary is destroyed on the software device alone";
-  Tenant shared = broker.open_tenant("shared", {LeaseKind::shared});
+  Tenant shared = broker.open_tenant("shared", {LeaseChoice(LeaseKind::shared)});
   const LeaseInfo old = shared.lease();
-  shared.allocate(4096);
+  static_cast<void>(shared.allocate(4096));
   controls.start_counting();
   {
     const Entered inside(driver, old.context);
@@ -129,14 +129,14 @@ TEST_F(DefectTest, APrimaryThatDiedUnseenIsNotTakenForAlive) {
 // A guard that re-activates a context destroyed meanwhile.
 TEST_F(DefectTest, AGuardDoesNotGoBackIntoADestroyedContext) {
   if (!controls) GTEST_SKIP() << "NVIDIA's driver may crash on the handle of a destroyed context";
-  Tenant tenant = broker.open_tenant("filter", {LeaseKind::private_own});
-  Tenant other = broker.open_tenant("other", {LeaseKind::green});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::private_own)});
+  Tenant other = broker.open_tenant("other", {LeaseChoice(LeaseKind::green)});
   const LeaseInfo old = tenant.lease();
   {
     const Guard outer(other);
     driver.destroy_context(old.context);
     // The driver lets a dead context be entered; the first use tells, and then nobody enters it.
-    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { tenant.allocate(4096); }),
+    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { return tenant.allocate(4096); }),
                 HasSubstr("CONTEXT_IS_DESTROYED"));
     EXPECT_EQ(driver.current(), other.lease().context) << "the outer guard stands";
     const Guard again(tenant);
@@ -148,14 +148,14 @@ TEST_F(DefectTest, AGuardDoesNotGoBackIntoADestroyedContext) {
 
 // A library closed while what it brought is in use: here a host function in the middle of its work.
 TEST_F(DefectTest, ALibraryIsNotUnloadedUnderItsOwnWork) {
-  Tenant tenant = broker.open_tenant("format", {LeaseKind::green, false, true});
+  Tenant tenant = broker.open_tenant("format", {LeaseChoice(LeaseKind::green), false, true});
   static std::atomic<int> done;
   done = 0;
   {
     const AdoptedLibrary library = tenant.adopt(test_plugin("callback"));
     auto* callback = reinterpret_cast<CUhostFn>(library.symbol("ctxb_test_callback"));
     ASSERT_NE(callback, nullptr);
-    CUstream stream = tenant.make_stream();
+    CUstream stream = tenant.create_stream();
     const Guard guard(tenant);
     for (int i = 0; i < 2; ++i) {
       ASSERT_EQ(driver.launch_host_function(stream, callback, &done), CUDA_SUCCESS);
@@ -173,7 +173,7 @@ TEST_F(DefectChildTest, DISABLED_NoThreadOfTheBrokerTouchesADeviceThatNobodyAske
   BrokerOptions with = options();
   with.ready.green = 2;  // by a thread that makes contexts ahead
   Broker second = Broker::open(with);
-  Tenant tenant = second.open_tenant("filter", {LeaseKind::green});
+  Tenant tenant = second.open_tenant("filter", {LeaseChoice(LeaseKind::green)});
   tenant.run(1, [] {});
   std::thread([&] { tenant.run(1, [] {}); }).join();
   EXPECT_TRUE(second.wait_until_ready());

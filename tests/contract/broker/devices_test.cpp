@@ -30,8 +30,8 @@ class DevicesTest : public BrokerTest, public ::testing::WithParamInterface<Kind
     if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
   }
   PluginInstance on(int device, const char* library, LeaseKind kind) {
-    PluginInstance instance =
-        broker.create(broker.load(test_plugin(library)), "affine", {device, kind, 0});
+    PluginInstance instance = broker.create(broker.load(test_plugin(library)), "affine",
+                                            {Placement(device), LeaseChoice(kind), 0});
     instance.activate(test_sizes);
     return instance;
   }
@@ -116,11 +116,11 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DevicesTest, ::testing::Combine(lease_kinds, lea
 // Memory by device, strikes once for all of them.
 TEST_P(DevicesTest, ATenantHasARowOfTheLeaseTableForEachDevice) {
   const auto [kind, beside] = GetParam();
-  Tenant tenant = broker.open_tenant("both", {kind});
-  Tenant other = broker.open_tenant("one", {beside});
-  other.allocate(512, 1);
+  Tenant tenant = broker.open_tenant("both", {LeaseChoice(kind)});
+  Tenant other = broker.open_tenant("one", {LeaseChoice(beside)});
+  static_cast<void>(other.allocate(512, 1));
   for (const int device : {1, 0}) {
-    tenant.allocate(4096U << device, device);
+    static_cast<void>(tenant.allocate(4096U << device, device));
     tenant.run(device, [&] { driver.push(tenant.lease(device).context); });
   }
   const auto generations = [&] {
@@ -159,7 +159,7 @@ TEST_P(DevicesTest, ATenantHasARowOfTheLeaseTableForEachDevice) {
 
 TEST_P(DevicesTest, PeerAccessIsEnabledOrRefusedWithTheReason) {
   const auto [first, second] = GetParam();
-  Tenant tenant = broker.open_tenant("peers", {first});
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)});
   static_cast<void>(second);
   if (!driver.can_access_peer(0, 1)) {
     EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { tenant.enable_peer_access(0, 1); }),
@@ -180,7 +180,8 @@ TEST_P(DevicesTest, MemoryIsGivenBackWhenTheOtherDeviceHasDoneWithIt) {
   const auto [first, second] = GetParam();
   if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
   for (const bool closes : {false, true}) {
-    Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+    Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+           other = broker.open_tenant("o", {LeaseChoice(second)});
     const CUdeviceptr there = tenant.allocate(4096, 1);
     tenant.enable_peer_access(0, 1);
     tenant.run(0, [&] { store_late(there); });
@@ -194,7 +195,8 @@ TEST_P(DevicesTest, MemoryIsGivenBackWhenTheOtherDeviceHasDoneWithIt) {
 // The control: the same by the driver's own call.
 TEST_P(DevicesTest, DISABLED_MemoryThatIsFreedUnderAWriteEndsCuda) {
   const auto [first, second] = GetParam();
-  Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+         other = broker.open_tenant("o", {LeaseChoice(second)});
   other.lease(1);
   const CUdeviceptr there = tenant.allocate(4096, 1);
   tenant.enable_peer_access(0, 1);
@@ -220,7 +222,8 @@ TEST_P(DevicesTest, WithoutTheWaitItIsAFault) {
 TEST_P(DevicesTest, ByTheDriverApiOneLeasesKernelsReachTheOthersMemory) {
   const auto [first, second] = GetParam();
   if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
-  Tenant here = broker.open_tenant("here", {first}), there = broker.open_tenant("there", {second});
+  Tenant here = broker.open_tenant("here", {LeaseChoice(first)}),
+         there = broker.open_tenant("there", {LeaseChoice(second)});
   constexpr std::uint32_t bytes = 4096, value = 0x01020304;
   const CUdeviceptr ours = here.allocate(bytes, 0), theirs = there.allocate(bytes, 1);
   // Neither a fill nor a copy between devices waits for its end.
@@ -306,7 +309,7 @@ class EndlessWorkTest : public DevicesTest {
         "  st.global.u32 [%rd2], %r1;\n  ret;\n}\n";
     Held held;
     held.there = tenant.allocate(4096, 1);
-    held.stream = tenant.make_stream(0);
+    held.stream = tenant.create_stream(0);
     tenant.enable_peer_access(0, 1);
     tenant.run(0, [&] {
       held.context = driver.current();
@@ -359,7 +362,8 @@ class EndlessWorkTest : public DevicesTest {
 
 TEST_P(EndlessWorkTest, DISABLED_CloseKeepsWhatItMayWriteTo) {
   const auto [first, second] = GetParam();
-  Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+         other = broker.open_tenant("o", {LeaseChoice(second)});
   other.lease(0);
   const CUdeviceptr theirs = other.allocate(4096, 1);
   const Held held = prepare(tenant);
@@ -390,7 +394,7 @@ TEST_P(EndlessWorkTest, DISABLED_CloseKeepsWhatItsOwnCodeTook) {
   void* const gate = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   auto* const allocate =
       reinterpret_cast<CUresult (*)(CUdeviceptr*, std::size_t)>(dlsym(gate, "cuMemAlloc_v2"));
-  Tenant tenant = broker.open_tenant("peers", {first});
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)});
   Held held = prepare(tenant);
   ASSERT_EQ(tenant.run(1, [&] { return allocate(&held.there, 4096); }), CUDA_SUCCESS);
   begin(held);
@@ -409,7 +413,7 @@ TEST_P(EndlessWorkTest, DISABLED_TheBrokersCloseKeepsItToo) {
   static_cast<void>(second);
   Held held;
   {
-    Tenant tenant = broker.open_tenant("peers", {first});
+    Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)});
     held = prepare(tenant);
     begin(held);
   }
@@ -428,7 +432,8 @@ TEST_P(EndlessWorkTest, DISABLED_TheBrokersCloseKeepsItToo) {
 // Nobody can wait for work on a device where a neighbour's does not end.
 TEST_P(EndlessWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
   const auto [first, second] = GetParam();
-  Tenant tenant = broker.open_tenant("peers", {first}), guilty = broker.open_tenant("g", {second});
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+         guilty = broker.open_tenant("g", {LeaseChoice(second)});
   const Held endless = prepare(guilty), held = prepare(tenant);
   const CUdeviceptr more = tenant.allocate(4096, 1);
   begin(endless);
@@ -450,7 +455,8 @@ TEST_P(EndlessWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
 // The control: the memory is freed by the driver's own call.
 TEST_P(EndlessWorkTest, DISABLED_FreedUnderItMemoryEndsCuda) {
   const auto [first, second] = GetParam();
-  Tenant tenant = broker.open_tenant("peers", {first}), other = broker.open_tenant("o", {second});
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+         other = broker.open_tenant("o", {LeaseChoice(second)});
   other.lease(1);
   const Held held = prepare(tenant);
   begin(held);

@@ -104,7 +104,7 @@ TEST_F(BrokerTest, AStateThatIsNotThePluginsIsRefusedAndChangesNothing) {
   }
   EXPECT_EQ(instance.save_state(), before);
   instance.activate(test_sizes);
-  error_text(ErrorKind::wrong_state, [&] { instance.save_state(); });
+  error_text(ErrorKind::wrong_state, [&] { return instance.save_state(); });
   error_text(ErrorKind::wrong_state, [&] { instance.load_state(before); });
 }
 

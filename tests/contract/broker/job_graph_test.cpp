@@ -19,7 +19,7 @@ class JobGraphTest : public BrokerTest {
   PluginInstance create_with_graphs(const std::string& behaviour,
                                     LeaseKind lease = LeaseKind::automatic) {
     InstanceOptions options;
-    options.lease = lease;
+    options.lease = LeaseChoice(lease);
     options.job_graphs = true;
     return broker.create(behaviours(), behaviour, options);
   }

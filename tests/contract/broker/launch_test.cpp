@@ -197,9 +197,10 @@ TEST_F(BrokerLaunchTest, AnImageOfAnotherLanguage) {
 // Each with and without a graph, in each kind of lease.
 TEST_F(BrokerLaunchTest, ClustersGridSynchronisationAndDependentLaunches) {
   if (!has_clusters()) {
-    EXPECT_THAT(error_text(ErrorKind::kernel_image,
-                           [&] { broker.create(broker.load(test_plugin("hopper")), "hopper"); }),
-                HasSubstr("needs compute capability 9.0"));
+    EXPECT_THAT(
+        error_text(ErrorKind::kernel_image,
+                   [&] { return broker.create(broker.load(test_plugin("hopper")), "hopper"); }),
+        HasSubstr("needs compute capability 9.0"));
     GTEST_SKIP() << "needs a device of compute capability 9.0";
   }
   std::vector<float> expected[4];
@@ -218,7 +219,7 @@ TEST_F(BrokerLaunchTest, ClustersGridSynchronisationAndDependentLaunches) {
   for (const LeaseKind lease : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
     for (const bool graphs : {false, true}) {
       InstanceOptions options;
-      options.lease = lease;
+      options.lease = LeaseChoice(lease);
       options.job_graphs = graphs;
       PluginInstance instance =
           broker.create(broker.load(test_plugin("hopper")), "hopper", options);

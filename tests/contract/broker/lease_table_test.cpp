@@ -26,7 +26,9 @@ void expect_same(const LeaseInfo& row, const LeaseInfo& lease) {
 class LeaseTableTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
   // What is granted where this is asked for: not every driver has green contexts.
-  LeaseKind granted() { return broker.open_tenant("probe", {GetParam()}).lease().granted.kind; }
+  LeaseKind granted() {
+    return broker.open_tenant("probe", {LeaseChoice(GetParam())}).lease().granted.kind;
+  }
 };
 
 TEST_P(LeaseTableTest, HasOneRowForAllPluginsOfALibrary) {
@@ -40,7 +42,7 @@ TEST_P(LeaseTableTest, HasOneRowForAllPluginsOfALibrary) {
   ASSERT_EQ(rows.size(), 1U);
   expect_same(rows[0], first.lease());
   EXPECT_EQ(rows[0].tenant_name, "behaviours");
-  EXPECT_EQ(rows[0].asked, GetParam()) << "by the first, whose lease it is";
+  EXPECT_EQ(rows[0].asked, LeaseChoice(GetParam())) << "by the first, whose lease it is";
   EXPECT_EQ(rows[0].granted.kind, kind);
   EXPECT_GT(rows[0].granted.multiprocessors, 0U);
   for (const PluginInstance* later : {&second, &third}) {
@@ -50,10 +52,10 @@ TEST_P(LeaseTableTest, HasOneRowForAllPluginsOfALibrary) {
 }
 
 TEST_P(LeaseTableTest, HasOneRowForEachTenantTheHostFirst) {
-  Tenant tenant = broker.open_tenant("effect", {GetParam()});
+  Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
   const LeaseInfo of_tenant = tenant.lease();
   const PluginInstance instance = create("affine", GetParam());
-  Tenant host = broker.host({GetParam()});
+  Tenant host = broker.host();
   const LeaseInfo of_host = host.lease();
   const std::vector<LeaseInfo> rows = broker.leases();
   ASSERT_EQ(rows.size(), 3U);
@@ -64,8 +66,8 @@ TEST_P(LeaseTableTest, HasOneRowForEachTenantTheHostFirst) {
 }
 
 TEST_P(LeaseTableTest, ALossEndsARowsGenerationAndTheNextUseBeginsAnother) {
-  Tenant tenant = broker.open_tenant("effect", {GetParam()});
-  Tenant beside = broker.open_tenant("beside", {GetParam()});
+  Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
+  Tenant beside = broker.open_tenant("beside", {LeaseChoice(GetParam())});
   const std::uint64_t first = tenant.lease().generation, other = beside.lease().generation;
   ASSERT_TRUE(broker.force_loss(tenant.id(), 0, "a test"));
   std::vector<LeaseInfo> rows = broker.leases();
@@ -83,7 +85,7 @@ TEST_P(LeaseTableTest, ALossEndsARowsGenerationAndTheNextUseBeginsAnother) {
 }
 
 TEST_P(LeaseTableTest, WhatEndsLeavesIt) {
-  Tenant tenant = broker.open_tenant("effect", {GetParam()});
+  Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
   tenant.lease();
   {
     const PluginInstance first = create("affine", GetParam());
@@ -102,10 +104,10 @@ TEST_P(LeaseTableTest, WhatEndsLeavesIt) {
 // Both count for the tenant as a whole, whichever of its users they are of.
 TEST_P(LeaseTableTest, MemoryAndStrikesAreTheTenants) {
   const RawDriver driver(broker.driver().path);
-  Tenant tenant = broker.open_tenant("effect", {GetParam()});
-  Tenant beside = broker.open_tenant("beside", {GetParam()});
-  tenant.allocate(4096);
-  tenant.allocate(8192);
+  Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
+  Tenant beside = broker.open_tenant("beside", {LeaseChoice(GetParam())});
+  static_cast<void>(tenant.allocate(4096));
+  static_cast<void>(tenant.allocate(8192));
   const std::uint64_t freed = beside.allocate(1024);
   for (int times = 0; times < 2; ++times) {
     tenant.run(0, [&] { driver.push(tenant.lease().context); });

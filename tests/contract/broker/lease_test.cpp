@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 TEST_F(BrokerTest, SharedLeasesShareOnePrimary) {
   const PluginInstance one = create("affine", LeaseKind::shared);
   const PluginInstance twin = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
-                                            {0, LeaseKind::shared, 0});
+                                            {Placement(0), LeaseChoice(LeaseKind::shared), 0});
   EXPECT_EQ(one.lease().granted.kind, LeaseKind::shared);
   EXPECT_EQ(one.lease().context, twin.lease().context);
   EXPECT_NE(one.lease().tenant, twin.lease().tenant);
@@ -23,7 +23,7 @@ TEST_F(BrokerTest, PrivateLeasesAreOnePerTenant) {
   const PluginInstance one = create("affine", LeaseKind::private_own);
   const PluginInstance two = create("bias", LeaseKind::private_own);
   const PluginInstance twin = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
-                                            {0, LeaseKind::private_own, 0});
+                                            {Placement(0), LeaseChoice(LeaseKind::private_own), 0});
   EXPECT_EQ(one.lease().granted.kind, LeaseKind::private_own);
   EXPECT_EQ(one.lease().context, two.lease().context) << "one tenant, one lease";
   EXPECT_NE(one.lease().context, twin.lease().context);
@@ -33,14 +33,15 @@ TEST_F(BrokerTest, ALaterWishGetsTheLeaseInForceAndIsToldSo) {
   const PluginInstance one = create("affine", LeaseKind::private_own);
   const PluginInstance two = create("affine", LeaseKind::shared);
   EXPECT_EQ(two.lease().context, one.lease().context);
-  EXPECT_EQ(two.lease().asked, LeaseKind::shared);
+  EXPECT_EQ(two.lease().asked, LeaseChoice(LeaseKind::shared));
   EXPECT_EQ(two.lease().granted.kind, LeaseKind::private_own);
   EXPECT_THAT(two.lease().reason, HasSubstr("has this lease on the device already"));
 }
 
 TEST_F(BrokerTest, ALaterWishForAnotherPartitionIsToldSoToo) {
   const auto partition = [&](unsigned multiprocessors) {
-    return broker.create(behaviours(), "affine", {0, {LeaseKind::green, multiprocessors}, 0});
+    return broker.create(behaviours(), "affine",
+                         {Placement(0), {LeaseKind::green, multiprocessors}, 0});
   };
   const PluginInstance one = partition(8);
   if (one.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << one.lease().reason;
@@ -59,7 +60,8 @@ TEST_F(BrokerTest, ALaterWishForAnotherPartitionIsToldSoToo) {
 TEST_F(BrokerTest, APartitionIsNotHadWhereALeaseOverAllIsInForce) {
   const PluginInstance one = create("affine", LeaseKind::green);
   if (one.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << one.lease().reason;
-  const PluginInstance two = broker.create(behaviours(), "affine", {0, {LeaseKind::green, 8}, 0});
+  const PluginInstance two =
+      broker.create(behaviours(), "affine", {Placement(0), {LeaseKind::green, 8}, 0});
   EXPECT_THAT(two.lease().reason, HasSubstr("has this lease on the device already"));
 }
 
@@ -68,11 +70,14 @@ TEST_F(BrokerTest, ThePluginsOfALibraryGetTheStrongestThatOneOfThemWishes) {
   const PluginLibrary wishes = broker.load(test_plugin("wishes"));
   const LeaseInfo by_wish = broker.create(wishes, "affine").lease();
   EXPECT_EQ(by_wish.tenant_name, "wishes");
-  EXPECT_EQ(by_wish.asked, LeaseKind::automatic);
+  EXPECT_EQ(by_wish.asked, LeaseChoice());
   EXPECT_EQ(by_wish.granted.kind, LeaseKind::private_own);
   EXPECT_THAT(by_wish.reason, HasSubstr("plug-in wishes_private wishes private"));
-  EXPECT_EQ(broker.create(wishes, "wishes_private", {0, LeaseKind::shared, 0}).lease().granted.kind,
-            LeaseKind::shared)
+  EXPECT_EQ(
+      broker.create(wishes, "wishes_private", {Placement(0), LeaseChoice(LeaseKind::shared), 0})
+          .lease()
+          .granted.kind,
+      LeaseKind::shared)
       << "the host decides";
 }
 
@@ -87,11 +92,13 @@ TEST_F(BrokerTest, EveryLifeOfALeaseHasItsOwnGeneration) {
 
 TEST_F(BrokerTest, DevicesThatAreNotThereAreRefused) {
   for (const int device : {-1, 1000}) {
-    EXPECT_THAT(error_text(ErrorKind::no_device,
-                           [&] {
-                             broker.create(behaviours(), "affine", {device, {}, 0});
-                           }),
-                HasSubstr("there is no device " + std::to_string(device)));
+    EXPECT_THAT(
+        error_text(
+            ErrorKind::no_device,
+            [&] {
+              static_cast<void>(broker.create(behaviours(), "affine", {Placement(device), {}, 0}));
+            }),
+        HasSubstr("there is no device " + std::to_string(device)));
   }
 }
 

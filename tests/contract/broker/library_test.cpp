@@ -62,14 +62,15 @@ TEST_F(BrokerTest, AnInstanceKeepsItsLibrary) {
 
 TEST_F(BrokerTest, UnknownPluginsAreRefusedWithTheKnownOnes) {
   const PluginLibrary library = broker.load(test_plugin("unloadable"));
-  EXPECT_THAT(error_text(ErrorKind::plugin_not_found, [&] { broker.create(library, "large"); }),
-              AllOf(HasSubstr("\"large\""), HasSubstr("small")));
+  EXPECT_THAT(
+      error_text(ErrorKind::plugin_not_found, [&] { return broker.create(library, "large"); }),
+      AllOf(HasSubstr("\"large\""), HasSubstr("small")));
 }
 
 TEST_F(BrokerTest, AForeignBrokersLibraryIsRefused) {
   Broker other = Broker::open_without_driver();
   const PluginLibrary library = other.load(test_plugin("unloadable"));
-  error_text(ErrorKind::invalid_argument, [&] { broker.create(library, "small"); });
+  error_text(ErrorKind::invalid_argument, [&] { return broker.create(library, "small"); });
 }
 
 struct Fault {
@@ -85,7 +86,7 @@ TEST_P(BrokenLibraryTest, IsRefusedByNameAndReason) {
   const auto path = test_plugin(fault.file);
   ASSERT_TRUE(std::filesystem::exists(path)) << path;
   for (int attempt = 0; attempt < 2; ++attempt) {  // a refusal leaves nothing behind
-    EXPECT_THAT(error_text(fault.kind, [&] { broker.load(path); }),
+    EXPECT_THAT(error_text(fault.kind, [&] { return broker.load(path); }),
                 AllOf(HasSubstr(path.filename().string()), HasSubstr(fault.says)));
   }
   broker.close();  // nothing is alive
@@ -113,11 +114,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.file); });
 
 TEST_F(BrokerTest, FilesThatAreNoLibraries) {
-  EXPECT_THAT(error_text(ErrorKind::plugin_not_found, [&] { broker.load("/no/such/file.so"); }),
-              AllOf(HasSubstr("/no/such/file.so"), HasSubstr("No such file")));
-  EXPECT_THAT(error_text(ErrorKind::plugin_load, [&] { broker.load("/tmp"); }),
+  EXPECT_THAT(
+      error_text(ErrorKind::plugin_not_found, [&] { return broker.load("/no/such/file.so"); }),
+      AllOf(HasSubstr("/no/such/file.so"), HasSubstr("No such file")));
+  EXPECT_THAT(error_text(ErrorKind::plugin_load, [&] { return broker.load("/tmp"); }),
               HasSubstr("is no file"));
-  EXPECT_THAT(error_text(ErrorKind::plugin_load, [&] { broker.load("/proc/self/exe"); }),
+  EXPECT_THAT(error_text(ErrorKind::plugin_load, [&] { return broker.load("/proc/self/exe"); }),
               HasSubstr("this program itself"));
 }
 
@@ -127,7 +129,7 @@ TEST_F(BrokerTest, ATruncatedLibraryIsTheLoadersToRefuse) {
     std::filesystem::copy_file(test_plugin("behaviours"), cut,
                                std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(cut, bytes);
-    error_text(ErrorKind::plugin_load, [&] { broker.load(cut); });
+    error_text(ErrorKind::plugin_load, [&] { return broker.load(cut); });
   }
   std::filesystem::remove(cut);
 }

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <vector>
 
 #include "broker_fixture.hpp"
 #include "child_process.hpp"
@@ -24,8 +27,8 @@ class RenewalTest : public BrokerTest, public ::testing::WithParamInterface<Leas
 
 TEST_P(RenewalTest, AForcedLossIsRenewedByTheNextJob) {
   PluginInstance instance = active("scratch", GetParam());
-  PluginInstance neighbour =
-      broker.create(broker.load(test_plugin("behaviours_twin")), "affine", {0, GetParam(), 0});
+  PluginInstance neighbour = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                           {Placement(0), LeaseChoice(GetParam()), 0});
   neighbour.activate(test_sizes);
   Chain chain(broker, {&instance, &neighbour}, test_sizes);
   float before[4] = {1, 2, 3, 4}, after[4] = {1, 2, 3, 4};
@@ -94,6 +97,62 @@ TEST_P(RenewalTest, NothingStaysBehindAfterManyLosses) {
   EXPECT_GE(free_memory() + 2 * mebibyte + losses * of_each, before);
 }
 
+TEST_P(RenewalTest, PollTellsATenantOnceOfEachGenerationThatItLost) {
+  std::vector<LeaseLoss> told;
+  std::optional<Tenant> tenant, opened;
+  TenantOptions wanted{LeaseChoice(GetParam())};
+  wanted.on_loss = [&](const LeaseLoss& loss) {
+    told.push_back(loss);
+    // No lock is held, so that it can use the tenant and the broker.
+    const Guard guard(*tenant);
+    opened.emplace(broker.open_tenant("opened in the callback"));
+    EXPECT_GT(tenant->lease().generation, loss.generation);
+  };
+  tenant.emplace(broker.open_tenant("filter", wanted));
+  Tenant silent = broker.open_tenant("silent", {LeaseChoice(GetParam())});
+  silent.lease();
+  broker.poll();
+  EXPECT_THAT(told, ::testing::IsEmpty()) << "it has no lease";
+  const std::uint64_t first = tenant->lease().generation;
+  broker.force_loss(tenant->id(), 0, "a test");
+  broker.force_loss(silent.id(), 0, "a test");
+  EXPECT_THAT(told, ::testing::IsEmpty()) << "only poll tells";
+  broker.poll();
+  broker.poll();
+  ASSERT_EQ(told.size(), 1u) << "the other tenant has no callback";
+  EXPECT_EQ(told[0].tenant, tenant->id());
+  EXPECT_EQ(told[0].device, 0);
+  EXPECT_EQ(told[0].generation, first);
+  EXPECT_EQ(told[0].reason, LossReason::given_up);
+  EXPECT_THAT(told[0].text, HasSubstr("gave the context up"));
+  // Also when the lease was renewed before poll came.
+  broker.force_loss(tenant->id(), 0, "a test");
+  tenant->lease();
+  broker.force_loss(tenant->id(), 0, "a test");
+  tenant->lease();
+  broker.poll();
+  EXPECT_EQ(told.size(), 3u);
+  tenant->close();
+  broker.poll();
+  EXPECT_EQ(told.size(), 3u) << "it has ended";
+}
+
+TEST_P(RenewalTest, AnExceptionOfACallbackLeavesThroughPoll) {
+  std::size_t told = 0;
+  TenantOptions wanted{LeaseChoice(GetParam())};
+  wanted.on_loss = [&](const LeaseLoss&) {
+    if (++told == 1) throw std::runtime_error("the host's own");
+  };
+  Tenant tenant = broker.open_tenant("filter", wanted);
+  for (int loss = 0; loss < 2; ++loss) {
+    tenant.lease();
+    broker.force_loss(tenant.id(), 0, "a test");
+  }
+  EXPECT_THROW(broker.poll(), std::runtime_error);
+  broker.poll();
+  EXPECT_EQ(told, 2u) << "the second loss is told by the next poll";
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, RenewalTest,
                          ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
                                            LeaseKind::green),
@@ -119,6 +178,22 @@ TEST_F(BrokerTest, APrivateContextThatSomebodyDestroyedIsMadeAnew) {
 }
 
 // Nobody knows when work ends that a tenant of the host's began, or the host itself.
+TEST_F(BrokerTest, ATenantIsToldThatSomebodyDestroyedItsContext) {
+  const RawDriver driver(broker.driver().path);
+  std::vector<LeaseLoss> told;
+  TenantOptions wanted{LeaseChoice(LeaseKind::private_own)};
+  wanted.on_loss = [&](const LeaseLoss& loss) { told.push_back(loss); };
+  Tenant tenant = broker.open_tenant("filter", wanted);
+  driver.destroy_context(tenant.lease().context);
+  broker.poll();
+  EXPECT_THAT(told, ::testing::IsEmpty()) << "the broker has not seen it";
+  tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  broker.poll();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].reason, LossReason::destroyed);
+  EXPECT_EQ(told[0].driver_status, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
 TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideATenantThatHasWorked) {
   const bool host_works = std::getenv("CTXB_TEST_HOST_WORKS") != nullptr;
   Tenant tenant = host_works ? broker.host() : broker.open_tenant("another");
@@ -146,7 +221,7 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAZombie) {
   };
   fail(create("lingers", LeaseKind::private_own));
   fail(broker.create(broker.load(test_plugin("behaviours_twin")), "faults",
-                     {0, LeaseKind::private_own, 0}));
+                     {Placement(0), LeaseChoice(LeaseKind::private_own), 0}));
   EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, unknown, reason 3")),
                                     Not(Contains(HasSubstr("is taken for the cause")))));
 }
@@ -154,7 +229,7 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAZombie) {
 TEST_F(LossChildTest, DISABLED_AFaultIsOneClearStateAndTheHostGoesOn) {
   PluginInstance faulty = active("faults");
   PluginInstance innocent = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
-                                          {0, LeaseKind::private_own, 0});
+                                          {Placement(0), LeaseChoice(LeaseKind::private_own), 0});
   innocent.activate(test_sizes);
   float pixel[4] = {1, 2, 3, 4};
   Chain good(broker, {&innocent}, test_sizes);
@@ -209,8 +284,8 @@ TEST_F(LossChildTest, DISABLED_AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {
   EXPECT_EQ(innocent.lease().state, LeaseState::ready);
   EXPECT_TRUE(said("fault").empty());
 
-  EXPECT_EQ(faulty.note(status), LeaseState::ended);
-  EXPECT_EQ(innocent.note(CUDA_SUCCESS), LeaseState::ended);
+  EXPECT_EQ(faulty.report_status(status), LeaseState::ended);
+  EXPECT_EQ(innocent.report_status(CUDA_SUCCESS), LeaseState::ended);
   EXPECT_EQ(said("fault").size(), 1u);
   for (Tenant* tenant : {&faulty, &innocent}) {
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { const Guard guard(*tenant); }),
@@ -236,11 +311,11 @@ TEST_F(LossChildTest, DISABLED_AFaultThatTheMakingOfAContextSeesIsSaidOnce) {
     if (one.kind != LeaseKind::shared) broker.use_device(0);
     controls.fail_call(one.call, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
     error_text(ErrorKind::context_lost, [&] {
-      Tenant tenant = broker.open_tenant("filter", {one.kind});
+      Tenant tenant = broker.open_tenant("filter", {LeaseChoice(one.kind)});
       const Guard guard(tenant);
     });
     error_text(ErrorKind::context_lost, [&] {
-      Tenant tenant = broker.open_tenant("next", {one.kind});
+      Tenant tenant = broker.open_tenant("next", {LeaseChoice(one.kind)});
       const Guard guard(tenant);
     });
     ASSERT_EQ(said("fault").size(), before + 1) << one.call << " for " << to_string(one.kind);

@@ -24,7 +24,7 @@ class ManyThreadsTest : public BrokerTest, public ::testing::WithParamInterface<
 };
 
 TEST_P(ManyThreadsTest, FortyAreInsideAtOnce) {
-  Tenant tenant = broker.open_tenant("filter", {GetParam()});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(GetParam())});
   constexpr int threads = 40;
   std::barrier together(threads);
   std::atomic<int> wrong{0};
@@ -51,7 +51,7 @@ TEST_P(ManyThreadsTest, FortyAreInsideAtOnce) {
 
 // More threads than a green lease makes contexts.
 TEST_P(ManyThreadsTest, AHundredUseOneLease) {
-  Tenant tenant = broker.open_tenant("filter", {GetParam()});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(GetParam())});
   std::atomic<int> wrong{0};
   {
     std::vector<std::jthread> running;
@@ -73,10 +73,10 @@ TEST_P(ManyThreadsTest, AHundredUseOneLease) {
 TEST_P(ManyThreadsTest, ATenantIsClosedAndOpenedAgainWhileThreadsEnter) {
   const int rounds = GetParam() == LeaseKind::private_own ? 100 : 1000;
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  const Tenant keeper = broker.open_tenant("keeper", {LeaseKind::shared});
+  const Tenant keeper = broker.open_tenant("keeper", {LeaseChoice(LeaseKind::shared)});
   std::deque<Tenant>
       tenants;  // those that were closed stay, because threads may still look at them
-  tenants.push_back(broker.open_tenant("filter", {GetParam()}));
+  tenants.push_back(broker.open_tenant("filter", {LeaseChoice(GetParam())}));
   std::atomic<Tenant*> open{&tenants.back()};
   std::atomic<bool> over{false};
   std::atomic<int> wrong{0}, entered{0}, refused{0};
@@ -118,7 +118,7 @@ TEST_P(ManyThreadsTest, ATenantIsClosedAndOpenedAgainWhileThreadsEnter) {
         }
       }
       std::this_thread::yield();
-      tenants.push_back(broker.open_tenant("filter", {GetParam()}));
+      tenants.push_back(broker.open_tenant("filter", {LeaseChoice(GetParam())}));
       open = &tenants.back();
     }
     over = true;

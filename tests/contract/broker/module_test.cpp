@@ -281,8 +281,8 @@ TEST_F(ModuleTest, WhatRemembersNothingIsLoadedOnceForALease) {
 TEST_F(ModuleTest, EqualNamesOfTwoPluginsDoNotMeet) {
   // One context, the primary, with two tenants' kernels `affine` and variables `bias` in it.
   PluginInstance biased = active("bias", LeaseKind::shared);
-  PluginInstance other =
-      broker.create(broker.load(test_plugin("behaviours_twin")), "affine", {0, LeaseKind::shared});
+  PluginInstance other = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                       {Placement(0), LeaseChoice(LeaseKind::shared)});
   other.activate(test_sizes);
   PluginInstance same = active("plain", LeaseKind::shared);
   EXPECT_EQ(first_of(run({&biased})), 100.0F);
@@ -368,7 +368,7 @@ TEST_F(ModuleTest, GraphsOfJobsSurviveTheirModules) {
 TEST_F(ModuleTest, AFullDeviceUnloadsWhatIsIdle) {
   PluginInstance instance = active("plain");
   Tenant host = broker.host();
-  error_text(ErrorKind::out_of_memory, [&] { host.allocate(std::uint64_t{1} << 46); });
+  error_text(ErrorKind::out_of_memory, [&] { return host.allocate(std::uint64_t{1} << 46); });
   EXPECT_EQ(lease_of().modules, 0u);
   EXPECT_EQ(lease_of().module_unloads, 1u);
   EXPECT_EQ(first_of(run({&instance})), 1.0F);
@@ -384,7 +384,8 @@ TEST_F(ModuleTest, WhatWasUnloadedIsEnoughForTheAllocationThatFailed) {
   host.release(host.allocate(4096));  // once more after modules went
   EXPECT_EQ(lease_of().module_unloads, 1u);
   controls.fail_call("cuMemAlloc_v2", 1, 2);
-  error_text(ErrorKind::out_of_memory, [&] { host.allocate(4096); });  // nothing is left to unload
+  error_text(ErrorKind::out_of_memory,
+             [&] { return host.allocate(4096); });  // nothing is left to unload
   controls.stop_counting();
 }
 

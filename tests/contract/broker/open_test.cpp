@@ -33,7 +33,8 @@ TEST_F(BrokerTest, OpensTwiceAndAgain) {
     EXPECT_EQ(second.driver().path, broker.driver().path);
     second.close();
     EXPECT_FALSE(second.has_driver());
-    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { second.devices(); }), HasSubstr("closed"));
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return second.devices(); }),
+                HasSubstr("closed"));
   }
   EXPECT_FALSE(broker.devices().empty());
 }
@@ -74,9 +75,9 @@ TEST(WithoutDriverTest, DescribesAndRefusesToCreate) {
   EXPECT_FALSE(broker.has_driver());
   const PluginLibrary library = broker.load(test_plugin("behaviours"));
   EXPECT_FALSE(library.plugins().empty());
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.create(library, "affine"); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return broker.create(library, "affine"); }),
               HasSubstr("without a driver"));
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.driver(); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return broker.driver(); }),
               HasSubstr("without a driver"));
 }
 

@@ -8,8 +8,8 @@
 namespace ctxbroker {
 namespace {
 
-constexpr auto round_robin = PlacementRule::round_robin;
-constexpr auto most_free_memory = PlacementRule::most_free_memory;
+const Placement round_robin(PlacementRule::round_robin);
+const Placement most_free_memory(PlacementRule::most_free_memory);
 
 class PlacementTest : public BrokerTest {
  protected:
@@ -22,7 +22,7 @@ class PlacementTest : public BrokerTest {
                     const char* plugin = "affine") {
     InstanceOptions options;
     options.device = device;
-    options.lease = LeaseKind::shared;  // says nothing about placement
+    options.lease = LeaseChoice(LeaseKind::shared);  // says nothing about placement
     return broker.create(broker.load(test_plugin(library)), plugin, options);
   }
   static int device_of(const PluginInstance& instance) { return instance.lease().device; }
@@ -44,9 +44,9 @@ TEST_F(PlacementTest, ATenantStaysTogetherUnlessADeviceIsNamed) {
   const PluginInstance first = on(round_robin, "behaviours");
   const PluginInstance second = on(round_robin, "behaviours_twin");
   ASSERT_EQ(device_of(second), 1);
-  const PluginInstance named = on(0, "behaviours_twin");
+  const PluginInstance named = on(Placement(0), "behaviours_twin");
   EXPECT_EQ(device_of(named), 0);
-  for (const auto rule : {round_robin, most_free_memory}) {
+  for (const Placement& rule : {round_robin, most_free_memory}) {
     EXPECT_EQ(device_of(on(rule, "behaviours", "bias")), 0);
     EXPECT_EQ(device_of(on(rule, "behaviours_twin", "bias")), 1) << "where the rule put it first";
   }
@@ -55,7 +55,7 @@ TEST_F(PlacementTest, ATenantStaysTogetherUnlessADeviceIsNamed) {
 
 TEST_F(PlacementTest, WithoutAWordItIsWithTheTenantElseOnDeviceZero) {
   EXPECT_EQ(device_of(on({}, "behaviours")), 0);
-  const PluginInstance named = on(1, "behaviours");
+  const PluginInstance named = on(Placement(1), "behaviours");
   EXPECT_EQ(device_of(on({}, "behaviours", "bias")), 1);
   EXPECT_EQ(device_of(on({}, "behaviours_twin")), 0) << "another tenant";
 }
@@ -66,7 +66,7 @@ TEST_F(PlacementTest, MostFreeMemoryIsAskedOfDevicesInUse) {
   std::vector<PluginInstance> holders;
   const int free_one = devices() - 1;
   for (int device = 0; device < devices(); ++device) {
-    holders.push_back(on(device, "behaviours", "megabyte"));
+    holders.push_back(on(Placement(device), "behaviours", "megabyte"));
     if (device != free_one) holders.back().activate(test_sizes);
   }
   EXPECT_EQ(device_of(on(most_free_memory, "behaviours_twin")), free_one);
@@ -85,7 +85,7 @@ TEST_F(PlacementTest, AskingTouchesNoDeviceThatIsNotInUse) {
     }
   }
   // Wholly free beats in use.
-  const PluginInstance first = on(chosen, "behaviours");
+  const PluginInstance first = on(Placement(chosen), "behaviours");
   const PluginInstance second = on(most_free_memory, "behaviours_twin");
   EXPECT_NE(device_of(second), chosen);
   EXPECT_TRUE(driver.primary_is_active(device_of(second)));
@@ -107,7 +107,7 @@ TEST_F(PlacementTest, ThePolicyPlacesWhatTheHostLeavesOpen) {
   EXPECT_EQ(device_of(governed.create(one, "bias")), 1) << "by its id";
   EXPECT_EQ(device_of(governed.create(two, "affine")), 1) << "in turn";
   InstanceOptions named;
-  named.device = 0;
+  named.device = Placement(0);
   EXPECT_EQ(device_of(governed.create(one, "bias", named)), 0) << "the host decides";
 }
 

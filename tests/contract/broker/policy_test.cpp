@@ -26,7 +26,7 @@ TEST_F(PolicyContractTest, APolicyForAnIdDecidesForItsLibraryAndTheReasonNamesIt
   const PluginLibrary library = governed.load(test_plugin("behaviours"));
   for (const char* plugin : {"affine", "bias"}) {
     const LeaseInfo lease = governed.create(library, plugin).lease();
-    EXPECT_EQ(lease.asked, LeaseKind::private_own);
+    EXPECT_EQ(lease.asked, LeaseChoice(LeaseKind::private_own));
     EXPECT_EQ(lease.granted.kind, LeaseKind::private_own);
     EXPECT_EQ(lease.reason, "the policy for com.example.test.affine asked for private");
   }
@@ -45,7 +45,8 @@ TEST_F(PolicyContractTest, WherePluginsOfALibraryDifferTheStrongestIsTheTenants)
       {"shared", "green", "bias asked for green", LeaseKind::green},
   };
   const bool has_green =
-      broker.open_tenant("probe", {LeaseKind::green}).lease().granted.kind == LeaseKind::green;
+      broker.open_tenant("probe", {LeaseChoice(LeaseKind::green)}).lease().granted.kind ==
+      LeaseKind::green;
   for (const auto& row : rows) {
     SCOPED_TRACE(std::string(row.affine) + ", " + row.bias);
     if (row.granted == LeaseKind::green && !has_green) continue;
@@ -71,7 +72,7 @@ TEST_F(PolicyContractTest, WherePluginsOfALibraryDifferTheStrongestIsTheTenants)
 TEST_F(PolicyContractTest, TheHostsOptionsStandAboveIt) {
   Broker governed = with(private_for_affine);
   InstanceOptions options;
-  options.lease = LeaseKind::shared;
+  options.lease = LeaseChoice(LeaseKind::shared);
   const LeaseInfo lease =
       governed.create(governed.load(test_plugin("behaviours")), "affine", options).lease();
   EXPECT_EQ(lease.granted.kind, LeaseKind::shared);
@@ -113,10 +114,10 @@ TEST_F(PolicyContractTest, MemoryBudgetsHoldUnlessTheHostGivesAnother) {
 TEST_F(PolicyContractTest, ADeviceThatIsNotThereIsAnErrorOfTheInstance) {
   Broker governed = with(R"("for_all": {"placement": 1000})");
   const PluginLibrary library = governed.load(test_plugin("behaviours"));
-  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { governed.create(library, "affine"); }),
+  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { return governed.create(library, "affine"); }),
               HasSubstr("there is no device 1000"));
   InstanceOptions options;
-  options.device = 0;
+  options.device = Placement(0);
   EXPECT_EQ(governed.create(library, "affine", options).lease().device, 0);
 }
 
@@ -128,12 +129,12 @@ TEST_F(PolicyContractTest, TheShieldIsToldPerDevice) {
   const bool green = create("affine", LeaseKind::green).lease().granted.kind == LeaseKind::green;
   EXPECT_EQ(shield.up, green) << shield.reason;
   EXPECT_EQ(shield.reason.empty(), green);
-  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { fresh.shield(1000); }),
+  EXPECT_THAT(error_text(ErrorKind::no_device, [&] { return fresh.shield(1000); }),
               HasSubstr("there is no device 1000"));
   EXPECT_THAT(error_text(ErrorKind::no_device, [&] { fresh.use_device(-1); }),
               HasSubstr("there is no device -1"));
   Broker described = Broker::open_without_driver();
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { described.shield(0); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return described.shield(0); }),
               HasSubstr("without a driver"));
 }
 

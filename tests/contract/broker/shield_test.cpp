@@ -36,7 +36,7 @@ class ShieldChildTest : public ShieldTest {};
 TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
   PluginInstance shared = active("affine", LeaseKind::shared);
   PluginInstance green = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
-                                       {0, LeaseKind::green, 0});
+                                       {Placement(0), LeaseChoice(LeaseKind::green), 0});
   green.activate(test_sizes);
   if (green.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << green.lease().reason;
   Chain chain(broker, {&shared, &green}, test_sizes);
@@ -49,7 +49,7 @@ TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
       })
       .join();
   {
-    Tenant tenant = broker.open_tenant("attacker", {LeaseKind::green});
+    Tenant tenant = broker.open_tenant("attacker", {LeaseChoice(LeaseKind::green)});
     tenant.run(0, [this] { attack(); });
   }
   chain.process(pixel, pixel, {});
@@ -120,7 +120,7 @@ TEST_F(ShieldChildTest, DISABLED_AClosedBrokerHoldsNothingAndAnotherCanBeOpened)
 TEST_F(ShieldChildTest, DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone) {
   const SoftwareControls controls(broker.driver().path);
   controls.fail_call("cuGreenCtxCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
-  Tenant tenant = broker.open_tenant("filter", {LeaseKind::shared});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
   PluginInstance instance = active("affine", LeaseKind::shared);
   Chain chain(broker, {&instance}, test_sizes);
   float expected[4] = {1, 2, 3, 4};

@@ -30,8 +30,8 @@ class StartChildTest : public BrokerTest {
     Broker again = Broker::open(options());
     float pixel[4] = {1, 2, 3, 4};
     for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
-      PluginInstance instance =
-          again.create(again.load(test_plugin("behaviours")), "affine", {0, kind, 0});
+      PluginInstance instance = again.create(again.load(test_plugin("behaviours")), "affine",
+                                             {Placement(0), LeaseChoice(kind), 0});
       instance.activate(test_sizes);
       Chain(again, {&instance}, test_sizes).process(pixel, pixel, {});
     }
@@ -50,7 +50,7 @@ TEST_F(StartChildTest, DISABLED_AHostThatUsedCudaBeforeKeepsWhatItHad) {
   {
     Broker second = Broker::open(options());
     EXPECT_THAT(said("device"), Contains(HasSubstr("is in use already, with flags 0x")));
-    Tenant tenant = second.open_tenant("filter", {LeaseKind::shared});
+    Tenant tenant = second.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
     EXPECT_EQ(tenant.lease().context, primary) << "the one that the host has";
     {
       const Guard guard(tenant);
@@ -87,7 +87,7 @@ TEST_F(StartChildTest, DISABLED_AHundredBrokersLeaveNothing) {
 }
 
 TEST_F(StartChildTest, DISABLED_ExitInsideAGuard) {
-  static Tenant tenant = broker.open_tenant("filter", {LeaseKind::green});
+  static Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::green)});
   const Guard outer(tenant);
   const Guard inner(tenant);
   std::printf("exits inside\n");
@@ -98,7 +98,7 @@ TEST_F(StartChildTest, DISABLED_ExitWithOtherThreadsInside) {
   // Nothing here ends before the process.
   auto* tenants = new std::vector<Tenant>;
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
-    tenants->push_back(broker.open_tenant(to_string(kind), {kind}));
+    tenants->push_back(broker.open_tenant(to_string(kind), {LeaseChoice(kind)}));
   }
   auto* inside = new std::atomic<int>{0};
   for (Tenant& tenant : *tenants) {
@@ -171,7 +171,7 @@ TEST_F(BrokerTest, ATenantThatEndsWhileAThreadIsInsideLeavesThatThreadAlone) {
   CUcontext seen = nullptr;
   std::thread other;
   {
-    Tenant tenant = broker.open_tenant("filter", {LeaseKind::green});
+    Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::green)});
     other = std::thread([&] {
       {
         const Guard guard(tenant);
@@ -219,7 +219,7 @@ TEST_F(BrokerTest, ASecondCopyOfTheLibraryWorksBesideTheFirst) {
   auto* last_error = look_up(&ctxb_last_error, "ctxb_last_error");
 
   const RawDriver driver(broker.driver().path);
-  Tenant ours = broker.open_tenant("ours", {LeaseKind::private_own});
+  Tenant ours = broker.open_tenant("ours", {LeaseChoice(LeaseKind::private_own)});
   {
     const Guard guard(ours);
     CUcontext const inside_ours = driver.current();

@@ -30,7 +30,7 @@ struct Field {
 
   Field(Broker& broker, std::initializer_list<LeaseKind> kinds) : driver(broker.driver().path) {
     for (const LeaseKind kind : kinds) {
-      tenants.push_back(broker.open_tenant(to_string(kind), {kind}));
+      tenants.push_back(broker.open_tenant(to_string(kind), {LeaseChoice(kind)}));
       leases.push_back(tenants.back().lease());
       contexts.add(leases.back());
     }

@@ -19,7 +19,9 @@ using ::testing::HasSubstr;
 class TenantTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
   TenantTest() : driver(broker.driver().path) {}
-  Tenant open(const char* name = "filter") { return broker.open_tenant(name, {GetParam()}); }
+  Tenant open(const char* name = "filter") {
+    return broker.open_tenant(name, {LeaseChoice(GetParam())});
+  }
   RawDriver driver;
 };
 
@@ -110,7 +112,7 @@ TEST_P(TenantTest, CloseIsRefusedWhileAThreadIsInside) {
 }
 
 TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
-  Tenant keeper = broker.host({GetParam()});  // the device stays in use
+  Tenant keeper = broker.host();  // the device stays in use
   const auto free_memory = [&] {
     const Guard guard(keeper);
     return driver.free_memory();
@@ -118,13 +120,13 @@ TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
   {
     // What the driver itself keeps after the first of a kind is no leak.
     Tenant first = open();
-    first.allocate(1 << 20);
-    static_cast<void>(first.make_stream());
+    static_cast<void>(first.allocate(1 << 20));
+    static_cast<void>(first.create_stream());
   }
   const std::size_t before = free_memory();
   for (const bool lose : {false, true}) {
     Tenant tenant = open();
-    static_cast<void>(tenant.make_stream());
+    static_cast<void>(tenant.create_stream());
     const std::uint64_t kept = tenant.allocate(32 << 20), given_back = tenant.allocate(32 << 20);
     EXPECT_NE(kept, given_back);
     tenant.release(given_back);
@@ -142,11 +144,11 @@ TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
 }
 
 TEST_F(BrokerTest, AGreenContextGoesToTheNextLeaseOfItsShape) {
-  Tenant first = broker.open_tenant("first", {LeaseKind::green});
+  Tenant first = broker.open_tenant("first", {LeaseChoice(LeaseKind::green)});
   const LeaseInfo before = first.lease();
   if (before.granted.kind != LeaseKind::green) GTEST_SKIP() << before.reason;
   first.close();
-  Tenant second = broker.open_tenant("second", {LeaseKind::green});
+  Tenant second = broker.open_tenant("second", {LeaseChoice(LeaseKind::green)});
   EXPECT_EQ(second.lease().context, before.context) << "a driver keeps 4 MiB of each destroyed one";
   EXPECT_GT(second.lease().generation, before.generation) << "another life all the same";
   broker.force_loss(second.id(), 0, "a test");
@@ -158,10 +160,10 @@ TEST_P(TenantTest, OnlyItsOwnIsGivenBack) {
   const std::uint64_t address = one.allocate(4096);
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { two.release(address); }),
               HasSubstr("not held by two"));
-  CUstream stream = one.make_stream();
-  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { two.end_stream(stream); }),
+  CUstream stream = one.create_stream();
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { two.destroy_stream(stream); }),
               HasSubstr("not held by two"));
-  one.end_stream(stream);
+  one.destroy_stream(stream);
   one.release(address);
 }
 
@@ -176,22 +178,23 @@ TEST_P(TenantTest, ALossIsRenewedByTheNextGuard) {
 
 TEST_P(TenantTest, WhatItsOwnCallsReturnIsKnownWhenTheHostTells) {
   Tenant tenant = open();
-  EXPECT_EQ(tenant.note(CUDA_SUCCESS), LeaseState::lost) << "there is none yet";
+  EXPECT_EQ(tenant.report_status(CUDA_SUCCESS), LeaseState::lost) << "there is none yet";
   const LeaseInfo old = tenant.lease();
-  EXPECT_EQ(tenant.note(CUDA_SUCCESS), LeaseState::ready);
-  EXPECT_EQ(tenant.note(CUDA_ERROR_INVALID_VALUE), LeaseState::ready);
-  EXPECT_EQ(tenant.note(CUDA_ERROR_INVALID_HANDLE), LeaseState::ready);
-  EXPECT_EQ(tenant.note(CUDA_ERROR_CONTEXT_IS_DESTROYED, 99), LeaseState::lost) << "no such device";
+  EXPECT_EQ(tenant.report_status(CUDA_SUCCESS), LeaseState::ready);
+  EXPECT_EQ(tenant.report_status(CUDA_ERROR_INVALID_VALUE), LeaseState::ready);
+  EXPECT_EQ(tenant.report_status(CUDA_ERROR_INVALID_HANDLE), LeaseState::ready);
+  EXPECT_EQ(tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED, 99), LeaseState::lost)
+      << "no such device";
   EXPECT_EQ(tenant.lease().generation, old.generation);
 }
 
 TEST_F(BrokerTest, ADestroyedContextOfATenantIsMadeAnewWhenTheHostTells) {
   const RawDriver driver(broker.driver().path);
-  Tenant tenant = broker.open_tenant("filter", {LeaseKind::private_own});
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::private_own)});
   const LeaseInfo old = tenant.lease();
   driver.destroy_context(old.context);
   EXPECT_EQ(tenant.lease().state, LeaseState::ready) << "the broker has not seen it";
-  EXPECT_EQ(tenant.note(CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
+  EXPECT_EQ(tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
   const Guard guard(tenant);
   EXPECT_GT(tenant.lease().generation, old.generation);
   EXPECT_EQ(driver.current(), tenant.lease().context);
@@ -214,7 +217,7 @@ TEST_P(TenantTest, ALossWhileAThreadIsInsideLeavesThatThreadAlone) {
 TEST_P(TenantTest, LibrariesAreLoadedUnderGuardAndEndWithTheTenant) {
   CUcontext own = driver.make_context();
   const auto before = driver.stack();
-  Tenant tenant = broker.open_tenant("format", {GetParam(), false, true});
+  Tenant tenant = broker.open_tenant("format", {LeaseChoice(GetParam()), false, true});
   const AdoptedLibrary library = tenant.adopt(test_plugin("careless"));
   EXPECT_EQ(driver.stack(), before) << "its constructor left a context current";
   EXPECT_THAT(said("strike"), Contains(HasSubstr("dlopen: left 1 context(s) pushed")));
@@ -226,7 +229,7 @@ TEST_P(TenantTest, LibrariesAreLoadedUnderGuardAndEndWithTheTenant) {
   tenant.close();
   EXPECT_FALSE(is_mapped(test_plugin("careless")));
   EXPECT_EQ(driver.stack(), before) << "its destructor popped what was current";
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { library.symbol("x"); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return library.symbol("x"); }),
               HasSubstr("ended with the tenant"));
   driver.pop_all();
   driver.destroy_context(own);
@@ -237,13 +240,14 @@ TEST_P(TenantTest, ContextsThatStandReadyWorkAsOthersDo) {
   with_ready.ready.green = 2;
   with_ready.ready.private_own = GetParam() == LeaseKind::private_own ? 1 : 0;
   with_ready.ready.memory_budget = std::uint64_t{2} << 30;
+  with_ready.host.lease = LeaseChoice(LeaseKind::shared);
   Broker second = Broker::open(std::move(with_ready));
-  Tenant host = second.host({LeaseKind::shared});
+  Tenant host = second.host();
   static_cast<void>(host.lease());
   EXPECT_TRUE(second.wait_until_ready());
   for (int round = 0; round < 3; ++round) {
-    Tenant one = second.open_tenant("one", {GetParam()}),
-           two = second.open_tenant("two", {GetParam()});
+    Tenant one = second.open_tenant("one", {LeaseChoice(GetParam())}),
+           two = second.open_tenant("two", {LeaseChoice(GetParam())});
     const std::uint64_t address = one.allocate(4096);
     const Guard outer(one);
     const Guard inner(two);
@@ -253,7 +257,7 @@ TEST_P(TenantTest, ContextsThatStandReadyWorkAsOthersDo) {
   EXPECT_TRUE(second.wait_until_ready());
   second.begin_realtime();
   EXPECT_TRUE(second.wait_until_ready()) << "all stand";
-  Tenant late = second.open_tenant("late", {LeaseKind::private_own});
+  Tenant late = second.open_tenant("late", {LeaseChoice(LeaseKind::private_own)});
   static_cast<void>(late.lease());
   EXPECT_EQ(second.wait_until_ready(), GetParam() != LeaseKind::private_own);
   second.end_realtime();
@@ -263,7 +267,7 @@ TEST_P(TenantTest, ContextsThatStandReadyWorkAsOthersDo) {
 // By default: none of 524 MiB fits. On the software device a context takes nothing.
 TEST_F(BrokerTest, NoMoreThanTheBudgetIsKeptReady) {
   const RawDriver driver(broker.driver().path);
-  Tenant host = broker.host({LeaseKind::shared});
+  Tenant host = broker.host();
   const auto free_memory = [&] { return host.run(0, [&] { return driver.free_memory(); }); };
   BrokerOptions with_ready = options();
   with_ready.ready.private_own = 1;
@@ -292,6 +296,41 @@ TEST_F(BrokerTest, TheHostIsTenantZero) {
   EXPECT_EQ(broker.host().lease().generation, host.lease().generation) << "the same tenant";
 }
 
+TEST_F(BrokerTest, TheHostsLeaseIsWhatTheBrokersOptionsAskFor) {
+  BrokerOptions wanted = options();
+  wanted.host.lease = LeaseChoice(LeaseKind::private_own);
+  Broker second = Broker::open(std::move(wanted));
+  EXPECT_EQ(second.host().lease().granted.kind, LeaseKind::private_own);
+  EXPECT_NE(broker.host().lease().granted.kind, LeaseKind::private_own) << "without the option";
+}
+
+TEST_F(BrokerTest, ClosingOneHandleOfTheHostLeavesTheOthersWhatTheyHold) {
+  const RawDriver driver(broker.driver().path);
+  Tenant one = broker.host();
+  Tenant other = broker.host();
+  const std::uint64_t generation = one.lease().generation;
+  const std::uint64_t address = one.allocate(4096);
+  {
+    const Guard guard(other);  // nor does it refuse
+    one.close();
+    EXPECT_EQ(driver.current(), other.lease().context);
+  }
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { one.lease(); }), HasSubstr("closed"));
+  EXPECT_EQ(other.lease().generation, generation);
+  EXPECT_EQ(other.memory_bytes(), 4096u);
+  other.release(address);
+  { const Tenant passing = broker.host(); }
+  EXPECT_EQ(other.lease().generation, generation);
+  // The control: the last one ends everything.
+  {
+    const Guard guard(other);
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { other.close(); }),
+                HasSubstr("end its guards first"));
+  }
+  other.close();
+  EXPECT_GT(broker.host().lease().generation, generation);
+}
+
 TEST_F(BrokerTest, TheBrokerIsNotClosedWhileATenantIsOpen) {
   Tenant tenant = broker.open_tenant("filter");
   EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }),
@@ -301,15 +340,15 @@ TEST_F(BrokerTest, TheBrokerIsNotClosedWhileATenantIsOpen) {
 }
 
 TEST_F(BrokerTest, ATenantNeedsADriverAndAName) {
-  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { broker.open_tenant(""); }),
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return broker.open_tenant(""); }),
               HasSubstr("name is empty"));
   Broker without = Broker::open_without_driver();
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { without.open_tenant("filter"); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return without.open_tenant("filter"); }),
               HasSubstr("without a driver"));
 }
 
 TEST_F(BrokerTest, UsersOfThePerThreadStreamAreNotPutIntoAGreenContext) {
-  Tenant tenant = broker.open_tenant("legacy", {LeaseKind::green, true});
+  Tenant tenant = broker.open_tenant("legacy", {LeaseChoice(LeaseKind::green), true});
   EXPECT_EQ(tenant.lease().granted.kind, LeaseKind::shared);
   EXPECT_THAT(tenant.lease().reason, HasSubstr("per-thread default stream"));
 }
@@ -317,7 +356,8 @@ TEST_F(BrokerTest, UsersOfThePerThreadStreamAreNotPutIntoAGreenContext) {
 TEST_F(BrokerTest, PartitionsAreUnionsOfGroupsOfOneSplit) {
   const unsigned all = static_cast<unsigned>(broker.devices()[0].multiprocessors);
   Tenant most = broker.open_tenant("most", {{LeaseKind::green, all + 1}});
-  if (broker.host({LeaseKind::green}).lease().granted.kind != LeaseKind::green) {
+  if (broker.open_tenant("probe", {LeaseChoice(LeaseKind::green)}).lease().granted.kind !=
+      LeaseKind::green) {
     GTEST_SKIP() << "no green contexts here";
   }
   // The device's own word: what is granted is on trial here.

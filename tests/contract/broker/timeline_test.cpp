@@ -97,7 +97,8 @@ TEST_F(TimelineTest, HoldsEveryLaunchJobAndCall) {
   broker.start_timeline();
   const PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
   PluginInstance first = active("affine");
-  PluginInstance second = broker.create(twin, "affine", {0, LeaseKind::private_own, 0});
+  PluginInstance second =
+      broker.create(twin, "affine", {Placement(0), LeaseChoice(LeaseKind::private_own), 0});
   PluginInstance third = active("scratch");
   second.activate(test_sizes);
   for (int job = 0; job < 5; ++job) run({&first, &second, &third});

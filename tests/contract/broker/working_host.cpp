@@ -54,9 +54,9 @@ void WorkingHost::open() {
 // What hosts with a format of their own do.
 void WorkingHost::use_a_tenant() {
   attempt("tenant", [&] {
-    Tenant tenant = broker_->open_tenant("tenant", {LeaseKind::green});
+    Tenant tenant = broker_->open_tenant("tenant", {LeaseChoice(LeaseKind::green)});
     const std::uint64_t kept = tenant.allocate(1 << 20), given_back = tenant.allocate(4096);
-    static_cast<void>(tenant.make_stream());
+    static_cast<void>(tenant.create_stream());
     {
       const Guard guard(tenant);
       const Guard nested(tenant);
@@ -76,7 +76,7 @@ void WorkingHost::make_plugin(Plugin& plugin) {
     if (plugin.instance == nullptr) {
       InstanceOptions options;
       options.device = Placement(0);
-      options.lease = plugin.kind;
+      options.lease = LeaseChoice(plugin.kind);
       options.job_graphs = plugin.kind != LeaseKind::private_own;
       plugin.instance = std::make_unique<PluginInstance>(
           broker_->create(*plugin.loaded, plugin.behaviour, options));

@@ -30,8 +30,8 @@ class ZombieChildTest : public BrokerTest, public ::testing::WithParamInterface<
     broker = Broker::open(std::move(impatient));
   }
   PluginInstance twin(LeaseKind kind) {
-    PluginInstance instance =
-        broker.create(broker.load(test_plugin("behaviours_twin")), "affine", {0, kind, 0});
+    PluginInstance instance = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                            {Placement(0), LeaseChoice(kind), 0});
     instance.activate(test_sizes);
     return instance;
   }
@@ -114,7 +114,8 @@ TEST_P(ZombieChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
 TEST_P(ZombieChildTest, DISABLED_ItsCodeStays) {
   const std::filesystem::path library = test_plugin("behaviours_unloadable");
   const auto begin = [&](const char* plugin) {
-    PluginInstance instance = broker.create(broker.load(library), plugin, {0, GetParam(), 0});
+    PluginInstance instance =
+        broker.create(broker.load(library), plugin, {Placement(0), LeaseChoice(GetParam()), 0});
     instance.activate(test_sizes);
     return instance;
   };

@@ -27,7 +27,7 @@ TEST_F(CodeThatStaysTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
   CUdeviceptr address = 0;
   const AttackTarget nothing{};
   {
-    Tenant first = broker.open_tenant("first", {LeaseKind::green});
+    Tenant first = broker.open_tenant("first", {LeaseChoice(LeaseKind::green)});
     AdoptedLibrary library = first.adopt(test_library("attacks_dlsym"));
     first.run(0, [&] {
       symbol<attack_function>(library, ATTACK)("take_private_tables", &nothing);
@@ -38,7 +38,7 @@ TEST_F(CodeThatStaysTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
   EXPECT_THAT(said(), Contains(HasSubstr("stays with the tenant's code, which stays in the "
                                          "process: 1 x device memory")));
   EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 1 x context")));
-  TenantOptions options{LeaseKind::green};
+  TenantOptions options{LeaseChoice(LeaseKind::green)};
   options.unload_at_close = true;
   Tenant second = broker.open_tenant("second", options);
   EXPECT_NE(context_of(address), nullptr) << "it is still there";
@@ -66,7 +66,7 @@ TEST_F(CodeThatStaysTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
     CUstream left[2] = {};
     CUevent event = nullptr;
     {
-      Tenant first = broker.open_tenant("first", {scene.kind});
+      Tenant first = broker.open_tenant("first", {LeaseChoice(scene.kind)});
       first.adopt(test_library("attacks_dlsym"));
       first.run(0, [&] {
         CUcontext own = nullptr;
@@ -75,7 +75,7 @@ TEST_F(CodeThatStaysTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
         driver_call("cuEventCreate", &event, 0U);
       });
     }
-    TenantOptions options{scene.kind};
+    TenantOptions options{LeaseChoice(scene.kind)};
     options.unload_at_close = true;
     Tenant second = broker.open_tenant("second", options);
     second.adopt(test_library("attacks_dlsym"));
@@ -108,13 +108,13 @@ TEST_F(CodeThatStaysTest, AThreadOfCodeThatStaysIsItsNextTenants) {
   allocate_function* on_worker = nullptr;
   CUcontext of_first = nullptr;
   {
-    Tenant first = broker.open_tenant("first", {LeaseKind::private_own});
+    Tenant first = broker.open_tenant("first", {LeaseChoice(LeaseKind::private_own)});
     on_worker = adopt(first);
     of_first = first.lease().context;
     EXPECT_EQ(context_of(on_worker(64)), of_first);
   }
   EXPECT_EQ(context_of(on_worker(64)), of_first) << "nobody's meanwhile, and not the host's";
-  Tenant second = broker.open_tenant("second", {LeaseKind::private_own});
+  Tenant second = broker.open_tenant("second", {LeaseChoice(LeaseKind::private_own)});
   ASSERT_EQ(adopt(second), on_worker) << "the same code";
   EXPECT_NE(second.lease().context, of_first);
   EXPECT_EQ(context_of(on_worker(64)), second.lease().context);
@@ -122,10 +122,11 @@ TEST_F(CodeThatStaysTest, AThreadOfCodeThatStaysIsItsNextTenants) {
 
 // A host may keep a closed tenant's object for as long as it likes.
 TEST_F(CodeThatStaysTest, TheEndOfAClosedTenantsObjectLeavesItsNextTenantAlone) {
-  auto first = std::make_unique<Tenant>(broker.open_tenant("first", {LeaseKind::shared}));
+  auto first =
+      std::make_unique<Tenant>(broker.open_tenant("first", {LeaseChoice(LeaseKind::shared)}));
   first->adopt(test_library("attacks_dlsym"));
   first->close();
-  TenantOptions options{LeaseKind::shared};
+  TenantOptions options{LeaseChoice(LeaseKind::shared)};
   options.unload_at_close = true;
   Tenant second = broker.open_tenant("second", options);
   second.adopt(test_library("attacks_dlsym"));
@@ -147,14 +148,14 @@ TEST_F(CodeThatStaysTest, ATenantAdoptsWhatTwoTenantsLeft) {
   };
   for (const bool worker_first : {true, false}) {
     {
-      Tenant one = broker.open_tenant("one", {LeaseKind::shared});
+      Tenant one = broker.open_tenant("one", {LeaseChoice(LeaseKind::shared)});
       one.adopt(test_library("attacks_dlsym"));
       one.run(0, [&] { driver_call("cuStreamCreate", &left, 1U); });
-      Tenant two = broker.open_tenant("two", {LeaseKind::private_own});
+      Tenant two = broker.open_tenant("two", {LeaseChoice(LeaseKind::private_own)});
       adopt_worker(two);
       on_worker(64);
     }
-    TenantOptions options{LeaseKind::private_own};
+    TenantOptions options{LeaseChoice(LeaseKind::private_own)};
     options.unload_at_close = true;
     Tenant both = broker.open_tenant("both", options);
     if (worker_first) adopt_worker(both);

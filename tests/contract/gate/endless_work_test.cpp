@@ -95,7 +95,8 @@ class EndlessWork
 
 TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
   const LeaseKind kind = std::get<0>(GetParam());
-  Tenant tenant = broker.open_tenant("hangs", {kind}), other = broker.open_tenant("other", {kind});
+  Tenant tenant = broker.open_tenant("hangs", {LeaseChoice(kind)}),
+         other = broker.open_tenant("other", {LeaseChoice(kind)});
   const TenantId id = tenant.id();
   other.lease();
   {

@@ -44,7 +44,7 @@ TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
     SCOPED_TRACE(mode);
     const bool by_runtime = std::string(mode) == "runtime_static";
     if (by_runtime && !why_no_runtime_library().empty()) continue;
-    Tenant tenant = broker.open_tenant(mode, {LeaseKind::private_own});
+    Tenant tenant = broker.open_tenant(mode, {LeaseChoice(LeaseKind::private_own)});
     AdoptedLibrary library = tenant.adopt(test_library(std::string("attacks_") + mode));
     const auto symbol = [&](const char* name) { return library.symbol(name); };
     const auto allocate = reinterpret_cast<allocate_function*>(symbol(ALLOCATE));
@@ -71,7 +71,7 @@ TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
     EXPECT_EQ(*looked_up_for_it, hosts_own) << "the gate changes imports, and no other data";
   }
   {
-    Tenant tenant = broker.open_tenant("late", {LeaseKind::private_own});
+    Tenant tenant = broker.open_tenant("late", {LeaseChoice(LeaseKind::private_own)});
     AdoptedLibrary library = tenant.adopt(test_library("attacks_late"));
     const auto on_own_thread =
         reinterpret_cast<allocate_function*>(library.symbol(ALLOCATE_ON_OWN_THREAD));
@@ -176,8 +176,8 @@ TEST(GateStart, DISABLED_OpenedTwiceAndAgain) {
     Broker one = Broker::open(), two = Broker::open();
     EXPECT_TRUE(one.gate().in_force) << one.gate().reason;
     EXPECT_TRUE(two.gate().in_force) << two.gate().reason;
-    Tenant a = one.open_tenant("a", {LeaseKind::green}),
-           b = two.open_tenant("b", {LeaseKind::green});
+    Tenant a = one.open_tenant("a", {LeaseChoice(LeaseKind::green)}),
+           b = two.open_tenant("b", {LeaseChoice(LeaseKind::green)});
     for (Tenant* tenant : {&a, &b}) {
       AdoptedLibrary library = tenant->adopt(test_library("attacks_proc_address"));
       auto* allocate = reinterpret_cast<allocate_function*>(library.symbol(ALLOCATE));

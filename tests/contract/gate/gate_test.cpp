@@ -92,7 +92,7 @@ class CaptureTest : public GateTest, public ::testing::WithParamInterface<Captur
   }
   // The runtime library is a new one for each test.
   static TenantOptions options_of(LeaseKind kind) {
-    TenantOptions options{kind};
+    TenantOptions options{LeaseChoice(kind)};
     options.unload_at_close = true;
     return options;
   }
@@ -218,7 +218,7 @@ TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
   for (int i = 0; i < 4; ++i) ASSERT_NE(tenant.run(0, [&] { return allocate(64U << 20); }), 0U);
   tenant.close();
   EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 4 x device memory")));
-  Tenant other = broker.open_tenant("other", {LeaseKind::shared});
+  Tenant other = broker.open_tenant("other", {LeaseChoice(LeaseKind::shared)});
   other.run(0, [&] { driver_call("cuMemGetInfo_v2", &after, &total); });
   EXPECT_GT(after + (64U << 20), before);
 }
@@ -260,7 +260,7 @@ class UnclearCodeTest : public GateTest {
  protected:
   // Unloads its libraries, so that the next test finds them new.
   Tenant open(const char* name) {
-    TenantOptions options{LeaseKind::private_own};
+    TenantOptions options{LeaseChoice(LeaseKind::private_own)};
     options.unload_at_close = true;
     return broker.open_tenant(name, options);
   }
@@ -372,7 +372,7 @@ TEST_F(UnclearCodeTest, ThreadsOfALibraryThatTwoTenantsNeed) {
 }
 
 TEST_F(GateTest, ABudgetIsTheTenantsOwn) {
-  TenantOptions small{LeaseKind::green};
+  TenantOptions small{LeaseChoice(LeaseKind::green)};
   small.driver_memory_budget = 1U << 20;
   Tenant poor = broker.open_tenant("poor", small), rich = broker.open_tenant("rich");
   std::vector<unsigned long long> got;

@@ -25,11 +25,11 @@ class GuardedThreadTest : public ::testing::Test {
  protected:
   GuardedThreadTest()
       : broker(Broker::open()),
-        library_owner(broker.open_tenant("disorderly", {LeaseKind::green})),
+        library_owner(broker.open_tenant("disorderly", {LeaseChoice(LeaseKind::green)})),
         library(library_owner.adopt(test_library("attacks_proc_address"))),
         attack(reinterpret_cast<attack_function*>(library.symbol(ATTACK))) {
     for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green})
-      tenants.push_back(broker.open_tenant("tenant", {kind}));
+      tenants.push_back(broker.open_tenant("tenant", {LeaseChoice(kind)}));
     driver_call("cuDevicePrimaryCtxRetain", &primary, 0);
     driver_call("cuCtxCreate_v2", &own, 0U, 0);
     driver_call("cuCtxPopCurrent_v2", &own);
@@ -234,8 +234,8 @@ TEST_F(GuardedThreadTest, ANestedGuardFollowsALoss) {
 // The next tenant may have the address of the one before.
 TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
   for (int i = 0; i < 6; ++i) {
-    Tenant tenant =
-        broker.open_tenant("next", {i % 2 == 0 ? LeaseKind::private_own : LeaseKind::shared});
+    Tenant tenant = broker.open_tenant(
+        "next", {LeaseChoice(i % 2 == 0 ? LeaseKind::private_own : LeaseKind::shared)});
     for (int use = 0; use < 3; ++use) {
       const Guard guard(tenant);
       EXPECT_EQ(current(), tenant.lease().context);
@@ -247,13 +247,13 @@ TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
     EXPECT_EQ(current(), nullptr);
   }
   // With nothing made in between, so that the allocator gives the same place again.
-  std::array<Tenant, 2> closed{broker.open_tenant("one", {LeaseKind::private_own}),
-                               broker.open_tenant("two", {LeaseKind::private_own})};
+  std::array<Tenant, 2> closed{broker.open_tenant("one", {LeaseChoice(LeaseKind::private_own)}),
+                               broker.open_tenant("two", {LeaseChoice(LeaseKind::private_own)})};
   for (Tenant& one : closed) {
     for (int use = 0; use < 2; ++use) const Guard guard(one);
     one.close();
-    const Tenant other = broker.open_tenant("other", {LeaseKind::shared});
-    Tenant next = broker.open_tenant("next", {LeaseKind::shared});
+    const Tenant other = broker.open_tenant("other", {LeaseChoice(LeaseKind::shared)});
+    Tenant next = broker.open_tenant("next", {LeaseChoice(LeaseKind::shared)});
     const Guard guard(next);
     EXPECT_EQ(current(), next.lease().context);
   }
@@ -263,7 +263,7 @@ TEST_F(GuardedThreadTest, AnotherTenantsEndLeavesAGuardAlone) {
   for (Tenant& tenant : tenants) {
     const Guard outer(tenant);
     const CUcontext inside = current();
-    broker.open_tenant("short", {LeaseKind::private_own}).lease();  // and ends at once
+    broker.open_tenant("short", {LeaseChoice(LeaseKind::private_own)}).lease();  // and ends at once
     for (int use = 0; use < 3; ++use) {
       const Guard nested(tenant);
       EXPECT_EQ(current(), inside);
@@ -314,7 +314,8 @@ TEST_F(GuardedThreadTest, EachGuardIsInTheTimelineByItsName) {
 // Its lease stays; AddressSanitizer sees whether it does.
 TEST_F(GuardedThreadTest, AGuardMayOutliveItsTenant) {
   for (int known = 0; known < 2; ++known) {
-    auto tenant = std::make_unique<Tenant>(broker.open_tenant("short", {LeaseKind::private_own}));
+    auto tenant = std::make_unique<Tenant>(
+        broker.open_tenant("short", {LeaseChoice(LeaseKind::private_own)}));
     for (int use = 0; use < known; ++use) const Guard first(*tenant);
     {
       const Guard last(*tenant);

@@ -35,7 +35,7 @@ class GuardedThreadsTest : public ::testing::Test {
     driver_call("cuCtxPopCurrent_v2", &own);
     for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green,
                                  LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
-      TenantOptions options{kind};
+      TenantOptions options{LeaseChoice(kind)};
       options.unload_at_close = true;  // other tests' tenants have the same libraries
       tenants.push_back(broker.open_tenant(to_string(kind), options));
       leases.push_back(tenants.back().lease());
@@ -184,7 +184,7 @@ class Player {
     constexpr LeaseKind kinds[] = {LeaseKind::shared, LeaseKind::green, LeaseKind::private_own};
     const LeaseKind kind = kinds[draw(may_make_contexts_ ? 3 : 2)];
     std::unique_lock lock(field_.opening);
-    Tenant tenant = field_.broker.open_tenant("guest", {kind});
+    Tenant tenant = field_.broker.open_tenant("guest", {LeaseChoice(kind)});
     lock.unlock();
     LeaseInfo lease = tenant.lease();
     return {std::move(tenant), std::move(lease)};

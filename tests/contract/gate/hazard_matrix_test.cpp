@@ -170,7 +170,7 @@ void run_with_broker(const Cell& cell, const std::string& protection) {
                                                        : GateMode::late;
   ASSERT_EQ(broker.gate().mode, expected) << broker.gate().reason;
   CUcontext hosts = make_hosts_context();
-  Tenant neighbours_tenant = broker.open_tenant("neighbour", {LeaseKind::green});
+  Tenant neighbours_tenant = broker.open_tenant("neighbour", {LeaseChoice(LeaseKind::green)});
   if (late) {
     driver_look_up = reinterpret_cast<driver_address_function*>(
         adopt_library_for(neighbours_tenant).symbol(DRIVER_ADDRESS));
@@ -180,7 +180,7 @@ void run_with_broker(const Cell& cell, const std::string& protection) {
   const std::size_t free_before = free_memory();
   const std::uint64_t threshold_before = pool_threshold();
   {
-    TenantOptions last{LeaseKind::green};
+    TenantOptions last{LeaseChoice(LeaseKind::green)};
     last.unload_at_close = true;
     Tenant attacker = broker.open_tenant("attacker", last);
     cell.announce(neighbour.target());

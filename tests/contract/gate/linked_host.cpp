@@ -15,7 +15,7 @@
 namespace ctxbroker {
 
 void attack_of_another(Broker& broker, CUdeviceptr memory) {
-  Tenant attacker = broker.open_tenant("attacker", {LeaseKind::green});
+  Tenant attacker = broker.open_tenant("attacker", {LeaseChoice(LeaseKind::green)});
   const AdoptedLibrary library = attacker.adopt(test_library("attacks_linked"));
   auto* attack = reinterpret_cast<attack_function*>(library.symbol(ATTACK));
   AttackTarget target{};

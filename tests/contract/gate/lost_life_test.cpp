@@ -22,7 +22,7 @@ class LostLifeTest : public ::testing::Test {
   LostLifeTest()
       : broker(Broker::open()),
         raw(broker.driver().path),
-        tenant(broker.open_tenant("loser", {LeaseKind::private_own})),
+        tenant(broker.open_tenant("loser", {LeaseChoice(LeaseKind::private_own)})),
         primary(broker.host().lease().context) {}
 
   std::size_t free_memory() const {
@@ -96,10 +96,10 @@ TEST_F(LostLifeTest, StaysWhileTheTenantsCodeHoldsSomethingOfIt) {
 
 TEST_F(LostLifeTest, StaysWhileTheHostHoldsSomethingOfIt) {
   load_ballast();
-  const CUstream stream = tenant.make_stream();
+  const CUstream stream = tenant.create_stream();
   lose();
   EXPECT_LT(polled(), ballast_bytes);
-  tenant.end_stream(stream);
+  tenant.destroy_stream(stream);
   EXPECT_GE(polled(), ballast_bytes);
 }
 
@@ -125,7 +125,7 @@ TEST_F(LostLifeTest, TheOldHandleMeansTheNextLife) {
   load_ballast();
   lose();
   ASSERT_GE(polled(), ballast_bytes);
-  Tenant neighbour = broker.open_tenant("neighbour", {LeaseKind::private_own});
+  Tenant neighbour = broker.open_tenant("neighbour", {LeaseChoice(LeaseKind::private_own)});
   neighbour.lease();  // may have the handle's value now
   const Guard guard(tenant);
   const CUcontext now = current();

@@ -46,14 +46,14 @@ class PoliciesTest : public RecordingBrokerTest {
       controls.fail_call("cuCtxSynchronize", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
       const CUresult status = tenant.run(0, [] { return driver_call("cuCtxSynchronize"); });
       EXPECT_EQ(status, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-      EXPECT_EQ(tenant.note(status), LeaseState::lost);
+      EXPECT_EQ(tenant.report_status(status), LeaseState::lost);
     } else {
       broker.force_loss(tenant.id(), 0, "a test");
     }
     tenant.run(0, [] {});
   }
   static Tenant open(Broker& broker, const char* name, LeaseKind kind, std::uint64_t budget = 0) {
-    TenantOptions options{kind};
+    TenantOptions options{LeaseChoice(kind)};
     options.driver_memory_budget = budget;
     return broker.open_tenant(name, options);
   }

@@ -22,8 +22,8 @@ using ::testing::Not;
 // ---- memory that is short --------------------------------------------------------------------
 
 TEST_F(PoliciesTest, AFullDeviceUnloadsIdleModulesOfOthers) {
-  PluginInstance idle =
-      broker.create(broker.load(test_library("behaviours")), "plain", {0, LeaseKind::green});
+  PluginInstance idle = broker.create(broker.load(test_library("behaviours")), "plain",
+                                      {Placement(0), LeaseChoice(LeaseKind::green)});
   idle.activate({64, 64, 0, false});
   const auto modules = [&] {
     for (const TenantMetrics& metrics : broker.metrics().tenants) {

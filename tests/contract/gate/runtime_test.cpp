@@ -27,7 +27,7 @@ struct Plugin {
   AdoptedLibrary library;
 
   Plugin(Broker& broker, const char* name, LeaseKind kind, const std::filesystem::path& file)
-      : tenant(broker.open_tenant(name, {kind})), library(tenant.adopt(file)) {}
+      : tenant(broker.open_tenant(name, {LeaseChoice(kind)})), library(tenant.adopt(file)) {}
 
   template <typename Function>
   Function* symbol(const char* name) const {

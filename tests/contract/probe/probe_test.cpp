@@ -110,7 +110,7 @@ TEST_F(ProbeTest, AProgramThatDoesNotStartIsAnError) {
   ProbeOptions wrong = options();
   wrong.program = folder / "nobody";
   try {
-    probe(wrong);
+    static_cast<void>(probe(wrong));
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
@@ -123,7 +123,7 @@ TEST_F(ProbeTest, ADeviceThatIsNotThereIsAnError) {
   for (const int device : {-1, 1000}) {
     wrong.device = device;
     try {
-      probe(wrong);
+      static_cast<void>(probe(wrong));
       FAIL() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::no_device);

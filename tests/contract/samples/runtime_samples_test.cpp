@@ -283,7 +283,7 @@ TEST(RuntimeSample, IsRefusedWithoutAGpu) {
     EXPECT_TRUE(library.plugins()[0].needs_nvidia_driver);
     EXPECT_EQ(library.plugins()[0].cuda_use, CudaUse::runtime);
     try {
-      broker.create(library, name);
+      static_cast<void>(broker.create(library, name));
       ADD_FAILURE() << name << " was created";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::needs_gpu);

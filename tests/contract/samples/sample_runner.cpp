@@ -23,7 +23,7 @@ std::filesystem::path plugin_file(const std::string& name) {
 PluginInstance SampleRunner::create(const Stage& stage, LeaseKind lease) {
   const PluginLibrary library = broker_.load(plugin_file(stage.plugin));
   InstanceOptions options;
-  options.lease = lease;
+  options.lease = LeaseChoice(lease);
   options.job_graphs = job_graphs_;
   PluginInstance instance = broker_.create(library, stage.plugin, options);
   for (const auto& [id, value] : stage.parameters) {

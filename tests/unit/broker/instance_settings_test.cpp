@@ -26,46 +26,48 @@ PluginPolicy lease(LeaseChoice choice) {
 TEST(LeaseOrderTest, HostThenIdThenAllThenNobody) {
   const Ids plugins{"a.x"};
   Policy policy;
-  EXPECT_EQ(lease_order({}, policy, plugins).choice, Kind::automatic);
-  policy.for_all.lease = Kind::shared;
-  EXPECT_EQ(lease_order({}, policy, plugins).choice, Kind::shared);
+  EXPECT_EQ(lease_order({}, policy, plugins).choice, LeaseChoice(Kind::automatic));
+  policy.for_all.lease = LeaseChoice(Kind::shared);
+  EXPECT_EQ(lease_order({}, policy, plugins).choice, LeaseChoice(Kind::shared));
   EXPECT_EQ(lease_order({}, policy, plugins).by, "the policy for all plug-ins");
   policy.by_id["a.x"] = lease({Kind::green, 16});
   EXPECT_EQ(lease_order({}, policy, plugins).choice, LeaseChoice(Kind::green, 16));
   EXPECT_EQ(lease_order({}, policy, plugins).by, "the policy for a.x");
-  EXPECT_EQ(lease_order(Kind::private_own, policy, plugins).choice, Kind::private_own);
-  EXPECT_EQ(lease_order(Kind::private_own, policy, plugins).by, "the host");
+  EXPECT_EQ(lease_order(LeaseChoice(Kind::private_own), policy, plugins).choice,
+            LeaseChoice(Kind::private_own));
+  EXPECT_EQ(lease_order(LeaseChoice(Kind::private_own), policy, plugins).by, "the host");
 }
 
 TEST(LeaseOrderTest, WhatIsSaidOfOthersDoesNotCount) {
   Policy policy;
-  policy.by_id["a.y"] = lease(Kind::private_own);
-  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, Kind::automatic);
+  policy.by_id["a.y"] = lease(LeaseChoice(Kind::private_own));
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, LeaseChoice(Kind::automatic));
 }
 
 TEST(LeaseOrderTest, AutoByIdKeepsThePolicyForAllAway) {
   Policy policy;
-  policy.for_all.lease = Kind::private_own;
-  policy.by_id["a.x"] = lease(Kind::automatic);
-  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, Kind::automatic);
-  EXPECT_EQ(lease_order({}, policy, Ids{"a.x", "a.y"}).choice, Kind::private_own)
+  policy.for_all.lease = LeaseChoice(Kind::private_own);
+  policy.by_id["a.x"] = lease(LeaseChoice(Kind::automatic));
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, LeaseChoice(Kind::automatic));
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x", "a.y"}).choice, LeaseChoice(Kind::private_own))
       << "for a.y it holds";
   policy.by_id["a.x"] = {};
-  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, Kind::private_own)
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, LeaseChoice(Kind::private_own))
       << "an entry that is silent about leases";
 }
 
 TEST(LeaseOrderTest, WithinARankPrivateBeatsGreenBeatsShared) {
   Policy policy;
-  policy.for_all.lease = Kind::private_own;
-  policy.by_id["a.x"] = lease(Kind::shared);
+  policy.for_all.lease = LeaseChoice(Kind::private_own);
+  policy.by_id["a.x"] = lease(LeaseChoice(Kind::shared));
   policy.by_id["a.y"] = lease({Kind::green, 8});
   const Ids both{"a.x", "a.y", "a.silent"};
   EXPECT_EQ(lease_order({}, policy, both).choice, LeaseChoice(Kind::green, 8))
       << "and no rank below counts";
   EXPECT_EQ(lease_order({}, policy, both).by, "the policy for a.y");
-  policy.by_id["a.z"] = lease(Kind::private_own);
-  EXPECT_EQ(lease_order({}, policy, Ids{"a.z", "a.x", "a.y"}).choice, Kind::private_own);
+  policy.by_id["a.z"] = lease(LeaseChoice(Kind::private_own));
+  EXPECT_EQ(lease_order({}, policy, Ids{"a.z", "a.x", "a.y"}).choice,
+            LeaseChoice(Kind::private_own));
 }
 
 TEST(PlacementOrderTest, HostThenIdThenAllThenNobody) {
@@ -73,12 +75,12 @@ TEST(PlacementOrderTest, HostThenIdThenAllThenNobody) {
   InstanceOptions options;
   Policy policy;
   EXPECT_FALSE(placement_order(options, policy, x).placement);
-  policy.for_all.placement = PlacementRule::round_robin;
+  policy.for_all.placement = Placement(PlacementRule::round_robin);
   EXPECT_EQ(placement_order(options, policy, x).placement, Placement(PlacementRule::round_robin));
-  policy.by_id["a.x"].placement = 2;
+  policy.by_id["a.x"].placement = Placement(2);
   EXPECT_EQ(placement_order(options, policy, x).placement, Placement(2));
   EXPECT_EQ(placement_order(options, policy, x).by, "the policy for a.x");
-  options.device = PlacementRule::most_free_memory;
+  options.device = Placement(PlacementRule::most_free_memory);
   EXPECT_EQ(placement_order(options, policy, x).placement,
             Placement(PlacementRule::most_free_memory));
 }

@@ -8,6 +8,8 @@ namespace {
 using ::testing::HasSubstr;
 using Kind = LeaseKind;
 
+const LeaseChoice shared(Kind::shared), private_own(Kind::private_own), green(Kind::green),
+    worker(Kind::worker);
 const LeaseOffer all{true, ""};
 const LeaseOffer old_driver{false, "this driver offers no green contexts"};
 
@@ -20,43 +22,43 @@ LeaseRequest request(LeaseChoice asked, LeaseChoice wish) {
 }
 
 TEST(LeaseDecisionTest, HostThenPluginThenGreen) {
-  EXPECT_EQ(decide(request(Kind::private_own, Kind::shared), all).choice, Kind::private_own);
-  EXPECT_EQ(decide(request({}, Kind::private_own), all).choice, Kind::private_own);
-  EXPECT_EQ(decide(request({}, {}), all).choice, Kind::green);
+  EXPECT_EQ(decide(request(private_own, shared), all).choice, private_own);
+  EXPECT_EQ(decide(request({}, private_own), all).choice, private_own);
+  EXPECT_EQ(decide(request({}, {}), all).choice, green);
   EXPECT_EQ(decide(request({Kind::green, 16}, {}), all).choice, LeaseChoice(Kind::green, 16));
   EXPECT_THAT(decide(request({Kind::green, 16}, {}), all).reason, HasSubstr("green:16"));
 }
 
 TEST(LeaseDecisionTest, WhereGreenIsNotToBeHadItIsSharedAndSaysWhy) {
-  for (const LeaseChoice asked : {LeaseChoice(), LeaseChoice(Kind::green)}) {
+  for (const LeaseChoice asked : {LeaseChoice(), green}) {
     const LeaseDecision decision = decide(request(asked, {}), old_driver);
-    EXPECT_EQ(decision.choice, Kind::shared);
+    EXPECT_EQ(decision.choice, shared);
     EXPECT_THAT(decision.reason, HasSubstr("this driver offers no green contexts"));
   }
 }
 
 TEST(LeaseDecisionTest, AUserOfThePerThreadStreamIsPlacedWhereThereIsOne) {
-  LeaseRequest wanted = request(Kind::green, {});
+  LeaseRequest wanted = request(green, {});
   wanted.per_thread_stream = "plug-in blur";
-  EXPECT_EQ(decide(wanted, all).choice, Kind::shared);
+  EXPECT_EQ(decide(wanted, all).choice, shared);
   EXPECT_THAT(decide(wanted, all).reason, HasSubstr("per-thread default stream"));
-  wanted.asked = Kind::private_own;
-  EXPECT_EQ(decide(wanted, all).choice, Kind::private_own);
+  wanted.asked = private_own;
+  EXPECT_EQ(decide(wanted, all).choice, private_own);
 }
 
 TEST(LeaseDecisionTest, AWorkerIsTakenAsAutoAndSaysSo) {
-  const LeaseDecision decision = decide(request({}, Kind::worker), all);
-  EXPECT_EQ(decision.choice, Kind::green);
+  const LeaseDecision decision = decide(request({}, worker), all);
+  EXPECT_EQ(decision.choice, green);
   EXPECT_THAT(decision.reason, HasSubstr("worker"));
-  const LeaseDecision asked = decide(request(Kind::worker, {}), all);
-  EXPECT_EQ(asked.choice, Kind::green);
+  const LeaseDecision asked = decide(request(worker, {}), all);
+  EXPECT_EQ(asked.choice, green);
   EXPECT_THAT(asked.reason, HasSubstr("cannot grant"));
 }
 
 TEST(LeaseDecisionTest, TheStrongerOfTwoWishesCounts) {
-  EXPECT_EQ(stronger(Kind::shared, Kind::green), Kind::green);
-  EXPECT_EQ(stronger(Kind::private_own, Kind::green), Kind::private_own);
-  EXPECT_EQ(stronger(Kind::automatic, Kind::shared), Kind::shared);
+  EXPECT_EQ(stronger(shared, green), green);
+  EXPECT_EQ(stronger(private_own, green), private_own);
+  EXPECT_EQ(stronger(LeaseChoice(), shared), shared);
   EXPECT_EQ(stronger({Kind::green, 8}, {Kind::green, 24}), LeaseChoice(Kind::green, 24));
 }
 

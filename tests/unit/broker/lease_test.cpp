@@ -19,7 +19,7 @@ class LeaseTest : public ::testing::Test {
   }
   static LeaseRequest ask(LeaseKind kind) {
     LeaseRequest request;
-    request.asked = kind;
+    request.asked = LeaseChoice(kind);
     return request;
   }
 

@@ -93,7 +93,7 @@ class PolicyDocuments : public testing::TestWithParam<Document> {};
 
 TEST_P(PolicyDocuments, AreJudgedAlikeByReaderAndSchema) {
   const Document& document = GetParam();
-  const std::string error = error_of([&] { parse_policy(document.text, "p.json"); });
+  const std::string error = error_of([&] { return parse_policy(document.text, "p.json"); });
   EXPECT_EQ(error.empty(), document.said.empty()) << error;
   if (!error.empty()) {
     EXPECT_THAT(error, HasSubstr("policy \"p.json\": $"));
@@ -189,16 +189,18 @@ INSTANTIATE_TEST_SUITE_P(All, PolicyDocuments, testing::ValuesIn(documents));
 // ---- What no schema sees ---------------------------------------------------------------------
 
 TEST(PolicyTest, AMemberThatStandsTwiceIsAnError) {
-  EXPECT_THAT(error_of([] { parse_policy(with(R"("schema": "ctxbroker.policy/1")"), "p"); }),
+  EXPECT_THAT(error_of([] { return parse_policy(with(R"("schema": "ctxbroker.policy/1")"), "p"); }),
               HasSubstr("$.schema: the member stands here twice"));
-  EXPECT_THAT(error_of([] { parse_policy(for_all(R"("lease": "green", "lease": "green")"), "p"); }),
-              HasSubstr("$.for_all.lease: the member stands here twice"));
+  EXPECT_THAT(
+      error_of([] { return parse_policy(for_all(R"("lease": "green", "lease": "green")"), "p"); }),
+      HasSubstr("$.for_all.lease: the member stands here twice"));
   EXPECT_THAT(error_of([] {
-                parse_policy(with(R"("by_id": {"a.b": {"lease": "green"}, "a.b": {}})"), "p");
+                return parse_policy(with(R"("by_id": {"a.b": {"lease": "green"}, "a.b": {}})"),
+                                    "p");
               }),
               HasSubstr(R"($.by_id["a.b"]: the member stands here twice)"));
   EXPECT_EQ(error_of([] {
-              parse_policy(
+              return parse_policy(
                   with(R"("by_id": {"a.b": {"lease": "green"}, "a.c": {"lease": "green"}})"), "p");
             }),
             "")
@@ -208,13 +210,13 @@ TEST(PolicyTest, AMemberThatStandsTwiceIsAnError) {
 TEST(PolicyTest, WhatIsNoJsonIsSaidWithItsPlace) {
   for (const char* text : {"", " ", "{", "{]", "schema: ctxbroker.policy/1", "{\"a\": 1,}", "{} {}",
                            "{\"schema\": \"\xff\"}", "// comment\n{}"}) {
-    EXPECT_THAT(error_of([&] { parse_policy(text, "p.json"); }),
+    EXPECT_THAT(error_of([&] { return parse_policy(text, "p.json"); }),
                 AllOf(HasSubstr("policy \"p.json\": is not JSON: parse error at line "),
                       Not(HasSubstr("json.exception"))))
         << text;
   }
   // Deep nesting ends in an error, not in the stack's end.
-  EXPECT_THAT(error_of([] { parse_policy(std::string(500'000, '['), "p"); }),
+  EXPECT_THAT(error_of([] { return parse_policy(std::string(500'000, '['), "p"); }),
               HasSubstr("is not JSON"));
 }
 
@@ -238,18 +240,20 @@ class PolicyFileTest : public testing::Test {
 TEST_F(PolicyFileTest, IsReadAndNamedInErrors) {
   EXPECT_EQ(read_policy(file(for_all(R"("lease": "shared")"))).for_all.lease,
             LeaseChoice(LeaseKind::shared));
-  EXPECT_THAT(error_of([&] { read_policy(file(for_all(R"("lease": "")"))); }),
+  EXPECT_THAT(error_of([&] { return read_policy(file(for_all(R"("lease": "")"))); }),
               AllOf(HasSubstr((folder_ / "policy.json").string()), HasSubstr("$.for_all.lease")));
 }
 
 TEST_F(PolicyFileTest, ThatCannotBeReadSaysWhy) {
-  EXPECT_THAT(error_of([&] { read_policy(folder_ / "missing.json"); }),
+  EXPECT_THAT(error_of([&] { return read_policy(folder_ / "missing.json"); }),
               AllOf(HasSubstr("missing.json"), HasSubstr("there is no such file")));
-  EXPECT_THAT(error_of([&] { read_policy(folder_); }), HasSubstr("is a folder"));
+  EXPECT_THAT(error_of([&] { return read_policy(folder_); }), HasSubstr("is a folder"));
   const std::string blanks(std::size_t{1} << 20, ' ');
-  EXPECT_THAT(error_of([&] { read_policy(file(with("") + blanks)); }), HasSubstr("larger than"));
+  EXPECT_THAT(error_of([&] { return read_policy(file(with("") + blanks)); }),
+              HasSubstr("larger than"));
   const std::string largest = with("");
-  EXPECT_EQ(error_of([&] { read_policy(file(largest + blanks.substr(largest.size()))); }), "");
+  EXPECT_EQ(error_of([&] { return read_policy(file(largest + blanks.substr(largest.size()))); }),
+            "");
 }
 
 TEST(PlacementTest, TextThereAndBack) {

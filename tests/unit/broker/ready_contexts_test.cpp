@@ -17,7 +17,7 @@ class ReadyContextsTest : public ::testing::Test {
  protected:
   std::shared_ptr<Lease> lease(LeaseTable& table, LeaseKind kind) {
     LeaseRequest request;
-    request.asked = kind;
+    request.asked = LeaseChoice(kind);
     return table.get(std::make_shared<const TenantIdentity>(next_tenant_id(), "blur", &recorder),
                      request);
   }

@@ -44,7 +44,7 @@ TEST(OptionsTest, ImageWithEverything) {
   EXPECT_EQ(options.input, "in.png");
   EXPECT_EQ(options.output, "out.png");
   EXPECT_THAT(options.plugins, ElementsAre("exposure:stops=0.7", "blur"));
-  EXPECT_EQ(options.lease, LeaseKind::private_own);
+  EXPECT_EQ(options.lease, LeaseChoice(LeaseKind::private_own));
   EXPECT_EQ(options.device, Placement(2));
   EXPECT_EQ(options.policy, "p.json");
   EXPECT_EQ(options.driver, DriverChoice::software);
@@ -65,7 +65,7 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(options.command, Command::audio);
   EXPECT_EQ(options.block, 256U);
   EXPECT_EQ(options.tail, 0.0);
-  EXPECT_EQ(options.lease, LeaseKind::automatic);
+  EXPECT_EQ(options.lease, LeaseChoice());
   EXPECT_FALSE(options.device);
   EXPECT_TRUE(options.policy.empty());
   EXPECT_FALSE(options.driver);

@@ -79,7 +79,7 @@ TEST(SdkGlobal, HasTheSizeOfItsType) {
   EXPECT_EQ(host.uploads.at(0x100).size(), 4u);
   EXPECT_FALSE(Global<float>());
   try {
-    activation.global<double>("gain");
+    static_cast<void>(activation.global<double>("gain"));
     FAIL() << "accepted";
   } catch (const Failure& failure) {
     EXPECT_STREQ(failure.what(), "the variable 'gain' has 4 bytes; the type given for it has 8");

@@ -1,5 +1,5 @@
-// A kernel's arguments as the host's compiler sees them: what may be one, and where each lies when
-// they are packed into one piece.
+/// @file
+/// A kernel's arguments: what can be one, and where each lies when they are packed.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace ctxbroker::sdk {
 
-// Whether a launch takes a T: something that can be copied byte by byte. Arrays go as a struct.
+/// Whether a launch takes a T: a type that can be copied byte by byte, or a DeviceBuffer. An array
+/// has to be in a struct.
 template <class T>
 inline constexpr bool is_kernel_argument_v = std::is_trivially_copyable_v<T> && !std::is_array_v<T>;
 template <class T>
@@ -76,23 +77,32 @@ inline constexpr LayoutTable<sizeof...(Arguments)> layout = make_layout<Argument
 
 }  // namespace detail
 
-// Where arguments of these types lie when they are packed: each at the next multiple of its type's
-// alignment, as the device's compiler lays out a kernel's parameters. double, std::int64_t and
-// pointers are aligned to 8 bytes, CUDA's float4 and double2 to 16; a struct of four floats of your
-// own only to 4, unless it says alignas(16).
+/// Where arguments of these types lie when they are packed.
+///
+/// Each lies at the next multiple of its type's alignment, as the device's compiler lays out a
+/// kernel's parameters. double, std::int64_t and pointers are aligned to 8 bytes, and CUDA's float4
+/// and double2 to 16. A struct of four floats of your own is aligned to 4, unless it says
+/// alignas(16).
 template <class... Arguments>
 struct ArgumentLayout {
+  /// The number of arguments.
   static constexpr std::uint32_t count = static_cast<std::uint32_t>(sizeof...(Arguments));
+  /// Each one's size, in bytes.
   static constexpr const std::uint32_t* sizes = detail::layout<Arguments...>.sizes;
+  /// Each one's distance from the beginning, in bytes.
   static constexpr const std::uint32_t* offsets = detail::layout<Arguments...>.offsets;
+  /// The size of all of them, in bytes.
   static constexpr std::uint32_t bytes = detail::layout<Arguments...>.bytes;
+  /// A number that stands for all of this: ctxb_launch_options.signature.
   static constexpr std::uint64_t signature = detail::layout<Arguments...>.signature;
 };
 
-// Arguments copied into one piece; made by pack(...).
+/// Copies of a kernel's arguments in one piece. pack returns it, and Stream::launch_packed takes
+/// it.
 template <class... Arguments>
 class PackedArguments {
  public:
+  /// Copies the arguments.
   explicit PackedArguments(const Arguments&... arguments) noexcept {
     std::uint32_t index = 0;
     const auto put = [&](const void* from) {
@@ -103,16 +113,19 @@ class PackedArguments {
     static_cast<void>(put);
   }
 
-  const void* data() const noexcept { return bytes_; }
+  /// The piece. It lives as long as the object.
+  [[nodiscard]] const void* data() const noexcept { return bytes_; }
 
  private:
   using Layout = ArgumentLayout<Arguments...>;
   alignas(16) unsigned char bytes_[Layout::bytes + 1] = {};
 };
 
-// job.launch_packed(kernel, shape, pack(out, in, count, 1.5F))
+/// Packs a kernel's arguments: job.launch_packed(kernel, shape, pack(out, in, count, 1.5F)).
+///
+/// @param arguments  the kernel's arguments, in order and with its exact types.
 template <class... Arguments>
-PackedArguments<Arguments...> pack(const Arguments&... arguments) noexcept {
+[[nodiscard]] PackedArguments<Arguments...> pack(const Arguments&... arguments) noexcept {
   return PackedArguments<Arguments...>(arguments...);
 }
 

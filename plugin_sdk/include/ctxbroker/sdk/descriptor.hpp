@@ -1,4 +1,5 @@
-// A plug-in's description as a compile-time constant.
+/// @file
+/// A plug-in's description as a compile-time constant.
 #pragma once
 
 #include <array>
@@ -9,40 +10,55 @@
 
 namespace ctxbroker::sdk {
 
-// Start with image() or audio() and add what applies. Everything handed in has static storage.
+/// Describes a plug-in to the host. Start with image() or audio(), and add what applies:
+///
+///     static constexpr Descriptor descriptor =
+///         Descriptor::image("com.example.blur", "Blur", "1.0.0").parameters(parameters);
+///
+/// Each function returns a copy with one more thing in it. All text and all tables that go in are
+/// kept by pointer, so they must have static storage.
 class Descriptor {
  public:
-  // `id` is in reverse DNS and for ever: "com.example.exposure". `version` is "1.2.3".
-  static constexpr Descriptor image(const char* id, const char* name, const char* version) {
+  /// Begins the description of a plug-in for images.
+  ///
+  /// @param id       in reverse DNS, and fixed for ever: "com.example.exposure".
+  /// @param name     for people: "Exposure".
+  /// @param version  "1.2.3".
+  [[nodiscard]] static constexpr Descriptor image(const char* id, const char* name,
+                                                  const char* version) {
     return Descriptor(CTXB_MEDIA_IMAGE, id, name, version);
   }
-  static constexpr Descriptor audio(const char* id, const char* name, const char* version) {
+  /// Begins the description of a plug-in for audio. The parameters are those of image.
+  [[nodiscard]] static constexpr Descriptor audio(const char* id, const char* name,
+                                                  const char* version) {
     return Descriptor(CTXB_MEDIA_AUDIO, id, name, version);
   }
 
-  constexpr Descriptor vendor(const char* text) const {
+  /// Says who makes the plug-in.
+  [[nodiscard]] constexpr Descriptor vendor(const char* text) const {
     Descriptor copy = *this;
     copy.raw_.vendor = text;
     return copy;
   }
 
-  // One sentence.
-  constexpr Descriptor description(const char* text) const {
+  /// Says in one sentence what the plug-in does.
+  [[nodiscard]] constexpr Descriptor description(const char* text) const {
     Descriptor copy = *this;
     copy.raw_.description = text;
     return copy;
   }
 
-  // Words to find it by, ending with a null pointer.
-  constexpr Descriptor features(const char* const* words) const {
+  /// Gives words to find the plug-in by. The array ends with a null pointer.
+  [[nodiscard]] constexpr Descriptor features(const char* const* words) const {
     Descriptor copy = *this;
     copy.raw_.features = words;
     return copy;
   }
 
-  // What parameter_table made.
+  /// Gives the plug-in's parameters, as parameter_table returns them.
   template <std::size_t Count>
-  constexpr Descriptor parameters(const std::array<ctxb_parameter, Count>& table) const {
+  [[nodiscard]] constexpr Descriptor parameters(
+      const std::array<ctxb_parameter, Count>& table) const {
     Descriptor copy = *this;
     copy.raw_.parameters = table.data();
     copy.raw_.parameter_count = static_cast<std::uint32_t>(Count);
@@ -52,51 +68,56 @@ class Descriptor {
   constexpr Descriptor parameters(const std::array<ctxb_parameter, Count>&& temporary) const =
       delete;
 
-  // The `modules` of the header that ctxb_add_plugin generates.
+  /// Gives the plug-in's device code: `modules` of the header that ctxb_add_plugin generates, or an
+  /// array made with module.hpp.
   template <std::size_t Count>
-  constexpr Descriptor modules(const ctxb_module (&all)[Count]) const {
+  [[nodiscard]] constexpr Descriptor modules(const ctxb_module (&all)[Count]) const {
     Descriptor copy = *this;
     copy.raw_.modules = all;
     copy.raw_.module_count = static_cast<std::uint32_t>(Count);
     return copy;
   }
 
-  // CTXB_PLUGIN_*, or-ed.
-  constexpr Descriptor flags(std::uint32_t bits) const {
+  /// Sets flags: CTXB_PLUGIN_*, combined with |.
+  [[nodiscard]] constexpr Descriptor flags(std::uint32_t bits) const {
     Descriptor copy = *this;
     copy.raw_.flags = bits;
     return copy;
   }
 
-  // CTXB_CUDA_*; kernels unless said otherwise.
-  constexpr Descriptor cuda_use(std::uint32_t use) const {
+  /// Says how the plug-in uses CUDA: CTXB_CUDA_*. Default: CTXB_CUDA_KERNELS.
+  [[nodiscard]] constexpr Descriptor cuda_use(std::uint32_t use) const {
     Descriptor copy = *this;
     copy.raw_.cuda_use = use;
     return copy;
   }
 
-  // CTXB_LEASE_*; the host's choice unless said otherwise.
-  constexpr Descriptor lease(std::uint32_t wish) const {
+  /// Says which lease the plug-in would like: CTXB_LEASE_*. Default: CTXB_LEASE_AUTO.
+  [[nodiscard]] constexpr Descriptor lease(std::uint32_t wish) const {
     Descriptor copy = *this;
     copy.raw_.lease = wish;
     return copy;
   }
 
-  // CTXB_CONCURRENCY_*; one thread per instance unless said otherwise.
-  constexpr Descriptor concurrency(std::uint32_t kind) const {
+  /// Says how many instances may process at once: CTXB_CONCURRENCY_*. Default:
+  /// CTXB_CONCURRENCY_INSTANCES, any number, each on one thread at a time.
+  [[nodiscard]] constexpr Descriptor concurrency(std::uint32_t kind) const {
     Descriptor copy = *this;
     copy.raw_.concurrency = kind;
     return copy;
   }
 
-  constexpr Descriptor least_compute_capability(std::uint32_t major, std::uint32_t minor) const {
+  /// Says which compute capability the plug-in needs. Default: any.
+  [[nodiscard]] constexpr Descriptor least_compute_capability(std::uint32_t major,
+                                                              std::uint32_t minor) const {
     Descriptor copy = *this;
     copy.raw_.min_compute_major = major;
     copy.raw_.min_compute_minor = minor;
     return copy;
   }
 
-  constexpr const ctxb_plugin_descriptor& raw() const { return raw_; }
+  /// The C descriptor.
+  [[nodiscard]] constexpr const ctxb_plugin_descriptor& raw() const { return raw_; }
 
  private:
   constexpr Descriptor(std::uint32_t media, const char* id, const char* name, const char* version)

@@ -1,4 +1,5 @@
-// Device memory with an owner.
+/// @file
+/// Device memory with an owner.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +11,34 @@
 
 namespace ctxbroker::sdk {
 
-// `size` values of T on the device; made by Activation::buffer, move-only. Pass it to a launch as
-// it is: the kernel gets a T*. It is given back when it is destroyed or replaced (in activate or
-// deactivate only), and after deactivate at the latest.
+/// Device memory for values of type T. Activation::buffer returns it. It is move-only.
+///
+/// Pass it to a launch as it is; the kernel gets a T*. Its end gives the memory back, which is
+/// allowed in activate and deactivate only. After deactivate, and after a loss of the context, it
+/// is empty.
 template <class T>
 class DeviceBuffer {
   static_assert(std::is_trivially_copyable_v<T>, "device memory holds plain values only");
 
  public:
+  /// Holds nothing.
   DeviceBuffer() = default;
   DeviceBuffer(DeviceBuffer&& other) noexcept = default;
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept = default;
 
-  // False also once the activation is over or the context is lost.
+  /// Whether it holds memory.
   explicit operator bool() const noexcept { return allocation_.address() != 0; }
-  std::size_t size() const noexcept { return *this ? size_ : 0; }
-  std::uint64_t bytes() const noexcept { return static_cast<std::uint64_t>(size()) * sizeof(T); }
-  // By reference, because a launch takes the address of its arguments.
-  const std::uint64_t& address() const noexcept { return allocation_.address(); }
+  /// How many values it has room for; 0 when it is empty.
+  [[nodiscard]] std::size_t size() const noexcept { return *this ? size_ : 0; }
+  /// Its size in bytes; 0 when it is empty.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return static_cast<std::uint64_t>(size()) * sizeof(T);
+  }
+  /// The device address, or 0 when it is empty. It is a reference, because a launch takes the
+  /// address of its arguments.
+  [[nodiscard]] const std::uint64_t& address() const noexcept { return allocation_.address(); }
 
+  /// Gives the memory back and leaves the buffer empty. [main] [ctx]; in activate or deactivate.
   void reset() noexcept { allocation_.reset(); }
 
  private:

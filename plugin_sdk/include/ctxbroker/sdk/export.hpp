@@ -1,4 +1,5 @@
-// The library's entry: one line for any number of plug-ins.
+/// @file
+/// The library's entry: one line for any number of plug-ins.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ constexpr const ctxb_plugin_descriptor* descriptor_of() {
 
 }  // namespace detail
 
-// The C tables of a library that holds these plug-ins. All constant data.
+/// The C tables of a library that holds these plug-ins, as constant data. CTXB_EXPORT_PLUGINS uses
+/// it; a library that writes its own entry can, too. The functions are those of plugin.h.
 template <class... Plugins>
 struct Library {
   static_assert(sizeof...(Plugins) >= 1, "a library holds at least one plug-in");
@@ -59,6 +61,7 @@ struct Library {
 
 }  // namespace ctxbroker::sdk
 
-// Once per library, in the global namespace: CTXB_EXPORT_PLUGINS(Exposure, Blur)
+/// Exports plug-ins. Write it once per library, in the global namespace:
+/// CTXB_EXPORT_PLUGINS(Exposure, Blur).
 #define CTXB_EXPORT_PLUGINS(...) \
   const ctxb_plugin_entry_type ctxb_plugin_entry = ctxbroker::sdk::Library<__VA_ARGS__>::entry;

@@ -1,4 +1,6 @@
-// How a plug-in says that something failed: an exception inside the library, a status outside.
+/// @file
+/// How a plug-in says that something failed: with an exception inside the library, and with a
+/// status outside.
 #pragma once
 
 #include <stdexcept>
@@ -8,8 +10,8 @@
 
 namespace ctxbroker::sdk {
 
-// "out of device memory", ...: a status in words; never null.
-inline const char* status_text(ctxb_status status) noexcept {
+/// Returns a status in words: "out of device memory", ... Static text, never null. [any]
+[[nodiscard]] inline const char* status_text(ctxb_status status) noexcept {
   switch (status) {
     case CTXB_OK:
       return "success";
@@ -46,16 +48,18 @@ inline const char* status_text(ctxb_status status) noexcept {
   }
 }
 
-// Throw it from any member function of a plug-in. The host sees `status` and the text; the text
-// should say what, where, why, and what to do.
+/// The exception to throw from a member function of a plug-in. The host gets its status and its
+/// text. The text should say what failed, where, why, and what to do.
 class Failure : public std::runtime_error {
  public:
-  // `status` is one of CTXB_ERROR_*; driver_status the CUresult where there is one, else 0.
+  /// @param status         CTXB_ERROR_*.
+  /// @param text           one sentence or more.
+  /// @param driver_status  the CUresult, or 0 when there is none.
   Failure(ctxb_status status, const std::string& text, int driver_status = 0)
       : std::runtime_error(text), status_(status), driver_status_(driver_status) {}
 
-  ctxb_status status() const noexcept { return status_; }
-  int driver_status() const noexcept { return driver_status_; }
+  [[nodiscard]] ctxb_status status() const noexcept { return status_; }
+  [[nodiscard]] int driver_status() const noexcept { return driver_status_; }
 
  private:
   ctxb_status status_;

@@ -1,4 +1,5 @@
-// A variable of a module, with its type.
+/// @file
+/// A variable of a module, with its type.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +7,22 @@
 
 namespace ctxbroker::sdk {
 
-// A __device__ or __constant__ variable of type T (an array: float[16]); made by
-// Activation::global<T>, which checks its size. Good for one activation.
+/// A `__device__` or `__constant__` variable of type T, which can be an array type: float[16].
+/// Activation::global returns it after it has checked the variable's size. It is good for one
+/// activation.
 template <class T>
 class Global {
   static_assert(std::is_trivially_copyable_v<T>, "a device variable holds plain values only");
 
  public:
+  /// No variable.
   Global() = default;
+  /// Whether there is a variable.
   explicit operator bool() const noexcept { return address_ != 0; }
-  const std::uint64_t& address() const noexcept { return address_; }
-  static constexpr std::uint64_t bytes() noexcept { return sizeof(T); }
+  /// The device address, or 0.
+  [[nodiscard]] const std::uint64_t& address() const noexcept { return address_; }
+  /// The variable's size in bytes.
+  [[nodiscard]] static constexpr std::uint64_t bytes() noexcept { return sizeof(T); }
 
  private:
   friend class Activation;

@@ -1,4 +1,6 @@
-// The host's GPU extension for one instance, and the list of what the instance has allocated.
+/// @file
+/// The SDK's own: the host's GPU extension for one instance, and the list of what the instance has
+/// allocated.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +14,8 @@ namespace detail {
 
 class Gpu;
 
-// A piece of device memory that its Gpu knows of, so that deactivate gives it back even when the
-// author forgets, and a lost context makes it empty. One node of the Gpu's list.
+// A piece of device memory, which is one node of its Gpu's list. Deactivate gives it back even when
+// the author forgets, and a loss of the context empties it.
 class Allocation {
  public:
   Allocation() = default;
@@ -28,9 +30,9 @@ class Allocation {
   }
   ~Allocation() { reset(); }
 
-  // Gives the memory back. Allowed in activate and deactivate.
+  // Gives the memory back. It is allowed in activate and deactivate.
   inline void reset() noexcept;
-  // Becomes empty without a call: the memory is gone.
+  // Becomes empty without a call of the host, because the memory is gone.
   inline void forget() noexcept;
 
   const std::uint64_t& address() const noexcept { return address_; }
@@ -54,7 +56,7 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu() { forget_all(); }
 
-  // Looks the extensions up; throws Failure when the host does not have the first.
+  // Looks the extensions up. Throws Failure when the host does not have the first one.
   void open() {
     calls_ = &host_.require<ctxb_gpu_extension>(CTXB_EXT_GPU);
     launches_ = host_.find<ctxb_launch_extension>(CTXB_EXT_LAUNCH);
@@ -67,9 +69,9 @@ class Gpu {
     }
     return *calls_;
   }
-  // Null where the host is older than it.
+  // Null when the host is older than the extension.
   const ctxb_launch_extension* launches() const noexcept { return launches_; }
-  // Throws Failure (unsupported) then.
+  // The same, but throws Failure (unsupported) instead.
   const ctxb_launch_extension& need_launches() const {
     if (launches_ == nullptr) {
       return host_.require<ctxb_launch_extension>(CTXB_EXT_LAUNCH);

@@ -1,4 +1,5 @@
-// What the host offers one instance.
+/// @file
+/// What the host offers one instance.
 #pragma once
 
 #include <string>
@@ -8,33 +9,43 @@
 
 namespace ctxbroker::sdk {
 
-// A borrowed handle; cheap to copy, valid as long as the instance.
+/// The host, as one instance sees it. Copies are cheap and borrow; all are valid as long as the
+/// instance. Every function may be called with or without a context, and leaves it as it is.
 class Host {
  public:
+  /// @param raw  the host's struct, which outlives the instance.
   explicit Host(const ctxb_host* raw) noexcept : raw_(raw) {}
 
-  const char* name() const noexcept { return raw_->name; }
-  const char* version() const noexcept { return raw_->version; }
+  /// The host application's name. [any]
+  [[nodiscard]] const char* name() const noexcept { return raw_->name; }
+  /// The host application's version. [any]
+  [[nodiscard]] const char* version() const noexcept { return raw_->version; }
 
-  // One line to the host's log. Not from [audio].
+  /// Writes one line to the host's log. The text is copied. [any], but not from [audio].
   void debug(const std::string& text) const { raw_->log(raw_, CTXB_LOG_DEBUG, text.c_str()); }
   void info(const std::string& text) const { raw_->log(raw_, CTXB_LOG_INFO, text.c_str()); }
   void warning(const std::string& text) const { raw_->log(raw_, CTXB_LOG_WARNING, text.c_str()); }
   void error(const std::string& text) const { raw_->log(raw_, CTXB_LOG_ERROR, text.c_str()); }
 
-  // Asks for Callback::on_main_thread soon.
+  /// Asks for a call of Callback::on_main_thread soon. [any]
   void request_callback() const { raw_->request_callback(raw_); }
 
-  // The host's side of an extension, or null when it has none or only a shorter struct.
+  /// Finds the host's side of an extension.
+  ///
+  /// @param id  CTXB_EXT_*.
+  /// @return the host's struct, valid as long as the instance; null when the host has none, or an
+  ///         older one that is shorter than Extension. [any]
   template <class Extension>
-  const Extension* find(const char* id) const noexcept {
+  [[nodiscard]] const Extension* find(const char* id) const noexcept {
     const auto* found = static_cast<const Extension*>(raw_->get_extension(raw_, id));
     return found != nullptr && found->size >= sizeof(Extension) ? found : nullptr;
   }
 
-  // The same; throws Failure (unsupported) instead of returning null.
+  /// Does the same, but throws instead of returning null.
+  ///
+  /// @throws Failure  CTXB_ERROR_UNSUPPORTED.
   template <class Extension>
-  const Extension& require(const char* id) const {
+  [[nodiscard]] const Extension& require(const char* id) const {
     if (const auto* found = find<Extension>(id)) {
       return *found;
     }
@@ -43,7 +54,8 @@ class Host {
                                               "\" that this plug-in needs; use a newer host");
   }
 
-  const ctxb_host* raw() const noexcept { return raw_; }
+  /// The host's struct.
+  [[nodiscard]] const ctxb_host* raw() const noexcept { return raw_; }
 
  private:
   const ctxb_host* raw_;

@@ -1,4 +1,5 @@
-// What activate and process are given.
+/// @file
+/// What activate and process get from the host.
 #pragma once
 
 #include <cstddef>
@@ -14,37 +15,55 @@
 
 namespace ctxbroker::sdk {
 
-// The only time to look up kernels and to allocate. Its stream serves uploads, clears and launches;
-// the first job comes after them.
+/// One activation: the only time to look up kernels and to allocate. It is valid during the call of
+/// Plugin::activate.
+///
+/// It is also a stream, for uploads, clears and launches. The first job comes after them in order.
 class Activation : public Stream, public ParameterValues {
  public:
+  /// The SDK makes it.
   Activation(detail::Gpu& gpu, const ctxb_activation& raw) noexcept
       : Stream(gpu, raw.stream),
         ParameterValues(raw.parameters, raw.parameter_count),
         gpu_(&gpu),
         raw_(&raw) {}
 
-  int device() const noexcept { return raw_->device; }
-  std::uint64_t memory_budget() const noexcept { return raw_->memory_budget; }  // bytes; 0: any
-  // The largest job: pixels, or frames and channels.
-  std::uint32_t max_width() const noexcept { return raw_->max_width; }
-  std::uint32_t max_height() const noexcept { return raw_->max_height; }
-  std::uint32_t max_frames() const noexcept { return raw_->max_width; }
-  std::uint32_t max_channels() const noexcept { return raw_->max_height; }
-  double sample_rate() const noexcept { return raw_->sample_rate; }  // Hz; 0 for images
-  bool realtime() const noexcept { return raw_->realtime != 0; }
-  const ctxb_activation& raw() const noexcept { return *raw_; }
+  /// The device, as a CUDA device ordinal.
+  [[nodiscard]] int device() const noexcept { return raw_->device; }
+  /// How many bytes of device memory the instance may allocate; 0: any number.
+  [[nodiscard]] std::uint64_t memory_budget() const noexcept { return raw_->memory_budget; }
+  /// The widest image that a job will have, in pixels.
+  [[nodiscard]] std::uint32_t max_width() const noexcept { return raw_->max_width; }
+  /// The highest image that a job will have, in rows.
+  [[nodiscard]] std::uint32_t max_height() const noexcept { return raw_->max_height; }
+  /// The longest block that a job will have, in frames.
+  [[nodiscard]] std::uint32_t max_frames() const noexcept { return raw_->max_width; }
+  /// The most channels that a job will have.
+  [[nodiscard]] std::uint32_t max_channels() const noexcept { return raw_->max_height; }
+  /// The sample rate in Hz; 0 for images.
+  [[nodiscard]] double sample_rate() const noexcept { return raw_->sample_rate; }
+  /// Whether process will be called on an [audio] thread.
+  [[nodiscard]] bool realtime() const noexcept { return raw_->realtime != 0; }
+  /// The host's struct.
+  [[nodiscard]] const ctxb_activation& raw() const noexcept { return *raw_; }
 
-  // A kernel by its name (a literal, kept by pointer); `module` only when there are several.
-  Kernel kernel(const char* name, const char* module = nullptr) const {
+  /// Looks up a kernel.
+  ///
+  /// @param name    its name, mangled for C++. It is kept by pointer, so pass a literal.
+  /// @param module  its module's name. Null is enough when the plug-in has one module.
+  /// @return the kernel, good for this activation.
+  /// @throws Failure  when there is no such kernel, or its module cannot be loaded.
+  [[nodiscard]] Kernel kernel(const char* name, const char* module = nullptr) const {
     Kernel found{nullptr, name};
     detail::require_success(gpu().calls().get_kernel(gpu().host(), module, name, &found.handle),
                             std::string("looking up the kernel '") + name + "'");
     return found;
   }
 
-  // What the driver knows of it: registers, shared memory, arguments. Needs CTXB_EXT_LAUNCH.
-  ctxb_kernel_info kernel_info(const Kernel& kernel) const {
+  /// Asks the driver for a kernel's registers, shared memory and arguments.
+  ///
+  /// @throws Failure  CTXB_ERROR_UNSUPPORTED when the host does not have CTXB_EXT_LAUNCH.
+  [[nodiscard]] ctxb_kernel_info kernel_info(const Kernel& kernel) const {
     ctxb_kernel_info info{};
     info.size = sizeof(info);
     detail::require_success(
@@ -53,10 +72,16 @@ class Activation : public Stream, public ParameterValues {
     return info;
   }
 
-  // The block size with which most threads of the kernel run at once, in x, and a grid of the
-  // fewest blocks that fill the device, or the lease's part of it. Needs CTXB_EXT_LAUNCH.
-  LaunchShape best_shape(const Kernel& kernel, std::uint32_t shared_bytes = 0,
-                         std::uint32_t most_threads = 0) const {
+  /// Finds the block size with which the most threads of a kernel run at once.
+  ///
+  /// @param kernel        the kernel.
+  /// @param shared_bytes  dynamic shared memory of each block, in bytes.
+  /// @param most_threads  the largest block wanted, in threads; 0: any.
+  /// @return a shape in x: that block, and the fewest blocks that fill the lease's part of the
+  /// device.
+  /// @throws Failure  CTXB_ERROR_UNSUPPORTED when the host does not have CTXB_EXT_LAUNCH.
+  [[nodiscard]] LaunchShape best_shape(const Kernel& kernel, std::uint32_t shared_bytes = 0,
+                                       std::uint32_t most_threads = 0) const {
     LaunchShape shape;
     shape.shared_bytes = shared_bytes;
     detail::require_success(
@@ -66,16 +91,22 @@ class Activation : public Stream, public ParameterValues {
     return shape;
   }
 
-  // Address of a __device__ or __constant__ variable.
-  std::uint64_t global(const char* name, const char* module = nullptr) const {
+  /// Finds a `__device__` or `__constant__` variable.
+  ///
+  /// @param name    its name, mangled for C++.
+  /// @param module  its module's name. Null is enough when the plug-in has one module.
+  /// @return its device address.
+  /// @throws Failure  when there is none.
+  [[nodiscard]] std::uint64_t global(const char* name, const char* module = nullptr) const {
     std::uint64_t bytes = 0;
     return find_global(name, module, bytes);
   }
 
-  // The same, with its type: global<float>("gain"), global<float[16]>("taps"). Throws Failure when
-  // the variable has another size.
+  /// Finds a variable with its type: global<float>("gain"), global<float[16]>("taps").
+  ///
+  /// @throws Failure  when there is none, or it has another size.
   template <class T>
-  Global<T> global(const char* name, const char* module = nullptr) const {
+  [[nodiscard]] Global<T> global(const char* name, const char* module = nullptr) const {
     std::uint64_t bytes = 0;
     const std::uint64_t address = find_global(name, module, bytes);
     if (bytes != sizeof(T)) {
@@ -86,9 +117,13 @@ class Activation : public Stream, public ParameterValues {
     return Global<T>(address);
   }
 
-  // Device memory for `count` values (at least 1); its content is undefined.
+  /// Allocates device memory. Its content is undefined.
+  ///
+  /// @param count  how many values of type T, at least 1.
+  /// @throws Failure  CTXB_ERROR_OUT_OF_DEVICE_MEMORY, also beyond the budget;
+  ///                  CTXB_ERROR_INVALID_ARGUMENT.
   template <class T>
-  DeviceBuffer<T> buffer(std::size_t count) const {
+  [[nodiscard]] DeviceBuffer<T> buffer(std::size_t count) const {
     if (count == 0 || count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
       throw Failure(CTXB_ERROR_INVALID_ARGUMENT,
                     "a device buffer of " + std::to_string(count) + " values cannot be made");
@@ -109,23 +144,40 @@ class Activation : public Stream, public ParameterValues {
   const ctxb_activation* raw_;
 };
 
-// One image, or one block of audio.
+/// One job: an image, or a block of audio. It is valid during the call of Plugin::process, and is
+/// also the stream on which the job's work is to be enqueued.
 class Job : public Stream, public ParameterValues {
  public:
+  /// The SDK makes it.
   Job(const detail::Gpu& gpu, const ctxb_job& raw) noexcept
       : Stream(gpu, raw.stream), ParameterValues(raw.parameters, raw.parameter_count), raw_(&raw) {}
 
-  ImageView input_image() const { return image(raw_->inputs, raw_->input_count, "input"); }
-  ImageView output_image() const { return image(raw_->outputs, raw_->output_count, "output"); }
-  AudioView input_audio() const { return audio(raw_->inputs, raw_->input_count, "input"); }
-  AudioView output_audio() const { return audio(raw_->outputs, raw_->output_count, "output"); }
+  /// The job's images or blocks, in device memory.
+  ///
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when the job has none of that kind.
+  [[nodiscard]] ImageView input_image() const {
+    return image(raw_->inputs, raw_->input_count, "input");
+  }
+  [[nodiscard]] ImageView output_image() const {
+    return image(raw_->outputs, raw_->output_count, "output");
+  }
+  [[nodiscard]] AudioView input_audio() const {
+    return audio(raw_->inputs, raw_->input_count, "input");
+  }
+  [[nodiscard]] AudioView output_audio() const {
+    return audio(raw_->outputs, raw_->output_count, "output");
+  }
 
-  std::int64_t position() const noexcept { return raw_->position; }  // frame, or first sample
-  double sample_rate() const noexcept { return raw_->sample_rate; }  // Hz; 0 for images
-  std::uint64_t deadline_ns() const noexcept { return raw_->deadline_ns; }  // 0: offline
-  // Not the successor of the last block: forget the history.
-  bool discontinuity() const noexcept { return raw_->discontinuity != 0; }
-  const ctxb_job& raw() const noexcept { return *raw_; }
+  /// The image's number, or the number of the block's first sample.
+  [[nodiscard]] std::int64_t position() const noexcept { return raw_->position; }
+  /// The sample rate in Hz; 0 for images.
+  [[nodiscard]] double sample_rate() const noexcept { return raw_->sample_rate; }
+  /// The time for the whole job, in ns; 0: as long as it needs.
+  [[nodiscard]] std::uint64_t deadline_ns() const noexcept { return raw_->deadline_ns; }
+  /// Whether the job does not follow the last one. Forget the history then.
+  [[nodiscard]] bool discontinuity() const noexcept { return raw_->discontinuity != 0; }
+  /// The host's struct.
+  [[nodiscard]] const ctxb_job& raw() const noexcept { return *raw_; }
 
  private:
   static const ctxb_buffer& only(const ctxb_buffer* buffers, std::uint32_t count,

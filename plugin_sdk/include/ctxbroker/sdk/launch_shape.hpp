@@ -1,26 +1,29 @@
-// How many blocks and threads a launch has.
+/// @file
+/// How many blocks and threads a launch has.
 #pragma once
 
 #include <cstdint>
 
 namespace ctxbroker::sdk {
 
+/// A size in three dimensions.
 struct Extent3 {
   std::uint32_t x = 1;
   std::uint32_t y = 1;
   std::uint32_t z = 1;
 };
 
+/// How a kernel is launched. A host without CTXB_EXT_LAUNCH refuses a launch with one of the last
+/// three members.
 struct LaunchShape {
-  Extent3 grid;                    // blocks
-  Extent3 block;                   // threads in each
-  std::uint32_t shared_bytes = 0;  // dynamic shared memory of each block; the host opts in
-                                   // above 48 KiB
-
-  // What needs a host with CTXB_EXT_LAUNCH:
-  Extent3 cluster{0, 0, 0};   // blocks that share their shared memory (compute capability 9.0)
-  std::uint32_t flags = 0;    // CTXB_LAUNCH_*
-  std::int32_t priority = 0;  // with CTXB_LAUNCH_PRIORITY; a lower number goes first
+  Extent3 grid;   ///< Blocks.
+  Extent3 block;  ///< Threads of a block.
+  /// Dynamic shared memory of a block, in bytes. Above 48 KiB the host opts in for the kernel.
+  std::uint32_t shared_bytes = 0;
+  /// Blocks that share their shared memory. All 0: no clusters. Needs compute capability 9.0.
+  Extent3 cluster{0, 0, 0};
+  std::uint32_t flags = 0;    ///< CTXB_LAUNCH_*.
+  std::int32_t priority = 0;  ///< With CTXB_LAUNCH_PRIORITY: a lower number goes first.
 };
 
 namespace detail {
@@ -37,11 +40,17 @@ constexpr std::uint32_t at_most(std::uint32_t value, std::uint32_t limit) {
 
 }  // namespace detail
 
-// 256 threads a block over `columns` times `rows` items, in rows as wide as the data allows. The
-// grid has a limit in y: let the kernel stride,
-//   for (y = blockIdx.y * blockDim.y + threadIdx.y; y < height; y += gridDim.y * blockDim.y)
-// and check x against the width.
-constexpr LaunchShape over(std::uint32_t columns, std::uint32_t rows) {
+/// Returns a shape for one thread per item, with 256 threads in a block.
+///
+/// A grid has at most 65,535 blocks in y. The kernel therefore has to loop over its rows,
+///
+///     for (y = blockIdx.y * blockDim.y + threadIdx.y; y < height; y += gridDim.y * blockDim.y)
+///
+/// and to compare x with the width.
+///
+/// @param columns  items in a row.
+/// @param rows     rows.
+[[nodiscard]] constexpr LaunchShape over(std::uint32_t columns, std::uint32_t rows) {
   std::uint32_t wide = 32;
   while (wide < 256 && wide < columns) {
     wide *= 2;

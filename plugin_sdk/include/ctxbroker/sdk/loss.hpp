@@ -1,4 +1,5 @@
-// Why a plug-in's context is gone.
+/// @file
+/// Why a plug-in's context is gone.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +8,35 @@
 
 namespace ctxbroker::sdk {
 
+/// What happened to the context.
 enum class LossReason : std::uint32_t {
-  given_up = CTXB_LOSS_GIVEN_UP,    // by the host; the next activation gets another context
-  destroyed = CTXB_LOSS_DESTROYED,  // by somebody; likewise
-  fault = CTXB_LOSS_FAULT,          // a kernel faulted: CUDA has ended in this process
-  stuck = CTXB_LOSS_STUCK,          // this plug-in's work does not end
+  given_up = CTXB_LOSS_GIVEN_UP,  ///< The host gave it up. The next activation gets another one.
+  destroyed =
+      CTXB_LOSS_DESTROYED,  ///< Somebody destroyed it. The next activation gets another one.
+  fault = CTXB_LOSS_FAULT,  ///< A kernel faulted. CUDA has ended in this process.
+  stuck = CTXB_LOSS_STUCK,  ///< This plug-in's GPU work hung.
 };
 
+/// Whether this plug-in is to blame.
 enum class Guilt : std::uint32_t {
-  unknown = CTXB_GUILT_UNKNOWN,
-  innocent = CTXB_GUILT_INNOCENT,
-  guilty = CTXB_GUILT_GUILTY,
+  unknown = CTXB_GUILT_UNKNOWN,    ///< Work of others was in flight too, or may have been.
+  innocent = CTXB_GUILT_INNOCENT,  ///< None of this plug-in's work was in flight.
+  guilty = CTXB_GUILT_GUILTY,      ///< Only this plug-in's work was in flight.
 };
 
-// A view of the host's struct; valid during the call. A later host may know reasons and degrees of
-// guilt that are not in the lists above.
+/// What Plugin::context_lost gets. It is valid during the call. A later host can have reasons and
+/// degrees of guilt that are not in the lists above.
 class Loss {
  public:
+  /// The SDK makes it.
   explicit Loss(const ctxb_loss& raw) noexcept : raw_(&raw) {}
 
-  LossReason reason() const noexcept { return static_cast<LossReason>(raw_->reason); }
-  Guilt guilt() const noexcept { return static_cast<Guilt>(raw_->guilt); }
-  int driver_status() const noexcept { return raw_->driver_status; }  // CUresult, or 0
-  const char* text() const noexcept { return raw_->text; }            // one sentence for a log
+  [[nodiscard]] LossReason reason() const noexcept { return static_cast<LossReason>(raw_->reason); }
+  [[nodiscard]] Guilt guilt() const noexcept { return static_cast<Guilt>(raw_->guilt); }
+  /// The CUresult, or 0 when there is none.
+  [[nodiscard]] int driver_status() const noexcept { return raw_->driver_status; }
+  /// The same in one sentence.
+  [[nodiscard]] const char* text() const noexcept { return raw_->text; }
 
  private:
   const ctxb_loss* raw_;

@@ -1,11 +1,13 @@
-// A plug-in's device code as the descriptor takes it, and what may be asked for beside it:
-//
-//   constexpr ctxb_module modules[] = {module("blur", blur_ptx, sizeof blur_ptx)};
-//   const ctxb_module modules[] = {on_first_use(blur_kernels::blur),
-//                                  watched(blur_kernels::sharpen, "/home/me/sharpen.cu")};
-//
-// Everything handed in has static storage. What ctxb_add_plugin generates is no compile-time
-// constant: an array with it in it is const, not constexpr.
+/// @file
+/// A plug-in's device code, as Descriptor::modules takes it:
+///
+///     constexpr ctxb_module modules[] = {module("blur", blur_ptx, sizeof blur_ptx)};
+///     const ctxb_module modules[] = {on_first_use(blur_kernels::blur),
+///                                    watched(blur_kernels::sharpen, "/home/me/sharpen.cu")};
+///
+/// Everything that goes in is kept by pointer, so it must have static storage. What ctxb_add_plugin
+/// generates is not a compile-time constant, so an array with that in it is const and not
+/// constexpr.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +17,14 @@
 
 namespace ctxbroker::sdk {
 
-// One image: PTX text with its ending 0, a cubin or a fatbin. `kernels` may name those that must be
-// in it, ending with null.
-constexpr ctxb_module module(const char* name, const void* data, std::size_t bytes,
-                             const char* const* kernels = nullptr) {
+/// Makes a module of one image.
+///
+/// @param name     unique in the plug-in.
+/// @param data     PTX text with its ending 0, a cubin or a fatbin.
+/// @param bytes    its size in bytes.
+/// @param kernels  names of kernels that must be in it, ending with null; or null.
+[[nodiscard]] constexpr ctxb_module module(const char* name, const void* data, std::size_t bytes,
+                                           const char* const* kernels = nullptr) {
   ctxb_module made{};
   made.size = sizeof(ctxb_module);
   made.name = name;
@@ -28,65 +34,98 @@ constexpr ctxb_module module(const char* name, const void* data, std::size_t byt
   return made;
 }
 
-// One of several images that are linked into one module. `name` is for error texts.
-constexpr ctxb_module_part part(const char* name, const void* data, std::size_t bytes) {
+/// Makes one of several images that linked() puts together: relocatable code (nvcc -rdc=true).
+///
+/// @param name   for error texts.
+/// @param data   PTX text with its ending 0, a cubin, a fatbin, or a host object with such in it.
+/// @param bytes  its size in bytes.
+[[nodiscard]] constexpr ctxb_module_part part(const char* name, const void* data,
+                                              std::size_t bytes) {
   return {sizeof(ctxb_module_part), name, data, bytes, nullptr, 0};
 }
-constexpr ctxb_module_part part_in_file(const char* path) {
+/// Does the same with an image in a file.
+///
+/// @param path  the file. A relative path starts at the folder of the plug-in's library.
+[[nodiscard]] constexpr ctxb_module_part part_in_file(const char* path) {
   return {sizeof(ctxb_module_part), path, nullptr, 0, path, 0};
 }
 
+/// Makes a module that the driver links from several images.
+///
+/// @param name     unique in the plug-in.
+/// @param parts    the images, in the order of linking. The module keeps their address.
+/// @param kernels  names of kernels that must be in it, ending with null; or null.
 template <std::size_t Count>
-constexpr ctxb_module linked(const char* name, const ctxb_module_part (&parts)[Count],
-                             const char* const* kernels = nullptr) {
+[[nodiscard]] constexpr ctxb_module linked(const char* name, const ctxb_module_part (&parts)[Count],
+                                           const char* const* kernels = nullptr) {
   ctxb_module made = module(name, nullptr, 0, kernels);
   made.parts = parts;
   made.part_count = static_cast<std::uint32_t>(Count);
   return made;
 }
-// A module keeps the addresses of what it is made of, so that must not be gone at once.
+/// A temporary would be gone at once.
 template <std::size_t Count>
 ctxb_module linked(const char* name, const ctxb_module_part (&&parts)[Count],
                    const char* const* kernels = nullptr) = delete;
 
-// CUDA C++ that is compiled on the user's machine. `options` end with null.
-constexpr ctxb_cuda_source cuda_source(const char* name, const char* text,
-                                       const char* const* options = nullptr) {
+/// Makes CUDA C++ source for compiled().
+///
+/// @param name     for error texts: "filter.cu".
+/// @param text     the source, in UTF-8.
+/// @param options  NVRTC's options, ending with null; or null.
+[[nodiscard]] constexpr ctxb_cuda_source cuda_source(const char* name, const char* text,
+                                                     const char* const* options = nullptr) {
   return {sizeof(ctxb_cuda_source), name, text, options};
 }
-constexpr ctxb_module compiled(const char* name, const ctxb_cuda_source& source) {
+/// Makes a module that is compiled on the user's machine, which has to have NVRTC.
+///
+/// @param name    unique in the plug-in.
+/// @param source  what cuda_source returned. The module keeps its address.
+[[nodiscard]] constexpr ctxb_module compiled(const char* name, const ctxb_cuda_source& source) {
   ctxb_module made = module(name, nullptr, 0);
   made.source = &source;
   return made;
 }
+/// A temporary would be gone at once.
 ctxb_module compiled(const char* name, const ctxb_cuda_source&& source) = delete;
 
-// Loaded when it is first used, not with the activation; but always before one for real time.
-constexpr ctxb_module on_first_use(ctxb_module given) {
+/// Returns the module, to be loaded when it is first used instead of before activate. An activation
+/// for real time always loads it before.
+[[nodiscard]] constexpr ctxb_module on_first_use(ctxb_module given) {
   given.flags |= CTXB_MODULE_ON_FIRST_USE;
   return given;
 }
 
-// While the plug-in is written: the file, as long as it is there, counts instead of what is built
-// in, and a job uses what it holds when the job begins. PTX, cubin, fatbin, or a .cu file; for that
-// the compiler's options, ending with null: NAME_kernels::file_options has what ctxb_add_plugin was
-// given.
-constexpr ctxb_module watched(ctxb_module given, const char* file,
-                              const char* const* options = nullptr) {
+/// Returns the module, to be read from a file while the plug-in is written.
+///
+/// As long as the file exists it is used instead of the built-in code, and a job uses what is in it
+/// when the job begins.
+///
+/// @param given    the module.
+/// @param file     PTX, a cubin, a fatbin, or a .cu file.
+/// @param options  NVRTC's options for a .cu file, ending with null; or null. ctxb_add_plugin puts
+///                 its own into NAME_kernels::file_options.
+[[nodiscard]] constexpr ctxb_module watched(ctxb_module given, const char* file,
+                                            const char* const* options = nullptr) {
   given.flags |= CTXB_MODULE_DEVELOPMENT;
   given.file = file;
   given.file_options = options;
   return given;
 }
 
-constexpr ctxb_module with_jit(ctxb_module given, const ctxb_jit_options& options) {
+/// Returns the module, to be compiled with these options.
+///
+/// @param given    the module.
+/// @param options  how the driver compiles its PTX. The module keeps their address.
+[[nodiscard]] constexpr ctxb_module with_jit(ctxb_module given, const ctxb_jit_options& options) {
   given.jit = &options;
   return given;
 }
+/// A temporary would be gone at once.
 ctxb_module with_jit(ctxb_module given, const ctxb_jit_options&& options) = delete;
 
-// To begin with: every member is the driver's choice.
-constexpr ctxb_jit_options jit_options() {
+/// Returns options that leave everything to the driver. Change its members as you like.
+[[nodiscard]] constexpr ctxb_jit_options jit_options() {
   ctxb_jit_options made{};
   made.size = sizeof(ctxb_jit_options);
   return made;

@@ -1,11 +1,12 @@
-// Parameters as typed constants: described once, read with the right type.
-//
-//   constexpr Real stops{0, "stops", "Stops", "EV", "How much brighter.", {-16, 16}, 0};
-//   constexpr Toggle mute{1, "mute", "Mute", "Silence.", false};
-//   constexpr auto parameters = parameter_table(stops, mute);  // checked by the compiler
-//   ...
-//   const double ev = job[stops];
-//   const bool silent = job[mute];
+/// @file
+/// Parameters as typed constants: described once, and read with the right type.
+///
+///     constexpr Real stops{0, "stops", "Stops", "EV", "How much brighter.", {-16, 16}, 0};
+///     constexpr Toggle mute{1, "mute", "Mute", "Silence.", false};
+///     constexpr auto parameters = parameter_table(stops, mute);  // checked by the compiler
+///     ...
+///     const double ev = job[stops];
+///     const bool silent = job[mute];
 #pragma once
 
 #include <array>
@@ -19,22 +20,32 @@
 
 namespace ctxbroker::sdk {
 
-// Both ends belong to it.
+/// The values that are allowed, both ends included.
 struct Range {
   double minimum;
   double maximum;
 };
 
-// What is common to all kinds. `index` is the place in the plug-in's table. Automatable unless
-// fixed() is applied.
+/// What all kinds of parameters have. The host can change one between two jobs, unless fixed() is
+/// applied to it.
+///
+/// The kinds' constructors take
+/// - `place`: its index in the plug-in's table, from 0;
+/// - `id`: unique in the plug-in and fixed for ever, of a-z, 0-9 and _;
+/// - `name`: for people;
+/// - `unit`: "EV", "px", "Hz", ...; "" for a plain number;
+/// - `description`: one sentence;
+/// - the values that are allowed, and the default.
+///
+/// All text is kept by pointer, so it must have static storage.
 template <class ValueType>
 struct Parameter {
-  using Value = ValueType;
-  std::uint32_t index;
-  ctxb_parameter raw;
+  using Value = ValueType;  ///< The type that ParameterValues gives its values.
+  std::uint32_t index;      ///< Its index in the plug-in's table.
+  ctxb_parameter raw;       ///< The C description.
 };
 
-// Any number within the range.
+/// Any number within the range.
 struct Real : Parameter<double> {
   constexpr Real(std::uint32_t place, const char* id, const char* name, const char* unit,
                  const char* description, Range range, double default_value)
@@ -44,7 +55,7 @@ struct Real : Parameter<double> {
              range.minimum, range.maximum, default_value, nullptr, CTXB_PARAMETER_AUTOMATABLE}} {}
 };
 
-// A whole number within the range.
+/// A whole number within the range.
 struct Integer : Parameter<std::int64_t> {
   constexpr Integer(std::uint32_t place, const char* id, const char* name, const char* unit,
                     const char* description, Range range, std::int64_t default_value)
@@ -54,7 +65,7 @@ struct Integer : Parameter<std::int64_t> {
                    CTXB_PARAMETER_AUTOMATABLE}} {}
 };
 
-// On or off.
+/// On or off.
 struct Toggle : Parameter<bool> {
   constexpr Toggle(std::uint32_t place, const char* id, const char* name, const char* description,
                    bool default_value)
@@ -63,8 +74,7 @@ struct Toggle : Parameter<bool> {
                    default_value ? 1.0 : 0.0, nullptr, CTXB_PARAMETER_AUTOMATABLE}} {}
 };
 
-// One of several names; its value is the name's index. `choices` ends with a null pointer and has
-// static storage.
+/// One of several names. Its value is the name's index. `choices` ends with a null pointer.
 struct Choice : Parameter<std::uint32_t> {
   template <std::size_t Count>
   constexpr Choice(std::uint32_t place, const char* id, const char* name, const char* description,
@@ -80,9 +90,9 @@ struct Choice : Parameter<std::uint32_t> {
   }
 };
 
-// The same parameter, but changed by the host only while the plug-in is not active.
+/// Returns the same parameter, which the host then changes only while the plug-in is not active.
 template <class Kind>
-constexpr Kind fixed(Kind parameter) {
+[[nodiscard]] constexpr Kind fixed(Kind parameter) {
   parameter.raw.flags &= ~CTXB_PARAMETER_AUTOMATABLE;
   return parameter;
 }
@@ -113,11 +123,16 @@ constexpr void check_parameter(const ctxb_parameter& parameter) {
 
 }  // namespace detail
 
-// The table for Descriptor::parameters. In a constexpr variable (give it namespace or static
-// storage) a mistake, such as an index out of place, an id twice or a default out of range, does
-// not compile.
+/// Makes the table for Descriptor::parameters. Keep it in a constexpr variable with static storage:
+/// a mistake then does not compile.
+///
+/// @param kinds  the parameters, in the order of their indices.
+/// @throws std::logic_error  for an index out of order, an id that occurs twice or cannot be one,
+/// and
+///                           a default out of range.
 template <class... Kinds>
-constexpr std::array<ctxb_parameter, sizeof...(Kinds)> parameter_table(const Kinds&... kinds) {
+[[nodiscard]] constexpr std::array<ctxb_parameter, sizeof...(Kinds)> parameter_table(
+    const Kinds&... kinds) {
   std::array<ctxb_parameter, sizeof...(Kinds)> table{{kinds.raw...}};
   const std::array<std::uint32_t, sizeof...(Kinds)> indices{{kinds.index...}};
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -134,15 +149,19 @@ constexpr std::array<ctxb_parameter, sizeof...(Kinds)> parameter_table(const Kin
   return table;
 }
 
-// The snapshot that comes with an activation and with every job.
+/// The values of an activation's or a job's parameters. They do not change during the call.
 class ParameterValues {
  public:
+  /// The SDK makes it.
   ParameterValues(const double* values, std::uint32_t count) noexcept
       : values_(values), count_(count) {}
 
-  // The value of a parameter of this plug-in's table, in the parameter's own type.
+  /// Returns the value of a parameter in the parameter's own type.
+  ///
+  /// @param parameter  a parameter of this plug-in's table.
+  /// @throws std::out_of_range  when the host sent no value for it.
   template <class Value>
-  Value operator[](const Parameter<Value>& parameter) const {
+  [[nodiscard]] Value operator[](const Parameter<Value>& parameter) const {
     if (parameter.index >= count_) {
       throw std::out_of_range(std::string("the host sent no value for the parameter '") +
                               parameter.raw.id + "'");

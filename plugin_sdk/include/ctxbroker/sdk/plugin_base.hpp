@@ -1,4 +1,5 @@
-// The classes that a plug-in derives from.
+/// @file
+/// The classes that a plug-in derives from.
 #pragma once
 
 #include <cstdint>
@@ -17,41 +18,46 @@ template <class Derived>
 struct Thunks;
 }
 
+/// What process did.
 enum class Outcome : ctxb_status {
-  done = CTXB_OK,
-  again = CTXB_AGAIN,    // not ready: the output was not written, the host may offer the job again
-  bypass = CTXB_BYPASS,  // nothing to do: the host passes the input on
+  done = CTXB_OK,      ///< It enqueued the job's work.
+  again = CTXB_AGAIN,  ///< It was not ready and wrote no output. The host may offer the job again.
+  bypass = CTXB_BYPASS,  ///< There is nothing to do. The host passes the input on as the output.
 };
 
-// One instance. Derive from it, write `using Plugin::Plugin;` and a static constexpr Descriptor
-// named `descriptor`, and export the class with CTXB_EXPORT_PLUGINS. Any exception is caught at
-// the library's border; throw Failure to choose the status.
+/// One instance of a plug-in. Derive from it, write `using Plugin::Plugin;` and a static constexpr
+/// Descriptor named `descriptor`, and export the class with CTXB_EXPORT_PLUGINS.
+///
+/// Its functions may throw anything. The SDK catches every exception and tells the host; throw
+/// Failure to choose the status.
 class Plugin {
  public:
+  /// @param host  the host, which outlives the instance. [main] [no-ctx]
   explicit Plugin(Host host) noexcept : host_(host), gpu_(host) {}
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
-  // [main] [no-ctx]
+  /// The last call. The instance is not active. [main] [no-ctx]
   virtual ~Plugin() = default;
 
-  // Looks up kernels and allocates. After an exception everything allocated is given back.
-  // [main] [ctx]
+  /// Looks up kernels and allocates. After an exception, everything that it allocated is given
+  /// back. [main] [ctx]
   virtual void activate(const Activation& activation) = 0;
 
-  // Enqueues the work of one job; allocates nothing, waits for nothing.
-  // [render|audio] [ctx] [no-sync]
-  virtual Outcome process(const Job& job) = 0;
+  /// Enqueues the work of one job. It must not allocate and must not wait.
+  /// [render|audio] [ctx] [no-sync]
+  [[nodiscard]] virtual Outcome process(const Job& job) = 0;
 
-  // For what the class holds besides DeviceBuffers; those are given back after it by themselves.
-  // [main] [ctx]
+  /// Gives back what the class holds besides DeviceBuffers. The SDK empties those afterwards. The
+  /// device has finished every job. [main] [ctx]
   virtual void deactivate() {}
 
-  // The context is gone; every DeviceBuffer is empty by now, every Kernel dead. Call nothing.
-  // [main] [no-ctx]
+  /// Forgets everything of the context, which is gone. Every DeviceBuffer is empty by now, and
+  /// every Kernel is dead. Make no CUDA call. [main] [no-ctx]
   virtual void context_lost(const Loss& /*loss*/) {}
 
  protected:
-  const Host& host() const noexcept { return host_; }
+  /// The host. [any]
+  [[nodiscard]] const Host& host() const noexcept { return host_; }
 
  private:
   template <class Derived>
@@ -62,31 +68,34 @@ class Plugin {
   ctxb_plugin raw_{};  // what the host holds
 };
 
-// Derive from it too when there is something to remember beyond the parameters.
+/// A plug-in that has something to remember beyond its parameters derives from this too.
 class Stateful {
  public:
   virtual ~Stateful() = default;
-  // Both while not active. A load that throws must leave the state as it was: read all, then keep.
-  // [main] [no-ctx]
+  /// Writes the state. The instance is not active. [main] [no-ctx]
   virtual void save(StateWriter& writer) const = 0;
+  /// Reads what save wrote. If it throws, the state must be what it was; so read everything before
+  /// you keep anything. The instance is not active. [main] [no-ctx]
   virtual void load(StateReader& reader) = 0;
 };
 
-// Derive from it too when the output is late or rings on. While active; constant for one
-// activation; in frames.
+/// A plug-in whose output is late, or goes on after its input ends, derives from this too. The
+/// answers are constant for one activation.
 class Latent {
  public:
   virtual ~Latent() = default;
-  // [main] [no-ctx]
-  virtual std::uint64_t latency() const { return 0; }
-  virtual std::uint64_t tail() const { return 0; }  // CTXB_TAIL_INFINITE when it never ends
+  /// Returns by how many frames the output is late. The instance is active. [main] [no-ctx]
+  [[nodiscard]] virtual std::uint64_t latency() const { return 0; }
+  /// Returns for how many frames the output goes on; CTXB_TAIL_INFINITE: for ever. The instance is
+  /// active. [main] [no-ctx]
+  [[nodiscard]] virtual std::uint64_t tail() const { return 0; }
 };
 
-// Derive from it too to be called after Host::request_callback.
+/// A plug-in that calls Host::request_callback derives from this too.
 class Callback {
  public:
   virtual ~Callback() = default;
-  // [main] [no-ctx]
+  /// Called some time after Host::request_callback. [main] [no-ctx]
   virtual void on_main_thread() = 0;
 };
 

@@ -1,5 +1,6 @@
-// The byte streams of the state extension. Short reads and writes are the host's right; here they
-// are joined.
+/// @file
+/// The byte streams of a plug-in's state. A host may read and write in pieces; these classes join
+/// them.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,15 @@
 
 namespace ctxbroker::sdk {
 
+/// Writes a plug-in's state. It is valid during the call of Stateful::save.
 class StateWriter {
  public:
+  /// The SDK makes it.
   explicit StateWriter(const ctxb_output_stream& raw) noexcept : raw_(&raw) {}
 
+  /// Writes bytes.
+  ///
+  /// @throws Failure  when the host does not take them.
   void write_bytes(const void* source, std::uint64_t bytes) {
     const auto* from = static_cast<const unsigned char*>(source);
     while (bytes > 0) {
@@ -26,7 +32,10 @@ class StateWriter {
     }
   }
 
-  // The value's bytes as they are in memory. Choose types with a fixed size.
+  /// Writes a value's bytes as they are in memory. Choose types of a fixed size, because another
+  /// build of the plug-in may read them.
+  ///
+  /// @throws Failure  as write_bytes.
   template <class T>
   void write(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>, "write members one by one");
@@ -37,11 +46,15 @@ class StateWriter {
   const ctxb_output_stream* raw_;
 };
 
+/// Reads a plug-in's state. It is valid during the call of Stateful::load.
 class StateReader {
  public:
+  /// The SDK makes it.
   explicit StateReader(const ctxb_input_stream& raw) noexcept : raw_(&raw) {}
 
-  // Exactly `bytes`; throws Failure when the stream ends before.
+  /// Reads exactly this many bytes.
+  ///
+  /// @throws Failure  when the state ends before, or cannot be read.
   void read_bytes(void* destination, std::uint64_t bytes) {
     auto* to = static_cast<unsigned char*>(destination);
     while (bytes > 0) {
@@ -55,15 +68,20 @@ class StateReader {
     }
   }
 
+  /// Reads a value as StateWriter::write wrote it.
+  ///
+  /// @throws Failure  as read_bytes.
   template <class T>
-  T read() {
+  [[nodiscard]] T read() {
     static_assert(std::is_trivially_copyable_v<T>, "read members one by one");
     T value{};
     read_bytes(&value, sizeof(T));
     return value;
   }
 
-  // Throws Failure when there is more.
+  /// Checks that the state ends here.
+  ///
+  /// @throws Failure  when there is more.
   void expect_end() {
     unsigned char extra = 0;
     if (raw_->read(raw_, &extra, 1) != 0) {

@@ -1,4 +1,5 @@
-// Enqueuing work on the stream that came with an activation or a job.
+/// @file
+/// Enqueues work on the stream of an activation or a job.
 #pragma once
 
 #include <cstddef>
@@ -15,39 +16,54 @@ namespace ctxbroker::sdk {
 
 class Stream;
 
-// A kernel of one of the plug-in's modules, for one activation; made by Activation::kernel. Cheap
-// to copy; look it up again in the next activate.
+/// A kernel of one of the plug-in's modules. Activation::kernel returns it. It is cheap to copy and
+/// good for one activation, so look it up again in the next activate.
 struct Kernel {
-  const ctxb_kernel* handle = nullptr;
-  const char* name = "";  // the author's own literal
+  const ctxb_kernel* handle = nullptr;  ///< The host's handle; null: no kernel.
+  const char* name = "";                ///< The name that it was looked up by, for error texts.
 
-  // As Stream::launch: kernel.launch(job, grid, block, out, in, 1.5F).
+  /// Launches the kernel, as Stream::launch: kernel.launch(job, grid, block, out, in, 1.5F).
   template <class... Arguments>
   void launch(const Stream& stream, const Extent3& grid, const Extent3& block,
               const Arguments&... arguments) const;
 };
 
-// Work on it happens in order. Nothing here waits; all of it throws Failure. Valid for the length
-// of the call that brought it.
+/// The stream of an activation or a job. Its work happens in order.
+///
+/// It is valid during the call that brought it. Every function enqueues and returns without
+/// waiting, and throws Failure when the host refuses. Tags: [render|audio] [ctx] [no-sync], and in
+/// activate.
 class Stream {
  public:
+  /// The SDK makes it.
   Stream(const detail::Gpu& gpu, void* raw) noexcept : gpu_(&gpu), raw_(raw) {}
 
-  // Enqueues a launch. The arguments are the kernel's, in order and with its exact types (1.0 is a
-  // double, 1.0f a float); a DeviceBuffer<T> is passed as T*. The host compares their number and
-  // sizes with the kernel's, and names the one that is wrong.
+  /// Enqueues a launch. The host compares the arguments' number and sizes with the kernel's.
+  ///
+  /// @param kernel     a kernel of this activation.
+  /// @param shape      its grid and block.
+  /// @param arguments  the kernel's arguments, in order and with its exact types: 1.0 is a double
+  /// and
+  ///                   1.0f is a float. A DeviceBuffer<T> becomes a T*. They are copied.
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT, with the number of the argument or the limit
+  /// that
+  ///                  is wrong; CTXB_ERROR_UNSUPPORTED for what the device cannot do;
+  ///                  CTXB_ERROR_CONTEXT_LOST; CTXB_ERROR_DRIVER.
   template <class... Arguments>
   void launch(const Kernel& kernel, const LaunchShape& shape, const Arguments&... arguments) const {
     using Layout = ArgumentLayout<Arguments...>;
-    // One element more than needed, for a kernel without arguments.
+    // One element more, because an array cannot be empty.
     const void* const addresses[] = {detail::Argument<Arguments>::address(arguments)..., nullptr};
     ctxb_launch raw = launch_of(kernel, shape, Layout::count, Layout::sizes);
     raw.arguments = addresses;
     enqueue(kernel, raw, options_of(shape, Layout::signature));
   }
 
-  // The same with the arguments in one piece, made by pack(...): for a kernel that is launched
-  // often with the same ones, and to compare their offsets too. Needs CTXB_EXT_LAUNCH.
+  /// Does the same with arguments in one piece, which pack returns. Use it for a kernel that is
+  /// often launched with the same arguments. The host compares their offsets too.
+  ///
+  /// @throws Failure  as launch; CTXB_ERROR_UNSUPPORTED when the host does not have
+  /// CTXB_EXT_LAUNCH.
   template <class... Arguments>
   void launch_packed(const Kernel& kernel, const LaunchShape& shape,
                      const PackedArguments<Arguments...>& arguments) const {
@@ -59,8 +75,15 @@ class Stream {
     enqueue(kernel, launch_of(kernel, shape, Layout::count, Layout::sizes), options);
   }
 
-  // Enqueues a copy of `count` values to `destination`, from its element `first` on. In process all
-  // uploads together are at most CTXB_UPLOAD_MAX bytes. `source` may be reused at once.
+  /// Enqueues a copy from host memory. In process, all uploads of a job together are at most
+  /// CTXB_UPLOAD_MAX bytes.
+  ///
+  /// @param destination  the buffer.
+  /// @param source       the values. They may change when the call has returned.
+  /// @param count        how many values.
+  /// @param first        the buffer's element that gets the first one.
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT for what does not fit; CTXB_ERROR_CONTEXT_LOST;
+  ///                  CTXB_ERROR_DRIVER.
   template <class T>
   void upload(const DeviceBuffer<T>& destination, const T* source, std::size_t count,
               std::size_t first = 0) const {
@@ -73,7 +96,7 @@ class Stream {
     }
   }
 
-  // Enqueues giving a module's variable this value; the same limits.
+  /// Enqueues setting a module's variable. Limits and errors are those of upload.
   template <class T>
   void set(const Global<T>& variable, const T& value) const {
     detail::require_success(gpu_->calls().upload(gpu_->host(), raw_, variable.address(), &value,
@@ -81,7 +104,9 @@ class Stream {
                             "setting a variable");
   }
 
-  // Enqueues setting the whole buffer to zero bytes. Its size in bytes is a multiple of 4.
+  /// Enqueues filling a whole buffer with zero bytes.
+  ///
+  /// @throws Failure  CTXB_ERROR_CONTEXT_LOST; CTXB_ERROR_DRIVER.
   template <class T>
   void clear(const DeviceBuffer<T>& destination) const {
     static_assert(sizeof(T) % 4 == 0, "memory is cleared in words of 4 bytes");
@@ -92,7 +117,10 @@ class Stream {
     }
   }
 
-  // Enqueues a copy of the first `count` values from one buffer to another.
+  /// Enqueues a copy of the first `count` values of one buffer to another one.
+  ///
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT for what does not fit; CTXB_ERROR_CONTEXT_LOST;
+  ///                  CTXB_ERROR_DRIVER.
   template <class T>
   void copy(const DeviceBuffer<T>& destination, const DeviceBuffer<T>& source,
             std::size_t count) const {
@@ -106,8 +134,8 @@ class Stream {
     }
   }
 
-  // The CUstream, for plug-ins that call the driver themselves.
-  void* raw_stream() const noexcept { return raw_; }
+  /// The CUstream, for plug-ins that call the driver themselves.
+  [[nodiscard]] void* raw_stream() const noexcept { return raw_; }
 
  protected:
   const detail::Gpu& gpu() const noexcept { return *gpu_; }
@@ -144,7 +172,7 @@ class Stream {
     return options;
   }
 
-  // Small, so that it becomes part of the launch; what is rarely needed stands apart.
+  // It is small, so that the compiler inlines it. The rare cases are in a function of their own.
   void enqueue(const Kernel& kernel, const ctxb_launch& raw,
                const ctxb_launch_options& options) const {
     const ctxb_launch_extension* const launches = gpu_->launches();
@@ -153,7 +181,7 @@ class Stream {
     if (status < 0) refuse(kernel, status);
   }
 
-  // On a host without CTXB_EXT_LAUNCH, or a kernel that was not looked up in this activation.
+  // For a host without CTXB_EXT_LAUNCH, and for a kernel that was never looked up.
   void enqueue_old(const Kernel& kernel, const ctxb_launch& raw,
                    const ctxb_launch_options& options) const {
     if (kernel.handle == nullptr) refuse(kernel, CTXB_ERROR_WRONG_STATE);

@@ -1,4 +1,5 @@
-// The C functions between the host and a plug-in's class. No exception passes them.
+/// @file
+/// The SDK's own: the C functions between the host and a plug-in's class. No exception passes them.
 #pragma once
 
 #include <cstring>
@@ -13,7 +14,7 @@
 
 namespace ctxbroker::sdk::detail {
 
-// Runs `body`, which returns a status, and turns every exception into one, told to the host.
+// Runs `body`, which returns a status. Turns an exception into a status and tells the host why.
 template <class Body>
 ctxb_status guarded(const ctxb_host* host, Body&& body) noexcept {
   try {
@@ -30,7 +31,7 @@ ctxb_status guarded(const ctxb_host* host, Body&& body) noexcept {
   }
 }
 
-// The same for functions that return nothing: the failure goes to the host's log.
+// Does the same for functions that return nothing. The exception goes to the host's log.
 template <class Body>
 void guarded_void(const ctxb_host* host, Body&& body) noexcept {
   try {

@@ -1,37 +1,36 @@
-// Images and audio blocks in device memory, as both sides see them: host code fills them from a
-// job, a kernel takes them by value. Compiles under the host's compiler and under nvcc.
+/// @file
+/// Images and audio blocks in device memory. Job returns them, and a kernel takes them by value.
+/// The header compiles with the host's compiler and with nvcc.
 #pragma once
 
 #include <cstdint>
 
 namespace ctxbroker::sdk {
 
-// RGBA, linear light, straight alpha, 32-bit floats. `data` is a device address, aligned to 16
-// bytes; `pitch` is in bytes, a multiple of 16; width and height are in pixels.
+/// An image: RGBA in linear light with straight alpha, four 32-bit floats a pixel.
 struct ImageView {
-  float* data;
-  std::uint64_t pitch;
-  std::uint32_t width;
-  std::uint32_t height;
+  float* data;           ///< The device address of pixel (0, 0), a multiple of 16.
+  std::uint64_t pitch;   ///< Bytes from one row to the next, a multiple of 16.
+  std::uint32_t width;   ///< Pixels in a row.
+  std::uint32_t height;  ///< Rows.
 
 #if defined(__CUDACC__)
-  // Pixel (0, y).
+  /// Returns the address of pixel (0, y).
   __device__ float4* row(std::uint32_t y) const {
     return reinterpret_cast<float4*>(reinterpret_cast<char*>(data) + y * pitch);
   }
 #endif
 };
 
-// Planar audio: `frames` samples for each of `channels` channels. `data` is a device address;
-// `pitch` is in bytes.
+/// A block of audio: one 32-bit float a sample, channel after channel.
 struct AudioView {
-  float* data;
-  std::uint64_t pitch;
-  std::uint32_t frames;
-  std::uint32_t channels;
+  float* data;             ///< The device address of channel 0's sample 0.
+  std::uint64_t pitch;     ///< Bytes from one channel to the next, a multiple of 4.
+  std::uint32_t frames;    ///< Samples of each channel.
+  std::uint32_t channels;  ///< Channels.
 
 #if defined(__CUDACC__)
-  // Sample 0 of channel c.
+  /// Returns the address of channel c's sample 0.
   __device__ float* channel(std::uint32_t c) const {
     return reinterpret_cast<float*>(reinterpret_cast<char*>(data) + c * pitch);
   }

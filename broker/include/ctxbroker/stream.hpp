@@ -1,0 +1,59 @@
+/// @file
+/// A CUDA stream with an owner.
+#pragma once
+
+#include <memory>
+
+#include "ctxbroker/cuda_handles.hpp"
+#include "ctxbroker/export.hpp"
+
+namespace ctxbroker {
+
+namespace detail {
+class TenantImpl;
+}
+class Tenant;
+
+/// A stream that a tenant holds. Its end destroys the stream; work in it goes on to its end.
+///
+/// It may outlive the tenant: closing the tenant destroys the stream, and the object then does
+/// nothing more. Its handle is dead from then on, and after a loss of the lease too. It is
+/// move-only, and one that was moved away holds nothing.
+///
+/// Do not give its handle to Tenant::destroy_stream; call reset, or take it out with detach.
+///
+/// Threads: as Tenant::create_stream and Tenant::destroy_stream.
+class CTXB_API Stream {
+ public:
+  /// Holds nothing.
+  Stream() noexcept = default;
+  /// Creates a stream, as Tenant::create_stream.
+  ///
+  /// @param tenant  the tenant that holds it. The object keeps no reference to `tenant` itself.
+  /// @param device  CUDA device ordinal.
+  /// @throws Error  as Tenant::create_stream.
+  [[nodiscard]] explicit Stream(Tenant& tenant, int device = 0);
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&& other) noexcept;
+  ~Stream() { reset(); }
+
+  /// The stream, or null when it holds nothing.
+  [[nodiscard]] CUstream get() const noexcept { return stream_; }
+  /// Whether it holds a stream. It does not tell whether the tenant was closed.
+  [[nodiscard]] explicit operator bool() const noexcept { return stream_ != nullptr; }
+
+  /// Destroys the stream, as Tenant::destroy_stream, and holds nothing then. It does nothing on the
+  /// driver when the tenant was closed.
+  void reset() noexcept;
+  /// Leaves the stream to the tenant, which destroys it at close or when Tenant::destroy_stream
+  /// asks for it.
+  ///
+  /// @return the stream. The object holds nothing then.
+  [[nodiscard]] CUstream detach() noexcept;
+
+ private:
+  std::weak_ptr<detail::TenantImpl> tenant_;
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace ctxbroker

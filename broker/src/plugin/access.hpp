@@ -1,0 +1,21 @@
+// How the broker's own code gets behind its public classes. Hosts see the name and nothing more.
+#pragma once
+
+#include <memory>
+
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/plugin_instance.hpp"
+#include "ctxbroker/tenant.hpp"
+
+namespace ctxbroker::detail {
+
+struct Access {
+  // Throws Error (wrong_state) when the broker is closed.
+  static BrokerImpl& of(Broker& broker) { return broker.open_impl(); }
+  // The instance must not have been moved away.
+  static Instance& of(PluginInstance& instance) noexcept { return *instance.impl_; }
+  // Throws Error (wrong_state) when the tenant is closed.
+  static const std::shared_ptr<TenantImpl>& of(Tenant& tenant);
+};
+
+}  // namespace ctxbroker::detail

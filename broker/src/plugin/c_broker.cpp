@@ -1,0 +1,186 @@
+// host.h: the functions of a broker.
+#include <utility>
+
+#include "plugin/c_host.hpp"
+
+namespace {
+
+using ctxbroker::Error;
+using ctxbroker::ErrorKind;
+using ctxbroker::detail::answered;
+using ctxbroker::detail::give;
+using ctxbroker::detail::need;
+
+// Passes text to `write` as `pass` hands it out. What `write` refuses is the answer.
+template <typename Pass>
+ctxb_status send(ctxb_text_function write, void* data, Pass&& pass) noexcept {
+  ctxb_status refused = CTXB_OK;
+  const ctxb_status status = answered([&] {
+    need(write != nullptr, "write is null");
+    pass([&](std::string_view text) {
+      refused = write(data, text.data(), text.size());
+      if (refused < 0) {
+        throw Error(ErrorKind::output_file,
+                    "the text was not taken: write returned " + std::to_string(refused));
+      }
+    });
+  });
+  return refused < 0 ? refused : status;
+}
+
+void give_summary(const ctxbroker::TimelineSummary& written, ctxb_timeline_summary* summary) {
+  if (summary == nullptr) return;
+  give(summary, {0, 0, written.spans, written.dropped, written.threads},
+       "the summary's size is not sizeof(ctxb_timeline_summary)");
+}
+
+}  // namespace
+
+ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** broker) {
+  if (broker != nullptr) *broker = nullptr;
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    ctxbroker::Broker opened = ctxbroker::Broker::open(ctxbroker::detail::read(options));
+    auto made = std::make_unique<ctxb_broker>(ctxb_broker{std::move(opened), {}, {}});
+    made->gate = made->broker.gate();
+    for (const std::string& tool : made->gate.tools) made->tools.push_back(tool.c_str());
+    made->tools.push_back(nullptr);
+    *broker = made.release();
+  });
+}
+
+ctxb_status ctxb_broker_close(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.close();
+    delete broker;
+  });
+}
+
+ctxb_status ctxb_broker_driver(const ctxb_broker* broker, ctxb_driver_info* info) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    const ctxbroker::DriverInfo& driver = broker->broker.driver();
+    const std::uint32_t kind =
+        driver.kind == ctxbroker::DriverChoice::nvidia ? CTXB_DRIVER_NVIDIA : CTXB_DRIVER_SOFTWARE;
+    give(info, {0, kind, driver.version, 0, driver.path.c_str(), driver.reason.c_str()},
+         "info is null, or its size is not sizeof(ctxb_driver_info)");
+  });
+}
+
+uint32_t ctxb_broker_device_count(const ctxb_broker* broker) {
+  return broker == nullptr ? 0 : static_cast<uint32_t>(broker->broker.devices().size());
+}
+
+ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device, ctxb_device_info* info) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    const ctxbroker::ShieldInfo shield = broker->broker.shield(device);  // says that there is none
+    const ctxbroker::DeviceInfo& one = broker->broker.devices()[static_cast<std::size_t>(device)];
+    ctxb_device_info described{};
+    described.device = one.ordinal;
+    described.name = one.name.c_str();
+    described.compute_major = static_cast<uint32_t>(one.compute_major);
+    described.compute_minor = static_cast<uint32_t>(one.compute_minor);
+    described.multiprocessors = static_cast<uint32_t>(one.multiprocessors);
+    described.in_use = shield.in_use ? 1 : 0;
+    described.shielded = shield.up ? 1 : 0;
+    described.memory_bytes = one.memory_bytes;
+    give(info, described, "info is null, or its size is not sizeof(ctxb_device_info)");
+  });
+}
+
+ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.use_device(device);
+  });
+}
+
+ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    give(info,
+         {0, broker->gate.in_force ? 1U : 0U, static_cast<uint32_t>(broker->gate.mode), 0,
+          broker->gate.reason.c_str(), broker->tools.data()},
+         "info is null, or its size is not sizeof(ctxb_gate_info)");
+  });
+}
+
+ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.begin_realtime();
+  });
+}
+
+ctxb_status ctxb_broker_end_realtime(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.end_realtime();
+  });
+}
+
+ctxb_status ctxb_broker_wait_until_ready(ctxb_broker* broker, uint32_t* ready) {
+  if (ready != nullptr) *ready = 0;
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    const bool all = broker->broker.wait_until_ready();
+    if (ready != nullptr) *ready = all ? 1 : 0;
+  });
+}
+
+ctxb_status ctxb_broker_poll(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.poll();
+  });
+}
+
+ctxb_status ctxb_broker_write_metrics(const ctxb_broker* broker, ctxb_text_function write,
+                                      void* data) {
+  return send(write, data, [&](const auto& take) {
+    need(broker != nullptr, "broker is null");
+    take(to_json(broker->broker.metrics()));
+  });
+}
+
+ctxb_status ctxb_broker_start_timeline(ctxb_broker* broker, uint64_t memory_bytes) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    ctxbroker::TimelineOptions options;
+    if (memory_bytes != 0) options.memory_bytes = memory_bytes;
+    broker->broker.start_timeline(options);
+  });
+}
+
+ctxb_status ctxb_broker_stop_timeline(ctxb_broker* broker) {
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    broker->broker.stop_timeline();
+  });
+}
+
+ctxb_status ctxb_broker_write_timeline(ctxb_broker* broker, const char* path,
+                                       ctxb_timeline_summary* summary) {
+  return answered([&] {
+    need(broker != nullptr && path != nullptr, "broker or path is null");
+    give_summary(broker->broker.write_timeline(std::filesystem::path(path)), summary);
+  });
+}
+
+ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text_function write, void* data,
+                                      ctxb_timeline_summary* summary) {
+  return send(write, data, [&](const auto& take) {
+    need(broker != nullptr, "broker is null");
+    give_summary(broker->broker.write_timeline(ctxbroker::TimelineSink(take)), summary);
+  });
+}
+
+ctxb_status ctxb_broker_host(ctxb_broker* broker, ctxb_tenant** tenant) {
+  if (tenant != nullptr) *tenant = nullptr;
+  return answered([&] {
+    need(broker != nullptr && tenant != nullptr, "broker or tenant is null");
+    *tenant = new ctxb_tenant{broker->broker.host(), &broker->broker, {}, {}};
+  });
+}

@@ -1,0 +1,198 @@
+// host.h: errors, and how options are read.
+#include "plugin/c_host.hpp"
+
+#include <cstdlib>
+#include <utility>
+
+#include "ctxbroker/version.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The calling thread's last error: a C function has no other way to hand out a text that the caller
+// need not free. Only a plain pointer is kept per thread, because it is used at the very end of a
+// thread too. A text that comes after the owner's end is left to the process.
+thread_local char* last_error = nullptr;
+
+struct LastErrorOwner {
+  ~LastErrorOwner() {
+    std::free(last_error);
+    last_error = nullptr;
+  }
+};
+
+std::uint32_t code(Severity severity) noexcept {
+  switch (severity) {
+    case Severity::debug:
+      return CTXB_LOG_DEBUG;
+    case Severity::info:
+      return CTXB_LOG_INFO;
+    case Severity::warning:
+      return CTXB_LOG_WARNING;
+    case Severity::error:
+      break;
+  }
+  return CTXB_LOG_ERROR;
+}
+
+Policy read_policy_of(const ctxb_broker_options& given) {
+  need(given.policy_file == nullptr || given.policy_text == nullptr,
+       "both policy_file and policy_text are given; leave one of them null");
+  if (given.policy_file != nullptr) return read_policy(given.policy_file);
+  if (given.policy_text != nullptr) return parse_policy(given.policy_text, "policy_text");
+  return {};
+}
+
+DriverChoice read_driver(const char* text) {
+  const auto choice = parse_driver_choice(text);
+  if (!choice) {
+    throw Error(ErrorKind::driver_choice,
+                "\"" + std::string(text) + "\" is no driver; there are auto, nvidia, software");
+  }
+  return *choice;
+}
+
+LeaseChoice read_lease(const ctxb_tenant_options& given) {
+  switch (given.lease) {
+    case CTXB_LEASE_AUTO:
+      return {};
+    case CTXB_LEASE_SHARED:
+      return LeaseChoice(LeaseKind::shared);
+    case CTXB_LEASE_PRIVATE:
+      return LeaseChoice(LeaseKind::private_own);
+    case CTXB_LEASE_GREEN:
+      return {LeaseKind::green, given.multiprocessors};
+    default:
+      throw Error(ErrorKind::invalid_argument,
+                  "lease " + std::to_string(given.lease) +
+                      " is none that can be asked for; there are CTXB_LEASE_AUTO, _SHARED, "
+                      "_PRIVATE and _GREEN");
+  }
+}
+
+}  // namespace
+
+ctxb_status fail(ctxb_status status, const char* text) noexcept {
+  if (last_error == nullptr) {
+    thread_local LastErrorOwner owner;
+    static_cast<void>(owner);
+  }
+  // A text that cannot be kept must not leave an older one in its place.
+  std::free(last_error);
+  last_error = strdup(text);
+  return status;
+}
+
+ctxb_status status_of(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::invalid_argument:
+    case ErrorKind::driver_choice:
+    case ErrorKind::policy:
+      return CTXB_ERROR_INVALID_ARGUMENT;
+    case ErrorKind::wrong_state:
+      return CTXB_ERROR_WRONG_STATE;
+    case ErrorKind::no_driver:
+    case ErrorKind::no_device:
+    case ErrorKind::lease_unavailable:
+    case ErrorKind::plugin_not_found:
+    case ErrorKind::needs_gpu:
+      return CTXB_ERROR_UNAVAILABLE;
+    case ErrorKind::out_of_memory:
+      return CTXB_ERROR_OUT_OF_DEVICE_MEMORY;
+    case ErrorKind::context_lost:
+      return CTXB_ERROR_CONTEXT_LOST;
+    case ErrorKind::driver_call:
+      return CTXB_ERROR_DRIVER;
+    default:
+      return CTXB_ERROR;
+  }
+}
+
+std::uint32_t code(LeaseKind kind) noexcept {
+  switch (kind) {
+    case LeaseKind::shared:
+      return CTXB_LEASE_SHARED;
+    case LeaseKind::private_own:
+      return CTXB_LEASE_PRIVATE;
+    case LeaseKind::green:
+      return CTXB_LEASE_GREEN;
+    case LeaseKind::worker:
+      return CTXB_LEASE_WORKER;
+    case LeaseKind::automatic:
+      break;
+  }
+  return CTXB_LEASE_AUTO;
+}
+
+std::uint32_t code(LeaseState state) noexcept {
+  switch (state) {
+    case LeaseState::ready:
+      return CTXB_STATE_READY;
+    case LeaseState::lost:
+      return CTXB_STATE_LOST;
+    case LeaseState::ended:
+      return CTXB_STATE_ENDED;
+    case LeaseState::zombie:
+      break;
+  }
+  return CTXB_STATE_ZOMBIE;
+}
+
+BrokerOptions read(const ctxb_broker_options* options) {
+  BrokerOptions wanted;
+  if (options == nullptr) return wanted;
+  const ctxb_broker_options given =
+      taken(options, "the options' size is not sizeof(ctxb_broker_options)");
+  if (given.host_name != nullptr) wanted.host_name = given.host_name;
+  if (given.host_version != nullptr) wanted.host_version = given.host_version;
+  if (given.driver != nullptr) wanted.driver = read_driver(given.driver);
+  if (given.software_device != nullptr) wanted.software_device = given.software_device;
+  wanted.ready.green = given.ready_green;
+  wanted.ready.private_own = given.ready_private;
+  if (given.ready_bytes != 0) wanted.ready.memory_budget = given.ready_bytes;
+  if (given.record != nullptr) {
+    wanted.records = [record = given.record, data = given.record_data](const Record& one) {
+      record(data, code(one.severity), one.tenant.value, one.tenant_name.c_str(), one.topic,
+             one.text.c_str());
+    };
+  }
+  wanted.policy = read_policy_of(given);
+  wanted.use_gate = given.without_gate == 0;
+  wanted.job_timeout = std::chrono::milliseconds(given.job_timeout_ms);
+  if (given.end_timeout_ms != 0) {
+    wanted.end_timeout = std::chrono::milliseconds(given.end_timeout_ms);
+  }
+  wanted.host = read(given.host);
+  return wanted;
+}
+
+TenantOptions read(const ctxb_tenant_options* options) {
+  TenantOptions wanted;
+  if (options == nullptr) return wanted;
+  const ctxb_tenant_options given =
+      taken(options, "the options' size is not sizeof(ctxb_tenant_options)");
+  wanted.lease = read_lease(given);
+  wanted.per_thread_streams = given.per_thread_streams != 0;
+  wanted.unload_at_close = given.unload_at_close != 0;
+  wanted.driver_memory_budget = given.driver_memory_budget;
+  if (given.on_loss != nullptr) {
+    wanted.on_loss = [tell = given.on_loss, data = given.on_loss_data](const LeaseLoss& one) {
+      const ctxb_lease_loss loss{
+          sizeof loss,    one.tenant.value,  one.device, static_cast<std::uint32_t>(one.reason),
+          one.generation, one.driver_status, 0,          one.text.c_str()};
+      tell(data, &loss);
+    };
+  }
+  return wanted;
+}
+
+}  // namespace ctxbroker::detail
+
+const char* ctxb_version(void) {
+  return ctxbroker::version();
+}
+
+const char* ctxb_last_error(void) {
+  const char* const text = ctxbroker::detail::last_error;
+  return text != nullptr ? text : "";
+}

@@ -1,0 +1,89 @@
+// What the C functions of ctxbroker/host.h have in common: the handles, the last error, and structs
+// that begin with their size.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/host.h"
+#include "ctxbroker/tenant.hpp"
+#include "plugin/struct_check.hpp"
+
+struct ctxb_library {
+  ctxbroker::AdoptedLibrary library;
+};
+
+struct ctxb_broker {
+  ctxbroker::Broker broker;
+  ctxbroker::GateInfo gate;
+  std::vector<const char*> tools;  // the gate's, and a null
+};
+
+struct ctxb_tenant {
+  ctxbroker::Tenant tenant;
+  ctxbroker::Broker* broker;
+  std::vector<std::unique_ptr<ctxb_library>> libraries;
+  std::map<std::uint64_t, std::string> reasons;  // of the leases, by their generations
+};
+
+namespace ctxbroker::detail {
+
+// Keeps the text for ctxb_last_error on this thread and returns `status`.
+ctxb_status fail(ctxb_status status, const char* text) noexcept;
+
+ctxb_status status_of(ErrorKind kind) noexcept;
+std::uint32_t code(LeaseKind kind) noexcept;    // CTXB_LEASE_*
+std::uint32_t code(LeaseState state) noexcept;  // CTXB_STATE_*
+
+// Both take null for the defaults, and throw Error when the options cannot be.
+BrokerOptions read(const ctxb_broker_options* given);
+TenantOptions read(const ctxb_tenant_options* given);
+
+// Runs `body` and turns what it throws into a status and a text.
+template <typename Body>
+ctxb_status answered(Body&& body) noexcept {
+  try {
+    body();
+    return CTXB_OK;
+  } catch (const Error& error) {
+    return fail(status_of(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(CTXB_ERROR_OUT_OF_HOST_MEMORY, "out of host memory");
+  } catch (const std::exception& error) {
+    return fail(CTXB_ERROR, error.what());
+  }
+}
+
+// Throws Error (invalid_argument) unless it holds.
+inline void need(bool holds, const char* what) {
+  if (!holds) throw Error(ErrorKind::invalid_argument, what);
+}
+
+// A struct of the caller's, with 0 in the members that its header does not have. Throws Error
+// (invalid_argument) with `complaint` when its size cannot be.
+template <typename Struct>
+Struct taken(const Struct* given, const char* complaint) {
+  need(is_sound(given, sizeof given->size), complaint);
+  Struct whole{};
+  std::memcpy(&whole, given, std::min<std::size_t>(given->size, sizeof whole));
+  return whole;
+}
+
+// Fills the members that the caller's header has. Throws as `taken`.
+template <typename Struct>
+void give(Struct* target, Struct whole, const char* complaint) {
+  need(is_sound(target, sizeof target->size), complaint);
+  whole.size = target->size;
+  std::memcpy(target, &whole, std::min<std::size_t>(target->size, sizeof whole));
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,198 @@
+// host.h: the functions of a tenant, its leases and its guards.
+#include <new>
+#include <utility>
+
+#include "plugin/c_host.hpp"
+
+namespace {
+
+using ctxbroker::Guard;
+using ctxbroker::TenantMetrics;
+using ctxbroker::detail::answered;
+using ctxbroker::detail::code;
+using ctxbroker::detail::give;
+using ctxbroker::detail::need;
+
+static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= alignof(ctxb_guard));
+
+TenantMetrics metrics_of(const ctxb_tenant& tenant) {
+  for (TenantMetrics& one : tenant.broker->metrics().tenants) {
+    if (one.id == tenant.tenant.id()) return std::move(one);
+  }
+  return {};  // closed
+}
+
+}  // namespace
+
+ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
+                             const ctxb_tenant_options* options, ctxb_tenant** tenant) {
+  if (tenant != nullptr) *tenant = nullptr;
+  return answered([&] {
+    need(broker != nullptr && name != nullptr && tenant != nullptr,
+         "broker, name or tenant is null");
+    *tenant = new ctxb_tenant{broker->broker.open_tenant(name, ctxbroker::detail::read(options)),
+                              &broker->broker,
+                              {},
+                              {}};
+  });
+}
+
+ctxb_status ctxb_tenant_close(ctxb_tenant* tenant) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    tenant->tenant.close();
+    delete tenant;
+  });
+}
+
+uint32_t ctxb_tenant_id(const ctxb_tenant* tenant) {
+  return tenant == nullptr ? 0 : tenant->tenant.id().value;
+}
+
+const char* ctxb_tenant_name(const ctxb_tenant* tenant) {
+  return tenant == nullptr ? "" : tenant->tenant.name().c_str();
+}
+
+ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_info* info) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    const ctxbroker::LeaseInfo lease = tenant->tenant.lease(device);
+    ctxb_lease_info described{};
+    described.device = lease.device;
+    described.kind = code(lease.granted.kind);
+    described.multiprocessors = lease.granted.multiprocessors;
+    described.asked_kind = code(lease.asked.kind);
+    described.asked_multiprocessors = lease.asked.multiprocessors;
+    described.state = code(lease.state);
+    described.generation = lease.generation;
+    described.context = lease.context;
+    described.tenant = tenant->tenant.name().c_str();
+    described.reason =
+        tenant->reasons.try_emplace(lease.generation, lease.reason).first->second.c_str();
+    give(info, described, "info is null, or its size is not sizeof(ctxb_lease_info)");
+  });
+}
+
+uint32_t ctxb_tenant_report_status(ctxb_tenant* tenant, int32_t device, int32_t driver_status) {
+  return tenant == nullptr ? CTXB_STATE_LOST
+                           : code(tenant->tenant.report_status(driver_status, device));
+}
+
+uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant) {
+  return tenant == nullptr ? 0 : tenant->tenant.strikes();
+}
+
+uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function) {
+  uint64_t calls = 0;
+  answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    for (const auto& [name, count] : metrics_of(*tenant).guarded_calls) {
+      if (function == nullptr || name == function) calls += count;
+    }
+  });
+  return calls;
+}
+
+ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind, uint64_t* things,
+                             uint64_t* bytes) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    ctxbroker::HeldThings all;
+    for (const auto& [name, held] : metrics_of(*tenant).held) {
+      if (kind != nullptr && name != kind) continue;
+      all.count += held.count;
+      all.bytes += held.bytes;
+    }
+    if (things != nullptr) *things = all.count;
+    if (bytes != nullptr) *bytes = all.bytes;
+  });
+}
+
+ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    const ctxbroker::DriverWaits all = metrics_of(*tenant).waits;
+    give(waits, {0, 0, all.count, all.seconds, all.longest_seconds},
+         "waits is null, or its size is not sizeof(ctxb_wait_totals)");
+  });
+}
+
+ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device, const char* reason) {
+  return answered([&] {
+    need(tenant != nullptr && reason != nullptr, "tenant or reason is null");
+    need(tenant->broker->force_loss(tenant->tenant.id(), device, reason),
+         "the tenant has no lease on that device");
+  });
+}
+
+ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int32_t device, int32_t peer) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    tenant->tenant.enable_peer_access(device, peer);
+  });
+}
+
+ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path, ctxb_library** library) {
+  if (library != nullptr) *library = nullptr;
+  return answered([&] {
+    need(tenant != nullptr && path != nullptr && library != nullptr,
+         "tenant, path or library is null");
+    tenant->libraries.reserve(tenant->libraries.size() + 1);
+    tenant->libraries.push_back(
+        std::make_unique<ctxb_library>(ctxb_library{tenant->tenant.adopt(path)}));
+    *library = tenant->libraries.back().get();
+  });
+}
+
+void* ctxb_library_symbol(const ctxb_library* library, const char* name) {
+  void* symbol = nullptr;
+  if (library != nullptr) answered([&] { symbol = library->library.symbol(name); });
+  return symbol;
+}
+
+ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
+                                 uint64_t* address) {
+  if (address != nullptr) *address = 0;
+  return answered([&] {
+    need(tenant != nullptr && address != nullptr, "tenant or address is null");
+    *address = tenant->tenant.allocate(bytes, device);
+  });
+}
+
+ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    tenant->tenant.release(address);
+  });
+}
+
+uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant) {
+  return tenant == nullptr ? 0 : tenant->tenant.memory_bytes();
+}
+
+ctxb_status ctxb_tenant_create_stream(ctxb_tenant* tenant, int32_t device, void** stream) {
+  if (stream != nullptr) *stream = nullptr;
+  return answered([&] {
+    need(tenant != nullptr && stream != nullptr, "tenant or stream is null");
+    *stream = tenant->tenant.create_stream(device);
+  });
+}
+
+ctxb_status ctxb_tenant_destroy_stream(ctxb_tenant* tenant, void* stream) {
+  return answered([&] {
+    need(tenant != nullptr, "tenant is null");
+    tenant->tenant.destroy_stream(static_cast<CUstream>(stream));
+  });
+}
+
+ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, const char* doing,
+                              ctxb_guard* guard) {
+  return answered([&] {
+    need(tenant != nullptr && guard != nullptr, "tenant or guard is null");
+    new (guard) Guard(tenant->tenant, device, doing == nullptr ? "guard" : doing);
+  });
+}
+
+void ctxb_guard_leave(ctxb_guard* guard) {
+  if (guard != nullptr) std::launder(reinterpret_cast<Guard*>(guard))->~Guard();
+}
