@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the gate's table, and its documentation, from the list of the driver's public names and
-from classification.txt. Run by hand after either changed; the build never runs it, and a test
-tells when it was forgotten.
+"""Writes the gate's table and its documentation from the list of the driver's public names and
+classification.txt. Run it by hand after you change either. The build never runs it. A test fails if
+you forget.
 
     make_gate_table.py TABLE DOCUMENT        (gate_table.inc, docs/guarded_functions.md)
 
-A newer toolkit: first software_device/api/make_entry_points.py, then this, and a line in
-classification.txt for each name that it does not know.
+For a newer toolkit, run software_device/api/make_entry_points.py first. Then run this, and add a
+line to classification.txt for each name that it does not know.
 """
 import fnmatch
 import pathlib
@@ -46,7 +46,7 @@ def main() -> None:
     for symbol, base, version, per_thread in re.findall(pattern, names_file.read_text(), re.M):
         rule = next((one for one in rules if fnmatch.fnmatchcase(base, one[0])), None)
         if rule is None:
-            sys.exit(f"classification.txt has no line for {base}: say what it can do to others")
+            sys.exit(f"classification.txt has no line for {base}: add what it can do to others")
         used.add(rule[0])
         rows.append((symbol, base, version, per_thread) + rule[1:])
     unused = [one[0] for one in rules if one[0] not in used]
@@ -64,14 +64,18 @@ def main() -> None:
     with open(sys.argv[2], "w", encoding="utf-8") as document:
         document.write(
             "# What is guarded\n\n"
-            "Written by broker/src/gate/make_gate_table.py, from the table that the gate is built "
-            "from.\n\n"
-            f"The gate exports {len(rows)} functions of the driver; {len(guarded)} of them are "
-            "guarded. All others are\nthe driver's own, reached by one jump, or directly when "
-            "they were looked up through\n`cuGetProcAddress`.\n\n"
-            "| policy | what becomes of a plug-in's call |\n|---|---|\n"
+            "This page is for host authors. After it, you know for each function of the driver "
+            "whether a plug-in's\ncall is held back, and how. [The gate](the_gate.md) explains "
+            "the rest.\n\n"
+            f"The gate exports {len(rows)} functions of the driver. {len(guarded)} of them are "
+            "guarded. Calls of all others go\nstraight to the driver.\n\n"
+            "(broker/src/gate/make_gate_table.py writes this page from the table that the gate is "
+            "built from.)\n\n"
+            "| policy | what a plug-in's call does |\n|---|---|\n"
             + "".join(f"| {name} | {words} |\n" for name, words in policy_words()) + "\n"
-            "| function | reaches | policy | what it would do, or what the gate does |\n"
+            "\"Affects\" says whom a call can affect without the gate: only the caller (call), the "
+            "thread, everybody in\nthe context, everybody on the device, or the whole process.\n\n"
+            "| function | affects | policy | what the gate does, or what the function would do |\n"
             "|---|---|---|---|\n")
         by_base = {}
         for symbol, base, _, _, scope, policy, words in guarded:
@@ -79,8 +83,8 @@ def main() -> None:
         for base, (symbols, scope, policy, words) in sorted(by_base.items()):
             document.write(f"| {', '.join('`' + one + '`' for one in symbols)} | {scope} | "
                            f"{policy} | {words} |\n")
-        document.write("\n## What is not guarded\n\nNothing that others would notice, as far as "
-                       "the driver's own rules go:\n\n")
+        document.write("\n## What is not guarded\n\nThese functions affect only their caller, as "
+                       "far as the driver's own rules go:\n\n")
         others = sorted({row[1] for row in rows if row[5] == "pass"})
         document.write(", ".join(f"`{one}`" for one in others) + ".\n")
 
