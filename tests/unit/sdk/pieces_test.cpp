@@ -18,14 +18,19 @@ using testing::ElementsAre;
 
 TEST(SdkParameterTable, RefusesMistakes) {
   // In a constexpr variable these do not compile; at run time they throw.
-  EXPECT_THROW(parameter_table(Toggle{2, "on", "On", "Whether.", true}), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "a", "", "", "", {0, 1}, 2}), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "a", "", "", "", {1, 0}, 0}), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "A", "", "", "", {0, 1}, 0}), std::logic_error);
-  EXPECT_THROW(parameter_table(Real{0, "", "", "", "", {0, 1}, 0}), std::logic_error);
-  EXPECT_THROW(
-      parameter_table(Real{0, "a", "", "", "", {0, 1}, 0}, Real{1, "a", "", "", "", {0, 1}, 0}),
-      std::logic_error);
+  EXPECT_THROW(static_cast<void>(parameter_table(Toggle{2, "on", "On", "Whether.", true})),
+               std::logic_error);
+  EXPECT_THROW(static_cast<void>(parameter_table(Real{0, "a", "", "", "", {0, 1}, 2})),
+               std::logic_error);
+  EXPECT_THROW(static_cast<void>(parameter_table(Real{0, "a", "", "", "", {1, 0}, 0})),
+               std::logic_error);
+  EXPECT_THROW(static_cast<void>(parameter_table(Real{0, "A", "", "", "", {0, 1}, 0})),
+               std::logic_error);
+  EXPECT_THROW(static_cast<void>(parameter_table(Real{0, "", "", "", "", {0, 1}, 0})),
+               std::logic_error);
+  EXPECT_THROW(static_cast<void>(parameter_table(Real{0, "a", "", "", "", {0, 1}, 0},
+                                                 Real{1, "a", "", "", "", {0, 1}, 0})),
+               std::logic_error);
 }
 
 TEST(SdkDeviceBuffer, MovesAndReplacesWithoutLeakOrDoubleFree) {
@@ -84,7 +89,7 @@ TEST(SdkGlobal, HasTheSizeOfItsType) {
   } catch (const Failure& failure) {
     EXPECT_STREQ(failure.what(), "the variable 'gain' has 4 bytes; the type given for it has 8");
   }
-  EXPECT_THROW(activation.global<float>("bias"), Failure);
+  EXPECT_THROW(static_cast<void>(activation.global<float>("bias")), Failure);
 }
 
 // Whether a module can be made of these arguments; they are what a temporary is, or what stays.
