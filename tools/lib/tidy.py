@@ -32,10 +32,18 @@ def included_by_object(build):
     found, files = {}, []
     for line in text.splitlines():
         if line.startswith("    "):
-            files.append(os.path.join(build, line.strip()))
+            if not os.path.basename(line.strip()).startswith("unity_"):  # names paths of this checkout
+                files.append(os.path.join(build, line.strip()))
         elif line:
             files = found.setdefault(line.split(": #deps")[0], [])
     return found
+
+
+def compiled_together(source):
+    """The sources that a file of a unity build includes; any other source alone."""
+    if not source.name.startswith("unity_"):
+        return [source]
+    return [pathlib.Path(path) for path in re.findall(r'^#include "(.+)"$', source.read_text(), re.M)]
 
 
 def sources(build, root):
@@ -43,11 +51,12 @@ def sources(build, root):
     includes = included_by_object(build)
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        source, made = pathlib.Path(entry["file"]), entry.get("output")
+        made = entry.get("output")
         if made is None:
             made = re.search(r" -o (\S+)", entry["command"]).group(1)
-        if source.suffix in (".c", ".cpp") and root / "build" not in source.parents:
-            found.setdefault(source, (entry["command"], includes.get(made, [])))
+        for source in compiled_together(pathlib.Path(entry["file"])):
+            if source.suffix in (".c", ".cpp") and root / "build" not in source.parents:
+                found.setdefault(source, (entry["command"], includes.get(made, [])))
     return found
 
 

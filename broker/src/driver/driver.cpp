@@ -1,15 +1,50 @@
 #include "driver/driver.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
-#include "driver/driver_choice.hpp"
 #include "driver/driver_error.hpp"
 #include "driver/driver_file.hpp"
 
-namespace ctxbroker::detail {
+namespace ctxbroker {
 namespace {
+
+constexpr std::array<std::pair<DriverChoice, const char*>, 3> names{{
+    {DriverChoice::automatic, "auto"},
+    {DriverChoice::nvidia, "nvidia"},
+    {DriverChoice::software, "software"},
+}};
+
+}  // namespace
+
+const char* to_string(DriverChoice choice) noexcept {
+  for (const auto& [value, name] : names) {
+    if (value == choice) return name;
+  }
+  return "unknown";
+}
+
+std::optional<DriverChoice> parse_driver_choice(std::string_view text) noexcept {
+  for (const auto& [value, name] : names) {
+    if (text == name) return value;
+  }
+  return std::nullopt;
+}
+
+namespace detail {
+namespace {
+
+constexpr bool mandatory = true;
+constexpr bool optional = false;
+
+template <typename Function>
+void take(Function*& member, const char* symbol, bool needed, void* library, SymbolLookup lookup,
+          std::vector<std::string>& missing) {
+  member = reinterpret_cast<Function*>(lookup(library, symbol));
+  if (member == nullptr && needed) missing.emplace_back(symbol);
+}
 
 std::string join(const std::vector<std::string>& words) {
   std::string text;
@@ -141,6 +176,29 @@ Driver open_automatic(const DriverRequest& request, std::string& reason) {
 
 }  // namespace
 
+std::vector<std::string> fill(DriverTable& table, void* library, SymbolLookup lookup) {
+  std::vector<std::string> missing;
+#define CTXB_ENTRY(member, symbol, need, parameters) \
+  take(table.member, symbol, need, library, lookup, missing);
+#include "driver/entry_points.def"
+#undef CTXB_ENTRY
+  return missing;
+}
+
+ChosenDriver choose_driver(std::optional<DriverChoice> option, const char* environment) {
+  if (option) return {*option, std::string("the host asked for ") + to_string(*option)};
+  if (environment == nullptr || *environment == '\0') {
+    return {DriverChoice::automatic, "automatic choice"};
+  }
+  const auto choice = parse_driver_choice(environment);
+  if (!choice) {
+    throw Error(ErrorKind::driver_choice,
+                std::string("CTXBROKER_DRIVER is \"") + environment +
+                    "\", which names no driver; set it to auto, nvidia or software, or unset it");
+  }
+  return {*choice, std::string("CTXBROKER_DRIVER=") + environment};
+}
+
 Driver open_driver(const DriverRequest& request) {
   // Nobody writes to the environment while a broker is opened: [main] thread only.
   ChosenDriver chosen = choose_driver(request.choice, std::getenv("CTXBROKER_DRIVER"));
@@ -165,4 +223,5 @@ Driver open_driver(const DriverRequest& request) {
   return driver;
 }
 
-}  // namespace ctxbroker::detail
+}  // namespace detail
+}  // namespace ctxbroker

@@ -1,5 +1,5 @@
-// A loaded and initialised driver with its devices. Loaded once per broker, never unloaded: drivers
-// start threads and register exit handlers of their own.
+// A loaded and initialised driver with its devices. Each broker loads it once. It is never
+// unloaded, because drivers start threads and register exit handlers.
 #pragma once
 
 #include <filesystem>
@@ -14,13 +14,13 @@
 
 namespace ctxbroker::detail {
 
-// What the device allows in one launch.
+// The limits of the device for one launch.
 struct DeviceLimits {
   unsigned int grid[3] = {};            // blocks
   unsigned int block[3] = {};           // threads
-  unsigned int block_threads = 0;       // threads of one block, all directions together
-  unsigned int shared_bytes = 0;        // per block, without asking
-  unsigned int shared_optin_bytes = 0;  // per block, at most
+  unsigned int block_threads = 0;       // product of the three dimensions of a block
+  unsigned int shared_bytes = 0;        // per block, for every kernel
+  unsigned int shared_optin_bytes = 0;  // per block, for kernels that ask for more
   bool cooperative = false;             // blocks of one launch may wait for each other
   bool clusters = false;
 };
@@ -34,12 +34,23 @@ struct Driver {
 };
 
 struct DriverRequest {
-  std::optional<DriverChoice> choice;     // the host's; unset: the environment's
-  std::filesystem::path software_device;  // its library; empty: beside this library
+  std::optional<DriverChoice>
+      choice;  // the host's choice; CTXBROKER_DRIVER decides when this is unset
+  std::filesystem::path software_device;  // its library; empty means the one beside this library
   DriverLoader load = load_driver_file;
 };
 
-// Throws Error: driver_choice, no_driver, no_device, driver_call.
+// Loads and initialises the driver. Throws Error: driver_choice, no_driver, no_device, driver_call.
 Driver open_driver(const DriverRequest& request);
+
+// Which driver was asked for, and by whom.
+struct ChosenDriver {
+  DriverChoice choice = DriverChoice::automatic;
+  std::string reason;  // "CTXBROKER_DRIVER=software"
+};
+
+// The host's option wins over the environment. `environment` is the value of CTXBROKER_DRIVER, or
+// null. Throws Error (driver_choice) when that value names no driver.
+ChosenDriver choose_driver(std::optional<DriverChoice> option, const char* environment);
 
 }  // namespace ctxbroker::detail

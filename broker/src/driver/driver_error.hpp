@@ -1,4 +1,4 @@
-// What a driver's status means, and the Error that carries it.
+// Explains a driver's status and makes an Error from it.
 #pragma once
 
 #include <string>
@@ -9,35 +9,35 @@
 
 namespace ctxbroker::detail {
 
-// "CUDA_ERROR_OUT_OF_MEMORY"; "CUDA error 12345" when the driver has no name for it. Static text of
-// the driver where it has one.
+// Returns "CUDA_ERROR_OUT_OF_MEMORY", or "CUDA error 12345" when the driver has no name for the
+// status.
 std::string status_name(const DriverTable& driver, CUresult status);
 
-// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
+// Returns "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
 std::string status_text(const DriverTable& driver, CUresult status);
 
-// Which kind of Error a status is.
+// Returns the kind of Error for a status.
 ErrorKind kind_of(CUresult status) noexcept;
 
-// True for a status that a driver returns from every call, in every context of the process and on
-// every device, once a kernel has faulted.
+// True for the errors that a faulting kernel leaves behind: from then on, the driver returns such a
+// status from every call in every context of the process, on every device.
 bool is_process_fault(CUresult status) noexcept;
 
-// True for such a fault, and for a context that somebody destroyed.
+// True for such a fault and for the status of a destroyed context.
 bool loses_context(CUresult status) noexcept;
 
-// Whom a driver call was made for.
+// The device and the tenant that a driver call was made for.
 struct CallOwner {
   int device = -1;
   std::string_view tenant = "host";
 };
 
-// `doing` says what failed in the caller's words: "cannot allocate 12 bytes".
+// Makes the Error for a failed call. `doing` says what failed: "cannot allocate 12 bytes".
 Error driver_error(const DriverTable& driver, CUresult status, const char* call,
                    const std::string& doing, CallOwner owner);
 
-// Throws driver_error unless `status` is CUDA_SUCCESS. `doing` is a callable that gives the text,
-// so that a call that goes well builds none.
+// Throws driver_error unless `status` is CUDA_SUCCESS. `doing` is a callable that returns the text,
+// so that a successful call does not build it.
 template <typename Doing>
 void check(const DriverTable& driver, CUresult status, const char* call, CallOwner owner,
            Doing&& doing) {

@@ -57,12 +57,12 @@ void* find_symbol(void* library, const char* symbol) noexcept {
 
 std::filesystem::path beside_this_library(const char* name) {
   const auto folder = own_folder();
-  const std::filesystem::path places[] = {folder / name, folder.parent_path() / "lib" / name};
+  const std::filesystem::path candidates[] = {folder / name, folder.parent_path() / "lib" / name};
   std::error_code ignored;
-  for (const auto& place : places) {
-    if (std::filesystem::exists(place, ignored)) return place;
+  for (const auto& candidate : candidates) {
+    if (std::filesystem::exists(candidate, ignored)) return candidate;
   }
-  return places[0];
+  return candidates[0];
 }
 
 std::filesystem::path default_software_device() {

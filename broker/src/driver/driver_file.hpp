@@ -1,4 +1,5 @@
-// The files that drivers are loaded from. The operating system's part of this room.
+// Finds and loads the files of drivers. The only part of this room that depends on the operating
+// system.
 #pragma once
 
 #include <filesystem>
@@ -7,28 +8,29 @@
 namespace ctxbroker::detail {
 
 struct LoadedFile {
-  void* handle = nullptr;  // never closed
+  void* handle = nullptr;  // stays open until the process ends
   std::string path;        // the file, as the loader resolved it
-  std::string error;       // the loader's own words when handle is null
+  std::string error;       // the loader's message when handle is null
 };
 
-// Name by which the loader finds NVIDIA's driver.
+// Returns the name by which the loader finds NVIDIA's driver.
 const char* nvidia_driver_name() noexcept;
 
-// `name` is a path, or a bare name for the loader's search path.
+// Loads a library. `name` is a path, or a file name that the loader looks for in its search path.
 LoadedFile load_driver_file(const std::filesystem::path& name);
 
-// The same by another way than the loader's: through the gate, which then stands before it.
+// A replacement for load_driver_file. The gate provides one that puts the gate before the driver.
 using DriverLoader = LoadedFile (*)(const std::filesystem::path& name);
 
-// The file of a loaded library; `asked` where the loader does not say.
+// Returns the file of a loaded library, or `asked` when the loader does not tell.
 std::string loaded_path(void* library, const std::filesystem::path& asked);
 
-// The library's own, whoever stands in front of the loader.
+// Returns the symbol that the library itself exports, even when a tool has replaced dlsym. Null
+// when there is none.
 void* find_symbol(void* library, const char* symbol) noexcept;
 
-// A file of this project's: beside the file this code is in, or in ../lib of it. The first that
-// exists; otherwise the first of the two.
+// Looks for a file of this project beside the library that holds this code, then in ../lib. Returns
+// the first that exists, or the first path when neither does.
 std::filesystem::path beside_this_library(const char* name);
 
 std::filesystem::path default_software_device();

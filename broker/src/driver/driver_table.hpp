@@ -1,4 +1,4 @@
-// The driver's entry points as typed function pointers, filled from one list.
+// The driver's functions as typed pointers, generated from the list in entry_points.def.
 #pragma once
 
 #include <cuda.h>
@@ -20,10 +20,10 @@ struct DriverTable {
   bool current_is_watched = false;
 };
 
-// Finds one symbol of the driver; null when there is none.
+// Finds one symbol of the driver. Returns null when there is none.
 using SymbolLookup = void* (*)(void* library, const char* symbol);
 
-// Fills `table`. Returns the mandatory symbols that were not found; empty when all were.
+// Fills `table` and returns the mandatory symbols that were not found.
 std::vector<std::string> fill(DriverTable& table, void* library, SymbolLookup lookup);
 
 }  // namespace ctxbroker::detail

@@ -1,4 +1,5 @@
-/* See library_symbol.h. C, and without dependencies, because the gate is made of it too. */
+/* See library_symbol.h. Written in C without dependencies, because the gate contains this file too.
+ */
 #include "driver/library_symbol.h"
 
 #include <dlfcn.h>
@@ -10,7 +11,7 @@
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"
 
-/* What the loader looks names up in: the library's names, by the hash that every linker writes. */
+/* The tables in which the loader looks up a library's symbols. */
 struct tables {
   const ElfW(Sym) * symbols;
   const char* names;
@@ -20,7 +21,7 @@ struct tables {
 static struct tables tables_of(const struct link_map* library) {
   struct tables tables = {NULL, NULL, NULL};
   for (const ElfW(Dyn)* entry = library->l_ld; entry->d_tag != DT_NULL; ++entry) {
-    /* The loader has made it an address, or on some systems left it an offset. */
+    /* This is an address, or on some systems still an offset. */
     const ElfW(Addr) value = entry->d_un.d_ptr;
     const ElfW(Addr) at = value < library->l_addr ? library->l_addr + value : value;
     if (entry->d_tag == DT_SYMTAB) tables.symbols = (const ElfW(Sym)*)at;
@@ -36,7 +37,8 @@ static uint32_t hash_of(const char* name) {
   return hash;
 }
 
-/* The table: four numbers, a filter, one chain's beginning per bucket, and the chains. */
+/* The hash table holds four numbers, a Bloom filter, the first symbol of each bucket, and the
+ * chains. */
 static const ElfW(Sym) * find(const struct tables* tables, const char* name) {
   const uint32_t buckets = tables->hashes[0], first = tables->hashes[1];
   const uint32_t filter_words = tables->hashes[2];
@@ -53,7 +55,7 @@ static const ElfW(Sym) * find(const struct tables* tables, const char* name) {
     if ((one | 1U) == (hash | 1U) && strcmp(tables->names + symbol->st_name, name) == 0) {
       return symbol->st_shndx != SHN_UNDEF ? symbol : NULL;
     }
-    if ((one & 1U) != 0) return NULL; /* the chain's last */
+    if ((one & 1U) != 0) return NULL; /* the end of the chain */
   }
 }
 
@@ -66,7 +68,7 @@ void* ctxb_own_symbol(void* library, const char* name) {
   }
   const ElfW(Sym)* symbol = find(&tables, name);
   if (symbol == NULL) return NULL;
-  /* One that is chosen at run time, or is per thread, is the loader's to find. */
+  /* Only the loader can resolve an indirect function or a thread-local variable. */
   const unsigned char type = ELF64_ST_TYPE(symbol->st_info);
   if (type == STT_GNU_IFUNC || type == STT_TLS) return dlsym(library, name);
   return (void*)(map->l_addr + symbol->st_value);

@@ -1,12 +1,12 @@
-/* A function that a loaded library itself exports. dlsym may be another's: tools stand in front of
- * it and give out functions of their own under the driver's names. */
+/* Finds a symbol that a loaded library itself exports. dlsym cannot be trusted for this, because
+ * some tools replace it and return their own functions for the driver's names. */
 #pragma once
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* `library` is what dlopen returned. NULL: it exports no such name. */
+/* `library` is a handle from dlopen. Returns NULL when the library does not export the name. */
 __attribute__((visibility("hidden"))) void* ctxb_own_symbol(void* library, const char* name);
 
 #ifdef __cplusplus

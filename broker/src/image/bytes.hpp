@@ -1,7 +1,8 @@
-// Little-endian numbers at any place in an image. Internal to image/.
+// Reads little-endian numbers from the bytes of an image. Internal to image/.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
@@ -13,7 +14,7 @@ namespace ctxbroker::image {
 
 using Bytes = std::span<const std::byte>;
 
-// The caller has checked that the number lies inside.
+// Reads the number at `offset`. The caller checks first that the number lies inside `bytes`.
 template <typename Number>
 Number read(Bytes bytes, std::size_t offset) noexcept {
   static_assert(std::is_integral_v<Number>);
@@ -22,9 +23,18 @@ Number read(Bytes bytes, std::size_t offset) noexcept {
   return number;
 }
 
-// Throws ImageError.
+// Throws an ImageError.
 [[noreturn]] inline void fail(Reason reason, const std::string& message) {
   throw ImageError(reason, message);
 }
+
+// The reader refuses images that claim to be larger than this.
+namespace limits {
+
+constexpr std::uint64_t image_bytes = std::uint64_t{2} << 30;
+constexpr std::uint64_t ptx_bytes = std::uint64_t{256} << 20;     // unpacked
+constexpr std::uint64_t unpacked_bytes = std::uint64_t{1} << 30;  // all entries of one image
+
+}  // namespace limits
 
 }  // namespace ctxbroker::image

@@ -1,4 +1,4 @@
-// The number that tells whether an image is still what was built.
+// A checksum that shows whether an image has changed since it was built.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace ctxbroker::image {
 
-// As POSIX cksum prints it for a file of these bytes: every machine has that tool. Finds every
-// damage within 32 neighbouring bits, and of any other all but one in 2^32.
+// Returns what POSIX `cksum` prints for a file with these bytes. The sum finds all damage within 32
+// neighbouring bits, and misses one in 2^32 of any other damage.
 std::uint32_t checksum_of(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace ctxbroker::image

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "image/bytes.hpp"
 #include "image/elf.hpp"
 #include "image/fatbin.hpp"
 #include "image/format.hpp"
-#include "image/limits.hpp"
 #include "image/linked.hpp"
 #include "image/ptx_text.hpp"
 #include "image/target.hpp"

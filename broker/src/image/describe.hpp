@@ -1,4 +1,4 @@
-// What an image holds, read without loading it.
+// Reads what an image holds without loading it.
 #pragma once
 
 #include "ctxbroker/kernel_image.hpp"
@@ -6,7 +6,7 @@
 
 namespace ctxbroker::image {
 
-// Throws ImageError.
+// Throws ImageError when the image is truncated, corrupt or of an unknown format.
 KernelImage describe(Bytes image);
 
 }  // namespace ctxbroker::image

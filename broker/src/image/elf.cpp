@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "image/limits.hpp"
+#include "image/bytes.hpp"
 
 namespace ctxbroker::image {
 

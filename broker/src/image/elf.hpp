@@ -1,4 +1,4 @@
-// Cubins: ELF files with machine code for NVIDIA GPUs. Internal to image/.
+// Reads cubins, which are ELF files with machine code for NVIDIA GPUs. Internal to image/.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,15 @@ struct Cubin {
   std::vector<ImageVariable> variables = {};
 };
 
-// Up to the end of the later of the two header tables, which stand behind everything else.
-// `header` holds elf_header_bytes. Throws ImageError.
+// Returns the size of the file: the end of the later of its two header tables, because linkers
+// write them last. `header` holds elf_header_bytes. Throws ImageError.
 std::uint64_t elf_size(Bytes header);
 
-// The architecture alone, from the header. Throws ImageError when the file is not for NVIDIA GPUs.
+// Reads only the architecture, from the header. Throws ImageError when the file is not for NVIDIA
+// GPUs.
 Target read_elf_target(Bytes image);
 
-// Throws ImageError.
+// Reads the kernels and variables of a cubin. Throws ImageError.
 Cubin read_cubin(Bytes image);
 
 }  // namespace ctxbroker::image

@@ -1,16 +1,72 @@
 #include "image/fatbin.hpp"
 
+#include <lz4.h>
+#include <zstd.h>
 #include <algorithm>
 #include <vector>
 
-#include "image/limits.hpp"
+#include "image/bytes.hpp"
 
 namespace ctxbroker::image {
 
 namespace {
 
-// Where things stand, from the beginning of the header and of each entry; measured on what nvcc
-// 13.0 writes.
+// LZ4 cannot expand one byte to more than this, so a larger stated size is refused before memory is
+// allocated for it.
+constexpr std::uint64_t largest_lz4_ratio = 255;
+
+[[noreturn]] void fail_corrupt(std::string_view what, const std::string& why) {
+  fail(Reason::invalid, std::string(what) + " is corrupt: " + why);
+}
+
+std::string unpack_zstd(Bytes packed, std::uint64_t size, std::string_view what) {
+  // The frame states its size too. Compare the two before allocating memory for either.
+  const auto stated = ZSTD_getFrameContentSize(packed.data(), packed.size());
+  if (stated == ZSTD_CONTENTSIZE_ERROR) fail_corrupt(what, "no zstd data where it should be");
+  if (stated != ZSTD_CONTENTSIZE_UNKNOWN && stated != size) {
+    fail_corrupt(what, "the fatbin says it has " + std::to_string(size) +
+                           " bytes unpacked, the zstd data says " + std::to_string(stated));
+  }
+  std::string text(size, '\0');
+  const std::size_t got = ZSTD_decompress(text.data(), size, packed.data(), packed.size());
+  if (ZSTD_isError(got) != 0) fail_corrupt(what, std::string("zstd: ") + ZSTD_getErrorName(got));
+  text.resize(got);
+  return text;
+}
+
+std::string unpack_lz4(Bytes packed, std::uint64_t size, std::string_view what) {
+  if (size > packed.size() * largest_lz4_ratio) {
+    fail_corrupt(what, std::to_string(packed.size()) + " bytes of lz4 data cannot hold " +
+                           std::to_string(size));
+  }
+  std::string text(size, '\0');
+  const int got = LZ4_decompress_safe(reinterpret_cast<const char*>(packed.data()), text.data(),
+                                      static_cast<int>(packed.size()), static_cast<int>(size));
+  if (got < 0) fail_corrupt(what, "the lz4 data cannot be unpacked");
+  text.resize(static_cast<std::size_t>(got));
+  return text;
+}
+
+std::string unpack_bytes(Bytes packed, Packing packing, std::uint64_t size, std::string_view what) {
+  if (packing == Packing::none) size = packed.size();
+  if (size > limits::ptx_bytes || packed.size() > limits::ptx_bytes) {
+    fail(Reason::invalid, std::string(what) + " would have " + std::to_string(size) +
+                              " bytes unpacked; the most is " + std::to_string(limits::ptx_bytes));
+  }
+  if (packing == Packing::none) {
+    return {reinterpret_cast<const char*>(packed.data()), packed.size()};
+  }
+  std::string text =
+      packing == Packing::zstd ? unpack_zstd(packed, size, what) : unpack_lz4(packed, size, what);
+  if (text.size() != size) {
+    fail_corrupt(what, "it unpacks to " + std::to_string(text.size()) + " bytes, not to " +
+                           std::to_string(size));
+  }
+  return text;
+}
+
+// Byte offsets from the beginning of the header and of each entry, measured on the output of nvcc
+// 13.0.
 namespace header {
 constexpr std::size_t header_size = 6, payload_size = 8;
 }
@@ -37,7 +93,7 @@ char variant_of(std::uint64_t flags) noexcept {
   return (flags & entry::flag_family_specific) != 0 ? 'f' : '\0';
 }
 
-// Where the header says a name stands; empty when it says none, or one outside of itself.
+// The name that the header points to. Empty when there is none or when it lies outside the header.
 std::string_view name_in(Bytes header) {
   const auto at = read<std::uint32_t>(header, entry::name_at);
   const auto size = read<std::uint32_t>(header, entry::name_size);
@@ -45,7 +101,7 @@ std::string_view name_in(Bytes header) {
   return {reinterpret_cast<const char*>(header.data()) + at, size};
 }
 
-// The entry at the beginning of `rest`; moves on to the next.
+// Reads the entry at the beginning of `rest` and moves `rest` on to the next entry.
 FatbinEntry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
   if (rest.size() < entry::least_header) fail_entry(number, offset, "has no room for its header");
   const auto header_size = read<std::uint32_t>(rest, entry::header_size);
@@ -67,7 +123,7 @@ FatbinEntry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
   result.is_64_bit = (flags & entry::flag_64_bit) != 0;
   result.name = name_in(rest.first(header_size));
   result.unpacked_size = read<std::uint64_t>(rest, entry::unpacked_size);
-  // What is packed may be followed by up to 7 bytes that fill it up.
+  // Up to 7 bytes of padding may follow packed data.
   const auto packed_size = read<std::uint32_t>(rest, entry::packed_size);
   std::uint64_t size = payload_size;
   if (result.packing != Packing::none) {
@@ -83,7 +139,7 @@ FatbinEntry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
   return result;
 }
 
-// "sm_75 and sm_90", of all entries of the kind.
+// The targets of all entries of this kind: "sm_75, sm_90".
 std::string list_targets(const std::vector<FatbinEntry>& entries, std::uint16_t kind) {
   std::string list;
   for (const FatbinEntry& entry : entries) {
@@ -126,7 +182,7 @@ std::string name_of(const FatbinEntry& entry) {
 }
 
 std::string unpack(const FatbinEntry& entry) {
-  return unpack(entry.payload, entry.packing, entry.unpacked_size, name_of(entry));
+  return unpack_bytes(entry.payload, entry.packing, entry.unpacked_size, name_of(entry));
 }
 
 std::uint64_t fatbin_size(Bytes header) {
@@ -186,7 +242,7 @@ std::string extract_from_fatbin(Bytes fatbin, int compute) {
     if (!target) {
       fail(Reason::invalid, name_of(*candidate) + " is corrupt: no .version and .target in it");
     }
-    // The text is what counts: older tools mark variants in the text alone.
+    // The text decides, because older tools mark variants only there.
     if (runs_on(*target, compute)) return text;
   }
   fail(Reason::newer_ptx, "the fatbin's PTX is for " + list_targets(entries, FatbinEntry::ptx) +

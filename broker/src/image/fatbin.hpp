@@ -1,4 +1,4 @@
-// NVIDIA's container for several images of one program. Internal to image/.
+// Reads fatbins: NVIDIA's container for several images of one program. Internal to image/.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 #include "image/bytes.hpp"
 #include "image/target.hpp"
-#include "image/unpack.hpp"
 
 namespace ctxbroker::image {
 
-// 0xBA55ED50 and 0x466243B1, as they stand in memory.
+// 0xBA55ED50 and 0x466243B1 in little-endian byte order.
 constexpr std::string_view fatbin_magic = "\x50\xED\x55\xBA";
 constexpr std::string_view wrapper_magic = "\xB1\x43\x62\x46";
 constexpr std::size_t wrapper_bytes = 24;
 constexpr std::size_t fatbin_header_bytes = 16;
+
+enum class Packing : std::uint8_t { none, zstd, lz4 };
 
 struct FatbinEntry {
   static constexpr std::uint16_t ptx = 1, elf = 2, link_time = 8;  // kinds
@@ -26,25 +27,26 @@ struct FatbinEntry {
   Target target = {};
   Packing packing = Packing::none;
   bool is_64_bit = true;
-  std::uint64_t unpacked_size = 0;  // meaningless where nothing is packed
+  std::uint64_t unpacked_size = 0;  // undefined when the entry is not packed
   Bytes payload = {};
   std::string_view name = {};  // of the source; may be empty
 };
 
-// "entry 2 of the fatbin (PTX for sm_75)"
+// Returns a name for error messages: "entry 2 of the fatbin (PTX for sm_75)".
 std::string name_of(const FatbinEntry& entry);
 
-// The entry's code, unpacked. Throws ImageError.
+// Returns the entry's code, unpacked. Throws ImageError when the packed data is corrupt or too
+// large.
 std::string unpack(const FatbinEntry& entry);
 
-// The size that a fatbin's own header states; `header` holds fatbin_header_bytes. Throws
+// Returns the size that a fatbin's header states. `header` holds fatbin_header_bytes. Throws
 // ImageError.
 std::uint64_t fatbin_size(Bytes header);
 
-// All entries, in order; they point into `fatbin`. Throws ImageError.
+// Returns all entries in order. They point into `fatbin`. Throws ImageError.
 std::vector<FatbinEntry> read_fatbin(Bytes fatbin);
 
-// The PTX for a device of this capability. Throws ImageError.
+// Returns the PTX for a device of this compute capability. Throws ImageError when there is none.
 std::string extract_from_fatbin(Bytes fatbin, int compute);
 
 }  // namespace ctxbroker::image

@@ -8,7 +8,6 @@
 #include "image/elf.hpp"
 #include "image/fatbin.hpp"
 #include "image/format.hpp"
-#include "image/limits.hpp"
 #include "image/linked.hpp"
 #include "image/target.hpp"
 
@@ -44,7 +43,7 @@ std::string extract_from_text(Bytes image, int compute) {
   return std::string(text);
 }
 
-// The fatbin that a wrapper points to: how the runtime's registration passes it.
+// Returns the fatbin that a wrapper points to. The runtime library registers fatbins in this form.
 Bytes unwrap(Bytes image) {
   if (image.size() < wrapper_bytes) {
     fail(Reason::invalid, "the fatbin's wrapper is truncated");

@@ -1,4 +1,4 @@
-// From what cuModuleLoadData is given (PTX, fatbin, cubin) to PTX text.
+// Finds the PTX text in what cuModuleLoadData takes: PTX, a fatbin or a cubin.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 namespace ctxbroker::image {
 
 enum class Reason {
-  invalid,    // neither PTX nor fatbin nor ELF, truncated or corrupt
-  no_ptx,     // an image of machine code only: nothing a CPU could run
+  invalid,    // of unknown format, truncated or corrupt
+  no_ptx,     // the image holds only machine code, which a CPU cannot run
   newer_ptx,  // all PTX is for a higher compute capability than the device's
 };
 
@@ -25,12 +25,13 @@ class ImageError : public std::runtime_error {
   Reason reason_;
 };
 
-// How many bytes an image without a stated length has, read from its own header; PTX text is
-// measured to its ending 0. This is what cuModuleLoadData must trust.
+// Returns the size of an image that comes without a length: the size that its header states, or the
+// length of PTX text up to its terminating 0. cuModuleLoadData has to trust this. Throws
+// ImageError.
 std::size_t image_size(const void* image);
 
-// The PTX of the image: the highest .target not above `compute` (10 * major + minor), unpacked
-// (plain, zstd, lz4). Throws ImageError.
+// Returns the PTX with the highest .target that is not above `compute` (10 * major + minor),
+// unpacked where it was packed with zstd or lz4. Throws ImageError when the image has none.
 std::string extract_ptx(std::span<const std::byte> image, int compute);
 
 }  // namespace ctxbroker::image

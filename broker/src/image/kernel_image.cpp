@@ -1,4 +1,4 @@
-// The public face of image/.
+// The public functions of ctxbroker/kernel_image.hpp.
 #include "ctxbroker/kernel_image.hpp"
 
 #include <algorithm>
@@ -106,7 +106,7 @@ bool runs_on(const ImageEntry& entry, int compute_capability) noexcept {
 
 bool runs_on(const KernelImage& image, int compute_capability) noexcept {
   const auto runs = [&](const ImageEntry& entry) { return runs_on(entry, compute_capability); };
-  // What was linked is one program: all of it has to run.
+  // A linked image is one program, so all of its entries have to run.
   if (image.kind == ImageKind::linked) {
     return std::all_of(image.entries.begin(), image.entries.end(), runs);
   }

@@ -1,6 +1,6 @@
 #include "image/linked.hpp"
 
-#include "image/limits.hpp"
+#include "image/bytes.hpp"
 
 namespace ctxbroker::image {
 

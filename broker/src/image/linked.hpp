@@ -1,5 +1,5 @@
-// What the software device's linker hands out: the PTX texts of its inputs, which belong together
-// from then on, and their names. Internal to the project.
+// The image that the software device's linker makes: the names and the PTX texts of all its inputs.
+// Internal to the project.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct LinkedInput {
 
 std::vector<std::byte> write_linked(const std::vector<LinkedInput>& inputs);
 
-// The size that the header states; `header` holds linked_header_bytes. Throws ImageError.
+// Returns the size that the header states. `header` holds linked_header_bytes. Throws ImageError.
 std::uint64_t linked_size(Bytes header);
 
-// Throws ImageError.
+// Returns the inputs in the order in which they were linked. Throws ImageError.
 std::vector<LinkedInput> read_linked(Bytes image);
 
 }  // namespace ctxbroker::image

@@ -1,5 +1,5 @@
-// What PTX text declares, found by its words alone: no full parser, no judgement of what is in
-// between. Internal to image/.
+// Finds what PTX text declares by scanning its words. The scan does not parse or check anything
+// else. Internal to image/.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@ struct PtxContent {
   std::string version = {};  // "9.0"
   bool is_64_bit = false;
   std::vector<std::string> kernels = {};
-  std::vector<ImageVariable> variables = {};  // defined here; 0 bytes where no size is written
+  std::vector<ImageVariable> variables =
+      {};  // defined in this text; 0 bytes when the text states no size
 };
 
 PtxContent scan_ptx(std::string_view text);

@@ -25,7 +25,7 @@ void skip_blanks(std::string_view& text) {
   }
 }
 
-// The directive's first argument; empty when the text does not go on with the directive.
+// Returns the directive's first argument, or nothing when the text continues with something else.
 std::string_view take_directive(std::string_view& text, std::string_view name) {
   skip_blanks(text);
   if (!text.starts_with(name)) return {};

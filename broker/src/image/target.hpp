@@ -1,4 +1,4 @@
-// What PTX says it was made for. Internal to image/.
+// The architecture that an image was built for. Internal to image/.
 #pragma once
 
 #include <optional>
@@ -13,10 +13,11 @@ struct Target {
   char variant = '\0';  // 'a': only this capability; 'f': this family, upwards; 0: all above
 };
 
-// The target that PTX text declares in its first lines; nothing when the text is no PTX.
+// Returns the target that PTX text declares in its first lines, or nothing when the text is not
+// PTX.
 std::optional<Target> find_target(std::string_view text);
 
-// Whether PTX for `target` may run on a device of this capability.
+// Returns whether PTX for `target` runs on a device of this compute capability.
 bool runs_on(Target target, int compute) noexcept;
 
 std::string to_string(Target target);

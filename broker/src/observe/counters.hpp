@@ -1,4 +1,4 @@
-// What is counted while plug-ins work. Written by the threads that work, read by any.
+// Counters of plug-in work. Working threads write them; any thread reads them.
 #pragma once
 
 #include <atomic>
@@ -6,14 +6,14 @@
 
 namespace ctxbroker::detail {
 
-// Of an instance, and of a lease.
+// Kept for each instance and for each lease.
 struct WorkCounters {
   std::atomic<std::uint64_t> jobs{0};
   std::atomic<std::uint64_t> launches{0};
   std::atomic<std::uint64_t> device_nanoseconds{0};
 };
 
-// Of an instance.
+// Kept for each instance.
 struct Counters : WorkCounters {
   std::atomic<std::uint64_t> strikes{0};
   std::atomic<std::uint64_t> graph_jobs{0};

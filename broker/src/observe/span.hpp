@@ -1,5 +1,5 @@
-// Marks what a thread does, from here to the end of a scope, for the timeline and for a profiler.
-// When nobody looks it costs one relaxed load.
+// Records what a thread does in a scope, for the timeline and for a profiler. Costs one relaxed
+// load when nothing records.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace ctxbroker::detail {
 
-// In the order of the table in span_category.cpp.
+// In the order of the table in trace_file.cpp.
 enum class SpanCategory : std::uint8_t {
   guard,   // the thread is in a lease's context
   job,     // one job of a chain
@@ -27,23 +27,23 @@ enum class SpanCategory : std::uint8_t {
 struct Span {
   std::uint64_t begin = 0, end = 0;  // ns, timeline_now()
   const char* verb = "";             // static text
-  std::uint64_t values[2] = {0, 0};  // what they mean is in the category's row
+  std::uint64_t values[2] = {0, 0};  // their names are in the table in trace_file.cpp
   std::uint32_t tenant = 0;
-  std::int32_t status = 0;  // of the driver; 0: all went well
+  std::int32_t status = 0;  // the driver's status; 0 means success
   SpanCategory category = SpanCategory::guard;
-  char subject[79] = {};  // ends with 0; cut where it is longer, which its last bytes show
+  char subject[79] = {};  // ends with 0; a longer text is cut and ends with an ellipsis
 };
 static_assert(sizeof(Span) == 128, "two cache lines");
 
-// Copies a text into the span's subject; null counts as empty.
+// Copies a text into the span's subject. Null means empty.
 void set_subject(Span& span, const char* text) noexcept;
 
-// Any thread. Waits for nobody: no lock, no allocation, no page not yet touched. Dropped and
-// counted when there is no room; ignored when nothing records or it began before the recording.
+// Any thread. Records a span without a lock, an allocation or a page fault. A span that finds no
+// room is dropped and counted; one that began before the recording is ignored.
 void record_span(const Span& span) noexcept;
 
-// Who looks, as a set of bits. Global because a span is made by code that knows nothing of any
-// broker: guards, on any thread.
+// The active observers, as a set of bits. Global because guards, which make spans on any thread, do
+// not know a broker.
 inline constexpr unsigned int timeline_observes = 1, profiler_observes = 2;
 inline constinit std::atomic<unsigned int> observers{0};
 
@@ -55,14 +55,14 @@ inline bool timeline_observed() noexcept {
   return (observers.load(std::memory_order_relaxed) & timeline_observes) != 0;
 }
 
-// ns of a clock that never jumps; its zero means nothing.
+// Returns nanoseconds of a steady clock with an arbitrary zero.
 std::uint64_t timeline_now() noexcept;
 
-// Any thread. Takes no lock, allocates nothing, throws nothing.
+// Any thread. Does not lock, allocate or throw.
 class ScopedSpan {
  public:
-  // `verb` is static text: "launch". `subject` is borrowed until the end of the scope, and may be
-  // null: the kernel's name.
+  // `verb` is static text such as "launch". `subject`, for example the kernel's name, may be null
+  // and must live until the end of the scope.
   ScopedSpan(SpanCategory category, const char* verb, const char* subject, TenantId tenant,
              std::uint64_t first = 0, std::uint64_t second = 0) noexcept {
     if (observed()) begin(category, verb, subject, tenant, first, second);
@@ -73,7 +73,7 @@ class ScopedSpan {
   ScopedSpan(const ScopedSpan&) = delete;
   ScopedSpan& operator=(const ScopedSpan&) = delete;
 
-  // How the driver answered.
+  // Sets the driver's status of the work in this scope.
   void set_status(int status) noexcept { status_ = status; }
 
  private:
@@ -91,7 +91,7 @@ class ScopedSpan {
   SpanCategory category_;
 };
 
-// A span without a length, now.
+// Records an instant: a span without a length.
 void mark_instant(SpanCategory category, const char* verb, const char* subject,
                   TenantId tenant) noexcept;
 

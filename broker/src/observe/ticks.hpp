@@ -1,5 +1,5 @@
-// A clock for what is timed at every call: about half of what the steady clock costs. Its unit is
-// the machine's own, and is turned into nanoseconds where somebody reads it.
+// A clock for code that takes the time on every call. It costs about half of what the steady clock
+// costs. Its unit depends on the machine; nanoseconds_of converts it when somebody reads a total.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 namespace ctxbroker::detail {
 
 #if defined(__x86_64__)
-// The processor's counter runs at one rate, whatever the core does.
+// True when the processor's counter runs at a constant rate.
 extern const bool time_stamps_are_even;
 #endif
 
-// Where the processor has no such counter, the steady clock's nanoseconds.
+// Returns the processor's counter, or the steady clock's nanoseconds when the counter's rate
+// varies.
 inline std::uint64_t ticks_now() noexcept {
 #if defined(__x86_64__)
   if (time_stamps_are_even) return __builtin_ia32_rdtsc();
@@ -21,12 +22,13 @@ inline std::uint64_t ticks_now() noexcept {
   return timeline_now();
 }
 
-// From one reading to another. No less than 0, though the cores' counters may differ a little.
+// Returns the ticks between two readings. Never negative, although the counters of two cores may
+// differ a little.
 inline std::uint64_t ticks_between(std::uint64_t from, std::uint64_t to) noexcept {
   return to > from ? to - from : 0;
 }
 
-// Not for every call.
+// Converts ticks. Too slow for a call on the hot path.
 std::uint64_t nanoseconds_of(std::uint64_t ticks) noexcept;
 
 }  // namespace ctxbroker::detail

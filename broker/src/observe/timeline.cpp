@@ -1,5 +1,8 @@
 #include "observe/timeline.hpp"
 
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <map>
@@ -8,10 +11,22 @@
 #include <thread>
 
 #include "ctxbroker/error.hpp"
-#include "observe/thread_identity.hpp"
 
 namespace ctxbroker::detail {
 namespace {
+
+// The operating system's number and name of a thread.
+struct ThreadIdentity {
+  std::uint64_t id = 0;
+  std::array<char, 16> name{};  // ends with 0
+};
+
+ThreadIdentity this_thread_identity() noexcept {
+  ThreadIdentity identity;
+  identity.id = static_cast<std::uint64_t>(::syscall(SYS_gettid));
+  ::pthread_getname_np(::pthread_self(), identity.name.data(), identity.name.size());
+  return identity;
+}
 
 // The spans of one thread. Aligned so that two threads never write to one cache line.
 struct alignas(sizeof(Span)) Chunk {

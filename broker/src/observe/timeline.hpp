@@ -1,6 +1,6 @@
-// The recording behind the timeline: memory taken when it starts, handed to the threads in chunks
-// by one atomic addition. There is one for the process, whatever the number of brokers, because
-// the guards that record know no broker.
+// The recording behind the timeline. It allocates its memory at the start and hands chunks of it to
+// threads with one atomic addition. A process has one recording, because the guards that record do
+// not know a broker.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace ctxbroker::detail {
 
-// Starts anew; what was recorded before is forgotten. Throws Error: wrong_state while it records,
-// invalid_argument for less memory than one chunk; std::bad_alloc.
+// Starts a new recording and drops the last one. Throws Error: wrong_state when a recording runs,
+// invalid_argument when the memory is smaller than one chunk. Throws std::bad_alloc.
 void start_recording(std::size_t memory_bytes);
 
-// Waits until no thread is inside record_span any more (some ns each). Does nothing when it does
-// not record. What was recorded stays until the next start.
+// Stops the recording and waits until every thread has left record_span, which takes some
+// nanoseconds. Does nothing when no recording runs. The recorded spans stay until the next start.
 void stop_recording() noexcept;
 
 struct RecordedThread {
-  std::uint64_t id = 0;  // the system's
+  std::uint64_t id = 0;  // the operating system's
   std::string name;
-  std::vector<Span> spans;  // an outer one before those inside it
+  std::vector<Span> spans;  // an outer span before its inner spans
 };
 struct Recording {
   std::uint64_t started = 0;  // ns, timeline_now()
@@ -31,7 +31,8 @@ struct Recording {
   std::vector<RecordedThread> threads;  // by id
 };
 
-// A copy of what was recorded. Throws Error (wrong_state) while it records, or when it never did.
+// Returns a copy of the recorded spans. Throws Error (wrong_state) while a recording runs and when
+// none was ever started.
 Recording recorded();
 
 }  // namespace ctxbroker::detail

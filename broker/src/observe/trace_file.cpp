@@ -1,6 +1,7 @@
 #include "observe/trace_file.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -8,10 +9,33 @@
 #include <utility>
 #include <vector>
 
-#include "observe/span_category.hpp"
-
 namespace ctxbroker::detail {
 namespace {
+
+// How the trace file names a category of spans and the values of its spans.
+struct SpanCategoryRow {
+  const char* name;
+  const char* values[2];  // names of Span::values; null: not written
+};
+
+// In the order of SpanCategory.
+constexpr std::array<SpanCategoryRow, 10> rows{{
+    {"guard", {"generation", nullptr}},
+    {"job", {"width", "height"}},
+    {"call", {nullptr, nullptr}},
+    {"launch", {"blocks", "threads_per_block"}},
+    {"copy", {"bytes", nullptr}},
+    {"wait", {nullptr, nullptr}},
+    {"load", {"bytes", nullptr}},
+    {"lease", {"device", nullptr}},
+    {"strike", {nullptr, nullptr}},
+    {"device", {"device", "generation"}},
+}};
+static_assert(rows.size() == static_cast<std::size_t>(SpanCategory::device) + 1);
+
+const SpanCategoryRow& row_of(SpanCategory category) noexcept {
+  return rows[static_cast<std::size_t>(category)];
+}
 
 using Json = nlohmann::ordered_json;
 

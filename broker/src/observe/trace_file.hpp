@@ -1,6 +1,6 @@
-// A recording as a trace file: the JSON object form of the Chrome trace format. One track per
-// thread of the CPU, and per lease a track with its plug-ins' work on the device, grouped by
-// tenant.
+// Writes a recording in the JSON object form of the Chrome trace format. Each CPU thread has a
+// track. Each lease has a track with the work of its plug-ins on the device; tenants group these
+// tracks.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ctxbroker::detail {
 
 using TenantNames = std::map<std::uint32_t, std::string>;
 
-// Valid JSON whatever the names are: bytes that are no UTF-8 become U+FFFD. Throws what the sink
+// Always writes valid JSON: bytes of names that are not UTF-8 become U+FFFD. Throws what the sink
 // throws.
 TimelineSummary write_trace(const Recording& recording, const TenantNames& tenants,
                             const TimelineSink& sink);

@@ -18,7 +18,7 @@ namespace {
                                           std::generic_category().message(error));
 }
 
-// Removes itself unless it was put in its place.
+// The temporary file. Its destructor removes the file unless put_in_place has renamed it.
 class PartFile {
  public:
   explicit PartFile(const std::filesystem::path& path)

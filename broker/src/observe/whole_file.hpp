@@ -1,4 +1,4 @@
-// A file that is there completely or not at all.
+// Writes a file completely or not at all.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,10 @@
 
 namespace ctxbroker::detail {
 
-// Calls `produce` with a function that takes the content piece by piece, writes it beside `path`
-// and renames it. Throws Error (output_file) with the path and the system's words, and what
-// `produce` throws; `path` is then as it was and nothing lies beside it.
+// Calls `produce` with a function that takes the content piece by piece. The content goes to a
+// temporary file beside `path`, which is renamed at the end. Throws Error (output_file) with the
+// path and the system's message, and what `produce` throws; then `path` is unchanged and the
+// temporary file is gone.
 void write_whole_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce);

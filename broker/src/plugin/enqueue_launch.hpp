@@ -76,4 +76,8 @@ inline bool is_own_stream(const Activation& activation, void* stream) noexcept {
 }
 ctxb_status wrong_stream(Instance& instance, const char* function);
 
+// `options` may be null. A plug-in calls it across the C boundary, through either extension.
+ctxb_status launch_kernel(const ctxb_host* host, const ctxb_launch* launch,
+                          const ctxb_launch_options* options) noexcept;
+
 }  // namespace ctxbroker::detail

@@ -10,7 +10,6 @@
 #include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
 #include "plugin/kernel_access.hpp"
-#include "plugin/quick_launch.hpp"
 
 namespace ctxbroker::detail {
 namespace {

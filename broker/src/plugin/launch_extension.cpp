@@ -9,7 +9,6 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
-#include "plugin/quick_launch.hpp"
 #include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {

@@ -1,5 +1,5 @@
-// What separates contexts and what does not.
-#include "probe/answer_lines.hpp"
+// Measures what one context can do to another.
+#include "probe/protocol.hpp"
 #include "probe/subject.hpp"
 
 namespace ctxbroker::detail {
@@ -13,7 +13,7 @@ bool active(const Subject& subject) {
   return is_active != 0;
 }
 
-// Whether anything still works in this context.
+// Returns whether CUDA has ended in this context.
 bool ended(const Subject& subject, CUcontext context) {
   Inside inside(subject, context);
   CUdeviceptr address = 0;

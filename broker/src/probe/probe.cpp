@@ -1,4 +1,4 @@
-// Starts the probing processes and keeps what they tell.
+// Starts the probing processes and caches their answers.
 #include "ctxbroker/probe.hpp"
 
 #include <ctime>
@@ -8,11 +8,9 @@
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/gate.hpp"
-#include "probe/answer_lines.hpp"
 #include "probe/probe_cache.hpp"
-#include "probe/probe_json.hpp"
-#include "probe/probe_words.hpp"
 #include "probe/process.hpp"
+#include "probe/protocol.hpp"
 #include "probe/questions.hpp"
 
 namespace ctxbroker {
@@ -35,7 +33,7 @@ std::string uuid_of(const Driver& driver, CUdevice device) {
   return text;
 }
 
-// CUDA's version stays the same over many drivers; the library's file does not.
+// Identifies the driver by its library's file, because many drivers report the same CUDA version.
 std::string identity_of(const std::filesystem::path& library) {
   std::error_code error;
   auto file = std::filesystem::canonical(library, error);

@@ -1,13 +1,149 @@
 #include "probe/probe_cache.hpp"
 
 #include <unistd.h>
-
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
+
+#include "ctxbroker/version.hpp"
+#include "probe/questions.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* schema = "ctxbroker.probe/1";
+
+constexpr std::array<std::pair<ProbeUnit, const char*>, 3> units{{
+    {ProbeUnit::yes_no, "yes-no"},
+    {ProbeUnit::count, "count"},
+    {ProbeUnit::milliseconds, "milliseconds"},
+}};
+
+const char* name_of(ProbeUnit unit) {
+  for (const auto& [value, name] : units) {
+    if (value == unit) return name;
+  }
+  return "unknown";
+}
+
+Json value_of(const ProbeAnswer& answer) {
+  if (answer.outcome != ProbeOutcome::measured) return nullptr;
+  if (answer.unit == ProbeUnit::yes_no) return answer.value != 0;
+  if (answer.unit == ProbeUnit::count) return static_cast<std::int64_t>(answer.value);
+  return answer.value;
+}
+
+Json to_object(const ProbeReport& report) {
+  Json json{{"schema", schema},
+            {"broker", version()},
+            {"gpu", report.gpu},
+            {"gpu_uuid", report.gpu_uuid},
+            {"driver", to_string(report.driver.kind)},
+            {"cuda_version", report.driver.version},
+            {"measured", report.measured}};
+  json["answers"] = Json::array();
+  for (const ProbeAnswer& answer : report.answers) {
+    json["answers"].push_back({{"name", answer.name},
+                               {"title", answer.title},
+                               {"unit", name_of(answer.unit)},
+                               {"outcome", to_string(answer.outcome)},
+                               {"value", value_of(answer)},
+                               {"reason", answer.reason.empty() ? Json() : Json(answer.reason)},
+                               {"reference", answer.reference}});
+  }
+  return json;
+}
+
+std::string text_of(const Json& json) {
+  // A driver's words need not be UTF-8.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<ProbeOutcome> outcome_of(const std::string& text) {
+  for (const ProbeOutcome one :
+       {ProbeOutcome::measured, ProbeOutcome::not_measured, ProbeOutcome::failed,
+        ProbeOutcome::crashed, ProbeOutcome::timed_out}) {
+    if (text == to_string(one)) return one;
+  }
+  return std::nullopt;
+}
+
+// Throws Json::exception for a member that is missing or of another type.
+bool read_answer(const Json& json, std::vector<ProbeAnswer>& answers) {
+  const auto name = json.at("name").get<std::string>();
+  const auto outcome = outcome_of(json.at("outcome").get<std::string>());
+  const auto found = std::find_if(answers.begin(), answers.end(),
+                                  [&](const ProbeAnswer& one) { return one.name == name; });
+  if (found == answers.end() || !outcome) return false;
+  found->outcome = *outcome;
+  const Json& value = json.at("value");
+  if (*outcome == ProbeOutcome::measured) {
+    found->value = value.is_boolean() ? (value.get<bool>() ? 1 : 0) : value.get<double>();
+    return std::isfinite(found->value);
+  }
+  const Json& reason = json.at("reason");
+  found->reason = reason.is_null() ? "" : reason.get<std::string>();
+  return true;
+}
+
+}  // namespace
+
+std::string to_json(const ProbeReport& report) {
+  Json json = to_object(report);
+  json["from_cache"] = report.from_cache;
+  json["cache_file"] = report.cache_file.empty() ? Json() : Json(report.cache_file.string());
+  json["notes"] = report.notes;
+  return text_of(json);
+}
+
+namespace detail {
+
+std::string write_probe(const ProbeReport& report, const ProbeKey& key) {
+  Json json = to_object(report);
+  json["multiprocessors"] = key.multiprocessors;
+  json["driver_file"] = key.driver_file;
+  return text_of(json);
+}
+
+ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) return {std::nullopt, "it is no JSON object"};
+  try {
+    const bool same = json.at("schema") == schema && json.at("broker") == version() &&
+                      json.at("gpu") == key.gpu &&
+                      json.at("multiprocessors") == key.multiprocessors &&
+                      json.at("driver_file") == key.driver_file;
+    if (!same) return {};
+    ProbeReport report;
+    report.answers = open_answers();
+    report.gpu = key.gpu;
+    report.gpu_uuid = json.at("gpu_uuid").get<std::string>();
+    report.measured = json.at("measured").get<std::string>();
+    const Json& answers = json.at("answers");
+    if (!answers.is_array() || answers.size() != report.answers.size()) {
+      return {std::nullopt, "it does not have the answers that are asked for"};
+    }
+    for (const Json& answer : answers) {
+      if (!read_answer(answer, report.answers)) return {std::nullopt, "it has a wrong answer"};
+    }
+    return {std::move(report), ""};
+  } catch (const Json::exception& error) {
+    return {std::nullopt, error.what()};
+  }
+}
+
+}  // namespace detail
+}  // namespace ctxbroker
 
 namespace ctxbroker::detail {
 namespace {

@@ -1,23 +1,41 @@
-// Where measured reports are kept between runs.
+// Measured reports, kept between runs as JSON files in the user's cache folder.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "ctxbroker/probe.hpp"
-#include "probe/probe_json.hpp"
 
 namespace ctxbroker::detail {
 
-// $XDG_CACHE_HOME/ctxbroker, or ~/.cache/ctxbroker; empty when neither is known.
+// The machine that a report describes: all devices of one model under one driver. Stored in the
+// report's file.
+struct ProbeKey {
+  std::string gpu;  // the device's name
+  int multiprocessors = 0;
+  std::string driver_file;  // name, size and date of the library, and how many devices it has
+};
+
+std::string write_probe(const ProbeReport& report, const ProbeKey& key);
+
+struct ReadProbe {
+  std::optional<ProbeReport>
+      report;           // without driver, cache_file and from_cache, which the text does not hold
+  std::string trouble;  // why the text is damaged; empty when it belongs to another machine
+};
+
+ReadProbe read_probe(const std::string& text, const ProbeKey& key);
+
+// Returns $XDG_CACHE_HOME/ctxbroker or ~/.cache/ctxbroker, or nothing when neither is known.
 std::filesystem::path default_cache_folder();
 
 std::filesystem::path cache_file(const std::filesystem::path& folder, const ProbeKey& key);
 
-// No file: nothing and no trouble.
+// Reads a report. A missing file gives neither a report nor trouble.
 ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key);
 
-// Written beside its place and renamed. Why it could not be kept, or empty.
+// Writes a temporary file beside `file` and renames it. Returns why that failed, or an empty text.
 std::string write_cache(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace ctxbroker::detail

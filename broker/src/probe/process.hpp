@@ -1,5 +1,5 @@
-// A process that is started, listened to, and ended at its deadline. The operating system's part of
-// this room.
+// Runs a child process with a deadline and collects its output. The only part of this room that
+// depends on the operating system.
 #pragma once
 
 #include <chrono>
@@ -10,13 +10,14 @@
 namespace ctxbroker::detail {
 
 struct ProcessEnd {
-  int exit_status = -1;    // -1 when it did not end by itself
-  int signal = 0;          // which one ended it, or 0
-  bool timed_out = false;  // it was killed at the deadline
+  int exit_status = -1;    // -1 when a signal ended the process
+  int signal = 0;          // the signal that ended the process, or 0
+  bool timed_out = false;  // the process was killed at its deadline
   std::string output;      // standard output and standard error together, at most 1 MiB
 };
 
-// Throws Error (invalid_argument) when the program cannot be started. Its standard input is empty.
+// Runs the program with an empty standard input and waits for its end. Throws Error
+// (invalid_argument) when the program cannot be started.
 ProcessEnd run_process(const std::filesystem::path& program,
                        const std::vector<std::string>& arguments,
                        std::chrono::milliseconds deadline);

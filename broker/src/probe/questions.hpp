@@ -1,4 +1,4 @@
-// What is measured: every answer's name, and which process measures it.
+// The questions that probes answer, and the process that answers each of them.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace ctxbroker::detail {
 
 struct Question {
-  const char* probe;  // the process that measures it
+  const char* probe;  // the process that measures this
   const char* name;
   const char* title;
   ProbeUnit unit;
@@ -18,9 +18,9 @@ struct Question {
 };
 
 const std::vector<Question>& questions();
-std::vector<std::string> probe_names();  // each once, in order
+std::vector<std::string> probe_names();  // without repetition, in order
 
-// A report whose answers are all not measured.
+// Returns one answer for each question, none of them measured yet.
 std::vector<ProbeAnswer> open_answers();
 
 }  // namespace ctxbroker::detail

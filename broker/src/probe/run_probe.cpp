@@ -1,4 +1,4 @@
-// What the probing process does.
+// The work of a probing process.
 #include <exception>
 #include <string_view>
 
@@ -6,8 +6,7 @@
 #include "ctxbroker/probe.hpp"
 #include "driver/driver.hpp"
 #include "gate/gate.hpp"
-#include "probe/answer_lines.hpp"
-#include "probe/probe_words.hpp"
+#include "probe/protocol.hpp"
 #include "probe/subject.hpp"
 
 namespace ctxbroker {

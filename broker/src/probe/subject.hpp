@@ -1,5 +1,5 @@
-// The device that a probing process measures, and short ways to work on it. A failed call throws
-// Error, unless the call's answer is what is measured.
+// The device that a probing process measures, with short functions for work on it. A failed call
+// throws Error, except where the probe measures the status itself.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace ctxbroker::detail {
 
-// Owns nothing: the process ends with the probe, whatever is left.
+// Releases nothing, because the process ends with the probe.
 class Subject {
  public:
-  // The primary is retained and current.
+  // Retains the primary context and makes it current.
   Subject(const Driver& driver, int ordinal);
 
   const DriverTable& table() const noexcept { return driver_.table; }
@@ -22,19 +22,19 @@ class Subject {
   CUcontext primary() const noexcept { return primary_; }
 
   void need(CUresult status, const char* call) const;
-  // Like need, for what a driver may lack: throws when it does.
+  // Throws when the driver lacks an optional function.
   void need_entry(bool there, const char* call) const {
     if (!there) refuse_missing(call);
   }
 
-  CUcontext private_context() const;  // not current afterwards
-  // Groups of the smallest size, of one split.
+  CUcontext private_context() const;  // leaves the current context unchanged
+  // Splits the device once into groups of the smallest size.
   std::vector<CUdevResource> smallest_groups() const;
   std::vector<CUdevResource> split(unsigned int least) const;
   CUcontext green(CUdevResource resource, CUgreenCtx* handle = nullptr) const;
 
-  // In the current context.
-  CUfunction kernel(const char* name) const;  // loads the module, which stays
+  // The following functions work in the current context.
+  CUfunction kernel(const char* name) const;  // loads the module, which stays loaded
   CUdeviceptr memory(std::size_t bytes) const;
   CUresult launch(CUfunction kernel, CUstream stream, CUdeviceptr argument) const;
   void set_word(CUdeviceptr address, unsigned int value) const;
@@ -65,7 +65,7 @@ class Inside {
   const Subject& subject_;
 };
 
-// The probes, one to a process; each tells its answers.
+// The probes. Each runs in a process of its own and reports its answers through tell_value.
 void probe_shield(const Subject& subject);
 void probe_fault(const Subject& subject);
 void probe_memory(const Subject& subject);

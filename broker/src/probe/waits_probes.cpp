@@ -1,28 +1,65 @@
-// Which calls in one context wait for a kernel in another one, by the kind of lease.
+// Measures, for each kind of lease, which calls in one context wait for a kernel in another
+// context.
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <thread>
 
 #include "ctxbroker/error.hpp"
-#include "probe/answer_lines.hpp"
-#include "probe/runtime_library.hpp"
+#include "driver/driver_file.hpp"
+#include "probe/protocol.hpp"
 #include "probe/subject.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
+// NVIDIA's runtime library, where this machine has it as a shared library.
+struct RuntimeLibrary {
+  // Each returns the value of a cudaError_t.
+  int (*device_synchronize)() = nullptr;
+  int (*allocate)(void** memory, std::size_t bytes) = nullptr;
+  int (*free)(void* memory) = nullptr;
+  std::string missing;  // why there is no such library, or empty
+};
+
+template <typename Function>
+bool take(Function*& member, void* library, const char* symbol) {
+  member = reinterpret_cast<Function*>(find_symbol(library, symbol));
+  return member != nullptr;
+}
+
+// The runtime library works only on NVIDIA's driver; `driver` is the one that this process uses.
+RuntimeLibrary find_runtime_library(DriverChoice driver) {
+  RuntimeLibrary runtime;
+  if (driver != DriverChoice::nvidia) {
+    runtime.missing = "the runtime library works on NVIDIA's driver alone";
+    return runtime;
+  }
+  for (const char* name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so"}) {
+    const LoadedFile file = load_driver_file(name);
+    if (file.handle == nullptr) continue;
+    if (take(runtime.device_synchronize, file.handle, "cudaDeviceSynchronize") &&
+        take(runtime.allocate, file.handle, "cudaMalloc") &&
+        take(runtime.free, file.handle, "cudaFree")) {
+      return runtime;
+    }
+  }
+  runtime.missing = "no libcudart was found; its folder may be named in LD_LIBRARY_PATH";
+  return runtime;
+}
+
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kernel_runs_for{100};
 
-// Where a kernel runs, and where the call is made that may wait for it.
+// The context in which a kernel runs, and the context of the call that may wait for this kernel.
 struct Neighbours {
   CUcontext busy = nullptr;
   CUcontext caller = nullptr;
 };
 
-// Milliseconds that `call` takes in the caller's context while a kernel runs in the other one.
+// Measures how long a call takes in the caller's context while a kernel runs in the other context.
 class Beside {
  public:
   Beside(const Subject& subject, Neighbours contexts) : subject_(subject), contexts_(contexts) {
@@ -33,7 +70,7 @@ class Beside {
     subject_.need(subject_.table().mem_alloc_host(&page, sizeof(unsigned int)),
                   "cuMemAllocHost_v2");
     flag_ = static_cast<unsigned int*>(page);
-    // Once without waiting: what a first launch does besides is not measured.
+    // Launch once without waiting, so that the cost of a first launch is not measured.
     set_flag(1);
     run();
     subject_.need(subject_.table().stream_synchronize(stream_), "cuStreamSynchronize");
@@ -76,7 +113,7 @@ class Beside {
   Neighbours contexts_;
   CUfunction hold_ = nullptr;
   CUstream stream_ = nullptr;
-  unsigned int* flag_ = nullptr;  // pinned; every context reads it at the same address
+  unsigned int* flag_ = nullptr;  // pinned memory, which has the same address in every context
 };
 
 void runtime_waits(const Subject& subject, Beside& beside, Neighbours contexts,

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "ctxbroker/error.hpp"
-#include "driver/driver_choice.hpp"
 #include "driver/driver_file.hpp"
 
 namespace ctxbroker::detail {

@@ -1,10 +1,11 @@
-#include "probe/answer_lines.hpp"
+#include "probe/protocol.hpp"
 
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 
+#include "ctxbroker/error.hpp"
 #include "probe/questions.hpp"
 
 namespace ctxbroker::detail {
@@ -16,7 +17,7 @@ constexpr std::string_view failure_mark = "ctxbroker-probe-failure ";
 
 void tell(std::string_view mark, const std::string& text) {
   std::printf("%.*s%s\n", static_cast<int>(mark.size()), mark.data(), text.c_str());
-  std::fflush(stdout);  // what follows may crash
+  std::fflush(stdout);  // the next call may crash
 }
 
 bool belongs(std::string_view probe, std::string_view name) {
@@ -33,7 +34,7 @@ ProbeAnswer* find(std::vector<ProbeAnswer>& answers, std::string_view name) {
   return nullptr;
 }
 
-// "NAME REST" after `mark`; the answer of that name when `line` is such a line.
+// Returns the answer that `line` is about when the line has the form "MARK NAME REST"; else null.
 ProbeAnswer* answer_of(std::string_view line, std::string_view mark, std::string_view probe,
                        std::vector<ProbeAnswer>& answers, std::string_view& rest) {
   if (line.substr(0, mark.size()) != mark) return nullptr;
@@ -44,7 +45,8 @@ ProbeAnswer* answer_of(std::string_view line, std::string_view mark, std::string
   return find(answers, line.substr(0, blank));
 }
 
-// Also the last line that is none of ours, for a process that ends with words of its own.
+// What a process wrote beside its answers: its failure, and the last line that is not part of the
+// protocol, because that line often explains a crash.
 struct Heard {
   std::string failure, last_words;
 };
@@ -97,6 +99,30 @@ Ending ending(const ProcessEnd& end, const Heard& heard) {
 }
 
 }  // namespace
+
+std::vector<std::string> write_words(const ProbeWords& words) {
+  std::vector<std::string> all = {words.probe, to_string(words.driver),
+                                  std::to_string(words.device)};
+  if (!words.software_device.empty()) all.push_back(words.software_device.string());
+  return all;
+}
+
+ProbeWords read_words(const std::vector<std::string>& words) {
+  const Error wrong(ErrorKind::invalid_argument,
+                    "the words for run_probe are a probe, a driver, a device's number and, if "
+                    "wished, the software device's file; pass on what the broker appended");
+  if (words.size() < 3 || words.size() > 4) throw wrong;
+  ProbeWords read;
+  read.probe = words[0];
+  const auto driver = parse_driver_choice(words[1]);
+  const std::string& number = words[2];
+  const auto [stop, error] =
+      std::from_chars(number.data(), number.data() + number.size(), read.device);
+  if (!driver || error != std::errc() || stop != number.data() + number.size()) throw wrong;
+  read.driver = *driver;
+  if (words.size() == 4) read.software_device = words[3];
+  return read;
+}
 
 void tell_value(std::string_view name, double value) {
   char text[64] = {};

@@ -1,16 +1,18 @@
-// The ranges, by NVTX. Its header finds the profiler's library by NVTX_INJECTION64_PATH.
+#include "observe/profiler.hpp"
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+// NVTX finds the profiler's library through the environment variable NVTX_INJECTION64_PATH.
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdio>
 
-#include "observe/profiler.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-// The profiler's handle for all that this library tells it. Made once, never ended: spans are made
-// until the very end of the process.
+// The domain of all our ranges. It is never destroyed, because threads make spans until the process
+// ends.
 nvtxDomainHandle_t domain() noexcept {
   static nvtxDomainHandle_t const made = nvtxDomainCreateA("ctxbroker");
   return made;
@@ -39,3 +41,15 @@ void pop_profiler_range() noexcept {
 }
 
 }  // namespace ctxbroker::detail
+
+#else  // This toolkit has no NVTX headers, so the broker makes no ranges.
+
+namespace ctxbroker::detail {
+
+void attach_profiler() noexcept {}
+void push_profiler_range(const char*, const char*) noexcept {}
+void pop_profiler_range() noexcept {}
+
+}  // namespace ctxbroker::detail
+
+#endif
