@@ -53,8 +53,9 @@ struct BrokerOptions {
   std::chrono::milliseconds job_timeout{0};
   /// Contexts that the broker creates ahead of need. None by default.
   ReadyContexts ready{};
-  /// How long deactivation and close wait for each stream that still has work. Work that takes
-  /// longer is hung.
+  /// How long deactivation, close and everything else that ends something wait for work on the
+  /// device. Work of the tenant that takes longer is hung. What would have to wait longer, for
+  /// anybody's work, is put off until that work ends. Zero: as long as it takes.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;

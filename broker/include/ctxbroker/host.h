@@ -308,10 +308,10 @@ CTXB_EXPORT const char* ctxb_tenant_name(const ctxb_tenant* tenant);
 
 /* ---- Leases ---------------------------------------------------------------------------------*/
 
-#define CTXB_STATE_READY 0  /**< It can be used. */
-#define CTXB_STATE_LOST 1   /**< Its context is gone. The next use creates a new one. */
-#define CTXB_STATE_ENDED 2  /**< CUDA has ended in this process. */
-#define CTXB_STATE_ZOMBIE 3 /**< GPU work hung. The broker takes no new work for this lease. */
+#define CTXB_STATE_READY 0 /**< It can be used. */
+#define CTXB_STATE_LOST 1  /**< Its context is gone. The next use creates a new one. */
+#define CTXB_STATE_ENDED 2 /**< CUDA has ended in this process. */
+#define CTXB_STATE_HUNG 3  /**< Its work did not end in its time. It takes no new work. */
 
 /** A lease as it was at one moment. */
 typedef struct ctxb_lease_info {

@@ -69,9 +69,9 @@ enum class LeaseState {
   ready,  ///< It can be used.
   lost,   ///< Its context is gone. The next use creates a new one, of the next generation.
   ended,  ///< CUDA has ended in this process. No lease of the process works again.
-  /// GPU work hung. The broker takes no new work for this lease and keeps its context, and what the
-  /// tenant holds on other devices, until the process ends.
-  zombie,
+  /// Work on it did not end in its time. The lease takes no new work. What has to wait for the work
+  /// is put off until it ends; BrokerMetrics::put_off lists it.
+  hung,
 };
 
 /// Returns the state's name: "ready", "lost", ... Static text. Thread-safe.

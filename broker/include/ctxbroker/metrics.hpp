@@ -86,9 +86,21 @@ struct TenantMetrics {
   DriverWaits waits{};
 };
 
+/// What the broker could not end yet, because the driver would have waited for hung work. It is
+/// done when that work ends. Until then the bytes count as held.
+struct PutOffMetrics {
+  TenantId tenant;          ///< Whose it is.
+  std::string tenant_name;  ///< The tenant's name.
+  int device = 0;           ///< CUDA device ordinal.
+  std::string what;         ///< What it is, such as "device memory" or "stream".
+  std::uint64_t count = 0;  ///< How many.
+  std::uint64_t bytes = 0;  ///< Their device memory, in bytes.
+};
+
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
-  std::vector<TenantMetrics> tenants;  ///< In the order of their ids, the host first.
+  std::vector<TenantMetrics> tenants;    ///< In the order of their ids, the host first.
+  std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Empty when nothing hangs.
 };
 
 /// Writes metrics as JSON text.

@@ -143,8 +143,8 @@ class CTXB_API Tenant {
   [[nodiscard]] std::uint64_t allocate(std::uint64_t bytes, int device = 0);
 
   /// Gives device memory back. It first waits for the tenant's work on its other devices, which
-  /// could use the memory. If that work is hung, the memory stays until the process ends, and
-  /// remains charged to the tenant.
+  /// could use the memory. Memory that would have to wait for hung work is given back when that
+  /// work ends, and counts as held until then.
   ///
   /// @param address  what allocate returned. 0 does nothing.
   /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
@@ -181,8 +181,8 @@ class CTXB_API Tenant {
   [[nodiscard]] std::uint64_t strikes() const noexcept;
 
   /// Ends the tenant: waits for its work, at most BrokerOptions::end_timeout for each stream, and
-  /// gives back everything that it holds. What hung work may still use stays until the process
-  /// ends. A second call does nothing.
+  /// gives back everything that it holds. What would have to wait for hung work is put off until
+  /// that work ends; BrokerMetrics::put_off lists it. A second call does nothing.
   ///
   /// It first lets no thread in any more. Guards that begin meanwhile wait for the decision; after
   /// a successful close they throw `wrong_state`, as does every function that can throw.

@@ -22,6 +22,10 @@ ContextFiller::ContextFiller(const std::vector<std::unique_ptr<DeviceHold>>& dev
 }
 
 ContextFiller::~ContextFiller() {
+  stop();
+}
+
+void ContextFiller::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -61,7 +65,7 @@ bool ContextFiller::wait_until_filled() {
 }
 
 bool ContextFiller::wants(const DeviceHold& device, LeaseKind kind) const {
-  return device.in_use() && !device.fault().happened() && !device.is_stuck() &&
+  return device.in_use() && !device.fault().happened() && !device.family()->any() &&
          (kind != LeaseKind::green || device.offers_green()) &&
          refused_.count({device.ordinal(), kind}) == 0 &&
          device.spares(kind) < wanted_of(wanted_, kind);

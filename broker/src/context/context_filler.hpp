@@ -28,6 +28,9 @@ class ContextFiller {
   ContextFiller(const ContextFiller&) = delete;
   ContextFiller& operator=(const ContextFiller&) = delete;
 
+  // Ends its thread: nothing is made ahead any more.
+  void stop() noexcept;
+
   // A device came into use, or a context was taken.
   void wake() noexcept;
 

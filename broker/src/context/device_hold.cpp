@@ -25,11 +25,58 @@ Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallO
 
 DeviceHold::DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& host,
                        ProcessFault& fault)
-    : link_{driver, ordinal, host, fault}, primary_(link_), shield_(link_) {}
+    : link_{driver, ordinal, host, fault}, primary_(link_), shield_(link_) {
+  set_end_timeout(end_timeout_);
+}
+
+void DeviceHold::set_end_timeout(std::chrono::milliseconds limit) {
+  end_timeout_ = limit;
+  family_ = std::make_shared<HungWork>("device " + std::to_string(ordinal()), limit);
+}
+
+std::shared_ptr<HungWork> DeviceHold::make_family() {
+  auto made = std::make_shared<HungWork>(
+      "device " + std::to_string(ordinal()) + " in a private context", end_timeout_);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(private_families_, [](const auto& one) { return one.expired(); });
+  private_families_.push_back(made);
+  return made;
+}
+
+std::vector<std::shared_ptr<HungWork>> DeviceHold::families() const {
+  std::vector<std::shared_ptr<HungWork>> all{family_};
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : private_families_) {
+    if (auto family = one.lock()) all.push_back(std::move(family));
+  }
+  return all;
+}
 
 DeviceHold::~DeviceHold() {
-  // The process's CUDA has ended, or would be waited for without end: the driver's exit clears up.
-  if (fault().happened() || is_stuck()) return;
+  try {
+    if (!shut_down_) shut_down();
+    for (const auto& family : families()) family->abandon();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the driver's exit clears up
+  }
+}
+
+bool DeviceHold::shut_down() {
+  shut_down_ = true;
+  if (fault().happened()) return true;  // the process's CUDA has ended: the driver's exit clears up
+  for (const auto& family : families()) {
+    if (!family->idle()) return false;
+  }
+  const std::shared_ptr<const TenantIdentity> host(std::shared_ptr<void>(), &link_.host);
+  return family_
+      ->end({host, "what the broker holds of the device", 0, true, false,
+             [this] {
+               end_all();
+               return CUDA_SUCCESS;
+             }})
+      .has_value();
+}
+
+void DeviceHold::end_all() noexcept {
   for (const LeaseContext& spare : spares_.all()) {
     if (spare.green != nullptr && !in_use()) continue;  // gone with the primary
     link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
@@ -37,11 +84,6 @@ DeviceHold::~DeviceHold() {
   if (kept_.load(std::memory_order_acquire)) return;  // under its shield
   if (in_use()) shield_.take_down();
   primary_.release();
-}
-
-void DeviceHold::keep(std::shared_ptr<const void> lease) {
-  const std::lock_guard lock(mutex_);
-  endless_.push_back(std::move(lease));
 }
 
 void DeviceHold::use() {

@@ -4,12 +4,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "context/device_link.hpp"
+#include "context/hung_work.hpp"
 #include "context/lease_context.hpp"
 #include "context/memory_relief.hpp"
 #include "context/multiprocessor_split.hpp"
@@ -56,16 +59,18 @@ class DeviceHold {
   void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
   void check_primary() noexcept { primary_.check(); }
 
-  // Work in the primary does not end: what would wait for it (the end of green contexts, freeing
-  // memory) is left to the process's end.
-  void mark_stuck() noexcept { stuck_.store(true, std::memory_order_release); }
-  bool is_stuck() const noexcept { return stuck_.load(std::memory_order_acquire); }
-  // Work on another device, which does not end, may use memory of the primary: the primary is left
-  // to the process's end. All else goes on as before.
+  // How long an ending waits for work that may be hung. Before the device is used.
+  void set_end_timeout(std::chrono::milliseconds limit);
+  // The family of the primary context and its green ones.
+  const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
+  // A family for a private context. Throws std::bad_alloc.
+  std::shared_ptr<HungWork> make_family();
+  // Those that there are, the primary's first. Throws std::bad_alloc.
+  std::vector<std::shared_ptr<HungWork>> families() const;
+  // Ends all that the broker holds of the device. False: that is put off, and this has to stay.
+  bool shut_down();
+  // Something in the primary has to outlive the broker: the primary stays until the process ends.
   void keep_primary() noexcept { kept_.store(true, std::memory_order_release); }
-
-  // Keeps a lease whose work does not end, for as long as this stands. Throws std::bad_alloc.
-  void keep(std::shared_ptr<const void> lease);
 
   // Who is asked when device memory is short; borrowed. Before the device is used.
   void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
@@ -90,6 +95,7 @@ class DeviceHold {
   void forget(const LeaseContext& context) noexcept;
 
  private:
+  void end_all() noexcept;
   LeaseContext make_private(CallOwner owner);
   LeaseContext make_green(unsigned multiprocessors, CallOwner owner);
   LeaseContext green_over(const std::vector<std::size_t>& groups, CallOwner owner);
@@ -99,12 +105,15 @@ class DeviceHold {
   const DeviceLink link_;
   mutable std::mutex mutex_;
   PrimaryContext primary_;
-  std::atomic<bool> stuck_{false}, kept_{false};
+  std::atomic<bool> kept_{false};
+  bool shut_down_ = false;
+  std::chrono::milliseconds end_timeout_{2000};
+  std::shared_ptr<HungWork> family_;
+  std::vector<std::weak_ptr<HungWork>> private_families_;
   MemoryRelief* relief_ = nullptr;
   std::optional<MultiprocessorSplit> split_;  // made at first use
   ShieldContext shield_;
   SpareContexts spares_;  // their multiprocessors are free; green ones stand on the primary
-  std::vector<std::shared_ptr<const void>> endless_;
 };
 
 }  // namespace ctxbroker::detail

@@ -1,5 +1,6 @@
 #include "context/lease.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "context/wait.hpp"
@@ -19,7 +20,8 @@ Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
       context_(device.make(decision.choice, {device.ordinal(), tenant_->name})),
       primary_generation_(device.primary_generation()),
       users_(context_.context, context_.green != nullptr ? &Lease::make_sibling : nullptr, this),
-      target_{&table(), context_.context, next_generation(), &users_} {
+      target_{&table(), context_.context, next_generation(), &users_},
+      family_(kind() == LeaseKind::private_own ? device.make_family() : device.family()) {
   tenant_->say(Severity::info, "lease",
                std::string(to_string(kind())) + " lease over " +
                    std::to_string(context_.granted.multiprocessors) +
@@ -47,8 +49,9 @@ Lease::~Lease() {
 
 void Lease::end() noexcept {
   if (over_.exchange(true, std::memory_order_acq_rel)) return;
-  if (untouchable()) return;  // what runs there goes on; its multiprocessors stay taken
-  const bool again = life_.load(std::memory_order_acquire) == Life::ready;  // for the next lease
+  const Life life = life_.load(std::memory_order_acquire);
+  if (life == Life::left) return;
+  const bool again = life == Life::ready;  // one that was given up is not for the next
   const bool was_primary_lost = primary_lost();
   end_life(Life::given_up);
   if (device_.fault().happened() || was_primary_lost ||
@@ -56,11 +59,8 @@ void Lease::end() noexcept {
     device_.forget(context_);
     return;
   }
-  if (used_from_beside()) {
-    keep_memory();
-    if (kind() == LeaseKind::private_own) return;
-  }
-  if (kind() != LeaseKind::shared && borrowers_->load(std::memory_order_acquire) > 0) {
+  if (kind() == LeaseKind::shared) return;  // the context is everybody's
+  if (borrowers_->load(std::memory_order_acquire) > 0) {
     tenant_->say(Severity::warning, "lease",
                  "a thread outside any guard still has the lease's context current; it is kept "
                  "until the process ends");
@@ -68,8 +68,46 @@ void Lease::end() noexcept {
   }
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
-  end_siblings(again);
-  report_failed_end(device_.end(context_, again));
+  end_contexts(again);
+}
+
+std::vector<LeaseContext> Lease::contexts() const {
+  std::vector<LeaseContext> all{context_};
+  for (std::size_t index = 1; index < users_.slot_count(); ++index) {
+    if (users_.slot(index).context == context_.context) continue;
+    all.push_back(context_);
+    all.back().green = users_.slot(index).green;
+    all.back().context = users_.slot(index).context;
+  }
+  return all;
+}
+
+// Siblings first: the multiprocessors are free when the last one is.
+void Lease::end_contexts(bool again) noexcept {
+  try {
+    DeviceHold& device = device_;
+    const auto end_all = [&device, all = contexts(), again] {
+      CUresult first = CUDA_SUCCESS;
+      for (auto one = all.rbegin(); one != all.rend(); ++one) {
+        const CUresult status = device.end(*one, again);
+        if (first == CUDA_SUCCESS) first = status;
+      }
+      return first;
+    };
+    if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
+      return report_failed_end(end_all());
+    }
+    Ending ending{tenant_, "context", 0, true, false, end_all};
+    std::shared_ptr<HungWork> family = family_;
+    if (auto elsewhere = tenant_->hung.on_other_device(device_.ordinal())) {
+      // Behind what is put off there, and then in its turn here.
+      ending.perform = [family, here = ending] { return family->end(here).value_or(CUDA_SUCCESS); };
+      family = std::move(elsewhere);
+    }
+    const auto status = family->end(std::move(ending));
+    if (status) report_failed_end(*status);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
+  }
 }
 
 void Lease::report_failed_end(CUresult status) noexcept {
@@ -83,33 +121,30 @@ void Lease::report_failed_end(CUresult status) noexcept {
   }
 }
 
-void Lease::end_siblings(bool again) noexcept {
-  for (std::size_t index = 1; index < users_.slot_count(); ++index) {
-    if (users_.slot(index).context == context_.context) continue;
-    LeaseContext sibling = context_;
-    sibling.green = users_.slot(index).green;
-    sibling.context = users_.slot(index).context;
-    report_failed_end(device_.end(sibling, again));
-  }
-}
-
 template <typename Wait>
 CUresult Lease::in_each_context(Wait&& wait) noexcept {
   if (!end_target(Home::context)) return CUDA_SUCCESS;
-  const auto wait_in = [&](CUcontext context) {
-    return guarded({&table(), context, generation(), nullptr}, {}, wait);
-  };
-  CUresult status = wait_in(context_.context);
+  CUresult status = call_in(table(), context_.context, wait);
   // A green context's call waits for that one alone.
-  for (std::size_t index = 1; index < users_.slot_count() && status == CUDA_SUCCESS; ++index) {
-    CUcontext const context = users_.slot(index).context;
-    if (context != context_.context) status = wait_in(context);
+  const std::vector<LeaseContext> all = contexts();
+  for (std::size_t index = 1; index < all.size() && status == CUDA_SUCCESS; ++index) {
+    status = call_in(table(), all[index].context, wait);
   }
   return status;
 }
 
-CUresult Lease::synchronize() noexcept {
-  return note(in_each_context([this] { return table().ctx_synchronize(); }));
+bool Lease::synchronize() noexcept {
+  if (family_->any()) return false;
+  try {
+    const auto status = family_->end({tenant_, "", 0, true, true, [self = shared_from_this()] {
+                                        return self->in_each_context(
+                                            [&] { return self->table().ctx_synchronize(); });
+                                      }});
+    if (status) note(*status);
+    return status.has_value();
+  } catch (...) {
+    return false;
+  }
 }
 
 CUresult Lease::wait_for_default_streams(std::chrono::milliseconds limit) noexcept {
@@ -119,7 +154,7 @@ CUresult Lease::wait_for_default_streams(std::chrono::milliseconds limit) noexce
 
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.
 bool Lease::close_to_all() noexcept {
-  if (kind() != LeaseKind::private_own || device_.fault().happened() || used_from_beside() ||
+  if (kind() != LeaseKind::private_own || device_.fault().happened() || holds_up_memory() ||
       life_.load(std::memory_order_acquire) != Life::given_up || users_.inside() > 0) {
     return false;
   }
@@ -142,7 +177,7 @@ void Lease::end_closed() noexcept {
   ended_early_.store(true, std::memory_order_release);
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
-  report_failed_end(device_.end(context_, false));
+  end_contexts(false);
 }
 
 Error Lease::entry_error(CUresult status, const std::string& doing) const {
@@ -173,11 +208,9 @@ bool Lease::shares_memory_with(const Lease& other) const noexcept {
          other.kind() != LeaseKind::private_own;
 }
 
-// Giving back memory of the primary waits for all work in it, also for work that never ends.
-bool Lease::untouchable() const noexcept {
+bool Lease::is_hung() const noexcept {
   const Life life = life_.load(std::memory_order_acquire);
-  return life == Life::buried || life == Life::stranded ||
-         (kind() != LeaseKind::private_own && device_.is_stuck());
+  return life == Life::hung || life == Life::behind || life == Life::left;
 }
 
 CUcontext Lease::memory_context() const noexcept {
@@ -186,7 +219,7 @@ CUcontext Lease::memory_context() const noexcept {
 
 LeaseState Lease::state() const noexcept {
   const Life life = life_.load(std::memory_order_acquire);
-  if (life == Life::buried) return LeaseState::zombie;
+  if (life == Life::hung || life == Life::left) return LeaseState::hung;
   if (device_.fault().happened()) return LeaseState::ended;
   return life == Life::ready && !primary_lost() ? LeaseState::ready : LeaseState::lost;
 }
@@ -231,47 +264,106 @@ void Lease::give_up(const std::string& reason) noexcept {
   }
 }
 
-// The primary, whose memory it may be, must not end with the broker either.
-void Lease::keep_memory() const noexcept {
-  if (kind() != LeaseKind::private_own) device_.keep_primary();
-}
-
-void Lease::strand() noexcept {
-  keep_memory();
-  // What is a zombie stays one, and what has ended has.
-  for (Life before : {Life::ready, Life::given_up}) {
-    if (life_.compare_exchange_strong(before, Life::stranded, std::memory_order_acq_rel)) break;
-  }
-}
-
-void Lease::bury() noexcept {
-  tenant_->endless.note(device_.ordinal());
-  if (kind() != LeaseKind::private_own) device_.mark_stuck();
-  const bool buried = life_.exchange(Life::buried, std::memory_order_acq_rel) == Life::buried;
-  if (buried) return;
+// Whether the work that is there now has ended is asked of the stream. A default stream is that of
+// the context that is current.
+void Lease::put_off_until_done(CUstream stream) noexcept {
   try {
-    if (auto self = weak_from_this().lock()) device_.keep(std::move(self));
+    family_->add([self = shared_from_this(), stream] {
+      if (self->device_.fault().happened()) return true;
+      const auto has_ended_in = [&](CUcontext context) {
+        return call_in(self->table(), context,
+                       [&] { return self->table().stream_query(stream); }) != CUDA_ERROR_NOT_READY;
+      };
+      if (stream != nullptr) return has_ended_in(self->memory_context());
+      const std::vector<LeaseContext> all = self->contexts();
+      return std::all_of(all.begin(), all.end(),
+                         [&](const LeaseContext& one) { return has_ended_in(one.context); });
+    });
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the next ending finds out
+  }
+  tenant_->hung.add(device_.ordinal(), family_);
+}
+
+void Lease::hang_behind(CUstream stream) noexcept {
+  for (Life before : {Life::ready, Life::given_up}) {
+    if (life_.compare_exchange_strong(before, Life::behind, std::memory_order_acq_rel)) break;
+  }
+  put_off_until_done(stream);
+}
+
+void Lease::hang(CUstream stream) noexcept {
+  const bool known = life_.exchange(Life::hung, std::memory_order_acq_rel) == Life::hung;
+  put_off_until_done(stream);
+  if (known) return;
+  tenant_->hung.refuse(device_.ordinal());
+  try {
     tenant_->say(Severity::error, "lease",
                  "work in generation " + std::to_string(generation()) +
-                     " does not end; the lease is a zombie and is kept until the process ends" +
+                     " did not end in its time; the lease is hung and takes no new work, and what "
+                     "would wait for the work is put off" +
                      (driver().handles.size() > 1
-                          ? ", and so is the tenant's memory on other devices, which it may use"
+                          ? ", and so is the end of the tenant's memory on other devices, which "
+                            "the work may use"
                           : ""));
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }
 
+void Lease::leave_for_good() noexcept {
+  life_.store(Life::left, std::memory_order_release);
+  tenant_->hung.refuse(device_.ordinal());
+  device_.keep_primary();
+}
+
 std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
-  if (device_.fault().happened() || untouchable() || primary_lost()) return std::nullopt;
-  if (home != Home::context && used_from_beside()) {
-    keep_memory();
-    return std::nullopt;
-  }
-  if (life_.load(std::memory_order_acquire) != Life::dead) return target();
-  if (home == Home::context) return std::nullopt;
-  if (home == Home::memory && kind() != LeaseKind::green) return std::nullopt;
+  if (device_.fault().happened() || primary_lost()) return std::nullopt;
+  const bool is_dead = life_.load(std::memory_order_acquire) == Life::dead;
+  const bool is_private = kind() == LeaseKind::private_own;
+  if (!is_dead && (is_private || home == Home::context)) return target();
+  if (home == Home::context || (home == Home::memory && is_private)) return std::nullopt;
   if (!device_.primary_lives(primary_generation_)) return std::nullopt;
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
+}
+
+std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
+  if (life_.load(std::memory_order_acquire) == Life::left) return std::nullopt;
+  const auto here = end_target(thing.home);
+  if (!here) {
+    if (thing.after) thing.after(gone);
+    return gone;
+  }
+  if (!thing.may_wait && !family_->any()) {
+    const CUresult status = guarded_end(*here, thing.call);
+    if (thing.after) thing.after(status);
+    return status;
+  }
+  try {
+    const auto elsewhere =
+        thing.home == Home::context ? nullptr : tenant_->hung.on_other_device(device_.ordinal());
+    if (elsewhere != nullptr) {  // and then it may have to wait here
+      device_.keep_primary();
+      Ending later{tenant_, thing.what, thing.bytes, true, thing.quiet, {}};
+      later.perform = [self = shared_from_this(), thing] {
+        return self->give_back(thing).value_or(CUDA_SUCCESS);
+      };
+      const auto status = elsewhere->end(std::move(later));
+      return status;
+    }
+    Ending ending{tenant_, thing.what, thing.bytes, thing.may_wait, thing.quiet, {}};
+    ending.perform = [self = shared_from_this(), home = thing.home, call = thing.call] {
+      const auto where = self->end_target(home);
+      if (!where) return gone;
+      // A green context is for one thread at a time, and its streams can be ended in the primary.
+      const bool is_green = self->kind() == LeaseKind::green;
+      return call_in(self->table(), is_green ? self->device_.primary() : where->context, call);
+    };
+    ending.after = thing.after;
+    const auto status = family_->end(std::move(ending));
+    if (status && thing.after) thing.after(*status);
+    return status;
+  } catch (...) {  // out of memory: it stays
+    return std::nullopt;
+  }
 }
 
 }  // namespace ctxbroker::detail

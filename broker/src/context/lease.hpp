@@ -4,13 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "context/device_hold.hpp"
 #include "context/guard.hpp"
 #include "context/holdings.hpp"
+#include "context/hung_work.hpp"
 #include "context/lease_decision.hpp"
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
@@ -82,27 +85,30 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // For a guard on it that came back with `status`: says that `doing` failed, and why.
   Error entry_error(CUresult status, const std::string& doing) const;
 
-  // Ends its context, or leaves it to the process's end where it must not be touched. Afterwards
-  // nothing of the lease touches the driver. Once its users are closed for good; the destructor
-  // does it otherwise.
+  // Ends its context, or puts that off until work that hangs ends. Once its users are closed for
+  // good; the destructor does it otherwise.
   void end() noexcept;
   bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }  // end was called
 
-  // Waits for all that was enqueued in its contexts, as long as it takes. What the driver said;
-  // CUDA_SUCCESS where there is nothing to wait for, or it must not be touched.
-  CUresult synchronize() noexcept;
-  // The same for what is in the default streams of its contexts, no longer than `limit` for each:
+  // Waits for all that was enqueued in its contexts. False when that takes longer than the limit of
+  // its family, or something there hangs.
+  bool synchronize() noexcept;
+  // Waits for what is in the default streams of its contexts, no longer than `limit` for each:
   // CUDA_ERROR_TIMEOUT. Not for a shared lease, whose context is everybody's.
   CUresult wait_for_default_streams(std::chrono::milliseconds limit) noexcept;
 
   // Gives the life up although its context still stands: what it holds is still given back.
   void give_up(const std::string& reason) noexcept;
-  // Work on it does not end: nothing of it is touched again, and nothing given back. It stays in
-  // force until the broker ends, so that its tenant gets no other.
-  void bury() noexcept;
-  // Its work waits for another lease's that does not end, or that may use its memory: the same, but
-  // a next use makes another.
-  void strand() noexcept;
+  // Its work did not end in its time: the lease is hung. It takes no new work, and its tenant gets
+  // no other lease on the device. What would wait for the work is put off until it ends. `stream`
+  // has the work; null: a default stream of its contexts does.
+  void hang(CUstream stream) noexcept;
+  // Its work in `stream` waits for another lease's that hangs. A next use makes another lease; what
+  // is in this one is put off in the same way.
+  void hang_behind(CUstream stream) noexcept;
+  // A thread that is inside cannot be made to leave: all that is in it stays until the process
+  // ends.
+  void leave_for_good() noexcept;
 
   // Ends the context of a private life that was given up before its last owner goes, once nobody is
   // inside it and its work is done. Then nobody gets in any more, and `is_free` is asked last: true
@@ -124,19 +130,34 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // The context whose memory it uses, for copies between contexts.
   CUcontext memory_context() const noexcept;
 
-  // Work in it does not end, so that it must be left as it is.
-  bool untouchable() const noexcept;
+  // Its work hangs, or waits for another lease's that does.
+  bool is_hung() const noexcept;
+  // Where endings of what it has are waited for: the contexts whose memory is one.
+  const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
+  // Memory that is freed in it now would have to wait for work that hangs, here or on another
+  // device.
+  bool holds_up_memory() const noexcept {
+    return family_->any() || tenant_->hung.on_other_device(device_ordinal()) != nullptr;
+  }
 
-  // Work of the tenant on another device does not end, and may use its memory: the driver frees
-  // memory of one device without a look at the others, and a write that comes later is a fault.
-  bool used_from_beside() const noexcept { return tenant_->endless.beside(device_.ordinal()); }
-
-  // What could not be given back yet never will be, and stays charged.
-  bool keeps_all() const noexcept { return untouchable() || used_from_beside(); }
-
-  // Where to be current to give back something that lives there; nothing when it is gone already,
-  // or must not be touched, or is memory that is used from beside.
+  // Where to be current to give back something that lives there; nothing when it is gone already.
   std::optional<GuardTarget> end_target(Home home) const noexcept;
+
+  // Ends something that lives in it, by `call`, which is made where it lives. The call's status; no
+  // value when it was put off; `gone`, without a call, when it has ended with its context.
+  // `after` is called in each case as soon as it has ended, perhaps on another thread and much
+  // later. This is how everything in a lease ends.
+  struct Thing {
+    Home home = Home::memory;
+    const char* what = "";    // static text: "stream"
+    std::uint64_t bytes = 0;  // of device memory
+    bool may_wait = true;     // the driver may wait for work before it ends one
+    bool quiet = false;       // the caller tells the host of it when it is put off
+    std::function<CUresult()> call{};
+    std::function<void(CUresult)> after{};
+  };
+  static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
+  std::optional<CUresult> give_back(Thing thing) noexcept;
 
   // How many threads have its context current without a guard; they hold the counter, not the
   // lease. While there is one, the context is not ended.
@@ -147,7 +168,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   LeaseUsers& users() const noexcept { return users_; }
 
  private:
-  enum class Life : std::uint8_t { ready, given_up, dead, stranded, buried };
+  enum class Life : std::uint8_t { ready, given_up, dead, behind, hung, left };
 
   template <typename Wait>
   CUresult in_each_context(Wait&& wait) noexcept;
@@ -159,8 +180,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   bool primary_lost() const noexcept {
     return kind() != LeaseKind::private_own && !device_.primary_lives(primary_generation_);
   }
-  void keep_memory() const noexcept;
-  void end_siblings(bool again) noexcept;
+  std::vector<LeaseContext> contexts() const;
+  void end_contexts(bool again) noexcept;
+  void put_off_until_done(CUstream stream) noexcept;
   void report_failed_end(CUresult status) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 
@@ -179,6 +201,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   const GuardTarget target_;
   std::atomic<bool> over_{false};
   std::shared_ptr<Borrowers> borrowers_ = std::make_shared<Borrowers>(0);
+  const std::shared_ptr<HungWork> family_;
 };
 
 }  // namespace ctxbroker::detail

@@ -29,8 +29,8 @@ const char* to_string(LeaseState state) noexcept {
       return "lost";
     case LeaseState::ended:
       return "ended";
-    case LeaseState::zombie:
-      return "zombie";
+    case LeaseState::hung:
+      return "hung";
   }
   return "unknown";
 }

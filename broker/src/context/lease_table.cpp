@@ -53,9 +53,9 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
   std::weak_ptr<Lease>& slot = leases_[{tenant->id.value, request.device}];
   std::shared_ptr<Lease> lease = slot.lock();
   if (lease != nullptr && lease->is_over()) lease = nullptr;
-  if (lease != nullptr && lease->state() == LeaseState::zombie) {
+  if (tenant->hung.is_refused(request.device)) {
     throw Error(ErrorKind::context_lost,
-                "the lease is a zombie: work on it does not end, and no other can be given to " +
+                "the lease is hung: work on it did not end in its time, and no other is given to " +
                     tenant->name,
                 {.device = request.device, .tenant = tenant->name});
   }
@@ -76,6 +76,26 @@ std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
   const auto found = leases_.find({tenant.value, device});
   auto lease = found == leases_.end() ? nullptr : found->second.lock();
   return lease != nullptr && !lease->is_over() ? lease : nullptr;
+}
+
+bool LeaseTable::shut_down() {
+  filler_.stop();
+  bool all = true;
+  for (const auto& device : devices_) all &= device->shut_down();
+  return all;
+}
+
+std::vector<PutOff> LeaseTable::put_off() const {
+  std::vector<PutOff> list;
+  for (const auto& device : devices_) {
+    for (const auto& family : device->families()) {
+      for (PutOff& one : family->put_off()) {
+        one.device = device->ordinal();
+        list.push_back(std::move(one));
+      }
+    }
+  }
+  return list;
 }
 
 std::vector<std::shared_ptr<Lease>> LeaseTable::all() const {

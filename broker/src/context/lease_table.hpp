@@ -21,13 +21,19 @@ class LeaseTable {
 
   // The lease in force, whatever kind it is; or a new one when there is none or it is lost. Throws
   // Error: no_device, and as Lease's maker; context_lost when CUDA has ended in this process, and
-  // when the lease is a zombie.
+  // when the lease is hung.
   std::shared_ptr<Lease> get(const std::shared_ptr<const TenantIdentity>& tenant,
                              const LeaseRequest& request);
 
   // The lease in force, or null.
   std::shared_ptr<Lease> find(TenantId tenant, int device) const;
   std::vector<std::shared_ptr<Lease>> all() const;  // in force, by tenant and device
+
+  // What waits for work that hangs, on all devices.
+  std::vector<PutOff> put_off() const;
+  // Ends what the broker holds of the devices. False: some of it, or of the leases, has to wait for
+  // work that hangs, so the table has to stay.
+  bool shut_down();
 
   // Throws Error: no_device.
   DeviceHold& device(int ordinal) const;

@@ -11,11 +11,11 @@ namespace {
 // One of a kind, made inside the lease by `make(handle*)`.
 template <typename Resource, typename Handle, typename Make>
 Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::string& what,
-              Make&& make) {
+              Make&& make, std::uint64_t bytes = 0) {
   Handle handle{};
   const CUresult status = lease->note(guarded(lease->target(), {}, [&] { return make(&handle); }));
   check(lease->table(), status, call, lease->owner(), [&] { return "cannot make " + what; });
-  return Resource(lease, handle);
+  return Resource(lease, handle, bytes);
 }
 
 }  // namespace
@@ -56,7 +56,8 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
         const CUresult status = driver.mem_alloc(address, bytes);
         if (status != CUDA_ERROR_OUT_OF_MEMORY || !lease->device().relieve()) return status;
         return driver.mem_alloc(address, bytes);
-      });
+      },
+      bytes);
 }
 
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
@@ -96,26 +97,26 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
   return *this;
 }
 
-bool PinnedMemory::end_registration() noexcept {
-  const auto where = lease_->end_target(Home::memory);
-  if (!where) return false;
-  const CUresult status =
-      guarded_end(*where, [this] { return lease_->table().mem_host_unregister(pages_); });
-  report_failed_end(*lease_, status);
-  return status == CUDA_SUCCESS;
-}
-
+// A context that has ended may still have copies on their way, and the driver may still know the
+// address. So the address stays taken then; the memory goes.
 void PinnedMemory::reset() noexcept {
   if (pages_ == nullptr) return;
-  if (end_registration()) {
-    munmap(pages_, bytes_);
-  } else if (!lease_->untouchable()) {
-    // The context has ended, as far as one knows: copies may still come, and the driver may still
-    // know the address. So the address stays taken; the memory goes.
-    madvise(pages_, bytes_, MADV_DONTNEED);
+  try {
+    lease_->give_back(
+        {Home::memory, "pinned host memory", 0, true, false,
+         [lease = lease_, pages = pages_] { return lease->table().mem_host_unregister(pages); },
+         [lease = lease_, pages = pages_, bytes = bytes_](CUresult status) {
+           if (status == CUDA_SUCCESS) {
+             munmap(pages, bytes);
+           } else {
+             madvise(pages, bytes, MADV_DONTNEED);
+           }
+           lease->holdings().allocations.fetch_sub(1, std::memory_order_relaxed);
+           report_failed_end(*lease, status);
+         }});
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays, and counted
   }
   pages_ = nullptr;
-  lease_->holdings().allocations.fetch_sub(1, std::memory_order_relaxed);
   lease_.reset();
 }
 

@@ -13,23 +13,36 @@ namespace ctxbroker::detail {
 // for DEINITIALIZED.
 void report_failed_end(Lease& lease, CUresult status) noexcept;
 
-// One driver handle with its lease, counted there. Ended inside a guard; not at all when it is gone
-// already with the lease's context.
-template <typename Handle, auto End, Home home, auto Count>
+// How a handle of one type ends; see Lease::Thing.
+template <typename Handle>
+struct EndOf {
+  CUresult (*DriverTable::*call)(Handle);
+  Home home;
+  bool may_wait;
+  std::atomic<std::int64_t> Holdings::*count;
+  const char* what;
+};
+
+// One driver handle with its lease, counted there until it has ended.
+template <typename Handle, const EndOf<Handle>& how>
 class Owned {
  public:
   Owned() = default;
-  Owned(std::shared_ptr<Lease> lease, Handle handle) noexcept
-      : lease_(std::move(lease)), handle_(handle) {
-    (lease_->holdings().*Count).fetch_add(1, std::memory_order_relaxed);
+  // `bytes`: of device memory that it takes.
+  Owned(std::shared_ptr<Lease> lease, Handle handle, std::uint64_t bytes = 0) noexcept
+      : lease_(std::move(lease)), handle_(handle), bytes_(bytes) {
+    (lease_->holdings().*how.count).fetch_add(1, std::memory_order_relaxed);
   }
   Owned(Owned&& other) noexcept
-      : lease_(std::move(other.lease_)), handle_(std::exchange(other.handle_, Handle{})) {}
+      : lease_(std::move(other.lease_)),
+        handle_(std::exchange(other.handle_, Handle{})),
+        bytes_(other.bytes_) {}
   Owned& operator=(Owned&& other) noexcept {
     if (this != &other) {
       reset();
       lease_ = std::move(other.lease_);
       handle_ = std::exchange(other.handle_, Handle{});
+      bytes_ = other.bytes_;
     }
     return *this;
   }
@@ -40,32 +53,44 @@ class Owned {
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
 
   void reset() noexcept {
-    if (handle_ != Handle{} && lease_ != nullptr) {
-      if (end()) (lease_->holdings().*Count).fetch_sub(1, std::memory_order_relaxed);
+    end([] {});
+  }
+  // The same; `after` is called when it has ended, which may be later, on another thread.
+  template <typename After>
+  void end(After after) noexcept {
+    const std::shared_ptr<Lease> lease = std::move(lease_);
+    Handle const handle = std::exchange(handle_, Handle{});
+    if (handle == Handle{} || lease == nullptr) return;
+    try {
+      lease->give_back({how.home, how.what, bytes_, how.may_wait, false,
+                        [lease, handle] { return (lease->table().*how.call)(handle); },
+                        [lease, after](CUresult status) {
+                          (lease->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
+                          after();
+                          report_failed_end(*lease, status);
+                        }});
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays, and counted
     }
-    handle_ = Handle{};
-    lease_.reset();
   }
 
  private:
-  // False: it stays where it is for good, and counted.
-  bool end() noexcept {
-    const auto where = lease_->end_target(home);
-    if (!where) return !lease_->keeps_all();
-    const DriverTable& table = lease_->table();
-    report_failed_end(*lease_, guarded_end(*where, [&] { return (table.*End)(handle_); }));
-    return true;
-  }
-
   std::shared_ptr<Lease> lease_;
   Handle handle_{};
+  std::uint64_t bytes_ = 0;
 };
 
-using Stream = Owned<CUstream, &DriverTable::stream_destroy, Home::context, &Holdings::streams>;
-using Event = Owned<CUevent, &DriverTable::event_destroy, Home::memory, &Holdings::events>;
-using DeviceMemory =
-    Owned<CUdeviceptr, &DriverTable::mem_free, Home::memory, &Holdings::allocations>;
-using Module = Owned<CUmodule, &DriverTable::module_unload, Home::memory, &Holdings::modules>;
+inline constexpr EndOf<CUstream> stream_end{&DriverTable::stream_destroy, Home::context, false,
+                                            &Holdings::streams, "stream"};
+inline constexpr EndOf<CUevent> event_end{&DriverTable::event_destroy, Home::memory, false,
+                                          &Holdings::events, "event"};
+inline constexpr EndOf<CUdeviceptr> memory_end{&DriverTable::mem_free, Home::memory, true,
+                                               &Holdings::allocations, "device memory"};
+inline constexpr EndOf<CUmodule> module_end{&DriverTable::module_unload, Home::memory, true,
+                                            &Holdings::modules, "module"};
+using Stream = Owned<CUstream, stream_end>;
+using Event = Owned<CUevent, event_end>;
+using DeviceMemory = Owned<CUdeviceptr, memory_end>;
+using Module = Owned<CUmodule, module_end>;
 
 // Page-locked host memory. The pages are the process's own and only registered with the lease's
 // context: when somebody destroys that context behind the broker's back, what the broker writes
@@ -82,7 +107,6 @@ class PinnedMemory {
 
  private:
   void reset() noexcept;
-  bool end_registration() noexcept;  // false: the driver may still know the pages
 
   std::shared_ptr<Lease> lease_;
   void* pages_ = nullptr;

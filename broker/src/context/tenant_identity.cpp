@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "context/hung_work.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
@@ -13,10 +14,35 @@ std::atomic<std::uint64_t> last_generation{0};
 
 }  // namespace
 
-void EndlessWork::note(int device) noexcept {
-  int before = none;
-  if (device_.compare_exchange_strong(before, device, std::memory_order_acq_rel)) return;
-  if (before != device) device_.store(several, std::memory_order_release);
+void HungFamilies::add(int device, const std::shared_ptr<HungWork>& family) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(families_, [&](const auto& one) {
+    const auto known = one.second.lock();
+    return known == nullptr || known == family || !known->any();
+  });
+  try {
+    families_.emplace_back(device, family);
+    any_.store(true, std::memory_order_release);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): 16 bytes
+  }
+}
+
+void HungFamilies::refuse(int device) noexcept {
+  refused_.fetch_or(std::uint64_t{1} << (device % 64), std::memory_order_acq_rel);
+}
+
+bool HungFamilies::is_refused(int device) const noexcept {
+  return ((refused_.load(std::memory_order_acquire) >> (device % 64)) & 1) != 0;
+}
+
+std::shared_ptr<HungWork> HungFamilies::on_other_device(int device) const noexcept {
+  if (!any_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [where, weak] : families_) {
+    auto family = weak.lock();
+    if (where != device && family != nullptr && family->any()) return family;
+  }
+  return nullptr;
 }
 
 void TenantIdentity::say(Severity severity, const char* topic, std::string text) const noexcept {

@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ctxbroker/tenant_id.hpp"
 #include "observe/recorder.hpp"
@@ -13,20 +16,25 @@ namespace ctxbroker::detail {
 
 class GatedTenant;  // the gate room's
 
-// On which devices work of a tenant does not end. Any thread.
-class EndlessWork {
+class HungWork;
+
+// Where work of a tenant hangs, or may wait for work that hangs. Any thread.
+class HungFamilies {
  public:
-  void note(int device) noexcept;
-  bool anywhere() const noexcept { return device_.load(std::memory_order_acquire) != none; }
-  // On another device than this one.
-  bool beside(int device) const noexcept {
-    const int where = device_.load(std::memory_order_acquire);
-    return where != none && where != device;
-  }
+  void add(int device, const std::shared_ptr<HungWork>& family) noexcept;
+  bool anywhere() const noexcept { return on_other_device(-1) != nullptr; }
+  // The tenant gets no lease on that device any more.
+  void refuse(int device) noexcept;
+  bool is_refused(int device) const noexcept;
+  // A family of another device than this one that still hangs; null: there is none. The driver
+  // frees memory of one device without a look at the others, so memory has to wait for it.
+  std::shared_ptr<HungWork> on_other_device(int device) const noexcept;
 
  private:
-  enum : int { none = -1, several = -2 };
-  std::atomic<int> device_{none};
+  std::atomic<bool> any_{false};           // there was one
+  std::atomic<std::uint64_t> refused_{0};  // a bit for each device
+  mutable std::mutex mutex_;
+  std::vector<std::pair<int, std::weak_ptr<HungWork>>> families_;
 };
 
 struct TenantIdentity {
@@ -40,7 +48,7 @@ struct TenantIdentity {
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
   // Called with it when an outermost guard around its code has ended; null: nobody wants to know.
   mutable std::atomic<void (*)(GatedTenant*) noexcept> guard_ended{nullptr};
-  mutable EndlessWork endless;  // for good: nobody looks whether it ends after all
+  mutable HungFamilies hung;
 
   // One line to the host about this tenant. `topic` is static text. Never throws.
   void say(Severity severity, const char* topic, std::string text) const noexcept;

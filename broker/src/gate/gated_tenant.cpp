@@ -158,22 +158,30 @@ std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
   return note.generation;
 }
 
+LifeNote GatedTenant::noted(std::uint64_t life) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = lives_.find(life);
+  return found == lives_.end() ? LifeNote{} : found->second;
+}
+
 std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t life, Home home) noexcept {
-  LifeNote note;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = lives_.find(life);
-    if (found == lives_.end()) return std::nullopt;
-    note = found->second;
-  }
+  const LifeNote note = noted(life);
+  if (note.generation == 0) return std::nullopt;
   const std::shared_lock lock(source_lock_);
   return source_ != nullptr ? source_->end_target(note, home) : std::nullopt;
 }
 
-bool GatedTenant::is_used_from_beside(std::uint64_t life) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = lives_.find(life);
-  return found != lives_.end() && identity().endless.beside(found->second.device);
+std::optional<CUresult> GatedTenant::end(std::uint64_t life, Lease::Thing thing) noexcept {
+  const LifeNote note = noted(life);
+  const std::shared_lock lock(source_lock_);
+  if (note.generation != 0 && source_ != nullptr) return source_->end(note, std::move(thing));
+  if (thing.after) thing.after(Lease::gone);
+  return Lease::gone;
+}
+
+Waiting GatedTenant::waiting(CUcontext context) noexcept {
+  const std::shared_lock lock(source_lock_);
+  return source_ != nullptr ? source_->waiting(context) : Waiting{};
 }
 
 bool GatedTenant::ends_with_life(std::uint64_t life, Home home) noexcept {

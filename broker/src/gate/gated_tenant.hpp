@@ -88,9 +88,10 @@ class GatedTenant {
   std::uint64_t note_life(CUcontext current) noexcept;
   // Where what was made in a life can be ended, if it still can.
   std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
-
-  // Work of the tenant on another device, which does not end, may use what was made in that life.
-  bool is_used_from_beside(std::uint64_t life) noexcept;
+  // Ends something that was made in a life; as Lease::give_back. `gone` when the tenant is closed.
+  std::optional<CUresult> end(std::uint64_t life, Lease::Thing thing) noexcept;
+  // What a wait in that context meets.
+  Waiting waiting(CUcontext context) noexcept;
   // What was made in that life and lives there ended with it, or will.
   bool ends_with_life(std::uint64_t life, Home home) noexcept;
   // Something that its code made in that life is not ended yet.
@@ -168,6 +169,8 @@ class GatedTenant {
                  Severity severity = Severity::info) noexcept;
 
  private:
+  LifeNote noted(std::uint64_t life) noexcept;
+
   const TenantId id_;
   bool open_as(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity,
                GatedTenant& main);

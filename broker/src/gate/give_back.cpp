@@ -44,50 +44,37 @@ CUresult end_peer(const Holding& holding) noexcept {
   return end_peer_access(holding.handle);
 }
 
-struct Ending {
+struct HowItEnds {
   Kind kind;
   CUresult (*end)(const Holding&) noexcept;
+  bool waits = false;  // the driver may wait for work on the device first
 };
-constexpr std::array<Ending, kind_count> endings{{
-    {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>},
+constexpr std::array<HowItEnds, kind_count> endings{{
+    {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>, true},
     {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>},
     {Kind::graph, end<"cuGraphDestroy", CUgraph>},
     {Kind::event, end<"cuEventDestroy_v2", CUevent>},
     {Kind::stream, end<"cuStreamDestroy_v2", CUstream>},
-    {Kind::library, end<"cuLibraryUnload", CUlibrary>},
-    {Kind::module, end<"cuModuleUnload", CUmodule>},
-    {Kind::array, end<"cuArrayDestroy", CUarray>},
-    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>},
-    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>},
-    {Kind::host_memory, end<"cuMemFreeHost", void*>},
-    {Kind::registration, end<"cuMemHostUnregister", void*>},
-    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>},
-    {Kind::mapping, end_range<"cuMemUnmap">},
+    {Kind::library, end<"cuLibraryUnload", CUlibrary>, true},
+    {Kind::module, end<"cuModuleUnload", CUmodule>, true},
+    {Kind::array, end<"cuArrayDestroy", CUarray>, true},
+    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>, true},
+    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>, true},
+    {Kind::host_memory, end<"cuMemFreeHost", void*>, true},
+    {Kind::registration, end<"cuMemHostUnregister", void*>, true},
+    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>, true},
+    {Kind::mapping, end_range<"cuMemUnmap">, true},
     {Kind::reservation, end_range<"cuMemAddressFree">},
     {Kind::physical, end_physical},
     {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>},
     {Kind::own_pool, end<"cuMemPoolDestroy", CUmemoryPool>},
     {Kind::peer_access, end_peer},
-    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>},
-    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>},
+    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>, true},
+    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>, true},
 }};
 
-// In the lease it was made in; what was made in none needs none.
-CUresult end_one(GatedTenant& tenant, const Holding& holding, const Ending& ending) noexcept {
-  if (holding.life == 0) {
-    // Of a context that the tenant made: it ends with that, which comes last.
-    return holding.context != 0 ? CUDA_SUCCESS : ending.end(holding);
-  }
-  const auto where = tenant.end_target(holding.life, home_of(holding));
-  if (!where) return CUDA_SUCCESS;
-  return guarded_end(*where, [&] { return ending.end(holding); });
-}
-
-// Work of the tenant that does not end may use it: it is left where it is.
-bool is_kept(GatedTenant& tenant, const Holding& holding) noexcept {
-  if (!tenant.identity().endless.anywhere()) return false;
-  if (holding.life == 0) return holding.context == 0;
-  return !tenant.end_target(holding.life, home_of(holding));
+const HowItEnds& how_it_ends(Kind kind) noexcept {
+  return endings[static_cast<std::size_t>(kind)];
 }
 
 // Of a context that ends now, nothing stays.
@@ -103,6 +90,24 @@ bool stays_with_code(GatedTenant& tenant, const Holding& holding) noexcept {
   if (holding.kind <= Kind::module) return true;
   return holding.kind <= Kind::peer_access && tenant.has_private_tables() &&
          !ends_with_tenant(tenant, holding);
+}
+
+// In the lease it was made in; what was made in none needs none. No value: it is put off.
+// `charge` counts until it has ended.
+std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding,
+                                const HowItEnds& ending, Charge charge) noexcept {
+  if (holding.life == 0) {
+    // Of a context that the tenant made: it ends with that, which comes last.
+    const CUresult status = holding.context != 0 ? CUDA_SUCCESS : ending.end(holding);
+    if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
+    return status;
+  }
+  return end_holding(
+      tenant, holding,
+      [&tenant, bytes = holding.bytes, charge = std::move(charge)](CUresult) {
+        if (bytes != 0) tenant.give_bytes(bytes);
+      },
+      true);
 }
 
 void add_words(std::string& text, std::size_t count, Kind kind) {
@@ -128,11 +133,27 @@ CUresult keep_primary(const DriverTable& driver, CUdevice device) noexcept {
   }
 }
 
+bool waits_for_work(Kind kind) noexcept {
+  return how_it_ends(kind).waits;
+}
+
+std::optional<CUresult> end_holding(GatedTenant& tenant, const Holding& holding,
+                                    std::function<void(CUresult)> settle, bool quiet) noexcept {
+  try {
+    return tenant.end(
+        holding.life,
+        {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
+         quiet, [holding] { return how_it_ends(holding.kind).end(holding); }, std::move(settle)});
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;  // it stays
+  }
+}
+
 GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
   GivenBack given;
-  std::array<std::size_t, kind_count> counts{}, of_code{}, kept{};
+  std::array<std::size_t, kind_count> counts{}, of_code{}, put_off{};
   for (const Holding& holding : owners().held_by(tenant.id())) {
-    const Ending& ending = endings[static_cast<std::size_t>(holding.kind)];
+    const HowItEnds& ending = how_it_ends(holding.kind);
     if (resident && !holding.ended && stays_with_code(tenant, holding)) {
       if (ends_with_tenant(tenant, holding)) {
         tenant.give_bytes(owners().end_with_context(holding.kind, holding.handle, tenant.id()));
@@ -142,22 +163,25 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
       continue;
     }
     if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
-    if (!holding.ended && is_kept(tenant, holding)) {
-      ++kept[static_cast<std::size_t>(holding.kind)];
-      continue;  // and stays charged
-    }
-    if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
-    take_out_charge(holding.kind, holding.handle);
+    Charge charge = take_out_charge(holding.kind, holding.handle);
     if (holding.kind == Kind::pool || holding.kind == Kind::own_pool) {
       tenant.while_pools_stay([] {});  // who found it there has done with it
     }
     if (holding.ended) {
+      if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
       take_graph_memory(holding.kind, holding.handle);
       continue;  // an earlier tenant's end was its own
     }
     const bool is_gone =
         holding.kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle);
-    const CUresult status = is_gone ? CUDA_ERROR_INVALID_VALUE : end_one(tenant, holding, ending);
+    const std::optional<CUresult> ended =
+        is_gone ? CUDA_ERROR_INVALID_VALUE : end_one(tenant, holding, ending, std::move(charge));
+    if (!ended) {
+      ++put_off[static_cast<std::size_t>(holding.kind)];
+      continue;
+    }
+    const CUresult status = *ended == Lease::gone ? CUDA_SUCCESS : *ended;
+    if (is_gone && holding.bytes != 0) tenant.give_bytes(holding.bytes);
     if (holding.kind == Kind::graph || holding.kind == Kind::graph_exec) {
       take_graph_memory(holding.kind, holding.handle);  // what it allocates was freed before it
     }
@@ -175,10 +199,10 @@ GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
     ++given.count;
     given.bytes += holding.bytes;
   }
-  for (const Ending& ending : endings) {
+  for (const HowItEnds& ending : endings) {
     add_words(given.what, counts[static_cast<std::size_t>(ending.kind)], ending.kind);
     add_words(given.of_code, of_code[static_cast<std::size_t>(ending.kind)], ending.kind);
-    add_words(given.kept, kept[static_cast<std::size_t>(ending.kind)], ending.kind);
+    add_words(given.put_off, put_off[static_cast<std::size_t>(ending.kind)], ending.kind);
   }
   return given;
 }

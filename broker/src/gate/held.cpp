@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "context/guard.hpp"
+#include "gate/give_back.hpp"
+#include "gate/timed_wait.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -84,9 +86,30 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
       frame != nullptr && frame->target.generation == holding.life) {
     return false;  // the thread is in it
   }
-  // What is kept for work on another device stands: to end it is the code's own doing.
-  return !tenant.end_target(holding.life, home_of(holding)) &&
-         !tenant.is_used_from_beside(holding.life);
+  return !tenant.end_target(holding.life, home_of(holding));
+}
+
+bool ends_in_its_time(const Holding& held) noexcept {
+  switch (held.kind) {
+    case Kind::context:
+    case Kind::green_context:
+    case Kind::graph:
+    case Kind::graph_exec:
+    case Kind::pool:
+      return false;  // their policies do more
+    default:
+      return held.life != 0 && (waits_for_work(held.kind) || HungWork::anywhere());
+  }
+}
+
+CUresult end_in_time(GatedTenant& tenant, const Holding& held,
+                     std::function<void(CUresult)> settle) noexcept {
+  std::optional<TimedWait> wait;
+  if (held.kind == Kind::memory) wait.emplace(tenant, "cuMemFree");
+  if (held.kind == Kind::host_memory) wait.emplace(tenant, "cuMemFreeHost");
+  const auto status = end_holding(tenant, held, std::move(settle));
+  if (!status) return CUDA_SUCCESS;
+  return *status == Lease::gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : *status;
 }
 
 GatedTenant* other_holder(const GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {

@@ -1,13 +1,13 @@
 // Policies for what is made and ended: who made it holds it, and only its holder ends it.
 #pragma once
 
+#include <functional>
 #include <new>
 #include <type_traits>
 #include <utility>
 
 #include "gate/owners.hpp"
 #include "gate/policy.hpp"
-#include "gate/timed_wait.hpp"
 
 namespace ctxbroker::detail {
 
@@ -89,17 +89,32 @@ inline bool is_ended(CUresult status) noexcept {
   return status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+// Whether the driver's call that ends it is left to HungWork: that is so for all that waits for
+// work on the device, and while something hangs for all else that lives in a lease.
+bool ends_in_its_time(const Holding& held) noexcept;
+// Ends it so. What has to wait for work that hangs is put off: the tenant is answered CUDA_SUCCESS,
+// because it has given the thing up and nobody else can free it now, and the bytes stay counted.
+// `settle` is called in each case with how it ended.
+CUresult end_in_time(GatedTenant& tenant, const Holding& held,
+                     std::function<void(CUresult)> settle) noexcept;
+
+// After the end of what a tenant held and nobody knows any more.
+inline void settle_end(GatedTenant& tenant, const Holding& held, CUresult status) noexcept {
+  if (!is_ended(status)) return hold_again(held);
+  if (held.bytes != 0) tenant.give_bytes(held.bytes);
+}
+
 // A tenant's call that ends something. It is forgotten first: as soon as the driver has ended it,
 // its value may be another thread's new one.
 template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end) noexcept {
+  if (!ended_with_context(tenant, held) && ends_in_its_time(held)) {
+    return end_in_time(tenant, held,
+                       [&tenant, held](CUresult status) { settle_end(tenant, held, status); });
+  }
   const CUresult status =
       ended_with_context(tenant, held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
-  if (is_ended(status)) {
-    if (held.bytes != 0) tenant.give_bytes(held.bytes);
-  } else {
-    hold_again(held);
-  }
+  settle_end(tenant, held, status);
   return status;
 }
 template <typename End>
@@ -141,34 +156,21 @@ struct Makes {
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
-// What an ending does beside: nothing.
-struct Untimed {
-  Untimed(GatedTenant& /*tenant*/, const char* /*function*/) noexcept {}
-};
-
-// CUresult name(Handle handle, Rest...), which ends it; `During` stands around the driver's call.
-template <typename During, SymbolName name, Kind kind, typename Handle, typename... Rest>
-struct EndsWithin {
+// CUresult name(Handle handle, Rest...), which ends it.
+template <SymbolName name, Kind kind, typename Handle, typename... Rest>
+struct Ends {
   using Real = DriverFunction<name, CUresult(Handle, Rest...)>;
   static CUresult call(Handle handle, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
     if (handle == Handle{}) return Real::call(handle, rest...);  // freeing nothing is nothing
     if (caller.tenant != nullptr) {
-      return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle), [&] {
-        const During during(*caller.tenant, Real::symbol);
-        return Real::call(handle, rest...);
-      });
+      return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle),
+                      [&] { return Real::call(handle, rest...); });
     }
     return end_by_host(kind, handle_value(handle), [&] { return Real::call(handle, rest...); });
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
-
-template <SymbolName name, Kind kind, typename Handle, typename... Rest>
-using Ends = EndsWithin<Untimed, name, kind, Handle, Rest...>;
-// The driver waits for work before it ends one.
-template <SymbolName name, Kind kind, typename Handle, typename... Rest>
-using EndsAfterWaiting = EndsWithin<TimedWait, name, kind, Handle, Rest...>;
 
 inline constexpr auto no_bytes = [](auto...) { return std::uint64_t{0}; };
 inline constexpr auto bytes_first = [](auto bytes, auto...) {

@@ -28,6 +28,14 @@ struct LifeNote {
   std::uint64_t primary_generation = 0;  // the life of the primary that it stands on
 };
 
+// What a wait for work of a context of the tenant's leases has to look at.
+struct Waiting {
+  std::shared_ptr<HungWork> family;  // null: it is none of theirs
+  GuardTarget there{};
+  bool for_neighbours = false;  // a wait for all work of the context waits for the neighbours' too
+  bool meets_hung = false;      // and for work that hangs
+};
+
 // Any thread.
 class LeaseSource {
  public:
@@ -53,9 +61,12 @@ class LeaseSource {
   // Which life a context is of; no generation when it is of none that stands.
   virtual LifeNote life_of(CUcontext context) noexcept = 0;
   // Where to be current to end what was made in that life: things of the context itself (streams),
-  // or of the primary's memory, which outlives a green context. Nothing when they are gone with it,
-  // or must not be touched.
+  // or of the primary's memory, which outlives a green context. Nothing when they are gone with it.
   virtual std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept = 0;
+  // Ends something that was made in that life; as Lease::give_back.
+  virtual std::optional<CUresult> end(const LifeNote& life, Lease::Thing thing) noexcept = 0;
+  // What a wait in that context of the tenant's leases meets.
+  virtual Waiting waiting(CUcontext context) noexcept = 0;
 };
 
 }  // namespace ctxbroker::detail

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace ctxbroker::detail {
 
@@ -53,17 +54,39 @@ Ledger::Outcome Ledger::allocate(std::uint64_t bytes, CUdeviceptr* address) {
   return {};
 }
 
+void Ledger::use(std::shared_ptr<Lease> lease) noexcept {
+  count_in(lease->holdings());
+  lease_ = std::move(lease);
+}
+
+// What is put off is counted until it is freed, whether the ledger is still there or not.
+CUresult Ledger::free(CUdeviceptr address, std::uint64_t bytes) {
+  if (lease_ == nullptr) {
+    uncount(1, bytes);
+    return driver_.mem_free(address);
+  }
+  const auto status =
+      lease_->give_back({Home::memory, "device memory", bytes, true, false,
+                         [lease = lease_, address] { return lease->table().mem_free(address); },
+                         [lease = lease_, bytes](CUresult) {
+                           lease->holdings().allocations.fetch_sub(1, std::memory_order_relaxed);
+                           lease->holdings().remove_bytes(bytes);
+                         }});
+  return status.value_or(CUDA_SUCCESS);
+}
+
 CUresult Ledger::release(CUdeviceptr address) {
+  std::uint64_t bytes = 0;
   {
     const std::lock_guard lock(mutex_);
     const auto entry = allocations_.find(address);
     if (entry == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
-    bytes_.fetch_sub(entry->second, std::memory_order_relaxed);
-    uncount(1, entry->second);
+    bytes = entry->second;
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     allocations_.erase(entry);
   }
-  const CUresult status = driver_.mem_free(address);
-  if (status != CUDA_SUCCESS) {
+  const CUresult status = free(address, bytes);
+  if (status != CUDA_SUCCESS && status != Lease::gone) {
     const std::lock_guard lock(mutex_);
     try {
       refused_.push_back(address);
@@ -80,16 +103,16 @@ Ledger::Forgotten Ledger::give_back_all() {
     const std::lock_guard lock(mutex_);
     left.swap(allocations_);
     refused.swap(refused_);
-    uncount(left.size(), bytes());
     bytes_.store(0, std::memory_order_relaxed);
   }
+  count(refused.size(), 0);  // it was uncounted when the driver refused it
   Forgotten forgotten;
   for (const CUdeviceptr address : refused) {
-    const CUresult status = driver_.mem_free(address);
+    const CUresult status = free(address, 0);
     if (forgotten.status == CUDA_SUCCESS) forgotten.status = status;
   }
   for (const auto& [address, bytes] : left) {
-    const CUresult status = driver_.mem_free(address);
+    const CUresult status = free(address, bytes);
     if (forgotten.status == CUDA_SUCCESS) forgotten.status = status;
     ++forgotten.count;
     forgotten.bytes += bytes;
@@ -98,15 +121,8 @@ Ledger::Forgotten Ledger::give_back_all() {
 }
 
 void Ledger::forget_all() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    uncount(allocations_.size(), bytes());
-  }
-  leave_all();
-}
-
-void Ledger::leave_all() noexcept {
   const std::lock_guard lock(mutex_);
+  uncount(allocations_.size(), bytes());
   allocations_.clear();
   refused_.clear();
   bytes_.store(0, std::memory_order_relaxed);

@@ -4,11 +4,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
-#include "context/holdings.hpp"
+#include "context/lease.hpp"
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
@@ -22,6 +23,9 @@ class Ledger {
 
   // Where what is allocated from now on is counted too; borrowed. While the ledger is empty.
   void count_in(Holdings& holdings) noexcept { holdings_ = &holdings; }
+  // The same for a lease, by which memory is freed then. What has to wait for work that hangs is
+  // put off, and stays counted in the lease until it is freed; for the ledger it is given back.
+  void use(std::shared_ptr<Lease> lease) noexcept;
 
   struct Outcome {
     CUresult status = CUDA_SUCCESS;
@@ -41,8 +45,6 @@ class Ledger {
   Forgotten give_back_all();
   // The memory is gone with its context: forgets it without a driver call.
   void forget_all() noexcept;
-  // The same for what stays on the device for good: it stays counted in the lease's holdings.
-  void leave_all() noexcept;
 
   std::uint64_t budget() const noexcept { return budget_; }
   std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
@@ -52,10 +54,12 @@ class Ledger {
   bool reserve(std::uint64_t bytes);
   void count(std::size_t allocations, std::uint64_t bytes) noexcept;
   void uncount(std::size_t allocations, std::uint64_t bytes) noexcept;
+  CUresult free(CUdeviceptr address, std::uint64_t bytes);
 
   const DriverTable& driver_;
   const std::uint64_t budget_;
   Holdings* holdings_ = nullptr;
+  std::shared_ptr<Lease> lease_;
   std::mutex mutex_;
   std::unordered_map<CUdeviceptr, std::uint64_t> allocations_;
   std::vector<CUdeviceptr> refused_;  // by the driver, when they were to be freed

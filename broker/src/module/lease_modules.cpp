@@ -48,7 +48,7 @@ Unloaded LeaseModules::unload_idle() noexcept {
   // A job in real time must not even wait for a look.
   const bool in_use =
       real_time_.load(std::memory_order_relaxed) != 0 || lease_->users().inside() != 0;
-  if (lease_->lost() || lease_->used_from_beside()) return unloaded;  // nothing would come free
+  if (lease_->lost() || lease_->holds_up_memory()) return unloaded;  // nothing would come free
   if (in_use || !gate_.try_close()) return unloaded;
   {
     const std::lock_guard lock(mutex_);

@@ -71,6 +71,15 @@ std::string to_json(const BrokerMetrics& metrics) {
   Json json{{"schema", "ctxbroker.metrics/1"}};
   Json& tenants = json["tenants"] = Json::array();
   for (const TenantMetrics& tenant : metrics.tenants) tenants.push_back(in_json(tenant));
+  Json& put_off = json["put_off"] = Json::array();
+  for (const PutOffMetrics& one : metrics.put_off) {
+    put_off.push_back({{"tenant", one.tenant.value},
+                       {"tenant_name", one.tenant_name},
+                       {"device", one.device},
+                       {"what", one.what},
+                       {"count", one.count},
+                       {"bytes", one.bytes}});
+  }
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -1,5 +1,7 @@
 #include "observe/recorder.hpp"
 
+#include <thread>
+
 namespace ctxbroker {
 
 const char* to_string(Severity severity) noexcept {
@@ -21,6 +23,12 @@ namespace detail {
 void Recorder::record(Severity severity, TenantId tenant, const std::string& tenant_name,
                       const char* topic, std::string text) const noexcept {
   if (!sink_) return;
+  const struct Speaking {
+    explicit Speaking(std::atomic<int>& count) noexcept : all(count) { ++all; }
+    ~Speaking() { --all; }
+    std::atomic<int>& all;
+  } speaking(speaking_);
+  if (closed_) return;
   try {
     for (char& c : text) {
       if (c == '\n' || c == '\r') c = ' ';  // one record is one line
@@ -33,6 +41,11 @@ void Recorder::record(Severity severity, TenantId tenant, const std::string& ten
            .text = std::move(text)});
   } catch (...) {  // NOLINT(bugprone-empty-catch): a host's logging must not end a plug-in's work
   }
+}
+
+void Recorder::close() noexcept {
+  closed_ = true;
+  while (speaking_ != 0) std::this_thread::yield();
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 // The one way by which the broker's rooms say something to the host.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -18,10 +19,15 @@ class Recorder {
   void record(Severity severity, TenantId tenant, const std::string& tenant_name, const char* topic,
               std::string text) const noexcept;
 
-  bool listening() const noexcept { return static_cast<bool>(sink_); }
+  bool listening() const noexcept { return static_cast<bool>(sink_) && !closed_; }
+
+  // The sink is not called any more, by any thread, when this returns. Not from within the sink.
+  void close() noexcept;
 
  private:
   RecordSink sink_;
+  mutable std::atomic<int> speaking_{0};
+  std::atomic<bool> closed_{false};
 };
 
 }  // namespace ctxbroker::detail

@@ -24,11 +24,15 @@ void say_driver(const detail::BrokerImpl& broker) {
                                std::to_string(info.version % 1000 / 10) + ": " + info.reason);
 }
 
-// Brokers that ended while they were used. Global and never ended, so that what is still alive can
-// use them until the process ends, and so that a leak checker finds them reachable.
-std::vector<std::unique_ptr<detail::BrokerImpl>>& abandoned() {
+// Keeps a broker that ended while it was used, or while something of it waits for work that hangs.
+// Until the process ends, and where a leak checker finds it.
+void abandon(std::unique_ptr<detail::BrokerImpl> broker) noexcept {
   static auto* const all = new std::vector<std::unique_ptr<detail::BrokerImpl>>();
-  return *all;
+  try {
+    all->push_back(std::move(broker));
+  } catch (...) {
+    static_cast<void>(broker.release());  // NOLINT(bugprone-unused-return-value): the same
+  }
 }
 
 }  // namespace
@@ -66,17 +70,16 @@ Broker::~Broker() {
   if (impl_ == nullptr) return;
   try {
     const std::string alive = impl_->alive();
-    if (alive.empty()) return;
+    if (alive.empty()) {
+      close();
+      return;
+    }
     impl_->recorder().record(Severity::error, host_tenant, "host", "broker",
                              "the broker ends while it is still used by " + alive +
                                  "; it stays in memory until the process ends");
   } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
   }
-  try {
-    abandoned().push_back(std::move(impl_));
-  } catch (...) {
-    static_cast<void>(impl_.release());  // NOLINT(bugprone-unused-return-value): the same
-  }
+  abandon(std::move(impl_));
 }
 
 void Broker::close() {
@@ -85,6 +88,7 @@ void Broker::close() {
     throw Error(ErrorKind::wrong_state,
                 "the broker cannot be closed while it is used by " + alive + "; end them first");
   }
+  if (!impl_->shut_down()) abandon(std::move(impl_));
   impl_.reset();
 }
 

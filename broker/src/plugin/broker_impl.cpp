@@ -37,8 +37,18 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
   for (const auto& device : driver_->devices) {
     DeviceHold& hold = leases_->device(device.ordinal);
     hold.set_relief(modules_);
+    hold.set_end_timeout(options_.end_timeout);
     if (hold.primary_is_active()) hold.use();
   }
+}
+
+bool BrokerImpl::shut_down() noexcept {
+  try {
+    if (!leases_ || leases_->shut_down()) return true;
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
+  }
+  recorder_.close();
+  return false;
 }
 
 const Driver& BrokerImpl::driver() const {
@@ -136,7 +146,7 @@ std::size_t BrokerImpl::suspects() {
         std::count_if(opened_.begin(), opened_.end(), has_been_inside) +
         (has_been_inside(host_tenant_) ? 1 : 0));
     for (const auto& lease : leases_->all()) {  // what does not end goes on, whoever has gone
-      if (lease->state() == LeaseState::zombie) ++*suspects_;
+      if (lease->state() == LeaseState::hung) ++*suspects_;
     }
   }
   return *suspects_;

@@ -74,6 +74,10 @@ class BrokerImpl {
   void add_chain() noexcept { ++chains_; }
   void remove_chain() noexcept { --chains_; }
 
+  // When nothing is alive any more. False: something has to wait for work that hangs, so that this
+  // stays until the process ends; it does not speak to the host any more.
+  bool shut_down() noexcept;
+
   // By id; the host's too. For what is written of tenants.
   std::map<std::uint32_t, std::string> tenant_names() const;
   BrokerMetrics metrics() const;

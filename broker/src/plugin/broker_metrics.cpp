@@ -105,6 +105,12 @@ BrokerMetrics BrokerImpl::metrics() const {
         {instance->description().id, instance->lease()->generation(), instance->metrics()});
   }
   BrokerMetrics metrics;
+  if (leases_) {
+    for (const PutOff& one : leases_->put_off()) {
+      metrics.put_off.push_back(
+          {one.tenant, one.tenant_name, one.device, one.what, one.count, one.bytes});
+    }
+  }
   for (auto& [id, tenant] : by_id) metrics.tenants.push_back(std::move(tenant));
   return metrics;
 }

@@ -132,10 +132,10 @@ std::uint32_t code(LeaseState state) noexcept {
       return CTXB_STATE_LOST;
     case LeaseState::ended:
       return CTXB_STATE_ENDED;
-    case LeaseState::zombie:
+    case LeaseState::hung:
       break;
   }
-  return CTXB_STATE_ZOMBIE;
+  return CTXB_STATE_HUNG;
 }
 
 BrokerOptions read(const ctxb_broker_options* options) {

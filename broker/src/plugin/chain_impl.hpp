@@ -44,7 +44,7 @@ struct Chain::Impl {
   void add_times() noexcept;
   void settle() noexcept;
   void wait(std::size_t stage, const char* doing);
-  void give_up_stuck();
+  void give_up_hung();
   void must_be_inside(std::size_t stage, CUresult entered);
   void must(std::size_t stage, CUresult status, const char* call, const char* doing);
   void must_between(std::size_t stage, CUresult status, const char* call, const char* doing);

@@ -160,32 +160,31 @@ void Chain::Impl::wait(std::size_t stage, const char* doing) {
   const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
   CUresult status = wait_for(at.lease->table(), at.stream, broker.job_timeout());
   if (status == CUDA_ERROR_TIMEOUT) {
-    give_up_stuck();
+    give_up_hung();
     status = at.lease->table().stream_synchronize(at.stream);  // it had ended after all
   }
   must(stage, status, "cuStreamSynchronize", doing);
 }
 
-// Some stage's work does not end. The first one in the chain that has not ended is it; those behind
-// wait for it and are innocent. Throws Error (context_lost), unless all have ended just now.
-void Chain::Impl::give_up_stuck() {
+// Some stage's work hangs. It is the first one in the chain that has not ended; those behind wait
+// for it and are innocent. Throws Error (context_lost), unless all have ended just now.
+void Chain::Impl::give_up_hung() {
   const Instance* guilty = nullptr;
   for (Stage& stage : stages) {
     const CUresult status = stage.lease->table().stream_query(stage.stream);
     if (status == CUDA_SUCCESS) continue;
     if (guilty == nullptr) {
       guilty = stage.instance;
-      stage.lease->bury();
+      stage.lease->hang(stage.stream);
     } else if (stage.lease != guilty->lease()) {
-      stage.lease->strand();
-      stage.lease->tenant().endless.note(stage.lease->device_ordinal());
+      stage.lease->hang_behind(stage.stream);
     }
   }
   if (guilty == nullptr) return;
   throw Error(ErrorKind::context_lost,
               "the work of plug-in " + guilty->description().short_name + " did not end within " +
                   std::to_string(broker.job_timeout().count()) +
-                  " ms; its lease is a zombie, and the plug-in is used no more",
+                  " ms; its lease is hung, and the plug-in is used no more",
               {.call = "process",
                .device = guilty->lease()->device_ordinal(),
                .tenant = guilty->tenant().name});
@@ -198,7 +197,7 @@ void Chain::Impl::settle() noexcept {
     const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
     const CUresult status =
         stage.lease->note(wait_for(stage.lease->table(), stage.stream, broker.end_timeout()));
-    if (status == CUDA_ERROR_TIMEOUT) stage.lease->bury();
+    if (status == CUDA_ERROR_TIMEOUT) stage.lease->hang(stage.stream);
   }
 }
 

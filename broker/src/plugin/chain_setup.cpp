@@ -114,8 +114,10 @@ bool Chain::Impl::renew_lost_stages() {
                       "; only a new process can use it again",
                   origin);
     }
-    if (state == LeaseState::zombie) {
-      throw Error(ErrorKind::context_lost, who + " is a zombie: its work does not end", origin);
+    if (state == LeaseState::hung) {
+      throw Error(ErrorKind::context_lost,
+                  who + " is hung: its work did not end in its time, and it takes no other",
+                  origin);
     }
     // Nothing that allocates, compiles or calls [main] functions belongs on an audio thread.
     if (instance.activation()->sizes.realtime) {

@@ -36,7 +36,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   }
   check_sizes(sizes);
   renew_lost_lease();
-  ledger_.count_in(lease_->holdings());
+  ledger_.use(lease_);
   modules_ = broker_.modules().at(lease_);
   const UseScope use(modules_->gate());
   activation_ = make_activation(modules_, broker_.modules(), plugin(), sizes);
@@ -116,13 +116,13 @@ void Instance::deactivate() noexcept {
   end_activation();
 }
 
-// Work that does not end makes the lease a zombie.
+// Work that does not end in its time makes the lease hung.
 void Instance::wait_for_work() noexcept {
   const ScopedSpan span(SpanCategory::wait, "wait", description_.short_name.c_str(), tenant().id);
   const CUresult status = lease_->note(guarded(lease_->target(), {}, [&] {
     return wait_for(lease_->table(), activation_->stream.get(), broker_.end_timeout());
   }));
-  if (status == CUDA_ERROR_TIMEOUT) lease_->bury();
+  if (status == CUDA_ERROR_TIMEOUT) lease_->hang(activation_->stream.get());
   if (status == CUDA_SUCCESS) set_in_flight(false);
 }
 
@@ -135,15 +135,8 @@ void Instance::end_activation() noexcept {
 }
 
 void Instance::take_back_memory() noexcept {
-  const auto where = lease_->end_target(Home::memory);
-  if (!where) {
-    lease_->keeps_all() ? ledger_.leave_all() : ledger_.forget_all();
-    return;
-  }
   try {
-    const CUresult status = guarded_end(*where, [this] { return ledger_.give_back_all().status; });
-    report_failed_end(*lease_, status);
-    ledger_.forget_all();  // what could not be entered
+    report_failed_end(*lease_, ledger_.give_back_all().status);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the context's end frees the rest
   }
 }

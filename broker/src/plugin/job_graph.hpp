@@ -10,8 +10,9 @@
 
 namespace ctxbroker::detail {
 
-using GraphExec =
-    Owned<CUgraphExec, &DriverTable::graph_exec_destroy, Home::context, &Holdings::graphs>;
+inline constexpr EndOf<CUgraphExec> graph_exec_end{&DriverTable::graph_exec_destroy, Home::context,
+                                                   false, &Holdings::graphs, "graph"};
+using GraphExec = Owned<CUgraphExec, graph_exec_end>;
 
 // Of one activation, on the thread of its process calls and inside its lease.
 class JobGraph {

@@ -10,7 +10,7 @@ namespace ctxbroker {
 static_assert(static_cast<std::uint32_t>(LossReason::given_up) == CTXB_LOSS_GIVEN_UP &&
               static_cast<std::uint32_t>(LossReason::destroyed) == CTXB_LOSS_DESTROYED &&
               static_cast<std::uint32_t>(LossReason::fault) == CTXB_LOSS_FAULT &&
-              static_cast<std::uint32_t>(LossReason::hung) == CTXB_LOSS_STUCK);
+              static_cast<std::uint32_t>(LossReason::hung) == CTXB_LOSS_HUNG);
 
 const char* to_string(LossReason reason) noexcept {
   switch (reason) {
@@ -57,10 +57,14 @@ LeaseLoss describe_loss(const Lease& lease) {
     loss.driver_status = lease.device().fault().status();
     loss.text = "CUDA has ended in this process after " +
                 status_text(lease.table(), lease.device().fault().status());
-  } else if (state == LeaseState::zombie) {
+  } else if (state == LeaseState::hung) {
     loss.reason = LossReason::hung;
     loss.driver_status = CUDA_ERROR_TIMEOUT;
-    loss.text = "the work in this lease does not end";
+    loss.text = "the work in this lease did not end in its time";
+  } else if (lease.is_hung()) {
+    loss.reason = LossReason::destroyed;
+    loss.driver_status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    loss.text = "the work in this lease waits for a neighbour's that hangs";
   } else if (lease.ended_early() || lease.end_target(Home::context)) {
     // Not destroyed: what is in it can still be given back, or was.
     loss.reason = LossReason::given_up;
@@ -68,7 +72,7 @@ LeaseLoss describe_loss(const Lease& lease) {
   } else {
     loss.reason = LossReason::destroyed;
     loss.driver_status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    loss.text = "the context was destroyed, or waits for work that does not end";
+    loss.text = "the context was destroyed";
   }
   return loss;
 }

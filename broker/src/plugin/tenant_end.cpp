@@ -1,6 +1,5 @@
 // TenantImpl: its end, and what has to be waited for.
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "context/wait.hpp"
@@ -32,17 +31,17 @@ void TenantImpl::end_lost_lives() noexcept {
   }
 }
 
-// False when it does not end: then the lease is a zombie.
+// False when it does not end: then the lease is hung.
 bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
+  if (lease.is_hung()) return false;
   const auto where = lease.end_target(Home::context);
-  // It ended with its context; or nobody can tell, behind work that does not end.
-  if (!where) return !lease.untouchable();
+  if (!where) return true;  // it ended with its context
   const CUresult status = guarded(
       *where, {}, [&] { return detail::wait_for(lease.table(), stream, broker_.end_timeout()); });
   // Nothing else that is wrong with a stream of the code's own says anything about the lease.
   if (is_process_fault(status)) lease.note(status);
   if (status != CUDA_ERROR_TIMEOUT) return true;
-  lease.bury();
+  lease.hang(stream);
   return false;
 }
 
@@ -53,9 +52,10 @@ bool TenantImpl::wait_for_work() noexcept {
   bool idle = true;
   for (const auto& [handle, stream] : streams_) idle &= wait_for(*stream.lease(), handle);
   for (const auto& life : lives_) {
-    if (life->kind() == LeaseKind::shared) continue;
+    idle &= !life->is_hung();
+    if (life->kind() == LeaseKind::shared || life->is_hung()) continue;
     if (life->wait_for_default_streams(broker_.end_timeout()) != CUDA_ERROR_TIMEOUT) continue;
-    life->bury();
+    life->hang(nullptr);
     idle = false;
   }
   if (gated() == nullptr) return idle;
@@ -73,51 +73,14 @@ bool TenantImpl::wait_for_work() noexcept {
 }
 
 // The driver frees memory of one device without a look at what another one does with it: a write
-// that comes later is a fault, which ends CUDA in the process. False when the tenant's work on the
-// others is not known to be done, and will not be: its memory on this one must stay.
-bool TenantImpl::wait_for_devices_beside(int device) noexcept {
-  if (has_endless_work_beside(device)) return false;
-  for (const auto& life : lives_) {
-    if (life->device_ordinal() != device) life->synchronize();
+// that comes later is a fault, which ends CUDA in the process. So memory waits for all that the
+// tenant has under way on the other devices. Where that is not known to be done, because it hangs
+// or a neighbour's work hangs there, endings wait for that family.
+void TenantImpl::wait_for_other_devices(const Lives& lives, int device) noexcept {
+  for (const auto& life : lives) {
+    if (life->device_ordinal() == device || life->synchronize()) continue;
+    identity_->hung.add(life->device_ordinal(), life->family());
   }
-  return !has_endless_work_beside(device);  // a neighbour's may have been met meanwhile
-}
-
-// Its own; or a neighbour's, behind which nobody can wait for its own.
-bool TenantImpl::has_endless_work_beside(int device) const noexcept {
-  return identity_->endless.beside(device) ||
-         std::any_of(lives_.begin(), lives_.end(), [&](const auto& life) {
-           return life->device_ordinal() != device && life->untouchable();
-         });
-}
-
-namespace {
-
-std::string devices_text(const std::set<int>& devices) {
-  if (devices.empty()) return "another device";  // of a life that is no more
-  std::string text;
-  for (const int device : devices) text += (text.empty() ? "" : ", ") + std::to_string(device);
-  return (devices.size() == 1 ? "device " : "devices ") + text;
-}
-
-}  // namespace
-
-// All of them: what is stranded is not waited for, and so may use the memory of the others.
-void TenantImpl::strand_lives() {
-  std::set<int> endless, stranded;
-  for (const auto& life : lives_) {
-    (life->untouchable() ? endless : stranded).insert(life->device_ordinal());
-  }
-  for (const auto& life : lives_) {
-    if (!life->untouchable()) life->strand();
-  }
-  if (stranded.empty()) return;
-  identity_->say(
-      Severity::warning, "tenant",
-      "work on " + devices_text(endless) +
-          " does not end, or is behind such work, and may use the tenant's memory on " +
-          devices_text(stranded) +
-          ": its lease there is stranded, and what is in it stays until the process ends");
 }
 
 void TenantImpl::close() {
@@ -130,11 +93,8 @@ void TenantImpl::close() {
     close_to_users();
     closing_by_ = std::this_thread::get_id();
     idle = wait_for_work();
-    const bool done = std::all_of(lives_.begin(), lives_.end(), [&](const auto& life) {
-      return wait_for_devices_beside(life->device_ordinal());
-    });
-    if (!done) strand_lives();
-    idle = idle && done;
+    for (const auto& life : lives_) wait_for_other_devices(lives_, life->device_ordinal());
+    idle = idle && !identity_->hung.anywhere();
     libraries.swap(libraries_);
   }
   // Not under the lock: destructors of the library may ask the gate for a lease.
@@ -144,12 +104,8 @@ void TenantImpl::close() {
   give_back_what_is_left();
   const std::lock_guard lock(mutex_);
   streams_.clear();  // before the memory that their work uses
-  for (const auto& [address, one] : memory_) {
-    if (!one.lease->keeps_all()) one.lease->holdings().remove_bytes(one.bytes);
-  }
+  for (auto& [address, one] : memory_) free(one);
   memory_.clear();
-  kept_.clear();  // their lives are stranded
-  bytes_.store(0, std::memory_order_relaxed);
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
   end_leases();
   closed_.store(true, std::memory_order_release);
@@ -199,11 +155,9 @@ void TenantImpl::give_back_what_is_left(GatedTenant& gated, bool resident) {
   if (given.count != 0) {
     identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
   }
-  if (!given.kept.empty()) {
+  if (!given.put_off.empty()) {
     identity_->say(Severity::warning, "ledger",
-                   "stays until the process ends, for work of the tenant that does not end may use "
-                   "it: " +
-                       given.kept);
+                   "put off until work that hangs ends, of what the tenant left: " + given.put_off);
   }
   if (!given.of_code.empty()) {
     identity_->say(Severity::info, "ledger",

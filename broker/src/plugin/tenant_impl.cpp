@@ -64,7 +64,7 @@ TenantImpl::~TenantImpl() {
   } catch (const Error& error) {
     // A thread that is inside goes on using the context: it stays until the process ends.
     identity_->say(Severity::error, "tenant", error.what());
-    for (const auto& life : lives_) life->bury();
+    for (const auto& life : lives_) life->leave_for_good();
     for (const auto& library : libraries_) dismiss(*library, false);
     keep_for_good(lives_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
@@ -111,7 +111,7 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
   // mapped unless it says that it can go. What is enqueued may call its functions, too.
-  unload = unload && !identity_->endless.anywhere();
+  unload = unload && !identity_->hung.anywhere();
   if (!unload) {
     keep_resident(library.path);
     resident_ = true;
@@ -205,13 +205,13 @@ CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
   const std::lock_guard lock(mutex_);
   lease->holdings().add_bytes(bytes);
   memory_.insert_or_assign(address, Allocation{std::move(memory), bytes, std::move(lease)});
-  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  bytes_->fetch_add(bytes, std::memory_order_relaxed);
   return address;
 }
 
 void TenantImpl::release(CUdeviceptr address) {
   if (address == 0) return;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found = memory_.find(address);
   if (found == memory_.end()) {
     throw Error(
@@ -219,20 +219,19 @@ void TenantImpl::release(CUdeviceptr address) {
         "release: address " + std::to_string(address) + " is not held by " + identity_->name,
         {.tenant = identity_->name});
   }
-  const int device = found->second.lease->device_ordinal();
-  if (!wait_for_devices_beside(device)) {
-    if (kept_.empty()) {
-      identity_->say(Severity::warning, "tenant",
-                     "memory on device " + std::to_string(device) +
-                         " that was released stays until the process ends: work of the tenant on "
-                         "another device does not end, and may use it");
-    }
-    kept_.insert(memory_.extract(found));  // it stays charged
-    return;
-  }
-  bytes_.fetch_sub(found->second.bytes, std::memory_order_relaxed);
-  found->second.lease->holdings().remove_bytes(found->second.bytes);
-  memory_.erase(found);
+  auto taken = memory_.extract(found);
+  const Lives lives = lives_;
+  lock.unlock();  // what follows may wait
+  wait_for_other_devices(lives, taken.mapped().lease->device_ordinal());
+  free(taken.mapped());
+}
+
+// It is counted until it is freed, which may be after the tenant's end.
+void TenantImpl::free(Allocation& one) noexcept {
+  one.memory.end([total = bytes_, lease = one.lease, bytes = one.bytes] {
+    total->fetch_sub(bytes, std::memory_order_relaxed);
+    lease->holdings().remove_bytes(bytes);
+  });
 }
 
 CUstream TenantImpl::create_stream(int device) {

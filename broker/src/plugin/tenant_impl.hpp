@@ -67,7 +67,7 @@ class TenantImpl final : private LeaseSource {
   CUstream create_stream(int device);
   void destroy_stream(CUstream stream);
   void enable_peer_access(int device, int peer);
-  std::uint64_t memory_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+  std::uint64_t memory_bytes() const noexcept { return bytes_->load(std::memory_order_relaxed); }
 
   // Somebody has been in one of its leases: what was begun there may be under way still, for
   // nobody knows when it ends.
@@ -96,9 +96,8 @@ class TenantImpl final : private LeaseSource {
   void open_left_code(const void* code);
   bool wait_for(Lease& lease, CUstream stream) noexcept;
   bool wait_for_work() noexcept;
-  bool wait_for_devices_beside(int device) noexcept;
-  bool has_endless_work_beside(int device) const noexcept;
-  void strand_lives();
+  using Lives = std::vector<std::shared_ptr<Lease>>;
+  void wait_for_other_devices(const Lives& lives, int device) noexcept;
   void close_to_users();
   void end_leases() noexcept;
   struct Slot {
@@ -109,6 +108,7 @@ class TenantImpl final : private LeaseSource {
     std::uint64_t bytes;
     std::shared_ptr<Lease> lease;
   };
+  void free(Allocation& one) noexcept;
   Lease* current(int device) const noexcept {  // null: none yet
     const auto index = static_cast<std::size_t>(device);
     if (device < 0 || index >= slots_.size()) return nullptr;
@@ -132,6 +132,8 @@ class TenantImpl final : private LeaseSource {
   int device_count() noexcept override { return static_cast<int>(slots_.size()); }
   LifeNote life_of(CUcontext context) noexcept override;
   std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept override;
+  std::optional<CUresult> end(const LifeNote& life, Lease::Thing thing) noexcept override;
+  Waiting waiting(CUcontext context) noexcept override;
   [[gnu::cold, gnu::noinline]] std::shared_ptr<Lease> renew(int device);
   void refuse_closed() const;
   std::shared_ptr<Lease> owned(int device);
@@ -148,10 +150,11 @@ class TenantImpl final : private LeaseSource {
   std::vector<std::shared_ptr<Lease>> lives_;  // every life that a guard may stand on
   std::set<std::uint64_t> reported_losses_;    // their generations
   std::map<CUdeviceptr, Allocation> memory_;
-  std::map<CUdeviceptr, Allocation> kept_;  // released, but endless work may still use it
   std::map<CUstream, Stream> streams_;
   std::vector<std::shared_ptr<LibraryImage>> libraries_;
-  std::atomic<std::uint64_t> bytes_{0};
+  // Shared with endings that are put off.
+  std::shared_ptr<std::atomic<std::uint64_t>> bytes_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
 }  // namespace ctxbroker::detail

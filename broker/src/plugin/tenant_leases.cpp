@@ -141,14 +141,47 @@ std::optional<GuardTarget> TenantImpl::end_target(const LifeNote& note, Home hom
   if (note.kind == LeaseKind::private_own && home != Home::device) return std::nullopt;
   if (note.kind == LeaseKind::green && home == Home::context) return std::nullopt;
   DeviceHold& hold = broker_.leases().device(note.device);
-  if (hold.fault().happened() || hold.is_stuck()) return std::nullopt;
-  const std::lock_guard lock(mutex_);
-  if (has_endless_work_beside(note.device)) {
-    hold.keep_primary();
+  if (hold.fault().happened() || hold.primary_generation() != note.primary_generation) {
     return std::nullopt;
   }
-  if (hold.primary_generation() != note.primary_generation) return std::nullopt;
   return GuardTarget{&broker_.driver().table, hold.primary(), note.primary_generation, nullptr};
+}
+
+Waiting TenantImpl::waiting(CUcontext context) noexcept {
+  const auto life = find_life(has_this_context, context);
+  if (life == nullptr) return {};
+  // A green context is waited for alone.
+  const bool meets_hung =
+      life->family()->any() && (life->kind() != LeaseKind::green || life->is_hung());
+  return {life->family(),
+          {&life->table(), life->context(), life->generation(), nullptr},
+          life->kind() == LeaseKind::shared,
+          meets_hung};
+}
+
+std::optional<CUresult> TenantImpl::end(const LifeNote& note, Lease::Thing thing) noexcept {
+  if (const auto life = find_life(has_this_generation, &note.generation)) {
+    return life->give_back(std::move(thing));
+  }
+  const auto where = end_target(note, thing.home);
+  if (!where) {
+    if (thing.after) thing.after(Lease::gone);
+    return Lease::gone;
+  }
+  DeviceHold& hold = broker_.leases().device(note.device);
+  try {
+    const auto elsewhere = identity_->hung.on_other_device(note.device);
+    Ending ending{identity_, thing.what, thing.bytes, thing.may_wait, thing.quiet, {}, thing.after};
+    ending.perform = [&hold, where = *where, call = thing.call] {
+      if (!hold.primary_lives(where.generation)) return Lease::gone;
+      return call_in(*where.driver, where.context, call);
+    };
+    const auto status = (elsewhere != nullptr ? elsewhere : hold.family())->end(std::move(ending));
+    if (status && thing.after) thing.after(*status);
+    return status;
+  } catch (...) {  // out of memory: it stays
+    return std::nullopt;
+  }
 }
 
 }  // namespace ctxbroker::detail

@@ -340,7 +340,7 @@ typedef struct ctxb_job {
 #define CTXB_LOSS_GIVEN_UP 1  /**< the host gave the context up; the next activate gets another */
 #define CTXB_LOSS_DESTROYED 2 /**< somebody destroyed it; the next activate gets another */
 #define CTXB_LOSS_FAULT 3     /**< a kernel faulted: CUDA has ended in this process */
-#define CTXB_LOSS_STUCK 4     /**< the plug-in's work does not end; the host uses it no more */
+#define CTXB_LOSS_HUNG 4      /**< its work did not end in its time; the host uses it no more */
 
 #define CTXB_GUILT_UNKNOWN 0  /**< work of others was in flight too, or may have been */
 #define CTXB_GUILT_INNOCENT 1 /**< none of this plug-in's work was in flight */

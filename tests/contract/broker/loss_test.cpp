@@ -208,7 +208,7 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideATenantThatHasWorked) {
 }
 
 // What does not end goes on, whoever has gone.
-TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAZombie) {
+TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAHungLease) {
   BrokerOptions impatient = options();
   impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(150);
   broker = Broker::open(std::move(impatient));
@@ -342,8 +342,8 @@ TEST(LossTest, NobodyIsBlamedBesideATenantThatHasWorked) {
   passes_in_a_child("NobodyIsBlamedBesideATenantThatHasWorked", {{"CTXB_TEST_HOST_WORKS", "1"}});
 }
 
-TEST(LossTest, NobodyIsBlamedBesideAZombie) {
-  passes_in_a_child("NobodyIsBlamedBesideAZombie", {{"LSAN_OPTIONS", "detect_leaks=0"}});
+TEST(LossTest, NobodyIsBlamedBesideAHungLease) {
+  passes_in_a_child("NobodyIsBlamedBesideAHungLease", {{"LSAN_OPTIONS", "detect_leaks=0"}});
 }
 
 TEST(LossTest, AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {

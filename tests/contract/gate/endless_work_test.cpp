@@ -113,12 +113,13 @@ TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
   tenant.close();
   EXPECT_EQ(std::atomic_ref(flags[0]).load(), 0U) << "it waited for the end";
   for (const LeaseInfo& lease : broker.leases()) {
-    EXPECT_EQ(lease.state, lease.tenant == id ? LeaseState::zombie : LeaseState::ready);
+    EXPECT_EQ(lease.state, lease.tenant == id ? LeaseState::hung : LeaseState::ready);
   }
   EXPECT_EQ(broker.leases().size(), 2U);
-  EXPECT_THAT(said, ::testing::ElementsAre(AllOf(HasSubstr("stays until the process ends"),
+  EXPECT_THAT(said, ::testing::ElementsAre(AllOf(HasSubstr("put off until work that hangs ends"),
                                                  HasSubstr("1 x device memory"))))
       << "and nothing of it was given back";
+  EXPECT_FALSE(broker.metrics().put_off.empty());
   // Others go on, if they need not wait for the device.
   other.run(0, [&] {
     CUstream theirs = nullptr;
@@ -130,6 +131,10 @@ TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
   watchdog = {};
   driver_call("cuCtxPushCurrent_v2", apart);
   EXPECT_EQ(driver_call("cuCtxSynchronize"), CUDA_SUCCESS);
+  for (int i = 0; i < 10000 && !broker.metrics().put_off.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(broker.metrics().put_off.empty()) << "it is given back when the work has ended";
 }
 
 std::string case_name(LeaseKind kind, bool own_stream) {

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <thread>
+
 #include "context/lease_table.hpp"
 #include "ctxbroker/error.hpp"
 #include "fake_driver.hpp"
@@ -131,44 +134,55 @@ TEST_F(LeaseTest, WhatIsGivenUpIsStillGivenBack) {
   EXPECT_THAT(books.contexts, IsEmpty());
 }
 
-TEST_F(LeaseTest, AZombieIsNeverTouchedAgain) {
+TEST_F(LeaseTest, WhatAThreadIsInsideForGoodIsNeverTouchedAgain) {
   const auto tenant = make_tenant();
   auto lease = leases.get(tenant, ask(LeaseKind::private_own));
-  lease->bury();
-  EXPECT_FALSE(lease->end_target(Home::context));
+  lease->leave_for_good();
+  bool called = false;
+  EXPECT_FALSE(lease->give_back({.call = [&] {
+    called = true;
+    return CUDA_SUCCESS;
+  }}));
+  EXPECT_FALSE(called);
+  EXPECT_EQ(lease->state(), LeaseState::hung);
   EXPECT_THROW(leases.get(tenant, ask(LeaseKind::private_own)), Error);
   lease.reset();
   EXPECT_EQ(books.contexts.size(), 1u);
 }
 
-TEST_F(LeaseTest, MemoryThatAZombieMayUseFromAnotherDeviceStays) {
+TEST_F(LeaseTest, MemoryWaitsForWorkOfItsTenantThatHangsOnAnotherDevice) {
   Driver two = driver;
   two.handles.push_back(1);
   two.devices.push_back(two.devices.front());
-  const auto ask_there = [](LeaseKind kind) {
-    LeaseRequest request = ask(kind);
-    request.device = 1;
-    return request;
+  LeaseRequest there = ask(LeaseKind::shared);
+  there.device = 1;
+  LeaseTable table(two, host, fault);
+  const auto tenant = make_tenant(), neighbour = make_tenant();
+  const auto here = table.get(tenant, ask(LeaseKind::private_own));
+  const auto memory = table.get(tenant, there), others = table.get(neighbour, there);
+  std::atomic<bool> ended{false}, freed{false};
+  here->family()->add([&] { return ended.load(); });
+  tenant->hung.add(0, here->family());
+  const auto free = [&](const auto& lease) {
+    return lease->give_back({.what = "device memory", .bytes = 12, .call = [&] {
+                               freed = true;
+                               return CUDA_SUCCESS;
+                             }});
   };
-  {
-    LeaseTable table(two, host, fault);
-    const auto tenant = make_tenant(), neighbour = make_tenant(), third = make_tenant();
-    const auto here = table.get(tenant, ask(LeaseKind::private_own));
-    const auto there = table.get(tenant, ask_there(LeaseKind::shared));
-    const auto others = table.get(neighbour, ask_there(LeaseKind::shared));
-    table.get(third, ask(LeaseKind::private_own))->bury();
-    auto of_third = table.get(third, ask_there(LeaseKind::private_own));
-    EXPECT_TRUE(there->end_target(Home::memory));
-    here->bury();
-    EXPECT_FALSE(there->end_target(Home::memory));
-    EXPECT_FALSE(there->end_target(Home::device));
-    EXPECT_TRUE(there->end_target(Home::context)) << "streams are nobody's memory";
-    EXPECT_EQ(there->state(), LeaseState::ready) << "its own work goes on";
-    EXPECT_TRUE(others->end_target(Home::memory)) << "a neighbour's";
-    of_third.reset();
-    EXPECT_EQ(books.contexts.size(), 3U) << "with the memory in it";
-  }
-  EXPECT_EQ(books.primary_retains, 1) << "that of device 1";
+  EXPECT_FALSE(free(memory));
+  EXPECT_FALSE(freed);
+  ASSERT_EQ(table.put_off().size(), 1U);
+  EXPECT_EQ(table.put_off().front().tenant, tenant->id);
+  EXPECT_EQ(table.put_off().front().what, "device memory");
+  EXPECT_EQ(table.put_off().front().bytes, 12U);
+  EXPECT_EQ(memory->state(), LeaseState::ready) << "its own work goes on";
+  EXPECT_EQ(memory->give_back({.home = Home::context, .call = [] { return CUDA_SUCCESS; }}),
+            CUDA_SUCCESS)
+      << "streams are nobody's memory";
+  EXPECT_EQ(others->give_back({.call = [] { return CUDA_SUCCESS; }}), CUDA_SUCCESS)
+      << "a neighbour's";
+  ended = true;
+  while (!freed || !table.put_off().empty()) std::this_thread::yield();
 }
 
 TEST_F(LeaseTest, AnAbsentDeviceIsNamed) {

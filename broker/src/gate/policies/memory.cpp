@@ -45,8 +45,9 @@ struct Registers {
 };
 
 // What a graph has allocated is freed as any other memory, and is the graph's again.
-template <typename During, SymbolName name, typename A, typename... Rest>
-struct FreesWithin {
+// In the order of a stream, nothing is waited for.
+template <bool in_stream_order, SymbolName name, typename A, typename... Rest>
+struct FreesAs {
   using Real = DriverFunction<name, CUresult(A, Rest...)>;
   static CUresult call(A address, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
@@ -56,10 +57,15 @@ struct FreesWithin {
       return end_by_host(Kind::memory, value, [&] { return Real::call(address, rest...); });
     }
     GatedTenant& tenant = *caller.tenant;
-    const auto free = [&] {
-      const During during(tenant, Real::symbol);
-      return Real::call(address, rest...);
-    };
+    const auto free = [&] { return Real::call(address, rest...); };
+    const auto held = owners().remove(Kind::memory, value, tenant.id());
+    if (held && !in_stream_order) return end_forgotten(tenant, *held, free);
+    if (held) {
+      const CUresult status =
+          ended_with_context(tenant, *held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : free();
+      settle_end(tenant, *held, status);
+      return status;
+    }
     if (owners().owner(Kind::graph_memory, value) != tenant.id()) {
       return end_held(tenant, Real::symbol, Kind::memory, value, free);
     }
@@ -71,9 +77,9 @@ struct FreesWithin {
 };
 
 template <SymbolName name, typename A>
-using Frees = FreesWithin<TimedWait, name, A>;
+using Frees = FreesAs<false, name, A>;
 template <SymbolName name>
-using FreesAsync = FreesWithin<Untimed, name, Address, CUstream>;
+using FreesAsync = FreesAs<true, name, Address, CUstream>;
 
 constexpr PolicyRow rows[] = {
     Allocates<"cuMemAlloc", Old, Old>::row(),
@@ -89,7 +95,7 @@ constexpr PolicyRow rows[] = {
     Makes<"cuMemAllocHost", Kind::host_memory, no_bytes, void*, Old>::row(),
     Makes<"cuMemAllocHost_v2", Kind::host_memory, no_bytes, void*, std::size_t>::row(),
     Makes<"cuMemHostAlloc", Kind::host_memory, no_bytes, void*, std::size_t, unsigned>::row(),
-    EndsAfterWaiting<"cuMemFreeHost", Kind::host_memory, void*>::row(),
+    Ends<"cuMemFreeHost", Kind::host_memory, void*>::row(),
     Registers<"cuMemHostRegister">::row(),
     Registers<"cuMemHostRegister_v2">::row(),
     Ends<"cuMemHostUnregister", Kind::registration, void*>::row(),

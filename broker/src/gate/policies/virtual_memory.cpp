@@ -81,6 +81,12 @@ std::vector<Holding> take_any_mappings(std::uint64_t address, std::uint64_t byte
   return taken;
 }
 
+void settle_unmapping(const Holding& mapping, Charge charge, CUresult status) noexcept {
+  if (status == CUDA_SUCCESS) return;
+  hold_again(mapping);
+  put_back(mapping.kind, mapping.handle, std::move(charge));
+}
+
 using Unmap = DriverFunction<"cuMemUnmap", CUresult(CUdeviceptr, std::size_t)>;
 CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
   const Caller caller = enter_policy<Unmap>();
@@ -92,14 +98,30 @@ CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
     if (taken.empty() && caller.tenant != nullptr) {
       return refuse_end(*caller.tenant, Unmap::symbol, Kind::mapping, address);
     }
-    std::vector<Charge> charges;
-    for (const Holding& one : taken) charges.push_back(take_out_charge(one.kind, one.handle));
-    const CUresult status = Unmap::call(address, bytes);
-    for (std::size_t i = 0; status != CUDA_SUCCESS && i < taken.size(); ++i) {
-      hold_again(taken[i]);
-      put_back(taken[i].kind, taken[i].handle, charges[i]);
+    if (caller.tenant == nullptr) {
+      std::vector<Charge> charges;
+      for (const Holding& one : taken) charges.push_back(take_out_charge(one.kind, one.handle));
+      const CUresult status = Unmap::call(address, bytes);
+      for (std::size_t i = 0; i < taken.size(); ++i) {
+        settle_unmapping(taken[i], std::move(charges[i]), status);
+      }
+      return status;
     }
-    return status;
+    CUresult first = CUDA_SUCCESS;
+    for (const Holding& one : taken) {
+      Charge charge = take_out_charge(one.kind, one.handle);
+      CUresult status = CUDA_SUCCESS;
+      if (ends_in_its_time(one)) {
+        status = end_in_time(*caller.tenant, one, [one, charge](CUresult ended) {
+          settle_unmapping(one, charge, ended);
+        });
+      } else {
+        status = Unmap::call(one.handle, one.extent);
+        settle_unmapping(one, std::move(charge), status);
+      }
+      if (first == CUDA_SUCCESS) first = status;
+    }
+    return first;
   } catch (const std::bad_alloc&) {
     return caller.tenant != nullptr ? CUDA_ERROR_OUT_OF_MEMORY : Unmap::call(address, bytes);
   }

@@ -1,28 +1,100 @@
 // Calls that keep the calling thread waiting for the device: the driver's own, and timed.
+//
+// While work hangs in the context family of the caller, a wait that may meet it is made by asking
+// again and again, no longer than BrokerOptions::end_timeout. It is answered CUDA_ERROR_NOT_READY
+// then. That is safe: nothing has been given up, the caller is told that its work is not done, and
+// it may ask again. A wait for work of the caller's own that is healthy ends as ever.
+//
+// A wait for all work of the primary, which a shared lease's is, is made on the family's own
+// thread: it can be answered when something turns out to hang after the wait has begun.
+#include <thread>
+
 #include "gate/policy.hpp"
 #include "gate/timed_wait.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-template <SymbolName name, typename... Parameters>
-struct Waits {
-  using Real = DriverFunction<name, CUresult(Parameters...)>;
-  static CUresult call(Parameters... parameters) noexcept {
+using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
+
+Waiting waiting_in(GatedTenant& tenant, CUcontext context) noexcept {
+  if (context == nullptr) Current::call(&context);
+  return tenant.waiting(context);
+}
+
+// Asks until it is ready, or the limit of the family is over.
+template <typename Query>
+CUresult ask_again(const HungWork& family, Query&& query) noexcept {
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    const CUresult status = query();
+    if (status != CUDA_ERROR_NOT_READY) return status;
+    if (family.limit() > std::chrono::milliseconds::zero() &&
+        std::chrono::steady_clock::now() - begin > family.limit()) {
+      return status;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+// The whole context, which is the current one where the call names none.
+template <SymbolName name, typename... Context>
+struct WaitsForContext {
+  using Real = DriverFunction<name, CUresult(Context...)>;
+  static CUcontext named(CUcontext context = nullptr) noexcept { return context; }
+  static CUresult call(Context... context) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr) return Real::call(parameters...);
+    if (caller.tenant == nullptr) return Real::call(context...);
     const TimedWait wait(*caller.tenant, Real::symbol);
-    return Real::call(parameters...);
+    const Waiting waiting = waiting_in(*caller.tenant, named(context...));
+    if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
+    if (!waiting.for_neighbours) return Real::call(context...);
+    const DriverTable& table = *waiting.there.driver;
+    try {
+      return waiting.family->wait_for_all([&table, there = waiting.there.context] {
+        return call_in(table, there, [&] { return table.ctx_synchronize(); });
+      });
+    } catch (const std::bad_alloc&) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
+// A stream or an event, for which the driver has a call that does not wait.
+template <SymbolName name, SymbolName query, typename Handle>
+struct Waits {
+  using Real = DriverFunction<name, CUresult(Handle)>;
+  using Query = DriverFunction<query, CUresult(Handle)>;
+  static CUresult call(Handle handle) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(handle);
+    const TimedWait wait(*caller.tenant, Real::symbol);
+    if (HungWork::anywhere() && Query::is_bound()) {
+      const Waiting waiting = waiting_in(*caller.tenant, nullptr);
+      if (waiting.family != nullptr && waiting.family->any()) {
+        return ask_again(*waiting.family, [&] { return Query::call(handle); });
+      }
+    }
+    return Real::call(handle);
+  }
+  static constexpr PolicyRow row() { return policy<Real, call>(); }
+  static constexpr PolicyRow query_row() { return unguarded<Query>(); }
+};
+
+using Stream = Waits<"cuStreamSynchronize", "cuStreamQuery", CUstream>;
+using ThreadStream = Waits<"cuStreamSynchronize_ptsz", "cuStreamQuery_ptsz", CUstream>;
+using Event = Waits<"cuEventSynchronize", "cuEventQuery", CUevent>;
+
 constexpr PolicyRow rows[] = {
-    Waits<"cuCtxSynchronize">::row(),
-    Waits<"cuCtxSynchronize_v2", CUcontext>::row(),
-    Waits<"cuStreamSynchronize", CUstream>::row(),
-    Waits<"cuStreamSynchronize_ptsz", CUstream>::row(),
-    Waits<"cuEventSynchronize", CUevent>::row(),
+    WaitsForContext<"cuCtxSynchronize">::row(),
+    WaitsForContext<"cuCtxSynchronize_v2", CUcontext>::row(),
+    Stream::row(),
+    Stream::query_row(),
+    ThreadStream::row(),
+    ThreadStream::query_row(),
+    Event::row(),
+    Event::query_row(),
 };
 
 }  // namespace

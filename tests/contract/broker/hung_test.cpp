@@ -1,5 +1,5 @@
-// Work on the device that does not end: nobody waits for it, and the others go on. In a child,
-// whose end may wait for the kernel.
+// Work on the device that does not end in its time: nobody waits for it, and the others go on. In a
+// child, whose end may wait for the kernel.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -22,9 +22,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds patience{150};
 constexpr std::chrono::milliseconds kernel_takes{4000};
 
-class ZombieChildTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
+class HungChildTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
-  ZombieChildTest() {
+  HungChildTest() {
     BrokerOptions impatient = options();
     impatient.job_timeout = impatient.end_timeout = patience;
     broker = Broker::open(std::move(impatient));
@@ -38,7 +38,7 @@ class ZombieChildTest : public BrokerTest, public ::testing::WithParamInterface<
   float pixel[4] = {0, 1, 2, 3};
 };
 
-TEST_P(ZombieChildTest, DISABLED_NobodyWaitsForIt) {
+TEST_P(HungChildTest, DISABLED_NobodyWaitsForIt) {
   PluginInstance good = twin(LeaseKind::private_own);
   Chain good_chain(broker, {&good}, test_sizes);
   good_chain.process(pixel, pixel, {});  // what is loaded lazily is loaded
@@ -48,29 +48,30 @@ TEST_P(ZombieChildTest, DISABLED_NobodyWaitsForIt) {
     const Clock::time_point begin = Clock::now();
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
                 AllOf(HasSubstr("lingers"), HasSubstr("did not end within 150 ms")));
-    EXPECT_EQ(lingering.lease().state, LeaseState::zombie);
+    EXPECT_EQ(lingering.lease().state, LeaseState::hung);
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
-                HasSubstr("zombie"));
+                HasSubstr("hung"));
     good_chain.process(pixel, pixel, {});
     EXPECT_EQ(good.lease().state, LeaseState::ready);
     lingering.deactivate();
     EXPECT_THAT(said("plugin"), Contains(HasSubstr("context lost, guilty, reason 4")));
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { active("affine", GetParam()); }),
-                HasSubstr("zombie"))
+                HasSubstr("hung"))
         << "the tenant is not entered again";
     EXPECT_LT(Clock::now() - begin, kernel_takes / 2);
   }
 }
 
-TEST_P(ZombieChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
+TEST_P(HungChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
   const Clock::time_point begin = Clock::now();
   {
     PluginInstance lingering = active("lingers", GetParam());
     PluginInstance behind = twin(GetParam());
     Chain chain(broker, {&lingering, &behind}, test_sizes);
     error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
-    EXPECT_EQ(lingering.lease().state, LeaseState::zombie);
-    EXPECT_EQ(behind.lease().state, LeaseState::lost) << "it waits for the zombie, and is innocent";
+    EXPECT_EQ(lingering.lease().state, LeaseState::hung);
+    EXPECT_EQ(behind.lease().state, LeaseState::lost)
+        << "it waits for the hung one, and is innocent";
     behind.deactivate();
     EXPECT_LT(Clock::now() - begin, kernel_takes / 2);
     // An H200's driver loads modules only when the kernels that run have ended.
@@ -81,7 +82,7 @@ TEST_P(ZombieChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
 }
 
 // It is in force, with what it holds, when nobody has it any more.
-TEST_P(ZombieChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
+TEST_P(HungChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
   TenantId tenant{};
   std::uint64_t held = 0;
   const auto row = [&] {
@@ -100,18 +101,18 @@ TEST_P(ZombieChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
     held = row().memory_bytes;
     EXPECT_GT(held, 0U);
   }
-  EXPECT_EQ(row().state, LeaseState::zombie);
+  EXPECT_EQ(row().state, LeaseState::hung);
   EXPECT_EQ(row().memory_bytes, held) << "nothing of it was given back";
   const std::vector<LeaseInfo> leases = broker.leases();
   EXPECT_TRUE(std::any_of(leases.begin(), leases.end(), [&](const LeaseInfo& one) {
-    return one.tenant == tenant && one.state == LeaseState::zombie;
+    return one.tenant == tenant && one.state == LeaseState::hung;
   }));
   EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { active("affine", GetParam()); }),
-              HasSubstr("zombie"));
+              HasSubstr("hung"));
 }
 
 // What is enqueued may call its functions.
-TEST_P(ZombieChildTest, DISABLED_ItsCodeStays) {
+TEST_P(HungChildTest, DISABLED_ItsCodeStays) {
   const std::filesystem::path library = test_plugin("behaviours_unloadable");
   const auto begin = [&](const char* plugin) {
     PluginInstance instance =
@@ -129,14 +130,14 @@ TEST_P(ZombieChildTest, DISABLED_ItsCodeStays) {
     PluginInstance lingering = begin("lingers");
     Chain chain(broker, {&lingering}, test_sizes);
     error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
-    EXPECT_EQ(lingering.lease().state, LeaseState::zombie);
+    EXPECT_EQ(lingering.lease().state, LeaseState::hung);
   }
   EXPECT_TRUE(is_mapped(library));
 }
 
 // A call of the plug-in's own code holds its thread; neither other threads nor the process's end
 // wait for it.
-TEST_P(ZombieChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
+TEST_P(HungChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
   // Left to the process's end, as the thread is.
   auto* const stuck = new PluginInstance(active("never_returns", GetParam()));
   auto* const chain = new Chain(broker, {stuck}, test_sizes);
@@ -167,25 +168,25 @@ TEST_P(ZombieChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
   EXPECT_FALSE(returned);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ZombieChildTest,
+INSTANTIATE_TEST_SUITE_P(Kinds, HungChildTest,
                          ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
                                            LeaseKind::green),
                          [](const auto& test) { return std::string(to_string(test.param)); });
 
 using Child = std::tuple<const char*, const char*>;
-class ZombieTest : public ::testing::TestWithParam<Child> {};
+class HungTest : public ::testing::TestWithParam<Child> {};
 
-TEST_P(ZombieTest, PassesInAChild) {
+TEST_P(HungTest, PassesInAChild) {
   const auto& [test, kind] = GetParam();
   const ChildResult child =
-      run_child(std::string("Kinds/ZombieChildTest.DISABLED_") + test + "/" + kind,
+      run_child(std::string("Kinds/HungChildTest.DISABLED_") + test + "/" + kind,
                 {{"LSAN_OPTIONS", "detect_leaks=0"}});
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Zombies, ZombieTest,
+    Kinds, HungTest,
     ::testing::Combine(::testing::Values("NobodyWaitsForIt",
                                          "WorkLeftAtDeactivateIsNotWaitedForEither",
                                          "ItStaysWhenItsPluginsHaveGone", "ItsCodeStays",

@@ -1,0 +1,272 @@
+#include "context/hung_work.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <system_error>
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{20};
+constexpr std::chrono::milliseconds linger{50};  // a thread serves a burst of endings
+
+// "2 x device memory (8192 bytes)"
+std::string counted(const PutOff& line) {
+  std::string text = std::to_string(line.count) + " x " + line.what;
+  if (line.bytes != 0) text += " (" + std::to_string(line.bytes) + " bytes)";
+  return text;
+}
+
+void add_to(std::vector<PutOff>& list, const Ending& ending) {
+  auto line = std::find_if(list.begin(), list.end(), [&](const PutOff& one) {
+    return one.tenant == ending.tenant->id && one.what == ending.what;
+  });
+  if (line == list.end()) {
+    line = list.insert(list.end(), {ending.tenant->id, 0, ending.tenant->name, ending.what});
+  }
+  ++line->count;
+  line->bytes += ending.bytes;
+}
+
+}  // namespace
+
+bool HungWork::is_own_thread() const noexcept {
+  return worker_.load(std::memory_order_acquire) == std::this_thread::get_id();
+}
+
+// The family's own thread keeps it alive, and may be the last to do so.
+HungWork::~HungWork() {
+  if (thread_.joinable()) thread_.detach();
+}
+
+bool HungWork::idle() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return tasks_.empty() && markers_.empty() && !looking_;
+}
+
+void HungWork::update() noexcept {
+  const bool hangs = blocked_ || !markers_.empty();
+  if (any_.exchange(hangs, std::memory_order_acq_rel) == hangs) return;
+  hung_families.fetch_add(hangs ? 1 : -1, std::memory_order_acq_rel);
+}
+
+void HungWork::add(std::function<bool()> has_ended) {
+  Lock lock(mutex_);
+  markers_.push_back(std::move(has_ended));
+  update();
+  done_.notify_all();  // who waits for an ending need not wait out its limit
+  wake_.notify_all();
+  start(lock);
+}
+
+bool HungWork::enqueue(Lock& lock, const std::shared_ptr<Task>& task) {
+  tasks_.push_back(task);
+  if (!start(lock)) {
+    tasks_.pop_back();
+    return false;
+  }
+  wake_.notify_all();
+  return true;
+}
+
+template <typename IsOver>
+bool HungWork::wait_within_limit(Lock& lock, IsOver&& is_over) {
+  if (limit_ > std::chrono::milliseconds::zero()) return done_.wait_for(lock, limit_, is_over);
+  done_.wait(lock, is_over);
+  return true;
+}
+
+// Under the lock: the call that is open does not return in its time.
+void HungWork::block() noexcept {
+  blocked_ = true;
+  update();
+  done_.notify_all();
+}
+
+CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
+  if (is_own_thread()) return perform();
+  const auto task = std::make_shared<Task>();
+  task->ending.perform = std::move(perform);
+  Lock lock(mutex_);
+  if (!enqueue(lock, task)) {
+    lock.unlock();
+    return task->ending.perform();
+  }
+  const auto is_over = [&] { return task->done || !markers_.empty(); };
+  if (!wait_within_limit(lock, is_over)) {
+    block();
+    done_.wait(lock, is_over);
+  }
+  if (wait_within_limit(lock, [&] { return task->done; })) return task->status;
+  return CUDA_ERROR_NOT_READY;
+}
+
+std::optional<CUresult> HungWork::end(Ending ending) {
+  // What the family's own thread ends follows from an ending that was put off.
+  if (is_own_thread() || (!ending.may_wait && !any())) return ending.perform();
+  const auto task = std::make_shared<Task>();
+  task->ending = std::move(ending);
+  Lock lock(mutex_);
+  if (!enqueue(lock, task)) {
+    lock.unlock();
+    return task->ending.perform();  // this thread waits, then
+  }
+  if (!wait_within_limit(lock, [&] { return task->done || any(); })) block();
+  if (task->done) return task->status;
+  std::vector<PutOff> told;
+  add_to(told, task->ending);
+  const auto tenant = task->ending.tenant;
+  const bool first = !task->ending.quiet && *task->ending.what != 0 &&
+                     std::none_of(tasks_.begin(), tasks_.end(), [&](const auto& other) {
+                       return other->put_off && other->ending.tenant == tenant;
+                     });
+  task->put_off = true;
+  lock.unlock();
+  if (first) {
+    tenant->say(Severity::warning, "ledger",
+                "put off until work that hangs on " + name_ + " ends: " + counted(told.front()) +
+                    "; BrokerMetrics::put_off lists all that waits for it");
+  }
+  return std::nullopt;
+}
+
+bool HungWork::start(Lock&) {
+  if (running_ || abandoned_) return running_;
+  if (thread_.joinable()) thread_.join();  // it has done all but return
+  running_ = true;
+  try {
+    thread_ = std::thread([self = shared_from_this()] {
+      Lock lock(self->mutex_);
+      self->worker_.store(std::this_thread::get_id(), std::memory_order_release);
+      self->work(lock);
+      self->worker_.store({}, std::memory_order_release);
+      self->running_ = false;
+      self->done_.notify_all();
+    });
+  } catch (const std::system_error&) {
+    running_ = false;  // the next one tries again
+  }
+  return running_;
+}
+
+void HungWork::work(Lock& lock) {
+  while (!abandoned_) {
+    if (!markers_.empty()) {
+      wake_.wait_for(lock, between_looks, [this] { return abandoned_; });
+      if (!abandoned_) look(lock);
+    } else if (!tasks_.empty()) {
+      perform_next(lock);
+    } else if (!wake_.wait_for(lock, linger, [this] {
+                 return abandoned_ || !tasks_.empty() || !markers_.empty();
+               })) {
+      return;
+    }
+  }
+}
+
+// What they keep alive may end here, which this thread may do.
+void HungWork::look(Lock& lock) {
+  std::vector<std::function<bool()>> looked_at = std::move(markers_);
+  markers_.clear();
+  looking_ = true;
+  lock.unlock();
+  std::vector<std::function<bool()>> left;
+  for (auto& has_ended : looked_at) {
+    if (!has_ended()) left.push_back(std::move(has_ended));
+  }
+  lock.lock();
+  std::move(left.begin(), left.end(), std::back_inserter(markers_));
+  update();
+  lock.unlock();
+  looked_at.clear();
+  lock.lock();
+  looking_ = false;
+}
+
+void HungWork::perform_next(Lock& lock) {
+  const std::shared_ptr<Task> task = tasks_.front();
+  performing_ = true;
+  lock.unlock();
+  const CUresult status = task->ending.perform();
+  task->ending.perform = nullptr;  // and with it whatever it kept alive
+  lock.lock();
+  performing_ = blocked_ = false;
+  update();
+  task->status = status;
+  task->done = true;
+  done_.notify_all();
+  if (task->put_off) {
+    lock.unlock();
+    if (task->ending.after) task->ending.after(status);
+    task->ending.after = nullptr;
+    lock.lock();
+  }
+  tasks_.pop_front();
+  if (task->put_off && *task->ending.what != 0) tell_of_end(lock, task->ending);
+}
+
+// One record says what a tenant had to wait for, when nothing of it waits any more.
+void HungWork::tell_of_end(Lock& lock, const Ending& ending) noexcept {
+  const auto tenant = ending.tenant;
+  try {
+    add_to(ended_, ending);
+    const bool waits = std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
+      return task->put_off && task->ending.tenant == tenant;
+    });
+    if (waits) return;
+    std::string text;
+    std::erase_if(ended_, [&](const PutOff& line) {
+      if (line.tenant != tenant->id) return false;
+      text += (text.empty() ? "" : ", ") + counted(line);
+      return true;
+    });
+    lock.unlock();
+    tenant->say(
+        Severity::info, "ledger",
+        "the work that hung on " + name_ + " has ended, and so has what was put off: " + text);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  }
+  if (!lock.owns_lock()) lock.lock();
+}
+
+bool HungWork::wait_until_clear() const noexcept {
+  const auto begin = std::chrono::steady_clock::now();
+  while (any()) {
+    if (limit_ > std::chrono::milliseconds::zero() &&
+        std::chrono::steady_clock::now() - begin > limit_) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+std::vector<PutOff> HungWork::put_off() const {
+  std::vector<PutOff> list;
+  const std::lock_guard lock(mutex_);
+  for (const auto& task : tasks_) {
+    if (task->put_off && *task->ending.what != 0) add_to(list, task->ending);
+  }
+  return list;
+}
+
+// What is left keeps leases alive whose device may be gone by then: it is never ended.
+void HungWork::abandon() noexcept {
+  Lock lock(mutex_);
+  abandoned_ = true;
+  wake_.notify_all();
+  if (!is_own_thread()) {
+    done_.wait(lock, [this] { return !running_ || performing_; });
+    if (!running_ && thread_.joinable()) thread_.join();
+  }
+  if (tasks_.empty() && markers_.empty()) return;
+  try {
+    static auto& left = *new std::vector<std::shared_ptr<HungWork>>();  // reachable, for good
+    static std::mutex all;
+    const std::lock_guard one(all);
+    left.push_back(shared_from_this());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: see below
+  }
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,151 @@
+// Work on the device that does not end in its time, and what has to wait for it.
+//
+// A context family is a set of contexts whose memory is one: a device's primary context with all
+// green contexts on it, or one private context. The driver frees memory of a family only when all
+// work of the family is done, so one hung kernel holds up every tenant in it. Each family has one
+// HungWork. Every ending of the broker's and of the gate's goes through HungWork::end, which ends
+// the thing or puts it off; nobody else in the broker makes a driver call that frees something.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "context/tenant_identity.hpp"
+#include "driver/driver_table.hpp"
+
+namespace ctxbroker::detail {
+
+// Makes a call in a context, on a family's own thread. No guard is needed there, because no code of
+// a plug-in has ever run on it. Captures of other threads are left alone. A context that cannot be
+// entered or left is tried once more, because what is ended would be lost for good.
+template <typename Call>
+CUresult call_in(const DriverTable& table, CUcontext context, Call&& call) noexcept {
+  CUcontext popped = nullptr;
+  CUresult status = table.ctx_push(context);
+  if (status != CUDA_SUCCESS) status = table.ctx_push(context);
+  if (status != CUDA_SUCCESS) return status;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  table.exchange_capture_mode(&mode);
+  status = call();
+  table.exchange_capture_mode(&mode);
+  if (table.ctx_pop(&popped) != CUDA_SUCCESS) table.ctx_pop(&popped);
+  return status;
+}
+
+// One thing that is to be ended.
+struct Ending {
+  std::shared_ptr<const TenantIdentity> tenant;
+  const char* what = "";    // static text: "device memory"; empty: it is not listed
+  std::uint64_t bytes = 0;  // of device memory that stay taken until it is done
+  bool may_wait = true;     // whether the driver's call can wait for work on the device
+  bool quiet = false;       // the caller tells the host of it when it is put off
+  std::function<CUresult()> perform;
+  // Called after `perform` when the ending was put off, on the family's own thread.
+  std::function<void(CUresult)> after{};
+};
+
+// A line of the list of what is put off.
+struct PutOff {
+  TenantId tenant;
+  int device = 0;
+  std::string tenant_name, what;
+  std::uint64_t count = 0, bytes = 0;
+};
+
+// Any thread.
+class HungWork : public std::enable_shared_from_this<HungWork> {
+ public:
+  // `name` is for messages: "device 0". `limit` is how long an ending is waited for; zero: as long
+  // as it takes.
+  HungWork(std::string name, std::chrono::milliseconds limit)
+      : name_(std::move(name)), limit_(limit) {}
+
+  ~HungWork();
+  HungWork(const HungWork&) = delete;
+  HungWork& operator=(const HungWork&) = delete;
+
+  std::chrono::milliseconds limit() const noexcept { return limit_; }
+
+  // Whether work of the family is hung, so that what would wait for it is put off.
+  bool any() const noexcept { return any_.load(std::memory_order_acquire); }
+  // Whether anything hangs in the process.
+  static bool anywhere() noexcept { return hung_families.load(std::memory_order_acquire) != 0; }
+  // Nothing is hung, nothing is put off, and no ending is under way.
+  bool idle() const noexcept;
+
+  // Work hangs until `has_ended` says true. It is asked every few milliseconds by the family's own
+  // thread, and must not wait. It keeps alive what it looks at. Throws std::bad_alloc.
+  void add(std::function<bool()> has_ended);
+
+  // Ends something. The call's status when it was made within the limit. No value: it is put off.
+  // A call that may wait is made on the family's own thread, because nobody knows beforehand
+  // whether it returns: when it does not within the limit, the family counts as hung from then on,
+  // and the call ends with the work that it waits for. At most one such call is open in a family.
+  // What is put off is done in the order in which it came. Throws std::bad_alloc; then nothing was
+  // done.
+  std::optional<CUresult> end(Ending ending);
+
+  // A wait for all work of the family, which `perform` makes on the family's own thread. It takes
+  // as long as the work does, unless something is known to hang: CUDA_ERROR_NOT_READY after the
+  // limit. Endings of others are put off behind it after the limit.
+  CUresult wait_for_all(std::function<CUresult()> perform);
+
+  // Waits on the calling thread until nothing is hung, no longer than the limit. True: nothing is.
+  bool wait_until_clear() const noexcept;
+
+  std::vector<PutOff> put_off() const;
+
+  // For the end of whoever owns the family: its thread ends, what is put off is never done.
+  void abandon() noexcept;
+
+ private:
+  struct Task {
+    Ending ending;
+    CUresult status = CUDA_SUCCESS;
+    bool done = false, put_off = false;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Puts it into the queue. False: no thread can be had for it.
+  bool enqueue(Lock& lock, const std::shared_ptr<Task>& task);
+  // False when it is not over within the limit.
+  template <typename IsOver>
+  bool wait_within_limit(Lock& lock, IsOver&& is_over);
+  bool start(Lock& lock);
+  void work(Lock& lock);
+  void look(Lock& lock);
+  void perform_next(Lock& lock);
+  void tell_of_end(Lock& lock, const Ending& ending) noexcept;
+  void update() noexcept;
+  void block() noexcept;
+  bool is_own_thread() const noexcept;
+
+  // Of the process, because the gate asks on every wait before it knows in which context it is.
+  static inline constinit std::atomic<int> hung_families{0};
+
+  const std::string name_;
+  const std::chrono::milliseconds limit_;
+  std::atomic<bool> any_{false};
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::deque<std::shared_ptr<Task>> tasks_;  // the first one may be under way
+  std::vector<std::function<bool()>> markers_;
+  std::vector<PutOff> ended_;  // what was put off and has ended, of tenants that wait for more
+  std::thread thread_;
+  std::atomic<std::thread::id> worker_{};
+  bool running_ = false, performing_ = false, looking_ = false;
+  bool blocked_ = false, abandoned_ = false;
+};
+
+}  // namespace ctxbroker::detail

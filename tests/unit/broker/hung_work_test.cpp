@@ -1,0 +1,162 @@
+#include "context/hung_work.hpp"
+
+#include <gmock/gmock.h>
+
+#include <future>
+#include <vector>
+
+namespace ctxbroker::detail {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds limit{100};
+
+class HungWorkTest : public ::testing::Test {
+ protected:
+  ~HungWorkTest() override { family->abandon(); }
+
+  // It ends number `number`, and so that a test can wait for it.
+  Ending ending(int number, std::uint64_t bytes = 0) {
+    return {tenant, "device memory", bytes, true, false, [this, number] {
+              const std::lock_guard lock(mutex);
+              ended.push_back(number);
+              return CUDA_SUCCESS;
+            }};
+  }
+  // Blocks as a driver's call does behind work that hangs.
+  Ending blocked(std::shared_future<void> work) {
+    return {tenant, "module", 0, true, false, [work] {
+              work.wait();
+              return CUDA_SUCCESS;
+            }};
+  }
+  void wait_until_idle() const {
+    while (!family->idle()) std::this_thread::yield();
+  }
+
+  std::mutex mutex;
+  std::vector<int> ended;
+  std::vector<std::string> said;
+  const Recorder recorder{[this](const Record& record) {
+    const std::lock_guard lock(mutex);
+    said.push_back(record.text);
+  }};
+  const std::shared_ptr<const TenantIdentity> tenant =
+      std::make_shared<const TenantIdentity>(TenantId{7}, "blur", &recorder);
+  const std::shared_ptr<HungWork> family = std::make_shared<HungWork>("device 0", limit);
+};
+
+TEST_F(HungWorkTest, WhatNothingHangsInIsEndedAtOnce) {
+  for (const int number : {1, 2, 3}) EXPECT_EQ(family->end(ending(number)), CUDA_SUCCESS);
+  EXPECT_THAT(ended, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(family->any());
+  wait_until_idle();
+  EXPECT_THAT(said, IsEmpty());
+}
+
+TEST_F(HungWorkTest, TheCallersStatusIsTheCalls) {
+  EXPECT_EQ(family->end({tenant, "", 0, true, false, [] { return CUDA_ERROR_INVALID_VALUE; }}),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(HungWorkTest, WhatIsKnownToHangIsNotWaitedFor) {
+  std::atomic<bool> over{false};
+  family->add([&] { return over.load(); });
+  EXPECT_TRUE(family->any());
+  EXPECT_TRUE(HungWork::anywhere());
+  std::atomic<int> settled{0};
+  const Clock::time_point begin = Clock::now();
+  for (const int number : {1, 2}) {
+    Ending one = ending(number, 12);
+    one.after = [&](CUresult) { ++settled; };
+    EXPECT_EQ(family->end(std::move(one)), std::nullopt);
+  }
+  EXPECT_LT(Clock::now() - begin, limit);
+  EXPECT_THAT(ended, IsEmpty());
+  const std::vector<PutOff> list = family->put_off();
+  ASSERT_EQ(list.size(), 1U);
+  EXPECT_EQ(list[0].tenant_name, "blur");
+  EXPECT_EQ(list[0].what, "device memory");
+  EXPECT_EQ(list[0].count, 2U);
+  EXPECT_EQ(list[0].bytes, 24U);
+  EXPECT_THAT(said, ElementsAre(HasSubstr("work that hangs on device 0 ends: 1 x device memory "
+                                          "(12 bytes)")))
+      << "once for all of a tenant's";
+  over = true;
+  wait_until_idle();
+  EXPECT_THAT(ended, ElementsAre(1, 2)) << "in order, when the work has ended";
+  EXPECT_EQ(settled, 2);
+  EXPECT_FALSE(family->any());
+  EXPECT_FALSE(HungWork::anywhere());
+  EXPECT_EQ(family->end(ending(3)), CUDA_SUCCESS) << "as ever";
+}
+
+// Nobody knew beforehand: the call itself finds out.
+TEST_F(HungWorkTest, ACallThatDoesNotReturnIsNotWaitedForLongerThanTheLimit) {
+  std::promise<void> work;
+  const Clock::time_point begin = Clock::now();
+  EXPECT_EQ(family->end(blocked(work.get_future().share())), std::nullopt);
+  EXPECT_GE(Clock::now() - begin, limit);
+  EXPECT_TRUE(family->any());
+  const Clock::time_point next = Clock::now();
+  EXPECT_EQ(family->end(ending(1)), std::nullopt);
+  EXPECT_LT(Clock::now() - next, limit) << "it is known by now";
+  EXPECT_FALSE(family->wait_until_clear());
+  work.set_value();
+  wait_until_idle();
+  EXPECT_THAT(ended, ElementsAre(1));
+  EXPECT_FALSE(family->any());
+  EXPECT_TRUE(family->wait_until_clear());
+}
+
+TEST_F(HungWorkTest, WhoWaitsIsLetGoWhenAHangBecomesKnown) {
+  std::promise<void> work;
+  const auto patient = std::make_shared<HungWork>("device 1", milliseconds(0));  // for ever
+  auto waiting = std::async(std::launch::async, [&, result = work.get_future().share()] {
+    return patient->end(blocked(result));
+  });
+  EXPECT_EQ(waiting.wait_for(milliseconds(50)), std::future_status::timeout);
+  std::atomic<bool> over{false};
+  patient->add([&] { return over.load(); });
+  EXPECT_EQ(waiting.get(), std::nullopt);
+  work.set_value();
+  over = true;
+  while (!patient->idle()) std::this_thread::yield();
+  patient->abandon();
+}
+
+TEST_F(HungWorkTest, WhatDoesNotWaitIsDoneHere) {
+  const auto here = std::this_thread::get_id();
+  std::thread::id there;
+  Ending quick{tenant, "event", 0, false, false, [&] {
+                 there = std::this_thread::get_id();
+                 return CUDA_SUCCESS;
+               }};
+  EXPECT_EQ(family->end(quick), CUDA_SUCCESS);
+  EXPECT_EQ(there, here);
+  std::atomic<bool> over{false};
+  family->add([&] { return over.load(); });
+  EXPECT_EQ(family->end(quick), std::nullopt) << "its context may have to wait";
+  over = true;
+  wait_until_idle();
+  EXPECT_NE(there, here);
+}
+
+TEST_F(HungWorkTest, ManyThreadsEndWhatTheyHave) {
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 50; ++i) EXPECT_EQ(family->end(ending(thread)), CUDA_SUCCESS);
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(ended.size(), 400U);
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail
