@@ -17,7 +17,7 @@ std::string counted(const PutOff& line) {
   return text;
 }
 
-void add_to(std::vector<PutOff>& list, const Ending& ending) {
+void add_to(std::vector<PutOff>& list, const EndRequest& ending) {
   auto line = std::find_if(list.begin(), list.end(), [&](const PutOff& one) {
     return one.tenant == ending.tenant->id && one.what == ending.what;
   });
@@ -101,7 +101,7 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
   return CUDA_ERROR_NOT_READY;
 }
 
-std::optional<CUresult> HungWork::end(Ending ending) {
+std::optional<CUresult> HungWork::end(EndRequest ending) {
   // What the family's own thread ends follows from an ending that was put off.
   if (is_own_thread() || (!ending.may_wait && !any())) return ending.perform();
   const auto task = std::make_shared<Task>();
@@ -206,7 +206,7 @@ void HungWork::perform_next(Lock& lock) {
 }
 
 // One record says what a tenant had to wait for, when nothing of it waits any more.
-void HungWork::tell_of_end(Lock& lock, const Ending& ending) noexcept {
+void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
   const auto tenant = ending.tenant;
   try {
     add_to(ended_, ending);

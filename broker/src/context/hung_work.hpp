@@ -44,7 +44,7 @@ CUresult call_in(const DriverTable& table, CUcontext context, Call&& call) noexc
 }
 
 // One thing that is to be ended.
-struct Ending {
+struct EndRequest {
   std::shared_ptr<const TenantIdentity> tenant;
   const char* what = "";    // static text: "device memory"; empty: it is not listed
   std::uint64_t bytes = 0;  // of device memory that stay taken until it is done
@@ -94,7 +94,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // and the call ends with the work that it waits for. At most one such call is open in a family.
   // What is put off is done in the order in which it came. Throws std::bad_alloc; then nothing was
   // done.
-  std::optional<CUresult> end(Ending ending);
+  std::optional<CUresult> end(EndRequest ending);
 
   // A wait for all work of the family, which `perform` makes on the family's own thread. It takes
   // as long as the work does, unless something is known to hang: CUDA_ERROR_NOT_READY after the
@@ -111,7 +111,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
 
  private:
   struct Task {
-    Ending ending;
+    EndRequest ending;
     CUresult status = CUDA_SUCCESS;
     bool done = false, put_off = false;
   };
@@ -126,7 +126,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   void work(Lock& lock);
   void look(Lock& lock);
   void perform_next(Lock& lock);
-  void tell_of_end(Lock& lock, const Ending& ending) noexcept;
+  void tell_of_end(Lock& lock, const EndRequest& ending) noexcept;
   void update() noexcept;
   void block() noexcept;
   bool is_own_thread() const noexcept;

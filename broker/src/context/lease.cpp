@@ -97,7 +97,7 @@ void Lease::end_contexts(bool again) noexcept {
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
       return report_failed_end(end_all());
     }
-    Ending ending{tenant_, "context", 0, true, false, end_all};
+    EndRequest ending{tenant_, "context", 0, true, false, end_all};
     std::shared_ptr<HungWork> family = family_;
     if (auto elsewhere = tenant_->hung.on_other_device(device_.ordinal())) {
       // Behind what is put off there, and then in its turn here.
@@ -342,14 +342,14 @@ std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
         thing.home == Home::context ? nullptr : tenant_->hung.on_other_device(device_.ordinal());
     if (elsewhere != nullptr) {  // and then it may have to wait here
       device_.keep_primary();
-      Ending later{tenant_, thing.what, thing.bytes, true, thing.quiet, {}};
+      EndRequest later{tenant_, thing.what, thing.bytes, true, thing.quiet, {}};
       later.perform = [self = shared_from_this(), thing] {
         return self->give_back(thing).value_or(CUDA_SUCCESS);
       };
       const auto status = elsewhere->end(std::move(later));
       return status;
     }
-    Ending ending{tenant_, thing.what, thing.bytes, thing.may_wait, thing.quiet, {}};
+    EndRequest ending{tenant_, thing.what, thing.bytes, thing.may_wait, thing.quiet, {}};
     ending.perform = [self = shared_from_this(), home = thing.home, call = thing.call] {
       const auto where = self->end_target(home);
       if (!where) return gone;

@@ -171,7 +171,8 @@ std::optional<CUresult> TenantImpl::end(const LifeNote& note, Lease::Thing thing
   DeviceHold& hold = broker_.leases().device(note.device);
   try {
     const auto elsewhere = identity_->hung.on_other_device(note.device);
-    Ending ending{identity_, thing.what, thing.bytes, thing.may_wait, thing.quiet, {}, thing.after};
+    EndRequest ending{identity_,   thing.what, thing.bytes, thing.may_wait,
+                      thing.quiet, {},         thing.after};
     ending.perform = [&hold, where = *where, call = thing.call] {
       if (!hold.primary_lives(where.generation)) return Lease::gone;
       return call_in(*where.driver, where.context, call);

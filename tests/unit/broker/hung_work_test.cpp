@@ -21,7 +21,7 @@ class HungWorkTest : public ::testing::Test {
   ~HungWorkTest() override { family->abandon(); }
 
   // It ends number `number`, and so that a test can wait for it.
-  Ending ending(int number, std::uint64_t bytes = 0) {
+  EndRequest ending(int number, std::uint64_t bytes = 0) {
     return {tenant, "device memory", bytes, true, false, [this, number] {
               const std::lock_guard lock(mutex);
               ended.push_back(number);
@@ -29,7 +29,7 @@ class HungWorkTest : public ::testing::Test {
             }};
   }
   // Blocks as a driver's call does behind work that hangs.
-  Ending blocked(std::shared_future<void> work) {
+  EndRequest blocked(std::shared_future<void> work) {
     return {tenant, "module", 0, true, false, [work] {
               work.wait();
               return CUDA_SUCCESS;
@@ -72,7 +72,7 @@ TEST_F(HungWorkTest, WhatIsKnownToHangIsNotWaitedFor) {
   std::atomic<int> settled{0};
   const Clock::time_point begin = Clock::now();
   for (const int number : {1, 2}) {
-    Ending one = ending(number, 12);
+    EndRequest one = ending(number, 12);
     one.after = [&](CUresult) { ++settled; };
     EXPECT_EQ(family->end(std::move(one)), std::nullopt);
   }
@@ -133,10 +133,10 @@ TEST_F(HungWorkTest, WhoWaitsIsLetGoWhenAHangBecomesKnown) {
 TEST_F(HungWorkTest, WhatDoesNotWaitIsDoneHere) {
   const auto here = std::this_thread::get_id();
   std::thread::id there;
-  Ending quick{tenant, "event", 0, false, false, [&] {
-                 there = std::this_thread::get_id();
-                 return CUDA_SUCCESS;
-               }};
+  EndRequest quick{tenant, "event", 0, false, false, [&] {
+                     there = std::this_thread::get_id();
+                     return CUDA_SUCCESS;
+                   }};
   EXPECT_EQ(family->end(quick), CUDA_SUCCESS);
   EXPECT_EQ(there, here);
   std::atomic<bool> over{false};
