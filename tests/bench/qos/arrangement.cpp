@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned victims_part = 16;
 
-const Arrangement table[] = {
+const Arrangement arrangement_table[] = {
     {"partitions",
      {LeaseKind::green, victims_part},
      LeaseChoice(LeaseKind::green),
@@ -55,7 +55,7 @@ std::unique_ptr<Tenant> open_in_the_rest(Session& session, const char* name, uns
 }  // namespace
 
 std::span<const Arrangement> arrangements() noexcept {
-  return table;
+  return arrangement_table;
 }
 
 Pair::Pair(Session& session, const Arrangement& arrangement)

@@ -5,7 +5,7 @@
 namespace ctxbroker::bench {
 namespace {
 
-const Load table[] = {
+const Load load_table[] = {
     {"none", "no neighbour", nullptr},
     {"hog_10us", "fills its multiprocessors with blocks of 10 us", neighbour::hog_10us},
     {"hog_100us", "the same, 100 us", neighbour::hog_100us},
@@ -21,7 +21,7 @@ const Load table[] = {
 }  // namespace
 
 std::span<const Load> loads() noexcept {
-  return table;
+  return load_table;
 }
 
 RunningLoad::RunningLoad(Session& session, const Pace& pace, Tenant& neighbour, const Load& load,
