@@ -128,7 +128,7 @@ void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, DeviceHold& dev
   const std::string where = " on device " + std::to_string(device.ordinal());
   if (status != CUDA_SUCCESS) {
     refused_.insert({device.ordinal(), kind});
-    host_.say(Severity::warning, "ready",
+    host_.log(Severity::warning, "ready",
               "no " + std::string(to_string(kind)) + " context can be made ahead" + where + ": " +
                   status_text(device.driver().table, status));
   } else if (bytes > room && misfits_.insert({device.ordinal(), kind}).second) {
@@ -153,7 +153,7 @@ void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, DeviceHold& dev
 // Once of each kind: one line says what the budget did to it.
 void ContextFiller::say_of_budget(Severity severity, const DeviceHold& device, LeaseKind kind,
                                   const std::string& text) {
-  if (said_.insert({device.ordinal(), kind}).second) host_.say(severity, "ready", text);
+  if (said_.insert({device.ordinal(), kind}).second) host_.log(severity, "ready", text);
 }
 
 void ContextFiller::run() {

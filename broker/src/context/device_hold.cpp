@@ -94,14 +94,14 @@ void DeviceHold::use() {
   if (in_use()) return;
   primary_.retain();
   spares_.forget_green();  // they ended with the primary that was lost
-  // A split of its own for each life would overlap with the partitions cut before.
+  // A split of its own for each generation would overlap with the partitions cut before.
   if (!split_) split_.emplace(link_.table(), link_.handle());
   shield_.raise(*split_);
-  if (fault().happened()) {  // met there, or elsewhere meanwhile: this life has ended already
+  if (fault().happened()) {  // met there, or elsewhere meanwhile: this generation has ended already
     throw driver_error(link_.table(), fault().status(), "cuGreenCtxCreate",
                        "cannot raise the device's shield", link_.host_call());
   }
-  primary_.begin_life(shield_.is_up());
+  primary_.begin_generation(shield_.is_up());
 }
 
 Shield DeviceHold::shield() const {
@@ -176,7 +176,7 @@ LeaseContext DeviceHold::green_over(const std::vector<std::size_t>& groups, Call
     call = "cuGreenCtxCreate";
     status = create_green(link_, made.description, &made.green, &made.context);
   }
-  check(link_.table(), link_.note(status), call, owner,
+  check(link_.table(), link_.report_status(status), call, owner,
         [] { return "cannot make a green context"; });
   return made;
 }

@@ -49,13 +49,15 @@ class DeviceHold {
   unsigned group_size() const;  // multiprocessors of the smallest partition; 0: no partitions
   unsigned free_multiprocessors() const;
 
-  // Which life of the primary this is; see PrimaryContext.
+  // Which generation of the primary this is; see PrimaryContext.
   std::uint64_t primary_generation() const noexcept { return primary_.generation(); }
-  bool primary_lives(std::uint64_t generation) noexcept { return primary_.lives(generation); }
+  bool primary_is_current(std::uint64_t generation) noexcept {
+    return primary_.is_current(generation);
+  }
   bool primary_is_shielded(std::uint64_t generation) const noexcept {
     return primary_.is_shielded(generation);
   }
-  // Somebody destroyed that life of the primary; the next use makes another.
+  // Somebody destroyed that generation of the primary; the next use makes another.
   void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
   void check_primary() noexcept { primary_.check(); }
 

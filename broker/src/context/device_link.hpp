@@ -25,9 +25,9 @@ struct DeviceLink {
   CallOwner host_call() const noexcept { return {ordinal, host.name}; }
 
   // Looks for a fault of the process, and returns what it got.
-  CUresult note(CUresult status) const noexcept;
+  CUresult report_status(CUresult status) const noexcept;
   // One line about this device: "device 0" and `text`. Never throws.
-  void say(Severity severity, const char* topic, const std::string& text) const noexcept;
+  void log(Severity severity, const char* topic, const std::string& text) const noexcept;
   // Says that something could not be ended ("'s shield could not be taken down"), unless all was
   // well, the driver is at its end, or CUDA ended in the process, which is said once.
   void report_failed_end(const char* what, CUresult status) const noexcept;

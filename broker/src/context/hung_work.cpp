@@ -123,7 +123,7 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
   task->put_off = true;
   lock.unlock();
   if (first) {
-    tenant->say(Severity::warning, "ledger",
+    tenant->log(Severity::warning, "ledger",
                 "put off until work that hangs on " + name_ + " ends: " + counted(told.front()) +
                     "; BrokerMetrics::put_off lists all that waits for it");
   }
@@ -221,7 +221,7 @@ void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
       return true;
     });
     lock.unlock();
-    tenant->say(
+    tenant->log(
         Severity::info, "ledger",
         "the work that hung on " + name_ + " has ended, and so has what was put off: " + text);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words

@@ -22,7 +22,7 @@ Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
       users_(context_.context, context_.green != nullptr ? &Lease::make_sibling : nullptr, this),
       target_{&table(), context_.context, next_generation(), &users_},
       family_(kind() == LeaseKind::private_own ? device.make_family() : device.family()) {
-  tenant_->say(Severity::info, "lease",
+  tenant_->log(Severity::info, "lease",
                std::string(to_string(kind())) + " lease over " +
                    std::to_string(context_.granted.multiprocessors) +
                    " multiprocessors on device " + std::to_string(device_.ordinal()) +
@@ -31,10 +31,11 @@ Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
 
 CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) {
   auto& lease = *static_cast<Lease*>(self);
-  const CUresult status = lease.note(lease.device_.make_sibling(lease.context_, green, context));
+  const CUresult status =
+      lease.report_status(lease.device_.make_sibling(lease.context_, green, context));
   if (status != CUDA_SUCCESS) {
     try {
-      lease.tenant_->say(Severity::warning, "lease",
+      lease.tenant_->log(Severity::warning, "lease",
                          "no green context can be made for a further thread: " +
                              status_text(lease.table(), status));
     } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
@@ -49,19 +50,19 @@ Lease::~Lease() {
 
 void Lease::end() noexcept {
   if (over_.exchange(true, std::memory_order_acq_rel)) return;
-  const Life life = life_.load(std::memory_order_acquire);
-  if (life == Life::left) return;
-  const bool again = life == Life::ready;  // one that was given up is not for the next
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  if (phase == Phase::left) return;
+  const bool again = phase == Phase::ready;  // one that was given up is not for the next
   const bool was_primary_lost = primary_lost();
-  end_life(Life::given_up);
+  end_generation(Phase::given_up);
   if (device_.fault().happened() || was_primary_lost ||
-      life_.load(std::memory_order_acquire) == Life::dead) {
+      phase_.load(std::memory_order_acquire) == Phase::dead) {
     device_.forget(context_);
     return;
   }
   if (kind() == LeaseKind::shared) return;  // the context is everybody's
   if (borrowers_->load(std::memory_order_acquire) > 0) {
-    tenant_->say(Severity::warning, "lease",
+    tenant_->log(Severity::warning, "lease",
                  "a thread outside any guard still has the lease's context current; it is kept "
                  "until the process ends");
     return;
@@ -112,10 +113,10 @@ void Lease::end_contexts(bool again) noexcept {
 
 void Lease::report_failed_end(CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
-      is_process_fault(note(status)))
+      is_process_fault(report_status(status)))
     return;
   try {
-    tenant_->say(Severity::warning, "lease",
+    tenant_->log(Severity::warning, "lease",
                  "the lease's context could not be ended: " + status_text(table(), status));
   } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
   }
@@ -140,7 +141,7 @@ bool Lease::synchronize() noexcept {
                                         return self->in_each_context(
                                             [&] { return self->table().ctx_synchronize(); });
                                       }});
-    if (status) note(*status);
+    if (status) report_status(*status);
     return status.has_value();
   } catch (...) {
     return false;
@@ -149,13 +150,13 @@ bool Lease::synchronize() noexcept {
 
 CUresult Lease::wait_for_default_streams(std::chrono::milliseconds limit) noexcept {
   const CUresult status = in_each_context([&] { return wait_for(table(), nullptr, limit); });
-  return status == CUDA_ERROR_TIMEOUT ? status : note(status);
+  return status == CUDA_ERROR_TIMEOUT ? status : report_status(status);
 }
 
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.
 bool Lease::close_to_all() noexcept {
   if (kind() != LeaseKind::private_own || device_.fault().happened() || holds_up_memory() ||
-      life_.load(std::memory_order_acquire) != Life::given_up || users_.inside() > 0) {
+      phase_.load(std::memory_order_acquire) != Phase::given_up || users_.inside() > 0) {
     return false;
   }
   if (guarded(target(), {}, [&] { return table().stream_query(nullptr); }) != CUDA_SUCCESS) {
@@ -173,7 +174,7 @@ void Lease::reopen() noexcept {
 }
 
 void Lease::end_closed() noexcept {
-  end_life(Life::dead);
+  end_generation(Phase::dead);
   ended_early_.store(true, std::memory_order_release);
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
@@ -209,8 +210,8 @@ bool Lease::shares_memory_with(const Lease& other) const noexcept {
 }
 
 bool Lease::is_hung() const noexcept {
-  const Life life = life_.load(std::memory_order_acquire);
-  return life == Life::hung || life == Life::behind || life == Life::left;
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  return phase == Phase::hung || phase == Phase::behind || phase == Phase::left;
 }
 
 CUcontext Lease::memory_context() const noexcept {
@@ -218,31 +219,31 @@ CUcontext Lease::memory_context() const noexcept {
 }
 
 LeaseState Lease::state() const noexcept {
-  const Life life = life_.load(std::memory_order_acquire);
-  if (life == Life::hung || life == Life::left) return LeaseState::hung;
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  if (phase == Phase::hung || phase == Phase::left) return LeaseState::hung;
   if (device_.fault().happened()) return LeaseState::ended;
-  return life == Life::ready && !primary_lost() ? LeaseState::ready : LeaseState::lost;
+  return phase == Phase::ready && !primary_lost() ? LeaseState::ready : LeaseState::lost;
 }
 
-bool Lease::end_life(Life how) noexcept {
-  Life before = Life::ready;
-  bool ended = life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
+bool Lease::end_generation(Phase how) noexcept {
+  Phase before = Phase::ready;
+  bool ended = phase_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
   // What was given up can turn out to be dead.
-  if (!ended && how == Life::dead && before == Life::given_up) {
-    ended = life_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
+  if (!ended && how == Phase::dead && before == Phase::given_up) {
+    ended = phase_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
   }
   return ended;
 }
 
-CUresult Lease::note(CUresult status) noexcept {
+CUresult Lease::report_status(CUresult status) noexcept {
   if (status == CUDA_SUCCESS) return status;
-  device_.fault().note(status, table(), device_.ordinal(), *tenant_);
+  device_.fault().report_status(status, table(), device_.ordinal(), *tenant_);
   if (status == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
     if (kind() == LeaseKind::shared) {
       device_.lose_primary(primary_generation_);
-    } else if (end_life(Life::dead)) {
+    } else if (end_generation(Phase::dead)) {
       try {
-        tenant_->say(Severity::error, "lease",
+        tenant_->log(Severity::error, "lease",
                      "the context of generation " + std::to_string(generation()) +
                          " was destroyed by somebody; the lease is lost");
       } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
@@ -256,9 +257,9 @@ CUresult Lease::note(CUresult status) noexcept {
 }
 
 void Lease::give_up(const std::string& reason) noexcept {
-  if (!end_life(Life::given_up)) return;
+  if (!end_generation(Phase::given_up)) return;
   try {
-    tenant_->say(Severity::warning, "lease",
+    tenant_->log(Severity::warning, "lease",
                  "generation " + std::to_string(generation()) + " was given up: " + reason);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
@@ -285,19 +286,19 @@ void Lease::put_off_until_done(CUstream stream) noexcept {
 }
 
 void Lease::hang_behind(CUstream stream) noexcept {
-  for (Life before : {Life::ready, Life::given_up}) {
-    if (life_.compare_exchange_strong(before, Life::behind, std::memory_order_acq_rel)) break;
+  for (Phase before : {Phase::ready, Phase::given_up}) {
+    if (phase_.compare_exchange_strong(before, Phase::behind, std::memory_order_acq_rel)) break;
   }
   put_off_until_done(stream);
 }
 
 void Lease::hang(CUstream stream) noexcept {
-  const bool known = life_.exchange(Life::hung, std::memory_order_acq_rel) == Life::hung;
+  const bool known = phase_.exchange(Phase::hung, std::memory_order_acq_rel) == Phase::hung;
   put_off_until_done(stream);
   if (known) return;
   tenant_->hung.refuse(device_.ordinal());
   try {
-    tenant_->say(Severity::error, "lease",
+    tenant_->log(Severity::error, "lease",
                  "work in generation " + std::to_string(generation()) +
                      " did not end in its time; the lease is hung and takes no new work, and what "
                      "would wait for the work is put off" +
@@ -310,23 +311,23 @@ void Lease::hang(CUstream stream) noexcept {
 }
 
 void Lease::leave_for_good() noexcept {
-  life_.store(Life::left, std::memory_order_release);
+  phase_.store(Phase::left, std::memory_order_release);
   tenant_->hung.refuse(device_.ordinal());
   device_.keep_primary();
 }
 
 std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
   if (device_.fault().happened() || primary_lost()) return std::nullopt;
-  const bool is_dead = life_.load(std::memory_order_acquire) == Life::dead;
+  const bool is_dead = phase_.load(std::memory_order_acquire) == Phase::dead;
   const bool is_private = kind() == LeaseKind::private_own;
   if (!is_dead && (is_private || home == Home::context)) return target();
   if (home == Home::context || (home == Home::memory && is_private)) return std::nullopt;
-  if (!device_.primary_lives(primary_generation_)) return std::nullopt;
+  if (!device_.primary_is_current(primary_generation_)) return std::nullopt;
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
 }
 
 std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
-  if (life_.load(std::memory_order_acquire) == Life::left) return std::nullopt;
+  if (phase_.load(std::memory_order_acquire) == Phase::left) return std::nullopt;
   const auto here = end_target(thing.home);
   if (!here) {
     if (thing.after) thing.after(gone);

@@ -1,4 +1,4 @@
-// A tenant's right to a context on one device: one life of it.
+// A tenant's right to a context on one device: one generation of it.
 #pragma once
 
 #include <atomic>
@@ -71,7 +71,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   // No new work may begin on it. Asks the driver only where no shield protects the primary.
   bool lost() const noexcept {
-    return life_.load(std::memory_order_acquire) != Life::ready || fault_.happened() ||
+    return phase_.load(std::memory_order_acquire) != Phase::ready || fault_.happened() ||
            primary_lost();
   }
   LeaseState state() const noexcept;
@@ -80,7 +80,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // process, a destroyed context this one. A handle that the driver does not know, when all that
   // the call was given are the broker's own, has ended with its context while nobody looked: the
   // lease is given up.
-  CUresult note(CUresult status) noexcept;
+  CUresult report_status(CUresult status) noexcept;
 
   // For a guard on it that came back with `status`: says that `doing` failed, and why.
   Error entry_error(CUresult status, const std::string& doing) const;
@@ -97,7 +97,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // CUDA_ERROR_TIMEOUT. Not for a shared lease, whose context is everybody's.
   CUresult wait_for_default_streams(std::chrono::milliseconds limit) noexcept;
 
-  // Gives the life up although its context still stands: what it holds is still given back.
+  // Gives the generation up although its context still stands: what it holds is still given back.
   void give_up(const std::string& reason) noexcept;
   // Its work did not end in its time: the lease is hung. It takes no new work, and its tenant gets
   // no other lease on the device. What would wait for the work is put off until it ends. `stream`
@@ -110,9 +110,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // ends.
   void leave_for_good() noexcept;
 
-  // Ends the context of a private life that was given up before its last owner goes, once nobody is
-  // inside it and its work is done. Then nobody gets in any more, and `is_free` is asked last: true
-  // when nothing is left that could use the context's handle or anything made in it. False: it
+  // Ends the context of a private lease that was given up before its last owner goes, once nobody
+  // is inside it and its work is done. Then nobody gets in any more, and `is_free` is asked last:
+  // true when nothing is left that could use the context's handle or anything made in it. False: it
   // stands as before.
   template <typename IsFree>
   bool end_early(IsFree&& is_free) noexcept {
@@ -168,17 +168,17 @@ class Lease : public std::enable_shared_from_this<Lease> {
   LeaseUsers& users() const noexcept { return users_; }
 
  private:
-  enum class Life : std::uint8_t { ready, given_up, dead, behind, hung, left };
+  enum class Phase : std::uint8_t { ready, given_up, dead, behind, hung, left };
 
   template <typename Wait>
   CUresult in_each_context(Wait&& wait) noexcept;
   bool close_to_all() noexcept;
   void reopen() noexcept;
   void end_closed() noexcept;
-  // Marks a life that is not over; true for the call that did it.
-  bool end_life(Life how) noexcept;
+  // Marks a generation that is not over; true for the call that did it.
+  bool end_generation(Phase how) noexcept;
   bool primary_lost() const noexcept {
-    return kind() != LeaseKind::private_own && !device_.primary_lives(primary_generation_);
+    return kind() != LeaseKind::private_own && !device_.primary_is_current(primary_generation_);
   }
   std::vector<LeaseContext> contexts() const;
   void end_contexts(bool again) noexcept;
@@ -192,8 +192,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   LeaseChoice asked_, choice_;
   std::string reason_;
   LeaseContext context_;
-  std::uint64_t primary_generation_;  // the life of the primary that it stands on
-  std::atomic<Life> life_{Life::ready};
+  std::uint64_t primary_generation_;  // the generation of the primary that it stands on
+  std::atomic<Phase> phase_{Phase::ready};
   std::atomic<bool> ended_early_{false};
   mutable Holdings holdings_;
   mutable WorkCounters work_;

@@ -27,7 +27,7 @@ LeaseContext create_private(const DeviceLink& device, CallOwner owner) {
   LeaseContext made;
   made.granted = {LeaseKind::private_own, device.multiprocessors()};
   // cuCtxCreate pushes what it makes; inside a guard for "no context" that is undone in any case.
-  const CUresult status = device.note(guarded({&device.table(), nullptr, 0}, {}, [&] {
+  const CUresult status = device.report_status(guarded({&device.table(), nullptr, 0}, {}, [&] {
     return device.table().ctx_create(&made.context, 0, device.handle());
   }));
   check(device.table(), status, "cuCtxCreate_v2", owner,

@@ -9,7 +9,7 @@
 
 namespace ctxbroker::detail {
 
-// One life of a context behind a lease.
+// One generation of a context behind a lease.
 struct LeaseContext {
   LeaseChoice granted;
   CUcontext context = nullptr;

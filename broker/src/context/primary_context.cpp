@@ -25,18 +25,19 @@ void PrimaryContext::report_users() const noexcept {
   std::snprintf(
       text, sizeof text, "'s primary context %s 0x%x; it is taken as it is",
       active != 0 ? "is in use already, with flags" : "was given flags by others:", flags);
-  device_.say(Severity::info, "device", text);
+  device_.log(Severity::info, "device", text);
 }
 
 void PrimaryContext::retain() {
   if (retains_ == 0) report_users();
-  const CUresult status = device_.note(device_.table().primary_retain(&context_, device_.handle()));
+  const CUresult status =
+      device_.report_status(device_.table().primary_retain(&context_, device_.handle()));
   detail::check(device_.table(), status, "cuDevicePrimaryCtxRetain", device_.host_call(),
                 [] { return "cannot retain the device's primary context"; });
   ++retains_;
 }
 
-void PrimaryContext::begin_life(bool shielded) noexcept {
+void PrimaryContext::begin_generation(bool shielded) noexcept {
   const std::uint64_t generation = next_generation();
   shielded_generation_.store(shielded ? generation : 0, std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
@@ -51,7 +52,7 @@ void PrimaryContext::release() noexcept {
   }
 }
 
-bool PrimaryContext::still_lives(std::uint64_t generation) noexcept {
+bool PrimaryContext::ask_if_current(std::uint64_t generation) noexcept {
   check();
   return this->generation() == generation;
 }
@@ -61,7 +62,7 @@ void PrimaryContext::lose(std::uint64_t generation) noexcept {
   shielded_generation_.compare_exchange_strong(shielded, 0, std::memory_order_acq_rel);
   const bool first = generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel);
   if (!first) return;
-  device_.say(Severity::error, "device",
+  device_.log(Severity::error, "device",
               "'s primary context was destroyed; every shared and green lease on it is lost");
 }
 

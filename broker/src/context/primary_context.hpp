@@ -1,4 +1,4 @@
-// The broker's retain on a device's primary context, and which life of that context this is.
+// The broker's retain on a device's primary context, and which generation of that context this is.
 #pragma once
 
 #include <atomic>
@@ -16,35 +16,35 @@ class PrimaryContext {
   // Another part of the process has made it already, or still holds it.
   bool is_active() const noexcept;
 
-  // Begins a life that counts only with begin_life. Throws Error: driver_call, out_of_memory,
-  // context_lost.
+  // Begins a generation that counts only with begin_generation. Throws Error: driver_call,
+  // out_of_memory, context_lost.
   void retain();
   // `shielded`: the driver refuses to destroy it, so that nobody needs to look whether it stands.
-  void begin_life(bool shielded) noexcept;
+  void begin_generation(bool shielded) noexcept;
   // Gives back every retain.
   void release() noexcept;
 
   CUcontext context() const noexcept { return context_; }
 
-  // Which life this is; 0: none, or lost. Equal numbers mean the same life.
+  // Which generation this is; 0: none, or lost. Equal numbers mean the same generation.
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
-  // Whether that life goes on. One load where a shield stands; else the driver is asked about the
-  // device, not about a handle that may be dead. What was destroyed and made again by somebody
+  // Whether that generation goes on. One load where a shield stands; else the driver is asked about
+  // the device, not about a handle that may be dead. What was destroyed and made again by somebody
   // between two questions is not noticed so.
-  bool lives(std::uint64_t generation) noexcept {
-    return is_shielded(generation) || still_lives(generation);
+  bool is_current(std::uint64_t generation) noexcept {
+    return is_shielded(generation) || ask_if_current(generation);
   }
-  // That life goes on, and cannot end but by what the broker counts as a loss.
+  // That generation goes on, and cannot end but by what the broker counts as a loss.
   bool is_shielded(std::uint64_t generation) const noexcept {
     return shielded_generation_.load(std::memory_order_acquire) == generation;
   }
-  // Somebody destroyed that life.
+  // Somebody destroyed that generation.
   void lose(std::uint64_t generation) noexcept;
-  // Asks the driver: loses the life when the primary is active no more.
+  // Asks the driver: loses the generation when the primary is active no more.
   void check() noexcept;
 
  private:
-  bool still_lives(std::uint64_t generation) noexcept;
+  bool ask_if_current(std::uint64_t generation) noexcept;
   bool read_state(unsigned* flags, int* active) const noexcept;  // false: the driver does not tell
   void report_users() const noexcept;
 

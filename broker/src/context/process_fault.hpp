@@ -18,8 +18,8 @@ class ProcessFault {
 
   // Remembers `status` when it is a fault (is_process_fault); the first one is recorded as an
   // error, for the tenant whose call it was. Nothing otherwise.
-  void note(CUresult status, const DriverTable& driver, int device,
-            const TenantIdentity& tenant) noexcept;
+  void report_status(CUresult status, const DriverTable& driver, int device,
+                     const TenantIdentity& tenant) noexcept;
 
  private:
   std::atomic<CUresult> status_{CUDA_SUCCESS};

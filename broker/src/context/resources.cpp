@@ -13,7 +13,8 @@ template <typename Resource, typename Handle, typename Make>
 Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::string& what,
               Make&& make, std::uint64_t bytes = 0) {
   Handle handle{};
-  const CUresult status = lease->note(guarded(lease->target(), {}, [&] { return make(&handle); }));
+  const CUresult status =
+      lease->report_status(guarded(lease->target(), {}, [&] { return make(&handle); }));
   check(lease->table(), status, call, lease->owner(), [&] { return "cannot make " + what; });
   return Resource(lease, handle, bytes);
 }
@@ -23,7 +24,7 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
 void report_failed_end(Lease& lease, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
   if (loses_context(status)) {  // said once, for the lease
-    lease.note(status);
+    lease.report_status(status);
     return;
   }
   const TenantIdentity& tenant = lease.tenant();
@@ -35,7 +36,7 @@ void report_failed_end(Lease& lease, CUresult status) noexcept {
   }
 }
 
-Stream make_stream(const std::shared_ptr<Lease>& lease) {
+Stream create_stream(const std::shared_ptr<Lease>& lease) {
   // Not ordered with the legacy default stream, which plug-ins of the same context may use.
   return made<Stream, CUstream>(lease, "cuStreamCreate", "a stream", [&](CUstream* stream) {
     return lease->table().stream_create(stream, CU_STREAM_NON_BLOCKING);
@@ -67,7 +68,7 @@ PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64
 PinnedMemory::PinnedMemory(std::shared_ptr<Lease> lease, std::uint64_t bytes) {
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) throw std::bad_alloc();
-  const CUresult status = lease->note(guarded(lease->target(), {}, [&] {
+  const CUresult status = lease->report_status(guarded(lease->target(), {}, [&] {
     return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
   }));
   if (status != CUDA_SUCCESS) {

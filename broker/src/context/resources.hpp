@@ -114,7 +114,7 @@ class PinnedMemory {
 };
 
 // All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call.
-Stream make_stream(const std::shared_ptr<Lease>& lease);
+Stream create_stream(const std::shared_ptr<Lease>& lease);
 Event make_timing_event(const std::shared_ptr<Lease>& lease);
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);

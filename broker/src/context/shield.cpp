@@ -22,11 +22,11 @@ void ShieldContext::raise(MultiprocessorSplit& split) noexcept {
       if (status == CUDA_SUCCESS) status = create_green(device_, description, &green_, &unused);
     }
     reason_.clear();
-    if (device_.note(status) == CUDA_SUCCESS) return;
+    if (device_.report_status(status) == CUDA_SUCCESS) return;
     reason_ = std::string(what) + ": " + status_text(device_.table(), status);
     // An old driver is no news on every start; a shield that should stand and does not, is.
     const bool offered = split.status() == CUDA_SUCCESS;
-    device_.say(offered ? Severity::warning : Severity::info, "shield",
+    device_.log(offered ? Severity::warning : Severity::info, "shield",
                 " has no shield (" + reason_ +
                     "): a plug-in that resets the device ends its neighbours' work");
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words

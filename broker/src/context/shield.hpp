@@ -20,8 +20,8 @@ class ShieldContext {
  public:
   explicit ShieldContext(const DeviceLink& device) noexcept : device_(device) {}
 
-  // On the retained primary; what stood on an earlier life of it went with it. Says why when it
-  // cannot be had.
+  // On the retained primary; what stood on an earlier generation of it went with it. Says why when
+  // it cannot be had.
   void raise(MultiprocessorSplit& split) noexcept;
   void take_down() noexcept;
   bool is_up() const noexcept { return green_ != nullptr; }

@@ -45,7 +45,7 @@ std::shared_ptr<HungWork> HungFamilies::on_other_device(int device) const noexce
   return nullptr;
 }
 
-void TenantIdentity::say(Severity severity, const char* topic, std::string text) const noexcept {
+void TenantIdentity::log(Severity severity, const char* topic, std::string text) const noexcept {
   if (recorder != nullptr) recorder->record(severity, id, name, topic, std::move(text));
 }
 

@@ -51,13 +51,14 @@ struct TenantIdentity {
   mutable HungFamilies hung;
 
   // One line to the host about this tenant. `topic` is static text. Never throws.
-  void say(Severity severity, const char* topic, std::string text) const noexcept;
+  void log(Severity severity, const char* topic, std::string text) const noexcept;
 };
 
 // The next id that no tenant of this process ever had.
 TenantId next_tenant_id() noexcept;
 
-// The next number for the life of a context, or of an activation: unique in the process, growing.
+// The next number for the generation of a context, or of an activation: unique in the process,
+// growing.
 std::uint64_t next_generation() noexcept;
 
 // Records one breach of the plug-in contract. `function` is where it happened ("process"),

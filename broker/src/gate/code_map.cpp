@@ -170,14 +170,14 @@ std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
 
 }  // namespace
 
-void note_code_before_open() {
+void record_code_before_open() {
   Map& process = map();
   const std::unique_lock lock(process.lock);
   // While a tenant's library arrives, all that is new belongs to that tenant once it is there.
   if (process.changing == nullptr) look(process);
 }
 
-void note_opened_code(GatedTenant& tenant, void* library) {
+void record_opened_code(GatedTenant& tenant, void* library) {
   const auto inside = reinterpret_cast<std::uintptr_t>(address_in(library));
   Map& process = map();
   const std::unique_lock lock(process.lock);

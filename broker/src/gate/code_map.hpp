@@ -31,8 +31,8 @@ class CodeChange {
 // then, and needed by nobody else, is that tenant's. A library of another open tenant becomes
 // nobody's. One that a closed tenant left is opened beside this one. Both throw std::bad_alloc. Any
 // thread.
-void note_code_before_open();
-void note_opened_code(GatedTenant& tenant, void* library);
+void record_code_before_open();
+void record_opened_code(GatedTenant& tenant, void* library);
 // Whether the loader's search for a library depends on which of the tenant's code opens it. Throws
 // std::bad_alloc. Any thread.
 bool has_run_path(const GatedTenant& tenant);

@@ -33,8 +33,7 @@ std::uint32_t index_of(const ctxb_gate& gate, const char* symbol) noexcept {
 void observe_look_up(const char* base, int known) noexcept {
   if (known != 0 || *base == '\0') return;
   if (GatedTenant* tenant = calling().tenant) {
-    tenant->note_once(base,
-                      "looked up, and unknown to this version of the gate: it is not guarded");
+    tenant->log_once(base, "looked up, and unknown to this version of the gate: it is not guarded");
   }
 }
 

@@ -39,7 +39,7 @@ bool GatedTenant::open_as(LeaseSource& source,
     identities_.push_back(identity);
     identity_.store(identity.get(), std::memory_order_release);
     const std::lock_guard views(mutex_);
-    noted_.clear();
+    logged_.clear();
     for (std::size_t policy = 0; policy < policy_count(); ++policy) hits_[policy] = 0;
     waits_ = ticks_waited_ = longest_wait_ = 0;
   }
@@ -62,7 +62,7 @@ void GatedTenant::open_beside(GatedTenant& left) {
   beside_.reserve(beside_.size() + 1);
   if (!left.open_as(*source_, identities_.back(), *this)) return;
   beside_.push_back(&left);
-  if (left.has_private_tables()) note_private_tables();
+  if (left.has_private_tables()) mark_private_tables();
 }
 
 void GatedTenant::give_way_to(GatedTenant& main) {
@@ -98,7 +98,7 @@ void GatedTenant::close() noexcept {
   for (GatedTenant* const one : beside) one->close();
 }
 
-CUresult GatedTenant::lease(int device, CapturedLease* lease) noexcept {
+CUresult GatedTenant::lease(int device, TranslatedLease* lease) noexcept {
   const std::shared_lock lock(source_lock_);
   return source_ != nullptr ? source_->lease(device, lease) : CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -138,43 +138,43 @@ bool GatedTenant::holds(CUcontext context) noexcept {
   return source_ != nullptr && source_->holds(context);
 }
 
-std::uint64_t GatedTenant::note_life(CUcontext current) noexcept {
+std::uint64_t GatedTenant::generation_of(CUcontext current) noexcept {
   if (current == nullptr) return 0;
-  // Within a guard the frame knows; its life is in the map after the first time.
+  // Within a guard the frame knows; its generation is in the map after the first time.
   if (const Frame* frame = pushed_frame(); frame != nullptr && frame->target.context == current) {
     const std::lock_guard lock(mutex_);
-    if (lives_.count(frame->target.generation) != 0) return frame->target.generation;
+    if (generations_.count(frame->target.generation) != 0) return frame->target.generation;
   }
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return 0;
-  const LifeNote note = source_->life_of(current);
-  if (note.generation == 0) return 0;
+  const LeaseGeneration found = source_->generation_of(current);
+  if (found.generation == 0) return 0;
   const std::lock_guard views(mutex_);
   try {
-    lives_.emplace(note.generation, note);
+    generations_.emplace(found.generation, found);
   } catch (...) {
     return 0;  // what is made cannot be given back before its context ends
   }
-  return note.generation;
+  return found.generation;
 }
 
-LifeNote GatedTenant::noted(std::uint64_t life) noexcept {
+LeaseGeneration GatedTenant::find_generation(std::uint64_t generation) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto found = lives_.find(life);
-  return found == lives_.end() ? LifeNote{} : found->second;
+  const auto found = generations_.find(generation);
+  return found == generations_.end() ? LeaseGeneration{} : found->second;
 }
 
-std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t life, Home home) noexcept {
-  const LifeNote note = noted(life);
-  if (note.generation == 0) return std::nullopt;
+std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t generation, Home home) noexcept {
+  const LeaseGeneration found = find_generation(generation);
+  if (found.generation == 0) return std::nullopt;
   const std::shared_lock lock(source_lock_);
-  return source_ != nullptr ? source_->end_target(note, home) : std::nullopt;
+  return source_ != nullptr ? source_->end_target(found, home) : std::nullopt;
 }
 
-std::optional<CUresult> GatedTenant::end(std::uint64_t life, Lease::Thing thing) noexcept {
-  const LifeNote note = noted(life);
+std::optional<CUresult> GatedTenant::end(std::uint64_t generation, Lease::Thing thing) noexcept {
+  const LeaseGeneration found = find_generation(generation);
   const std::shared_lock lock(source_lock_);
-  if (note.generation != 0 && source_ != nullptr) return source_->end(note, std::move(thing));
+  if (found.generation != 0 && source_ != nullptr) return source_->end(found, std::move(thing));
   if (thing.after) thing.after(Lease::gone);
   return Lease::gone;
 }
@@ -184,19 +184,19 @@ Waiting GatedTenant::waiting(CUcontext context) noexcept {
   return source_ != nullptr ? source_->waiting(context) : Waiting{};
 }
 
-bool GatedTenant::ends_with_life(std::uint64_t life, Home home) noexcept {
+bool GatedTenant::ends_with_generation(std::uint64_t generation, Home home) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto found = lives_.find(life);
-  if (found == lives_.end()) return false;
+  const auto found = generations_.find(generation);
+  if (found == generations_.end()) return false;
   if (found->second.kind == LeaseKind::private_own) return home != Home::device;
   return found->second.kind == LeaseKind::green && home == Home::context;
 }
 
-bool GatedTenant::holds_anything_of(std::uint64_t life) const noexcept {
+bool GatedTenant::holds_anything_of(std::uint64_t generation) const noexcept {
   try {
     const auto held = owners().held_by(id_);
     return std::any_of(held.begin(), held.end(),
-                       [&](const Holding& one) { return one.life == life; });
+                       [&](const Holding& one) { return one.generation == generation; });
   } catch (const std::bad_alloc&) {
     return true;
   }
@@ -204,8 +204,8 @@ bool GatedTenant::holds_anything_of(std::uint64_t life) const noexcept {
 
 bool GatedTenant::has_worked_on(int device) noexcept {
   const std::lock_guard lock(mutex_);
-  return std::any_of(lives_.begin(), lives_.end(),
-                     [&](const auto& life) { return life.second.device == device; });
+  return std::any_of(generations_.begin(), generations_.end(),
+                     [&](const auto& one) { return one.second.device == device; });
 }
 
 void GatedTenant::forget_pools() noexcept {
@@ -264,17 +264,17 @@ void GatedTenant::strike(const char* function, const char* what) noexcept {
   if (source_ != nullptr) detail::strike(identity(), nullptr, function, what);
 }
 
-void GatedTenant::note_once(std::string_view function, const char* what,
-                            Severity severity) noexcept {
+void GatedTenant::log_once(std::string_view function, const char* what,
+                           Severity severity) noexcept {
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return;
   try {
     {
       const std::lock_guard views(mutex_);
-      if (std::find(noted_.begin(), noted_.end(), function) != noted_.end()) return;
-      noted_.emplace_back(function);
+      if (std::find(logged_.begin(), logged_.end(), function) != logged_.end()) return;
+      logged_.emplace_back(function);
     }
-    identity().say(severity, "gate", std::string(function) + ": " + what);
+    identity().log(severity, "gate", std::string(function) + ": " + what);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }

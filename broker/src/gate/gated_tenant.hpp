@@ -75,7 +75,7 @@ class GatedTenant {
   }
 
   // As the source's; closed: CUDA_ERROR_INVALID_CONTEXT, -1, false.
-  CUresult lease(int device, CapturedLease* lease) noexcept;
+  CUresult lease(int device, TranslatedLease* lease) noexcept;
   bool has_lease(int device) noexcept;
   bool has_device(int device) noexcept;
   int device_of(CUcontext context) noexcept;
@@ -84,22 +84,24 @@ class GatedTenant {
   [[gnu::cold]] bool relieve(CUcontext context) noexcept;
   bool holds(CUcontext context) noexcept;
 
-  // The life that the calling thread's context is of, remembered for later questions; 0: none.
-  std::uint64_t note_life(CUcontext current) noexcept;
-  // Where what was made in a life can be ended, if it still can.
-  std::optional<GuardTarget> end_target(std::uint64_t life, Home home) noexcept;
-  // Ends something that was made in a life; as Lease::give_back. `gone` when the tenant is closed.
-  std::optional<CUresult> end(std::uint64_t life, Lease::Thing thing) noexcept;
+  // The generation that the calling thread's context is of, remembered for later questions; 0:
+  // none.
+  std::uint64_t generation_of(CUcontext current) noexcept;
+  // Where what was made in a generation can be ended, if it still can.
+  std::optional<GuardTarget> end_target(std::uint64_t generation, Home home) noexcept;
+  // Ends something that was made in a generation; as Lease::give_back. `gone` when the tenant is
+  // closed.
+  std::optional<CUresult> end(std::uint64_t generation, Lease::Thing thing) noexcept;
   // What a wait in that context meets.
   Waiting waiting(CUcontext context) noexcept;
-  // What was made in that life and lives there ended with it, or will.
-  bool ends_with_life(std::uint64_t life, Home home) noexcept;
-  // Something that its code made in that life is not ended yet.
-  bool holds_anything_of(std::uint64_t life) const noexcept;
+  // What was made in that generation and lives there ended with it, or will.
+  bool ends_with_generation(std::uint64_t generation, Home home) noexcept;
+  // Something that its code made in that generation is not ended yet.
+  bool holds_anything_of(std::uint64_t generation) const noexcept;
   // Anything was made in a lease on that device.
   bool has_worked_on(int device) noexcept;
 
-  // Whether `context` is known to mean the life `generation` of the tenant's lease: what was
+  // Whether `context` is known to mean `generation` of the tenant's lease: what was
   // translated before need not be looked up again. Takes no lock.
   bool means(CUcontext context, std::uint64_t generation) const noexcept;
   void remember_meaning(CUcontext context, std::uint64_t generation) noexcept;
@@ -129,13 +131,13 @@ class GatedTenant {
   void forget_pools() noexcept;
 
   // It has the driver's private tables, which name primary contexts.
-  void note_private_tables() noexcept { private_tables_.store(true, std::memory_order_relaxed); }
+  void mark_private_tables() noexcept { private_tables_.store(true, std::memory_order_relaxed); }
   bool has_private_tables() const noexcept {
     return private_tables_.load(std::memory_order_relaxed);
   }
 
   // A pool of its keeps memory that it does not use.
-  void note_kept_unused() noexcept { keeps_unused_.store(true, std::memory_order_relaxed); }
+  void mark_kept_unused() noexcept { keeps_unused_.store(true, std::memory_order_relaxed); }
   // What it keeps so may be more than its budget leaves.
   bool may_keep_too_much() const noexcept {
     return keeps_unused_.load(std::memory_order_relaxed) &&
@@ -165,11 +167,11 @@ class GatedTenant {
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
   // The same for what is worth a word, and no breach; once per `function`.
-  void note_once(std::string_view function, const char* what,
-                 Severity severity = Severity::info) noexcept;
+  void log_once(std::string_view function, const char* what,
+                Severity severity = Severity::info) noexcept;
 
  private:
-  LifeNote noted(std::uint64_t life) noexcept;
+  LeaseGeneration find_generation(std::uint64_t generation) noexcept;
 
   const TenantId id_;
   bool open_as(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity,
@@ -185,14 +187,15 @@ class GatedTenant {
   std::mutex mutex_;  // of what follows
   std::vector<GatedTenant*> beside_;
   std::map<int, PrimaryView> primaries_;
-  std::map<std::uint64_t, LifeNote> lives_;  // that something was made in, by generation
+  std::map<std::uint64_t, LeaseGeneration>
+      generations_;  // that something was made in, by generation
   struct Meaning {
     CUcontext context;
     std::uint64_t generation;
   };
   std::vector<std::unique_ptr<const Meaning>> meanings_;  // never freed: others read the last one
   std::atomic<const Meaning*> meaning_{nullptr};
-  std::vector<std::string> noted_;
+  std::vector<std::string> logged_;
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
   // What every allocation looks at, in one cache line.

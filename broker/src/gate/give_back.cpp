@@ -81,7 +81,7 @@ const HowItEnds& how_it_ends(Kind kind) noexcept {
 bool ends_with_tenant(GatedTenant& tenant, const Holding& holding) noexcept {
   const Home home = home_of(holding);
   return home != Home::device &&
-         (holding.context != 0 || tenant.ends_with_life(holding.life, home));
+         (holding.context != 0 || tenant.ends_with_generation(holding.generation, home));
 }
 
 // A static runtime library goes on using its own modules, streams and events; libraries on top of
@@ -96,7 +96,7 @@ bool stays_with_code(GatedTenant& tenant, const Holding& holding) noexcept {
 // `charge` counts until it has ended.
 std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding,
                                 const HowItEnds& ending, Charge charge) noexcept {
-  if (holding.life == 0) {
+  if (holding.generation == 0) {
     // Of a context that the tenant made: it ends with that, which comes last.
     const CUresult status = holding.context != 0 ? CUDA_SUCCESS : ending.end(holding);
     if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
@@ -141,7 +141,7 @@ std::optional<CUresult> end_holding(GatedTenant& tenant, const Holding& holding,
                                     std::function<void(CUresult)> settle, bool quiet) noexcept {
   try {
     return tenant.end(
-        holding.life,
+        holding.generation,
         {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
          quiet, [holding] { return how_it_ends(holding.kind).end(holding); }, std::move(settle)});
   } catch (const std::bad_alloc&) {

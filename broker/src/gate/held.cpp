@@ -11,14 +11,15 @@ namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
-void note_place(GatedTenant& tenant, Holding& holding) noexcept {
+void set_generation(GatedTenant& tenant, Holding& holding) noexcept {
   // In a guard that nothing has touched, the driver need not be asked.
   const Frame* const frame = pushed_frame();
   const bool is_known = frame != nullptr && is_untouched(*frame);
   CUcontext const current = is_known ? frame->target.context : current_context();
-  holding.life = tenant.note_life(current);
+  holding.generation = tenant.generation_of(current);
   // What is not made in a lease, but in a context that the tenant made, ends with that.
-  if (holding.life == 0 && holding.kind != Kind::context && home_of(holding) != Home::device) {
+  if (holding.generation == 0 && holding.kind != Kind::context &&
+      home_of(holding) != Home::device) {
     holding.context = handle_value(current);
   }
 }
@@ -35,7 +36,7 @@ bool alone_in_context(const Caller& caller) noexcept {
   if (current == nullptr) return true;
   if (owners().owner(Kind::context, handle_value(current)) == caller.tenant->id()) return true;
   const int device = caller.tenant->device_of(current);
-  CapturedLease lease;
+  TranslatedLease lease;
   return device >= 0 && caller.tenant->has_lease(device) &&
          caller.tenant->lease(device, &lease) == CUDA_SUCCESS &&
          lease.kind == LeaseKind::private_own;
@@ -43,7 +44,7 @@ bool alone_in_context(const Caller& caller) noexcept {
 
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
   holding.tenant = tenant.id();
-  note_place(tenant, holding);
+  set_generation(tenant, holding);
   try {
     owners().add(holding);
     return true;
@@ -56,7 +57,7 @@ bool relieve_device(GatedTenant& tenant) noexcept {
   return tenant.relieve(current_context());
 }
 
-void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
+void log_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
   char text[200];
   std::snprintf(text, sizeof text,
                 "of the %llu bytes of device memory that its code may hold through the driver %llu "
@@ -64,7 +65,7 @@ void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
                 static_cast<unsigned long long>(tenant.budget()),
                 static_cast<unsigned long long>(tenant.held_bytes()),
                 static_cast<unsigned long long>(bytes));
-  tenant.note_once("budget", text, Severity::warning);
+  tenant.log_once("budget", text, Severity::warning);
 }
 
 void hold_again(const Holding& holding) noexcept {
@@ -81,12 +82,12 @@ void settle_end_by_host(const Holding& held, CUresult status) noexcept {
 
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
   if (holding.ended) return true;
-  if (holding.life == 0) return false;
+  if (holding.generation == 0) return false;
   if (const Frame* frame = pushed_frame();
-      frame != nullptr && frame->target.generation == holding.life) {
+      frame != nullptr && frame->target.generation == holding.generation) {
     return false;  // the thread is in it
   }
-  return !tenant.end_target(holding.life, home_of(holding));
+  return !tenant.end_target(holding.generation, home_of(holding));
 }
 
 bool ends_in_its_time(const Holding& held) noexcept {
@@ -98,7 +99,7 @@ bool ends_in_its_time(const Holding& held) noexcept {
     case Kind::pool:
       return false;  // their policies do more
     default:
-      return held.life != 0 && (waits_for_work(held.kind) || HungWork::anywhere());
+      return held.generation != 0 && (waits_for_work(held.kind) || HungWork::anywhere());
   }
 }
 

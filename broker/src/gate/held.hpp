@@ -48,7 +48,7 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                                         std::uint64_t handle) noexcept;
 
 // The tenant asked for so much more than its budget leaves. Said once.
-void note_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
+void log_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
 
 // There is too little device memory for what a tenant asks for. True when something was given up,
 // so that it is worth asking again.
@@ -64,7 +64,7 @@ template <typename Make, typename Handle>
 CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& make) noexcept {
   const std::uint64_t bytes = holding.bytes;
   if (bytes != 0 && !tenant.take_bytes(bytes)) {
-    note_used_up(tenant, bytes);
+    log_used_up(tenant, bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   CUresult status = make();
@@ -184,7 +184,7 @@ struct Refuses {
   static CUresult call(Parameters... parameters) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(parameters...);
-    caller.tenant->note_once(Real::symbol, "refused: it reaches every plug-in of the process");
+    caller.tenant->log_once(Real::symbol, "refused: it reaches every plug-in of the process");
     return refusal;
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }

@@ -50,7 +50,7 @@ struct Holding {
   std::uint64_t bytes = 0;
   // The generation of the tenant's lease that it was made in. 0: it was made in none, or in a
   // context that the tenant made itself, which is `context`.
-  std::uint64_t life = 0;
+  std::uint64_t generation = 0;
   std::uint64_t context = 0;
   // Of a mapping or reservation, in bytes; of a pool, its device; of physical memory, how often it
   // was retained.

@@ -11,21 +11,21 @@
 
 namespace ctxbroker::detail {
 
-struct CapturedLease {
+struct TranslatedLease {
   GuardTarget target;
   LeaseKind kind = LeaseKind::shared;
   std::shared_ptr<Borrowers> borrowers;
-  // The context whose memory it uses, and which life of that this is.
+  // The context whose memory it uses, and the generation of that.
   CUcontext memory_context = nullptr;
-  std::uint64_t memory_life = 0;
+  std::uint64_t memory_generation = 0;
 };
 
-// One life of a lease, for what outlives it.
-struct LifeNote {
-  std::uint64_t generation = 0;  // 0: no life of the tenant's leases
+// One generation of a lease, for what outlives it.
+struct LeaseGeneration {
+  std::uint64_t generation = 0;  // 0: not of the tenant's leases
   int device = 0;
   LeaseKind kind = LeaseKind::shared;
-  std::uint64_t primary_generation = 0;  // the life of the primary that it stands on
+  std::uint64_t primary_generation = 0;  // the generation of the primary that it stands on
 };
 
 // What a wait for work of a context of the tenant's leases has to look at.
@@ -41,7 +41,7 @@ class LeaseSource {
  public:
   virtual ~LeaseSource() = default;
   // The tenant's lease on a device, made when there is none.
-  virtual CUresult lease(int device, CapturedLease* lease) noexcept = 0;
+  virtual CUresult lease(int device, TranslatedLease* lease) noexcept = 0;
   // Whether there is one, and in force.
   virtual bool has_lease(int device) noexcept = 0;
   // The device whose primary context this is, or that this context of the tenant's leases is on;
@@ -50,21 +50,24 @@ class LeaseSource {
   // The device that the broker has not used yet and whose primary context this is: the runtime
   // library knows the handle before there is such a context. That device is in use from then on.
   virtual int unused_device_of(CUcontext context) noexcept = 0;
-  // The device of a life of the tenant's leases whose context has ended, and was this one; -1: of
-  // none.
+  // The device of a generation of the tenant's leases whose context has ended, and was this one;
+  // -1: of none.
   virtual int device_of_ended(CUcontext context) noexcept = 0;
   // Device memory is short where this context is: true when something was given up.
   virtual bool relieve(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
   virtual bool holds(CUcontext context) noexcept = 0;
   virtual int device_count() noexcept = 0;
-  // Which life a context is of; no generation when it is of none that stands.
-  virtual LifeNote life_of(CUcontext context) noexcept = 0;
-  // Where to be current to end what was made in that life: things of the context itself (streams),
-  // or of the primary's memory, which outlives a green context. Nothing when they are gone with it.
-  virtual std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept = 0;
-  // Ends something that was made in that life; as Lease::give_back.
-  virtual std::optional<CUresult> end(const LifeNote& life, Lease::Thing thing) noexcept = 0;
+  // The generation that a context is of; none when it is of none that stands.
+  virtual LeaseGeneration generation_of(CUcontext context) noexcept = 0;
+  // Where to be current to end what was made in that generation: things of the context itself
+  // (streams), or of the primary's memory, which outlives a green context. Nothing when they are
+  // gone with it.
+  virtual std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
+                                                Home home) noexcept = 0;
+  // Ends something that was made in that generation; as Lease::give_back.
+  virtual std::optional<CUresult> end(const LeaseGeneration& made_in,
+                                      Lease::Thing thing) noexcept = 0;
   // What a wait in that context of the tenant's leases meets.
   virtual Waiting waiting(CUcontext context) noexcept = 0;
 };

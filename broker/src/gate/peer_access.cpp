@@ -15,7 +15,7 @@ using Disable = DriverFunction<"cuCtxDisablePeerAccess", CUresult(CUcontext)>;
 // What tenants have enabled between two contexts. A pair without holders is forgotten.
 struct Pair {
   CUcontext from, to;
-  std::uint64_t from_life, to_life;
+  std::uint64_t from_generation, to_generation;
   bool host_has_it;                    // then the end of the last tenant leaves it enabled
   std::vector<std::uint64_t> holders;  // handles of Kind::peer_access, one per tenant
 };
@@ -39,10 +39,12 @@ struct Pairs {
   void forget(const Pair& pair) noexcept { all.erase(all.begin() + (&pair - all.data())); }
 
   // A pair of earlier contexts with the same handles is forgotten.
-  Pair* find(const CapturedLease& from, const CapturedLease& to) noexcept {
+  Pair* find(const TranslatedLease& from, const TranslatedLease& to) noexcept {
     Pair* const pair = find(from.memory_context, to.memory_context);
     if (pair == nullptr) return nullptr;
-    if (pair->from_life == from.memory_life && pair->to_life == to.memory_life) return pair;
+    if (pair->from_generation == from.memory_generation &&
+        pair->to_generation == to.memory_generation)
+      return pair;
     for (const std::uint64_t handle : pair->holders) owners().remove(Kind::peer_access, handle);
     forget(*pair);
     return nullptr;
@@ -66,8 +68,8 @@ CUresult end(Pairs& pairs, Pair& pair, std::vector<std::uint64_t>::iterator hold
 
 }  // namespace
 
-CUresult enable_peer_access(GatedTenant& tenant, const CapturedLease& from,
-                            const CapturedLease& peer, unsigned flags) noexcept {
+CUresult enable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
+                            const TranslatedLease& peer, unsigned flags) noexcept {
   try {
     Pairs& pairs = Pairs::one();
     const std::lock_guard lock(pairs.mutex);
@@ -79,8 +81,8 @@ CUresult enable_peer_access(GatedTenant& tenant, const CapturedLease& from,
       if (status != CUDA_SUCCESS && !was_there) return status;
       pair = &pairs.all.emplace_back(Pair{from.memory_context,
                                           peer.memory_context,
-                                          from.memory_life,
-                                          peer.memory_life,
+                                          from.memory_generation,
+                                          peer.memory_generation,
                                           was_there,
                                           {}});
     } else if (flags != 0) {
@@ -100,8 +102,8 @@ CUresult enable_peer_access(GatedTenant& tenant, const CapturedLease& from,
   }
 }
 
-CUresult disable_peer_access(GatedTenant& tenant, const CapturedLease& from,
-                             const CapturedLease& peer) noexcept {
+CUresult disable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
+                             const TranslatedLease& peer) noexcept {
   Pairs& pairs = Pairs::one();
   const std::lock_guard lock(pairs.mutex);
   Pair* const pair = pairs.find(from, peer);

@@ -9,10 +9,10 @@ namespace ctxbroker::detail {
 
 // For a tenant, whose lease `from` is current. They answer as the driver: ALREADY_ENABLED to a
 // tenant that has the access, NOT_ENABLED to one that does not.
-CUresult enable_peer_access(GatedTenant& tenant, const CapturedLease& from,
-                            const CapturedLease& peer, unsigned flags) noexcept;
-CUresult disable_peer_access(GatedTenant& tenant, const CapturedLease& from,
-                             const CapturedLease& peer) noexcept;
+CUresult enable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
+                            const TranslatedLease& peer, unsigned flags) noexcept;
+CUresult disable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
+                             const TranslatedLease& peer) noexcept;
 
 // The host's own calls. They take nothing from tenants.
 CUresult enable_peer_access_of_host(CUcontext from, CUcontext peer, unsigned flags) noexcept;

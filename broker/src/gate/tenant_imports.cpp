@@ -50,13 +50,13 @@ void lead_imports_of(GatedTenant& tenant, const Led& all) noexcept {
     Patch patch{code_of(tenant), all.imports};
     dl_iterate_phdr(patch_if_of_tenant, &patch);
     if (patch.result.changed != 0 && all.late) {
-      tenant.identity().say(Severity::info, "gate",
+      tenant.identity().log(Severity::info, "gate",
                             "led " + std::to_string(patch.result.changed) +
                                 " imports of the tenant's libraries to the gate, which came after "
                                 "the driver");
     }
     if (patch.result.refused != 0) {
-      tenant.identity().say(Severity::warning, "gate",
+      tenant.identity().log(Severity::warning, "gate",
                             std::to_string(patch.result.refused) +
                                 " imports of the tenant's libraries lead past the gate: the system "
                                 "lets nobody write there");
@@ -80,7 +80,7 @@ void* before_open(const char* file, const void* caller) noexcept {
     const bool is_driver = name.starts_with("libcuda.so");         // the gate's, wherever that is
     const bool is_searched_for = name.find('/') == std::string_view::npos && !is_driver;
     if (is_searched_for && has_run_path(*tenant)) return nullptr;
-    note_code_before_open();
+    record_code_before_open();
     return tenant;
   } catch (...) {  // out of memory: what is opened is nobody's
     return nullptr;
@@ -91,7 +91,7 @@ void after_open(void* answer, void* library) noexcept {
   if (library == nullptr) return;
   GatedTenant& tenant = *static_cast<GatedTenant*>(answer);
   try {
-    note_opened_code(tenant, library);
+    record_opened_code(tenant, library);
   } catch (...) {  // out of memory: it is nobody's
     return;
   }
@@ -123,7 +123,7 @@ void lead_imports(GatedTenant& tenant, void* library) noexcept {
   const Led* const all = led.load(std::memory_order_acquire);
   if (all == nullptr) return;
   if (all->late && owner_of_code(address_in(library)).tenant == nullptr) {
-    tenant.identity().say(Severity::warning, "gate",
+    tenant.identity().log(Severity::warning, "gate",
                           "the library was in the process before it was loaded for the tenant: the "
                           "gate, which came after the driver, does not hold its calls");
   }

@@ -1,4 +1,4 @@
-// The modules in one life of a lease, and who uses them.
+// The modules in one generation of a lease, and who uses them.
 #pragma once
 
 #include <atomic>

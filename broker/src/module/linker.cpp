@@ -83,7 +83,7 @@ std::shared_ptr<const StoredImage> link_parts(Lease& lease, const std::vector<Li
   JitCall call(options, lease.driver().info.version);
   const auto must = [&](CUresult status, const char* function, const StoredImage* image,
                         const std::string& what) {
-    if (lease.note(status) == CUDA_SUCCESS) return;
+    if (lease.report_status(status) == CUDA_SUCCESS) return;
     throw image_error(lease, image, {status, function, what, call.error(), call.info()});
   };
   Link link(lease.table(), call);

@@ -17,7 +17,7 @@ void check_promised_kernels(Lease& lease, const ModuleImage& module, CUmodule ha
   for (const auto& kernel : module.kernels) {
     CUfunction function = nullptr;
     const CUresult status =
-        lease.note(lease.table().module_get_function(&function, handle, kernel.c_str()));
+        lease.report_status(lease.table().module_get_function(&function, handle, kernel.c_str()));
     if (status == CUDA_ERROR_NOT_FOUND) {
       throw Error(ErrorKind::kernel_image,
                   "module \"" + module.name + "\" has no kernel \"" + kernel +
@@ -55,8 +55,8 @@ CUmodule LoadedCode::load(const ModuleImage& module) {
 
 Module LoadedCode::load_now(const ModuleImage& module) {
   const ContextGuard guard(lease_->target());
-  check(lease_->table(), lease_->note(guard.status()), "cuCtxPushCurrent_v2", lease_->owner(),
-        [] { return "the lease's context cannot be entered"; });
+  check(lease_->table(), lease_->report_status(guard.status()), "cuCtxPushCurrent_v2",
+        lease_->owner(), [] { return "the lease's context cannot be entered"; });
   const ScopedSpan span(SpanCategory::load, "load module", module.name.c_str(), lease_->tenant().id,
                         image_->size);
   // Once more where the device was full and others could give something up.
@@ -64,7 +64,7 @@ Module LoadedCode::load_now(const ModuleImage& module) {
     JitCall call(options_, lease_->driver().info.version);
     CUmodule handle = nullptr;
     const Clock::time_point begin = Clock::now();
-    const CUresult status = lease_->note(lease_->table().module_load_data_ex(
+    const CUresult status = lease_->report_status(lease_->table().module_load_data_ex(
         &handle, image_->bytes.data(), call.count(), call.names(), call.values()));
     if (status == CUDA_SUCCESS) {
       Module loaded(lease_, handle);

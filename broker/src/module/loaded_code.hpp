@@ -13,7 +13,7 @@ namespace ctxbroker::detail {
 
 class LoadedCode {
  public:
-  // `known`: a life of the lease before had it loaded.
+  // `known`: an earlier generation of the lease had it loaded.
   LoadedCode(std::shared_ptr<Lease> lease, std::shared_ptr<const StoredImage> image,
              const JitOptions& options, bool known);
   ~LoadedCode() { unload(); }

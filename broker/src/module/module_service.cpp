@@ -49,7 +49,7 @@ bool ModuleService::was_loaded(const Lease& lease, const StoredImage& image) {
   return found != loaded_.end() && found->second != lease.generation();
 }
 
-void ModuleService::note_loaded(const Lease& lease, const StoredImage& image) {
+void ModuleService::record_loaded(const Lease& lease, const StoredImage& image) {
   const std::lock_guard lock(mutex_);
   loaded_[{lease.tenant().id.value, lease.device_ordinal(), image.hash}] = lease.generation();
 }

@@ -16,16 +16,16 @@ namespace ctxbroker::detail {
 // Any thread.
 class ModuleService final : public MemoryRelief {
  public:
-  // The modules of this life of the lease.
+  // The modules of this generation of the lease.
   std::shared_ptr<LeaseModules> at(const std::shared_ptr<Lease>& lease);
 
   // Unloads idle modules of a device.
   Unloaded unload_idle(int device) noexcept;
   bool relieve(int device) noexcept override { return unload_idle(device).modules != 0; }
 
-  // Whether an earlier life of the lease had the image loaded.
+  // Whether an earlier generation of the lease had the image loaded.
   bool was_loaded(const Lease& lease, const StoredImage& image);
-  void note_loaded(const Lease& lease, const StoredImage& image);
+  void record_loaded(const Lease& lease, const StoredImage& image);
 
  private:
   using Key = std::tuple<std::uint32_t, int, std::uint64_t>;  // tenant, device, hash

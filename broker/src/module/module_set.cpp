@@ -53,8 +53,8 @@ ModuleUse* ModuleSet::find(const char* name) noexcept {
 std::shared_ptr<LoadedCode> ModuleSet::code_of(const ModuleUse& use, bool again) {
   const Clock::time_point begin = Clock::now();
   const ContextGuard guard(lease()->target());
-  check(lease()->table(), lease()->note(guard.status()), "cuCtxPushCurrent_v2", lease()->owner(),
-        [] { return "the lease's context cannot be entered"; });
+  check(lease()->table(), lease()->report_status(guard.status()), "cuCtxPushCurrent_v2",
+        lease()->owner(), [] { return "the lease's context cannot be entered"; });
   const auto image = use.module->maker->make(*lease(), *use.module);
   const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
   lease()->holdings().module_load_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
@@ -70,7 +70,7 @@ CUmodule ModuleSet::need(ModuleUse& use) {
   }
   if (CUmodule const loaded = use.code->handle(); loaded != nullptr) return loaded;
   CUmodule const handle = use.code->load(*use.module);
-  service_.note_loaded(*lease(), use.code->image());
+  service_.record_loaded(*lease(), use.code->image());
   return handle;
 }
 
@@ -92,7 +92,7 @@ CUresult ModuleSet::find_function(Kernel& kernel, CUmodule module) const {
   CUresult status = driver.module_get_function(&found.function, module, found.name.c_str());
   if (status == CUDA_SUCCESS) status = describe_kernel(driver, found);
   if (status == CUDA_SUCCESS) kernel = std::move(found);
-  return lease()->note(status);
+  return lease()->report_status(status);
 }
 
 CUresult ModuleSet::find_function(Kernel& kernel) {
@@ -128,7 +128,7 @@ void ModuleSet::forget_functions(const LoadedCode& code) noexcept {
 // old code stays.
 bool ModuleSet::exchange(ModuleUse& use, std::chrono::milliseconds end_timeout) {
   const TenantIdentity& tenant = lease()->tenant();
-  const auto say = [&](Severity severity, const std::string& text) {
+  const auto log = [&](Severity severity, const std::string& text) {
     tenant.recorder->record(severity, tenant.id, tenant.name, "module", text);
   };
   const std::string who = "module \"" + use.name() + "\": \"" + use.module->file.string() + "\"";
@@ -148,21 +148,22 @@ bool ModuleSet::exchange(ModuleUse& use, std::chrono::milliseconds end_timeout) 
             });
     }
     if (use.address_given) {
-      say(Severity::info, who + " has changed: the plug-in is activated again");
+      log(Severity::info, who + " has changed: the plug-in is activated again");
       return true;
     }
     // What still runs is of the old code.
-    check(lease()->table(), lease()->note(wait_for(lease()->table(), stream_, end_timeout)),
-          "cuStreamQuery", lease()->owner(), [] { return "the work before has not ended"; });
+    check(lease()->table(),
+          lease()->report_status(wait_for(lease()->table(), stream_, end_timeout)), "cuStreamQuery",
+          lease()->owner(), [] { return "the work before has not ended"; });
     if (before_forget_) before_forget_();
     auto next_kernel = found.begin();
     for (Kernel& kernel : kernels_) {
       if (kernel.module == use.name()) kernel = std::move(*next_kernel++);
     }
     use.code = std::move(next.code);
-    say(Severity::info, who + " has changed: the new code is used from now on");
+    log(Severity::info, who + " has changed: the new code is used from now on");
   } catch (const Error& error) {
-    say(Severity::error,
+    log(Severity::error,
         who + " has changed and cannot be used; the old code stays: " + std::string(error.what()));
   }
   return false;

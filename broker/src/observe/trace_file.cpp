@@ -128,7 +128,7 @@ void write_threads(const Recording& recording, Writer& out) {
   }
 }
 
-// A lease in one of its lives: tenant, device, generation.
+// A lease of one generation: tenant, device, generation.
 using LeaseKey = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;
 using LeaseSpans = std::map<LeaseKey, std::vector<const Span*>>;
 

@@ -17,7 +17,7 @@ std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>&
   activation->modules->set_before_forget([graph = &activation->job_graph] { graph->forget(); });
   activation->modules->load();
   activation->staging = make_pinned_memory(activation->lease, CTXB_UPLOAD_MAX);
-  activation->stream = make_stream(activation->lease);
+  activation->stream = create_stream(activation->lease);
   activation->modules->set_stream(activation->stream.get());
   return activation;
 }

@@ -184,7 +184,7 @@ void Broker::poll() {
     instance->answer_callback();
   }
   impl_->report_losses();
-  impl_->end_lost_lives();
+  impl_->end_lost_contexts();
 }
 
 BrokerMetrics Broker::metrics() const {

@@ -125,12 +125,12 @@ void BrokerImpl::report_losses() {
   }
 }
 
-void BrokerImpl::end_lost_lives() noexcept {
+void BrokerImpl::end_lost_contexts() noexcept {
   for (const auto& [file, library] : libraries_) {
-    if (const auto loaded = library.lock()) loaded->end_lost_lives();
+    if (const auto loaded = library.lock()) loaded->end_lost_contexts();
   }
   for (const auto& opened : opened_) {
-    if (const auto tenant = opened.lock()) tenant->end_lost_lives();
+    if (const auto tenant = opened.lock()) tenant->end_lost_contexts();
   }
 }
 

@@ -70,7 +70,7 @@ class BrokerImpl {
   const std::set<Instance*>& instances() const noexcept { return instances_; }
   // Of every tenant: see TenantImpl.
   void report_losses();
-  void end_lost_lives() noexcept;
+  void end_lost_contexts() noexcept;
   void add_chain() noexcept { ++chains_; }
   void remove_chain() noexcept { --chains_; }
 

@@ -12,14 +12,14 @@ namespace ctxbroker {
 using namespace detail;  // the rooms behind this header
 
 void Chain::Impl::must(std::size_t stage, CUresult status, const char* call, const char* doing) {
-  stages[stage].lease->note(status);
+  stages[stage].lease->report_status(status);
   must_between(stage, status, call, doing);
 }
 
 void Chain::Impl::must_be_inside(std::size_t stage, CUresult entered) {
   if (entered == CUDA_SUCCESS) return;
   const Stage& at = stages[stage];
-  at.lease->note(entered);
+  at.lease->report_status(entered);
   throw at.lease->entry_error(entered, "the lease cannot be entered (plug-in " +
                                            at.instance->description().short_name + ")");
 }
@@ -29,7 +29,7 @@ void Chain::Impl::must_between(std::size_t stage, CUresult status, const char* c
                                const char* doing) {
   if (status == CUDA_SUCCESS) return;
   const Stage& at = stages[stage];
-  if (is_process_fault(status)) at.lease->note(status);
+  if (is_process_fault(status)) at.lease->report_status(status);
   throw driver_error(
       at.lease->table(), status, call,
       std::string(doing) + " (plug-in " + at.instance->description().short_name + ")",
@@ -195,8 +195,8 @@ void Chain::Impl::settle() noexcept {
   for (const Stage& stage : stages) {
     if (stage.lease->lost()) continue;
     const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
-    const CUresult status =
-        stage.lease->note(wait_for(stage.lease->table(), stage.stream, broker.end_timeout()));
+    const CUresult status = stage.lease->report_status(
+        wait_for(stage.lease->table(), stage.stream, broker.end_timeout()));
     if (status == CUDA_ERROR_TIMEOUT) stage.lease->hang(stage.stream);
   }
 }

@@ -34,7 +34,7 @@ inline ctxb_status refuse_breach(Instance& instance, ctxb_status status, const c
 // The driver's answer as a plug-in's status; notes it and a loss of the context.
 inline ctxb_status answer(Instance& instance, const char* function, CUresult status) {
   if (status == CUDA_SUCCESS) return CTXB_OK;
-  instance.lease()->note(status);
+  instance.lease()->report_status(status);
   return refuse(instance, status_for_driver(status),
                 std::string(function) + ": " + status_text(instance.lease()->table(), status),
                 status);

@@ -188,16 +188,17 @@ Error Instance::failure(const char* function, const CallOutcome& outcome,
   if (outcome.threw) {
     return {ErrorKind::plugin_failed, who + " threw an exception", origin};
   }
-  const FailureNote::Both noted = failures_.read();
-  std::string why = noted.said.text;
-  if (!noted.refused.text.empty()) {
-    why += (why.empty() ? "the host refused " : " (the host refused ") + noted.refused.text +
-           (noted.said.text.empty() ? "" : ")");
+  const FailureRecord::Both recorded = failures_.read();
+  std::string why = recorded.said.text;
+  if (!recorded.refused.text.empty()) {
+    why += (why.empty() ? "the host refused " : " (the host refused ") + recorded.refused.text +
+           (recorded.said.text.empty() ? "" : ")");
   }
   if (why.empty()) why = "it did not say why";
-  if (noted.said.driver_status != 0 && noted.refused.driver_status != noted.said.driver_status) {
+  if (recorded.said.driver_status != 0 &&
+      recorded.refused.driver_status != recorded.said.driver_status) {
     why += " (" +
-           status_text(broker_.driver().table, static_cast<CUresult>(noted.said.driver_status)) +
+           status_text(broker_.driver().table, static_cast<CUresult>(recorded.said.driver_status)) +
            ")";
   }
   return {kind_of_status(status), who + " failed: " + why, origin};

@@ -16,7 +16,7 @@
 #include "memory/ledger.hpp"
 #include "observe/counters.hpp"
 #include "plugin/activation.hpp"
-#include "plugin/failure_note.hpp"
+#include "plugin/failure_record.hpp"
 #include "plugin/host_side.hpp"
 #include "plugin/instance_settings.hpp"
 #include "plugin/loaded_library.hpp"
@@ -98,7 +98,7 @@ class Instance {
   bool take_changed_files();
   Counters& counters() noexcept { return counters_; }
   Activation* mutable_activation() noexcept { return activation_.get(); }
-  FailureNote& failures() noexcept { return failures_; }
+  FailureRecord& failures() noexcept { return failures_; }
   void ask_callback() noexcept { callback_asked_.store(true, std::memory_order_release); }
   bool is_main_thread() const noexcept;
   bool is_process_thread() const noexcept;
@@ -146,7 +146,7 @@ class Instance {
   std::vector<double> parameters_;
   Ledger ledger_;
   Counters counters_;
-  FailureNote failures_;
+  FailureRecord failures_;
   HostSide host_;
   const ctxb_plugin* object_ = nullptr;
   const ctxb_state_extension* state_ = nullptr;

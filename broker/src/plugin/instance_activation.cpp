@@ -63,7 +63,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   const CallOutcome outcome = call_main(Phase::activating, lease_->target(), "activate",
                                         [&] { status = object_->activate(object_, &given); });
   count_launches_since(launched, *lease_);
-  lease_->note(outcome.entered);
+  lease_->report_status(outcome.entered);
   if (outcome.ran() && status == CTXB_OK) {
     phase_.store(Phase::active, std::memory_order_release);
     answer_callback();
@@ -119,7 +119,7 @@ void Instance::deactivate() noexcept {
 // Work that does not end in its time makes the lease hung.
 void Instance::wait_for_work() noexcept {
   const ScopedSpan span(SpanCategory::wait, "wait", description_.short_name.c_str(), tenant().id);
-  const CUresult status = lease_->note(guarded(lease_->target(), {}, [&] {
+  const CUresult status = lease_->report_status(guarded(lease_->target(), {}, [&] {
     return wait_for(lease_->table(), activation_->stream.get(), broker_.end_timeout());
   }));
   if (status == CUDA_ERROR_TIMEOUT) lease_->hang(activation_->stream.get());
@@ -156,7 +156,7 @@ void Instance::tell_loss() noexcept {
   try {
     const Loss loss = describe_loss(*this);
     if (loss.reason == CTXB_LOSS_FAULT && loss.guilt == CTXB_GUILT_GUILTY) {
-      tenant().say(Severity::warning, "plugin",
+      tenant().log(Severity::warning, "plugin",
                    description_.short_name +
                        " is taken for the cause of the fault: no other work is known of");
     }

@@ -32,7 +32,7 @@ Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
   processed.outcome = call_plugin(activation_->lease->target(), call("process"),
                                   [&] { processed.status = object_->process(object_, &job); });
   count_launches_since(launched, *activation_->lease);
-  activation_->lease->note(processed.outcome.entered);
+  activation_->lease->report_status(processed.outcome.entered);
   process_thread_.store({}, std::memory_order_release);
   phase_.store(Phase::active, std::memory_order_release);
   return processed;
@@ -48,7 +48,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   activation_->modules->bring_all();  // nothing can be loaded in a capture
   const JobGraph::Outcome begun = graph.begin(lease->table(), activation_->stream.get());
   if (!begun.ok()) {
-    lease->note(begun.status);
+    lease->report_status(begun.status);
     if (lease->lost()) return lost_with_graph(begun);
     give_up_graphs(begun);
     return call_process(job);
@@ -61,7 +61,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
     if (worked) counters_.graph_jobs.fetch_add(1, std::memory_order_relaxed);
     return processed;
   }
-  lease->note(ended.status);
+  lease->report_status(ended.status);
   if (processed.outcome.threw) return processed;
   const std::uint64_t dropped = launches() - launched;
   counters_.launches.fetch_sub(dropped, std::memory_order_relaxed);

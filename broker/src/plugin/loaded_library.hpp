@@ -38,7 +38,7 @@ class LoadedLibrary {
   const std::vector<PluginDescription>& descriptions() const noexcept { return descriptions_; }
   const PluginRecord& record(std::size_t index) const { return records_[index]; }
   const ctxb_plugin_factory& factory() const noexcept { return *factory_; }
-  void end_lost_lives() noexcept { tenant_.end_lost_lives(); }
+  void end_lost_contexts() noexcept { tenant_.end_lost_contexts(); }
   BrokerImpl& broker() const noexcept { return broker_; }
 
   // Held around process by plug-ins that allow one at a time in their whole library.

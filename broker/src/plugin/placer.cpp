@@ -92,7 +92,7 @@ int Placer::place(const TenantIdentity& tenant, const std::vector<PluginDescript
     device = most_free(offers);
   }
   homes_[tenant.id] = device;
-  tenant.say(Severity::info, "placement",
+  tenant.log(Severity::info, "placement",
              "on device " + std::to_string(device) + ": " + order.by + " asked for " +
                  to_string(*order.placement));
   return device;

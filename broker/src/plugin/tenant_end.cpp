@@ -18,15 +18,16 @@ namespace ctxbroker::detail {
 //   - owners of the lease (activations, streams, memory): this here is the only one;
 //   - the tenant's own code, through what it made there: that is in its ledger, if it called
 //     nothing past the gate. A runtime library has ways past it, and remembers contexts;
-//   - and the context's handle alone: where that is to be made current, it means the next life.
-void TenantImpl::end_lost_lives() noexcept {
+//   - and the context's handle alone: where that is to be made current, it means the next
+//   generation.
+void TenantImpl::end_lost_contexts() noexcept {
   if (gated() == nullptr || broker_.gate().mode != GateMode::before_driver) return;
   const std::lock_guard lock(mutex_);
   if (closed_ || gated()->has_private_tables()) return;
-  for (const auto& life : lives_) {
-    if (life.use_count() != 1 || !life->lost() || life->ended_early()) continue;
-    life->end_early([&] {
-      return !gated()->has_private_tables() && !gated()->holds_anything_of(life->generation());
+  for (const auto& lease : leases_) {
+    if (lease.use_count() != 1 || !lease->lost() || lease->ended_early()) continue;
+    lease->end_early([&] {
+      return !gated()->has_private_tables() && !gated()->holds_anything_of(lease->generation());
     });
   }
 }
@@ -39,7 +40,7 @@ bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
   const CUresult status = guarded(
       *where, {}, [&] { return detail::wait_for(lease.table(), stream, broker_.end_timeout()); });
   // Nothing else that is wrong with a stream of the code's own says anything about the lease.
-  if (is_process_fault(status)) lease.note(status);
+  if (is_process_fault(status)) lease.report_status(status);
   if (status != CUDA_ERROR_TIMEOUT) return true;
   lease.hang(stream);
   return false;
@@ -51,20 +52,20 @@ bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
 bool TenantImpl::wait_for_work() noexcept {
   bool idle = true;
   for (const auto& [handle, stream] : streams_) idle &= wait_for(*stream.lease(), handle);
-  for (const auto& life : lives_) {
-    idle &= !life->is_hung();
-    if (life->kind() == LeaseKind::shared || life->is_hung()) continue;
-    if (life->wait_for_default_streams(broker_.end_timeout()) != CUDA_ERROR_TIMEOUT) continue;
-    life->hang(nullptr);
+  for (const auto& lease : leases_) {
+    idle &= !lease->is_hung();
+    if (lease->kind() == LeaseKind::shared || lease->is_hung()) continue;
+    if (lease->wait_for_default_streams(broker_.end_timeout()) != CUDA_ERROR_TIMEOUT) continue;
+    lease->hang(nullptr);
     idle = false;
   }
   if (gated() == nullptr) return idle;
   try {
     for (const Holding& held : owners().held_by(gated()->id())) {
       if (held.kind != Kind::stream || held.ended) continue;
-      for (const auto& life : lives_) {
-        if (life->generation() != held.life) continue;
-        idle &= wait_for(*life, reinterpret_cast<CUstream>(held.handle));
+      for (const auto& lease : leases_) {
+        if (lease->generation() != held.generation) continue;
+        idle &= wait_for(*lease, reinterpret_cast<CUstream>(held.handle));
       }
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; what follows waits, then
@@ -76,10 +77,10 @@ bool TenantImpl::wait_for_work() noexcept {
 // that comes later is a fault, which ends CUDA in the process. So memory waits for all that the
 // tenant has under way on the other devices. Where that is not known to be done, because it hangs
 // or a neighbour's work hangs there, endings wait for that family.
-void TenantImpl::wait_for_other_devices(const Lives& lives, int device) noexcept {
-  for (const auto& life : lives) {
-    if (life->device_ordinal() == device || life->synchronize()) continue;
-    identity_->hung.add(life->device_ordinal(), life->family());
+void TenantImpl::wait_for_other_devices(const Leases& leases, int device) noexcept {
+  for (const auto& lease : leases) {
+    if (lease->device_ordinal() == device || lease->synchronize()) continue;
+    identity_->hung.add(lease->device_ordinal(), lease->family());
   }
 }
 
@@ -93,7 +94,7 @@ void TenantImpl::close() {
     close_to_users();
     closing_by_ = std::this_thread::get_id();
     idle = wait_for_work();
-    for (const auto& life : lives_) wait_for_other_devices(lives_, life->device_ordinal());
+    for (const auto& lease : leases_) wait_for_other_devices(leases_, lease->device_ordinal());
     idle = idle && !identity_->hung.anywhere();
     libraries.swap(libraries_);
   }
@@ -114,22 +115,22 @@ void TenantImpl::close() {
 // A thread may be about to enter a lease that it has found before: the leases go with the tenant,
 // and nobody can enter them any more. One that something else still uses ends with that.
 void TenantImpl::end_leases() noexcept {
-  for (const auto& life : lives_) {
-    life->users().close_for_good();
-    if (life.use_count() == 1) life->end();
+  for (const auto& lease : leases_) {
+    lease->users().close_for_good();
+    if (lease.use_count() == 1) lease->end();
   }
 }
 
 // All of them or none. Other users of a lease, plug-in instances, have their own ends.
 void TenantImpl::close_to_users() {
-  for (std::size_t index = 0; index < lives_.size(); ++index) {
-    const Lease& life = *lives_[index];
-    if (life.users().close()) continue;
-    while (index > 0) lives_[--index]->users().reopen();
+  for (std::size_t index = 0; index < leases_.size(); ++index) {
+    const Lease& lease = *leases_[index];
+    if (lease.users().close()) continue;
+    while (index > 0) leases_[--index]->users().reopen();
     throw Error(ErrorKind::wrong_state,
                 "tenant " + identity_->name +
                     " cannot be closed while a thread is inside its lease; end its guards first",
-                {.device = life.device_ordinal(), .tenant = identity_->name});
+                {.device = lease.device_ordinal(), .tenant = identity_->name});
   }
 }
 
@@ -141,7 +142,7 @@ void TenantImpl::keep_primaries(GatedTenant& gated) {
     const CUresult status =
         keep_primary(driver.table, driver.handles[static_cast<std::size_t>(device)]);
     if (status != CUDA_SUCCESS) {
-      identity_->say(Severity::warning, "tenant",
+      identity_->log(Severity::warning, "tenant",
                      "the primary context cannot be kept for code that stays in the process: " +
                          status_text(driver.table, status));
     }
@@ -153,18 +154,18 @@ void TenantImpl::give_back_what_is_left(GatedTenant& gated, bool resident) {
   if (resident && gated.has_private_tables()) keep_primaries(gated);
   const GivenBack given = give_back_holdings(gated, resident);
   if (given.count != 0) {
-    identity_->say(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
+    identity_->log(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
   }
   if (!given.put_off.empty()) {
-    identity_->say(Severity::warning, "ledger",
+    identity_->log(Severity::warning, "ledger",
                    "put off until work that hangs ends, of what the tenant left: " + given.put_off);
   }
   if (!given.of_code.empty()) {
-    identity_->say(Severity::info, "ledger",
+    identity_->log(Severity::info, "ledger",
                    "stays with the tenant's code, which stays in the process: " + given.of_code);
   }
   if (given.status != CUDA_SUCCESS) {
-    identity_->say(Severity::warning, "ledger",
+    identity_->log(Severity::warning, "ledger",
                    "something that the tenant left could not be given back: " +
                        status_text(broker_.driver().table, given.status));
   }

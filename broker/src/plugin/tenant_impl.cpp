@@ -36,7 +36,7 @@ void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
     gated()->set_budget(budget);
   } else if (budget != 0 && !told_of_budget_) {
     told_of_budget_ = true;
-    identity_->say(Severity::warning, "gate",
+    identity_->log(Severity::warning, "gate",
                    "without the gate nobody counts what the tenant takes from the driver: its "
                    "budget of " +
                        std::to_string(budget) + " bytes is not kept");
@@ -45,13 +45,13 @@ void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
 
 namespace {
 
-// Guards that outlive their tenant look at the life they are in when they end.
-void keep_for_good(std::vector<std::shared_ptr<Lease>>& lives) noexcept {
+// Guards that outlive their tenant look at the lease that they are in when they end.
+void keep_for_good(std::vector<std::shared_ptr<Lease>>& leases) noexcept {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   try {
     static auto& kept = *new std::list<std::vector<std::shared_ptr<Lease>>>;
-    kept.emplace_back().swap(lives);
+    kept.emplace_back().swap(leases);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; then it goes with the tenant
   }
 }
@@ -63,10 +63,10 @@ TenantImpl::~TenantImpl() {
     close();
   } catch (const Error& error) {
     // A thread that is inside goes on using the context: it stays until the process ends.
-    identity_->say(Severity::error, "tenant", error.what());
-    for (const auto& life : lives_) life->leave_for_good();
+    identity_->log(Severity::error, "tenant", error.what());
+    for (const auto& lease : leases_) lease->leave_for_good();
     for (const auto& library : libraries_) dismiss(*library, false);
-    keep_for_good(lives_);
+    keep_for_good(leases_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
   if (gated() != nullptr) gated()->close();  // nothing of this is asked any more
@@ -130,7 +130,8 @@ LeaseState TenantImpl::report_status(CUresult status, int device) noexcept {
   Lease* lease = current(device);
   if (lease == nullptr) return LeaseState::lost;
   // Nothing else that the code may get wrong says anything about the lease.
-  if (is_process_fault(status) || status == CUDA_ERROR_CONTEXT_IS_DESTROYED) lease->note(status);
+  if (is_process_fault(status) || status == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    lease->report_status(status);
   return lease->state();
 }
 
@@ -139,9 +140,9 @@ void TenantImpl::report_losses() {
   const auto next = [&]() -> std::shared_ptr<Lease> {
     const std::lock_guard lock(mutex_);
     if (closed_) return nullptr;  // its leases have ended, and were not lost
-    for (const auto& life : lives_) {
-      if (life->state() == LeaseState::ready) continue;
-      if (reported_losses_.insert(life->generation()).second) return life;
+    for (const auto& lease : leases_) {
+      if (lease->state() == LeaseState::ready) continue;
+      if (reported_losses_.insert(lease->generation()).second) return lease;
     }
     return nullptr;
   };
@@ -151,7 +152,7 @@ void TenantImpl::report_losses() {
 std::shared_ptr<Lease> TenantImpl::renew(int device) {
   const Driver& driver = broker_.driver();  // throws when there is none
   static_cast<void>(driver);
-  end_lost_lives();  // what they hold may be wanted now
+  end_lost_contexts();  // what they hold may be wanted now
   LeaseRequest request;
   request.device = device;
   // No policy for plug-ins is meant for the host itself.
@@ -166,7 +167,7 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   auto lease = broker_.leases().get(identity_, request);
   // While it closes, only code that ends with it gets in, on the thread that closes it.
   if (closing_by_ != std::thread::id()) lease->users().close();
-  if (lives_.empty() || lives_.back() != lease) lives_.push_back(lease);
+  if (leases_.empty() || leases_.back() != lease) leases_.push_back(lease);
   slots_[static_cast<std::size_t>(device)].current.store(lease.get(), std::memory_order_release);
   return lease;
 }
@@ -184,15 +185,15 @@ Lease& TenantImpl::lease_after_refusal(Lease& refused, CUresult status) {
     if (refused.users().is_open()) return refused;
   }
   if (refused.lost()) return lease(refused.device_ordinal());
-  refused.note(status);
+  refused.report_status(status);
   throw refused.entry_error(status, "the lease cannot be entered");
 }
 
 std::shared_ptr<Lease> TenantImpl::owned(int device) {
   const Lease& current = lease(device);
   const std::lock_guard lock(mutex_);
-  for (const auto& life : lives_) {
-    if (life.get() == &current) return life;
+  for (const auto& lease : leases_) {
+    if (lease.get() == &current) return lease;
   }
   throw Error(ErrorKind::context_lost, "the lease was lost meanwhile; try again");
 }
@@ -220,9 +221,9 @@ void TenantImpl::release(CUdeviceptr address) {
         {.tenant = identity_->name});
   }
   auto taken = memory_.extract(found);
-  const Lives lives = lives_;
+  const Leases leases = leases_;
   lock.unlock();  // what follows may wait
-  wait_for_other_devices(lives, taken.mapped().lease->device_ordinal());
+  wait_for_other_devices(leases, taken.mapped().lease->device_ordinal());
   free(taken.mapped());
 }
 
@@ -235,7 +236,7 @@ void TenantImpl::free(Allocation& one) noexcept {
 }
 
 CUstream TenantImpl::create_stream(int device) {
-  Stream stream = detail::make_stream(owned(device));
+  Stream stream = detail::create_stream(owned(device));
   CUstream const handle = stream.get();
   const std::lock_guard lock(mutex_);
   streams_.insert_or_assign(handle, std::move(stream));
@@ -267,11 +268,11 @@ void TenantImpl::enable_peer_access(int device, int peer) {
                     std::to_string(peer) + "; copy it (cuMemcpyPeerAsync)",
                 {.device = device, .tenant = identity_->name});
   }
-  CapturedLease from, to;
+  TranslatedLease from, to;
   const bool counted = gated() != nullptr && here.kind() != LeaseKind::private_own &&
                        gated()->lease(device, &from) == CUDA_SUCCESS &&
                        gated()->lease(peer, &to) == CUDA_SUCCESS;
-  const CUresult status = here.note(guarded(here.target(), {}, [&] {
+  const CUresult status = here.report_status(guarded(here.target(), {}, [&] {
     return counted ? detail::enable_peer_access(*gated(), from, to, 0)
                    : driver.table.ctx_enable_peer_access(there.memory_context(), 0);
   }));

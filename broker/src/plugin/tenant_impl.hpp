@@ -77,9 +77,9 @@ class TenantImpl final : private LeaseSource {
   // exception of the callback's ends it; the next call goes on behind that generation.
   void report_losses();
 
-  // Ends the contexts of private lives that are lost and that nothing can use any more; the others
+  // Ends the contexts of private leases that are lost and that nothing can use any more; the others
   // end with the tenant. Any thread that may wait for the driver.
-  void end_lost_lives() noexcept;
+  void end_lost_contexts() noexcept;
 
   // Lets no thread but this one into its leases any more, and ends everything. Throws Error
   // (wrong_state), and all is as before, while a guard stands in one of them.
@@ -96,8 +96,8 @@ class TenantImpl final : private LeaseSource {
   void open_left_code(const void* code);
   bool wait_for(Lease& lease, CUstream stream) noexcept;
   bool wait_for_work() noexcept;
-  using Lives = std::vector<std::shared_ptr<Lease>>;
-  void wait_for_other_devices(const Lives& lives, int device) noexcept;
+  using Leases = std::vector<std::shared_ptr<Lease>>;
+  void wait_for_other_devices(const Leases& leases, int device) noexcept;
   void close_to_users();
   void end_leases() noexcept;
   struct Slot {
@@ -114,15 +114,15 @@ class TenantImpl final : private LeaseSource {
     if (device < 0 || index >= slots_.size()) return nullptr;
     return slots_[index].current.load(std::memory_order_acquire);
   }
-  // In force, or a life that is kept; null: none such.
-  std::shared_ptr<Lease> find_life(bool (*matches)(const Lease&, const void*),
-                                   const void* wanted) noexcept;
+  // In force, or an earlier one that still stands; null: none such.
+  std::shared_ptr<Lease> find_lease(bool (*matches)(const Lease&, const void*),
+                                    const void* wanted) noexcept;
   void give_back_what_is_left() noexcept;
   void keep_primaries(GatedTenant& gated);
   void give_back_what_is_left(GatedTenant& gated, bool resident);
 
   // For the gate.
-  CUresult lease(int device, CapturedLease* lease) noexcept override;
+  CUresult lease(int device, TranslatedLease* lease) noexcept override;
   bool has_lease(int device) noexcept override;
   int device_of(CUcontext context) noexcept override;
   int unused_device_of(CUcontext context) noexcept override;
@@ -130,9 +130,10 @@ class TenantImpl final : private LeaseSource {
   bool relieve(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
   int device_count() noexcept override { return static_cast<int>(slots_.size()); }
-  LifeNote life_of(CUcontext context) noexcept override;
-  std::optional<GuardTarget> end_target(const LifeNote& life, Home home) noexcept override;
-  std::optional<CUresult> end(const LifeNote& life, Lease::Thing thing) noexcept override;
+  LeaseGeneration generation_of(CUcontext context) noexcept override;
+  std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
+                                        Home home) noexcept override;
+  std::optional<CUresult> end(const LeaseGeneration& made_in, Lease::Thing thing) noexcept override;
   Waiting waiting(CUcontext context) noexcept override;
   [[gnu::cold, gnu::noinline]] std::shared_ptr<Lease> renew(int device);
   void refuse_closed() const;
@@ -147,8 +148,9 @@ class TenantImpl final : private LeaseSource {
   std::atomic<bool> closed_{false};
   mutable std::mutex mutex_;    // of all below
   std::thread::id closing_by_;  // its close has begun, and cannot be refused any more
-  std::vector<std::shared_ptr<Lease>> lives_;  // every life that a guard may stand on
-  std::set<std::uint64_t> reported_losses_;    // their generations
+  std::vector<std::shared_ptr<Lease>>
+      leases_;  // every one that a guard may stand on, of all generations
+  std::set<std::uint64_t> reported_losses_;  // their generations
   std::map<CUdeviceptr, Allocation> memory_;
   std::map<CUstream, Stream> streams_;
   std::vector<std::shared_ptr<LibraryImage>> libraries_;

@@ -7,15 +7,15 @@
 
 namespace ctxbroker::detail {
 
-std::shared_ptr<Lease> TenantImpl::find_life(bool (*matches)(const Lease&, const void*),
-                                             const void* wanted) noexcept {
+std::shared_ptr<Lease> TenantImpl::find_lease(bool (*matches)(const Lease&, const void*),
+                                              const void* wanted) noexcept {
   for (int device = 0; device < device_count(); ++device) {
     auto lease = broker_.leases().find(identity_->id, device);
     if (lease != nullptr && matches(*lease, wanted)) return lease;
   }
   const std::lock_guard lock(mutex_);
-  for (auto life = lives_.rbegin(); life != lives_.rend(); ++life) {
-    if (matches(**life, wanted)) return *life;
+  for (auto lease = leases_.rbegin(); lease != leases_.rend(); ++lease) {
+    if (matches(**lease, wanted)) return *lease;
   }
   return nullptr;
 }
@@ -51,7 +51,7 @@ CUresult status_of(const Error& error) noexcept {
 
 }  // namespace
 
-CUresult TenantImpl::lease(int device, CapturedLease* captured) noexcept {
+CUresult TenantImpl::lease(int device, TranslatedLease* captured) noexcept {
   try {
     if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
     const Lease& mine = lease(device);
@@ -60,7 +60,7 @@ CUresult TenantImpl::lease(int device, CapturedLease* captured) noexcept {
         mine.kind() == LeaseKind::private_own ? mine.generation() : mine.primary_generation()};
     return CUDA_SUCCESS;
   } catch (const Error& error) {
-    identity_->say(Severity::error, "lease", error.what());
+    identity_->log(Severity::error, "lease", error.what());
     return status_of(error);
   } catch (...) {
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -69,8 +69,8 @@ CUresult TenantImpl::lease(int device, CapturedLease* captured) noexcept {
 
 bool TenantImpl::has_been_inside() const noexcept {
   const std::lock_guard lock(mutex_);
-  return !closed_ && std::any_of(lives_.begin(), lives_.end(),
-                                 [](const auto& life) { return life->users().entered() != 0; });
+  return !closed_ && std::any_of(leases_.begin(), leases_.end(),
+                                 [](const auto& lease) { return lease->users().entered() != 0; });
 }
 
 bool TenantImpl::has_lease(int device) noexcept {
@@ -90,7 +90,7 @@ void use(DeviceHold& hold) noexcept {
 }  // namespace
 
 int TenantImpl::device_of(CUcontext context) noexcept {
-  if (const auto life = find_life(has_this_context, context)) return life->device_ordinal();
+  if (const auto lease = find_lease(has_this_context, context)) return lease->device_ordinal();
   for (int device = 0; device < device_count(); ++device) {
     DeviceHold& hold = broker_.leases().device(device);
     // The runtime library may have made it a moment ago, by ways that nobody sees.
@@ -111,8 +111,8 @@ int TenantImpl::unused_device_of(CUcontext context) noexcept {
 }
 
 int TenantImpl::device_of_ended(CUcontext context) noexcept {
-  const auto life = find_life(had_this_context, context);
-  return life != nullptr ? life->device_ordinal() : -1;
+  const auto lease = find_lease(had_this_context, context);
+  return lease != nullptr ? lease->device_ordinal() : -1;
 }
 
 // The broker's own work, although a call of the tenant's asks for it.
@@ -123,58 +123,60 @@ bool TenantImpl::relieve(CUcontext context) noexcept {
 }
 
 bool TenantImpl::holds(CUcontext context) noexcept {
-  const auto life = find_life(has_this_context, context);
-  return life != nullptr && life->kind() != LeaseKind::shared;  // which is everybody's
+  const auto lease = find_lease(has_this_context, context);
+  return lease != nullptr && lease->kind() != LeaseKind::shared;  // which is everybody's
 }
 
-LifeNote TenantImpl::life_of(CUcontext context) noexcept {
-  const auto life = find_life(has_this_context, context);
-  if (life == nullptr) return {};
-  return {life->generation(), life->device_ordinal(), life->kind(), life->primary_generation()};
+LeaseGeneration TenantImpl::generation_of(CUcontext context) noexcept {
+  const auto lease = find_lease(has_this_context, context);
+  if (lease == nullptr) return {};
+  return {lease->generation(), lease->device_ordinal(), lease->kind(), lease->primary_generation()};
 }
 
-std::optional<GuardTarget> TenantImpl::end_target(const LifeNote& note, Home home) noexcept {
-  if (const auto life = find_life(has_this_generation, &note.generation)) {
-    return life->end_target(home);
+std::optional<GuardTarget> TenantImpl::end_target(const LeaseGeneration& made_in,
+                                                  Home home) noexcept {
+  if (const auto lease = find_lease(has_this_generation, &made_in.generation)) {
+    return lease->end_target(home);
   }
-  // That life has ended, and a private context with all that was made in it.
-  if (note.kind == LeaseKind::private_own && home != Home::device) return std::nullopt;
-  if (note.kind == LeaseKind::green && home == Home::context) return std::nullopt;
-  DeviceHold& hold = broker_.leases().device(note.device);
-  if (hold.fault().happened() || hold.primary_generation() != note.primary_generation) {
+  // That generation has ended, and a private context with all that was made in it.
+  if (made_in.kind == LeaseKind::private_own && home != Home::device) return std::nullopt;
+  if (made_in.kind == LeaseKind::green && home == Home::context) return std::nullopt;
+  DeviceHold& hold = broker_.leases().device(made_in.device);
+  if (hold.fault().happened() || hold.primary_generation() != made_in.primary_generation) {
     return std::nullopt;
   }
-  return GuardTarget{&broker_.driver().table, hold.primary(), note.primary_generation, nullptr};
+  return GuardTarget{&broker_.driver().table, hold.primary(), made_in.primary_generation, nullptr};
 }
 
 Waiting TenantImpl::waiting(CUcontext context) noexcept {
-  const auto life = find_life(has_this_context, context);
-  if (life == nullptr) return {};
+  const auto lease = find_lease(has_this_context, context);
+  if (lease == nullptr) return {};
   // A green context is waited for alone.
   const bool meets_hung =
-      life->family()->any() && (life->kind() != LeaseKind::green || life->is_hung());
-  return {life->family(),
-          {&life->table(), life->context(), life->generation(), nullptr},
-          life->kind() == LeaseKind::shared,
+      lease->family()->any() && (lease->kind() != LeaseKind::green || lease->is_hung());
+  return {lease->family(),
+          {&lease->table(), lease->context(), lease->generation(), nullptr},
+          lease->kind() == LeaseKind::shared,
           meets_hung};
 }
 
-std::optional<CUresult> TenantImpl::end(const LifeNote& note, Lease::Thing thing) noexcept {
-  if (const auto life = find_life(has_this_generation, &note.generation)) {
-    return life->give_back(std::move(thing));
+std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,
+                                        Lease::Thing thing) noexcept {
+  if (const auto lease = find_lease(has_this_generation, &made_in.generation)) {
+    return lease->give_back(std::move(thing));
   }
-  const auto where = end_target(note, thing.home);
+  const auto where = end_target(made_in, thing.home);
   if (!where) {
     if (thing.after) thing.after(Lease::gone);
     return Lease::gone;
   }
-  DeviceHold& hold = broker_.leases().device(note.device);
+  DeviceHold& hold = broker_.leases().device(made_in.device);
   try {
-    const auto elsewhere = identity_->hung.on_other_device(note.device);
+    const auto elsewhere = identity_->hung.on_other_device(made_in.device);
     EndRequest ending{identity_,   thing.what, thing.bytes, thing.may_wait,
                       thing.quiet, {},         thing.after};
     ending.perform = [&hold, where = *where, call = thing.call] {
-      if (!hold.primary_lives(where.generation)) return Lease::gone;
+      if (!hold.primary_is_current(where.generation)) return Lease::gone;
       return call_in(*where.driver, where.context, call);
     };
     const auto status = (elsewhere != nullptr ? elsewhere : hold.family())->end(std::move(ending));

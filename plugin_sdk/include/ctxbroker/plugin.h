@@ -307,7 +307,7 @@ typedef struct ctxb_activation {
   uint32_t size;
   int32_t device; /**< CUDA device ordinal */
   uint32_t compute_major, compute_minor;
-  uint64_t generation;    /**< which life of the lease's context this is; only grows */
+  uint64_t generation;    /**< which generation of the lease's context this is; only grows */
   uint64_t memory_budget; /**< bytes of device memory the instance may allocate; 0: no limit */
   uint32_t max_width, max_height; /**< largest buffer extents that process will be given */
   uint32_t realtime;              /**< 1: process will be called on an [audio] thread */

@@ -90,7 +90,7 @@ TEST_F(DefectTest, AGuardThatCannotEnterPopsNothing) {
 
 // A map keyed by the raw CUcontext that finds the dead one again: the primary that is made anew has
 // the old handle.
-TEST_F(DefectTest, ANewPrimaryWithTheOldHandleIsAnotherLife) {
+TEST_F(DefectTest, ANewPrimaryWithTheOldHandleIsAnotherGeneration) {
   if (!controls) GTEST_SKIP() << "a shielded primary is destroyed on the software device alone";
   Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
   const LeaseInfo old = tenant.lease();

@@ -81,7 +81,7 @@ TEST_F(BrokerTest, ThePluginsOfALibraryGetTheStrongestThatOneOfThemWishes) {
       << "the host decides";
 }
 
-TEST_F(BrokerTest, EveryLifeOfALeaseHasItsOwnGeneration) {
+TEST_F(BrokerTest, EveryContextOfALeaseHasItsOwnGeneration) {
   std::uint64_t last = 0;
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::private_own}) {
     const LeaseInfo info = create("affine", kind).lease();

@@ -133,7 +133,7 @@ void WorkingHost::run_job(int job) {
   broker_->poll();
 }
 
-void WorkingHost::note_generations() {
+void WorkingHost::record_generations() {
   for (const Plugin& plugin : plugins_) {
     if (plugin.instance != nullptr && plugin.generation != 0 &&
         plugin.instance->lease().generation != plugin.generation) {
@@ -164,7 +164,7 @@ void WorkingHost::work() {
   for (Plugin& plugin : plugins_) make_plugin(plugin);
   make_chains();
   for (int job = 0; job < jobs; ++job) run_job(job);
-  note_generations();
+  record_generations();
   end();
 }
 

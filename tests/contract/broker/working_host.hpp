@@ -61,7 +61,7 @@ class WorkingHost {
   void make_chain(std::size_t index);
   void run_job(int job);
   void check_output(std::size_t chain, const std::vector<float>& in, const std::vector<float>& out);
-  void note_generations();
+  void record_generations();
   void end();
 
   std::vector<Record> records_;

@@ -110,7 +110,7 @@ struct ResetRow {
   Used used;
   int expected;  // a cudaError_t's value; the driver's 800 is among them
   bool with_green;
-  bool primary_lives;
+  bool primary_is_current;
 };
 
 constexpr int not_permitted = 800;
@@ -154,7 +154,7 @@ TEST_P(Reset, IsAsTheTableSays) {
         .join();
     EXPECT_EQ(status, row.expected);
     all.expect_intact(all.own, all.own_module, all.of_own);
-    if (row.primary_lives) {
+    if (row.primary_is_current) {
       all.expect_primary_intact();
     } else {
       EXPECT_FALSE(all.primary_active());

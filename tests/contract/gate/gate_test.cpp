@@ -223,7 +223,7 @@ TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
   EXPECT_GT(after + (64U << 20), before);
 }
 
-TEST_P(CaptureTest, EachLifeOfManyGivesBackWhatItHolds) {
+TEST_P(CaptureTest, EachGenerationOfManyGivesBackWhatItHolds) {
   for (int i = 0; i < 20; ++i) {
     Tenant one = broker.open_tenant("again", options_of(GetParam().kind));
     AdoptedLibrary again = one.adopt(test_library("attacks_" + mode()));

@@ -130,7 +130,7 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
     innocent = broker.open_tenant("innocent", {std::get<1>(GetParam())});
     memory = innocent->allocate(bytes);
     innocent->run(0, [&] { EXPECT_EQ(driver_call("cuMemAlloc_v2", &own, bytes), CUDA_SUCCESS); });
-    stream = guilty->make_stream();
+    stream = guilty->create_stream();
     guilty->run(0, [&] {
       CUmodule module = nullptr;
       ASSERT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_text)),

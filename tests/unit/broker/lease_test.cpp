@@ -71,7 +71,7 @@ TEST_F(LeaseTest, ATenantHasOneLeasePerDeviceAndTenantsShareNone) {
   EXPECT_NE(a->context(), c->context());
 }
 
-TEST_F(LeaseTest, EveryLifeHasAGenerationOfItsOwn) {
+TEST_F(LeaseTest, EveryContextHasAGenerationOfItsOwn) {
   const auto tenant = make_tenant();
   const auto first = leases.get(tenant, ask(LeaseKind::shared))->info();
   const auto second = leases.get(tenant, ask(LeaseKind::shared))->info();
@@ -83,9 +83,9 @@ TEST_F(LeaseTest, ADestroyedContextLosesItsLeaseAndTheNextUseMakesAnother) {
   const auto tenant = make_tenant(), neighbour = make_tenant();
   const auto lost = leases.get(tenant, ask(LeaseKind::private_own));
   const auto other = leases.get(neighbour, ask(LeaseKind::private_own));
-  EXPECT_EQ(lost->note(CUDA_ERROR_INVALID_VALUE), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(lost->report_status(CUDA_ERROR_INVALID_VALUE), CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(lost->lost());
-  lost->note(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  lost->report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
   EXPECT_EQ(lost->state(), LeaseState::lost);
   EXPECT_EQ(other->state(), LeaseState::ready);
   EXPECT_FALSE(lost->end_target(Home::memory)) << "gone with the context";
@@ -98,7 +98,7 @@ TEST_F(LeaseTest, ADestroyedPrimaryLosesEveryLeaseThatStandsOnIt) {
   const auto a = leases.get(one, ask(LeaseKind::shared));
   const auto b = leases.get(two, ask(LeaseKind::shared));
   const auto c = leases.get(three, ask(LeaseKind::private_own));
-  a->note(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  a->report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
   EXPECT_EQ(a->state(), LeaseState::lost);
   EXPECT_EQ(b->state(), LeaseState::lost);
   EXPECT_EQ(c->state(), LeaseState::ready);
@@ -111,7 +111,7 @@ TEST_F(LeaseTest, AFaultEndsEveryLeaseForGood) {
   const auto tenant = make_tenant();
   const auto a = leases.get(tenant, ask(LeaseKind::shared));
   const auto b = leases.get(make_tenant(), ask(LeaseKind::private_own));
-  a->note(CUDA_ERROR_ILLEGAL_ADDRESS);
+  a->report_status(CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(a->state(), LeaseState::ended);
   EXPECT_EQ(b->state(), LeaseState::ended);
   try {

@@ -117,9 +117,9 @@ CUresult set_limit(CUlimit limit, std::size_t value) noexcept {
   std::size_t there = 0;
   const CUresult status = GetLimit::call(&there, limit);
   if (status != CUDA_SUCCESS || value <= there) return status;
-  caller.tenant->note_once(SetLimit::symbol,
-                           "refused: the limit is that of every plug-in on the device; a private "
-                           "lease has limits of its own");
+  caller.tenant->log_once(SetLimit::symbol,
+                          "refused: the limit is that of every plug-in on the device; a private "
+                          "lease has limits of its own");
   return CUDA_ERROR_UNSUPPORTED_LIMIT;
 }
 
@@ -130,9 +130,9 @@ struct SetsPreference {
   static CUresult call(Value... value) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr || alone_in_context(caller)) return Real::call(value...);
-    caller.tenant->note_once(Real::symbol,
-                             "ignored: it would be the preference of every plug-in on the device; "
-                             "a private lease has its own");
+    caller.tenant->log_once(Real::symbol,
+                            "ignored: it would be the preference of every plug-in on the device; "
+                            "a private lease has its own");
     return CUDA_SUCCESS;
   }
   static constexpr PolicyRow row() { return policy<Real, call>(); }

@@ -13,7 +13,7 @@ using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 // The tenant's lease for this thread, which counts as inside while the lease may be current.
 // `asked` is the context that stands for it.
 CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
-  CapturedLease lease;
+  TranslatedLease lease;
   CUresult status = caller.tenant->lease(device, &lease);
   if (!caller.guarded) {
     // A lease that was lost and has ended in the meantime has a next generation.

@@ -30,9 +30,9 @@ bool are_preferences(unsigned flags) noexcept {
 CUresult keep(GatedTenant& tenant, const char* function, int device, unsigned flags) noexcept {
   if (!are_valid(flags)) return CUDA_ERROR_INVALID_VALUE;
   if (!are_preferences(flags)) return CUDA_ERROR_NOT_SUPPORTED;
-  tenant.note_once(function,
-                   "kept for the tenant alone and not followed: the flags are those of every "
-                   "plug-in on the device; a private lease has its own");
+  tenant.log_once(function,
+                  "kept for the tenant alone and not followed: the flags are those of every "
+                  "plug-in on the device; a private lease has its own");
   return tenant.with_primary(device, [&](PrimaryView& view) {
     view.flags = flags;
     return CUDA_SUCCESS;
@@ -40,7 +40,7 @@ CUresult keep(GatedTenant& tenant, const char* function, int device, unsigned fl
 }
 
 // Sets them in the tenant's own context, whatever is current.
-CUresult apply(const CapturedLease& lease, unsigned flags) noexcept {
+CUresult apply(const TranslatedLease& lease, unsigned flags) noexcept {
   if (!SetFlags::is_bound()) return CUDA_ERROR_NOT_SUPPORTED;
   return guarded(lease.target, {}, [&] { return SetFlags::call(flags); });
 }
@@ -52,7 +52,7 @@ CUresult set_primary_flags(CUdevice device, unsigned flags) noexcept {
   if (caller.tenant == nullptr) return Real::call(device, flags);
   GatedTenant& tenant = *caller.tenant;
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  CapturedLease lease;
+  TranslatedLease lease;
   CUresult status = tenant.lease(device, &lease);
   if (status != CUDA_SUCCESS) return status;
   if (lease.kind != LeaseKind::private_own) return keep(tenant, Real::symbol, device, flags);

@@ -9,7 +9,7 @@ namespace {
 
 // The leases that a tenant's call is about.
 struct Between {
-  CapturedLease from, peer;
+  TranslatedLease from, peer;
   bool known = false;  // false: the contexts are this tenant's alone, or no tenant's
 };
 

@@ -18,8 +18,7 @@ bool holds(const GatedTenant& tenant, CUmemoryPool pool) noexcept {
 }
 
 CUresult refuse_pool(GatedTenant& tenant, const char* function) noexcept {
-  tenant.note_once(function,
-                   "refused: the pool is not the tenant's own; cuMemPoolCreate makes one");
+  tenant.log_once(function, "refused: the pool is not the tenant's own; cuMemPoolCreate makes one");
   return CUDA_ERROR_NOT_PERMITTED;
 }
 
@@ -255,7 +254,7 @@ CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute which, void* value
   const CUresult status = SetAttribute::call(pool, which, value);
   if (status == CUDA_SUCCESS && which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
     if (const Caller caller = calling(); caller.tenant != nullptr) {
-      caller.tenant->note_kept_unused();
+      caller.tenant->mark_kept_unused();
     }
   }
   return status;
@@ -278,9 +277,9 @@ CUresult trim_graph_memory(CUdevice device) noexcept {
   const Caller caller = enter_policy<GraphMemTrim>();
   if (caller.tenant == nullptr) return GraphMemTrim::call(device);
   if (!caller.tenant->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  caller.tenant->note_once(GraphMemTrim::symbol,
-                           "ignored: it would free what the neighbours' graphs keep for their next "
-                           "launch too");
+  caller.tenant->log_once(GraphMemTrim::symbol,
+                          "ignored: it would free what the neighbours' graphs keep for their next "
+                          "launch too");
   return CUDA_SUCCESS;
 }
 

@@ -16,7 +16,7 @@ CUresult retain(CUcontext* context, CUdevice device) noexcept {
   const Caller caller = enter_policy<Retain>();
   if (caller.tenant == nullptr) return Retain::call(context, device);
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CapturedLease lease;
+  TranslatedLease lease;
   const CUresult status = caller.tenant->lease(device, &lease);
   if (status != CUDA_SUCCESS) return status;
   *context = lease.target.context;
@@ -55,9 +55,9 @@ CUresult reset(CUdevice device) noexcept {
     return CUDA_SUCCESS;
   });
   if (status == CUDA_SUCCESS) {
-    caller.tenant->note_once(Real::symbol,
-                             "absorbed: no neighbour notices, and what the tenant holds is given "
-                             "back at its end");
+    caller.tenant->log_once(Real::symbol,
+                            "absorbed: no neighbour notices, and what the tenant holds is given "
+                            "back at its end");
   }
   return status;
 }

@@ -18,10 +18,10 @@ using ExportTable = DriverFunction<"cuGetExportTable", CUresult(const void**, co
 CUresult export_table(const void** table, const CUuuid* id) noexcept {
   const Caller caller = enter_policy<ExportTable>();
   if (caller.tenant != nullptr) {
-    caller.tenant->note_private_tables();
-    caller.tenant->note_once(ExportTable::symbol,
-                             "took private tables of the driver, as CUDA's runtime library does; "
-                             "calls through them are not guarded");
+    caller.tenant->mark_private_tables();
+    caller.tenant->log_once(ExportTable::symbol,
+                            "took private tables of the driver, as CUDA's runtime library does; "
+                            "calls through them are not guarded");
   }
   return ExportTable::call(table, id);
 }

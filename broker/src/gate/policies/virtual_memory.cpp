@@ -194,7 +194,7 @@ CUresult create(Physical* out, std::size_t bytes, const void* properties,
   try {
     Charge charge = take_charge(*caller.tenant, bytes);
     if (charge == nullptr) {
-      note_used_up(*caller.tenant, bytes);
+      log_used_up(*caller.tenant, bytes);
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult status = make_held(*caller.tenant, Kind::physical, out, 0, [&] {

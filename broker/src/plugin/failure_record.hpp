@@ -16,8 +16,8 @@ struct Failure {
   std::string text;
 };
 
-// Any thread. Costs one load while nothing is noted.
-class FailureNote {
+// Any thread. Costs one load while nothing is recorded.
+class FailureRecord {
  public:
   void plugin_said(Failure failure);
   void host_refused(Failure failure);
@@ -25,12 +25,12 @@ class FailureNote {
   struct Both {
     Failure said, refused;
   };
-  // What was noted since the last clear.
+  // What was recorded since the last clear.
   Both read() const;
   void clear() noexcept;
 
  private:
-  std::atomic<bool> noted_{false};
+  std::atomic<bool> recorded_{false};
   mutable std::mutex mutex_;
   Both both_;
 };

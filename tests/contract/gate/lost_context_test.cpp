@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::size_t ballast_bytes = std::size_t{64} << 20;
 
-class LostLifeTest : public ::testing::Test {
+class LostContextTest : public ::testing::Test {
  protected:
-  LostLifeTest()
+  LostContextTest()
       : broker(Broker::open()),
         raw(broker.driver().path),
         tenant(broker.open_tenant("loser", {LeaseChoice(LeaseKind::private_own)})),
@@ -50,7 +50,7 @@ class LostLifeTest : public ::testing::Test {
   CUcontext primary;
 };
 
-TEST_F(LostLifeTest, IsGivenBackOnceNobodyIsInside) {
+TEST_F(LostContextTest, IsGivenBackOnceNobodyIsInside) {
   load_ballast();
   {
     const Guard inside(tenant);
@@ -65,7 +65,7 @@ TEST_F(LostLifeTest, IsGivenBackOnceNobodyIsInside) {
   EXPECT_EQ(current(), tenant.lease().context);
 }
 
-TEST_F(LostLifeTest, IsGivenBackBeforeTheNextOneIsMade) {
+TEST_F(LostContextTest, IsGivenBackBeforeTheNextOneIsMade) {
   const std::uint64_t first = tenant.lease().generation;
   const std::size_t before = free_memory();
   for (int i = 0; i < 3; ++i) {
@@ -77,7 +77,7 @@ TEST_F(LostLifeTest, IsGivenBackBeforeTheNextOneIsMade) {
   EXPECT_GT(tenant.lease().generation, first);
 }
 
-TEST_F(LostLifeTest, StaysWhileTheTenantsCodeHoldsSomethingOfIt) {
+TEST_F(LostContextTest, StaysWhileTheTenantsCodeHoldsSomethingOfIt) {
   load_ballast();
   CUstream stream = nullptr;
   {
@@ -94,7 +94,7 @@ TEST_F(LostLifeTest, StaysWhileTheTenantsCodeHoldsSomethingOfIt) {
   EXPECT_GE(polled(), ballast_bytes);
 }
 
-TEST_F(LostLifeTest, StaysWhileTheHostHoldsSomethingOfIt) {
+TEST_F(LostContextTest, StaysWhileTheHostHoldsSomethingOfIt) {
   load_ballast();
   const CUstream stream = tenant.create_stream();
   lose();
@@ -104,7 +104,7 @@ TEST_F(LostLifeTest, StaysWhileTheHostHoldsSomethingOfIt) {
 }
 
 // A runtime library has ways past the gate, and keeps what it knows of a context.
-TEST_F(LostLifeTest, StaysWithARuntimeLibraryUntilTheTenantEnds) {
+TEST_F(LostContextTest, StaysWithARuntimeLibraryUntilTheTenantEnds) {
   {
     const Guard guard(tenant);
     const void* table = nullptr;
@@ -120,7 +120,7 @@ TEST_F(LostLifeTest, StaysWithARuntimeLibraryUntilTheTenantEnds) {
 }
 
 // Its handle is all that may be left of it.
-TEST_F(LostLifeTest, TheOldHandleMeansTheNextLife) {
+TEST_F(LostContextTest, TheOldHandleMeansTheNextGeneration) {
   const CUcontext old = tenant.lease().context;
   load_ballast();
   lose();
@@ -143,7 +143,7 @@ TEST_F(LostLifeTest, TheOldHandleMeansTheNextLife) {
 }
 
 // Threads that enter at the same time are in a life that stands, the old or the next.
-TEST_F(LostLifeTest, ThreadsThatEnterMeanwhileFindAContext) {
+TEST_F(LostContextTest, ThreadsThatEnterMeanwhileFindAContext) {
   const int losses = driver_is_software() ? 60 : 5;
   tenant.lease();
   std::atomic<bool> over{false};
