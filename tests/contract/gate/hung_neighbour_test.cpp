@@ -126,8 +126,8 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
         std::this_thread::sleep_for(milliseconds(100));
       let_go();
     });
-    guilty = broker.open_tenant("guilty", {std::get<0>(GetParam())});
-    innocent = broker.open_tenant("innocent", {std::get<1>(GetParam())});
+    guilty = broker.open_tenant("guilty", {LeaseChoice(std::get<0>(GetParam()))});
+    innocent = broker.open_tenant("innocent", {LeaseChoice(std::get<1>(GetParam()))});
     memory = innocent->allocate(bytes);
     innocent->run(0, [&] { EXPECT_EQ(driver_call("cuMemAlloc_v2", &own, bytes), CUDA_SUCCESS); });
     stream = guilty->create_stream();
@@ -256,7 +256,8 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
   };
   PluginInstance plugin(const char* library, const char* id) {
     PluginInstance instance =
-        broker.create(broker.load(test_library(library)), id, {0, std::get<1>(GetParam()), 0});
+        broker.create(broker.load(test_library(library)), id,
+                      {Placement(0), LeaseChoice(std::get<1>(GetParam())), 0});
     instance.activate(sizes);
     return instance;
   }

@@ -16,7 +16,7 @@ namespace {
 using reference::Audio;
 using reference::Image;
 
-constexpr double rate = 8000;
+constexpr double sample_rate = 8000;
 constexpr std::size_t jobs = 1000;
 constexpr std::size_t block = 64;
 constexpr std::uint32_t width = 61, height = 47;
@@ -59,7 +59,7 @@ const Audio& sound() {
   return all;
 }
 const Audio& expected_sound() {
-  static const Audio all = reference::reverb(sound(), {0.25, 0.003, 7}, rate, 0.4);
+  static const Audio all = reference::reverb(sound(), {0.25, 0.003, 7}, sample_rate, 0.4);
   return all;
 }
 
@@ -87,7 +87,7 @@ TEST_P(BesideResets, AThousandJobsOfEachAreRight) {
       runner.start({{"histogram_equalisation"}}, sizes, kind)};
   SampleRunner::Session reverb = runner.start(
       {{"convolution_reverb", {{"time", 0.25}, {"pre_delay", 3}, {"seed", 7}, {"mix", 0.4}}}},
-      {block, 1, rate}, kind);
+      {block, 1, sample_rate}, kind);
   SampleRunner::Session resetting =
       runner.start({{neighbour.plugin, {{"place", neighbour.place}}}}, sizes, kind);
 
