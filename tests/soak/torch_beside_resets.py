@@ -35,26 +35,31 @@ RecordFunction = ctypes.CFUNCTYPE(None, pointer, u32, u32, text, text, text)
 LEASES = {"auto": 0, "shared": 1, "private": 2, "green": 3}
 
 
+class TenantOptions(ctypes.Structure):
+    _fields_ = [("size", u32), ("lease", u32), ("multiprocessors", u32),
+                ("per_thread_streams", u32), ("unload_at_close", u32), ("reserved", u32),
+                ("driver_memory_budget", u64), ("on_loss", pointer), ("on_loss_data", pointer)]
+
+
 class BrokerOptions(ctypes.Structure):
-    _fields_ = [("size", u32), ("ready_green", u32), ("ready_private", u32), ("reserved", u32),
-                ("ready_bytes", u64), ("host_name", text), ("driver", text),
-                ("record", RecordFunction), ("record_data", pointer), ("policy_file", text),
-                ("policy_text", text), ("without_gate", u32)]
+    _fields_ = [("size", u32), ("ready_green", u32), ("ready_private", u32), ("without_gate", u32),
+                ("ready_bytes", u64), ("host_name", text), ("host_version", text),
+                ("driver", text), ("software_device", text), ("record", RecordFunction),
+                ("record_data", pointer), ("policy_file", text), ("policy_text", text),
+                ("job_timeout_ms", u32), ("end_timeout_ms", u32),
+                ("host", ctypes.POINTER(TenantOptions))]
 
 
 class GateInfo(ctypes.Structure):
-    _fields_ = [("size", u32), ("in_force", u32), ("reason", text)]
+    _fields_ = [("size", u32), ("in_force", u32), ("mode", u32), ("reserved", u32),
+                ("reason", text), ("tools", ctypes.POINTER(text))]
 
 
 class LeaseInfo(ctypes.Structure):
     _fields_ = [("size", u32), ("device", i32), ("kind", u32), ("multiprocessors", u32),
-                ("state", u32), ("reserved", u32), ("generation", u64), ("context", pointer)]
-
-
-class TenantOptions(ctypes.Structure):
-    _fields_ = [("size", u32), ("lease", u32), ("multiprocessors", u32),
-                ("per_thread_streams", u32), ("unload_at_close", u32), ("reserved", u32),
-                ("driver_memory_budget", u64)]
+                ("asked_kind", u32), ("asked_multiprocessors", u32), ("state", u32),
+                ("reserved", u32), ("generation", u64), ("context", pointer), ("tenant", text),
+                ("reason", text)]
 
 
 class GuardFrame(ctypes.Structure):
