@@ -23,7 +23,8 @@ namespace ctxbroker::boost_log {
 /// @param colour     whether to add ANSI colours.
 CTXB_API void add_console(Severity threshold, bool colour);
 
-/// Ends what add_console began, and does nothing without it. One thread at a time.
+/// Stops the printing that add_console began. Without add_console it does nothing. One thread at a
+/// time.
 CTXB_API void remove_console();
 
 }  // namespace ctxbroker::boost_log

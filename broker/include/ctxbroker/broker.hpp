@@ -53,9 +53,10 @@ struct BrokerOptions {
   std::chrono::milliseconds job_timeout{0};
   /// Contexts that the broker creates ahead of need. None by default.
   ReadyContexts ready{};
-  /// How long deactivation, close and everything else that ends something wait for work on the
-  /// device. Work of the tenant that takes longer is hung. What would have to wait longer, for
-  /// anybody's work, is put off until that work ends. Zero: as long as it takes.
+  /// How long deactivation, close and every other call that gives something back waits for work on
+  /// the device. Work of the tenant that takes longer is hung. If giving something back would take
+  /// longer because of anybody's work, it is put off until that work ends. Zero: as long as it
+  /// takes.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;
@@ -69,13 +70,12 @@ struct BrokerOptions {
 
 /// Loads plug-ins and keeps their CUDA work apart. A host opens one and keeps it until it ends.
 ///
-/// It is move-only, and must outlive its libraries, instances, chains and tenants. A broker that
-/// was moved away or closed can be destroyed, assigned to and closed; has_driver is then false, and
-/// every other function throws `wrong_state`.
+/// It is move-only, and must outlive its libraries, instances, chains and tenants. A moved-from or
+/// closed broker can be destroyed, assigned to and closed. Its has_driver returns false, and every
+/// other function throws `wrong_state`.
 ///
-/// Threads: the thread that opened it, or serialised with it, unless a function says that it is
-/// thread-safe. A call of the broker leaves the calling thread's context as it was, also when it
-/// throws.
+/// Threads: call it on the thread that opened it, or serialise the calls. Functions that say so are
+/// thread-safe. A call leaves the calling thread's context as it was, also when it throws.
 class CTXB_API Broker {
  public:
   /// Loads a driver and initialises it. It creates nothing on a device.
@@ -91,15 +91,14 @@ class CTXB_API Broker {
 
   Broker(Broker&&) noexcept;
   Broker& operator=(Broker&&) noexcept;
-  /// Closes the broker. If something of it is still alive, that is recorded as an error, and the
-  /// broker's insides stay until the process ends.
+  /// Closes the broker. If libraries, instances, chains or tenants are still alive, the broker
+  /// records an error and keeps what they need until the process ends.
   ~Broker();
 
-  /// Closes the broker. It does nothing when it is closed.
+  /// Closes the broker. A second call does nothing.
   ///
   /// @throws Error  `wrong_state` while libraries, instances, chains or tenants are alive. The
-  /// broker
-  ///                is then still open.
+  ///                broker is then still open.
   void close();
 
   /// Whether the broker is open and has a driver.
@@ -119,7 +118,7 @@ class CTXB_API Broker {
   /// Loads a plug-in library, calls its init and checks its descriptors.
   ///
   /// @param path  the library's file. If it is loaded already, the call returns another handle of
-  /// it.
+  ///              it.
   /// @return a handle of the library.
   /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, `plugin_entry`,
   ///                `plugin_version`, `plugin_init`; `wrong_state` when the broker is closed.
@@ -145,8 +144,7 @@ class CTXB_API Broker {
   /// @param plugin   the plug-in's id or short name.
   /// @param options  the instance's device, lease and limits.
   /// @throws Error  `plugin_not_found`, `plugin_failed`, `driver_call`; `needs_gpu` when the
-  /// plug-in
-  ///                works on NVIDIA's driver only; `kernel_image` when the device's compute
+  ///                plug-in works on NVIDIA's driver only; `kernel_image` when the device's compute
   ///                capability is too low; `invalid_argument` for another broker's library; for the
   ///                lease as Tenant::lease.
   [[nodiscard]] PluginInstance create(const PluginLibrary& library, std::string_view plugin,
@@ -155,8 +153,7 @@ class CTXB_API Broker {
   /// Opens a tenant of the host's own making.
   ///
   /// @param name     what records and reports call it, and the id under which the policy knows it.
-  /// A
-  ///                 policy file takes only names that look like an id: "com.example.painter".
+  ///                 A policy file takes only names that look like an id: "com.example.painter".
   /// @param options  its lease and limits.
   /// @throws Error  `invalid_argument` for an empty name; `wrong_state` without a driver.
   [[nodiscard]] Tenant open_tenant(std::string name, const TenantOptions& options = {});
@@ -173,8 +170,8 @@ class CTXB_API Broker {
   /// The leases in force, by tenant and device. Thread-safe.
   [[nodiscard]] std::vector<LeaseInfo> leases() const;
 
-  /// Stops creating ready contexts, because that delays work on the device by up to a millisecond.
-  /// It waits for a context that is being created now. Calls nest. Thread-safe.
+  /// Stops creating ready contexts, because creating one delays work on the device by up to a
+  /// millisecond. It waits for a context that is being created now. Calls nest. Thread-safe.
   void begin_realtime();
   /// Ends what the matching begin_realtime began. Thread-safe.
   void end_realtime();
@@ -197,8 +194,8 @@ class CTXB_API Broker {
   /// Unloads modules that nothing needs now. They are loaded again when they are used. The broker
   /// does this by itself when device memory is short.
   ///
-  /// Modules stay whose lease is inside a guard or has unfinished work, whose plug-in is active for
-  /// real time, or whose variables the plug-in has asked for.
+  /// A module stays if a thread is inside its lease or the lease has unfinished work, if its
+  /// plug-in is active for real time, or if the plug-in has asked for one of its variables.
   ///
   /// @param device  CUDA device ordinal.
   /// @return how many were unloaded. Thread-safe.

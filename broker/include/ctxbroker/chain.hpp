@@ -29,10 +29,10 @@ struct JobInfo {
 /// The instances may be on several devices. Between neighbours whose leases share memory (shared
 /// and green leases of one device do), a buffer is handed over; between others it is copied.
 ///
-/// A chain belongs to the activations of its instances. It is move-only, and one that was moved
-/// away must not be used. End it before its instances and before the broker.
+/// A chain belongs to the activations of its instances. It is move-only, and a moved-from chain
+/// must not be used. Destroy it before its instances and before the broker.
 ///
-/// Threads: one at a time per chain. Chains of different instances run side by side.
+/// Threads: one at a time per chain. Chains of different instances can run at the same time.
 class CTXB_API Chain {
  public:
   /// Connects instances and allocates the buffers between them.
@@ -42,8 +42,7 @@ class CTXB_API Chain {
   ///                least `sizes`. They are borrowed and must outlive the chain.
   /// @param sizes   the largest job, in pixels or frames and channels.
   /// @throws Error  `invalid_argument`, `out_of_memory`, `context_lost`, `driver_call`;
-  /// `wrong_state`
-  ///                when the broker is closed.
+  ///                `wrong_state` when the broker is closed.
   Chain(Broker& broker, std::vector<PluginInstance*> stages, const ActivationSizes& sizes);
   Chain(Chain&&) noexcept;
   Chain& operator=(Chain&&) noexcept;
@@ -53,11 +52,11 @@ class CTXB_API Chain {
   ///
   /// An instance whose lease was lost is activated again first, unless it is active for real time.
   /// If the work takes longer than BrokerOptions::job_timeout, the lease of the first instance
-  /// whose work has not ended is hung, and the call throws `context_lost`.
+  /// whose work has not ended becomes hung, and the call throws `context_lost`.
   ///
   /// @param input   host memory without gaps: width * height * 4 floats (RGBA) for an image, and
-  /// for
-  ///                audio height channels of width floats each. It is only read during the call.
+  ///                for audio height channels of width floats each. It is only read during the
+  ///                call.
   /// @param output  host memory of the same size. It may be `input`.
   /// @param job     no larger than the chain's sizes.
   /// @throws Error  `invalid_argument` for a job that is too large; `wrong_state`; `plugin_failed`,

@@ -14,11 +14,11 @@ class TenantImpl;
 }
 class Tenant;
 
-/// A piece of device memory that a tenant holds. Its end gives the memory back.
+/// A piece of device memory that a tenant holds. The destructor gives the memory back.
 ///
-/// It may outlive the tenant: closing the tenant gives the memory back, and the object then does
-/// nothing more. Its address is dead from then on, and after a loss of the lease too. It is
-/// move-only, and one that was moved away holds nothing.
+/// The object may outlive the tenant. Closing the tenant gives the memory back, and the destructor
+/// then does nothing. The address is dead after that, and after a loss of the lease. The class is
+/// move-only, and a moved-from object holds nothing.
 ///
 /// Do not give its address to Tenant::release; call reset, or take it out with detach.
 ///

@@ -13,7 +13,7 @@ namespace ctxbroker {
 enum class ErrorKind {
   invalid_argument,   ///< The caller passed something wrong. The text names the argument.
   wrong_state,        ///< The call is right, but not now.
-  driver_choice,      ///< CTXBROKER_DRIVER, or the option, names no driver.
+  driver_choice,      ///< CTXBROKER_DRIVER, or the option, is not the name of a driver.
   no_driver,          ///< This machine does not have the chosen driver.
   no_device,          ///< The driver has no such device, or none at all.
   driver_call,        ///< A CUDA driver call failed. See Error::Origin.
@@ -23,13 +23,13 @@ enum class ErrorKind {
   kernel_image,       ///< A module's image cannot be loaded here. The text ends with the JIT log.
   plugin_not_found,   ///< There is no library or no plug-in of that name.
   plugin_load,        ///< The system's loader refused the library. The text is the loader's own.
-  plugin_entry,       ///< The library is no ctxbroker plug-in, or its entry is malformed.
+  plugin_entry,       ///< The library is not a ctxbroker plug-in, or its entry is malformed.
   plugin_version,     ///< The library was built for another major version of the plug-in ABI.
   plugin_init,        ///< The library's init returned an error.
   plugin_failed,      ///< A plug-in's function returned an error. The text is what it said.
   policy,             ///< A policy cannot be used. The text names the file, the place and the rule.
   unknown_parameter,  ///< The plug-in has no such parameter.
-  parameter_value,    ///< A value is out of range, or is no number.
+  parameter_value,    ///< A value is out of range, or is not a number.
   output_file,        ///< A file cannot be written.
   needs_gpu,          ///< The plug-in works on NVIDIA's driver only, and another one is in use.
 };

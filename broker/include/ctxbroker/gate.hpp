@@ -11,9 +11,9 @@ namespace ctxbroker {
 
 /// When the gate came into the process.
 enum class GateMode {
-  none,           ///< It did not. Guards and the shield are the only protection.
+  none,           ///< Not at all. Guards and the shield are the only protection.
   before_driver,  ///< Before the driver. Everybody who asks for the driver gets the gate.
-  late,           ///< After the driver. Only the tenants' own libraries are led to the gate.
+  late,           ///< After the driver. Only the tenants' own libraries call the gate.
 };
 
 /// Returns "none", "before_driver" or "late". Static text. Thread-safe.
@@ -23,7 +23,8 @@ enum class GateMode {
 struct GateInfo {
   /// The gate checks the tenants' calls of the driver: `mode` is before_driver or late.
   bool in_force = false;
-  /// Why the gate is not in force; else how it came, and what a late gate cannot hold.
+  /// Why the gate is not in force. If it is: how it came into the process, and what a late gate
+  /// cannot hold back.
   std::string reason;
   GateMode mode = GateMode::none;
   /// One line for each profiler, checker, debugger or interposer in the process: what it is and

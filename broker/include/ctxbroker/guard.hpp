@@ -24,27 +24,30 @@ static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
 /// Guards nest, and end in reverse order on the thread that created them. When a guard ends, the
 /// thread's context stack and stream-capture mode are what they were before; what the code inside
 /// left behind is removed and counted as a strike. A guard inside another guard of the same lease
-/// makes no driver call, and leaves repairs to the outer one.
+/// leaves repairs to the outer one. It makes no driver call as long as nothing has changed the
+/// thread's context since the outer one began. (Without the gate, it asks the driver for that.)
 ///
-/// Any number of threads can be inside one lease. A green lease has up to 64 green contexts, one
-/// for each thread inside, made as they are needed (about 5 MiB of device memory each). When all
-/// are taken, or the device has no memory for another one, a guard waits until another thread
-/// leaves. A thread that is inside some other lease never waits; it gets one more green context
-/// instead.
+/// Any number of threads can use one lease. Up to 1,024 of them are inside at once, and a further
+/// one waits until another thread leaves. In a green lease, each thread inside has a green context
+/// of its own, made when it is needed (about 5 MiB of device memory). Such a lease makes up to 64,
+/// or as many as the device has memory for; a further thread waits. A thread that is already inside
+/// another lease does not wait; it gets one more green context instead.
 class CTXB_API Guard {
  public:
+  /// Enters the lease.
+  ///
   /// @param tenant  whose lease to enter. It must outlive the guard.
   /// @param device  CUDA device ordinal. The tenant's first use of a device creates its lease
-  /// there.
+  ///                there.
   /// @param function  what runs inside, as strikes and the timeline name it: static text. Null
-  /// means
-  ///                  "guard".
+  ///                  means "guard".
   /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `context_lost`,
   ///                `driver_call`; `wrong_state` if the tenant is closed. The thread is unchanged
   ///                after an exception.
   /// Thread-safe, also beside Tenant::close. Allocates nothing and takes no lock once the lease
   /// exists and as many threads have been inside at once before.
   explicit Guard(Tenant& tenant, int device = 0, const char* function = "guard");
+  /// Leaves the lease.
   ~Guard() {
     if (storage_.entered) leave();
   }

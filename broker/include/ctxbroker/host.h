@@ -19,15 +19,15 @@
  * then leaves one sentence for ctxb_last_error. No exception leaves a function. What a function
  * would have returned through a pointer is 0 or null after an error.
  *
- * HANDLES are null or alive. A null handle is CTXB_ERROR_INVALID_ARGUMENT. A closed one must not be
- * used.
+ * HANDLES. A null handle is allowed: functions that return a ctxb_status answer with
+ * CTXB_ERROR_INVALID_ARGUMENT. A closed handle must not be used.
  *
- * THREADS. Any thread may enter and leave guards, and call a function that is marked [any]. Calls
- * of all other functions on one broker and its tenants happen one at a time.
+ * THREADS. Any thread may call a function that is marked [any], several at once. Call all other
+ * functions on one broker and its tenants one at a time.
  *
- * STRUCTS begin with their size in bytes, as the caller's header has it. The caller fills `size`
- * in, and sets everything else that it does not use to 0. Later versions append members. Members
- * that the caller's header does not have count as 0, or are left out.
+ * STRUCTS begin with `size`, their size in bytes, which the caller fills in: sizeof the struct. The
+ * caller sets members that it does not use to 0. Later versions append members. If the caller's
+ * header is older, the broker takes members that it lacks as 0, and does not write them.
  *
  * TEXT is UTF-8 and ends with 0. Text that goes into a function is copied where it is kept.
  *
@@ -62,8 +62,8 @@ CTXB_EXPORT const char* ctxb_last_error(void);
 
 /* ---- Callbacks ------------------------------------------------------------------------------*/
 
-/** Takes one record of the broker's log. The thread on which the event happens calls it, several at
- * once. It must not call the broker.
+/** Takes one record of the broker's log, on the thread on which the event happens. Several threads
+ * may call it at once. It must not call the broker.
  *
  * @param data         ctxb_broker_options.record_data.
  * @param severity     CTXB_LOG_*.
@@ -108,8 +108,8 @@ typedef void (*ctxb_loss_function)(void* data, const ctxb_lease_loss* loss);
 typedef struct ctxb_tenant_options {
   uint32_t size;               /**< sizeof(ctxb_tenant_options). */
   uint32_t lease;              /**< CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN. */
-  uint32_t multiprocessors;    /**< Green: at least so many of its own. 0: all, none reserved. */
-  uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD; then it is not green. */
+  uint32_t multiprocessors;    /**< Green: at least this many, reserved. 0: all, none reserved. */
+  uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD. No green lease then. */
   uint32_t unload_at_close;    /**< 1: close unloads its libraries. Otherwise they stay loaded. */
   uint32_t reserved;           /**< 0. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
@@ -147,8 +147,8 @@ typedef struct ctxb_broker_options {
  *
  * @param options  may be null.
  * @param broker   gets the broker, which ctxb_broker_close ends.
- * @return CTXB_ERROR_INVALID_ARGUMENT for options that cannot be; CTXB_ERROR_UNAVAILABLE without
- * the driver or a device; CTXB_ERROR_DRIVER. */
+ * @return CTXB_ERROR_INVALID_ARGUMENT for options that are not allowed; CTXB_ERROR_UNAVAILABLE
+ *         without the driver or a device; CTXB_ERROR_DRIVER. */
 CTXB_EXPORT ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** broker);
 
 /** Closes a broker.
@@ -204,7 +204,7 @@ CTXB_EXPORT ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t devi
 
 #define CTXB_GATE_NONE 0          /**< There is no gate. */
 #define CTXB_GATE_BEFORE_DRIVER 1 /**< Everybody who asks for the driver gets the gate. */
-#define CTXB_GATE_LATE 2          /**< Only the tenants' own libraries are led to the gate. */
+#define CTXB_GATE_LATE 2          /**< Only the tenants' own libraries call the gate. */
 
 /** What the gate can do in this process. */
 typedef struct ctxb_gate_info {
@@ -212,18 +212,18 @@ typedef struct ctxb_gate_info {
   uint32_t in_force;  /**< 1: mode is CTXB_GATE_BEFORE_DRIVER or CTXB_GATE_LATE. */
   uint32_t mode;      /**< CTXB_GATE_*. */
   uint32_t reserved;  /**< 0. */
-  const char* reason; /**< Why not; else how it came, and what a late gate cannot hold. */
+  const char* reason; /**< Why it is not in force; else how it came into the process. */
   /** One line for each profiler, checker, debugger or interposer that was in the process when the
    * broker was opened, then a null. These and reason are valid until the broker's close. */
   const char* const* tools;
 } ctxb_gate_info;
 
 /** Tells whether the gate stands between the tenants' code and the driver. It protects best when it
- * comes into the process before the driver, so open the broker before anything loads that. */
+ * comes into the process before the driver, so open the broker before anything loads the driver. */
 CTXB_EXPORT ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info);
 
-/** Stops creating ready contexts, because that delays work on the device by up to a millisecond.
- * Calls nest. [any] */
+/** Stops creating ready contexts, because creating one delays work on the device by up to a
+ * millisecond. Calls nest. [any] */
 CTXB_EXPORT ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker);
 /** Ends what the matching ctxb_broker_begin_realtime began. [any] */
 CTXB_EXPORT ctxb_status ctxb_broker_end_realtime(ctxb_broker* broker);
@@ -297,6 +297,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
 CTXB_EXPORT ctxb_status ctxb_broker_host(ctxb_broker* broker, ctxb_tenant** tenant);
 
 /** Gives back everything that the tenant holds, and ends the handle. Its libraries are dead then.
+ * If hung work stands in the way, that is put off until the work ends.
  *
  * @return CTXB_ERROR_WRONG_STATE while a thread is inside. The tenant is then still open. */
 CTXB_EXPORT ctxb_status ctxb_tenant_close(ctxb_tenant* tenant);
@@ -324,7 +325,7 @@ typedef struct ctxb_lease_info {
   uint32_t state;                 /**< CTXB_STATE_*. */
   uint32_t reserved;              /**< 0. */
   uint64_t generation; /**< Never used twice in a process; a later context has a larger one. */
-  void* context; /**< The CUcontext. Never destroy it. Good while the generation is in force. */
+  void* context; /**< The CUcontext. Never destroy it. Valid while the generation is in force. */
   const char* tenant; /**< The tenant's name. Valid until its close. */
   const char* reason; /**< Why this kind was granted. Valid until the tenant's close. */
 } ctxb_lease_info;
@@ -361,7 +362,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int3
 
 /* ---- Libraries, memory and streams of a tenant ----------------------------------------------*/
 
-/** Loads a library for the tenant, its constructors under guard. Its code then counts as the
+/** Loads a library for the tenant. Its constructors run inside a guard. Its code then counts as the
  * tenant's.
  *
  * @param path     the file.
@@ -380,7 +381,8 @@ CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* n
  * @return CTXB_ERROR_INVALID_ARGUMENT for 0 bytes; else as ctxb_tenant_lease. */
 CTXB_EXPORT ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
                                              uint64_t* address);
-/** Gives device memory back. 0 does nothing.
+/** Gives device memory back. 0 does nothing. If hung work stands in the way, the memory is given
+ * back when that work ends, and counts as held until then.
  *
  * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant does not hold it. */
 CTXB_EXPORT ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address);
@@ -440,8 +442,8 @@ typedef struct ctxb_guard {
   void* reserved[64];
 } ctxb_guard;
 
-/** Makes the context of the tenant's lease current on the calling thread. Guards of a thread nest
- * and end in reverse order. [any]
+/** Makes the context of the tenant's lease current on the calling thread. Guards nest and end in
+ * reverse order. [any]
  *
  * @param doing  what runs inside, as strikes name it. Static text, or null.
  * @param guard  to be passed to ctxb_guard_leave. Nothing was entered after an error.

@@ -69,8 +69,8 @@ enum class LeaseState {
   ready,  ///< It can be used.
   lost,   ///< Its context is gone. The next use creates a new one, of the next generation.
   ended,  ///< CUDA has ended in this process. No lease of the process works again.
-  /// Work on it did not end in its time. The lease takes no new work. What has to wait for the work
-  /// is put off until it ends; BrokerMetrics::put_off lists it.
+  /// Its work on the device did not end in its time. The lease takes no new work. Whatever cannot
+  /// be given back while that work runs is put off until it ends; BrokerMetrics::put_off lists it.
   hung,
 };
 
@@ -90,7 +90,7 @@ struct LeaseInfo {
   std::uint64_t generation = 0;
   LeaseState state = LeaseState::ready;
   /// The lease's context, for other libraries. It belongs to the broker, so never destroy it. It is
-  /// good while this generation is in force.
+  /// valid while this generation is in force.
   CUcontext context = nullptr;
 };
 

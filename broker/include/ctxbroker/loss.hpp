@@ -35,8 +35,8 @@ struct LeaseLoss {
 };
 
 /// Takes one loss. Broker::poll calls it, on the thread that calls poll and without a lock held, so
-/// it may use the broker and its tenants. An exception leaves through poll; that loss then counts
-/// as told.
+/// it may use the broker and its tenants. An exception leaves through poll, and that loss is not
+/// reported again.
 using LossCallback = std::function<void(const LeaseLoss&)>;
 
 }  // namespace ctxbroker

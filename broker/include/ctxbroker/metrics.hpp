@@ -24,20 +24,21 @@ struct Metrics {
   std::uint64_t strikes = 0;            ///< Recorded breaches of the plug-in contract.
 };
 
-/// The figures of one generation of a lease, over all its users, those that have ended included.
+/// The figures of one generation of a lease, summed over all its users, including those that have
+/// ended.
 struct LeaseMetrics {
   int device = 0;       ///< CUDA device ordinal.
   LeaseChoice granted;  ///< As LeaseInfo::granted.
   LeaseState state = LeaseState::ready;
   std::uint64_t generation = 0;
-  std::uint64_t guards_entered = 0;     ///< Guards, without those nested in one of this lease.
-  std::uint64_t jobs = 0;               ///< Completed jobs.
-  std::uint64_t launches = 0;           ///< Kernels launched through the broker.
-  double device_seconds = 0;            ///< The jobs' time on the device.
-  std::uint64_t memory_bytes = 0;       ///< Device memory that the tenant asked for and holds now.
+  std::uint64_t guards_entered = 0;  ///< Guards, without those inside another guard of the lease.
+  std::uint64_t jobs = 0;            ///< Completed jobs.
+  std::uint64_t launches = 0;        ///< Kernels launched through the broker.
+  double device_seconds = 0;         ///< The jobs' time on the device.
+  std::uint64_t memory_bytes = 0;    ///< Device memory that the tenant asked for and holds now.
   std::uint64_t memory_peak_bytes = 0;  ///< The most of it at once.
   std::uint64_t streams = 0;            ///< Streams that exist now, the broker's own included.
-  std::uint64_t events = 0;             ///< Events that exist now, likewise.
+  std::uint64_t events = 0;             ///< Events that exist now, the broker's own included.
   std::uint64_t modules = 0;            ///< Modules that are loaded now.
   std::uint64_t allocations = 0;        ///< Pieces of device and pinned host memory held now.
   std::uint64_t graphs = 0;             ///< Executable graphs of jobs that exist now.
@@ -74,7 +75,7 @@ struct DriverWaits {
 struct TenantMetrics {
   TenantId id;
   std::string name;
-  std::uint64_t strikes = 0;  ///< Those of all its instances, ended ones included.
+  std::uint64_t strikes = 0;  ///< Including those of instances that have ended.
   std::vector<LeaseMetrics> leases;
   std::vector<InstanceMetrics> instances;
   /// How often its code called each guarded driver function, by the function's name. This and the

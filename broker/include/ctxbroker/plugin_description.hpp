@@ -58,8 +58,7 @@ struct CTXB_API ParameterDescription {
   /// Reads a value as a person writes it.
   ///
   /// @param text  a number, a choice's name, or for a boolean "true", "on", "yes", "false", "off"
-  /// or
-  ///              "no".
+  ///              or "no".
   /// @return the value. Thread-safe.
   /// @throws Error  `parameter_value`, with the values allowed, when the text is no such value.
   [[nodiscard]] double parse(std::string_view text) const;
@@ -67,8 +66,7 @@ struct CTXB_API ParameterDescription {
   /// Checks a value. Thread-safe.
   ///
   /// @throws Error  `parameter_value`, with the values allowed, when `value` is not finite, is out
-  /// of
-  ///                range, or is not whole where it has to be.
+  ///                of range, or is not whole where it has to be.
   void check(double value) const;
 };
 

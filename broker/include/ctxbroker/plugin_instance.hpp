@@ -36,10 +36,10 @@ struct InstanceOptions {
   /// Captures each job's work and launches it as one graph. That costs the device less when a job
   /// is many small kernels. The broker still calls the plug-in's process for every job.
   ///
-  /// A plug-in that waits or allocates in process cannot be captured. It then goes on without
-  /// graphs until it is activated again, which is recorded, and it gets the job in which that was
-  /// found out a second time, as a discontinuity. Capturing allocates memory, so do not use it for
-  /// real time.
+  /// A plug-in that waits or allocates in process cannot be captured. The broker then records that,
+  /// gives the plug-in the same job a second time, as a discontinuity, and goes on without graphs
+  /// until the plug-in is activated again. Capturing allocates memory, so do not use it for real
+  /// time.
   bool job_graphs = false;
 };
 
@@ -57,8 +57,8 @@ struct ActivationSizes {
 /// and destroys the plug-in's object; errors are recorded then, never thrown. End it before the
 /// broker, and end the chains that use it before it.
 ///
-/// Threads: the thread that opened the broker, or serialised with it. Not while a chain runs a job
-/// of this instance.
+/// Threads: call it on the thread that opened the broker, or serialise the calls with it. Do not
+/// call it while a chain runs a job of this instance.
 class CTXB_API PluginInstance {
  public:
   PluginInstance(PluginInstance&&) noexcept;
@@ -77,8 +77,7 @@ class CTXB_API PluginInstance {
   /// @param id     the parameter's id.
   /// @param value  a value within the parameter's range.
   /// @throws Error  `unknown_parameter`; `parameter_value`; `wrong_state` for a parameter that is
-  /// not
-  ///                automatable while the instance is active.
+  ///                not automatable while the instance is active.
   void set_parameter(std::string_view id, double value);
   /// Returns a parameter's value.
   /// @throws Error  `unknown_parameter`.
@@ -118,8 +117,7 @@ class CTXB_API PluginInstance {
   ///
   /// @param state  the bytes. Empty bytes do nothing for a plug-in that has nothing to remember.
   /// @throws Error  `wrong_state` while active; `plugin_failed`. The plug-in's state is then what
-  /// it
-  ///                was.
+  ///                it was.
   void load_state(const std::vector<std::byte>& state);
 
  private:

@@ -19,12 +19,12 @@ class LoadedLibrary;
 
 /// A counted handle of a plug-in library, which is a tenant. Broker::load returns it.
 ///
-/// Copies are cheap. The library ends with its last handle and its last instance: its deinit is
-/// called, and it leaves the process if all its plug-ins say that it can. Every function needs only
-/// what was read when the library was loaded, so none of them calls the plug-in or the driver. A
-/// handle that was moved away must not be used.
+/// Copies are cheap. The library ends with its last handle and its last instance: the broker calls
+/// its deinit, and unloads it if all its plug-ins allow that. No function calls the plug-in or the
+/// driver, because the broker read everything when it loaded the library. A moved-from handle must
+/// not be used.
 ///
-/// Threads: the thread that opened the broker, or serialised with it.
+/// Threads: call it on the thread that opened the broker, or serialise the calls with it.
 class CTXB_API PluginLibrary {
  public:
   /// The library's plug-ins, at least one. They live as long as a handle of the library.

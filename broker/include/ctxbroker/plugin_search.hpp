@@ -14,8 +14,7 @@ namespace ctxbroker {
 /// @param first   folders to search first, for example those of a command-line option.
 /// @param beside  folders to search last, usually the host's own plug-in folder.
 /// @return `first`, then the folders of the environment variable CTXBROKER_PLUGIN_PATH (separated
-/// by
-///         ':'), then `beside`. A process that runs with raised privileges ignores the variable.
+///         by ':'), then `beside`. A process that runs with raised privileges ignores the variable.
 ///         Thread-safe as long as no thread changes the environment.
 [[nodiscard]] CTXB_API std::vector<std::filesystem::path> plugin_search_path(
     const std::vector<std::filesystem::path>& first,

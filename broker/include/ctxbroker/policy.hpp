@@ -44,8 +44,7 @@ struct Policy {
 /// @param path  a JSON file.
 /// @return the policy. Thread-safe.
 /// @throws Error  `policy`, when the file cannot be read or used. The text names the file, the
-/// place
-///                in it and what is allowed there.
+///                place in it and what is allowed there.
 [[nodiscard]] CTXB_API Policy read_policy(const std::filesystem::path& path);
 
 /// Reads a policy from JSON text.

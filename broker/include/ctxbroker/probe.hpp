@@ -80,7 +80,7 @@ struct ProbeOptions {
 
 /// Reads from the cache what this GPU model did with this driver before, or measures it.
 ///
-/// Measuring starts processes and takes some seconds. Trouble with the cache is no error; see
+/// Measuring starts processes and takes some seconds. Trouble with the cache is not an error; see
 /// ProbeReport::notes. Call it on the main thread.
 ///
 /// @return the report, a copy.

@@ -16,7 +16,7 @@ enum class Severity {
   debug,    ///< Details for a developer.
   info,     ///< What the broker did.
   warning,  ///< Something is wrong, and the broker has dealt with it.
-  error,    ///< Something is wrong, and somebody has lost something by it.
+  error,    ///< Something is wrong, and the host or a plug-in lost something.
 };
 
 /// Returns "debug", "info", "warning" or "error". Static text. Thread-safe.

@@ -14,11 +14,12 @@ class TenantImpl;
 }
 class Tenant;
 
-/// A stream that a tenant holds. Its end destroys the stream; work in it goes on to its end.
+/// A stream that a tenant holds. The destructor destroys the stream. Work in the stream still
+/// completes.
 ///
-/// It may outlive the tenant: closing the tenant destroys the stream, and the object then does
-/// nothing more. Its handle is dead from then on, and after a loss of the lease too. It is
-/// move-only, and one that was moved away holds nothing.
+/// The object may outlive the tenant. Closing the tenant destroys the stream, and the destructor
+/// then does nothing. The handle is dead after that, and after a loss of the lease. The class is
+/// move-only, and a moved-from object holds nothing.
 ///
 /// Do not give its handle to Tenant::destroy_stream; call reset, or take it out with detach.
 ///

@@ -47,8 +47,8 @@ struct TenantOptions {
   LossCallback on_loss{};
 };
 
-/// A library that was loaded for a tenant. Tenant::adopt returns it. Copies are cheap, and all of
-/// them are dead after the tenant's close.
+/// A library that was loaded for a tenant. Tenant::adopt returns it. Copies are cheap. After the
+/// tenant's close, symbol throws.
 class CTXB_API AdoptedLibrary {
  public:
   /// The library's file, as an absolute path without links in it.
@@ -75,13 +75,14 @@ class CTXB_API AdoptedLibrary {
 /// use after a loss. It holds the memory and the streams that it created through the functions
 /// below, and the libraries that were loaded for it; close gives all of that back.
 ///
-/// It is move-only. Of one that was moved away or closed, only id, name and strikes may be used
-/// (name and id not after a move). Its end closes it; if something stands in the way, that is
-/// recorded instead of thrown, and the contexts stay until the process ends. End it before the
-/// broker.
+/// It is move-only. A moved-from tenant can only be destroyed, assigned to and closed. Of a closed
+/// one, id, name, strikes, memory_bytes and report_status can still be called; the other functions
+/// throw `wrong_state`. The destructor closes the tenant. It does not throw: if a thread is still
+/// inside, it records an error, and the contexts stay until the process ends. Destroy the tenant
+/// before the broker.
 ///
-/// Threads: any thread may construct a Guard, and call run and report_status. Everything else is
-/// for one thread at a time.
+/// Threads: any thread may construct a Guard, and call run and the functions that say that they are
+/// thread-safe. Everything else is for one thread at a time.
 class CTXB_API Tenant {
  public:
   Tenant(Tenant&&) noexcept;
@@ -95,8 +96,8 @@ class CTXB_API Tenant {
 
   /// Loads a library for the tenant. Its code then counts as the tenant's.
   ///
-  /// The library's constructors run under guard, with no context current. All its symbols are
-  /// resolved now, and none of them is visible to other libraries.
+  /// The library's constructors run inside a guard, with no context current. All symbols that it
+  /// needs are resolved now. Its own symbols are not visible to other libraries.
   ///
   /// @param library  the file.
   /// @return a handle of the library, which the tenant holds until close.
@@ -108,9 +109,8 @@ class CTXB_API Tenant {
   ///
   /// @param device  CUDA device ordinal.
   /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `driver_call`;
-  /// `context_lost`
-  ///                when CUDA has ended in this process or the lease is hung; `wrong_state` after
-  ///                close.
+  ///                `context_lost` when CUDA has ended in this process or the lease is hung;
+  ///                `wrong_state` after close.
   LeaseInfo lease(int device = 0);
 
   /// Calls `function` inside a Guard.
@@ -142,9 +142,9 @@ class CTXB_API Tenant {
   /// @throws Error  `invalid_argument` for 0 bytes; else as lease.
   [[nodiscard]] std::uint64_t allocate(std::uint64_t bytes, int device = 0);
 
-  /// Gives device memory back. It first waits for the tenant's work on its other devices, which
-  /// could use the memory. Memory that would have to wait for hung work is given back when that
-  /// work ends, and counts as held until then.
+  /// Gives device memory back. It first waits for the tenant's work on its other devices, because
+  /// that work could use the memory. If hung work stands in the way, the memory is given back when
+  /// that work ends, and counts as held until then.
   ///
   /// @param address  what allocate returned. 0 does nothing.
   /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
@@ -181,14 +181,15 @@ class CTXB_API Tenant {
   [[nodiscard]] std::uint64_t strikes() const noexcept;
 
   /// Ends the tenant: waits for its work, at most BrokerOptions::end_timeout for each stream, and
-  /// gives back everything that it holds. What would have to wait for hung work is put off until
-  /// that work ends; BrokerMetrics::put_off lists it. A second call does nothing.
+  /// gives back everything that it holds. If hung work stands in the way, that is put off until the
+  /// work ends; BrokerMetrics::put_off lists it. A second call does nothing.
   ///
-  /// It first lets no thread in any more. Guards that begin meanwhile wait for the decision; after
-  /// a successful close they throw `wrong_state`, as does every function that can throw.
+  /// First, close stops threads from entering. A guard that begins meanwhile waits until close has
+  /// succeeded or failed. After a successful close, guards throw `wrong_state`, and so does every
+  /// other function that can throw.
   ///
-  /// Handles of the host's tenant share what it holds: close only ends this handle while there are
-  /// others, and the last one ends the tenant. No other thread may use this handle meanwhile.
+  /// All handles of the host's tenant share what it holds. While there are others, close ends only
+  /// this handle. The last one ends the tenant. No other thread may use this handle meanwhile.
   ///
   /// @throws Error  `wrong_state` while a thread is inside one of its leases. The tenant is then
   ///                still open.

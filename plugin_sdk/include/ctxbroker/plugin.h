@@ -3,49 +3,50 @@
  * ctxbroker plug-in ABI, version 1.1: everything that a host and a plug-in library say to each
  * other.
  *
- * A plug-in library exports ONE data symbol, `ctxb_plugin_entry`. From it the host gets a factory,
- * from the factory descriptors and instances. Most authors write against plugin.hpp, which wraps
- * this header for C++; the two may be mixed.
+ * A plug-in library exports ONE data symbol, `ctxb_plugin_entry`. It leads the host to a factory.
+ * The factory gives descriptors and creates instances. Most authors use plugin.hpp, which wraps
+ * this header for C++. A library may use both.
  *
  * LIFE OF A LIBRARY AND OF AN INSTANCE
- *   1. The host loads the library and reads `size` and `abi_major` of the entry; nothing is called
- *      when they do not fit.
- *   2. entry.init(path): counted, makes no CUDA call. Scanning for plug-ins stops after step 3, so
- *      it is cheap and needs no GPU.
- *   3. entry.get_factory(CTXB_PLUGIN_FACTORY_ID): the descriptors are static data.
- *   4. factory.create(index, host) -> instance.
- *   5. instance.activate(activation): the ONLY place to allocate or to look up kernels.
- *   6. instance.process(job), any number of times: enqueues on the job's stream and returns. It
- *      never allocates, never synchronises, never waits.
- *   7. instance.deactivate(), then either activate again (other sizes, a new context) or
+ *   1. The host loads the library and reads `size` and `abi_major` of the entry. If they do not
+ *      fit, it calls nothing.
+ *   2. entry.init(path). It makes no CUDA call. It may come several times.
+ *   3. entry.get_factory(CTXB_PLUGIN_FACTORY_ID). The descriptors are static data. A host that only
+ *      looks for plug-ins stops here, so looking is cheap and needs no GPU.
+ *   4. factory.create(index, host) returns an instance.
+ *   5. instance.activate(activation). This is the ONLY place to allocate or to look up kernels.
+ *   6. instance.process(job), any number of times. It enqueues on the job's stream and returns. It
+ *      never allocates, never synchronises and never waits.
+ *   7. instance.deactivate(). Then activate may follow again, with other sizes or a new context.
  *   8. instance.destroy(). After the last instance: entry.deinit(), once for each init.
- *   context_lost may come at any time after activate: every handle of that activation is dead; the
- *   plug-in makes no GPU call in it, the host deactivates and activates again.
+ *   context_lost may come at any time after activate. Every handle of that activation is then dead,
+ *   and the plug-in makes no GPU call in context_lost. The host deactivates and activates again.
  *
  * TAGS, in the last line above every function
  *   thread:  [main]   the host's main thread, or one thread at a time serialised with it
  *            [render] one thread at a time per instance; may wait for memory, must not wait for I/O
  *            [audio]  as [render], and real-time: no lock, no allocation, no system call that waits
  *            [any]    any thread, several at once
- *            A function tagged [render|audio] is called on whichever the host runs the plug-in.
+ *            [render|audio] is [render] or [audio], as the host runs the plug-in.
  *   context: [ctx]     a CUDA context of the plug-in's lease is current during the call
- *            [no-ctx]  none is; make no CUDA call
+ *            [no-ctx]  no context is current; make no CUDA call
  *            [balanced] leave the context stack as you found it (every [ctx] function is balanced)
  *            [no-sync] must not wait for the device
- *   The host checks the tags it can check and names the plug-in that broke one.
+ *   The host checks the tags that it can check, and names the plug-in that broke one.
  *
  * RULES FOR EVERY STRUCT AND FUNCTION
- *   - `size` comes first and is sizeof the struct as the side that FILLED it knew it. Members are
- *     appended only. Read a member that is not in version 1.0 only after CTXB_HAS says it is there.
+ *   - `size` comes first: sizeof the struct in the header of the side that FILLED it. Versions only
+ *     append members. Read a member that is not in version 1.0 only after CTXB_HAS says it is
+ *     there.
  *   - Text is UTF-8, ends with 0, and belongs to the side that handed it out. Unless a comment says
- *     otherwise it is valid for the length of the call and is copied by who wants to keep it.
- *   - No exception crosses a function of this header, no longjmp leaves one.
+ *     otherwise, it is valid during the call; copy it to keep it.
+ *   - No exception leaves a function of this header, and neither does a longjmp.
  *   - Everything lent in a call (jobs, buffers, streams, arrays) is dead after the call returns.
- *   - Nothing here needs a pointer into the other side's memory beyond the call, so that the host
- *     may run the same library in a process of its own.
+ *   - No side keeps a pointer into the other side's memory beyond the call, so that the host can
+ *     run the same library in a process of its own.
  *
- * VERSIONS. Libraries and hosts with equal `abi_major` work together, whatever their minors: what
- * one side does not know is absent for it (CTXB_HAS, a null extension).
+ * VERSIONS. Libraries and hosts with equal `abi_major` work together, whatever their minors. Each
+ * side finds out what the other one has (CTXB_HAS, a null extension).
  *
  * This header compiles as C11, C++11 and later, and needs no CUDA header.
  */
@@ -73,14 +74,14 @@ extern "C" {
   ((pointer)->size >= offsetof(type, member) + sizeof((pointer)->member))
 
 /* ---- Status ---------------------------------------------------------------------------------
- * 0 is success, a positive value is soft (nothing is broken), a negative value an error. Say more
- * about an error with ctxb_host.fail before you return it. Values are never reused. */
+ * 0 is success. A positive value is soft: nothing is broken. A negative value is an error; say more
+ * about it with ctxb_host.fail before you return it. Values are never reused. */
 typedef int32_t ctxb_status;
 
 #define CTXB_OK 0
-/** Not ready: the output was not written; the host may offer the same job again. */
+/** Not ready: the output was not written. The host may offer the same job again. */
 #define CTXB_AGAIN 1
-/** The plug-in has nothing to do for this job: the host passes the input on as the output. */
+/** The plug-in has nothing to do for this job. The host passes the input on as the output. */
 #define CTXB_BYPASS 2
 #define CTXB_ERROR (-1)                      /**< anything without a code of its own */
 #define CTXB_ERROR_INVALID_ARGUMENT (-2)     /**< the caller broke this header's contract */
@@ -91,9 +92,9 @@ typedef int32_t ctxb_status;
 #define CTXB_ERROR_NO_KERNEL_IMAGE (-7) /**< no image of the module runs on this device */
 #define CTXB_ERROR_CONTEXT_LOST (-8)    /**< the lease's context is gone: activate again */
 #define CTXB_ERROR_DEADLINE (-9)        /**< the job could not be enqueued in its time */
-#define CTXB_ERROR_VERSION (-10)        /**< a version of ABI, extension or state is not known */
-#define CTXB_ERROR_WRONG_STATE (-11)    /**< called in the wrong phase of the life cycle */
-#define CTXB_ERROR_DRIVER (-12)         /**< a CUDA driver call failed: see ctxb_host.fail */
+#define CTXB_ERROR_VERSION (-10) /**< an unknown version of the ABI, an extension or the state */
+#define CTXB_ERROR_WRONG_STATE (-11) /**< called in the wrong phase of the life cycle */
+#define CTXB_ERROR_DRIVER (-12)      /**< a CUDA driver call failed: see ctxb_host.fail */
 
 /* ---- Media ----------------------------------------------------------------------------------
  * What a job's buffers hold. Samples are 32-bit floats in device memory. */
@@ -117,15 +118,16 @@ typedef struct ctxb_buffer {
 } ctxb_buffer;
 
 /* ---- Parameters -----------------------------------------------------------------------------
- * Described as static data, owned by the host, handed to the plug-in as a snapshot with every job.
- * A parameter's index is its place in the descriptor's table; its id is for ever. */
+ * The plug-in describes its parameters as static data. The host owns their values, and hands the
+ * plug-in a snapshot of them with every job. A parameter's index is its position in the
+ * descriptor's table. Its id never changes. */
 #define CTXB_PARAMETER_FLOAT 0
 #define CTXB_PARAMETER_INTEGER 1
 #define CTXB_PARAMETER_BOOLEAN 2 /**< 0 or 1 */
 #define CTXB_PARAMETER_CHOICE 3  /**< an index into `choices`; minimum is 0 */
 
-/** The value may change between two jobs of one activation. Without it the host changes the value
- * only between deactivate and activate. */
+/** The value may change between two jobs of one activation. Without this flag, the host changes the
+ * value only between deactivate and activate. */
 #define CTXB_PARAMETER_AUTOMATABLE (1u << 0)
 
 typedef struct ctxb_parameter {
@@ -147,8 +149,8 @@ typedef struct ctxb_parameter {
  * that is compiled on the user's machine, or a file that is watched while the plug-in is written.
  * An image is PTX text (of whatever language), a cubin, or a fatbin. */
 
-/** How the driver compiles PTX; machine code is not touched by it. Zero in a member leaves it to
- * the driver. Since 1.1. */
+/** How the driver compiles PTX. Machine code is not affected. Zero in a member leaves it to the
+ * driver. Since 1.1. */
 typedef struct ctxb_jit_options {
   uint32_t size;
   uint32_t flags;          /**< CTXB_JIT_* */
@@ -168,7 +170,7 @@ typedef struct ctxb_jit_options {
 #define CTXB_JIT_TARGET_F (1u << 17) /**< sm_100f: its family */
 
 /** One of several images that are linked: relocatable PTX, cubin or fatbin (nvcc -rdc=true), or a
- * host object or library with such in it. Since 1.1. */
+ * host object or library that contains such code. Since 1.1. */
 typedef struct ctxb_module_part {
   uint32_t size;
   const char* name;   /**< for error texts: "filter.cu" */
@@ -178,8 +180,8 @@ typedef struct ctxb_module_part {
   uint32_t checksum;  /**< of data, as in ctxb_module */
 } ctxb_module_part;
 
-/** CUDA C++ for NVRTC, which the user's machine has to have (libnvrtc.so of CUDA 12 or 13).
- * Compiled for the device it runs on. Since 1.1. */
+/** CUDA C++ for NVRTC, which the user's machine has to have (libnvrtc.so of CUDA 12 or 13). It is
+ * compiled for the device on which it runs. Since 1.1. */
 typedef struct ctxb_cuda_source {
   uint32_t size;
   const char* name;           /**< for error texts: "filter.cu" */
@@ -187,13 +189,15 @@ typedef struct ctxb_cuda_source {
   const char* const* options; /**< "-DTAPS=8", ...; ending with null, or null */
 } ctxb_cuda_source;
 
-/** Loaded at the first get_kernel or get_global, or where the host knows the image's kernels at
- * their first launch; without it, before activate. A plug-in with CTXB_PLUGIN_REALTIME, and any
- * that is activated for real time, gets all its modules before activate. */
+/** The module is loaded at the first get_kernel or get_global, or, if the host knows the image's
+ * kernels, at their first launch. Without this flag, it is loaded before activate. A plug-in with
+ * CTXB_PLUGIN_REALTIME gets all its modules before activate, and so does an activation for real
+ * time. */
 #define CTXB_MODULE_ON_FIRST_USE (1u << 0)
-/** `file` is looked at before each job that is not real-time: when it has changed, the job uses the
- * new code; when that cannot be loaded, the host says why, once, and keeps the old. Kernels keep
- * their handles; where a variable's address was asked for, the plug-in is activated again. */
+/** The host looks at `file` before each job that is not real-time. If the file has changed, the job
+ * uses the new code. If that cannot be loaded, the host says why, once, and keeps the old code.
+ * Kernels keep their handles. If the plug-in has asked for the address of a variable, it is
+ * activated again. */
 #define CTXB_MODULE_DEVELOPMENT (1u << 1)
 
 typedef struct ctxb_module {
@@ -202,21 +206,21 @@ typedef struct ctxb_module {
   const void* data;           /**< PTX text (ending with 0), cubin or fatbin; static data */
   uint64_t data_size;         /**< bytes */
   const char* const* kernels; /**< names, ending with null; or null: whatever the image holds */
-  /** Since 1.1. One of data, parts, source and file says what the code is; file may stand beside
-   * one of the others, and counts as long as it is there. */
+  /** Since 1.1. One of data, parts, source and file says what the code is. If `file` is given too,
+   * it is used as long as it exists. */
   uint32_t flags;                 /**< CTXB_MODULE_* */
   uint32_t part_count;            /**< of parts */
   const ctxb_module_part* parts;  /**< linked in this order; step is parts[0].size */
   const ctxb_cuda_source* source; /**< compiled */
-  const char* file;            /**< an image's path, or that of a .cu file; what does not begin with
-                                  "/" is meant from the folder of the plug-in's library */
-  const ctxb_jit_options* jit; /**< null: as the driver does */
-  /** Of data, as POSIX cksum prints it for a file of these bytes; 0: none. Machine code that was
-   * damaged behind it is refused; without it the driver may crash on such. ctxb_add_plugin fills it
-   * in. */
+  const char* file;            /**< path of an image or of a .cu file; a relative path starts at the
+                                  folder of the plug-in's library */
+  const ctxb_jit_options* jit; /**< null: the driver's defaults */
+  /** Checksum of `data`, as POSIX cksum prints it for a file of these bytes; 0: none. With it, the
+   * host refuses damaged machine code. Without it, the driver may crash on such code.
+   * ctxb_add_plugin fills it in. */
   uint32_t checksum;
-  /** NVRTC's ("-I/home/me/common", ...) where file is a .cu file, after those of source; ending
-   * with null, or null. The file's own folder is searched in any case. */
+  /** NVRTC's options for a .cu file ("-I/home/me/common", ...), after those of `source`. The array
+   * ends with null, or is null. The file's own folder is always searched. */
   const char* const* file_options;
 } ctxb_module;
 
@@ -242,9 +246,9 @@ typedef struct ctxb_module {
 #define CTXB_PLUGIN_IN_PLACE (1u << 1)   /**< input and output may be the same buffer */
 #define CTXB_PLUGIN_REALTIME (1u << 2)   /**< process keeps the [audio] rules */
 #define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /**< uses CU_STREAM_PER_THREAD: not green */
-/** Works on NVIDIA's driver only, because the CUDA libraries in it do (cudart, cuBLAS, cuFFT, ...).
- * A host on another driver lists the plug-in as needing a GPU and does not create it. A host that
- * does not know this flag ignores it, and then activate fails. */
+/** The plug-in works on NVIDIA's driver only, because it uses CUDA libraries that do (cudart,
+ * cuBLAS, cuFFT, ...). A host on another driver lists the plug-in as needing a GPU and does not
+ * create it. A host that does not know this flag ignores it, and then activate fails. */
 #define CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER (1u << 4)
 
 typedef struct ctxb_plugin_descriptor {
@@ -281,18 +285,19 @@ struct ctxb_host {
   const char* name;              /**< valid as long as the host struct */
   const char* version;
 
-  /** The host's side of an extension ("ctxbroker.gpu/1"), or null when it has none. The answer is
-   * valid as long as the host struct and does not change.
+  /** Returns the host's side of an extension ("ctxbroker.gpu/1"), or null when it has none. The
+   * answer is valid as long as the host struct and does not change.
    * [any] [balanced] */
   const void* (*get_extension)(const ctxb_host* host, const char* id);
 
-  /** One line to the host's log, in this plug-in's channel. The text is copied before the return.
+  /** Writes one line to the host's log, under the plug-in's name. The text is copied before the
+   * return.
    * [any] [balanced]; not from [audio] */
   void (*log)(const ctxb_host* host, uint32_t severity, const char* text);
 
-  /** Says why the function that runs now is about to return `status`; the last call counts. The
-   * text is copied before the return. driver_status is the CUresult, or 0. Returns `status`, so
-   * that one can write: return host->fail(host, ...).
+  /** Says why the function that is running is about to return `status`. If it is called several
+   * times, the last call counts. The text is copied before the return. driver_status is the
+   * CUresult, or 0. Returns `status`, so that one can write: return host->fail(host, ...).
    * [any] [balanced] */
   ctxb_status (*fail)(const ctxb_host* host, ctxb_status status, int32_t driver_status,
                       const char* text);
@@ -319,7 +324,7 @@ typedef struct ctxb_activation {
 } ctxb_activation;
 
 /* ---- Job ------------------------------------------------------------------------------------
- * One image, or one block of audio. Everything in it is lent for the length of the call. */
+ * One image, or one block of audio. Everything in it is lent until the call returns. */
 typedef struct ctxb_job {
   uint32_t size;
   uint32_t parameter_count;
@@ -332,7 +337,7 @@ typedef struct ctxb_job {
   const ctxb_buffer* outputs; /**< output_count of them, every byte to be written */
   uint32_t input_count;       /**< 1 in version 1.0 */
   uint32_t output_count;      /**< 1 in version 1.0 */
-  uint32_t discontinuity;     /**< 1: not the successor of the last block; forget the history */
+  uint32_t discontinuity;     /**< 1: it does not follow the last job; forget the history */
 } ctxb_job;
 
 /* ---- Loss -----------------------------------------------------------------------------------
@@ -340,7 +345,7 @@ typedef struct ctxb_job {
 #define CTXB_LOSS_GIVEN_UP 1  /**< the host gave the context up; the next activate gets another */
 #define CTXB_LOSS_DESTROYED 2 /**< somebody destroyed it; the next activate gets another */
 #define CTXB_LOSS_FAULT 3     /**< a kernel faulted: CUDA has ended in this process */
-#define CTXB_LOSS_HUNG 4      /**< its work did not end in its time; the host uses it no more */
+#define CTXB_LOSS_HUNG 4      /**< its work did not end in time; the host stops using the plug-in */
 
 #define CTXB_GUILT_UNKNOWN 0  /**< work of others was in flight too, or may have been */
 #define CTXB_GUILT_INNOCENT 1 /**< none of this plug-in's work was in flight */
@@ -360,8 +365,8 @@ struct ctxb_plugin {
   uint32_t size;
   void* data; /**< the plug-in's own */
 
-  /** Allocates and looks up everything that process will need. After an error the host calls
-   * neither process nor deactivate; what was allocated is given back from the host's ledger.
+  /** Allocates and looks up everything that process will need. After an error, the host calls
+   * neither process nor deactivate, and gives back what was allocated.
    * [main] [ctx] */
   ctxb_status (*activate)(const ctxb_plugin* plugin, const ctxb_activation* activation);
 
@@ -370,22 +375,23 @@ struct ctxb_plugin {
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*process)(const ctxb_plugin* plugin, const ctxb_job* job);
 
-  /** Gives back what activate took. The device has finished every job. What is forgotten is given
-   * back by the host.
+  /** Gives back what activate took. The device has finished every job. The host gives back what the
+   * plug-in forgets.
    * [main] [ctx] */
   void (*deactivate)(const ctxb_plugin* plugin);
 
-  /** The last call. Not active any more.
+  /** The last call. The instance is not active.
    * [main] [no-ctx] */
   void (*destroy)(const ctxb_plugin* plugin);
 
-  /** The context of this activation is gone, with all its memory, kernels and streams: forget every
-   * handle, call nothing. Once per loss, and before anything else is asked of the plug-in.
-   * deactivate follows (with no context current), then perhaps activate. `loss` is the host's.
+  /** The context of this activation is gone, with all its memory, kernels and streams. Forget every
+   * handle, and call nothing. The host calls this once per loss, before any other function of the
+   * plug-in. deactivate follows (with no context current), then perhaps activate. `loss` belongs to
+   * the host.
    * [main] [no-ctx] */
   void (*context_lost)(const ctxb_plugin* plugin, const ctxb_loss* loss);
 
-  /** The plug-in's side of an extension, or null. Static data.
+  /** Returns the plug-in's side of an extension, which is static data, or null.
    * [any] [no-ctx] */
   const void* (*get_extension)(const ctxb_plugin* plugin, const char* id);
 };
@@ -396,15 +402,15 @@ struct ctxb_plugin {
 typedef struct ctxb_plugin_factory {
   uint32_t size;
 
-  /** How many plug-ins the library holds.
+  /** Returns how many plug-ins the library holds.
    * [any] [no-ctx] */
   uint32_t (*count)(void);
 
-  /** Descriptor `index`, static data; null when there is none.
+  /** Returns descriptor `index`, which is static data; null when there is none.
    * [any] [no-ctx] */
   const ctxb_plugin_descriptor* (*describe)(uint32_t index);
 
-  /** Makes an instance, or returns null after ctxb_host.fail. `host` outlives the instance.
+  /** Creates an instance, or returns null after ctxb_host.fail. `host` outlives the instance.
    * [main] [no-ctx] */
   const ctxb_plugin* (*create)(uint32_t index, const ctxb_host* host);
 } ctxb_plugin_factory;
@@ -413,15 +419,17 @@ typedef struct ctxb_plugin_entry_type {
   uint32_t size;
   uint16_t abi_major, abi_minor; /**< CTXB_ABI_MAJOR, CTXB_ABI_MINOR as the library was compiled */
 
-  /** Called before anything else; may be called again, each call answered by one deinit. Makes no
-   * CUDA call. `path` is the library's file. Not CTXB_OK: the library is not used.
+  /** Called before anything else, and perhaps again. One deinit follows for each successful call.
+   * It makes no CUDA call. `path` is the library's file. If it does not return CTXB_OK, the host
+   * does not use the library.
    * [main] [no-ctx] */
   ctxb_status (*init)(const char* path);
 
-  /** [main] [no-ctx] */
+  /** The opposite of init. After the last one, the library may be unloaded.
+   * [main] [no-ctx] */
   void (*deinit)(void);
 
-  /** The factory with this id, static data, or null.
+  /** Returns the factory with this id, which is static data, or null.
    * [any] [no-ctx] */
   const void* (*get_factory)(const char* id);
 } ctxb_plugin_entry_type;
@@ -432,9 +440,9 @@ extern CTXB_EXPORT const ctxb_plugin_entry_type ctxb_plugin_entry;
 /* ---- Extensions: id "name/revision". A revision never changes; a better one gets a new number.
  * A draft keeps its id when it is promoted. --------------------------------------------------- */
 
-/** Host's side: device memory, kernels and launches in the instance's lease. Everything is entered
- * in the tenant's ledger; what is not given back is taken back at deactivate. Handles are dead
- * after deactivate or context_lost; the host refuses a dead one with CTXB_ERROR_CONTEXT_LOST. */
+/** Host's side: device memory, kernels and launches in the instance's lease. The host lists all of
+ * it, and takes back at deactivate what was not given back. Handles are dead after deactivate or
+ * context_lost. The host refuses a dead handle with CTXB_ERROR_CONTEXT_LOST. */
 #define CTXB_EXT_GPU "ctxbroker.gpu/1"
 
 typedef struct ctxb_kernel ctxb_kernel; /**< opaque; owned by the host; one generation */
@@ -454,22 +462,24 @@ typedef struct ctxb_launch {
 typedef struct ctxb_gpu_extension {
   uint32_t size;
 
-  /** A kernel of one of the descriptor's modules. `module` may be null when the plug-in has one.
+  /** Finds a kernel of one of the descriptor's modules. `module` may be null if there is only one
+   * module.
    * [main] [ctx]; in activate */
   ctxb_status (*get_kernel)(const ctxb_host* host, const char* module, const char* name,
                             const ctxb_kernel** kernel);
 
-  /** Address and size in bytes of a module's __device__ or __constant__ variable.
+  /** Finds the address and the size, in bytes, of a module's __device__ or __constant__ variable.
    * [main] [ctx]; in activate */
   ctxb_status (*get_global)(const ctxb_host* host, const char* module, const char* name,
                             uint64_t* address, uint64_t* bytes);
 
-  /** Device memory, aligned to at least 256 bytes, content undefined. bytes is at least 1.
+  /** Allocates device memory, aligned to at least 256 bytes. Its content is undefined. `bytes` is
+   * at least 1.
    * [main] [ctx]; in activate */
   ctxb_status (*allocate)(const ctxb_host* host, uint64_t bytes, uint64_t* address);
 
-  /** Gives back what allocate gave; 0 is ignored; anything else that is not this plug-in's is
-   * refused.
+  /** Gives back what allocate returned. 0 does nothing. The host refuses any other address that is
+   * not this plug-in's.
    * [main] [ctx]; in activate or deactivate */
   ctxb_status (*release)(const ctxb_host* host, uint64_t address);
 
@@ -477,9 +487,9 @@ typedef struct ctxb_gpu_extension {
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch);
 
-  /** Enqueues a copy of `bytes` from host memory to the device. At most CTXB_UPLOAD_MAX bytes are
-   * allowed in process (they go through pinned staging that the host made in activate); in
-   * activate there is no limit. The source may be reused when the call returns.
+  /** Enqueues a copy of `bytes` from host memory to the device. In process, at most CTXB_UPLOAD_MAX
+   * bytes are allowed; in activate, there is no limit. The source may be reused when the call
+   * returns.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*upload)(const ctxb_host* host, void* stream, uint64_t destination,
                         const void* source, uint64_t bytes);
@@ -494,49 +504,49 @@ typedef struct ctxb_gpu_extension {
                       uint64_t bytes);
 } ctxb_gpu_extension;
 
-/** Most that one `process` may upload, all its uploads together. */
+/** The most bytes that one `process` may upload, all its uploads together. */
 #define CTXB_UPLOAD_MAX 65536u
 
-/** Host's side: launches with attributes and with packed arguments, and what the driver knows of a
- * kernel. The kernels are those of CTXB_EXT_GPU, and so are the rules for handles. In a struct that
- * the host fills the caller sets `size`; the host fills what both sides know. */
+/** Host's side: launches with attributes and with packed arguments, and what the driver knows about
+ * a kernel. The kernels and the rules for handles are those of CTXB_EXT_GPU. If the host fills a
+ * struct, the caller sets its `size`, and the host fills the members that both sides know. */
 #define CTXB_EXT_LAUNCH "ctxbroker.launch/1"
 
-/** The blocks may wait for each other (grid synchronisation): all of them must fit on the device,
- * or on the lease's part of it, at once. */
+/** The blocks may wait for each other (grid synchronisation). All of them must fit on the lease's
+ * multiprocessors at once. */
 #define CTXB_LAUNCH_COOPERATIVE (1u << 0)
-/** May begin before the work ahead of it in the stream has ended; the kernel waits by itself where
- * it needs that work's results (griddepcontrol.wait, cudaGridDependencySynchronize). A permission:
- * without effect on devices below compute capability 9.0. */
+/** The launch may begin before the work ahead of it in the stream has ended. The kernel itself
+ * waits before it needs the results of that work (griddepcontrol.wait,
+ * cudaGridDependencySynchronize). It has no effect on devices below compute capability 9.0. */
 #define CTXB_LAUNCH_PROGRAMMATIC (1u << 1)
 /** `priority` counts. */
 #define CTXB_LAUNCH_PRIORITY (1u << 2)
 
-/** Where an argument of another type than the kernel's is found out: CTXB_ERROR_INVALID_ARGUMENT,
- * with its number. In the packed form ctxb_launch.arguments is null, and argument_count,
- * argument_sizes and argument_offsets say what lies where in `packed`; an argument_count of 0
- * leaves that open, and only the length is checked. */
+/** How to launch. If the host finds that an argument's size differs from the kernel's, it returns
+ * CTXB_ERROR_INVALID_ARGUMENT, and the text has the argument's number. In the packed form,
+ * ctxb_launch.arguments is null, and argument_count, argument_sizes and argument_offsets say what
+ * lies where in `packed`. If argument_count is 0, only the length is checked. */
 typedef struct ctxb_launch_options {
   uint32_t size;
   uint32_t flags;      /**< CTXB_LAUNCH_* */
   uint32_t cluster[3]; /**< blocks of a cluster, which divides the grid. All 0: no clusters */
   int32_t priority;    /**< as of streams: a lower number goes first */
-  uint64_t signature;  /**< of the arguments, or 0. Equal to the kernel's own: sizes and offsets are
-                          not compared one by one. FNV-1a (64 bits) over the arguments' number,
-                          then the size and the offset of each, as 4 bytes in little endian; the
-                          offsets are those of the packed form */
+  uint64_t signature;  /**< of the arguments, or 0. If it equals the kernel's own, sizes and offsets
+                          are not compared one by one. It is FNV-1a (64 bits) over the number of
+                          arguments, then the size and the offset of each, as 4 bytes in little
+                          endian. The offsets are those of the packed form */
   const void* packed;  /**< all arguments in one piece, each at a multiple of its type's alignment
-                          from the beginning; or null: ctxb_launch.arguments counts */
+                          from the beginning; null: ctxb_launch.arguments is used */
   uint64_t packed_bytes; /**< of `packed`, up to the end of the last argument or of a struct
                             that holds them all */
-  const uint32_t* argument_offsets; /**< of the arguments in `packed`; or null: not compared */
+  const uint32_t* argument_offsets; /**< of the arguments in `packed`; null: not compared */
 } ctxb_launch_options;
 
 #define CTXB_ARGUMENTS_UNKNOWN UINT32_MAX
 
 typedef struct ctxb_kernel_info {
   uint32_t size;
-  uint32_t argument_count;       /**< or CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
+  uint32_t argument_count;       /**< CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
   uint32_t argument_bytes;       /**< of the packed form */
   uint32_t block_threads;        /**< most of one block */
   uint32_t registers;            /**< of one thread */
@@ -557,35 +567,37 @@ typedef struct ctxb_kernel_argument {
 typedef struct ctxb_launch_extension {
   uint32_t size;
 
-  /** Enqueues a launch. `options` may be null. A launch that does not fit is refused with the limit
-   * that it broke: CTXB_ERROR_INVALID_ARGUMENT, or CTXB_ERROR_UNSUPPORTED where the device can
-   * never do it.
+  /** Enqueues a launch. `options` may be null. If a launch exceeds a limit, the host refuses it and
+   * names the limit: CTXB_ERROR_INVALID_ARGUMENT, or CTXB_ERROR_UNSUPPORTED if the device can never
+   * do it.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch,
                         const ctxb_launch_options* options);
 
-  /** [main|render] [ctx]; while active */
+  /** Describes a kernel.
+   * [main|render] [ctx]; while active */
   ctxb_status (*get_kernel_info)(const ctxb_host* host, const ctxb_kernel* kernel,
                                  ctxb_kernel_info* info);
 
-  /** Argument `index`, from 0. CTXB_ERROR_UNAVAILABLE when the driver does not tell.
+  /** Describes argument `index`, from 0. CTXB_ERROR_UNAVAILABLE if the driver does not tell.
    * [main|render] [ctx]; while active */
   ctxb_status (*get_argument)(const ctxb_host* host, const ctxb_kernel* kernel, uint32_t index,
                               ctxb_kernel_argument* argument);
 
-  /** The block size with which most threads run at once, and the fewest blocks that fill the
-   * lease's part of the device then. Blocks have `shared_bytes` of dynamic shared memory and at
-   * most `most_threads` threads (0: any number). [main|render] [ctx]; while active */
+  /** Finds the block size with which most threads run at once, and the fewest such blocks that fill
+   * the lease's multiprocessors. Blocks have `shared_bytes` of dynamic shared memory and at most
+   * `most_threads` threads (0: any number).
+   * [main|render] [ctx]; while active */
   ctxb_status (*get_best_block)(const ctxb_host* host, const ctxb_kernel* kernel,
                                 uint32_t shared_bytes, uint32_t most_threads,
                                 uint32_t* block_threads, uint32_t* grid_blocks);
 
-  /** How many such blocks run on one multiprocessor at once.
+  /** Tells how many such blocks run on one multiprocessor at once.
    * [main|render] [ctx]; while active */
   ctxb_status (*get_active_blocks)(const ctxb_host* host, const ctxb_kernel* kernel,
                                    uint32_t block_threads, uint32_t shared_bytes, uint32_t* blocks);
 
-  /** How many clusters of this launch run at once; its arguments do not count.
+  /** Tells how many clusters of this launch run at once. Its arguments are not used.
    * [main|render] [ctx]; while active */
   ctxb_status (*get_active_clusters)(const ctxb_host* host, const ctxb_launch* launch,
                                      const ctxb_launch_options* options, uint32_t* clusters);
@@ -596,8 +608,8 @@ typedef struct ctxb_launch_extension {
 
 typedef struct ctxb_native_context_extension {
   uint32_t size;
-  /** The CUcontext of the lease (borrowed: never destroyed, never made current by the plug-in) and
-   * its device.
+  /** Gets the CUcontext of the lease and its device. The context belongs to the host: never destroy
+   * it, and never make it current.
    * [any] [ctx] */
   ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
 } ctxb_native_context_extension;
@@ -632,45 +644,55 @@ typedef struct ctxb_input_stream {
 
 typedef struct ctxb_state_extension {
   uint32_t size;
-  /** Both while not active. A load that fails leaves the state as it was.
+  /** Writes the state. The instance is not active.
    * [main] [no-ctx] */
   ctxb_status (*save)(const ctxb_plugin* plugin, const ctxb_output_stream* stream);
+  /** Reads what save wrote. The instance is not active. A load that fails leaves the state as it
+   * was.
+   * [main] [no-ctx] */
   ctxb_status (*load)(const ctxb_plugin* plugin, const ctxb_input_stream* stream);
 } ctxb_state_extension;
 
-/** Plug-in's side: by how many frames its output is late, and for how long it rings on. */
+/** Plug-in's side: how late its output is, and how long it goes on after the input ends. */
 #define CTXB_EXT_LATENCY "ctxbroker.latency/1"
 
 #define CTXB_TAIL_INFINITE UINT64_MAX
 
 typedef struct ctxb_latency_extension {
   uint32_t size;
-  /** While active; constant for one activation. In frames.
+  /** Returns by how many frames the output is late. The instance is active. The answer is constant
+   * for one activation.
    * [main] [no-ctx] */
   uint64_t (*latency)(const ctxb_plugin* plugin);
-  uint64_t (*tail)(const ctxb_plugin* plugin); /**< CTXB_TAIL_INFINITE when it never ends */
+  /** Returns for how many frames the output goes on after the input ends; CTXB_TAIL_INFINITE: for
+   * ever. Otherwise as latency.
+   * [main] [no-ctx] */
+  uint64_t (*tail)(const ctxb_plugin* plugin);
 } ctxb_latency_extension;
 
-/** Plug-in's side: a parameter's value as people write it, and back. Without it the host prints
- * numbers and choice names. */
+/** Plug-in's side: turns a parameter's value into text for people, and back. Without it, the host
+ * prints numbers and names of choices. */
 #define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
 
 typedef struct ctxb_parameter_text_extension {
   uint32_t size;
-  /** Writes at most `bytes` bytes with the ending 0.
+  /** Writes a value as text: at most `bytes` bytes, with the 0 at the end.
    * [main] [no-ctx] */
   ctxb_status (*to_text)(const ctxb_plugin* plugin, uint32_t parameter, double value, char* text,
                          uint64_t bytes);
+  /** Reads a value from text.
+   * [main] [no-ctx] */
   ctxb_status (*from_text)(const ctxb_plugin* plugin, uint32_t parameter, const char* text,
                            double* value);
 } ctxb_parameter_text_extension;
 
-/** Plug-in's side: answered after ctxb_host.request_callback. */
+/** Plug-in's side: a call on the main thread after ctxb_host.request_callback. */
 #define CTXB_EXT_CALLBACK "ctxbroker.callback/1"
 
 typedef struct ctxb_callback_extension {
   uint32_t size;
-  /** [main] [no-ctx] */
+  /** Called some time after ctxb_host.request_callback.
+   * [main] [no-ctx] */
   void (*on_main_thread)(const ctxb_plugin* plugin);
 } ctxb_callback_extension;
 

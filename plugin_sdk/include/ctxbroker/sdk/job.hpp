@@ -78,7 +78,7 @@ class Activation : public Stream, public ParameterValues {
   /// @param shared_bytes  dynamic shared memory of each block, in bytes.
   /// @param most_threads  the largest block wanted, in threads; 0: any.
   /// @return a shape in x: that block, and the fewest blocks that fill the lease's part of the
-  /// device.
+  ///         device.
   /// @throws Failure  CTXB_ERROR_UNSUPPORTED when the host does not have CTXB_EXT_LAUNCH.
   [[nodiscard]] LaunchShape best_shape(const Kernel& kernel, std::uint32_t shared_bytes = 0,
                                        std::uint32_t most_threads = 0) const {

@@ -128,8 +128,7 @@ constexpr void check_parameter(const ctxb_parameter& parameter) {
 ///
 /// @param kinds  the parameters, in the order of their indices.
 /// @throws std::logic_error  for an index out of order, an id that occurs twice or cannot be one,
-/// and
-///                           a default out of range.
+///                           and a default out of range.
 template <class... Kinds>
 [[nodiscard]] constexpr std::array<ctxb_parameter, sizeof...(Kinds)> parameter_table(
     const Kinds&... kinds) {

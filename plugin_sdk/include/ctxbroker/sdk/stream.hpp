@@ -43,11 +43,9 @@ class Stream {
   /// @param kernel     a kernel of this activation.
   /// @param shape      its grid and block.
   /// @param arguments  the kernel's arguments, in order and with its exact types: 1.0 is a double
-  /// and
-  ///                   1.0f is a float. A DeviceBuffer<T> becomes a T*. They are copied.
+  ///                   and 1.0f is a float. A DeviceBuffer<T> becomes a T*. They are copied.
   /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT, with the number of the argument or the limit
-  /// that
-  ///                  is wrong; CTXB_ERROR_UNSUPPORTED for what the device cannot do;
+  ///                  that is wrong; CTXB_ERROR_UNSUPPORTED for what the device cannot do;
   ///                  CTXB_ERROR_CONTEXT_LOST; CTXB_ERROR_DRIVER.
   template <class... Arguments>
   void launch(const Kernel& kernel, const LaunchShape& shape, const Arguments&... arguments) const {
@@ -63,7 +61,7 @@ class Stream {
   /// often launched with the same arguments. The host compares their offsets too.
   ///
   /// @throws Failure  as launch; CTXB_ERROR_UNSUPPORTED when the host does not have
-  /// CTXB_EXT_LAUNCH.
+  ///                  CTXB_EXT_LAUNCH.
   template <class... Arguments>
   void launch_packed(const Kernel& kernel, const LaunchShape& shape,
                      const PackedArguments<Arguments...>& arguments) const {
