@@ -1,35 +1,35 @@
-# ctxb_add_plugin: builds a ctxbroker plug-in library. Works inside ctxbroker's own build, from an
+# ctxb_add_plugin: builds a ctxbroker plug-in library. It works inside ctxbroker's own build, from an
 # installed SDK (find_package(ctxbroker_plugin_sdk)), or included by its path.
 #
-#   ctxb_add_plugin(NAME SOURCES a.cpp ...           C++ of the library
-#                        KERNELS a.cu ...            device code, one module each
-#                        [LINK]                      or all one module, called NAME: compiled so that
-#                                                    a kernel may call a function of another file,
-#                                                    and linked when it is loaded
+#   ctxb_add_plugin(NAME SOURCES a.cpp ...           the library's C++ files
+#                        KERNELS a.cu ...            device code; each file becomes a module
+#                        [LINK]                      all KERNELS become one module, called NAME. A
+#                                                    kernel may call a function of another file. The
+#                                                    driver links them when it loads the module
 #                        [ARCHITECTURES 75-virtual]  as CMAKE_CUDA_ARCHITECTURES: 90-real is machine
-#                                                    code, 90-virtual PTX, 90 both
+#                                                    code, 90-virtual is PTX, 90 is both
 #                        [INCLUDES folder ...]       for C++ and device code
 #                        [NVCC_OPTIONS option ...])
 #
-# Each .cu of KERNELS becomes a fatbin inside the library. The sources include "NAME_kernels.hpp",
-# where NAME_kernels::modules is all of them, for Descriptor::modules, and NAME_kernels::file_options
-# what a .cu file that is watched needs of INCLUDES and NVCC_OPTIONS. The library exports nothing
-# but ctxb_plugin_entry, links no CUDA library, and lands in CTXB_PLUGIN_OUTPUT_DIRECTORY if that is
-# set. Needs nvcc: CTXB_NVCC, or wherever CUDA_HOME, PATH and the usual places say.
+# Each .cu file of KERNELS becomes a fatbin inside the library. The sources include
+# "NAME_kernels.hpp". There, NAME_kernels::modules has all modules, for Descriptor::modules, and
+# NAME_kernels::file_options has the options of INCLUDES and NVCC_OPTIONS for a .cu file that is
+# watched. The library exports only ctxb_plugin_entry and links no CUDA library. It goes to
+# CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set. The function needs nvcc, which it looks for in
+# CTXB_NVCC, CUDA_HOME, PATH and the usual places.
 #
-# A plug-in on the runtime API (cuda_use CTXB_CUDA_RUNTIME) says besides, or instead of KERNELS:
+# A plug-in on the runtime API (cuda_use CTXB_CUDA_RUNTIME) uses these as well, or instead of KERNELS:
 #
-#                        [CUDA_SOURCES a.cu ...]     compiled as nvcc does it, host code and all:
-#                                                    <<<>>>, Thrust, CUB
-#                        [CUDART static|shared]      the runtime library to link; static when there
-#                                                    are CUDA_SOURCES and nothing is said
-#                        [LIBRARIES cufft ...]       of the CUDA Toolkit, shared
-#                        [OPTIONAL]                  left out, with a word, where the toolkit lacks
-#                                                    one of these libraries
+#                        [CUDA_SOURCES a.cu ...]     nvcc compiles these with their host code: <<<>>>,
+#                                                    Thrust, CUB
+#                        [CUDART static|shared]      the runtime library to link. With CUDA_SOURCES,
+#                                                    static is the default
+#                        [LIBRARIES cufft ...]       shared libraries of the CUDA Toolkit
+#                        [OPTIONAL]                  if the toolkit lacks one of these libraries, the
+#                                                    plug-in is left out, with a message
 #
-# Shared libraries are looked for where the toolkit was (the run path says so), then where the
-# machine has its libraries.
-include_guard(GLOBAL)
+# At run time, shared libraries are looked for where the toolkit was (in the run path), then where
+# the machine has its libraries.
 
 set(CTXB_SDK_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
 
