@@ -1,5 +1,5 @@
-# ctxb_add_plugin: builds a ctxbroker plug-in library. It works inside ctxbroker's own build, from an
-# installed SDK (find_package(ctxbroker_plugin_sdk)), or included by its path.
+# ctxb_add_plugin: builds a ctxbroker plug-in library. It works inside ctxbroker's own build, from
+# an installed SDK (find_package(ctxbroker_plugin_sdk)), or included by its path.
 #
 #   ctxb_add_plugin(NAME SOURCES a.cpp ...           the library's C++ files
 #                        KERNELS a.cu ...            device code; each file becomes a module
@@ -18,15 +18,15 @@
 # CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set. The function needs nvcc, which it looks for in
 # CTXB_NVCC, CUDA_HOME, PATH and the usual places.
 #
-# A plug-in on the runtime API (cuda_use CTXB_CUDA_RUNTIME) uses these as well, or instead of KERNELS:
+# A plug-in on the runtime API (cuda_use CTXB_CUDA_RUNTIME) uses these too, or instead of KERNELS:
 #
-#                        [CUDA_SOURCES a.cu ...]     nvcc compiles these with their host code: <<<>>>,
-#                                                    Thrust, CUB
+#                        [CUDA_SOURCES a.cu ...]     nvcc compiles these, host code included:
+#                                                    <<<>>>, Thrust, CUB
 #                        [CUDART static|shared]      the runtime library to link. With CUDA_SOURCES,
 #                                                    static is the default
 #                        [LIBRARIES cufft ...]       shared libraries of the CUDA Toolkit
-#                        [OPTIONAL]                  if the toolkit lacks one of these libraries, the
-#                                                    plug-in is left out, with a message
+#                        [OPTIONAL]                  if the toolkit lacks one of these libraries,
+#                                                    the plug-in is left out, with a message
 #
 # At run time, shared libraries are looked for where the toolkit was (in the run path), then where
 # the machine has its libraries.

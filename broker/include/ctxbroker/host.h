@@ -124,7 +124,7 @@ typedef struct ctxb_tenant_options {
 typedef struct ctxb_broker_options {
   uint32_t size;            /**< sizeof(ctxb_broker_options). */
   uint32_t ready_green;     /**< Green contexts to create ahead of need, on each device in use. */
-  uint32_t ready_private;   /**< Private contexts to create ahead of need, likewise. */
+  uint32_t ready_private;   /**< Private contexts to create ahead of need, on each such device. */
   uint32_t without_gate;    /**< 1: no gate between the tenants' code and the driver. */
   uint64_t ready_bytes;     /**< Device memory for contexts made ahead. 0: 64 MiB. */
   const char* host_name;    /**< Null: "host". */
@@ -397,7 +397,7 @@ CTXB_EXPORT uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant);
  * @return as ctxb_tenant_lease. */
 CTXB_EXPORT ctxb_status ctxb_tenant_create_stream(ctxb_tenant* tenant, int32_t device,
                                                   void** stream);
-/** Destroys a stream. Work in it goes on to its end.
+/** Destroys a stream. Work in it still completes.
  *
  * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant does not hold it. */
 CTXB_EXPORT ctxb_status ctxb_tenant_destroy_stream(ctxb_tenant* tenant, void* stream);

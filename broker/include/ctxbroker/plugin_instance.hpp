@@ -53,9 +53,9 @@ struct ActivationSizes {
 
 /// A plug-in's object. Broker::create returns it, and a Chain runs its jobs.
 ///
-/// It is move-only, and one that was moved away must not be used. Its end deactivates the plug-in
-/// and destroys the plug-in's object; errors are recorded then, never thrown. End it before the
-/// broker, and end the chains that use it before it.
+/// It is move-only, and a moved-from instance must not be used. The destructor deactivates the
+/// plug-in and destroys the plug-in's object. It records errors and never throws. Destroy the
+/// instance before the broker, and the chains that use it before the instance.
 ///
 /// Threads: call it on the thread that opened the broker, or serialise the calls with it. Do not
 /// call it while a chain runs a job of this instance.

@@ -29,8 +29,8 @@ struct TenantIdentity;
 
 /// What a tenant gets.
 struct TenantOptions {
-  /// The lease on every device. `automatic` leaves it to the policy, and else it is green where the
-  /// driver offers that, or shared.
+  /// The lease on every device. `automatic` leaves the choice to the policy. If the policy says
+  /// nothing, the lease is green where the driver offers that, else shared.
   LeaseChoice lease{};
   /// The tenant's code uses CU_STREAM_PER_THREAD, which green contexts do not have. The lease is
   /// then not green.
@@ -158,7 +158,7 @@ class CTXB_API Tenant {
   /// @throws Error  as lease.
   [[nodiscard]] CUstream create_stream(int device = 0);
 
-  /// Destroys a stream. Work in it goes on to its end.
+  /// Destroys a stream. Work in it still completes.
   ///
   /// @param stream  what create_stream returned.
   /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.

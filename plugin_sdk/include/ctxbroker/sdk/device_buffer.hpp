@@ -13,9 +13,9 @@ namespace ctxbroker::sdk {
 
 /// Device memory for values of type T. Activation::buffer returns it. It is move-only.
 ///
-/// Pass it to a launch as it is; the kernel gets a T*. Its end gives the memory back, which is
-/// allowed in activate and deactivate only. After deactivate, and after a loss of the context, it
-/// is empty.
+/// Pass it to a launch as it is; the kernel gets a T*. The destructor gives the memory
+/// back, which is allowed in activate and deactivate only. After deactivate, and after a loss of
+/// the context, it is empty.
 template <class T>
 class DeviceBuffer {
   static_assert(std::is_trivially_copyable_v<T>, "device memory holds plain values only");

@@ -21,7 +21,7 @@ namespace ctxbroker::sdk {
 /// It is also a stream, for uploads, clears and launches. The first job comes after them in order.
 class Activation : public Stream, public ParameterValues {
  public:
-  /// The SDK makes it.
+  /// Only the SDK constructs one.
   Activation(detail::Gpu& gpu, const ctxb_activation& raw) noexcept
       : Stream(gpu, raw.stream),
         ParameterValues(raw.parameters, raw.parameter_count),
@@ -148,7 +148,7 @@ class Activation : public Stream, public ParameterValues {
 /// also the stream on which the job's work is to be enqueued.
 class Job : public Stream, public ParameterValues {
  public:
-  /// The SDK makes it.
+  /// Only the SDK constructs one.
   Job(const detail::Gpu& gpu, const ctxb_job& raw) noexcept
       : Stream(gpu, raw.stream), ParameterValues(raw.parameters, raw.parameter_count), raw_(&raw) {}
 

@@ -28,7 +28,7 @@ enum class Guilt : std::uint32_t {
 /// degrees of guilt that are not in the lists above.
 class Loss {
  public:
-  /// The SDK makes it.
+  /// Only the SDK constructs one.
   explicit Loss(const ctxb_loss& raw) noexcept : raw_(&raw) {}
 
   [[nodiscard]] LossReason reason() const noexcept { return static_cast<LossReason>(raw_->reason); }

@@ -20,7 +20,7 @@ namespace ctxbroker::sdk {
 /// Makes a module of one image.
 ///
 /// @param name     unique in the plug-in.
-/// @param data     PTX text with its ending 0, a cubin or a fatbin.
+/// @param data     PTX text with the 0 at its end, a cubin or a fatbin.
 /// @param bytes    its size in bytes.
 /// @param kernels  names of kernels that must be in it, ending with null; or null.
 [[nodiscard]] constexpr ctxb_module module(const char* name, const void* data, std::size_t bytes,
@@ -37,7 +37,8 @@ namespace ctxbroker::sdk {
 /// Makes one of several images that linked() puts together: relocatable code (nvcc -rdc=true).
 ///
 /// @param name   for error texts.
-/// @param data   PTX text with its ending 0, a cubin, a fatbin, or a host object with such in it.
+/// @param data   PTX text with the 0 at its end, a cubin, a fatbin, or a host object that contains
+///               such code.
 /// @param bytes  its size in bytes.
 [[nodiscard]] constexpr ctxb_module_part part(const char* name, const void* data,
                                               std::size_t bytes) {
@@ -63,7 +64,7 @@ template <std::size_t Count>
   made.part_count = static_cast<std::uint32_t>(Count);
   return made;
 }
-/// A temporary would be gone at once.
+/// A temporary is refused, because its address would be dead at once.
 template <std::size_t Count>
 ctxb_module linked(const char* name, const ctxb_module_part (&&parts)[Count],
                    const char* const* kernels = nullptr) = delete;
@@ -86,7 +87,7 @@ ctxb_module linked(const char* name, const ctxb_module_part (&&parts)[Count],
   made.source = &source;
   return made;
 }
-/// A temporary would be gone at once.
+/// A temporary is refused, because its address would be dead at once.
 ctxb_module compiled(const char* name, const ctxb_cuda_source&& source) = delete;
 
 /// Returns the module, to be loaded when it is first used instead of before activate. An activation
@@ -121,7 +122,7 @@ ctxb_module compiled(const char* name, const ctxb_cuda_source&& source) = delete
   given.jit = &options;
   return given;
 }
-/// A temporary would be gone at once.
+/// A temporary is refused, because its address would be dead at once.
 ctxb_module with_jit(ctxb_module given, const ctxb_jit_options&& options) = delete;
 
 /// Returns options that leave everything to the driver. Change its members as you like.

@@ -151,7 +151,7 @@ template <class... Kinds>
 /// The values of an activation's or a job's parameters. They do not change during the call.
 class ParameterValues {
  public:
-  /// The SDK makes it.
+  /// Only the SDK constructs one.
   ParameterValues(const double* values, std::uint32_t count) noexcept
       : values_(values), count_(count) {}
 

@@ -14,7 +14,7 @@ namespace ctxbroker::sdk {
 /// Writes a plug-in's state. It is valid during the call of Stateful::save.
 class StateWriter {
  public:
-  /// The SDK makes it.
+  /// Only the SDK constructs one.
   explicit StateWriter(const ctxb_output_stream& raw) noexcept : raw_(&raw) {}
 
   /// Writes bytes.
@@ -49,7 +49,7 @@ class StateWriter {
 /// Reads a plug-in's state. It is valid during the call of Stateful::load.
 class StateReader {
  public:
-  /// The SDK makes it.
+  /// Only the SDK constructs one.
   explicit StateReader(const ctxb_input_stream& raw) noexcept : raw_(&raw) {}
 
   /// Reads exactly this many bytes.

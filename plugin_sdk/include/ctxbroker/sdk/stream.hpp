@@ -35,7 +35,7 @@ struct Kernel {
 /// activate.
 class Stream {
  public:
-  /// The SDK makes it.
+  /// Only the SDK constructs one.
   Stream(const detail::Gpu& gpu, void* raw) noexcept : gpu_(&gpu), raw_(raw) {}
 
   /// Enqueues a launch. The host compares the arguments' number and sizes with the kernel's.
