@@ -22,19 +22,19 @@ class Instance;
 struct Access;
 }  // namespace detail
 
-/// What Broker::create is to make. Each member that is left open follows the policy.
+/// How Broker::create makes an instance. A member that is not set follows the policy.
 struct InstanceOptions {
   /// The device. If neither the host nor the policy names one, the instance goes where the tenant
   /// has a lease, or else to device 0.
   std::optional<Placement> device{};
-  /// The lease. If neither the host nor the policy asks for one, the library's descriptors decide,
-  /// and else it is green where the driver offers that, or shared. A tenant has one lease on a
-  /// device: if the tenant has it already, that one is used, whatever kind it is.
+  /// The lease. If neither the host nor the policy asks for one, the library's descriptors decide.
+  /// If they say nothing, the lease is green where the driver offers that, else shared. A tenant has
+  /// one lease on a device. If it has one already, the instance gets that, whatever kind it is.
   LeaseChoice lease{};
   /// Device memory, in bytes, that the instance may allocate through the broker. 0: no limit.
   std::optional<std::uint64_t> memory_budget{};
-  /// Captures each job's work and launches it as one graph. That costs the device less when a job
-  /// is many small kernels. The broker still calls the plug-in's process for every job.
+  /// Captures each job's work and launches it as one graph. That saves time on the device if a job
+  /// has many small kernels. The broker still calls the plug-in's process for every job.
   ///
   /// A plug-in that waits or allocates in process cannot be captured. The broker then records that,
   /// gives the plug-in the same job a second time, as a discontinuity, and goes on without graphs
