@@ -28,8 +28,8 @@ struct InstanceOptions {
   /// has a lease, or else to device 0.
   std::optional<Placement> device{};
   /// The lease. If neither the host nor the policy asks for one, the library's descriptors decide.
-  /// If they say nothing, the lease is green where the driver offers that, else shared. A tenant has
-  /// one lease on a device. If it has one already, the instance gets that, whatever kind it is.
+  /// If they say nothing, the lease is green where the driver offers that, else shared. A tenant
+  /// has one lease on a device. If it has one already, the instance gets that, whatever its kind.
   LeaseChoice lease{};
   /// Device memory, in bytes, that the instance may allocate through the broker. 0: no limit.
   std::optional<std::uint64_t> memory_budget{};
