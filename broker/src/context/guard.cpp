@@ -161,15 +161,15 @@ void leave_capture_mode(Frame& frame) noexcept {
   }
 }
 
-// What every guard runs stands in one function each for entering and leaving.
-[[gnu::always_inline]] inline CUresult enter_users(Frame& frame) noexcept {
-  if (frame.target.users == nullptr) return CUDA_SUCCESS;
-  const CUresult status = frame.target.users->enter(&frame.slot);
-  if (status == CUDA_SUCCESS) frame.target.context = frame.slot->context;
-  return status;
+// A guard of the thread is in some lease.
+bool is_in_any_lease() noexcept {
+  for (const Frame* frame = thread_state.innermost; frame != nullptr; frame = frame->outer) {
+    if (frame->slot != nullptr) return true;
+  }
+  return false;
 }
 
-[[gnu::always_inline]] inline void leave_users(Frame& frame) noexcept {
+void leave_users(Frame& frame) noexcept {
   if (frame.slot != nullptr) LeaseUsers::leave(*std::exchange(frame.slot, nullptr));
 }
 
@@ -182,8 +182,12 @@ bool can_push_on_top(const GuardTarget& target) noexcept {
 }
 
 CUresult push_on_top(Frame& frame) noexcept {
-  CUresult status = enter_users(frame);
-  if (status != CUDA_SUCCESS) return status;
+  CUresult status = CUDA_SUCCESS;
+  if (frame.target.users != nullptr) {
+    status = frame.target.users->enter_first(&frame.slot);
+    if (status != CUDA_SUCCESS) return status;
+    frame.target.context = frame.slot->context;
+  }
   status = frame.target.driver->ctx_push(frame.target.context);
   if (status != CUDA_SUCCESS) {
     leave_users(frame);
@@ -204,7 +208,10 @@ CUresult push_on_top(Frame& frame) noexcept {
   const bool outermost = thread.innermost == nullptr;
   CUresult status =
       is_current(driver, nullptr) ? CUDA_SUCCESS : take_stack(driver, frame.extras().taken);
-  if (status == CUDA_SUCCESS) status = enter_users(frame);
+  if (status == CUDA_SUCCESS && frame.target.users != nullptr) {
+    status = frame.target.users->enter(&frame.slot, !is_in_any_lease());
+    if (status == CUDA_SUCCESS) frame.target.context = frame.slot->context;
+  }
   if (status == CUDA_SUCCESS && frame.target.context != nullptr) {
     status = driver.ctx_push(frame.target.context);
     if (status == CUDA_SUCCESS && frame.tenant != nullptr) {

@@ -9,6 +9,16 @@ namespace {
 
 constexpr std::chrono::milliseconds between_looks{20};
 constexpr std::chrono::milliseconds linger{50};  // a thread serves a burst of endings
+constexpr std::chrono::microseconds moment{50};
+
+// Most calls return at once, and whoever sleeps wakes up late: both sides look for a moment first.
+template <typename IsTrue>
+void look_for_a_moment(std::unique_lock<std::mutex>& lock, IsTrue&& is_true) {
+  lock.unlock();
+  const auto end = std::chrono::steady_clock::now() + moment;
+  while (!is_true() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  lock.lock();
+}
 
 // "2 x device memory (8192 bytes)"
 std::string counted(const PutOff& line) {
@@ -45,9 +55,10 @@ bool HungWork::idle() const noexcept {
 }
 
 void HungWork::update() noexcept {
-  const bool hangs = blocked_ || !markers_.empty();
-  if (any_.exchange(hangs, std::memory_order_acq_rel) == hangs) return;
-  hung_families.fetch_add(hangs ? 1 : -1, std::memory_order_acq_rel);
+  hung_.store(!markers_.empty(), std::memory_order_release);
+  const bool any = blocked_ || !markers_.empty();
+  if (any_.exchange(any, std::memory_order_acq_rel) == any) return;
+  hung_families.fetch_add(any ? 1 : -1, std::memory_order_acq_rel);
 }
 
 void HungWork::add(std::function<bool()> has_ended) {
@@ -55,6 +66,7 @@ void HungWork::add(std::function<bool()> has_ended) {
   markers_.push_back(std::move(has_ended));
   update();
   done_.notify_all();  // who waits for an ending need not wait out its limit
+  ++requests_;
   wake_.notify_all();
   start(lock);
 }
@@ -65,7 +77,9 @@ bool HungWork::enqueue(Lock& lock, const std::shared_ptr<Task>& task) {
     tasks_.pop_back();
     return false;
   }
+  ++requests_;
   wake_.notify_all();
+  if (!any()) look_for_a_moment(lock, [&] { return task->done.load(std::memory_order_acquire); });
   return true;
 }
 
@@ -92,12 +106,12 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
     lock.unlock();
     return task->ending.perform();
   }
-  const auto is_over = [&] { return task->done || !markers_.empty(); };
+  const auto is_over = [&] { return task->done || is_hung(); };
   if (!wait_within_limit(lock, is_over)) {
     block();
     done_.wait(lock, is_over);
   }
-  if (wait_within_limit(lock, [&] { return task->done; })) return task->status;
+  if (wait_within_limit(lock, [&] { return task->done.load(); })) return task->status;
   return CUDA_ERROR_NOT_READY;
 }
 
@@ -156,10 +170,10 @@ void HungWork::work(Lock& lock) {
       if (!abandoned_) look(lock);
     } else if (!tasks_.empty()) {
       perform_next(lock);
-    } else if (!wake_.wait_for(lock, linger, [this] {
-                 return abandoned_ || !tasks_.empty() || !markers_.empty();
-               })) {
-      return;
+    } else {
+      look_for_a_moment(lock, [this, before = requests_.load()] { return requests_ != before; });
+      const auto is_wanted = [this] { return abandoned_ || !tasks_.empty() || !markers_.empty(); };
+      if (!wake_.wait_for(lock, linger, is_wanted)) return;
     }
   }
 }
@@ -202,6 +216,7 @@ void HungWork::perform_next(Lock& lock) {
     lock.lock();
   }
   tasks_.pop_front();
+  done_.notify_all();
   if (task->put_off && *task->ending.what != 0) tell_of_end(lock, task->ending);
 }
 
@@ -231,7 +246,7 @@ void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
 
 bool HungWork::wait_until_clear() const noexcept {
   const auto begin = std::chrono::steady_clock::now();
-  while (any()) {
+  while (is_hung()) {
     if (limit_ > std::chrono::milliseconds::zero() &&
         std::chrono::steady_clock::now() - begin > limit_) {
       return false;
@@ -239,6 +254,13 @@ bool HungWork::wait_until_clear() const noexcept {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;
+}
+
+bool HungWork::wait_for_put_off() {
+  Lock lock(mutex_);
+  if (tasks_.empty()) return false;
+  done_.wait(lock, [this] { return tasks_.empty() || is_hung() || abandoned_; });
+  return tasks_.empty();
 }
 
 std::vector<PutOff> HungWork::put_off() const {

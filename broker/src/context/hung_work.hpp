@@ -3,8 +3,10 @@
 // A context family is a set of contexts whose memory is one: a device's primary context with all
 // green contexts on it, or one private context. The driver frees memory of a family only when all
 // work of the family is done, so one hung kernel holds up every tenant in it. Each family has one
-// HungWork. Every ending of the broker's and of the gate's goes through HungWork::end, which ends
-// the thing or puts it off; nobody else in the broker makes a driver call that frees something.
+// HungWork. Whatever the broker ends in a lease goes through HungWork::end, which ends the thing or
+// puts it off, and so does what a tenant ends through the gate, except for contexts, graphs and
+// pools, whose policies do more. Loading a module may wait for hung work as well, and is not
+// covered.
 #pragma once
 
 #include <atomic>
@@ -77,9 +79,12 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
 
   std::chrono::milliseconds limit() const noexcept { return limit_; }
 
-  // Whether work of the family is hung, so that what would wait for it is put off.
+  // Whether work of the family is known to hang: a lease's work did not end in its time.
+  bool is_hung() const noexcept { return hung_.load(std::memory_order_acquire); }
+  // Whether what would wait for work is put off: because work hangs, or because a call has waited
+  // for longer than the limit and nobody knows yet for what.
   bool any() const noexcept { return any_.load(std::memory_order_acquire); }
-  // Whether anything hangs in the process.
+  // The same for all families of the process.
   static bool anywhere() noexcept { return hung_families.load(std::memory_order_acquire) != 0; }
   // Nothing is hung, nothing is put off, and no ending is under way.
   bool idle() const noexcept;
@@ -97,12 +102,16 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   std::optional<CUresult> end(EndRequest ending);
 
   // A wait for all work of the family, which `perform` makes on the family's own thread. It takes
-  // as long as the work does, unless something is known to hang: CUDA_ERROR_NOT_READY after the
-  // limit. Endings of others are put off behind it after the limit.
+  // as long as the work does. When something is known to hang, it is CUDA_ERROR_NOT_READY after the
+  // limit. Endings of others that come meanwhile are put off after the limit.
   CUresult wait_for_all(std::function<CUresult()> perform);
 
   // Waits on the calling thread until nothing is hung, no longer than the limit. True: nothing is.
   bool wait_until_clear() const noexcept;
+
+  // For whoever needs the memory: waits until all that is put off has ended, as long as that takes,
+  // unless something is known to hang. False: there was nothing, or something hangs.
+  bool wait_for_put_off();
 
   std::vector<PutOff> put_off() const;
 
@@ -113,7 +122,8 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   struct Task {
     EndRequest ending;
     CUresult status = CUDA_SUCCESS;
-    bool done = false, put_off = false;
+    std::atomic<bool> done{false};  // `status` is there
+    bool put_off = false;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -136,7 +146,8 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
 
   const std::string name_;
   const std::chrono::milliseconds limit_;
-  std::atomic<bool> any_{false};
+  std::atomic<bool> any_{false}, hung_{false};
+  std::atomic<std::uint64_t> requests_{0};
   mutable std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::deque<std::shared_ptr<Task>> tasks_;  // the first one may be under way

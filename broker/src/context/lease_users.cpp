@@ -38,13 +38,12 @@ LeaseSlot* LeaseUsers::free_slot() const noexcept {
   return nullptr;
 }
 
-CUresult LeaseUsers::enter_elsewhere(LeaseSlot** slot) noexcept {
+CUresult LeaseUsers::enter(LeaseSlot** slot, bool may_wait) noexcept {
   if (LeaseSlot* const own = own_slot()) {
-    ++own->depth;
+    ++own->again;
     *slot = own;
     return CUDA_SUCCESS;
   }
-  const bool may_wait = thread_state.slots_owned == 0;
   for (;;) {
     if ((*slot = free_slot()) != nullptr) return CUDA_SUCCESS;
     const CUresult status = enter_locked(slot, may_wait);
@@ -68,7 +67,7 @@ CUresult LeaseUsers::enter_locked(LeaseSlot** slot, bool may_wait) noexcept {
   }
   if (status != CUDA_SUCCESS) return status;
   acquire(*added, me);                   // nobody else has seen it
-  if (closed_by_ == me) ++added->depth;  // it stays this thread's until reopen
+  if (closed_by_ == me) ++added->again;  // it stays this thread's until reopen
   thread_state.slot_hint = static_cast<std::uint32_t>(slot_count());
   slot_count_.store(slot_count() + 1, std::memory_order_release);
   *slot = added;
@@ -104,15 +103,11 @@ bool LeaseUsers::close() noexcept {
   const std::size_t count = slot_count();
   for (std::size_t index = 0; index < count; ++index) {
     std::uint64_t free = 0;
-    if (at(index).owner.compare_exchange_strong(free, me, std::memory_order_acq_rel)) {
-      at(index).depth = 1;
-      continue;
-    }
+    if (at(index).owner.compare_exchange_strong(free, me, std::memory_order_acq_rel)) continue;
     while (index > 0) at(--index).owner.store(0, std::memory_order_release);
     return false;
   }
   closed_by_ = me;
-  thread_state.slots_owned += static_cast<std::uint32_t>(count);
   return true;
 }
 
@@ -126,7 +121,6 @@ void LeaseUsers::close_for_good() noexcept {
   const std::lock_guard lock(changing_);
   closed_by_ = nobody;
   for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
-    --thread_state.slots_owned;
     at(index).owner.store(nobody, std::memory_order_release);
   }
 }

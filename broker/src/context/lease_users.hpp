@@ -15,7 +15,7 @@ namespace ctxbroker::detail {
 // One thread's way into a lease. A thread that is inside owns a slot; nobody else can be in it.
 struct alignas(64) LeaseSlot {
   std::atomic<std::uint64_t> owner{0};  // the thread's number; 0: free
-  std::uint32_t depth = 0;              // the owner's guards in this slot; only the owner uses it
+  std::uint32_t again = 0;              // how often the owner entered once more; only it looks
   CUcontext context = nullptr;          // what a guard in this slot makes current
   CUgreenCtx green = nullptr;           // of a green lease: what `context` belongs to
   std::atomic<std::uint64_t> entered{0};
@@ -45,26 +45,29 @@ class LeaseUsers {
   LeaseUsers(const LeaseUsers&) = delete;
   LeaseUsers& operator=(const LeaseUsers&) = delete;
 
-  // Gives the calling thread a slot. When as many threads are inside as there may be contexts, or
-  // the device has no memory for another one, a thread that is in no lease at all waits until a
-  // slot is free; a thread that is in some lease gets another context, because two such threads
-  // could wait for each other for ever. After an error nothing was entered:
-  // CUDA_ERROR_INVALID_CONTEXT when it is closed, CUDA_ERROR_OUT_OF_MEMORY, or what the driver
-  // answered.
-  CUresult enter(LeaseSlot** slot) noexcept {
+  // Gives the calling thread a slot: the one that it owns in this lease, or a free one. When as
+  // many threads are inside as there may be contexts, or the device has no memory for another one,
+  // the thread waits until a slot is free. With `may_wait` false it gets another context instead,
+  // because two threads that are in other leases already could wait for each other for ever. After
+  // an error nothing was entered: CUDA_ERROR_INVALID_CONTEXT when it is closed,
+  // CUDA_ERROR_OUT_OF_MEMORY, or what the driver answered.
+  [[gnu::cold]] CUresult enter(LeaseSlot** slot, bool may_wait) noexcept;
+  // The same for a thread without a guard, which is in no lease. It tries the slot that it had
+  // last.
+  [[gnu::always_inline]] CUresult enter_first(LeaseSlot** slot) noexcept {
     const std::uint64_t me = thread_number();
     const std::size_t count = slot_count();
     const std::size_t likely = thread_state.slot_hint < count ? thread_state.slot_hint : 0;
-    if (count != 0 && thread_state.slots_owned == 0 && acquire(at(likely), me)) {
-      *slot = &at(likely);
-      return CUDA_SUCCESS;
-    }
-    return enter_elsewhere(slot);
+    if (count == 0 || !acquire(at(likely), me)) return enter(slot, true);
+    *slot = &at(likely);
+    return CUDA_SUCCESS;
   }
   static void leave(LeaseSlot& slot) noexcept {
-    if (--slot.depth != 0) return;
-    --thread_state.slots_owned;
-    slot.owner.store(0, std::memory_order_release);
+    if (slot.again != 0) {
+      --slot.again;
+    } else {
+      slot.owner.store(0, std::memory_order_release);
+    }
   }
 
   // Lets no other thread in from now on, if no thread is inside; the calling thread may still
@@ -91,19 +94,16 @@ class LeaseUsers {
   LeaseSlot& at(std::size_t index) const noexcept {
     return (*blocks_[index / block_size].load(std::memory_order_acquire))[index % block_size];
   }
-  static bool acquire(LeaseSlot& slot, std::uint64_t me) noexcept {
+  [[gnu::always_inline]] static bool acquire(LeaseSlot& slot, std::uint64_t me) noexcept {
     std::uint64_t free = 0;
     if (slot.owner.load(std::memory_order_relaxed) != 0 ||
         !slot.owner.compare_exchange_strong(free, me, std::memory_order_acquire,
                                             std::memory_order_relaxed)) {
       return false;
     }
-    slot.depth = 1;
-    ++thread_state.slots_owned;
     slot.entered.store(slot.entered.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return true;
   }
-  [[gnu::cold, gnu::noinline]] CUresult enter_elsewhere(LeaseSlot** slot) noexcept;
   LeaseSlot* own_slot() const noexcept;
   LeaseSlot* free_slot() const noexcept;
   CUresult enter_locked(LeaseSlot** slot, bool may_wait) noexcept;

@@ -13,9 +13,8 @@ struct Frame;
 // objects end, after the main thread's thread_local objects have ended.
 struct ThreadState {
   Frame* innermost = nullptr;
-  std::uint64_t number = 0;       // unique in the process and never used again; 0: none yet
-  std::uint32_t slots_owned = 0;  // in the LeaseUsers of any lease
-  std::uint32_t slot_hint = 0;    // index of the slot that is likely free for this thread
+  std::uint64_t number = 0;     // unique in the process and never used again; 0: none yet
+  std::uint32_t slot_hint = 0;  // index of the slot that is likely free for this thread
 
   // The gate raises `changes` before each call that may change which context is current here, or
   // the thread's stream-capture mode. When `known_at` equals it, nothing but `outside` was current

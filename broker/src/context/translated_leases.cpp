@@ -20,7 +20,7 @@ CUresult TranslatedLeases::enter(LeaseUsers& users, std::uint64_t generation,
   }
   auto* one = new (std::nothrow) One{nullptr, generation, first_};
   if (one == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult status = users.enter(&one->slot);
+  const CUresult status = users.enter(&one->slot, false);
   if (status != CUDA_SUCCESS) {
     delete one;
     return status;

@@ -109,8 +109,9 @@ Guard::Guard(Tenant& tenant, int device, const char* function) {
   storage_.entered = false;
   static_assert(sizeof(detail::Frame) <= sizeof storage_.frame &&
                 alignof(detail::Frame) <= alignof(detail::GuardStorage));
-  detail::TenantImpl& impl = alive(tenant.impl_);
-  detail::Lease* lease = &impl.lease(device);
+  if (tenant.impl_ == nullptr) alive(tenant.impl_);  // throws
+  detail::TenantImpl& impl = *tenant.impl_;
+  detail::Lease* lease = &impl.lease(device);  // throws when the tenant is closed
   if (detail::is_inside(lease->generation(), &lease->tenant())) return;
   for (;;) {
     auto& frame = *new (storage_.frame) detail::Frame(

@@ -119,7 +119,10 @@ int TenantImpl::device_of_ended(CUcontext context) noexcept {
 bool TenantImpl::relieve(CUcontext context) noexcept {
   const HostFrame frame;
   const int device = device_of(context);
-  return device >= 0 && broker_.leases().device(device).relieve();
+  if (device < 0) return false;
+  const auto lease = find_lease(has_this_context, context);
+  DeviceHold& hold = broker_.leases().device(device);
+  return (lease != nullptr ? lease->family() : hold.family())->wait_for_put_off() || hold.relieve();
 }
 
 bool TenantImpl::holds(CUcontext context) noexcept {
@@ -153,7 +156,7 @@ Waiting TenantImpl::waiting(CUcontext context) noexcept {
   if (lease == nullptr) return {};
   // A green context is waited for alone.
   const bool meets_hung =
-      lease->family()->any() && (lease->kind() != LeaseKind::green || lease->is_hung());
+      lease->family()->is_hung() && (lease->kind() != LeaseKind::green || lease->is_hung());
   return {lease->family(),
           {&lease->table(), lease->context(), lease->generation(), nullptr},
           lease->kind() == LeaseKind::shared,

@@ -106,12 +106,51 @@ TEST_F(HungWorkTest, ACallThatDoesNotReturnIsNotWaitedForLongerThanTheLimit) {
   const Clock::time_point next = Clock::now();
   EXPECT_EQ(family->end(ending(1)), std::nullopt);
   EXPECT_LT(Clock::now() - next, limit) << "it is known by now";
-  EXPECT_FALSE(family->wait_until_clear());
+  EXPECT_FALSE(family->is_hung()) << "it may be long work";
   work.set_value();
   wait_until_idle();
   EXPECT_THAT(ended, ElementsAre(1));
   EXPECT_FALSE(family->any());
+}
+
+// Long work is no hang: others' waits are not cut short by one that takes longer than the limit.
+TEST_F(HungWorkTest, AWaitForAllTakesAsLongAsTheWorkUnlessSomethingIsKnownToHang) {
+  std::promise<void> work;
+  const auto wait_for_all = [&, result = work.get_future().share()] {
+    return std::async(std::launch::async, [&, result] {
+      return family->wait_for_all([result] {
+        result.wait();
+        return CUDA_SUCCESS;
+      });
+    });
+  };
+  auto first = wait_for_all(), second = wait_for_all();
+  EXPECT_EQ(first.wait_for(4 * limit), std::future_status::timeout);
+  EXPECT_EQ(second.wait_for(milliseconds(0)), std::future_status::timeout);
+  EXPECT_EQ(family->end(ending(1)), std::nullopt) << "others are not held up by it";
   EXPECT_TRUE(family->wait_until_clear());
+  std::atomic<bool> over{false};
+  family->add([&] { return over.load(); });
+  EXPECT_EQ(first.get(), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(second.get(), CUDA_ERROR_NOT_READY);
+  EXPECT_FALSE(family->wait_until_clear());
+  EXPECT_FALSE(family->wait_for_put_off());
+  work.set_value();
+  over = true;
+  wait_until_idle();
+  EXPECT_THAT(ended, ElementsAre(1));
+}
+
+TEST_F(HungWorkTest, WhoNeedsTheMemoryWaitsForWhatIsPutOff) {
+  EXPECT_FALSE(family->wait_for_put_off()) << "there is nothing";
+  std::promise<void> work;
+  EXPECT_EQ(family->end(blocked(work.get_future().share())), std::nullopt);
+  EXPECT_EQ(family->end(ending(1)), std::nullopt);
+  auto waiting = std::async(std::launch::async, [&] { return family->wait_for_put_off(); });
+  EXPECT_EQ(waiting.wait_for(limit), std::future_status::timeout);
+  work.set_value();
+  EXPECT_TRUE(waiting.get());
+  EXPECT_THAT(ended, ElementsAre(1));
 }
 
 TEST_F(HungWorkTest, WhoWaitsIsLetGoWhenAHangBecomesKnown) {

@@ -19,12 +19,16 @@ CUcontext context_number(int number) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number + 1));
 }
 
-// Runs `work` inside; false when the calling thread cannot enter.
+// Runs `work` inside, as a guard does; false when the calling thread cannot enter.
 bool inside(
     LeaseUsers& users, const std::function<void(CUcontext)>& work = [](CUcontext) {}) {
+  thread_local int guards = 0;
   LeaseSlot* slot = nullptr;
-  if (users.enter(&slot) != CUDA_SUCCESS) return false;
+  const CUresult status = guards == 0 ? users.enter_first(&slot) : users.enter(&slot, false);
+  if (status != CUDA_SUCCESS) return false;
+  ++guards;
   work(slot->context);
+  --guards;
   LeaseUsers::leave(*slot);
   return true;
 }
@@ -279,7 +283,7 @@ TEST(GreenLeaseUsersTest, AFailedContextIsAnErrorAndNothingIsEntered) {
   EXPECT_TRUE(inside(users, [&](CUcontext) {
     std::jthread([&] {
       LeaseSlot* slot = nullptr;
-      EXPECT_EQ(users.enter(&slot), CUDA_ERROR_LAUNCH_FAILED);
+      EXPECT_EQ(users.enter_first(&slot), CUDA_ERROR_LAUNCH_FAILED);
     }).join();
   }));
   EXPECT_EQ(users.inside(), 0u);

@@ -72,7 +72,7 @@ struct Waits {
     const TimedWait wait(*caller.tenant, Real::symbol);
     if (HungWork::anywhere() && Query::is_bound()) {
       const Waiting waiting = waiting_in(*caller.tenant, nullptr);
-      if (waiting.family != nullptr && waiting.family->any()) {
+      if (waiting.family != nullptr && waiting.family->is_hung()) {
         return ask_again(*waiting.family, [&] { return Query::call(handle); });
       }
     }
