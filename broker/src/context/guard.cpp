@@ -173,32 +173,6 @@ void leave_users(Frame& frame) noexcept {
   if (frame.slot != nullptr) LeaseUsers::leave(*std::exchange(frame.slot, nullptr));
 }
 
-// Nothing but one known context is current on the thread, and no guard stands: the target can be
-// pushed on top.
-bool can_push_on_top(const GuardTarget& target) noexcept {
-  const ThreadState& thread = thread_state;
-  return thread.innermost == nullptr && thread.known_at == thread.changes &&
-         target.context != nullptr && target.driver->current_is_watched;
-}
-
-CUresult push_on_top(Frame& frame) noexcept {
-  CUresult status = CUDA_SUCCESS;
-  if (frame.target.users != nullptr) {
-    status = frame.target.users->enter_first(&frame.slot);
-    if (status != CUDA_SUCCESS) return status;
-    frame.target.context = frame.slot->context;
-  }
-  status = frame.target.driver->ctx_push(frame.target.context);
-  if (status != CUDA_SUCCESS) {
-    leave_users(frame);
-    return status;
-  }
-  frame.undisturbed = true;
-  frame.changes = thread_state.changes;
-  frame.under = thread_state.outside;
-  return CUDA_SUCCESS;
-}
-
 // Takes the thread's contexts away and makes the target current. After an error nothing has
 // changed.
 [[gnu::cold, gnu::noinline]] CUresult push_alone(Frame& frame) noexcept {
@@ -316,7 +290,7 @@ void disturb(Frame& frame) noexcept {
 
 }  // namespace
 
-CUresult enter(Frame& frame) noexcept {
+CUresult enter_any(Frame& frame) noexcept {
   if (frame.target.driver == nullptr) {
     link(frame);
     return CUDA_SUCCESS;
@@ -329,7 +303,8 @@ CUresult enter(Frame& frame) noexcept {
     return CUDA_SUCCESS;
   }
   if (timeline_observed()) frame.observed_from = timeline_now();
-  const CUresult status = can_push_on_top(frame.target) ? push_on_top(frame) : push_alone(frame);
+  if (can_push_on_top(frame.target)) return push_on_top(frame);
+  const CUresult status = push_alone(frame);
   if (status == CUDA_SUCCESS) frame.way = Frame::Way::pushed;
   link(frame);
   return status;

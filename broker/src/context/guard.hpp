@@ -13,6 +13,7 @@
 #include "context/thread_state.hpp"
 #include "context/translated_leases.hpp"
 #include "driver/driver_table.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 
@@ -94,8 +95,45 @@ struct Frame {
 // driver refused. Neither throws. Neither allocates or takes a lock, except when the lease makes
 // room for more threads than ever before, or the thread has more contexts than a frame has room
 // for.
-CUresult enter(Frame& frame) noexcept;
+inline CUresult enter(Frame& frame) noexcept;
 void leave(Frame& frame) noexcept;
+
+// Nothing but one known context is current on the thread, and no guard stands: the target can be
+// pushed on top.
+inline bool can_push_on_top(const GuardTarget& target) noexcept {
+  const ThreadState& thread = thread_state;
+  return thread.innermost == nullptr && thread.known_at == thread.changes &&
+         target.context != nullptr && target.driver->current_is_watched;
+}
+
+inline CUresult push_on_top(Frame& frame) noexcept {
+  if (frame.target.users != nullptr) {
+    const CUresult status = frame.target.users->enter_first(&frame.slot);
+    if (status != CUDA_SUCCESS) return status;
+    frame.target.context = frame.slot->context;
+  }
+  const CUresult status = frame.target.driver->ctx_push(frame.target.context);
+  if (status != CUDA_SUCCESS) {
+    if (frame.slot != nullptr) LeaseUsers::leave(*std::exchange(frame.slot, nullptr));
+    return status;
+  }
+  ThreadState& thread = thread_state;
+  frame.way = Frame::Way::pushed;
+  frame.undisturbed = true;
+  frame.changes = thread.changes;
+  frame.under = thread.outside;
+  thread.innermost = &frame;
+  return CUDA_SUCCESS;
+}
+
+// The general case of enter: nested guards, threads with contexts of their own, a timeline.
+CUresult enter_any(Frame& frame) noexcept;
+
+CUresult enter(Frame& frame) noexcept {
+  const bool usual =
+      frame.target.driver != nullptr && can_push_on_top(frame.target) && !timeline_observed();
+  return usual ? push_on_top(frame) : enter_any(frame);
+}
 
 // The same list, for calls from a plug-in back into the host. Makes no driver call.
 void enter_host(Frame& frame) noexcept;
