@@ -63,11 +63,11 @@ class ContextFiller {
   bool busy_ = false;  // one is being made
   bool idle_ = false;  // looked at everything and found nothing to make
   bool ending_ = false;
-  using Place = std::pair<int, LeaseKind>;  // a device and a kind
-  std::map<Place, std::uint64_t> cost_;     // bytes, of the dearest; none: none was made yet
-  std::set<Place> misfits_;                 // one seemed to take more than was left
-  std::set<Place> refused_;                 // by the driver: not again
-  std::set<Place> said_;                    // that the budget allows no more
+  using DeviceAndKind = std::pair<int, LeaseKind>;
+  std::map<DeviceAndKind, std::uint64_t> cost_;  // bytes, of the dearest; none: none was made yet
+  std::set<DeviceAndKind> misfits_;              // one seemed to take more than was left
+  std::set<DeviceAndKind> refused_;              // by the driver: not again
+  std::set<DeviceAndKind> said_;                 // that the budget allows no more
   std::thread thread_;
 };
 

@@ -14,13 +14,20 @@
 #include "context/device_link.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_context.hpp"
-#include "context/memory_relief.hpp"
 #include "context/multiprocessor_split.hpp"
 #include "context/primary_context.hpp"
 #include "context/shield.hpp"
-#include "context/spare_contexts.hpp"
 
 namespace ctxbroker::detail {
+
+// Whoever can free device memory when an allocation fails.
+class MemoryRelief {
+ public:
+  virtual ~MemoryRelief() = default;
+  // On any thread, inside any guard. True when something was given up, so that the allocation that
+  // failed is worth another try.
+  virtual bool relieve(int device) noexcept = 0;
+};
 
 // One per broker and device. Any thread; the slow paths take a lock, the queries do not.
 class DeviceHold {
@@ -47,15 +54,11 @@ class DeviceHold {
   Shield shield() const;
   bool offers_green() const;    // whether this driver and device give green contexts
   unsigned group_size() const;  // multiprocessors of the smallest partition; 0: no partitions
-  unsigned free_multiprocessors() const;
 
   // Which generation of the primary this is; see PrimaryContext.
   std::uint64_t primary_generation() const noexcept { return primary_.generation(); }
   bool primary_is_current(std::uint64_t generation) noexcept {
     return primary_.is_current(generation);
-  }
-  bool primary_is_shielded(std::uint64_t generation) const noexcept {
-    return primary_.is_shielded(generation);
   }
   // Somebody destroyed that generation of the primary; the next use makes another.
   void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
@@ -72,7 +75,7 @@ class DeviceHold {
   // Ends all that the broker holds of the device. False: that is put off, and this has to stay.
   bool shut_down();
   // Something in the primary has to outlive the broker: the primary stays until the process ends.
-  void keep_primary() noexcept { kept_.store(true, std::memory_order_release); }
+  void keep_primary() noexcept { keeps_primary_.store(true, std::memory_order_release); }
 
   // Who is asked when device memory is short; borrowed. Before the device is used.
   void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
@@ -107,7 +110,7 @@ class DeviceHold {
   const DeviceLink link_;
   mutable std::mutex mutex_;
   PrimaryContext primary_;
-  std::atomic<bool> kept_{false};
+  std::atomic<bool> keeps_primary_{false};
   bool shut_down_ = false;
   std::chrono::milliseconds end_timeout_{2000};
   std::shared_ptr<HungWork> family_;

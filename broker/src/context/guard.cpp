@@ -233,9 +233,6 @@ CUresult push_on_top(Frame& frame) noexcept {
     thread.known_at = thread.changes;
     thread.outside = frame.extras().taken.empty() ? nullptr : frame.extras().taken.own[0];
   }
-  if (frame.tenant != nullptr) {
-    frame.tells_end = frame.tenant->guard_ended.load(std::memory_order_relaxed) != nullptr;
-  }
   return CUDA_SUCCESS;
 }
 
@@ -288,10 +285,6 @@ bool pop_from_top(Frame& frame) noexcept {
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
   if (status != CUDA_SUCCESS) ++thread_state.changes;  // the thread is not known any more
   report_failed_restore(frame, status);
-  if (!frame.tells_end) return;
-  if (auto* const ended = frame.tenant->guard_ended.load(std::memory_order_relaxed)) {
-    ended(frame.tenant->gated.load(std::memory_order_acquire));
-  }
 }
 
 // For the timeline: the thread was in a context from enter until now.

@@ -74,7 +74,6 @@ struct Frame {
   // The context was pushed on top of what the thread had, and nothing has happened since that would
   // need a closer look when the guard ends.
   bool undisturbed = false;
-  bool tells_end = false;  // the tenant wants to know when the guard has ended
   bool has_extras = false;
   std::uint64_t changes = 0;  // the thread's, when it entered; 0: the gate is not in force
   Frame* outer = nullptr;

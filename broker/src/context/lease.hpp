@@ -17,7 +17,6 @@
 #include "context/lease_decision.hpp"
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
-#include "context/unguarded.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/lease.hpp"
 #include "driver/driver.hpp"

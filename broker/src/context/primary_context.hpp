@@ -32,11 +32,8 @@ class PrimaryContext {
   // the device, not about a handle that may be dead. What was destroyed and made again by somebody
   // between two questions is not noticed so.
   bool is_current(std::uint64_t generation) noexcept {
-    return is_shielded(generation) || ask_if_current(generation);
-  }
-  // That generation goes on, and cannot end but by what the broker counts as a loss.
-  bool is_shielded(std::uint64_t generation) const noexcept {
-    return shielded_generation_.load(std::memory_order_acquire) == generation;
+    return shielded_generation_.load(std::memory_order_acquire) == generation ||
+           ask_if_current(generation);
   }
   // Somebody destroyed that generation.
   void lose(std::uint64_t generation) noexcept;

@@ -46,8 +46,6 @@ struct TenantIdentity {
   const Recorder* recorder = nullptr;                // borrowed; outlives the tenant
   mutable std::atomic<std::uint64_t> strikes{0};     // all that this tenant ever got
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
-  // Called with it when an outermost guard around its code has ended; null: nobody wants to know.
-  mutable std::atomic<void (*)(GatedTenant*) noexcept> guard_ended{nullptr};
   mutable HungFamilies hung;
 
   // One line to the host about this tenant. `topic` is static text. Never throws.

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "context/memory_relief.hpp"
+#include "context/device_hold.hpp"
 #include "module/lease_modules.hpp"
 
 namespace ctxbroker::detail {

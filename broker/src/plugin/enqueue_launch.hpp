@@ -27,6 +27,11 @@ Kernel* prepare_launch(Instance& instance, Activation& activation, const ctxb_la
 // Above 48 KiB a kernel must be told once that it may use more dynamic shared memory.
 CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int bytes) noexcept;
 
+// Loads the kernel's module unless it is loaded, and finds the kernel's function. A kernel has no
+// function before its module is first used, and after its module was unloaded to free memory.
+ctxb_status ready_kernel(Instance& instance, Activation& activation, Kernel& kernel,
+                         const char* function);
+
 // The kernel behind a handle of this activation. Null after a refusal, with its `status`.
 Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kernel* handle,
                     const char* function, ctxb_status& status);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "ctxbroker/plugin.h"
 
@@ -19,17 +20,31 @@ struct Failure {
 // Any thread. Costs one load while nothing is recorded.
 class FailureRecord {
  public:
-  void plugin_said(Failure failure);
-  void host_refused(Failure failure);
+  void plugin_said(Failure failure) { record(both_.said, std::move(failure)); }
+  void host_refused(Failure failure) { record(both_.refused, std::move(failure)); }
 
   struct Both {
     Failure said, refused;
   };
   // What was recorded since the last clear.
-  Both read() const;
-  void clear() noexcept;
+  Both read() const {
+    const std::lock_guard lock(mutex_);
+    return both_;
+  }
+  void clear() noexcept {
+    if (!recorded_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    both_ = {};
+    recorded_.store(false, std::memory_order_release);
+  }
 
  private:
+  void record(Failure& target, Failure failure) {
+    const std::lock_guard lock(mutex_);
+    target = std::move(failure);
+    recorded_.store(true, std::memory_order_release);
+  }
+
   std::atomic<bool> recorded_{false};
   mutable std::mutex mutex_;
   Both both_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ctxbroker/error.hpp"
 #include "plugin/host_side.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/status_text.hpp"
@@ -38,6 +39,17 @@ inline ctxb_status answer(Instance& instance, const char* function, CUresult sta
   return refuse(instance, status_for_driver(status),
                 std::string(function) + ": " + status_text(instance.lease()->table(), status),
                 status);
+}
+
+// Runs work() -> ctxb_status, which may load a module. An Error that it throws becomes a refusal.
+template <typename Work>
+ctxb_status with_modules(Instance& instance, const char* function, Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const Error& error) {
+    return refuse(instance, status_for(error.kind()),
+                  std::string(function) + ": " + error.message(), error.origin().status);
+  }
 }
 
 // Runs work() -> ctxb_status; nothing that it throws gets out.

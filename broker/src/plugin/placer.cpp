@@ -74,7 +74,7 @@ DeviceOffer Placer::offer(int device) const {
   return offer;
 }
 
-int Placer::place(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
+int Placer::choose(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
                   const PlacementOrder& order) {
   if (order.placement && order.placement->rule == PlacementRule::fixed) {
     return order.placement->device;

@@ -33,8 +33,8 @@ class Placer {
 
   // The device for an instance of a plug-in of `library`, which is `tenant`'s. A fixed placement is
   // taken as it is, also when there is no such device. Touches no device that is not in use.
-  int place(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
-            const PlacementOrder& order);
+  int choose(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
+             const PlacementOrder& order);
 
  private:
   int home_of(TenantId tenant) const;
