@@ -1,5 +1,5 @@
-// Why the plug-in function that runs now is about to fail: what the plug-in said, and what the host
-// refused it.
+// Records why the plug-in function that runs now is about to fail: what the plug-in reported, and
+// what the host refused.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ struct Failure {
   std::string text;
 };
 
-// Any thread. Costs one load while nothing is recorded.
+// Any thread may use it. `clear` costs one load while nothing is recorded.
 class FailureRecord {
  public:
   void plugin_said(Failure failure) { record(both_.said, std::move(failure)); }
@@ -26,7 +26,7 @@ class FailureRecord {
   struct Both {
     Failure said, refused;
   };
-  // What was recorded since the last clear.
+  // Returns what was recorded since the last clear.
   Both read() const {
     const std::lock_guard lock(mutex_);
     return both_;
