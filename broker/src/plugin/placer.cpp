@@ -75,7 +75,7 @@ DeviceOffer Placer::offer(int device) const {
 }
 
 int Placer::choose(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
-                  const PlacementOrder& order) {
+                   const PlacementOrder& order) {
   if (order.placement && order.placement->rule == PlacementRule::fixed) {
     return order.placement->device;
   }
