@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "api/device.hpp"
-#include "image/format.hpp"
 #include "image/image.hpp"
 #include "ptx/link.hpp"
 #include "ptx/parser.hpp"

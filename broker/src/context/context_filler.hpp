@@ -17,29 +17,29 @@
 
 namespace ctxbroker::detail {
 
-// Makes nothing between begin_realtime and end_realtime. Any thread. Without anything to make it
-// has no thread.
+// Creates no context between begin_realtime and end_realtime. Has no background thread when no
+// ready contexts are wanted. Any thread may use it.
 class ContextFiller {
  public:
-  // The devices outlive the filler.
+  // The devices must outlive the filler.
   ContextFiller(const std::vector<std::unique_ptr<DeviceHold>>& devices, ReadyContexts wanted,
                 const TenantIdentity& host);
   ~ContextFiller();
   ContextFiller(const ContextFiller&) = delete;
   ContextFiller& operator=(const ContextFiller&) = delete;
 
-  // Ends its thread: nothing is made ahead any more.
+  // Ends the background thread.
   void stop() noexcept;
 
-  // A device came into use, or a context was taken.
+  // Looks again, because a device came into use or a context was taken.
   void wake() noexcept;
 
-  // Nested. begin waits for the context that is being made now.
+  // The calls nest. begin_realtime waits until the context that is being made is finished.
   void begin_realtime();
   void end_realtime();
 
-  // Waits until nothing is left to make, or can be made. Inside begin_realtime it does not wait:
-  // false when something is left.
+  // Waits until all wanted contexts exist or no more can be made. After begin_realtime it does not
+  // wait, and returns false when some are missing.
   bool wait_until_filled();
 
  private:
@@ -63,11 +63,11 @@ class ContextFiller {
   bool busy_ = false;  // one is being made
   bool idle_ = false;  // looked at everything and found nothing to make
   bool ending_ = false;
-  using Place = std::pair<int, LeaseKind>;  // a device and a kind
-  std::map<Place, std::uint64_t> cost_;     // bytes, of the dearest; none: none was made yet
-  std::set<Place> misfits_;                 // one seemed to take more than was left
-  std::set<Place> refused_;                 // by the driver: not again
-  std::set<Place> said_;                    // that the budget allows no more
+  using DeviceAndKind = std::pair<int, LeaseKind>;
+  std::map<DeviceAndKind, std::uint64_t> cost_;  // bytes, of the dearest; none: none was made yet
+  std::set<DeviceAndKind> misfits_;              // one seemed to take more than was left
+  std::set<DeviceAndKind> refused_;              // by the driver: not again
+  std::set<DeviceAndKind> said_;                 // that the budget allows no more
   std::thread thread_;
 };
 

@@ -5,11 +5,11 @@
 namespace ctxbroker::detail {
 namespace {
 
-// A stack deeper than this is a driver that does not pop; stop instead of looping for ever.
+// A driver whose stack seems deeper than this does not pop at all. The limit ends the loop.
 constexpr int deepest_stack = 4096;
 
-// Nothing else can take the context off the thread, where it would stay for whatever runs next: a
-// pop that fails is tried again.
+// Pops a context, and tries once more when that fails, because the context would otherwise stay on
+// the thread for the code that runs next.
 CUresult pop(const DriverTable& driver, CUcontext* popped) noexcept {
   const CUresult status = driver.ctx_pop(popped);
   const bool empty = status == CUDA_ERROR_INVALID_CONTEXT;
@@ -43,7 +43,7 @@ bool TakenContexts::add(CUcontext context) noexcept {
   }
   if (count - few == room) {
     const std::uint32_t larger = room == 0 ? 32 : room * 2;
-    // Not new: a trivial type that grows, in code that must not throw.
+    // realloc can grow a trivial type, and does not throw.
     void* const grown = std::realloc(more, larger * sizeof(CUcontext));
     if (grown == nullptr) return false;
     more = static_cast<CUcontext*>(grown);

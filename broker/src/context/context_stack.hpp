@@ -8,21 +8,21 @@
 
 namespace ctxbroker::detail {
 
-// Contexts that one guard has taken from a thread's stack and owes it. Nearly always none or one;
-// a deeper stack than there is room for here goes to memory of its own until it is given back.
+// The contexts that one guard has taken from a thread's stack and must give back. There are rarely
+// more than one. When there are more than `few`, the rest goes to allocated memory.
 struct TakenContexts {
   static constexpr std::uint32_t few = 4;
 
-  // Its room is not cleared: one lives in every guard, and most need none.
+  // Does not clear `own`, because every guard has one and most guards do not need it.
   TakenContexts() noexcept {}
 
-  bool add(CUcontext context) noexcept;  // false: there is no room to owe it
+  bool add(CUcontext context) noexcept;  // false: out of memory
   CUcontext remove_last() noexcept;      // frees the memory with the last one of all
   bool empty() const noexcept { return count == 0; }
   CUcontext at(std::uint32_t index) const noexcept {  // from the top of the stack
     return index < few ? own[index] : more[index - few];
   }
-  void clear() noexcept;  // nothing is owed
+  void clear() noexcept;
 
   std::uint32_t count = 0;
   std::uint32_t room = 0;  // of more
@@ -30,22 +30,22 @@ struct TakenContexts {
   CUcontext own[few];  // top of the stack first; `more` goes on
 };
 
-// Takes every context of the calling thread. Returns CUDA_SUCCESS when the stack is empty;
-// otherwise the status that stopped it, or CUDA_ERROR_OUT_OF_MEMORY when there are more than there
-// is room for. What was taken by then is in `taken`. An empty stack costs one cuCtxGetCurrent.
+// Takes every context from the calling thread's stack. Returns CUDA_SUCCESS when the stack is
+// empty, otherwise the status that stopped it or CUDA_ERROR_OUT_OF_MEMORY. `taken` has what was
+// taken until then. An empty stack costs one cuCtxGetCurrent.
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept;
 
-// Pushes what nothing else would put there: when that fails it is tried again.
+// Pushes a context, and tries once more when that fails, because nothing else would push it.
 CUresult put_back(const DriverTable& driver, CUcontext context) noexcept;
 
-// Gives back all that was taken. Goes on after an error; returns the first.
+// Gives back all that was taken. Goes on after an error, and returns the first error.
 CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken) noexcept;
 
-// What stood on a stack that was emptied.
+// What was on a stack that was emptied.
 struct Emptied {
   std::size_t count = 0;
   CUcontext top = nullptr, bottom = nullptr;
-  CUresult status = CUDA_SUCCESS;  // what stopped it before it was empty
+  CUresult status = CUDA_SUCCESS;  // the error that stopped it before the stack was empty
 };
 Emptied empty_stack(const DriverTable& driver) noexcept;
 

@@ -81,7 +81,7 @@ void DeviceHold::end_all() noexcept {
     if (spare.green != nullptr && !in_use()) continue;  // gone with the primary
     link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
   }
-  if (kept_.load(std::memory_order_acquire)) return;  // under its shield
+  if (keeps_primary_.load(std::memory_order_acquire)) return;  // under its shield
   if (in_use()) shield_.take_down();
   primary_.release();
 }
@@ -118,11 +118,6 @@ bool DeviceHold::offers_green() const {
 unsigned DeviceHold::group_size() const {
   const std::lock_guard lock(mutex_);
   return split_ ? split_->group_size() : 0;
-}
-
-unsigned DeviceHold::free_multiprocessors() const {
-  const std::lock_guard lock(mutex_);
-  return split_ ? split_->free() : 0;
 }
 
 LeaseContext DeviceHold::make(const LeaseChoice& choice, CallOwner owner) {
@@ -198,16 +193,16 @@ CUresult DeviceHold::make_sibling(const LeaseContext& of, CUgreenCtx* green,
 
 CUresult DeviceHold::end(const LeaseContext& context, bool again) noexcept {
   CUresult status = CUDA_SUCCESS;
-  bool kept = false;
+  bool is_spare = false;
   if (again && context.green != nullptr) {
     try {
       const std::lock_guard lock(mutex_);
       spares_.keep(context);
-      kept = true;
+      is_spare = true;
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then it is destroyed
     }
   }
-  if (!kept) status = destroy(link_, context);
+  if (!is_spare) status = destroy(link_, context);
   forget(context);
   return status;
 }

@@ -1,6 +1,6 @@
-// What the broker itself holds of one device: its primary context, the shield that keeps it from
-// being destroyed, and the multiprocessors that green leases are cut from. Contexts of leases are
-// made and ended here.
+// What the broker holds of one device: the primary context, the shield that keeps it from being
+// destroyed, and the multiprocessors that green leases are cut from. It creates and ends the
+// contexts of leases.
 #pragma once
 
 #include <atomic>
@@ -14,18 +14,25 @@
 #include "context/device_link.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_context.hpp"
-#include "context/memory_relief.hpp"
 #include "context/multiprocessor_split.hpp"
 #include "context/primary_context.hpp"
 #include "context/shield.hpp"
-#include "context/spare_contexts.hpp"
 
 namespace ctxbroker::detail {
+
+// Whoever can free device memory when an allocation fails.
+class MemoryRelief {
+ public:
+  virtual ~MemoryRelief() = default;
+  // On any thread, inside any guard. True when something was given up, so that the allocation that
+  // failed is worth another try.
+  virtual bool relieve(int device) noexcept = 0;
+};
 
 // One per broker and device. Any thread; the slow paths take a lock, the queries do not.
 class DeviceHold {
  public:
-  // All are borrowed and outlive this.
+  // Borrows all its arguments; they must outlive this object.
   DeviceHold(const Driver& driver, int ordinal, const TenantIdentity& host, ProcessFault& fault);
   ~DeviceHold();
   DeviceHold(const DeviceHold&) = delete;
@@ -35,11 +42,12 @@ class DeviceHold {
   const Driver& driver() const noexcept { return link_.driver; }
   ProcessFault& fault() const noexcept { return link_.fault; }
 
-  // Retains the primary and raises the shield, unless both stand. A device is not touched before.
+  // Retains the primary context and raises the shield, unless both exist already. The broker does
+  // not touch a device before this call.
   // Throws Error: driver_call, out_of_memory, context_lost.
   void use();
   bool in_use() const noexcept { return primary_.generation() != 0; }
-  // Another part of the process has made the primary already.
+  // Returns whether another part of the process has made the primary context already.
   bool primary_is_active() const noexcept { return primary_.is_active(); }
 
   // After use.
@@ -47,53 +55,53 @@ class DeviceHold {
   Shield shield() const;
   bool offers_green() const;    // whether this driver and device give green contexts
   unsigned group_size() const;  // multiprocessors of the smallest partition; 0: no partitions
-  unsigned free_multiprocessors() const;
 
   // Which generation of the primary this is; see PrimaryContext.
   std::uint64_t primary_generation() const noexcept { return primary_.generation(); }
   bool primary_is_current(std::uint64_t generation) noexcept {
     return primary_.is_current(generation);
   }
-  bool primary_is_shielded(std::uint64_t generation) const noexcept {
-    return primary_.is_shielded(generation);
-  }
-  // Somebody destroyed that generation of the primary; the next use makes another.
+  // Records that somebody destroyed this generation of the primary context. The next `use` begins
+  // another one.
   void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
   void check_primary() noexcept { primary_.check(); }
 
-  // How long an ending waits for work that may be hung. Before the device is used.
+  // Sets how long an ending waits for work that may be hung. Call it before the device is used.
   void set_end_timeout(std::chrono::milliseconds limit);
   // The family of the primary context and its green ones.
   const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
-  // A family for a private context. Throws std::bad_alloc.
+  // Makes a family for a private context. Throws std::bad_alloc.
   std::shared_ptr<HungWork> make_family();
-  // Those that there are, the primary's first. Throws std::bad_alloc.
+  // Returns all families, the primary context's first. Throws std::bad_alloc.
   std::vector<std::shared_ptr<HungWork>> families() const;
-  // Ends all that the broker holds of the device. False: that is put off, and this has to stay.
+  // Ends everything that the broker holds of the device. Returns false when that is put off; then
+  // this object must stay alive.
   bool shut_down();
-  // Something in the primary has to outlive the broker: the primary stays until the process ends.
-  void keep_primary() noexcept { kept_.store(true, std::memory_order_release); }
+  // Keeps the primary context until the process ends, because something in it outlives the broker.
+  void keep_primary() noexcept { keeps_primary_.store(true, std::memory_order_release); }
 
-  // Who is asked when device memory is short; borrowed. Before the device is used.
+  // Sets who is asked to free memory when device memory is short. Borrows it. Call it before the
+  // device is used.
   void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
-  // True when something was given up: then the allocation that failed is worth another try.
+  // Asks for memory. Returns true when some was freed, so that a failed allocation can be tried
+  // again.
   bool relieve() const noexcept { return relief_ != nullptr && relief_->relieve(ordinal()); }
 
-  // Makes the context that `choice` (not automatic) asks for. After use. Throws Error: driver_call,
-  // out_of_memory, lease_unavailable (not so many multiprocessors are free).
+  // Creates the context that `choice` asks for, which must not be automatic. Call it after `use`.
+  // Throws Error: driver_call, out_of_memory, lease_unavailable (too few multiprocessors are free).
   LeaseContext make(const LeaseChoice& choice, CallOwner owner);
   CUresult make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context) noexcept;
-  // Ends what make made; its multiprocessors are free again in any case. What is in order and will
-  // do for the next lease (`again`) is kept for it instead: a driver was seen that keeps 4 MiB of
-  // every green context that is destroyed, until the primary ends.
+  // Ends a context that `make` created. Its multiprocessors are free again in any case. With
+  // `again`, a green context becomes a spare for the next lease instead, because drivers were seen
+  // that lose 4 MiB for each destroyed green context until the primary context ends.
   CUresult end(const LeaseContext& context, bool again) noexcept;
 
-  // Makes one context ahead, for a lease of this kind (green over all multiprocessors, or private),
-  // and says what device memory it took, as far as that can be told: when that is more than `most`,
-  // it is ended at once. After use.
+  // Creates one spare context for a lease of this kind (green over all multiprocessors, or private)
+  // and fills in how much device memory it took, or 0 when that is unknown. A context that took
+  // more than `most` is ended at once. Call it after `use`.
   CUresult make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept;
   std::size_t spares(LeaseKind kind) const;
-  // The same as end for a context that is gone already: no driver call.
+  // Does what `end` does for a context that is gone already. Makes no driver call.
   void forget(const LeaseContext& context) noexcept;
 
  private:
@@ -107,7 +115,7 @@ class DeviceHold {
   const DeviceLink link_;
   mutable std::mutex mutex_;
   PrimaryContext primary_;
-  std::atomic<bool> kept_{false};
+  std::atomic<bool> keeps_primary_{false};
   bool shut_down_ = false;
   std::chrono::milliseconds end_timeout_{2000};
   std::shared_ptr<HungWork> family_;

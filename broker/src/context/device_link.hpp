@@ -1,16 +1,34 @@
-// What every part of a device's hold works with: the device itself, and whom to tell.
+// What all parts of DeviceHold work with: the driver, the device, and whom to tell of problems.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
-#include "context/process_fault.hpp"
 #include "context/tenant_identity.hpp"
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
+#include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
 
-// All is borrowed. Copied freely.
+// The end of CUDA in this process. A kernel that faults ends every context of the process on every
+// device for good, whatever context it runs in. One per broker; set once. Any thread.
+class ProcessFault {
+ public:
+  // CUDA_SUCCESS while there was none.
+  CUresult status() const noexcept { return status_.load(std::memory_order_acquire); }
+  bool happened() const noexcept { return status() != CUDA_SUCCESS; }
+
+  // Remembers `status` when it is a fault (is_process_fault), and records the first one as an error
+  // of the tenant whose call it was. Ignores any other status.
+  void report_status(CUresult status, const DriverTable& driver, int device,
+                     const TenantIdentity& tenant) noexcept;
+
+ private:
+  std::atomic<CUresult> status_{CUDA_SUCCESS};
+};
+
+// Borrows everything, and can be copied freely.
 struct DeviceLink {
   const Driver& driver;
   int ordinal;
@@ -24,12 +42,12 @@ struct DeviceLink {
   }
   CallOwner host_call() const noexcept { return {ordinal, host.name}; }
 
-  // Looks for a fault of the process, and returns what it got.
+  // Remembers a fault of the process. Returns `status`.
   CUresult report_status(CUresult status) const noexcept;
   // One line about this device: "device 0" and `text`. Never throws.
   void log(Severity severity, const char* topic, const std::string& text) const noexcept;
-  // Says that something could not be ended ("'s shield could not be taken down"), unless all was
-  // well, the driver is at its end, or CUDA ended in the process, which is said once.
+  // Logs that something could not be ended ("'s shield could not be taken down"). Logs nothing for
+  // a success, at the driver's exit, and after a fault of the process, which is logged once.
   void report_failed_end(const char* what, CUresult status) const noexcept;
 };
 

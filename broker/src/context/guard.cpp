@@ -39,7 +39,7 @@ const Frame* frame_inside(const GuardTarget& target) noexcept {
                                                                                    : nullptr;
 }
 
-// Nothing can be done about it and nobody may be stopped by it, so it is only recorded.
+// Only records the failure, because nothing can be done about it and nobody should be stopped.
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
   if (is_process_fault(status)) return;  // recorded once, by whoever met the fault
@@ -54,7 +54,7 @@ void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   }
 }
 
-// What the code inside left, as text for its strike; null when it left what it found.
+// Describes for a strike what the code inside left behind. Null when it left the stack as it was.
 const char* damage(CUcontext context, const Emptied& left, char* text, std::size_t bytes) noexcept {
   const std::size_t expected = context != nullptr ? 1 : 0;
   const bool bottom_kept = expected == 0 || (left.count >= 1 && left.bottom == context);
@@ -72,8 +72,8 @@ const char* damage(CUcontext context, const Emptied& left, char* text, std::size
   return text;
 }
 
-// Empties the stack of a thread whose own context stands below the frame's. What is below the
-// frame's context is the thread's own: it goes to `taken`, and is no damage.
+// Empties the stack of a thread whose own context is below the frame's. What is below the frame's
+// context belongs to the thread, so it goes to `taken` and is no damage.
 Emptied empty_down_to(Frame& frame) noexcept {
   TakenContexts found;
   Emptied left;
@@ -98,8 +98,8 @@ Emptied empty_down_to(Frame& frame) noexcept {
   return left;
 }
 
-// Empties the thread's stack, and strikes when anything but the target was there. Returns the
-// driver's status.
+// Empties the thread's stack, and records a strike when it held anything but the target. Returns
+// the driver's status.
 CUresult clear_stack(Frame& frame) noexcept {
   Frame* const pushed = pushed_from(&frame);
   const bool on_top = pushed != nullptr && (pushed->undisturbed || pushed->under != nullptr);
@@ -117,7 +117,8 @@ CUresult clear_stack(Frame& frame) noexcept {
   return left.status;
 }
 
-// Takes the thread's own context from below the frame's, out of reach of the code inside.
+// Takes the thread's own context away from below the frame's, so that the code inside cannot reach
+// it.
 [[gnu::cold, gnu::noinline]] void take_what_is_under(Frame& frame) noexcept {
   const DriverTable& driver = *frame.target.driver;
   CUcontext own = nullptr, under = nullptr;
@@ -149,7 +150,7 @@ CUresult enter_capture_mode(Frame& frame) noexcept {
 void leave_capture_mode(Frame& frame) noexcept {
   CUstreamCaptureMode mode = frame.extras().capture_mode;
   CUresult status = frame.target.driver->exchange_capture_mode(&mode);
-  if (status != CUDA_SUCCESS) {  // nothing else puts it right, so it is tried once more
+  if (status != CUDA_SUCCESS) {  // tries once more, because nothing else restores the mode
     mode = frame.extras().capture_mode;
     status = frame.target.driver->exchange_capture_mode(&mode);
   }
@@ -207,9 +208,6 @@ void leave_users(Frame& frame) noexcept {
     thread.known_at = thread.changes;
     thread.outside = frame.extras().taken.empty() ? nullptr : frame.extras().taken.own[0];
   }
-  if (frame.tenant != nullptr) {
-    frame.tells_end = frame.tenant->guard_ended.load(std::memory_order_relaxed) != nullptr;
-  }
   return CUDA_SUCCESS;
 }
 
@@ -240,7 +238,7 @@ void end_stream_captures(Frame& frame) noexcept {
   return false;
 }
 
-// The usual end: what was pushed is popped, and nothing else has happened.
+// The usual end: pops what was pushed. Returns false when something else has happened.
 bool pop_from_top(Frame& frame) noexcept {
   if (!frame.undisturbed || !is_untouched(frame)) return false;
   const bool look_below = frame.under != nullptr && frame.calls_plugin && frame.tenant != nullptr;
@@ -262,10 +260,6 @@ bool pop_from_top(Frame& frame) noexcept {
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
   if (status != CUDA_SUCCESS) ++thread_state.changes;  // the thread is not known any more
   report_failed_restore(frame, status);
-  if (!frame.tells_end) return;
-  if (auto* const ended = frame.tenant->guard_ended.load(std::memory_order_relaxed)) {
-    ended(frame.tenant->gated.load(std::memory_order_acquire));
-  }
 }
 
 // For the timeline: the thread was in a context from enter until now.
@@ -281,7 +275,8 @@ bool pop_from_top(Frame& frame) noexcept {
   record_span(span);
 }
 
-// Code inside may now do what has to be looked at when the frame is left.
+// Prepares the frame for code that may change the context stack, so that leaving it checks the
+// stack.
 void disturb(Frame& frame) noexcept {
   if (!frame.undisturbed) return;
   frame.undisturbed = false;

@@ -1,5 +1,5 @@
-// Puts the calling thread into a context, or into none, and takes it out again, whatever the code
-// inside did to the thread's context stack.
+// Guards make a context, or none, current on the calling thread, and restore the thread afterwards
+// whatever the code inside did to its context stack.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@
 
 namespace ctxbroker::detail {
 
-// Where a guard goes. Two targets are the same when their generations are equal: the driver uses
-// handle values again, so a handle says nothing.
+// What a guard makes current. Two targets are the same when their generations are equal. Equal
+// handles prove nothing, because the driver reuses handle values.
 struct GuardTarget {
   const DriverTable* driver = nullptr;  // null: no driver is open, and the guard does nothing
   CUcontext context = nullptr;          // null: no context is to be current
@@ -26,13 +26,13 @@ struct GuardTarget {
   LeaseUsers* users = nullptr;          // of the lease, which may choose another context; or null
 };
 
-// Whose function runs inside, and where a breach is counted. Borrowed until the guard ends.
+// Whose function runs inside, and where a breach is counted. The guard borrows it until it ends.
 struct GuardedCall {
   const TenantIdentity* tenant = nullptr;         // null: the broker's own code
   std::atomic<std::uint64_t>* strikes = nullptr;  // the plug-in's own count, or null
   const char* function = "";                      // static text: "process"
-  // A call into a plug-in. When it ends the thread is looked at even if the guard is nested, and
-  // for contexts that were taken away by calls which bypass the gate.
+  // Whether this is a call into a plug-in. When such a call ends, the broker checks the thread even
+  // if the guard is nested, and notices contexts that calls around the gate have taken away.
   bool calls_plugin = true;
   const char* plugin = nullptr;  // the plug-in's short name, if one is meant
 };
@@ -63,7 +63,7 @@ struct Frame {
         function(call.function),
         strikes(call.strikes) {}
 
-  // Made at the first call. Nothing in it has a destructor.
+  // Constructs the extras at the first call. They have no destructor.
   Extras& extras() noexcept {
     if (!has_extras) new (extras_storage) Extras;
     has_extras = true;
@@ -72,10 +72,9 @@ struct Frame {
 
   Way way = Way::nothing;
   bool calls_plugin = false;
-  // The context was pushed on top of what the thread had, and nothing has happened since that would
-  // need a closer look when the guard ends.
+  // Whether the context was pushed on top of the thread's own, and nothing has happened since that
+  // has to be checked when the guard ends.
   bool undisturbed = false;
-  bool tells_end = false;  // the tenant wants to know when the guard has ended
   bool has_extras = false;
   std::uint64_t changes = 0;  // the thread's, when it entered; 0: the gate is not in force
   Frame* outer = nullptr;
@@ -98,8 +97,8 @@ struct Frame {
 inline CUresult enter(Frame& frame) noexcept;
 void leave(Frame& frame) noexcept;
 
-// Nothing but one known context is current on the thread, and no guard stands: the target can be
-// pushed on top.
+// Returns whether the target can be pushed on top of what the thread has: the thread is in no
+// guard, and is known to have at most one context.
 inline bool can_push_on_top(const GuardTarget& target) noexcept {
   const ThreadState& thread = thread_state;
   return thread.innermost == nullptr && thread.known_at == thread.changes &&
@@ -147,18 +146,18 @@ void current_may_have_changed() noexcept;
 CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generation,
                           CUcontext* context) noexcept;
 
-// What the gate says of stream captures of code inside this thread's guards.
+// The gate reports stream captures of code inside this thread's guards with these.
 void stream_capture_begun(CUstream stream) noexcept;
 void stream_capture_ended(CUstream stream) noexcept;
 
-// Nothing that the gate sees has touched the thread since the frame was entered. False without the
-// gate.
+// Returns whether no call through the gate has changed the thread since the frame was entered.
+// Always false without the gate.
 inline bool is_untouched(const Frame& frame) noexcept {
   return frame.changes == thread_state.changes;
 }
 
-// The frame is in this generation of a lease, and the context it made current is still current.
-// Asks the driver only when something touched the thread, or there is no gate.
+// Returns whether the frame is in this generation of a lease and its context is still current. Asks
+// the driver only when something has changed the thread, or without the gate.
 inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
   if (frame.target.generation != generation) return false;
   if (is_untouched(frame)) return true;
@@ -167,36 +166,36 @@ inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
          current == frame.target.context;
 }
 
-// The thread's innermost guard is in this generation of a lease.
+// Returns whether the thread's innermost guard is in this generation of a lease.
 inline bool is_inside(std::uint64_t generation) noexcept {
   const Frame* const frame = thread_state.innermost;
   return frame != nullptr && is_still_in(*frame, generation);
 }
 
-// The same for a guard of this tenant.
+// Returns the same for a guard of this tenant.
 inline bool is_inside(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
   const Frame* const frame = thread_state.innermost;
   return frame != nullptr && frame->tenant == tenant && is_still_in(*frame, generation);
 }
 
-// No guard stands on the thread, and this is known to be all that is current on it.
+// Returns whether the thread is in no guard and is known to have just this context current.
 inline bool is_known_to_be_current(CUcontext context) noexcept {
   const ThreadState& thread = thread_state;
   return thread.innermost == nullptr && thread.known_at == thread.changes &&
          thread.outside == context;
 }
 
-// The innermost frame that pushed its context, or null when there is none or the host's own code
-// runs. Calls through the gate are made in it.
+// Returns the innermost frame that pushed its context, or null when there is none or the host's own
+// code runs. Calls through the gate are made in that frame.
 inline Frame* pushed_frame() noexcept {
   Frame* frame = thread_state.innermost;
   while (frame != nullptr && frame->way == Frame::Way::nested) frame = frame->outer;
   return frame != nullptr && frame->way == Frame::Way::pushed ? frame : nullptr;
 }
 
-// Whose code runs on this thread, as its frames tell.
+// Whose code runs on this thread, according to its frames.
 struct FrameOwner {
-  bool decided = false;                    // false: no frame says so
+  bool decided = false;                    // false: no frame tells
   const TenantIdentity* tenant = nullptr;  // null: the host
 };
 inline FrameOwner frame_owner() noexcept {
@@ -209,10 +208,11 @@ inline FrameOwner frame_owner() noexcept {
   return {};
 }
 
-// The tenant of the innermost frame, or the host.
+// Returns the tenant of the innermost frame, or the host.
 TenantId running_tenant() noexcept;
 
-// RAII form. After a failed enter the thread is as it was, and status() says why.
+// Enters in the constructor and leaves in the destructor. After a failed enter the thread is
+// unchanged, and status() says why.
 class ContextGuard {
  public:
   explicit ContextGuard(const GuardTarget& target, const GuardedCall& call = {}) noexcept
@@ -239,16 +239,16 @@ class HostFrame {
   Frame frame_;
 };
 
-// Callable form: runs `work`, which returns a CUresult, inside the target. Returns its status, or
-// the guard's when entering fails.
+// Runs `work`, which returns a CUresult, inside the target. Returns its status, or the guard's
+// status when entering fails.
 template <typename Work>
 CUresult guarded(const GuardTarget& target, const GuardedCall& call, Work&& work) {
   const ContextGuard guard(target, call);
   return guard.status() == CUDA_SUCCESS ? std::forward<Work>(work)() : guard.status();
 }
 
-// The same for work that gives something back, which would be lost otherwise: a context that cannot
-// be entered is tried once more. `work` runs at most once.
+// Does the same for work that gives something back. It tries once more to enter the context,
+// because what is given back would be lost otherwise. `work` runs at most once.
 template <typename Work>
 CUresult guarded_end(const GuardTarget& target, Work&& work) {
   {

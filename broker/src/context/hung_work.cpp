@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <system_error>
+#include <thread>
 
 namespace ctxbroker::detail {
 namespace {
@@ -37,6 +38,12 @@ void add_to(std::vector<PutOff>& list, const EndRequest& ending) {
   ++line->count;
   line->bytes += ending.bytes;
 }
+
+using Clock = std::chrono::steady_clock;
+
+// Short work is looked for without sleeping; for long work a late answer costs little.
+constexpr std::chrono::microseconds eager{100};
+constexpr std::chrono::microseconds longest_nap{500};
 
 }  // namespace
 
@@ -288,6 +295,23 @@ void HungWork::abandon() noexcept {
     const std::lock_guard one(all);
     left.push_back(shared_from_this());
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: see below
+  }
+}
+
+CUresult wait_for(const DriverTable& driver, CUstream stream,
+                  std::chrono::milliseconds limit) noexcept {
+  if (limit <= std::chrono::milliseconds::zero()) return driver.stream_synchronize(stream);
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    const CUresult status = driver.stream_query(stream);
+    if (status != CUDA_ERROR_NOT_READY) return status;
+    const auto waited = Clock::now() - begin;
+    if (waited > limit) return CUDA_ERROR_TIMEOUT;
+    if (waited < eager) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::min<Clock::duration>(longest_nap, waited / 8));
+    }
   }
 }
 

@@ -28,6 +28,12 @@
 
 namespace ctxbroker::detail {
 
+// Waits until the stream's work is done. Any stream but the default one needs no current context.
+// With a `limit` above zero it gives up after that time and returns CUDA_ERROR_TIMEOUT, which the
+// driver's own functions do not return here.
+CUresult wait_for(const DriverTable& driver, CUstream stream,
+                  std::chrono::milliseconds limit) noexcept;
+
 // Makes a call in a context, on a family's own thread. No guard is needed there, because no code of
 // a plug-in has ever run on it. Captures of other threads are left alone. A context that cannot be
 // entered or left is tried once more, because what is ended would be lost for good.

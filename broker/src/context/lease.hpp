@@ -1,4 +1,4 @@
-// A tenant's right to a context on one device: one generation of it.
+// A lease: one generation of a tenant's right to a context on one device.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,6 @@
 #include "context/lease_decision.hpp"
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
-#include "context/unguarded.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/lease.hpp"
 #include "driver/driver.hpp"
@@ -26,7 +25,7 @@
 
 namespace ctxbroker::detail {
 
-// Where a resource lives: what ends it.
+// Where a resource lives, which decides what ends it.
 enum class Home {
   context,  // with the context: streams
   memory,   // with memory, modules and events: in the primary when the lease is green, which
@@ -34,12 +33,12 @@ enum class Home {
   device,   // of no context: pools and what comes of them, physical memory
 };
 
-// One object is one generation; a renewed lease is another object. Its context ends with its last
-// owner. Any thread.
+// One object is one generation; a renewed lease is another object. Its context ends when the last
+// owner lets go of the lease. Any thread may use it.
 class Lease : public std::enable_shared_from_this<Lease> {
  public:
   // Throws Error: no_device, out_of_memory, driver_call, context_lost, lease_unavailable.
-  // `device` outlives the lease, and has been used.
+  // `device` must outlive the lease and be in use.
   Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant, const LeaseChoice& asked,
         const LeaseDecision& decision);
   ~Lease();
@@ -49,10 +48,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   LeaseInfo info() const;
   LeaseKind kind() const noexcept { return context_.granted.kind; }
   int device_ordinal() const noexcept { return device_.ordinal(); }
-  // What it was made for; of a green one the multiprocessors that were asked for, not those
-  // granted.
+  // The choice that the lease was made for, with the multiprocessors that were asked for.
   const LeaseChoice& choice() const noexcept { return choice_; }
-  // That its work may run on: its partition's, or the device's.
+  // The multiprocessors that its work may run on: those of its partition, or of the whole device.
   unsigned int multiprocessors() const noexcept { return context_.granted.multiprocessors; }
   std::uint64_t generation() const noexcept { return target_.generation; }
   std::uint64_t primary_generation() const noexcept { return primary_generation_; }
@@ -66,48 +64,50 @@ class Lease : public std::enable_shared_from_this<Lease> {
   CallOwner owner() const noexcept { return {device_.ordinal(), tenant_->name}; }
   const GuardTarget& target() const noexcept { return target_; }
 
-  // True when memory of one is memory of the other.
+  // Returns whether both leases can use the same device memory.
   bool shares_memory_with(const Lease& other) const noexcept;
 
-  // No new work may begin on it. Asks the driver only where no shield protects the primary.
+  // Returns whether the lease takes no new work any more. Asks the driver only when no shield
+  // protects the primary context.
   bool lost() const noexcept {
     return phase_.load(std::memory_order_acquire) != Phase::ready || fault_.happened() ||
            primary_lost();
   }
   LeaseState state() const noexcept;
 
-  // Looks at what a driver call on this lease returned; returns it. A fault ends every lease of the
-  // process, a destroyed context this one. A handle that the driver does not know, when all that
-  // the call was given are the broker's own, has ended with its context while nobody looked: the
-  // lease is given up.
+  // Takes note of the status that a driver call on this lease returned, and returns it. A fault
+  // ends every lease of the process. A destroyed context ends this lease. So does a handle that the
+  // driver does not know, because the broker passes only its own handles: the context has ended
+  // unnoticed.
   CUresult report_status(CUresult status) noexcept;
 
-  // For a guard on it that came back with `status`: says that `doing` failed, and why.
+  // Returns the Error for a guard that failed with `status`. Its text says that `doing` failed.
   Error entry_error(CUresult status, const std::string& doing) const;
 
-  // Ends its context, or puts that off until work that hangs ends. Once its users are closed for
-  // good; the destructor does it otherwise.
+  // Ends the context, or puts that off while work hangs. Call it after the users are closed for
+  // good; otherwise the destructor does it.
   void end() noexcept;
   bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }  // end was called
 
-  // Waits for all that was enqueued in its contexts. False when that takes longer than the limit of
-  // its family, or something there hangs.
+  // Waits for all work in its contexts. Returns false when that takes longer than the limit of its
+  // family, or when work of the family hangs.
   bool synchronize() noexcept;
-  // Waits for what is in the default streams of its contexts, no longer than `limit` for each:
-  // CUDA_ERROR_TIMEOUT. Not for a shared lease, whose context is everybody's.
+  // Waits for the default streams of its contexts. Returns CUDA_ERROR_TIMEOUT when one takes longer
+  // than `limit`. Do not call it for a shared lease, because all tenants share that context.
   CUresult wait_for_default_streams(std::chrono::milliseconds limit) noexcept;
 
-  // Gives the generation up although its context still stands: what it holds is still given back.
+  // Gives the generation up although its context still exists. What it holds can still be given
+  // back.
   void give_up(const std::string& reason) noexcept;
-  // Its work did not end in its time: the lease is hung. It takes no new work, and its tenant gets
-  // no other lease on the device. What would wait for the work is put off until it ends. `stream`
-  // has the work; null: a default stream of its contexts does.
+  // Marks the lease as hung, because its work did not end in its time. It takes no new work, and
+  // its tenant gets no other lease on the device. What would wait for the work is put off until the
+  // work ends. `stream` has the work; null means a default stream of its contexts.
   void hang(CUstream stream) noexcept;
-  // Its work in `stream` waits for another lease's that hangs. A next use makes another lease; what
-  // is in this one is put off in the same way.
+  // Records that its work in `stream` waits for another lease's hung work. The next use makes
+  // another lease. What is in this one is put off in the same way.
   void hang_behind(CUstream stream) noexcept;
-  // A thread that is inside cannot be made to leave: all that is in it stays until the process
-  // ends.
+  // Leaves everything in the lease until the process ends, because a thread that is inside does not
+  // leave.
   void leave_for_good() noexcept;
 
   // Ends the context of a private lease that was given up before its last owner goes, once nobody
@@ -124,23 +124,23 @@ class Lease : public std::enable_shared_from_this<Lease> {
     reopen();
     return false;
   }
-  // Its context was ended so.
+  // Returns whether end_early has ended its context.
   bool ended_early() const noexcept { return ended_early_.load(std::memory_order_acquire); }
 
-  // The context whose memory it uses, for copies between contexts.
+  // Returns the context whose memory it uses, for copies between contexts.
   CUcontext memory_context() const noexcept;
 
-  // Its work hangs, or waits for another lease's that does.
+  // Returns whether its work hangs or waits for another lease's hung work.
   bool is_hung() const noexcept;
-  // Where endings of what it has are waited for: the contexts whose memory is one.
+  // The family of contexts that share their memory. It ends what the lease holds.
   const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
-  // Memory that is freed in it now would have to wait for work that hangs, here or on another
-  // device.
+  // Returns whether freeing its memory would wait for hung work, here or on another device.
   bool holds_up_memory() const noexcept {
     return family_->any() || tenant_->hung.on_other_device(device_ordinal()) != nullptr;
   }
 
-  // Where to be current to give back something that lives there; nothing when it is gone already.
+  // Returns the context in which a resource with this home can be given back, or nothing when the
+  // resource is gone already.
   std::optional<GuardTarget> end_target(Home home) const noexcept;
 
   // Ends something that lives in it, by `call`, which is made where it lives. The call's status; no

@@ -1,7 +1,9 @@
-// The contexts behind leases: how one is made, and ended.
+// The contexts behind leases: how they are created, destroyed, and kept as spares.
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "context/device_link.hpp"
@@ -18,14 +20,33 @@ struct LeaseContext {
   std::vector<std::size_t> groups;          // of multiprocessors; a partition has some
 };
 
-// A green context, both of its handles; nothing is left of one that cannot be made.
+// Creates a green context and fills in both of its handles. Leaves nothing behind after an error.
 CUresult create_green(const DeviceLink& device, CUdevResourceDesc description, CUgreenCtx* green,
                       CUcontext* context) noexcept;
 
-// The thread's context stack is left alone. Throws Error: driver_call, out_of_memory, context_lost.
+// Creates a private context. Does not change the thread's context stack. Throws Error: driver_call,
+// out_of_memory, context_lost.
 LeaseContext create_private(const DeviceLink& device, CallOwner owner);
 
-// The thread's context stack is left alone. Nothing for a shared one.
+// Destroys a private or green context; does nothing for a shared one. Does not change the thread's
+// context stack.
 CUresult destroy(const DeviceLink& device, const LeaseContext& context) noexcept;
+
+// Usable contexts of one device that no lease has; the next lease of the same shape takes one. The
+// owner serialises the calls, and destroys what is left at the end.
+class SpareContexts {
+ public:
+  void keep(LeaseContext context) { contexts_.push_back(std::move(context)); }
+  // Takes a context of this kind over exactly these groups of multiprocessors. No groups: over all.
+  std::optional<LeaseContext> take(LeaseKind kind, const std::vector<std::size_t>& groups);
+  // Forgets the green contexts, because they ended with the primary context.
+  void forget_green();
+  // How many contexts of this kind over all multiprocessors there are.
+  std::size_t count(LeaseKind kind) const noexcept;
+  const std::vector<LeaseContext>& all() const noexcept { return contexts_; }
+
+ private:
+  std::vector<LeaseContext> contexts_;
+};
 
 }  // namespace ctxbroker::detail

@@ -9,18 +9,18 @@ namespace ctxbroker::detail {
 
 struct LeaseRequest {
   int device = 0;
-  LeaseChoice asked;                  // by the host; automatic: left open
+  LeaseChoice asked;                  // by the host; automatic when it does not care
   std::string asked_by = "the host";  // who: "the host", "the policy for com.example.blur"
-  LeaseChoice wish;                   // the plug-ins', when the host leaves it open
+  LeaseChoice wish;                   // of the plug-ins; counts when the host does not care
   std::string wished_by;              // which: "plug-in blur"
   // Names a plug-in of the tenant that uses CU_STREAM_PER_THREAD, which green contexts do not have.
   std::string per_thread_stream;
 };
 
-// What the device can give.
+// What the device offers.
 struct LeaseOffer {
   bool green = false;
-  std::string no_green;  // why not
+  std::string no_green;  // why it offers no green contexts
 };
 
 struct LeaseDecision {
@@ -29,8 +29,8 @@ struct LeaseDecision {
 };
 LeaseDecision decide(const LeaseRequest& request, const LeaseOffer& offer);
 
-// The stronger of what two plug-ins of one tenant need: private beats green beats shared beats
-// open; between two partitions the larger.
+// Returns the stronger of two choices of one tenant's plug-ins: private before green before shared
+// before automatic. Of two partitions it returns the larger.
 LeaseChoice stronger(const LeaseChoice& a, const LeaseChoice& b) noexcept;
 
 }  // namespace ctxbroker::detail

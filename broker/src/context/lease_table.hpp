@@ -1,4 +1,4 @@
-// The leases that are in force: one per tenant and device, shared by the tenant's instances.
+// The current leases: one per tenant and device, which the tenant's instances share.
 #pragma once
 
 #include <map>
@@ -12,27 +12,27 @@
 
 namespace ctxbroker::detail {
 
-// Any thread.
+// Any thread may use it.
 class LeaseTable {
  public:
-  // All are borrowed and outlive the table.
+  // Borrows all its arguments; they must outlive the table.
   LeaseTable(const Driver& driver, const TenantIdentity& host, ProcessFault& fault,
              const ReadyContexts& ready = {});
 
-  // The lease in force, whatever kind it is; or a new one when there is none or it is lost. Throws
-  // Error: no_device, and as Lease's maker; context_lost when CUDA has ended in this process, and
-  // when the lease is hung.
+  // Returns the current lease, whatever its kind, or makes one when there is none or it is lost.
+  // Throws Error: no_device, and what Lease's constructor throws; context_lost when CUDA has ended
+  // in this process or the lease is hung.
   std::shared_ptr<Lease> get(const std::shared_ptr<const TenantIdentity>& tenant,
                              const LeaseRequest& request);
 
-  // The lease in force, or null.
+  // Returns the current lease, or null.
   std::shared_ptr<Lease> find(TenantId tenant, int device) const;
-  std::vector<std::shared_ptr<Lease>> all() const;  // in force, by tenant and device
+  std::vector<std::shared_ptr<Lease>> all() const;  // by tenant and device
 
-  // What waits for work that hangs, on all devices.
+  // Lists what waits for hung work, on all devices.
   std::vector<PutOff> put_off() const;
-  // Ends what the broker holds of the devices. False: some of it, or of the leases, has to wait for
-  // work that hangs, so the table has to stay.
+  // Ends what the broker holds of the devices. Returns false when some of it waits for hung work;
+  // then the table must stay alive.
   bool shut_down();
 
   // Throws Error: no_device.

@@ -9,15 +9,15 @@
 
 namespace ctxbroker::detail {
 
-// Two splits of one device may overlap: partitions hold only when all are cut from one. Hence one
-// object per device, and partitions are unions of its groups. Not thread-safe; made without error
-// even where the driver splits nothing: see status().
+// Two splits of one device may overlap, so there is one object per device, and each partition is a
+// union of its groups. Not thread-safe. The constructor succeeds even when the driver splits
+// nothing; status() tells.
 class MultiprocessorSplit {
  public:
   MultiprocessorSplit(const DriverTable& driver, CUdevice device);
 
-  // Success when green contexts can be made; else what the driver answered (NOT_FOUND: it lacks the
-  // functions).
+  // Returns CUDA_SUCCESS when green contexts can be made, otherwise the driver's answer. NOT_FOUND
+  // means that the driver lacks the functions.
   CUresult status() const noexcept { return status_; }
 
   unsigned total() const noexcept { return total_; }  // of the device
@@ -27,13 +27,13 @@ class MultiprocessorSplit {
   std::size_t groups() const noexcept { return groups_.size(); }
   unsigned free() const noexcept;  // multiprocessors in groups that nobody has
 
-  // Groups with at least so many multiprocessors; nothing when there are not enough.
+  // Takes groups with at least this many multiprocessors. Returns nothing when too few are free.
   std::optional<std::vector<std::size_t>> take(unsigned multiprocessors);
   void give_back(const std::vector<std::size_t>& groups) noexcept;
   unsigned size_of(const std::vector<std::size_t>& groups) const noexcept;
 
-  // What a green context is made from: these groups, or the whole device when there are none. The
-  // driver keeps descriptions until the process ends.
+  // Describes these groups, or the whole device when there are none, for making a green context.
+  // The driver keeps descriptions until the process ends.
   CUresult describe(const std::vector<std::size_t>& groups, CUdevResourceDesc* description);
 
  private:

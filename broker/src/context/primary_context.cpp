@@ -15,8 +15,8 @@ bool PrimaryContext::is_active() const noexcept {
   return read_state(&flags, &active) && active != 0;
 }
 
-// Flags of the primary are for its first user to choose. The broker needs none, so it adopts what
-// it finds, and says so: a host that reads of flags it did not set knows where to look.
+// The first user of a primary context chooses its flags. The broker needs none, so it accepts what
+// it finds and logs it, because the host may not know who set them.
 void PrimaryContext::report_users() const noexcept {
   unsigned flags = 0;
   int active = 0;
@@ -46,7 +46,7 @@ void PrimaryContext::begin_generation(bool shielded) noexcept {
 void PrimaryContext::release() noexcept {
   for (; retains_ > 0; --retains_) {
     const CUresult status = device_.table().primary_release(device_.handle());
-    // Somebody else's shield, or somebody who released for us: no harm in either.
+    // Somebody else has a shield, or has released in the broker's place. Both are harmless.
     if (status == CUDA_ERROR_NOT_PERMITTED || status == CUDA_ERROR_INVALID_CONTEXT) continue;
     device_.report_failed_end("'s primary context could not be released", status);
   }

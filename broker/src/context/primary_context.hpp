@@ -1,4 +1,4 @@
-// The broker's retain on a device's primary context, and which generation of that context this is.
+// The broker's reference to a device's primary context, and the generation of that context.
 #pragma once
 
 #include <atomic>
@@ -8,39 +8,37 @@
 
 namespace ctxbroker::detail {
 
-// Any thread; retain is serialised by the owner.
+// Any thread may use it. The owner serialises `retain`.
 class PrimaryContext {
  public:
   explicit PrimaryContext(const DeviceLink& device) noexcept : device_(device) {}
 
-  // Another part of the process has made it already, or still holds it.
+  // Returns whether some part of the process holds the context.
   bool is_active() const noexcept;
 
-  // Begins a generation that counts only with begin_generation. Throws Error: driver_call,
+  // Retains the context; begin_generation then makes it usable. Throws Error: driver_call,
   // out_of_memory, context_lost.
   void retain();
-  // `shielded`: the driver refuses to destroy it, so that nobody needs to look whether it stands.
+  // `shielded` says that the driver refuses to destroy the context, so that nobody needs to check
+  // whether it still exists.
   void begin_generation(bool shielded) noexcept;
   // Gives back every retain.
   void release() noexcept;
 
   CUcontext context() const noexcept { return context_; }
 
-  // Which generation this is; 0: none, or lost. Equal numbers mean the same generation.
+  // Returns the generation, or 0 when there is none or it is lost.
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
-  // Whether that generation goes on. One load where a shield stands; else the driver is asked about
-  // the device, not about a handle that may be dead. What was destroyed and made again by somebody
-  // between two questions is not noticed so.
+  // Returns whether that generation still exists. Costs one load under a shield. Otherwise it asks
+  // the driver about the device, never about a handle that may be dead; it does not notice when
+  // somebody destroys and makes the context again between two questions.
   bool is_current(std::uint64_t generation) noexcept {
-    return is_shielded(generation) || ask_if_current(generation);
+    return shielded_generation_.load(std::memory_order_acquire) == generation ||
+           ask_if_current(generation);
   }
-  // That generation goes on, and cannot end but by what the broker counts as a loss.
-  bool is_shielded(std::uint64_t generation) const noexcept {
-    return shielded_generation_.load(std::memory_order_acquire) == generation;
-  }
-  // Somebody destroyed that generation.
+  // Records that somebody destroyed that generation.
   void lose(std::uint64_t generation) noexcept;
-  // Asks the driver: loses the generation when the primary is active no more.
+  // Asks the driver, and calls `lose` when the primary context is not active any more.
   void check() noexcept;
 
  private:

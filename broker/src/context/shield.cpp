@@ -13,7 +13,7 @@ void ShieldContext::raise(MultiprocessorSplit& split) noexcept {
     const char* what = "the driver offers no green contexts";
     if (status == CUDA_SUCCESS) {
       what = "the shield's green context cannot be made";
-      // The smallest there is: nothing ever runs in it.
+      // The smallest partition suffices, because nothing runs in it.
       CUdevResourceDesc description = nullptr;
       std::vector<std::size_t> least;
       if (split.groups() > 0) least.push_back(0);
@@ -24,7 +24,7 @@ void ShieldContext::raise(MultiprocessorSplit& split) noexcept {
     reason_.clear();
     if (device_.report_status(status) == CUDA_SUCCESS) return;
     reason_ = std::string(what) + ": " + status_text(device_.table(), status);
-    // An old driver is no news on every start; a shield that should stand and does not, is.
+    // An old driver cannot have a shield, which is no reason for a warning on every start.
     const bool offered = split.status() == CUDA_SUCCESS;
     device_.log(offered ? Severity::warning : Severity::info, "shield",
                 " has no shield (" + reason_ +

@@ -1,5 +1,5 @@
-// While a green context exists on a device the driver refuses to destroy its primary context: the
-// broker keeps one for that.
+// The shield: a small green context of the broker's. While a green context exists on a device, the
+// driver refuses to destroy the device's primary context.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace ctxbroker::detail {
 
-// What is known of a shield.
+// The state of a shield.
 struct Shield {
   bool up = false;
-  std::string reason;  // why not, when it is not
+  std::string reason;  // why it is not up
 };
 
-// Serialised by the owner.
+// The owner serialises the calls.
 class ShieldContext {
  public:
   explicit ShieldContext(const DeviceLink& device) noexcept : device_(device) {}
 
-  // On the retained primary; what stood on an earlier generation of it went with it. Says why when
-  // it cannot be had.
+  // Creates the shield on the retained primary context and logs a failure. A shield of an earlier
+  // generation has ended with that generation.
   void raise(MultiprocessorSplit& split) noexcept;
   void take_down() noexcept;
   bool is_up() const noexcept { return green_ != nullptr; }

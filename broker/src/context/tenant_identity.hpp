@@ -1,4 +1,4 @@
-// Who a driver call, a strike or an allocation belongs to.
+// The tenant that a driver call, a strike or an allocation belongs to.
 #pragma once
 
 #include <atomic>
@@ -18,16 +18,17 @@ class GatedTenant;  // the gate room's
 
 class HungWork;
 
-// Where work of a tenant hangs, or may wait for work that hangs. Any thread.
+// The context families in which a tenant's work hangs or waits for hung work. Any thread may use
+// it.
 class HungFamilies {
  public:
   void add(int device, const std::shared_ptr<HungWork>& family) noexcept;
   bool anywhere() const noexcept { return on_other_device(-1) != nullptr; }
-  // The tenant gets no lease on that device any more.
+  // Refuses the tenant any further lease on that device.
   void refuse(int device) noexcept;
   bool is_refused(int device) const noexcept;
-  // A family of another device than this one that still hangs; null: there is none. The driver
-  // frees memory of one device without a look at the others, so memory has to wait for it.
+  // Returns a family of another device in which work still hangs, or null. Memory on this device
+  // has to wait for that work, because the driver frees it without checking other devices.
   std::shared_ptr<HungWork> on_other_device(int device) const noexcept;
 
  private:
@@ -46,19 +47,17 @@ struct TenantIdentity {
   const Recorder* recorder = nullptr;                // borrowed; outlives the tenant
   mutable std::atomic<std::uint64_t> strikes{0};     // all that this tenant ever got
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
-  // Called with it when an outermost guard around its code has ended; null: nobody wants to know.
-  mutable std::atomic<void (*)(GatedTenant*) noexcept> guard_ended{nullptr};
   mutable HungFamilies hung;
 
   // One line to the host about this tenant. `topic` is static text. Never throws.
   void log(Severity severity, const char* topic, std::string text) const noexcept;
 };
 
-// The next id that no tenant of this process ever had.
+// Returns an id that no tenant of this process has had.
 TenantId next_tenant_id() noexcept;
 
-// The next number for the generation of a context, or of an activation: unique in the process,
-// growing.
+// Returns the next number for the generation of a context or for an activation. The numbers are
+// unique in the process and grow.
 std::uint64_t next_generation() noexcept;
 
 // Records one breach of the plug-in contract. `function` is where it happened ("process"),

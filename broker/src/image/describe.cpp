@@ -7,7 +7,7 @@
 #include "image/bytes.hpp"
 #include "image/elf.hpp"
 #include "image/fatbin.hpp"
-#include "image/format.hpp"
+#include "image/image.hpp"
 #include "image/linked.hpp"
 #include "image/ptx_text.hpp"
 #include "image/target.hpp"

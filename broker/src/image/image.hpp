@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -33,5 +34,17 @@ std::size_t image_size(const void* image);
 // Returns the PTX with the highest .target that is not above `compute` (10 * major + minor),
 // unpacked where it was packed with zstd or lz4. Throws ImageError when the image has none.
 std::string extract_ptx(std::span<const std::byte> image, int compute);
+
+enum class Format : std::uint8_t { text, fatbin, wrapper, elf, linked, unknown };
+
+// Reads byte by byte and stops at the first difference, so `size` may be larger than the image when
+// the real size is not known.
+Format format_of(const char* image, std::size_t size) noexcept;
+inline Format format_of(std::span<const std::byte> image) noexcept {
+  return format_of(reinterpret_cast<const char*>(image.data()), image.size());
+}
+
+// Throws the ImageError for an image of unknown format.
+[[noreturn]] void fail_unknown();
 
 }  // namespace ctxbroker::image

@@ -1,5 +1,5 @@
-// Why an image cannot be loaded, in words that say what is in it, what the device is, and what to
-// do.
+// Explains why an image cannot be loaded: what is in it, which device it was loaded for, and what
+// to do about it.
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ struct ImageFailure {
 // The text ends with the JIT log. `image` may be null.
 Error image_error(const Lease& lease, const StoredImage* image, const ImageFailure& failure);
 
-// The newest PTX version that a driver of this CUDA version (13000) compiles: "9.0"; empty when
-// this is not known.
+// Returns the newest PTX version that a driver of this CUDA version compiles, for example "9.0" for
+// 13000, or an empty text when it is unknown.
 std::string newest_ptx(int cuda_version);
 
 }  // namespace ctxbroker::detail

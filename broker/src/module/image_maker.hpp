@@ -1,5 +1,4 @@
-// From what a module is made of (an image, a file, parts, CUDA C++) to the one image that the
-// driver loads.
+// Makes the one image that the driver loads from an image, a file, parts, or CUDA C++.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace ctxbroker::detail {
 
-// What tells one state of a file from another without reading it.
+// Tells whether a file has changed without reading it.
 struct FileStamp {
   bool there = false;
   std::int64_t changed = 0;  // ns
@@ -25,12 +24,13 @@ struct FileStamp {
 };
 FileStamp stamp_of(const std::filesystem::path& file) noexcept;
 
-// One per module of a plug-in library: what was compiled or linked is not compiled or linked again
-// for the same kind of device. Any thread.
+// One per module of a plug-in library. It compiles or links only once for devices of the same
+// compute capability. Any thread may use it.
 class ImageMaker {
  public:
-  // The image for the lease's device, whose context is current. Anew when `file` has changed.
-  // Throws Error: kernel_image, with the compiler's or linker's log; driver_call.
+  // Returns the image for the lease's device, and makes it again when the module's file has
+  // changed. The lease's context must be current. Throws Error: kernel_image, with the compiler's
+  // or linker's log; driver_call.
   std::shared_ptr<const StoredImage> make(Lease& lease, const ModuleImage& module);
 
  private:

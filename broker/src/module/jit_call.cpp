@@ -51,15 +51,15 @@ std::string_view declared_name(std::string_view line, std::string_view directive
   return rest.substr(0, rest.find_first_of(" \t\r(,;{"));
 }
 
-struct Place {
+struct Location {
   std::string function = {};  // "kernel \"blur\""
   std::string file = {};      // of the source
   std::size_t line = 0;       // likewise
 };
 
 // What stands around line `wanted`, from 1, of PTX text.
-Place find_place(std::string_view ptx, std::size_t wanted) {
-  Place place;
+Location find_location(std::string_view ptx, std::size_t wanted) {
+  Location location;
   std::map<std::size_t, std::string_view> files;
   std::size_t file = 0, number = 0;
   for (std::string_view rest = ptx; !rest.empty();) {
@@ -73,21 +73,21 @@ Place find_place(std::string_view ptx, std::size_t wanted) {
     }
     if (number > wanted) continue;
     if (const auto kernel = declared_name(line, ".entry"); !kernel.empty()) {
-      place = {"kernel \"" + std::string(kernel) + "\""};
+      location = {"kernel \"" + std::string(kernel) + "\""};
     } else if (const auto function = declared_name(line, ".func"); !function.empty()) {
-      place = {"function \"" + std::string(function) + "\""};
+      location = {"function \"" + std::string(function) + "\""};
     } else if (line.starts_with(".loc")) {
       const std::string_view words = trimmed(line.substr(4));
       const std::size_t blank = std::min(words.find_first_of(blanks), words.size());
       const auto index = number_at(words), row = number_at(trimmed(words.substr(blank)));
       if (index && row) {
         file = *index;
-        place.line = *row;
+        location.line = *row;
       }
     }
   }
-  if (place.line != 0 && files.contains(file)) place.file = files.at(file);
-  return place;
+  if (location.line != 0 && files.contains(file)) location.file = files.at(file);
+  return location;
 }
 
 std::string explain_line(std::string_view line, std::string_view ptx, const std::string& name) {
@@ -99,9 +99,10 @@ std::string explain_line(std::string_view line, std::string_view ptx, const std:
   const std::size_t end = line.find(';', at);
   std::string text(line.substr(0, at));
   text += name + ", PTX line " + std::to_string(*number);
-  const Place place = find_place(ptx, *number);
-  if (!place.function.empty()) text += ", in " + place.function;
-  if (!place.file.empty()) text += " (" + place.file + ", line " + std::to_string(place.line) + ")";
+  const Location location = find_location(ptx, *number);
+  if (!location.function.empty()) text += ", in " + location.function;
+  if (!location.file.empty())
+    text += " (" + location.file + ", line " + std::to_string(location.line) + ")";
   text += ": ";
   if (end != std::string_view::npos) text += trimmed(line.substr(end + 1));
   return text;

@@ -1,4 +1,4 @@
-// The options of one call that compiles, links or loads, and what the driver says in return.
+// The options of one call that compiles, links or loads, and the driver's logs and times.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,11 @@
 
 namespace ctxbroker::detail {
 
-// Its arrays are the driver's while the call runs: it stays where it is.
+// The driver uses its arrays while the call runs, so it cannot be copied or moved.
 class JitCall {
  public:
-  // `driver_version` as cuDriverGetVersion tells it: what that driver does not know is left out.
+  // Leaves out options that the driver does not know. `driver_version` is what cuDriverGetVersion
+  // returns.
   JitCall(const JitOptions& options, int driver_version);
   JitCall(const JitCall&) = delete;
   JitCall& operator=(const JitCall&) = delete;
@@ -23,12 +24,12 @@ class JitCall {
   CUjit_option* names() noexcept { return names_.data(); }
   void** values() noexcept { return values_.data(); }
 
-  // After the call; the logs without blanks at their end.
+  // The logs, without blanks at their end. Read them after the call.
   std::string error() const { return text(error_); }
   std::string info() const { return text(info_); }
-  // Milliseconds in compiler and linker, as the driver says; 0 where it does not.
+  // Milliseconds that the driver spent in compiler and linker, or 0 when it does not tell.
   float wall_time() const noexcept;
-  // Which options were asked for and left out; mostly empty.
+  // The options that were asked for and left out. Usually empty.
   const std::string& left_out() const noexcept { return left_out_; }
 
  private:

@@ -1,5 +1,5 @@
-// A kernel of a loaded module with what the driver says about it. Handles for plug-ins are numbers,
-// never addresses: a dead or invented one is recognised without being followed.
+// A kernel of a loaded module with its properties. Plug-ins get numbers as handles instead of
+// addresses, so that a dead or invented handle is recognised.
 #pragma once
 
 #include <cstddef>
@@ -37,24 +37,26 @@ struct Kernel {
   }
 };
 
-// Looks at a function. Returns the driver's status when it refuses; the kernel is then of no use.
+// Reads the properties of the kernel's function. Returns the driver's error; then the kernel is of
+// no use.
 CUresult describe_kernel(const DriverTable& driver, Kernel& kernel);
 
-// One of the function's numbers; 0 where the driver says less.
+// Reads one attribute of the function. A negative value becomes 0.
 CUresult read_attribute(const DriverTable& driver, const Kernel& kernel, CUfunction_attribute which,
                         unsigned int& value);
 
-// As ctxb_launch_options has it; never 0.
+// Returns the signature that ctxb_launch_options has. Never 0.
 std::uint64_t signature_of(const std::vector<KernelArgument>& arguments) noexcept;
 
 inline constexpr unsigned int kernel_index_bits = 16;
 inline constexpr std::size_t most_kernels = std::size_t{1}
                                             << kernel_index_bits;  // of an activation
 
-// The handle of kernel `index` in the activation with this serial number.
+// Returns the handle of kernel `index` in the activation with this serial number.
 const ctxb_kernel* kernel_handle(std::uint64_t activation, std::size_t index) noexcept;
 
-// Its index, or -1 when the handle is none of this activation's `count`.
+// Returns the kernel's index, or -1 when the handle belongs to none of the activation's `count`
+// kernels.
 inline std::ptrdiff_t kernel_index(const ctxb_kernel* handle, std::uint64_t activation,
                                    std::size_t count) noexcept {
   const std::uint64_t number = reinterpret_cast<std::uintptr_t>(handle);

@@ -57,10 +57,10 @@ Unloaded LeaseModules::unload_idle() noexcept {
     for (const auto& entry : codes_) {
       const auto code = can ? entry.lock() : nullptr;
       if (code == nullptr || code->handle() == nullptr || code->image().has_memory()) continue;
-      const bool kept = std::any_of(users_.begin(), users_.end(), [&](const ModuleSet* user) {
+      const bool is_pinned = std::any_of(users_.begin(), users_.end(), [&](const ModuleSet* user) {
         return user->needs_where_it_is(*code);
       });
-      if (kept) continue;
+      if (is_pinned) continue;
       const ScopedSpan span(SpanCategory::load, "unload idle module", nullptr, lease_->tenant().id,
                             code->image().size);
       for (ModuleSet* user : users_) user->forget_functions(*code);

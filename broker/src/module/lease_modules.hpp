@@ -1,4 +1,4 @@
-// The modules in one generation of a lease, and who uses them.
+// The modules in one generation of a lease, and the module sets that use them.
 #pragma once
 
 #include <atomic>

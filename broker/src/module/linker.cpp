@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "ctxbroker/error.hpp"
-#include "image/format.hpp"
+#include "image/image.hpp"
 #include "module/image_error.hpp"
 #include "module/jit_call.hpp"
 

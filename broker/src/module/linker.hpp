@@ -1,4 +1,4 @@
-// Several images linked into one, by the driver.
+// Links several images into one with the driver's linker.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,9 @@ struct LinkPart {
   std::span<const std::byte> bytes;
 };
 
-// Linked in their order for the lease's device, whose context is current. `who` names the module.
-// Throws Error: kernel_image, with the part's name and the log; driver_call.
+// Links the parts in their order for the lease's device. The lease's context must be current. `who`
+// names the module in error texts. Throws Error: kernel_image, with the part's name and the log;
+// driver_call.
 std::shared_ptr<const StoredImage> link_parts(Lease& lease, const std::vector<LinkPart>& parts,
                                               const JitOptions& options, const std::string& who);
 

@@ -1,4 +1,4 @@
-// One image in one lease: loaded, unloaded when memory is short, loaded again.
+// One image in one lease. It can be unloaded when memory is short, and loaded again.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace ctxbroker::detail {
 
 class LoadedCode {
  public:
-  // `known`: an earlier generation of the lease had it loaded.
+  // `known` says that an earlier generation of the lease had it loaded.
   LoadedCode(std::shared_ptr<Lease> lease, std::shared_ptr<const StoredImage> image,
              const JitOptions& options, bool known);
   ~LoadedCode() { unload(); }
@@ -25,12 +25,12 @@ class LoadedCode {
     return image_.get() == &image && options_ == options;
   }
 
-  // Loads it unless it is. `module` says what for: its name, and the kernels it promises. Throws
-  // Error: kernel_image with the JIT log, out_of_memory, context_lost, driver_call.
+  // Loads the image unless it is loaded. `module` has the name and the kernels that it promises.
+  // Throws Error: kernel_image with the JIT log, out_of_memory, context_lost, driver_call.
   CUmodule load(const ModuleImage& module);
-  // Nothing of it may be running or about to be launched.
+  // Unloads the image. None of its kernels may be running or about to be launched.
   void unload() noexcept;
-  // Null while it is not loaded; waits for who loads it now.
+  // Returns null while it is not loaded. Waits while another thread loads it.
   CUmodule handle() const noexcept {
     const std::lock_guard lock(loading_);
     return module_.get();

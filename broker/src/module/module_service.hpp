@@ -1,4 +1,4 @@
-// A broker's modules: those of every lease, and what can be given up when device memory is short.
+// All modules of a broker. It unloads idle modules when device memory is short.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "context/memory_relief.hpp"
+#include "context/device_hold.hpp"
 #include "module/lease_modules.hpp"
 
 namespace ctxbroker::detail {
@@ -16,14 +16,14 @@ namespace ctxbroker::detail {
 // Any thread.
 class ModuleService final : public MemoryRelief {
  public:
-  // The modules of this generation of the lease.
+  // Returns the modules of this generation of the lease.
   std::shared_ptr<LeaseModules> at(const std::shared_ptr<Lease>& lease);
 
   // Unloads idle modules of a device.
   Unloaded unload_idle(int device) noexcept;
   bool relieve(int device) noexcept override { return unload_idle(device).modules != 0; }
 
-  // Whether an earlier generation of the lease had the image loaded.
+  // Returns whether an earlier generation of the lease had the image loaded.
   bool was_loaded(const Lease& lease, const StoredImage& image);
   void record_loaded(const Lease& lease, const StoredImage& image);
 

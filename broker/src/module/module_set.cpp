@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "context/wait.hpp"
+#include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
 #include "module/module_service.hpp"
 

@@ -51,16 +51,16 @@ bool fill(Compiler& compiler, void* library) {
 // Loaded once, and for good; looked for again as long as it is not there.
 const Compiler& compiler_for(int cuda_version, const std::string& who) {
   static std::mutex mutex;
-  static std::map<std::string, Compiler> found;  // by place
+  static std::map<std::string, Compiler> found;  // by file name or path
   const std::lock_guard lock(mutex);
   std::string looked_for;
-  for (const std::string& place : compiler_places(cuda_version)) {
-    if (const auto known = found.find(place); known != found.end()) return known->second;
-    looked_for += (looked_for.empty() ? "" : ", ") + place;
-    void* const library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+  for (const std::string& candidate : compiler_candidates(cuda_version)) {
+    if (const auto known = found.find(candidate); known != found.end()) return known->second;
+    looked_for += (looked_for.empty() ? "" : ", ") + candidate;
+    void* const library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) continue;
     Compiler compiler;
-    if (fill(compiler, library)) return found[place] = compiler;
+    if (fill(compiler, library)) return found[candidate] = compiler;
     dlclose(library);
   }
   throw Error(
@@ -113,7 +113,7 @@ std::string take(Program program, Size size, Take copy) {
 }  // namespace
 
 // First the toolkit that goes with the driver: its PTX is not too new for it.
-std::vector<std::string> compiler_places(int cuda_version) {
+std::vector<std::string> compiler_candidates(int cuda_version) {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): hosts set it before they open the broker
   if (const char* const file = secure_getenv("CTXBROKER_NVRTC"); file != nullptr) return {file};
   const std::string first = std::to_string(cuda_version / 1000);

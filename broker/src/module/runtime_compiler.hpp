@@ -16,6 +16,6 @@ std::string compile_cuda(const CudaSource& source, int compute_capability, int c
                          const std::string& who);
 
 // Where the compiler is looked for, in this order: a file's name, or its path.
-std::vector<std::string> compiler_places(int cuda_version);
+std::vector<std::string> compiler_candidates(int cuda_version);
 
 }  // namespace ctxbroker::detail

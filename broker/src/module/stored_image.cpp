@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "ctxbroker/error.hpp"
-#include "image/format.hpp"
+#include "image/image.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -1,4 +1,5 @@
-// Images as the driver takes them, each kept once in the process, with what is in it.
+// Images in the form that the driver takes, with a description. The process stores each distinct
+// image once.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +18,27 @@ namespace ctxbroker::detail {
 struct StoredImage {
   std::uint64_t hash = 0;
   std::size_t size = 0;
-  // Aligned for every reader, with a 0 behind the end: text that lacks its 0 stays inside.
+  // Aligned for every reader. A 0 follows the image, so that reading text which lacks its 0 stops.
   std::vector<std::byte> bytes = {};
-  // Nothing for what the reader does not know: the driver may know more.
+  // Nothing for a format that the reader does not know but the driver may.
   std::optional<KernelImage> about = {};
 
   std::string_view text() const noexcept;  // of PTX; else empty
-  // Whether a kernel of this name is known to be in it, for a device of this capability.
+  // Returns whether the image is known to have this kernel for a device of this capability.
   bool has_kernel(std::string_view name, int compute_capability) const noexcept;
-  // Whether a copy of it remembers anything: it has variables that kernels can write, or nobody
-  // knows. One without can be shared by several users, and be unloaded and loaded again.
+  // Returns whether a loaded copy has variables that kernels can write, or whether that is unknown.
+  // An image without them can be shared by several users, unloaded and loaded again.
   bool has_memory() const noexcept;
 };
 
-// The image with these bytes, kept as long as somebody uses it. Throws Error (kernel_image, `who`
-// in the text) for one that is cut off or corrupt, so that no lying size makes the driver read past
-// its end. What is no image at all is left for the driver to refuse.
+// Returns the image with these bytes, which is stored as long as somebody uses it. Throws Error
+// (kernel_image, with `who` in the text) for an image that is cut off or corrupt, because the
+// driver would trust a wrong size and read past the end. The driver refuses bytes that are no
+// image.
 std::shared_ptr<const StoredImage> store_image(std::span<const std::byte> bytes,
                                                const std::string& who);
 
-// Of all bytes; equal bytes, equal hashes.
+// Returns a hash of all bytes.
 std::uint64_t hash_of(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace ctxbroker::detail

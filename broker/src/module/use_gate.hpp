@@ -1,12 +1,12 @@
-// Keeps what is in use from being taken away: users come and go without waiting, and the one who
-// wants to take something away gets in only while there are none.
+// Keeps things in use from being taken away. Users come and go without waiting. Whoever wants to
+// take something away closes the gate, which works only while there are no users.
 #pragma once
 
 #include <atomic>
 
 namespace ctxbroker::detail {
 
-// Any thread. Users count; they wait only while the gate is closed.
+// Any thread may use it. Users wait only while the gate is closed.
 class UseGate {
  public:
   void enter() noexcept {
@@ -23,7 +23,7 @@ class UseGate {
   }
   void leave() noexcept { users_.fetch_sub(1, std::memory_order_release); }
 
-  // True when nobody is inside, and then nobody gets in before open.
+  // Closes the gate until `open` and returns true when nobody is inside.
   bool try_close() noexcept {
     int nobody = 0;
     return users_.compare_exchange_strong(nobody, closed, std::memory_order_acquire,

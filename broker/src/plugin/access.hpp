@@ -1,4 +1,4 @@
-// How the broker's own code gets behind its public classes. Hosts see the name and nothing more.
+// Gives the broker's own code the implementations behind the public classes.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace ctxbroker::detail {
 struct Access {
   // Throws Error (wrong_state) when the broker is closed.
   static BrokerImpl& of(Broker& broker) { return broker.open_impl(); }
-  // The instance must not have been moved away.
+  // The instance must not be moved from.
   static Instance& of(PluginInstance& instance) noexcept { return *instance.impl_; }
   // Throws Error (wrong_state) when the tenant is closed.
   static const std::shared_ptr<TenantImpl>& of(Tenant& tenant);

@@ -1,5 +1,5 @@
-// Everything that one activation of an instance holds in its lease, but for the plug-in's own
-// allocations, which are in the instance's ledger. Its end gives it all back.
+// What one activation of an instance holds in its lease. The plug-in's own allocations are in the
+// instance's ledger instead. The destructor gives everything back.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ struct Activation {
   PinnedMemory staging;      // CTXB_UPLOAD_MAX bytes, for uploads in process
   std::uint64_t staged = 0;  // bytes of it that the running job has used
   Stream stream;
-  JobGraph job_graph;  // last: ends first, when all its work is done
+  JobGraph job_graph;  // last, so that it ends first
 };
 
-// Loads the plug-in's modules and makes the rest, inside the gate of `at`. Throws Error.
+// Loads the plug-in's modules and creates the rest. The caller is inside the gate of `at`. Throws
+// Error.
 std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>& at,
                                             ModuleService& service, const PluginRecord& plugin,
                                             const ActivationSizes& sizes);

@@ -74,7 +74,7 @@ InstanceSettings BrokerImpl::settings_for(const LoadedLibrary& library, std::siz
   for (const PluginDescription& one : plugins) ids.push_back(one.id);
   const LeaseOrder lease = lease_order(options.lease, options_.policy, ids);
   const PlacementOrder placement = placement_order(options, options_.policy, plugin);
-  return {placer_->place(*library.tenant(), plugins, placement), lease.choice, lease.by,
+  return {placer_->choose(*library.tenant(), plugins, placement), lease.choice, lease.by,
           memory_budget(options, options_.policy, plugin), options.job_graphs};
 }
 

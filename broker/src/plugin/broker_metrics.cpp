@@ -49,9 +49,9 @@ void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
   GatedTenant* const gated = tenant.gated.load(std::memory_order_acquire);
   // Its code may be another tenant's by now.
   if (gated == nullptr || &gated->identity() != &tenant) return;
-  for (std::size_t place = 0; place < policy_count(); ++place) {
-    const std::uint64_t calls = gated->hits(place);
-    if (calls != 0) metrics.guarded_calls[policy_at(place).symbol] += calls;
+  for (std::size_t index = 0; index < policy_count(); ++index) {
+    const std::uint64_t calls = gated->hits(index);
+    if (calls != 0) metrics.guarded_calls[policy_at(index).symbol] += calls;
   }
   metrics.held_bytes = gated->held_bytes();
   for (const Holding& holding : owners().held_by(gated->id())) {

@@ -8,11 +8,31 @@
 #include "context/resources.hpp"
 #include "ctxbroker/chain.hpp"
 #include "plugin/broker_impl.hpp"
-#include "plugin/chain_buffers.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/stage_times.hpp"
 
 namespace ctxbroker {
+namespace detail {
+
+// A run of stages whose leases share memory. They pass the image back and forth between its two
+// buffers.
+struct BufferPair {
+  std::shared_ptr<Lease> lease;  // of the run's first stage
+  DeviceMemory memory[2];
+};
+
+struct ChainBuffers {
+  std::vector<BufferPair> pairs;
+  std::vector<std::size_t> pair_of_stage;
+};
+
+// Where a job's samples are now.
+struct BufferIndex {
+  std::size_t pair = 0;
+  std::size_t side = 0;
+};
+
+}  // namespace detail
 
 struct Chain::Impl {
   struct Stage {
@@ -59,9 +79,9 @@ struct Chain::Impl {
   std::uint64_t bytes_of(std::uint32_t width, std::uint32_t height) const noexcept {
     return std::uint64_t{width} * height * channels * sizeof(float);
   }
-  ctxb_buffer buffer(detail::Place where, const JobInfo& job) const noexcept;
-  CUdeviceptr address(detail::Place where) const noexcept {
-    return buffers.pairs[where.pair].memory[where.side].get();
+  ctxb_buffer buffer(detail::BufferIndex which, const JobInfo& job) const noexcept;
+  CUdeviceptr address(detail::BufferIndex which) const noexcept {
+    return buffers.pairs[which.pair].memory[which.side].get();
   }
 
   detail::BrokerImpl& broker;
@@ -71,7 +91,7 @@ struct Chain::Impl {
   std::vector<Stage> stages;
   detail::ChainBuffers buffers;
   detail::PinnedMemory staging;  // the job's samples on their way in and out
-  detail::Place place;           // of the running job
+  detail::BufferIndex current;   // of the running job
   bool built = false;            // false when the last build failed: the next job tries again
 };
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <string>
 
-#include "context/wait.hpp"
+#include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
 #include "observe/span.hpp"
 #include "plugin/chain_impl.hpp"
@@ -36,11 +36,11 @@ void Chain::Impl::must_between(std::size_t stage, CUresult status, const char* c
       at.lease->owner());
 }
 
-ctxb_buffer Chain::Impl::buffer(Place where, const JobInfo& job) const noexcept {
+ctxb_buffer Chain::Impl::buffer(BufferIndex which, const JobInfo& job) const noexcept {
   ctxb_buffer buffer{};
   buffer.size = sizeof buffer;
   buffer.media = media == Media::image ? CTXB_MEDIA_IMAGE : CTXB_MEDIA_AUDIO;
-  buffer.data = address(where);
+  buffer.data = address(which);
   buffer.row_pitch = std::uint64_t{job.width} * channels * sizeof(float);
   buffer.width = job.width;
   buffer.height = job.height;
@@ -55,25 +55,25 @@ void Chain::Impl::bring_here(std::size_t stage, std::uint64_t bytes) {
   CUstream const stream = stages[stage].stream;
   must_between(stage, driver.stream_wait_event(stream, stages[stage - 1].times.end().get(), 0),
                "cuStreamWaitEvent", "the work before cannot be waited for");
-  const Place here{buffers.pair_of_stage[stage], 0};
-  if (here.pair == place.pair) return;
+  const BufferIndex here{buffers.pair_of_stage[stage], 0};
+  if (here.pair == current.pair) return;
   const ScopedSpan span(SpanCategory::copy, "copy between contexts", nullptr, host_tenant, bytes);
-  const auto context = [&](Place where) {
-    return buffers.pairs[where.pair].lease->memory_context();
+  const auto context = [&](BufferIndex which) {
+    return buffers.pairs[which.pair].lease->memory_context();
   };
   must_between(stage,
-               driver.memcpy_peer_async(address(here), context(here), address(place),
-                                        context(place), bytes, stream),
+               driver.memcpy_peer_async(address(here), context(here), address(current),
+                                        context(current), bytes, stream),
                "cuMemcpyPeerAsync", "the samples cannot be copied between two contexts");
-  place = here;
+  current = here;
 }
 
-// Inside the stage's guard. Moves `place` to where the stage's output is.
+// Inside the stage's guard. Moves `current` to where the stage's output is.
 void Chain::Impl::run_stage(std::size_t stage, const JobInfo& job) {
   Stage& at = stages[stage];
   const DriverTable& driver = at.lease->table();
-  const Place other{place.pair, 1 - place.side};
-  const ctxb_buffer input = buffer(place, job), output = buffer(other, job);
+  const BufferIndex other{current.pair, 1 - current.side};
+  const ctxb_buffer input = buffer(current, job), output = buffer(other, job);
   ctxb_job given{};
   given.position = job.position;
   given.sample_rate = job.sample_rate;
@@ -96,13 +96,13 @@ void Chain::Impl::run_stage(std::size_t stage, const JobInfo& job) {
   }
   must(stage, driver.event_record(at.times.end().get(), at.stream), "cuEventRecord",
        "the end of the work cannot be marked");
-  if (!bypass) place = other;
+  if (!bypass) current = other;
 }
 
 void Chain::Impl::run(const float* input, const JobInfo& job) {
   const std::uint64_t bytes = bytes_of(job.width, job.height);
   std::memcpy(staging.get(), input, bytes);
-  place = {};
+  current = {};
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     Stage& at = stages[stage];
     const ContextGuard guard(at.lease->target(), blame(stage));
@@ -111,7 +111,7 @@ void Chain::Impl::run(const float* input, const JobInfo& job) {
     if (stage == 0) {
       const ScopedSpan span(SpanCategory::copy, "upload", nullptr, host_tenant, bytes);
       must(stage,
-           at.lease->table().memcpy_htod_async(address(place), staging.get(), bytes, at.stream),
+           at.lease->table().memcpy_htod_async(address(current), staging.get(), bytes, at.stream),
            "cuMemcpyHtoDAsync_v2", "the samples cannot be uploaded");
     } else {
       bring_here(stage, bytes);
@@ -130,7 +130,8 @@ void Chain::Impl::fetch(std::uint64_t bytes) {
     const ContextGuard guard(at.lease->target());
     must_be_inside(last, guard.status());
     const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
-    must(last, at.lease->table().memcpy_dtoh_async(staging.get(), address(place), bytes, at.stream),
+    must(last,
+         at.lease->table().memcpy_dtoh_async(staging.get(), address(current), bytes, at.stream),
          "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
   }
   wait(last, "the job's work on the device failed");

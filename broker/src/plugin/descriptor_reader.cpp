@@ -24,7 +24,7 @@ constexpr std::uint64_t largest_image = std::uint64_t{1} << 30;  // bytes
 constexpr double largest_whole = 9007199254740992.0;             // 2^53: doubles count by ones
 
 // Reads with a memory of where it is, so that every refusal can name the place.
-struct Place {
+struct Location {
   std::string text;  // "libx.so: plug-in com.example.blur"
 
   [[noreturn]] void refuse(const std::string& why) const {
@@ -34,28 +34,29 @@ struct Place {
   void must(bool holds, const char* why) const {
     if (!holds) refuse(why);
   }
-  Place at(const std::string& inner) const { return {text + ", " + inner}; }
+  Location at(const std::string& inner) const { return {text + ", " + inner}; }
 };
 
-std::string text(const Place& place, const char* given, const char* member) {
+std::string text(const Location& location, const char* given, const char* member) {
   auto copy = take_text(given);
-  if (!copy) place.refuse(std::string(member) + " is null, too long, or no clean UTF-8");
+  if (!copy) location.refuse(std::string(member) + " is null, too long, or no clean UTF-8");
   return *std::move(copy);
 }
 
-std::string filled_text(const Place& place, const char* given, const char* member) {
-  std::string copy = text(place, given, member);
-  if (copy.empty()) place.refuse(std::string(member) + " is empty");
+std::string filled_text(const Location& location, const char* given, const char* member) {
+  std::string copy = text(location, given, member);
+  if (copy.empty()) location.refuse(std::string(member) + " is empty");
   return copy;
 }
 
 // A list that ends with null; an absent list is empty.
-std::vector<std::string> names(const Place& place, const char* const* list, const char* member) {
+std::vector<std::string> names(const Location& location, const char* const* list,
+                               const char* member) {
   std::vector<std::string> copies;
   if (list == nullptr) return copies;
   for (std::size_t index = 0; list[index] != nullptr; ++index) {
-    if (index == most_names) place.refuse(std::string(member) + " does not end with null");
-    copies.push_back(filled_text(place, list[index], member));
+    if (index == most_names) location.refuse(std::string(member) + " does not end with null");
+    copies.push_back(filled_text(location, list[index], member));
   }
   return copies;
 }
@@ -64,7 +65,7 @@ bool is_whole(double value) {
   return std::trunc(value) == value && std::abs(value) <= largest_whole;
 }
 
-ParameterType parameter_type(const Place& place, std::uint32_t type) {
+ParameterType parameter_type(const Location& location, std::uint32_t type) {
   switch (type) {
     case CTXB_PARAMETER_FLOAT:
       return ParameterType::floating;
@@ -75,87 +76,87 @@ ParameterType parameter_type(const Place& place, std::uint32_t type) {
     case CTXB_PARAMETER_CHOICE:
       return ParameterType::choice;
     default:
-      place.refuse("type " + std::to_string(type) + " is unknown");
+      location.refuse("type " + std::to_string(type) + " is unknown");
   }
 }
 
-void check_range(const Place& place, const ParameterDescription& parameter) {
+void check_range(const Location& location, const ParameterDescription& parameter) {
   const double low = parameter.minimum, high = parameter.maximum;
-  place.must(std::isfinite(low) && std::isfinite(high) && std::isfinite(parameter.default_value),
-             "minimum, maximum and default_value must be finite");
-  place.must(low <= high, "minimum is above maximum");
-  place.must(parameter.default_value >= low && parameter.default_value <= high,
-             "default_value is outside minimum and maximum");
+  location.must(std::isfinite(low) && std::isfinite(high) && std::isfinite(parameter.default_value),
+                "minimum, maximum and default_value must be finite");
+  location.must(low <= high, "minimum is above maximum");
+  location.must(parameter.default_value >= low && parameter.default_value <= high,
+                "default_value is outside minimum and maximum");
   if (parameter.type == ParameterType::floating) return;
-  place.must(is_whole(low) && is_whole(high) && is_whole(parameter.default_value),
-             "minimum, maximum and default_value must be whole");
+  location.must(is_whole(low) && is_whole(high) && is_whole(parameter.default_value),
+                "minimum, maximum and default_value must be whole");
   if (parameter.type == ParameterType::boolean) {
-    place.must(low == 0 && high == 1, "a boolean goes from 0 to 1");
+    location.must(low == 0 && high == 1, "a boolean goes from 0 to 1");
   }
   if (parameter.type == ParameterType::choice) {
-    place.must(low == 0 && high == static_cast<double>(parameter.choices.size()) - 1,
-               "a choice goes from 0 to the number of its names less 1");
+    location.must(low == 0 && high == static_cast<double>(parameter.choices.size()) - 1,
+                  "a choice goes from 0 to the number of its names less 1");
   }
 }
 
-ParameterDescription read_parameter(const Place& outer, const ctxb_parameter& given) {
+ParameterDescription read_parameter(const Location& outer, const ctxb_parameter& given) {
   const std::string id = text(outer, given.id, "a parameter's id");
   if (!is_parameter_id(id)) outer.refuse("parameter id \"" + id + "\" is not made of [a-z0-9_]");
-  const Place place = outer.at("parameter " + id);
+  const Location location = outer.at("parameter " + id);
   ParameterDescription parameter;
   parameter.id = id;
-  parameter.name = filled_text(place, given.name, "name");
-  parameter.unit = text(place, given.unit, "unit");
-  parameter.description = text(place, given.description, "description");
-  parameter.type = parameter_type(place, given.type);
-  parameter.choices = names(place, given.choices, "choices");
-  place.must((parameter.type == ParameterType::choice) == !parameter.choices.empty(),
-             "choices belong to a choice, and only to it");
-  place.must(std::set<std::string>(parameter.choices.begin(), parameter.choices.end()).size() ==
-                 parameter.choices.size(),
-             "two choices have the same name");
+  parameter.name = filled_text(location, given.name, "name");
+  parameter.unit = text(location, given.unit, "unit");
+  parameter.description = text(location, given.description, "description");
+  parameter.type = parameter_type(location, given.type);
+  parameter.choices = names(location, given.choices, "choices");
+  location.must((parameter.type == ParameterType::choice) == !parameter.choices.empty(),
+                "choices belong to a choice, and only to it");
+  location.must(std::set<std::string>(parameter.choices.begin(), parameter.choices.end()).size() ==
+                    parameter.choices.size(),
+                "two choices have the same name");
   parameter.minimum = given.minimum;
   parameter.maximum = given.maximum;
   parameter.default_value = given.default_value;
   parameter.automatable = (given.flags & CTXB_PARAMETER_AUTOMATABLE) != 0;
-  check_range(place, parameter);
+  check_range(location, parameter);
   return parameter;
 }
 
-std::vector<ParameterDescription> read_parameters(const Place& place,
+std::vector<ParameterDescription> read_parameters(const Location& location,
                                                   const ctxb_plugin_descriptor& given) {
   std::vector<ParameterDescription> parameters;
   if (given.parameter_count == 0) return parameters;
-  place.must(given.parameter_count <= most_parameters, "parameter_count is absurd");
-  place.must(given.parameters != nullptr, "parameters is null, parameter_count is not 0");
+  location.must(given.parameter_count <= most_parameters, "parameter_count is absurd");
+  location.must(given.parameters != nullptr, "parameters is null, parameter_count is not 0");
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_parameter, flags);
-  place.must(is_sound(given.parameters, least) && is_step(given.parameters),
-             "parameters[0].size is not that of a ctxb_parameter");
+  location.must(is_sound(given.parameters, least) && is_step(given.parameters),
+                "parameters[0].size is not that of a ctxb_parameter");
   std::set<std::string> seen;
   for (std::uint32_t index = 0; index < given.parameter_count; ++index) {
     const ctxb_parameter* parameter = element(given.parameters, index);
-    place.must(parameter->size == given.parameters->size, "parameters differ in size");
-    parameters.push_back(read_parameter(place, *parameter));
+    location.must(parameter->size == given.parameters->size, "parameters differ in size");
+    parameters.push_back(read_parameter(location, *parameter));
     if (!seen.insert(parameters.back().id).second) {
-      place.refuse("two parameters have the id \"" + parameters.back().id + "\"");
+      location.refuse("two parameters have the id \"" + parameters.back().id + "\"");
     }
   }
   return parameters;
 }
 
 // Borrowed bytes of the library; null stays null.
-const std::byte* image_data(const Place& place, const void* data, std::uint64_t bytes) {
+const std::byte* image_data(const Location& location, const void* data, std::uint64_t bytes) {
   if (data != nullptr) {
-    place.must(bytes >= 1 && bytes <= largest_image, "data_size is absurd");
+    location.must(bytes >= 1 && bytes <= largest_image, "data_size is absurd");
   }
   return static_cast<const std::byte*>(data);
 }
 
-std::string path_text(const Place& place, const char* given) {
-  return given == nullptr ? std::string() : filled_text(place, given, "file");
+std::string path_text(const Location& location, const char* given) {
+  return given == nullptr ? std::string() : filled_text(location, given, "file");
 }
 
-std::vector<ModulePart> read_parts(const Place& outer, const ctxb_module& given) {
+std::vector<ModulePart> read_parts(const Location& outer, const ctxb_module& given) {
   std::vector<ModulePart> parts;
   if (given.part_count == 0) return parts;
   outer.must(given.part_count <= most_parts, "part_count is absurd");
@@ -168,38 +169,38 @@ std::vector<ModulePart> read_parts(const Place& outer, const ctxb_module& given)
     outer.must(part->size == given.parts->size, "parts differ in size");
     ModulePart read;
     read.name = filled_text(outer, part->name, "a part's name");
-    const Place place = outer.at("part " + read.name);
-    read.data = image_data(place, part->data, part->data_size);
+    const Location location = outer.at("part " + read.name);
+    read.data = image_data(location, part->data, part->data_size);
     read.size = part->data_size;
-    read.file = path_text(place, part->file);
+    read.file = path_text(location, part->file);
     if (CTXB_HAS(part, ctxb_module_part, checksum)) read.checksum = part->checksum;
-    place.must(read.data != nullptr || !read.file.empty(), "data and file are null");
+    location.must(read.data != nullptr || !read.file.empty(), "data and file are null");
     parts.push_back(std::move(read));
   }
   return parts;
 }
 
-std::optional<CudaSource> read_source(const Place& outer, const ctxb_cuda_source* given) {
+std::optional<CudaSource> read_source(const Location& outer, const ctxb_cuda_source* given) {
   if (given == nullptr) return std::nullopt;
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_cuda_source, options);
   outer.must(is_sound(given, least), "source->size is not that of a ctxb_cuda_source");
   CudaSource source;
   source.name = filled_text(outer, given->name, "source->name");
-  const Place place = outer.at("source " + source.name);
-  place.must(given->text != nullptr, "text is null");
+  const Location location = outer.at("source " + source.name);
+  location.must(given->text != nullptr, "text is null");
   source.text = given->text;
-  source.options = names(place, given->options, "options");
+  source.options = names(location, given->options, "options");
   return source;
 }
 
-JitOptions read_jit(const Place& place, const ctxb_jit_options* given) {
+JitOptions read_jit(const Location& location, const ctxb_jit_options* given) {
   JitOptions options;
   if (given == nullptr) return options;
-  place.must(is_sound(given, CTXB_BYTES_THROUGH(ctxb_jit_options, log_bytes)),
-             "jit->size is not that of a ctxb_jit_options");
-  place.must(given->optimisation <= CTXB_JIT_LEVEL(4), "jit->optimisation is above level 4");
-  place.must(given->log_bytes <= most_log_bytes, "jit->log_bytes is above 1 MiB");
+  location.must(is_sound(given, CTXB_BYTES_THROUGH(ctxb_jit_options, log_bytes)),
+                "jit->size is not that of a ctxb_jit_options");
+  location.must(given->optimisation <= CTXB_JIT_LEVEL(4), "jit->optimisation is above level 4");
+  location.must(given->log_bytes <= most_log_bytes, "jit->log_bytes is above 1 MiB");
   options.max_registers = given->max_registers;
   options.optimisation = given->optimisation;
   options.target = given->target;
@@ -212,54 +213,56 @@ JitOptions read_jit(const Place& place, const ctxb_jit_options* given) {
 }
 
 // What version 1.1 added. A library of 1.0 has nothing of it.
-void read_module_since_1_1(const Place& place, const ctxb_module& given, ModuleImage& module) {
+void read_module_since_1_1(const Location& location, const ctxb_module& given,
+                           ModuleImage& module) {
   module.on_first_use = (given.flags & CTXB_MODULE_ON_FIRST_USE) != 0;
   module.development = (given.flags & CTXB_MODULE_DEVELOPMENT) != 0;
-  module.parts = read_parts(place, given);
-  module.source = read_source(place, given.source);
-  module.file = path_text(place, given.file);
-  module.jit = read_jit(place, given.jit);
-  place.must(!module.development || !module.file.empty(),
-             "CTXB_MODULE_DEVELOPMENT needs a file to watch");
+  module.parts = read_parts(location, given);
+  module.source = read_source(location, given.source);
+  module.file = path_text(location, given.file);
+  module.jit = read_jit(location, given.jit);
+  location.must(!module.development || !module.file.empty(),
+                "CTXB_MODULE_DEVELOPMENT needs a file to watch");
 }
 
-ModuleImage read_module(const Place& outer, const ctxb_module& given) {
+ModuleImage read_module(const Location& outer, const ctxb_module& given) {
   ModuleImage module;
   module.name = filled_text(outer, given.name, "a module's name");
-  const Place place = outer.at("module " + module.name);
-  module.data = image_data(place, given.data, given.data_size);
+  const Location location = outer.at("module " + module.name);
+  module.data = image_data(location, given.data, given.data_size);
   module.size = given.data_size;
-  module.kernels = names(place, given.kernels, "kernels");
+  module.kernels = names(location, given.kernels, "kernels");
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
-  if (CTXB_HAS(&given, ctxb_module, jit)) read_module_since_1_1(place, given, module);
+  if (CTXB_HAS(&given, ctxb_module, jit)) read_module_since_1_1(location, given, module);
   if (CTXB_HAS(&given, ctxb_module, checksum)) module.checksum = given.checksum;
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   if (CTXB_HAS(&given, ctxb_module, file_options)) {
-    module.file_options = names(place, given.file_options, "file_options");
+    module.file_options = names(location, given.file_options, "file_options");
   }
   const int built_in =
       (module.data != nullptr ? 1 : 0) + (module.parts.empty() ? 0 : 1) + (module.source ? 1 : 0);
-  place.must(built_in <= 1, "more than one of data, parts and source is given");
-  place.must(built_in == 1 || !module.file.empty(), "data is null");
+  location.must(built_in <= 1, "more than one of data, parts and source is given");
+  location.must(built_in == 1 || !module.file.empty(), "data is null");
   module.maker = std::make_shared<ImageMaker>();
   return module;
 }
 
-std::vector<ModuleImage> read_modules(const Place& place, const ctxb_plugin_descriptor& given) {
+std::vector<ModuleImage> read_modules(const Location& location,
+                                      const ctxb_plugin_descriptor& given) {
   std::vector<ModuleImage> modules;
   if (given.module_count == 0) return modules;
-  place.must(given.module_count <= most_modules, "module_count is absurd");
-  place.must(given.modules != nullptr, "modules is null, module_count is not 0");
+  location.must(given.module_count <= most_modules, "module_count is absurd");
+  location.must(given.modules != nullptr, "modules is null, module_count is not 0");
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module, kernels);
-  place.must(is_sound(given.modules, least) && is_step(given.modules),
-             "modules[0].size is not that of a ctxb_module");
+  location.must(is_sound(given.modules, least) && is_step(given.modules),
+                "modules[0].size is not that of a ctxb_module");
   std::set<std::string> seen;
   for (std::uint32_t index = 0; index < given.module_count; ++index) {
     const ctxb_module* module = element(given.modules, index);
-    place.must(module->size == given.modules->size, "modules differ in size");
-    modules.push_back(read_module(place, *module));
+    location.must(module->size == given.modules->size, "modules differ in size");
+    modules.push_back(read_module(location, *module));
     if (!seen.insert(modules.back().name).second) {
-      place.refuse("two modules have the name \"" + modules.back().name + "\"");
+      location.refuse("two modules have the name \"" + modules.back().name + "\"");
     }
   }
   return modules;
@@ -267,13 +270,13 @@ std::vector<ModuleImage> read_modules(const Place& place, const ctxb_plugin_desc
 
 // The meaning of a code, or a refusal that shows it.
 template <typename Meaning, std::size_t count>
-Meaning meaning(const Place& place,
+Meaning meaning(const Location& location,
                 const std::array<std::pair<std::uint32_t, Meaning>, count>& table,
                 std::uint32_t code, const char* member) {
   for (const auto& [known, value] : table) {
     if (known == code) return value;
   }
-  place.refuse(std::string(member) + " is " + std::to_string(code) + ", which means nothing");
+  location.refuse(std::string(member) + " is " + std::to_string(code) + ", which means nothing");
 }
 
 constexpr std::array<std::pair<std::uint32_t, Media>, 2> medias{
@@ -293,7 +296,7 @@ constexpr std::array<std::pair<std::uint32_t, LeaseKind>, 5> lease_wishes{
 }  // namespace
 
 PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::string& where) {
-  const Place library{where};
+  const Location library{where};
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_plugin_descriptor, modules);
   library.must(is_sound(given, least), "a descriptor is null or shorter than version 1.0 has it");
@@ -301,29 +304,29 @@ PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::str
   if (!is_reverse_dns(id)) {
     library.refuse("plug-in id \"" + id + "\" is not of the form com.example.name");
   }
-  const Place place = library.at("plug-in " + id);
+  const Location location = library.at("plug-in " + id);
   PluginRecord record;
   PluginDescription& description = record.description;
   description.id = id;
   description.short_name = id.substr(id.rfind('.') + 1);
-  description.name = filled_text(place, given->name, "name");
-  description.vendor = text(place, given->vendor, "vendor");
-  description.version = filled_text(place, given->version, "version");
-  description.description = text(place, given->description, "description");
-  description.features = names(place, given->features, "features");
-  description.media = meaning(place, medias, given->media, "media");
-  description.cuda_use = meaning(place, cuda_uses, given->cuda_use, "cuda_use");
-  description.lease_wish = meaning(place, lease_wishes, given->lease, "lease");
+  description.name = filled_text(location, given->name, "name");
+  description.vendor = text(location, given->vendor, "vendor");
+  description.version = filled_text(location, given->version, "version");
+  description.description = text(location, given->description, "description");
+  description.features = names(location, given->features, "features");
+  description.media = meaning(location, medias, given->media, "media");
+  description.cuda_use = meaning(location, cuda_uses, given->cuda_use, "cuda_use");
+  description.lease_wish = meaning(location, lease_wishes, given->lease, "lease");
   description.flags = given->flags;
   description.needs_nvidia_driver = (given->flags & CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER) != 0;
-  place.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency means nothing");
+  location.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency means nothing");
   record.one_at_a_time = given->concurrency == CTXB_CONCURRENCY_LIBRARY;
-  place.must(given->min_compute_major <= 1000 && given->min_compute_minor <= 1000,
-             "the least compute capability is absurd");
+  location.must(given->min_compute_major <= 1000 && given->min_compute_minor <= 1000,
+                "the least compute capability is absurd");
   description.min_compute_major = static_cast<int>(given->min_compute_major);
   description.min_compute_minor = static_cast<int>(given->min_compute_minor);
-  description.parameters = read_parameters(place, *given);
-  record.modules = read_modules(place, *given);
+  description.parameters = read_parameters(location, *given);
+  record.modules = read_modules(location, *given);
   for (const auto& module : record.modules) description.modules.push_back(module.name);
   return record;
 }

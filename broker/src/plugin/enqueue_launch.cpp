@@ -8,7 +8,6 @@
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/host_call.hpp"
-#include "plugin/kernel_access.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -116,6 +115,19 @@ CUresult call_driver(const Activation& activation, const Kernel& kernel, const c
   });
 }
 
+// Loads the kernel's module and finds its function.
+[[gnu::cold, gnu::noinline]] ctxb_status bring_kernel(Instance& instance, Activation& activation,
+                                                      Kernel& kernel, const char* function) {
+  return with_modules(instance, function, [&] {
+    const CUresult status = activation.modules->find_function(kernel);
+    if (status != CUDA_ERROR_NOT_FOUND) return answer(instance, function, status);
+    return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
+                  std::string(function) + ": module \"" + kernel.module + "\" has no kernel \"" +
+                      kernel.name + "\"; was it declared extern \"C\"?",
+                  status);
+  });
+}
+
 }  // namespace
 
 ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult status) {
@@ -137,6 +149,12 @@ CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int
 ctxb_status wrong_stream(Instance& instance, const char* function) {
   return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, function,
                        "the stream is not the one lent with the job or the activation");
+}
+
+ctxb_status ready_kernel(Instance& instance, Activation& activation, Kernel& kernel,
+                         const char* function) {
+  if (kernel.function != nullptr) return CTXB_OK;
+  return bring_kernel(instance, activation, kernel, function);
 }
 
 Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kernel* handle,

@@ -1,4 +1,4 @@
-// A launch of a plug-in's kernel: checked, then handed to the driver.
+// Checks a launch of a plug-in's kernel and hands it to the driver.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace ctxbroker::detail {
 
-// Inside the instance's lease. `options` may be null. Notes why it refused.
+// Call it inside the instance's lease. `options` may be null. Records why it refuses a launch.
 ctxb_status enqueue_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
                            const ctxb_launch_options* options);
 
@@ -18,20 +18,26 @@ struct LaunchConfig {
   CUlaunchAttribute attributes[4];
   CUlaunchConfig config;
 };
-// Checks kernel, stream and everything of the launch but its arguments; fills `config`. Null after
-// a refusal, with its `status`.
+// Checks everything of the launch but its arguments, and fills `config`. After a refusal it returns
+// null and sets `status`.
 Kernel* prepare_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
                        const ctxb_launch_options* options, LaunchConfig& config,
                        ctxb_status& status);
 
-// Above 48 KiB a kernel must be told once that it may use more dynamic shared memory.
+// Allows a kernel to use this much dynamic shared memory. CUDA wants that once above 48 KiB.
 CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int bytes) noexcept;
 
-// The kernel behind a handle of this activation. Null after a refusal, with its `status`.
+// Loads the kernel's module unless it is loaded, and finds the kernel's function. A kernel has no
+// function before its module is first used, and after its module was unloaded to free memory.
+ctxb_status ready_kernel(Instance& instance, Activation& activation, Kernel& kernel,
+                         const char* function);
+
+// Returns the kernel behind a handle of this activation. After a refusal it returns null and sets
+// `status`.
 Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kernel* handle,
                     const char* function, ctxb_status& status);
 
-// The answer to a plug-in whose launch of that kernel the driver refused. Throws std::bad_alloc.
+// Answers a plug-in whose launch of that kernel the driver refused. Throws std::bad_alloc.
 ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult status);
 
 inline const DeviceLimits& limits_of(const Activation& activation) noexcept {
@@ -45,7 +51,7 @@ inline bool are_sound(const ctxb_launch* launch, const ctxb_launch_options* opti
           is_sound(options, CTXB_BYTES_THROUGH(ctxb_launch_options, argument_offsets)));
 }
 
-// Calls `call(arguments, extra)` with both as cuLaunchKernel takes them: one is null.
+// Calls `call(arguments, extra)` with the two as cuLaunchKernel takes them, one of which is null.
 template <typename Call>
 CUresult with_arguments(const Kernel& kernel, const ctxb_launch& launch,
                         const ctxb_launch_options* options, Call&& call) noexcept {
@@ -59,7 +65,7 @@ CUresult with_arguments(const Kernel& kernel, const ctxb_launch& launch,
   return std::forward<Call>(call)(nullptr, bytes != 0 ? packed : nullptr);
 }
 
-// A checked launch without attributes.
+// Launches a checked kernel without attributes.
 inline CUresult launch_plainly(const Activation& activation, const Kernel& kernel,
                                const ctxb_launch& launch,
                                const ctxb_launch_options* options) noexcept {

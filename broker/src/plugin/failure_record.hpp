@@ -1,10 +1,11 @@
-// Why the plug-in function that runs now is about to fail: what the plug-in said, and what the host
-// refused it.
+// Records why the plug-in function that runs now is about to fail: what the plug-in reported, and
+// what the host refused.
 #pragma once
 
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "ctxbroker/plugin.h"
 
@@ -16,20 +17,34 @@ struct Failure {
   std::string text;
 };
 
-// Any thread. Costs one load while nothing is recorded.
+// Any thread may use it. `clear` costs one load while nothing is recorded.
 class FailureRecord {
  public:
-  void plugin_said(Failure failure);
-  void host_refused(Failure failure);
+  void plugin_said(Failure failure) { record(both_.said, std::move(failure)); }
+  void host_refused(Failure failure) { record(both_.refused, std::move(failure)); }
 
   struct Both {
     Failure said, refused;
   };
-  // What was recorded since the last clear.
-  Both read() const;
-  void clear() noexcept;
+  // Returns what was recorded since the last clear.
+  Both read() const {
+    const std::lock_guard lock(mutex_);
+    return both_;
+  }
+  void clear() noexcept {
+    if (!recorded_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    both_ = {};
+    recorded_.store(false, std::memory_order_release);
+  }
 
  private:
+  void record(Failure& target, Failure failure) {
+    const std::lock_guard lock(mutex_);
+    target = std::move(failure);
+    recorded_.store(true, std::memory_order_release);
+  }
+
   std::atomic<bool> recorded_{false};
   mutable std::mutex mutex_;
   Both both_;

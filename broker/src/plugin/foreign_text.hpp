@@ -1,4 +1,4 @@
-// Text that a plug-in library hands over: bounded, checked, copied.
+// Checks and copies text that a plug-in library hands over.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,22 @@ namespace ctxbroker::detail {
 // The longest text that is taken from a plug-in, in bytes.
 inline constexpr std::size_t longest_text = 4096;
 
-// True for well-formed UTF-8 without control characters (line ends and tabs are allowed).
+// Returns whether the text is well-formed UTF-8 without control characters other than line ends and
+// tabs.
 bool is_clean_text(std::string_view text) noexcept;
 
-// The copy; nothing when `text` is null, too long, or not clean.
+// Returns a copy, or nothing when `text` is null, too long or not clean.
 std::optional<std::string> take_text(const char* text);
 
-// The same for text that is only shown: what is not clean becomes '?', null becomes empty, too long
-// is cut.
+// Returns a copy for text that is only shown. Bytes that are not clean become '?', null becomes an
+// empty text, and a long text is cut.
 std::string take_message(const char* text);
 
-// One or more parts of letters, digits, '_' and '-', with '.' between them; at least two parts.
+// Returns whether the id has at least two parts of letters, digits, '_' and '-', with '.' between
+// them.
 bool is_reverse_dns(std::string_view id) noexcept;
 
-// [a-z0-9_]+
+// Returns whether the id matches [a-z0-9_]+.
 bool is_parameter_id(std::string_view id) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -3,13 +3,12 @@
 #include <cstring>
 #include <string>
 
-#include "context/wait.hpp"
+#include "context/hung_work.hpp"
 #include "module/kernel.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/enqueue_launch.hpp"
 #include "plugin/host_call.hpp"
-#include "plugin/kernel_access.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -1,11 +1,12 @@
-// What every function behind ctxb_gpu_extension does before its work: find the instance, check the
-// phase, enter the lease; and how it says no.
+// What all functions that a plug-in can call have in common: they find the instance, check its
+// phase and enter the lease, or refuse the call.
 #pragma once
 
 #include <new>
 #include <string>
 #include <utility>
 
+#include "ctxbroker/error.hpp"
 #include "plugin/host_side.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/status_text.hpp"
@@ -17,21 +18,21 @@ constexpr unsigned int in(Phase phase) noexcept {
   return 1u << static_cast<unsigned int>(phase);
 }
 
-// Notes why a call was refused, for the Error that the host will see; returns `status`.
+// Records why a call was refused, for the Error that the host gets. Returns `status`.
 inline ctxb_status refuse(Instance& instance, ctxb_status status, const std::string& text,
                           int driver_status = 0) {
   instance.failures().host_refused({status, driver_status, text});
   return status;
 }
 
-// A refusal of something that the contract forbids: a strike too.
+// Refuses a call that breaks the plug-in contract, and counts it as a strike.
 inline ctxb_status refuse_breach(Instance& instance, ctxb_status status, const char* function,
                                  const std::string& text) {
   instance.strike(function, text.c_str());
   return refuse(instance, status, std::string(function) + ": " + text);
 }
 
-// The driver's answer as a plug-in's status; notes it and a loss of the context.
+// Returns the plug-in status for a driver status. Records an error, and a loss of the context.
 inline ctxb_status answer(Instance& instance, const char* function, CUresult status) {
   if (status == CUDA_SUCCESS) return CTXB_OK;
   instance.lease()->report_status(status);
@@ -40,7 +41,18 @@ inline ctxb_status answer(Instance& instance, const char* function, CUresult sta
                 status);
 }
 
-// Runs work() -> ctxb_status; nothing that it throws gets out.
+// Runs work() -> ctxb_status, which may load a module. An Error that it throws becomes a refusal.
+template <typename Work>
+ctxb_status with_modules(Instance& instance, const char* function, Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const Error& error) {
+    return refuse(instance, status_for(error.kind()),
+                  std::string(function) + ": " + error.message(), error.origin().status);
+  }
+}
+
+// Runs work() -> ctxb_status, and turns every exception into a status.
 template <typename Work>
 ctxb_status contained(Work&& work) noexcept {
   try {

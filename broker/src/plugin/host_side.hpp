@@ -1,4 +1,4 @@
-// The ctxb_host struct that one instance sees, with the functions behind it.
+// The ctxb_host struct that one instance gets, and the functions in it.
 #pragma once
 
 #include "ctxbroker/plugin.h"
@@ -7,16 +7,16 @@ namespace ctxbroker::detail {
 
 class Instance;
 
-// `host` comes first: the address that a plug-in hands back is this struct's.
+// `host` comes first, so that the address which a plug-in hands back is the address of this struct.
 struct HostSide {
   ctxb_host host;
   Instance* instance;
 };
 
-// The strings are borrowed and live as long as the instance.
+// Borrows the strings, which must live as long as the instance.
 HostSide make_host_side(Instance& instance, const char* name, const char* version) noexcept;
 
-// The instance that a host pointer belongs to; null for null.
+// Returns the instance that a host pointer belongs to, or null for null.
 inline Instance* instance_of(const ctxb_host* host) noexcept {
   return host == nullptr ? nullptr : reinterpret_cast<const HostSide*>(host)->instance;
 }

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <utility>
 
-#include "context/wait.hpp"
+#include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
 #include "module/module_service.hpp"
 #include "plugin/broker_impl.hpp"

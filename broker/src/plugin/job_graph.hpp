@@ -1,6 +1,6 @@
-// The work of one job as a graph: what the plug-in enqueues on its stream is captured, and launched
-// in one go. The next job's capture brings the executable graph up to date; another shape makes a
-// new one.
+// The work of one job as a CUDA graph. The broker captures what the plug-in enqueues on its stream
+// and launches it at once. The next job's capture updates the executable graph, or makes a new one
+// when its shape has changed.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ inline constexpr EndOf<CUgraphExec> graph_exec_end{&DriverTable::graph_exec_dest
                                                    false, &Holdings::graphs, "graph"};
 using GraphExec = Owned<CUgraphExec, graph_exec_end>;
 
-// Of one activation, on the thread of its process calls and inside its lease.
+// Belongs to one activation. Call it on the thread of the process calls and inside the lease.
 class JobGraph {
  public:
-  // What went wrong; the driver's status where it was the driver that said so.
+  // What went wrong, with the driver's status when the driver reported it.
   struct Outcome {
     CUresult status = CUDA_SUCCESS;
     const char* what = "";  // static text
@@ -27,12 +27,12 @@ class JobGraph {
   bool wanted() const noexcept { return wanted_; }
   void want(bool wanted) noexcept { wanted_ = wanted; }
   void give_up() noexcept;
-  // The kernels in it are no longer good: the next job makes another.
+  // Drops the graph, because its kernels are no longer valid. The next job makes another one.
   void forget() noexcept { exec_.reset(); }
 
-  // From here on the stream's work is captured.
+  // Begins to capture the stream's work.
   Outcome begin(const DriverTable& driver, CUstream stream) noexcept;
-  // Ends the capture and launches what was captured; unless `launch`, drops it.
+  // Ends the capture. Launches what was captured, or drops it when `launch` is false.
   Outcome end(const std::shared_ptr<Lease>& lease, CUstream stream, bool launch) noexcept;
 
  private:

@@ -10,21 +10,22 @@
 
 namespace ctxbroker::detail {
 
-// Which file it is, whatever path led to it.
+// Identifies a file whatever path led to it.
 using FileId = std::pair<std::uint64_t, std::uint64_t>;  // device, inode
 
-// The file behind `path`, every link followed. Throws Error (plugin_not_found) when there is none.
+// Returns the file behind `path` with every link followed. Throws Error (plugin_not_found) when
+// there is none.
 std::filesystem::path canonical_library(const std::filesystem::path& path);
 FileId file_id(const std::filesystem::path& canonical);
 
-// File name without "lib" and suffix: the tenant's name.
+// Returns the tenant's name: the file name without "lib" and suffix.
 std::string library_name(const std::filesystem::path& path);
 
-// Loads with every symbol resolved and none given away. Throws Error (plugin_load) with the
-// loader's own text.
+// Loads the library with all symbols resolved and without exporting its symbols to others. Throws
+// Error (plugin_load) with the loader's text.
 boost::dll::shared_library load_library(const std::filesystem::path& canonical);
 
-// From now on the image stays in the process, whoever closes it.
+// Keeps the image in the process until the process ends, whoever closes it.
 void keep_resident(const std::filesystem::path& canonical) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "ctxbroker/plugin_library.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/plugin_call.hpp"
 #include "plugin/status_text.hpp"
@@ -178,3 +179,26 @@ std::size_t LoadedLibrary::index_of(std::string_view plugin) const {
 }
 
 }  // namespace ctxbroker::detail
+
+namespace ctxbroker {
+
+PluginLibrary::PluginLibrary(std::shared_ptr<detail::LoadedLibrary> impl)
+    : impl_(std::move(impl)) {}
+
+const std::vector<PluginDescription>& PluginLibrary::plugins() const noexcept {
+  return impl_->descriptions();
+}
+
+const std::filesystem::path& PluginLibrary::path() const noexcept {
+  return impl_->path();
+}
+
+const std::string& PluginLibrary::name() const noexcept {
+  return impl_->tenant()->name;
+}
+
+TenantId PluginLibrary::tenant() const noexcept {
+  return impl_->tenant()->id;
+}
+
+}  // namespace ctxbroker

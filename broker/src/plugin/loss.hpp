@@ -1,4 +1,4 @@
-// What a plug-in and the host are told about a lost context, and who is to blame.
+// Describes the loss of a context for the plug-in and the host, and says who is to blame.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct Loss {
   std::string text;          // one sentence
 };
 
-// Describes the loss of a lease that is not ready any more.
+// Describes the loss of a lease that is no longer ready.
 LeaseLoss describe_loss(const Lease& lease);
 
-// Describes it for an instance in that lease. Guilt is only said with evidence: after a fault, when
-// the work of just one instance of the whole broker was in flight, and no tenant that the host
-// opened may have any.
+// Describes the loss for an instance in that lease. It blames an instance for a fault only when no
+// work but that instance's was in flight in the whole broker, and no tenant that the host opened
+// can have had work.
 Loss describe_loss(const Instance& instance);
 
 }  // namespace ctxbroker::detail

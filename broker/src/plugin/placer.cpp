@@ -74,8 +74,8 @@ DeviceOffer Placer::offer(int device) const {
   return offer;
 }
 
-int Placer::place(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
-                  const PlacementOrder& order) {
+int Placer::choose(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
+                   const PlacementOrder& order) {
   if (order.placement && order.placement->rule == PlacementRule::fixed) {
     return order.placement->device;
   }

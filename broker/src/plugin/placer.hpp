@@ -1,4 +1,4 @@
-// Which device a tenant's instances go to.
+// Chooses the device for a tenant's instances.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +21,21 @@ struct DeviceOffer {
   std::size_t leases = 0;        // in force on it
 };
 
-// The device with most free memory; of equals the one with fewer leases, then the lower number.
-// `offers` is not empty.
+// Returns the device with most free memory. Among equals it takes the one with fewer leases, then
+// the lower number. `offers` must not be empty.
 int most_free(const std::vector<DeviceOffer>& offers) noexcept;
 
 // [main] thread.
 class Placer {
  public:
-  // Borrowed; it outlives this.
+  // Borrows `leases`, which must outlive this object.
   explicit Placer(LeaseTable& leases) : leases_(leases) {}
 
-  // The device for an instance of a plug-in of `library`, which is `tenant`'s. A fixed placement is
-  // taken as it is, also when there is no such device. Touches no device that is not in use.
-  int place(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
-            const PlacementOrder& order);
+  // Returns the device for an instance of a plug-in of `library`, which is `tenant`'s. Returns the
+  // device of a fixed placement even when there is no such device. Touches no device that is not in
+  // use.
+  int choose(const TenantIdentity& tenant, const std::vector<PluginDescription>& library,
+             const PlacementOrder& order);
 
  private:
   int home_of(TenantId tenant) const;

@@ -1,4 +1,4 @@
-// The one way into a plug-in's code: inside a guard, with exceptions stopped at the boundary.
+// Calls a plug-in's code. Every call goes through here: inside a guard, and with exceptions caught.
 #pragma once
 
 #include <exception>
@@ -11,8 +11,8 @@
 namespace ctxbroker::detail {
 
 struct CallOutcome {
-  CUresult entered = CUDA_SUCCESS;  // otherwise the plug-in was not called
-  bool threw = false;               // an exception crossed the C boundary and was stopped
+  CUresult entered = CUDA_SUCCESS;  // after an error the plug-in was not called
+  bool threw = false;               // the plug-in threw an exception, which was caught
   bool ran() const noexcept { return entered == CUDA_SUCCESS && !threw; }
 };
 

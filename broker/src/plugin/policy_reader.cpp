@@ -25,7 +25,7 @@ constexpr std::uint64_t last_device = 1023;
 constexpr unsigned most_multiprocessors = 999'999'999;  // nine digits: the schema's pattern
 
 // Where in which document: for errors.
-struct Place {
+struct Location {
   std::string document;
   std::string path;  // "$.by_id[\"com.example.blur\"].lease"
 
@@ -39,7 +39,7 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-Place member(const Place& of, const std::string& name) {
+Location member(const Location& of, const std::string& name) {
   const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || c == '_';
   });
@@ -70,7 +70,7 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
   return static_cast<std::uint64_t>(number);
 }
 
-void read_lease(const Json& value, const Place& place, PluginPolicy& policy) {
+void read_lease(const Json& value, const Location& location, PluginPolicy& policy) {
   std::optional<LeaseChoice> choice;
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
@@ -81,14 +81,14 @@ void read_lease(const Json& value, const Place& place, PluginPolicy& policy) {
     }
   }
   if (!choice) {
-    place.refuse(described(value) +
-                 " is no lease; allowed are \"auto\", \"shared\", \"private\", \"green\" and "
-                 "\"green:N\", where N is a number of multiprocessors from 1");
+    location.refuse(described(value) +
+                    " is no lease; allowed are \"auto\", \"shared\", \"private\", \"green\" and "
+                    "\"green:N\", where N is a number of multiprocessors from 1");
   }
   policy.lease = choice;
 }
 
-void read_placement(const Json& value, const Place& place, PluginPolicy& policy) {
+void read_placement(const Json& value, const Location& location, PluginPolicy& policy) {
   if (value.is_string()) {
     const auto rule = parse_placement(value.get_ref<const std::string&>());
     if (rule && rule->rule != PlacementRule::fixed) {
@@ -99,70 +99,71 @@ void read_placement(const Json& value, const Place& place, PluginPolicy& policy)
     policy.placement = Placement(static_cast<int>(*device));
     return;
   }
-  place.refuse(described(value) +
-               " is no placement; allowed are \"round-robin\", \"most-free-memory\" and a device's "
-               "number from 0 to " +
-               std::to_string(last_device));
+  location.refuse(
+      described(value) +
+      " is no placement; allowed are \"round-robin\", \"most-free-memory\" and a device's "
+      "number from 0 to " +
+      std::to_string(last_device));
 }
 
 template <std::optional<std::uint64_t> PluginPolicy::*budget>
-void read_budget(const Json& value, const Place& place, PluginPolicy& policy) {
+void read_budget(const Json& value, const Location& location, PluginPolicy& policy) {
   policy.*budget = whole_number(value, largest_budget);
   if (!(policy.*budget)) {
-    place.refuse(described(value) +
-                 " is no memory budget; allowed is a whole number of bytes from "
-                 "0 (no limit) to " +
-                 std::to_string(largest_budget));
+    location.refuse(described(value) +
+                    " is no memory budget; allowed is a whole number of bytes from "
+                    "0 (no limit) to " +
+                    std::to_string(largest_budget));
   }
 }
 
 // Calls the reader of each member. `readers` is a table of names and what reads them.
 template <typename Readers, typename... Target>
-void read_members(const Json& object, const Place& place, const Readers& readers,
+void read_members(const Json& object, const Location& location, const Readers& readers,
                   Target&... target) {
   std::string allowed;
   for (const auto& [name, read] : readers) {
     allowed += (allowed.empty() ? "" : ", ") + quoted(name);
   }
   if (!object.is_object()) {
-    place.refuse(described(object) + " is not allowed here; an object with members of " + allowed +
-                 " is");
+    location.refuse(described(object) + " is not allowed here; an object with members of " +
+                    allowed + " is");
   }
   for (const auto& item : object.items()) {
     const auto known = std::find_if(readers.begin(), readers.end(),
                                     [&](const auto& one) { return item.key() == one.first; });
     if (known == readers.end()) {
-      member(place, item.key()).refuse("there is no such member; allowed are " + allowed);
+      member(location, item.key()).refuse("there is no such member; allowed are " + allowed);
     }
-    known->second(item.value(), member(place, item.key()), target...);
+    known->second(item.value(), member(location, item.key()), target...);
   }
 }
 
-using PluginReader = void (*)(const Json&, const Place&, PluginPolicy&);
+using PluginReader = void (*)(const Json&, const Location&, PluginPolicy&);
 constexpr std::array<std::pair<const char*, PluginReader>, 4> plugin_members{
     {{"lease", read_lease},
      {"placement", read_placement},
      {"memory_budget", read_budget<&PluginPolicy::memory_budget>},
      {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>}}};
 
-void read_schema(const Json& value, const Place& place, Policy&) {
+void read_schema(const Json& value, const Location& location, Policy&) {
   if (value != schema_name) {
-    place.refuse(described(value) + " is not what this version reads; it reads \"" + schema_name +
-                 "\"");
+    location.refuse(described(value) + " is not what this version reads; it reads \"" +
+                    schema_name + "\"");
   }
 }
 
-void read_for_all(const Json& value, const Place& place, Policy& policy) {
-  read_members(value, place, plugin_members, policy.for_all);
+void read_for_all(const Json& value, const Location& location, Policy& policy) {
+  read_members(value, location, plugin_members, policy.for_all);
 }
 
-void read_by_id(const Json& value, const Place& place, Policy& policy) {
+void read_by_id(const Json& value, const Location& location, Policy& policy) {
   if (!value.is_object()) {
-    place.refuse(described(value) +
-                 " is not allowed here; an object whose members are plug-in ids is");
+    location.refuse(described(value) +
+                    " is not allowed here; an object whose members are plug-in ids is");
   }
   for (const auto& item : value.items()) {
-    const Place where = member(place, item.key());
+    const Location where = member(location, item.key());
     if (!detail::is_reverse_dns(item.key())) {
       where.refuse(quoted(item.key()) +
                    " is no plug-in id; ids are of the form com.example.name, of letters, digits, "
@@ -172,7 +173,7 @@ void read_by_id(const Json& value, const Place& place, Policy& policy) {
   }
 }
 
-using PolicyReader = void (*)(const Json&, const Place&, Policy&);
+using PolicyReader = void (*)(const Json&, const Location&, Policy&);
 constexpr std::array<std::pair<const char*, PolicyReader>, 3> policy_members{
     {{"schema", read_schema}, {"for_all", read_for_all}, {"by_id", read_by_id}}};
 
@@ -184,7 +185,7 @@ class DuplicateCheck {
   bool operator()(int /*depth*/, Json::parse_event_t event, const Json& parsed) {
     switch (event) {
       case Json::parse_event_t::object_start:
-        open_.push_back({open_.empty() ? Place{document_, "$"} : within(), {}, {}});
+        open_.push_back({open_.empty() ? Location{document_, "$"} : within(), {}, {}});
         break;
       case Json::parse_event_t::object_end:
         open_.pop_back();
@@ -203,11 +204,11 @@ class DuplicateCheck {
 
  private:
   struct Object {
-    Place place;
+    Location location;
     std::string key;  // of the member that is being read
     std::set<std::string> seen;
   };
-  Place within() const { return member(open_.back().place, open_.back().key); }
+  Location within() const { return member(open_.back().location, open_.back().key); }
 
   std::string document_;
   std::vector<Object> open_;
@@ -220,8 +221,8 @@ Json parse_json(std::string_view text, const std::string& document) {
     // Without the library's own "[json.exception.parse_error.101] ".
     const std::string what = error.what();
     const std::size_t end = what.find("] ");
-    Place{document, ""}.refuse("is not JSON: " +
-                               (end == std::string::npos ? what : what.substr(end + 2)));
+    Location{document, ""}.refuse("is not JSON: " +
+                                  (end == std::string::npos ? what : what.substr(end + 2)));
   }
 }
 
@@ -230,7 +231,7 @@ Json parse_json(std::string_view text, const std::string& document) {
 Policy parse_policy(std::string_view text, const std::string& name) {
   const std::string document = "policy \"" + name + "\"";
   const Json json = parse_json(text, document);
-  const Place root{document, "$"};
+  const Location root{document, "$"};
   Policy policy;
   // First: a document of another version may have other members.
   if (json.is_object() && !json.contains("schema")) {
@@ -243,7 +244,7 @@ Policy parse_policy(std::string_view text, const std::string& name) {
 }
 
 Policy read_policy(const std::filesystem::path& path) {
-  const Place file{"policy \"" + path.string() + "\"", ""};
+  const Location file{"policy \"" + path.string() + "\"", ""};
   std::error_code error;
   const auto kind = std::filesystem::status(path, error).type();
   if (kind == std::filesystem::file_type::not_found) file.refuse("there is no such file");

@@ -1,5 +1,4 @@
-// When one stage of a chain worked on the device: the events around its work, and what places them
-// in the timeline.
+// Measures when one stage of a chain worked on the device, and puts that into the timeline.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace ctxbroker::detail {
 
-// One job at a time, on one stream. All but the constructor are called inside the lease.
+// Serves one job at a time, on one stream. Call everything but the constructor inside the lease.
 class StageTimes {
  public:
   StageTimes() = default;
@@ -20,12 +19,12 @@ class StageTimes {
   const Event& begin() const noexcept { return begin_; }
   const Event& end() const noexcept { return end_; }  // also the hand-over to the next stage
 
-  // Before the job's first work on the stream, which is idle: ties the device's clock to the
-  // CPU's. Only when a timeline is recorded; never waits.
+  // Relates the device's clock to the CPU's clock. Call it before the job's first work on the
+  // stream, while the stream is idle. Does nothing unless a timeline is recorded. Never waits.
   void tie_clocks(const DriverTable& driver, CUstream stream) noexcept;
 
-  // When all work is done: device time of begin to end in ns, 0 when the driver does not tell. Puts
-  // it into the timeline under the plug-in's name.
+  // Returns the device time from begin to end in ns, or 0 when the driver does not tell, and puts
+  // it into the timeline under the plug-in's name. Call it when all work is done.
   std::uint64_t take(const Lease& lease, const std::string& plugin) noexcept;
 
  private:

@@ -40,18 +40,22 @@ const char* status_name(ctxb_status status) noexcept {
   return "an unknown status";
 }
 
-ctxb_status status_for_driver(int driver_status) noexcept {
-  if (driver_status == CUDA_SUCCESS) return CTXB_OK;
-  switch (kind_of(static_cast<CUresult>(driver_status))) {
+ctxb_status status_for(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::kernel_image:
+      return CTXB_ERROR_NO_KERNEL_IMAGE;
     case ErrorKind::out_of_memory:
       return CTXB_ERROR_OUT_OF_DEVICE_MEMORY;
     case ErrorKind::context_lost:
       return CTXB_ERROR_CONTEXT_LOST;
-    case ErrorKind::kernel_image:
-      return CTXB_ERROR_NO_KERNEL_IMAGE;
     default:
       return CTXB_ERROR_DRIVER;
   }
+}
+
+ctxb_status status_for_driver(int driver_status) noexcept {
+  const auto status = static_cast<CUresult>(driver_status);
+  return status == CUDA_SUCCESS ? CTXB_OK : status_for(kind_of(status));
 }
 
 }  // namespace ctxbroker::detail

@@ -1,5 +1,4 @@
-// Size-first structs of the other side: is this one there, aligned, and at least as long as version
-// 1.0 of the ABI had it?
+// Checks structs from the other side of the ABI, which begin with their size.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +8,24 @@
 
 namespace ctxbroker::detail {
 
-// More is no struct but garbage.
+// A larger size is garbage.
 inline constexpr std::uint32_t largest_struct = 65536;
 
 // NOLINTBEGIN(bugprone-macro-parentheses): a type takes none
-// Bytes of the struct up to and with its last member of version 1.0.
+// Bytes of the struct up to and including this member.
 #define CTXB_BYTES_THROUGH(type, member) \
   (offsetof(type, member) + sizeof(static_cast<type*>(nullptr)->member))
 // NOLINTEND(bugprone-macro-parentheses)
 
-// For a struct that stands alone.
+// Returns whether the struct is there, is aligned, and has a size in the allowed range.
 template <typename Struct>
 bool is_sound(const Struct* given, std::size_t least_bytes) noexcept {
   return given != nullptr && reinterpret_cast<std::uintptr_t>(given) % alignof(Struct) == 0 &&
          given->size >= least_bytes && given->size <= largest_struct;
 }
 
-// Element `index` of an array whose step is its first element's size. The caller has checked the
-// first with is_sound and is_step.
+// Returns element `index` of an array whose elements have the first element's size. The caller has
+// checked the first one with is_sound and is_step.
 template <typename Struct>
 const Struct* element(const Struct* first, std::size_t index) noexcept {
   const auto* bytes = reinterpret_cast<const std::byte*>(first);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "context/wait.hpp"
+#include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"

@@ -121,7 +121,7 @@ void keep(const Machine& machine, ProbeReport& report) {
   }
   const std::string trouble = write_cache(machine.file, write_probe(report, machine.key));
   if (!trouble.empty()) {
-    report.notes.push_back("not kept: " + machine.file.string() + ": " + trouble);
+    report.notes.push_back("not kept: " + trouble);
   }
 }
 

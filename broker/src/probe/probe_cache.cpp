@@ -1,9 +1,7 @@
 #include "probe/probe_cache.hpp"
 
-#include <unistd.h>
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -13,7 +11,9 @@
 #include <system_error>
 #include <utility>
 
+#include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
+#include "observe/whole_file.hpp"
 #include "probe/questions.hpp"
 
 namespace ctxbroker {
@@ -200,23 +200,13 @@ ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key) {
 std::string write_cache(const std::filesystem::path& file, const std::string& text) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
-  if (error) return error.message();
-  const std::filesystem::path part = file.string() + "." + std::to_string(::getpid()) + ".part";
-  {
-    std::ofstream stream(part, std::ios::binary | std::ios::trunc);
-    stream << text;
-    stream.close();
-    if (!stream) {
-      const int why = errno;
-      std::filesystem::remove(part, error);
-      return why != 0 ? std::generic_category().message(why) : "it cannot be written";
-    }
+  if (error) return file.string() + ": " + error.message();
+  try {
+    write_whole_file(file, [&](const auto& write) { write(text); });
+  } catch (const Error& failed) {
+    return failed.message();
   }
-  std::filesystem::rename(part, file, error);
-  if (!error) return {};
-  std::error_code ignored;
-  std::filesystem::remove(part, ignored);
-  return error.message();
+  return {};
 }
 
 }  // namespace ctxbroker::detail

@@ -35,7 +35,8 @@ std::filesystem::path cache_file(const std::filesystem::path& folder, const Prob
 // Reads a report. A missing file gives neither a report nor trouble.
 ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key);
 
-// Writes a temporary file beside `file` and renames it. Returns why that failed, or an empty text.
+// Writes the file completely or not at all. Returns why that failed, with the file's path, or an
+// empty text.
 std::string write_cache(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace ctxbroker::detail

@@ -10,8 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "context/unguarded.hpp"
-
 namespace ctxbroker::detail {
 namespace {
 

@@ -142,7 +142,7 @@ TEST(CompilerPlacesTest, AreTheLoadersThenAToolkitsFoldersOrTheOneThatIsNamed) {
   const Variable home("CUDA_HOME", "/opt/my cuda"), path("CUDA_PATH", "not/absolute");
   {
     const Variable named("CTXBROKER_NVRTC", nullptr);
-    const std::vector<std::string> places = compiler_places(12080);
+    const std::vector<std::string> places = compiler_candidates(12080);
     const std::vector<std::string> first(places.begin(), places.begin() + 8);
     EXPECT_THAT(first,
                 ElementsAre("libnvrtc.so.12", "libnvrtc.so.13", "/opt/my cuda/lib64/libnvrtc.so.12",
@@ -152,10 +152,10 @@ TEST(CompilerPlacesTest, AreTheLoadersThenAToolkitsFoldersOrTheOneThatIsNamed) {
                             "/opt/my cuda/targets/x86_64-linux/lib/libnvrtc.so.13"));
     EXPECT_THAT(places, Contains("/usr/local/cuda/lib/libnvrtc.so.12"));
     EXPECT_EQ(places.size(), 14u) << "nothing of a folder that is not absolute";
-    EXPECT_EQ(compiler_places(14000).front(), "libnvrtc.so.14") << "the driver's own first";
+    EXPECT_EQ(compiler_candidates(14000).front(), "libnvrtc.so.14") << "the driver's own first";
   }
   const Variable named("CTXBROKER_NVRTC", "/opt/libnvrtc.so");
-  EXPECT_THAT(compiler_places(13000), ElementsAre("/opt/libnvrtc.so"));
+  EXPECT_THAT(compiler_candidates(13000), ElementsAre("/opt/libnvrtc.so"));
 }
 
 // ---- JIT options and logs ---------------------------------------------------------------------

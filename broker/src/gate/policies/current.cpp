@@ -1,7 +1,7 @@
 // Which context is current on a thread. For a tenant, "the primary" is its own lease, and nothing
 // below its guard is popped.
 #include "context/guard.hpp"
-#include "context/unguarded.hpp"
+#include "context/lease_users.hpp"
 #include "gate/owners.hpp"
 #include "gate/policy.hpp"
 
