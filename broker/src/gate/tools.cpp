@@ -33,7 +33,7 @@ constexpr const char* interposed[] = {
     "dlsym", "dlopen", "cuGetProcAddress", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2"};
 
 constexpr const char* own_calls = "what it calls itself is the host's";
-constexpr const char* as_ever = "plug-ins are held as ever";
+constexpr const char* as_usual = "plug-ins are held as usual";
 
 std::string_view file_name(std::string_view path) noexcept {
   return path.substr(path.rfind('/') + 1);
@@ -129,7 +129,7 @@ std::vector<std::string> tools_in_process(bool gate_is_in_force) {
   add_known(tools);
   add_debugger(tools);
   if (gate_is_in_force) {
-    for (std::string& tool : tools) tool.append("; ").append(as_ever);
+    for (std::string& tool : tools) tool.append("; ").append(as_usual);
   }
   add_preloaded(tools);  // each says itself what follows
   return tools;

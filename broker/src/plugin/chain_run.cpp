@@ -185,7 +185,7 @@ void Chain::Impl::give_up_hung() {
   throw Error(ErrorKind::context_lost,
               "the work of plug-in " + guilty->description().short_name + " did not end within " +
                   std::to_string(broker.job_timeout().count()) +
-                  " ms; its lease is hung, and the plug-in is used no more",
+                  " ms; its lease is hung, and the plug-in is not used any more",
               {.call = "process",
                .device = guilty->lease()->device_ordinal(),
                .tenant = guilty->tenant().name});

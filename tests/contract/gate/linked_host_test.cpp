@@ -103,7 +103,7 @@ TEST(Tools, WhatTheDriverLoadsFindsTheGateByTheDriversName) {
   EXPECT_THAT(output, HasSubstr("ctxbroker_gate.so\n"));
   EXPECT_THAT(output, HasSubstr("tool: " + tool +
                                 " (CUDA_INJECTION64_PATH) is loaded by the driver: what "
-                                "it calls itself is the host's; plug-ins are held as ever"));
+                                "it calls itself is the host's; plug-ins are held as usual"));
   EXPECT_THAT(output, HasSubstr("the host's memory: whole\nended with 0"));
 }
 
@@ -136,7 +136,7 @@ TEST(Tools, OneThatIsKnownIsNamedAsTheReason) {
                                 "answers to the driver's name: " +
                                 copy.string()));
   EXPECT_THAT(output, HasSubstr("tool: Nsight Compute (" + copy.string() + ") is in the process"));
-  EXPECT_THAT(output, Not(HasSubstr("held as ever")));
+  EXPECT_THAT(output, Not(HasSubstr("held as usual")));
 }
 
 TEST(Tools, NoneIsSeenWhereThereIsNone) {

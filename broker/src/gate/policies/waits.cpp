@@ -3,7 +3,7 @@
 // While work hangs in the context family of the caller, a wait that may meet it is made by asking
 // again and again, no longer than BrokerOptions::end_timeout. It is answered CUDA_ERROR_NOT_READY
 // then. That is safe: nothing has been given up, the caller is told that its work is not done, and
-// it may ask again. A wait for work of the caller's own that is healthy ends as ever.
+// it may ask again. A wait for healthy work of the caller's own takes as long as that work does.
 //
 // A wait for all work of the primary, which a shared lease's is, is made on the family's own
 // thread: it can be answered when something turns out to hang after the wait has begun.

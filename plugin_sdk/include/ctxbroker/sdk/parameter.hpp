@@ -30,7 +30,7 @@ struct Range {
 /// applied to it.
 ///
 /// The kinds' constructors take
-/// - `place`: its index in the plug-in's table, from 0;
+/// - `its_index`: its index in the plug-in's table, from 0;
 /// - `id`: unique in the plug-in and fixed for ever, of a-z, 0-9 and _;
 /// - `name`: for people;
 /// - `unit`: "EV", "px", "Hz", ...; "" for a plain number;
@@ -47,19 +47,19 @@ struct Parameter {
 
 /// Any number within the range.
 struct Real : Parameter<double> {
-  constexpr Real(std::uint32_t place, const char* id, const char* name, const char* unit,
+  constexpr Real(std::uint32_t its_index, const char* id, const char* name, const char* unit,
                  const char* description, Range range, double default_value)
       : Parameter{
-            place,
+            its_index,
             {sizeof(ctxb_parameter), CTXB_PARAMETER_FLOAT, id, name, unit, description,
              range.minimum, range.maximum, default_value, nullptr, CTXB_PARAMETER_AUTOMATABLE}} {}
 };
 
 /// A whole number within the range.
 struct Integer : Parameter<std::int64_t> {
-  constexpr Integer(std::uint32_t place, const char* id, const char* name, const char* unit,
+  constexpr Integer(std::uint32_t its_index, const char* id, const char* name, const char* unit,
                     const char* description, Range range, std::int64_t default_value)
-      : Parameter{place,
+      : Parameter{its_index,
                   {sizeof(ctxb_parameter), CTXB_PARAMETER_INTEGER, id, name, unit, description,
                    range.minimum, range.maximum, static_cast<double>(default_value), nullptr,
                    CTXB_PARAMETER_AUTOMATABLE}} {}
@@ -67,9 +67,9 @@ struct Integer : Parameter<std::int64_t> {
 
 /// On or off.
 struct Toggle : Parameter<bool> {
-  constexpr Toggle(std::uint32_t place, const char* id, const char* name, const char* description,
-                   bool default_value)
-      : Parameter{place,
+  constexpr Toggle(std::uint32_t its_index, const char* id, const char* name,
+                   const char* description, bool default_value)
+      : Parameter{its_index,
                   {sizeof(ctxb_parameter), CTXB_PARAMETER_BOOLEAN, id, name, "", description, 0, 1,
                    default_value ? 1.0 : 0.0, nullptr, CTXB_PARAMETER_AUTOMATABLE}} {}
 };
@@ -77,9 +77,10 @@ struct Toggle : Parameter<bool> {
 /// One of several names. Its value is the name's index. `choices` ends with a null pointer.
 struct Choice : Parameter<std::uint32_t> {
   template <std::size_t Count>
-  constexpr Choice(std::uint32_t place, const char* id, const char* name, const char* description,
-                   const char* const (&choices)[Count], std::uint32_t default_value)
-      : Parameter{place,
+  constexpr Choice(std::uint32_t its_index, const char* id, const char* name,
+                   const char* description, const char* const (&choices)[Count],
+                   std::uint32_t default_value)
+      : Parameter{its_index,
                   {sizeof(ctxb_parameter), CTXB_PARAMETER_CHOICE, id, name, "", description, 0,
                    static_cast<double>(Count) - 2, static_cast<double>(default_value), choices,
                    CTXB_PARAMETER_AUTOMATABLE}} {
@@ -136,7 +137,7 @@ template <class... Kinds>
   const std::array<std::uint32_t, sizeof...(Kinds)> indices{{kinds.index...}};
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (indices[i] != i) {
-      throw std::logic_error("a parameter's index is not its place in the table");
+      throw std::logic_error("a parameter's index differs from its row in the table");
     }
     detail::check_parameter(table[i]);
     for (std::size_t j = 0; j < i; ++j) {
