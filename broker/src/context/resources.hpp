@@ -52,21 +52,21 @@ class Owned {
   explicit operator bool() const noexcept { return handle_ != Handle{}; }
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
 
-  void reset() noexcept {
-    end([] {});
+  // Leaves it to somebody else, who counts it and ends it.
+  void detach() noexcept {
+    (lease_->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
+    lease_.reset();
+    handle_ = {};
   }
-  // The same; `after` is called when it has ended, which may be later, on another thread.
-  template <typename After>
-  void end(After after) noexcept {
+  void reset() noexcept {
     const std::shared_ptr<Lease> lease = std::move(lease_);
     Handle const handle = std::exchange(handle_, Handle{});
     if (handle == Handle{} || lease == nullptr) return;
     try {
       lease->give_back({how.home, how.what, bytes_, how.may_wait, false,
                         [lease, handle] { return (lease->table().*how.call)(handle); },
-                        [lease, after](CUresult status) {
+                        [lease](CUresult status) {
                           (lease->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
-                          after();
                           report_failed_end(*lease, status);
                         }});
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays, and counted

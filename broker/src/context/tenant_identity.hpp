@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "context/holdings.hpp"
 #include "ctxbroker/tenant_id.hpp"
 #include "observe/recorder.hpp"
 
@@ -48,6 +49,7 @@ struct TenantIdentity {
   mutable std::atomic<std::uint64_t> strikes{0};     // all that this tenant ever got
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
   mutable HungFamilies hung;
+  mutable Budget memory;  // that the host API holds for it; without a limit
 
   // One line to the host about this tenant. `topic` is static text. Never throws.
   void log(Severity severity, const char* topic, std::string text) const noexcept;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <new>
 
-#include "gate/owners.hpp"
 #include "gate/policy.hpp"
+#include "memory/ledger.hpp"
 #include "observe/ticks.hpp"
 
 namespace ctxbroker::detail {
@@ -194,7 +194,7 @@ bool GatedTenant::ends_with_generation(std::uint64_t generation, Home home) noex
 
 bool GatedTenant::holds_anything_of(std::uint64_t generation) const noexcept {
   try {
-    const auto held = owners().held_by(id_);
+    const auto held = ledger().held_by(holder());
     return std::any_of(held.begin(), held.end(),
                        [&](const Holding& one) { return one.generation == generation; });
   } catch (const std::bad_alloc&) {
@@ -227,14 +227,6 @@ void GatedTenant::remember_meaning(CUcontext context, std::uint64_t generation) 
     meaning_.store(meanings_.back().get(), std::memory_order_release);
   } catch (...) {  // NOLINT(bugprone-empty-catch): it is looked up again
   }
-}
-
-bool GatedTenant::take_bytes(std::uint64_t bytes) noexcept {
-  const std::uint64_t budget = budget_.load(std::memory_order_relaxed);
-  const std::uint64_t held = held_.fetch_add(bytes) + bytes;
-  if (budget == 0 || (held <= budget && held >= bytes)) return true;
-  held_.fetch_sub(bytes);
-  return false;
 }
 
 void GatedTenant::count_wait(std::uint64_t ticks) noexcept {

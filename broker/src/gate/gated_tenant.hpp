@@ -15,6 +15,7 @@
 
 #include "context/tenant_identity.hpp"
 #include "gate/lease_source.hpp"
+#include "memory/holding.hpp"
 
 namespace ctxbroker::detail {
 
@@ -46,6 +47,8 @@ class GatedTenant {
 
   // By which its things are known: the first tenant's, for good.
   TenantId id() const noexcept { return id_; }
+  // Of what its code makes.
+  Holder holder() const noexcept { return {.tenant = id_}; }
   // Of the tenant that has it open, or had it last.
   const TenantIdentity& identity() const noexcept {
     return *identity_.load(std::memory_order_acquire);
@@ -121,7 +124,7 @@ class GatedTenant {
     const std::lock_guard lock(pools_mutex_);
     return use(pools_[device]);
   }
-  // While none ends that the owners say the tenant holds.
+  // While none ends that is in the ledger for the tenant.
   template <typename Use>
   void while_pools_stay(Use&& use) {
     const std::lock_guard lock(pools_mutex_);
@@ -140,17 +143,11 @@ class GatedTenant {
   void mark_kept_unused() noexcept { keeps_unused_.store(true, std::memory_order_relaxed); }
   // What it keeps so may be more than its budget leaves.
   bool may_keep_too_much() const noexcept {
-    return keeps_unused_.load(std::memory_order_relaxed) &&
-           budget_.load(std::memory_order_relaxed) != 0;
+    return keeps_unused_.load(std::memory_order_relaxed) && budget_.limit() != 0;
   }
 
-  // Device memory, in bytes; 0: no limit.
-  void set_budget(std::uint64_t bytes) noexcept { budget_.store(bytes); }
-  std::uint64_t budget() const noexcept { return budget_.load(); }
-  // False when it would be over budget: then nothing was taken.
-  bool take_bytes(std::uint64_t bytes) noexcept;
-  void give_bytes(std::uint64_t bytes) noexcept { held_.fetch_sub(bytes); }
-  std::uint64_t held_bytes() const noexcept { return held_.load(); }
+  // Of the device memory that its code takes.
+  Budget& budget() noexcept { return budget_; }
 
   // A guarded call of this tenant. `policy`: its place in the table of policies.
   void count_hit(std::size_t policy) noexcept {
@@ -199,8 +196,7 @@ class GatedTenant {
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
   // What every allocation looks at, in one cache line.
-  alignas(64) std::atomic<std::uint64_t> budget_{0};
-  std::atomic<std::uint64_t> held_{0};
+  alignas(64) Budget budget_;
   std::atomic<bool> keeps_unused_{false};
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;

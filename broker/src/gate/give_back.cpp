@@ -8,7 +8,6 @@
 #include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
 #include "gate/peer_access.hpp"
-#include "gate/physical_memory.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -47,34 +46,39 @@ CUresult end_peer(const Holding& holding) noexcept {
 struct HowItEnds {
   Kind kind;
   CUresult (*end)(const Holding&) noexcept;
-  bool waits = false;  // the driver may wait for work on the device first
 };
 constexpr std::array<HowItEnds, kind_count> endings{{
-    {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>, true},
+    {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>},
     {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>},
     {Kind::graph, end<"cuGraphDestroy", CUgraph>},
     {Kind::event, end<"cuEventDestroy_v2", CUevent>},
     {Kind::stream, end<"cuStreamDestroy_v2", CUstream>},
-    {Kind::library, end<"cuLibraryUnload", CUlibrary>, true},
-    {Kind::module, end<"cuModuleUnload", CUmodule>, true},
-    {Kind::array, end<"cuArrayDestroy", CUarray>, true},
-    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>, true},
-    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>, true},
-    {Kind::host_memory, end<"cuMemFreeHost", void*>, true},
-    {Kind::registration, end<"cuMemHostUnregister", void*>, true},
-    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>, true},
-    {Kind::mapping, end_range<"cuMemUnmap">, true},
+    {Kind::library, end<"cuLibraryUnload", CUlibrary>},
+    {Kind::module, end<"cuModuleUnload", CUmodule>},
+    {Kind::array, end<"cuArrayDestroy", CUarray>},
+    {Kind::mipmapped_array, end<"cuMipmappedArrayDestroy", CUmipmappedArray>},
+    {Kind::memory, end<"cuMemFree_v2", CUdeviceptr>},
+    {Kind::host_memory, end<"cuMemFreeHost", void*>},
+    {Kind::registration, end<"cuMemHostUnregister", void*>},
+    {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>},
+    {Kind::mapping, end_range<"cuMemUnmap">},
     {Kind::reservation, end_range<"cuMemAddressFree">},
     {Kind::physical, end_physical},
     {Kind::pool, end<"cuMemPoolDestroy", CUmemoryPool>},
     {Kind::own_pool, end<"cuMemPoolDestroy", CUmemoryPool>},
     {Kind::peer_access, end_peer},
-    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>, true},
-    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>, true},
+    {Kind::green_context, end<"cuGreenCtxDestroy", CUgreenCtx>},
+    {Kind::context, end<"cuCtxDestroy_v2", CUcontext>},
 }};
+static_assert([] {
+  for (std::size_t row = 0; row < kind_count; ++row) {
+    if (endings[row].kind != static_cast<Kind>(row)) return false;
+  }
+  return true;
+}());
 
-const HowItEnds& how_it_ends(Kind kind) noexcept {
-  return endings[static_cast<std::size_t>(kind)];
+CUresult end_by_driver(const Holding& holding) noexcept {
+  return endings[static_cast<std::size_t>(holding.kind)].end(holding);
 }
 
 // Of a context that ends now, nothing stays.
@@ -93,26 +97,44 @@ bool stays_with_code(GatedTenant& tenant, const Holding& holding) noexcept {
 }
 
 // In the lease it was made in; what was made in none needs none. No value: it is put off.
-// `charge` counts until it has ended.
-std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding,
-                                const HowItEnds& ending, Charge charge) noexcept {
-  if (holding.generation == 0) {
-    // Of a context that the tenant made: it ends with that, which comes last.
-    const CUresult status = holding.context != 0 ? CUDA_SUCCESS : ending.end(holding);
-    if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
-    return status;
+std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding) noexcept {
+  if (holding.generation != 0) {
+    return end_holding(
+        tenant, holding, [holding](CUresult) { stop_counting(holding); }, true);
   }
-  return end_holding(
-      tenant, holding,
-      [&tenant, bytes = holding.bytes, charge = std::move(charge)](CUresult) {
-        if (bytes != 0) tenant.give_bytes(bytes);
-      },
-      true);
+  // Of a context that the tenant made: it ends with that, which comes last.
+  const CUresult status = holding.context != 0 ? CUDA_SUCCESS : end_by_driver(holding);
+  stop_counting(holding);
+  return status;
 }
 
-void add_words(std::string& text, std::size_t count, Kind kind) {
-  if (count == 0) return;
-  text += (text.empty() ? "" : ", ") + std::to_string(count) + " x " + to_string(kind);
+using Fate = LeftThing::Fate;
+
+LeftThing end_left(GatedTenant& tenant, bool resident, const Holding& holding) noexcept {
+  const Kind kind = holding.kind;
+  if (resident && !holding.ended && stays_with_code(tenant, holding)) {
+    if (!ends_with_tenant(tenant, holding)) return {Fate::of_code};
+    ledger().end_with_context(kind, holding.handle, tenant.holder());
+    return {Fate::not_counted};
+  }
+  // Its own thread may have ended it meanwhile.
+  if (!ledger().remove(kind, holding.handle, tenant.holder())) return {Fate::not_counted};
+  if (kind == Kind::pool || kind == Kind::own_pool) {
+    tenant.while_pools_stay([] {});  // who found it there has done with it
+  }
+  const bool is_gone = holding.ended ||  // an earlier tenant's end was its own
+                       (kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle));
+  if (is_gone) stop_counting(holding);
+  const auto ended = is_gone ? CUDA_SUCCESS : end_one(tenant, holding);
+  if (!ended) return {Fate::put_off};
+  if (kind == Kind::graph || kind == Kind::graph_exec) {
+    take_graph_memory(kind, holding.handle);  // what it allocates was freed before it
+  }
+  if (kind == Kind::own_pool) tenant.forget_pools();  // which the tenant has never asked for
+  // Memory that no launch has allocated, or that was freed, is nothing to give back.
+  const bool was_freed = kind == Kind::graph_memory && *ended == CUDA_ERROR_INVALID_VALUE;
+  if (is_gone || was_freed) return {Fate::not_counted};
+  return {kind == Kind::own_pool ? Fate::not_counted : Fate::ended, *ended};
 }
 
 }  // namespace
@@ -133,78 +155,21 @@ CUresult keep_primary(const DriverTable& driver, CUdevice device) noexcept {
   }
 }
 
-bool waits_for_work(Kind kind) noexcept {
-  return how_it_ends(kind).waits;
-}
-
 std::optional<CUresult> end_holding(GatedTenant& tenant, const Holding& holding,
                                     std::function<void(CUresult)> settle, bool quiet) noexcept {
   try {
     return tenant.end(
         holding.generation,
         {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
-         quiet, [holding] { return how_it_ends(holding.kind).end(holding); }, std::move(settle)});
+         quiet, [holding] { return end_by_driver(holding); }, std::move(settle)});
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays
   }
 }
 
-GivenBack give_back_holdings(GatedTenant& tenant, bool resident) {
-  GivenBack given;
-  std::array<std::size_t, kind_count> counts{}, of_code{}, put_off{};
-  for (const Holding& holding : owners().held_by(tenant.id())) {
-    const HowItEnds& ending = how_it_ends(holding.kind);
-    if (resident && !holding.ended && stays_with_code(tenant, holding)) {
-      if (ends_with_tenant(tenant, holding)) {
-        tenant.give_bytes(owners().end_with_context(holding.kind, holding.handle, tenant.id()));
-      } else {
-        ++of_code[static_cast<std::size_t>(holding.kind)];
-      }
-      continue;
-    }
-    if (!owners().remove(holding.kind, holding.handle, tenant.id())) continue;  // by its own thread
-    Charge charge = take_out_charge(holding.kind, holding.handle);
-    if (holding.kind == Kind::pool || holding.kind == Kind::own_pool) {
-      tenant.while_pools_stay([] {});  // who found it there has done with it
-    }
-    if (holding.ended) {
-      if (holding.bytes != 0) tenant.give_bytes(holding.bytes);
-      take_graph_memory(holding.kind, holding.handle);
-      continue;  // an earlier tenant's end was its own
-    }
-    const bool is_gone =
-        holding.kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle);
-    const std::optional<CUresult> ended =
-        is_gone ? CUDA_ERROR_INVALID_VALUE : end_one(tenant, holding, ending, std::move(charge));
-    if (!ended) {
-      ++put_off[static_cast<std::size_t>(holding.kind)];
-      continue;
-    }
-    const CUresult status = *ended == Lease::gone ? CUDA_SUCCESS : *ended;
-    if (is_gone && holding.bytes != 0) tenant.give_bytes(holding.bytes);
-    if (holding.kind == Kind::graph || holding.kind == Kind::graph_exec) {
-      take_graph_memory(holding.kind, holding.handle);  // what it allocates was freed before it
-    }
-    // Memory that no launch has allocated, or that was freed, is nothing to give back.
-    if (holding.kind == Kind::graph_memory && status == CUDA_ERROR_INVALID_VALUE) continue;
-    if (given.status == CUDA_SUCCESS && status != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
-        status != CUDA_ERROR_DEINITIALIZED) {
-      given.status = status;
-    }
-    if (holding.kind == Kind::own_pool) {  // which the tenant has never asked for
-      tenant.forget_pools();
-      continue;
-    }
-    ++counts[static_cast<std::size_t>(holding.kind)];
-    ++given.count;
-    given.bytes += holding.bytes;
-  }
-  for (const HowItEnds& ending : endings) {
-    add_words(given.what, counts[static_cast<std::size_t>(ending.kind)], ending.kind);
-    add_words(given.of_code, of_code[static_cast<std::size_t>(ending.kind)], ending.kind);
-    add_words(given.put_off, put_off[static_cast<std::size_t>(ending.kind)], ending.kind);
-  }
-  return given;
+void give_back(GatedTenant& tenant, bool resident, const Reason& reason) {
+  give_back(tenant.holder(), reason,
+            [&](const Holding& holding) { return end_left(tenant, resident, holding); });
 }
 
 }  // namespace ctxbroker::detail

@@ -39,8 +39,8 @@ bool is_allocated(std::uint64_t address) noexcept {
 }
 
 void forget(GatedTenant& tenant, std::uint64_t address) noexcept {
-  const auto held = owners().remove(Kind::graph_memory, address, tenant.id());
-  if (held) tenant.give_bytes(held->bytes);
+  const auto held = ledger().remove(Kind::graph_memory, address, tenant.holder());
+  if (held) stop_counting(*held);
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept
   bool named = false;
   for (const auto& [graph, memory] : names.memory) {
     if (std::find(memory.begin(), memory.end(), address) == memory.end()) continue;
-    if (owners().owner(graph.first, graph.second) == tenant.id()) return true;
+    if (ledger().holds(tenant.holder(), graph.first, graph.second)) return true;
     named = true;
   }
   return !named;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gate/gated_tenant.hpp"
-#include "gate/owners.hpp"
+#include "memory/ledger.hpp"
 
 namespace ctxbroker::detail {
 

@@ -34,7 +34,7 @@ CUcontext current_context() noexcept {
 bool alone_in_context(const Caller& caller) noexcept {
   const CUcontext current = current_context();
   if (current == nullptr) return true;
-  if (owners().owner(Kind::context, handle_value(current)) == caller.tenant->id()) return true;
+  if (ledger().holds(caller.tenant->holder(), Kind::context, handle_value(current))) return true;
   const int device = caller.tenant->device_of(current);
   TranslatedLease lease;
   return device >= 0 && caller.tenant->has_lease(device) &&
@@ -43,10 +43,10 @@ bool alone_in_context(const Caller& caller) noexcept {
 }
 
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
-  holding.tenant = tenant.id();
+  holding.holder = tenant.holder();
   set_generation(tenant, holding);
   try {
-    owners().add(holding);
+    ledger().add(holding);
     return true;
   } catch (const std::bad_alloc&) {
     return false;
@@ -62,22 +62,17 @@ void log_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
   std::snprintf(text, sizeof text,
                 "of the %llu bytes of device memory that its code may hold through the driver %llu "
                 "are held; %llu more were refused",
-                static_cast<unsigned long long>(tenant.budget()),
-                static_cast<unsigned long long>(tenant.held_bytes()),
+                static_cast<unsigned long long>(tenant.budget().limit()),
+                static_cast<unsigned long long>(tenant.budget().held()),
                 static_cast<unsigned long long>(bytes));
   tenant.log_once("budget", text, Severity::warning);
 }
 
 void hold_again(const Holding& holding) noexcept {
   try {
-    owners().add(holding);
+    ledger().add(holding);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the context's end frees it
   }
-}
-
-void settle_end_by_host(const Holding& held, CUresult status) noexcept {
-  if (!is_ended(status)) return hold_again(held);
-  if (GatedTenant* const holder = gated_tenant_of(held.tenant)) holder->give_bytes(held.bytes);
 }
 
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept {
@@ -114,18 +109,26 @@ CUresult end_in_time(GatedTenant& tenant, const Holding& held,
 }
 
 GatedTenant* other_holder(const GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
-  const auto owner = owners().owner(kind, handle);
-  GatedTenant* const other = owner ? gated_tenant_of(*owner) : nullptr;
+  const auto held = ledger().find(kind, handle);
+  if (!held || held->holder.origin != Origin::code) return nullptr;
+  GatedTenant* const other = gated_tenant_of(held->holder.tenant);
   return other != nullptr && other != &tenant && other->stands_with(tenant) ? other : nullptr;
 }
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept {
-  char text[160];
-  const auto owner = owners().owner(kind, handle);
+  char text[200];
+  const auto held = ledger().find(kind, handle);
+  const char* whose = held ? "a neighbour's" : "not the tenant's own";
+  if (held && held->holder.tenant == tenant.identity().id) {
+    if (held->holder.origin == Origin::sdk) {
+      whose = "an instance's, which releases it with the SDK's release";
+    } else if (held->holder.origin == Origin::host_api) {
+      whose = "the host's, which gives it back through its Tenant";
+    }
+  }
   std::snprintf(text, sizeof text, "%s 0x%llx is %s; it was left alone", to_string(kind),
-                static_cast<unsigned long long>(handle),
-                owner ? "a neighbour's" : "not the tenant's own");
+                static_cast<unsigned long long>(handle), whose);
   tenant.strike(function, text);
   switch (kind) {
     case Kind::context:

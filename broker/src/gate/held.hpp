@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "gate/owners.hpp"
 #include "gate/policy.hpp"
+#include "memory/ledger.hpp"
 
 namespace ctxbroker::detail {
 
@@ -63,10 +63,11 @@ void log_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
 template <typename Make, typename Handle>
 CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& make) noexcept {
   const std::uint64_t bytes = holding.bytes;
-  if (bytes != 0 && !tenant.take_bytes(bytes)) {
+  if (bytes != 0 && !tenant.budget().take(bytes)) {
     log_used_up(tenant, bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  holding.budget = &tenant.budget();
   CUresult status = make();
   if (status == CUDA_ERROR_OUT_OF_MEMORY && relieve_device(tenant)) status = make();
   bool entered = false;
@@ -74,7 +75,7 @@ CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& mak
     holding.handle = handle_value(*out);
     entered = enter_holding(tenant, holding);
   }
-  if (!entered && bytes != 0) tenant.give_bytes(bytes);
+  if (!entered && bytes != 0) tenant.budget().give(bytes);
   if (entered && bytes != 0 && tenant.may_keep_too_much()) give_up_unused(tenant);
   return status;
 }
@@ -98,10 +99,9 @@ bool ends_in_its_time(const Holding& held) noexcept;
 CUresult end_in_time(GatedTenant& tenant, const Holding& held,
                      std::function<void(CUresult)> settle) noexcept;
 
-// After the end of what a tenant held and nobody knows any more.
-inline void settle_end(GatedTenant& tenant, const Holding& held, CUresult status) noexcept {
-  if (!is_ended(status)) return hold_again(held);
-  if (held.bytes != 0) tenant.give_bytes(held.bytes);
+// After a call that was to end what a tenant held and nobody knows any more.
+inline void settle_end(const Holding& held, CUresult status) noexcept {
+  is_ended(status) ? stop_counting(held) : hold_again(held);
 }
 
 // A tenant's call that ends something. It is forgotten first: as soon as the driver has ended it,
@@ -109,18 +109,17 @@ inline void settle_end(GatedTenant& tenant, const Holding& held, CUresult status
 template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end) noexcept {
   if (!ended_with_context(tenant, held) && ends_in_its_time(held)) {
-    return end_in_time(tenant, held,
-                       [&tenant, held](CUresult status) { settle_end(tenant, held, status); });
+    return end_in_time(tenant, held, [held](CUresult status) { settle_end(held, status); });
   }
   const CUresult status =
       ended_with_context(tenant, held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
-  settle_end(tenant, held, status);
+  settle_end(held, status);
   return status;
 }
 template <typename End>
 CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
                   End&& end) noexcept {
-  if (const auto held = owners().remove(kind, handle, tenant.id())) {
+  if (const auto held = ledger().remove(kind, handle, tenant.holder())) {
     return end_forgotten(tenant, *held, std::forward<End>(end));
   }
   if (GatedTenant* const other = other_holder(tenant, kind, handle)) {
@@ -129,16 +128,13 @@ CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uin
   return refuse_end(tenant, function, kind, handle);
 }
 
-// After the host has ended, or tried to end, what a tenant held.
-[[gnu::cold]] void settle_end_by_host(const Holding& held, CUresult status) noexcept;
-
 // The same by the host, which is not held back: then it is nobody's any more.
 template <typename End>
 CUresult end_by_host(Kind kind, std::uint64_t handle, End&& end) noexcept {
   if (!any_gated_tenant()) return end();
-  const auto held = owners().remove(kind, handle);
+  const auto held = ledger().remove(kind, handle);
   const CUresult status = end();
-  if (held) settle_end_by_host(*held, status);
+  if (held) settle_end(*held, status);
   return status;
 }
 

@@ -45,7 +45,7 @@ struct Pairs {
     if (pair->from_generation == from.memory_generation &&
         pair->to_generation == to.memory_generation)
       return pair;
-    for (const std::uint64_t handle : pair->holders) owners().remove(Kind::peer_access, handle);
+    for (const std::uint64_t handle : pair->holders) ledger().remove(Kind::peer_access, handle);
     forget(*pair);
     return nullptr;
   }
@@ -53,7 +53,7 @@ struct Pairs {
 
 std::vector<std::uint64_t>::iterator holder_of(Pair& pair, const GatedTenant& tenant) noexcept {
   return std::find_if(pair.holders.begin(), pair.holders.end(), [&](std::uint64_t handle) {
-    return owners().owner(Kind::peer_access, handle) == tenant.id();
+    return ledger().holds(tenant.holder(), Kind::peer_access, handle);
   });
 }
 
@@ -110,7 +110,7 @@ CUresult disable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
   if (pair == nullptr) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   const auto holder = holder_of(*pair, tenant);
   if (holder == pair->holders.end()) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-  owners().remove(Kind::peer_access, *holder);
+  ledger().remove(Kind::peer_access, *holder);
   return end(pairs, *pair, holder);
 }
 

@@ -1,131 +1,155 @@
 #include "memory/ledger.hpp"
 
-#include <algorithm>
+#include <cstddef>
 #include <new>
-#include <utility>
 
 namespace ctxbroker::detail {
 
-void Ledger::count(std::size_t allocations, std::uint64_t bytes) noexcept {
-  if (holdings_ == nullptr) return;
-  holdings_->allocations.fetch_add(static_cast<std::int64_t>(allocations),
-                                   std::memory_order_relaxed);
-  holdings_->add_bytes(bytes);
+void Ledger::add(Holding holding) {
+  Entries replaced;  // whose end may end a lease: that comes after the lock
+  {
+    const std::lock_guard lock(mutex_);
+    const Key key{holding.kind, holding.handle};
+    const auto added = entries_.emplace(key, std::move(holding));
+    for (auto one = entries_.lower_bound(key); one != added;) {
+      const auto older = one++;
+      const Holding& held = older->second;
+      const bool is_gone = held.lease != nullptr && !held.lease->end_target(home_of(held));
+      if (!is_gone || held.holder == added->second.holder) replaced.insert(entries_.extract(older));
+    }
+  }
+  for (const auto& [key, held] : replaced) stop_counting(held);
 }
 
-void Ledger::uncount(std::size_t allocations, std::uint64_t bytes) noexcept {
-  if (holdings_ == nullptr) return;
-  holdings_->allocations.fetch_sub(static_cast<std::int64_t>(allocations),
-                                   std::memory_order_relaxed);
-  holdings_->remove_bytes(bytes);
+// The newest one, or the newest of that holder.
+Ledger::Entries::const_iterator Ledger::locate(Kind kind, std::uint64_t handle,
+                                               const IfHeldBy& holder) const noexcept {
+  const auto [begin, end] = entries_.equal_range({kind, handle});
+  for (auto one = end; one != begin;) {
+    --one;
+    if (!holder || one->second.holder == *holder) return one;
+  }
+  return entries_.end();
 }
 
-bool Ledger::reserve(std::uint64_t bytes) {
+std::optional<Holding> Ledger::find(Kind kind, std::uint64_t handle,
+                                    IfHeldBy holder) const noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t held = bytes_.load(std::memory_order_relaxed);
-  if (budget_ != 0 && (bytes > budget_ || held > budget_ - bytes)) return false;
-  bytes_.store(held + bytes, std::memory_order_relaxed);
+  const auto found = locate(kind, handle, holder);
+  return found != entries_.end() ? std::optional(found->second) : std::nullopt;
+}
+
+std::optional<Holding> Ledger::remove(Kind kind, std::uint64_t handle, IfHeldBy holder) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = locate(kind, handle, holder);
+  if (found == entries_.end()) return std::nullopt;
+  return std::move(entries_.extract(found).mapped());
+}
+
+bool Ledger::holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return locate(kind, handle, holder) != entries_.end();
+}
+
+std::vector<Holding> Ledger::held_by(const Holder& holder) const {
+  std::vector<Holding> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, holding] : entries_) {
+    if (holding.holder == holder) all.push_back(holding);
+  }
+  return all;
+}
+
+void Ledger::forget_context(const Holder& holder, std::uint64_t context) {
+  for (const Holding& one : held_by(holder)) {
+    if (one.context != context || context == 0) continue;
+    if (remove(one.kind, one.handle, holder)) stop_counting(one);
+  }
+}
+
+void Ledger::end_with_context(Kind kind, std::uint64_t handle, const Holder& holder) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = locate(kind, handle, holder);
+  if (found == entries_.end()) return;
+  auto entry = entries_.extract(found);
+  stop_counting(entry.mapped());
+  entry.mapped().ended = true;
+  entry.mapped().bytes = 0;
+  entries_.insert(std::move(entry));
+}
+
+bool Ledger::holds_range(const Holder& holder, Kind kind, std::uint64_t address,
+                         std::uint64_t bytes) const noexcept {
+  if (address + bytes < address) return false;
+  const std::lock_guard lock(mutex_);
+  auto range = entries_.upper_bound({kind, address});
+  if (range == entries_.begin()) return false;
+  --range;
+  for (const std::uint64_t end = address + bytes; address < end; ++range) {
+    if (range == entries_.end() || range->first.first != kind) return false;
+    const Holding& one = range->second;
+    if (!(one.holder == holder) || one.handle > address || one.handle + one.extent <= address) {
+      return false;
+    }
+    address = one.handle + one.extent;
+  }
   return true;
 }
 
-Ledger::Outcome Ledger::allocate(std::uint64_t bytes, CUdeviceptr* address) {
-  *address = 0;
-  if (bytes == 0) return {CUDA_ERROR_INVALID_VALUE};
-  if (!reserve(bytes)) return {CUDA_ERROR_OUT_OF_MEMORY, true};
-  CUdeviceptr got = 0;
-  CUresult status = driver_.mem_alloc(&got, bytes);
+std::vector<std::uint64_t> Ledger::starts_within(Kind kind, std::uint64_t address,
+                                                 std::uint64_t bytes) const {
+  std::vector<std::uint64_t> starts;
   const std::lock_guard lock(mutex_);
-  if (status == CUDA_SUCCESS) {
-    try {
-      allocations_.emplace(got, bytes);
-    } catch (const std::bad_alloc&) {
-      driver_.mem_free(got);  // what cannot be entered must not be held
-      status = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+  for (auto range = entries_.lower_bound({kind, address});
+       range != entries_.end() && range->first.first == kind &&
+       range->second.handle - address < bytes;
+       ++range) {
+    starts.push_back(range->second.handle);
   }
-  const std::uint64_t held = bytes_.load(std::memory_order_relaxed);
-  if (status != CUDA_SUCCESS) {
-    bytes_.store(held - bytes, std::memory_order_relaxed);
-    return {status};
-  }
-  count(1, bytes);
-  peak_.store(std::max(peak_.load(std::memory_order_relaxed), held), std::memory_order_relaxed);
-  *address = got;
-  return {};
+  return starts;
 }
 
-void Ledger::use(std::shared_ptr<Lease> lease) noexcept {
-  count_in(lease->holdings());
-  lease_ = std::move(lease);
+Ledger& ledger() noexcept {
+  // Never ended: threads of plug-ins may give things back until the process ends.
+  alignas(Ledger) static std::byte place[sizeof(Ledger)];
+  static auto* const one = new (place) Ledger;
+  return *one;
 }
 
-// What is put off is counted until it is freed, whether the ledger is still there or not.
-CUresult Ledger::free(CUdeviceptr address, std::uint64_t bytes) {
-  if (lease_ == nullptr) {
-    uncount(1, bytes);
-    return driver_.mem_free(address);
+namespace {
+
+template <typename Owned>
+void enter_made(Owned& made, Holding holding) {
+  holding.lease = made.lease();
+  holding.generation = holding.lease->generation();
+  count(holding);
+  try {
+    ledger().add(holding);
+  } catch (const std::bad_alloc&) {
+    stop_counting(holding);
+    throw;
   }
-  const auto status =
-      lease_->give_back({Home::memory, "device memory", bytes, true, false,
-                         [lease = lease_, address] { return lease->table().mem_free(address); },
-                         [lease = lease_, bytes](CUresult) {
-                           lease->holdings().allocations.fetch_sub(1, std::memory_order_relaxed);
-                           lease->holdings().remove_bytes(bytes);
-                         }});
-  return status.value_or(CUDA_SUCCESS);
+  made.detach();
 }
 
-CUresult Ledger::release(CUdeviceptr address) {
-  std::uint64_t bytes = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto entry = allocations_.find(address);
-    if (entry == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
-    bytes = entry->second;
-    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-    allocations_.erase(entry);
-  }
-  const CUresult status = free(address, bytes);
-  if (status != CUDA_SUCCESS && status != Lease::gone) {
-    const std::lock_guard lock(mutex_);
-    try {
-      refused_.push_back(address);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the context's end frees it
-    }
-  }
-  return status;
+}  // namespace
+
+CUdeviceptr enter(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget) {
+  const CUdeviceptr address = memory.get();
+  enter_made(memory, {.kind = Kind::memory,
+                      .holder = holder,
+                      .handle = address,
+                      .bytes = bytes,
+                      .budget = budget});
+  return address;
 }
 
-Ledger::Forgotten Ledger::give_back_all() {
-  std::unordered_map<CUdeviceptr, std::uint64_t> left;
-  std::vector<CUdeviceptr> refused;
-  {
-    const std::lock_guard lock(mutex_);
-    left.swap(allocations_);
-    refused.swap(refused_);
-    bytes_.store(0, std::memory_order_relaxed);
-  }
-  count(refused.size(), 0);  // it was uncounted when the driver refused it
-  Forgotten forgotten;
-  for (const CUdeviceptr address : refused) {
-    const CUresult status = free(address, 0);
-    if (forgotten.status == CUDA_SUCCESS) forgotten.status = status;
-  }
-  for (const auto& [address, bytes] : left) {
-    const CUresult status = free(address, bytes);
-    if (forgotten.status == CUDA_SUCCESS) forgotten.status = status;
-    ++forgotten.count;
-    forgotten.bytes += bytes;
-  }
-  return forgotten;
-}
-
-void Ledger::forget_all() noexcept {
-  const std::lock_guard lock(mutex_);
-  uncount(allocations_.size(), bytes());
-  allocations_.clear();
-  refused_.clear();
-  bytes_.store(0, std::memory_order_relaxed);
+CUstream enter(Stream stream, const Holder& holder) {
+  CUstream const handle = stream.get();
+  enter_made(
+      stream,
+      {.kind = Kind::stream, .holder = holder, .handle = reinterpret_cast<std::uint64_t>(handle)});
+  return handle;
 }
 
 }  // namespace ctxbroker::detail

@@ -1,70 +1,62 @@
-// The device memory an instance holds in its lease: who allocated what, how much it may have, and
-// what must be given back when the activation ends.
+// The one book of what tenants hold: what their code made through the gate, what the host made for
+// them, and what instances made through the SDK. It is the process's, because handles are.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <mutex>
-#include <unordered_map>
+#include <optional>
+#include <utility>
 #include <vector>
 
-#include "context/lease.hpp"
-#include "driver/driver_table.hpp"
+#include "context/resources.hpp"
+#include "memory/holding.hpp"
 
 namespace ctxbroker::detail {
 
-// The lease's context is current in every call that makes a driver call. Any thread; the lock is
-// held for book-keeping only and never in a launch.
+// Any thread. The driver reuses handle values: remove an entry before the driver ends the thing.
 class Ledger {
  public:
-  // `budget` in bytes; 0: no limit.
-  Ledger(const DriverTable& driver, std::uint64_t budget) : driver_(driver), budget_(budget) {}
-
-  // Where what is allocated from now on is counted too; borrowed. While the ledger is empty.
-  void count_in(Holdings& holdings) noexcept { holdings_ = &holdings; }
-  // The same for a lease, by which memory is freed then. What has to wait for work that hangs is
-  // put off, and stays counted in the lease until it is freed; for the ledger it is given back.
-  void use(std::shared_ptr<Lease> lease) noexcept;
-
-  struct Outcome {
-    CUresult status = CUDA_SUCCESS;
-    bool over_budget = false;  // refused here; no driver call was made
-  };
-  Outcome allocate(std::uint64_t bytes, CUdeviceptr* address);
-
-  // CUDA_ERROR_INVALID_VALUE, without a driver call, when the address is not in the ledger. What
-  // the driver refuses to free is tried again by give_back_all, and counts as given back.
-  CUresult release(CUdeviceptr address);
-
-  struct Forgotten {
-    std::uint64_t count = 0, bytes = 0;
-    CUresult status = CUDA_SUCCESS;  // the first failure
-  };
-  // Frees everything that is still there, and what the driver refused to.
-  Forgotten give_back_all();
-  // The memory is gone with its context: forgets it without a driver call.
-  void forget_all() noexcept;
-
-  std::uint64_t budget() const noexcept { return budget_; }
-  std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
-  std::uint64_t peak_bytes() const noexcept { return peak_.load(std::memory_order_relaxed); }
+  // Replaces an older entry of the same handle, whose end nobody saw, unless that has ended with
+  // its lease and is another holder's. Throws std::bad_alloc.
+  void add(Holding holding);
+  // Nothing: nobody holds it, or not that holder.
+  using IfHeldBy = std::optional<Holder>;
+  std::optional<Holding> find(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) const noexcept;
+  // The same, and forgets it.
+  std::optional<Holding> remove(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) noexcept;
+  bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
+  // In the order of Kind. Throws std::bad_alloc.
+  std::vector<Holding> held_by(const Holder& holder) const;
+  // Forgets all that was made in a context that a tenant's code made and that has ended. Throws
+  // std::bad_alloc.
+  void forget_context(const Holder& holder, std::uint64_t context);
+  // Notes that it ended with its context. Its handle stays known.
+  void end_with_context(Kind kind, std::uint64_t handle, const Holder& holder) noexcept;
+  // Whether all of these addresses are in mappings, or reservations, of that holder.
+  bool holds_range(const Holder& holder, Kind kind, std::uint64_t address,
+                   std::uint64_t bytes) const noexcept;
+  // The first addresses of mappings, or reservations, that begin in this range, whoever holds them.
+  // Throws std::bad_alloc.
+  std::vector<std::uint64_t> starts_within(Kind kind, std::uint64_t address,
+                                           std::uint64_t bytes) const;
 
  private:
-  bool reserve(std::uint64_t bytes);
-  void count(std::size_t allocations, std::uint64_t bytes) noexcept;
-  void uncount(std::size_t allocations, std::uint64_t bytes) noexcept;
-  CUresult free(CUdeviceptr address, std::uint64_t bytes);
+  using Key = std::pair<Kind, std::uint64_t>;
+  // Of one handle there are several where some have ended with a lease: the last is the newest.
+  using Entries = std::multimap<Key, Holding>;
+  Entries::const_iterator locate(Kind kind, std::uint64_t handle,
+                                 const IfHeldBy& holder) const noexcept;
 
-  const DriverTable& driver_;
-  const std::uint64_t budget_;
-  Holdings* holdings_ = nullptr;
-  std::shared_ptr<Lease> lease_;
-  std::mutex mutex_;
-  std::unordered_map<CUdeviceptr, std::uint64_t> allocations_;
-  std::vector<CUdeviceptr> refused_;  // by the driver, when they were to be freed
-  std::atomic<std::uint64_t> bytes_{0};
-  std::atomic<std::uint64_t> peak_{0};
+  mutable std::mutex mutex_;
+  Entries entries_;
 };
+
+Ledger& ledger() noexcept;
+
+// Enters what the broker has made in a lease. Its bytes are taken from `budget` already, if there
+// is one. Throws std::bad_alloc; then it is ended again, and they are given back.
+CUdeviceptr enter(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget);
+CUstream enter(Stream stream, const Holder& holder);
 
 }  // namespace ctxbroker::detail

@@ -1,6 +1,6 @@
 // BrokerImpl: what is told of its tenants.
-#include "gate/owners.hpp"
 #include "gate/policy.hpp"
+#include "memory/ledger.hpp"
 #include "observe/counters.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
@@ -29,8 +29,8 @@ LeaseMetrics metrics_of(const Lease& lease) {
   metrics.launches = work.launches.load(std::memory_order_relaxed);
   metrics.device_seconds =
       static_cast<double>(work.device_nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
-  metrics.memory_bytes = holdings.plugin_bytes.load(std::memory_order_relaxed);
-  metrics.memory_peak_bytes = holdings.plugin_peak_bytes.load(std::memory_order_relaxed);
+  metrics.memory_bytes = holdings.memory.held();
+  metrics.memory_peak_bytes = holdings.memory.peak();
   metrics.streams = snapshot(holdings.streams);
   metrics.events = snapshot(holdings.events);
   metrics.modules = snapshot(holdings.modules);
@@ -53,8 +53,8 @@ void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
     const std::uint64_t calls = gated->hits(index);
     if (calls != 0) metrics.guarded_calls[policy_at(index).symbol] += calls;
   }
-  metrics.held_bytes = gated->held_bytes();
-  for (const Holding& holding : owners().held_by(gated->id())) {
+  metrics.held_bytes = gated->budget().held();
+  for (const Holding& holding : ledger().held_by(gated->holder())) {
     if (holding.ended) continue;
     HeldThings& things = metrics.held[to_string(holding.kind)];
     ++things.count;

@@ -99,23 +99,30 @@ ctxb_status allocate(const ctxb_host* host, std::uint64_t bytes, std::uint64_t* 
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "allocate",
                            "address is null or bytes is 0");
     }
-    CUdeviceptr got = 0;
-    Ledger& ledger = instance.ledger();
-    Ledger::Outcome outcome = ledger.allocate(bytes, &got);
-    if (outcome.status == CUDA_ERROR_OUT_OF_MEMORY && !outcome.over_budget &&
-        instance.lease()->device().relieve()) {
-      outcome = ledger.allocate(bytes, &got);
-    }
-    *address = got;
-    if (outcome.over_budget) {
+    *address = 0;
+    Budget& budget = instance.budget();
+    if (!budget.take(bytes)) {
       return refuse(instance, CTXB_ERROR_OUT_OF_DEVICE_MEMORY,
                     "allocate: " + std::to_string(bytes) + " bytes do not fit into the budget of " +
-                        std::to_string(ledger.budget()) + " bytes, of which " +
-                        std::to_string(ledger.bytes()) + " are taken");
+                        std::to_string(budget.limit()) + " bytes, of which " +
+                        std::to_string(budget.held()) + " are taken");
     }
-    if (outcome.status != CUDA_SUCCESS) {
-      return answer(instance, ("allocate of " + std::to_string(bytes) + " bytes").c_str(),
-                    outcome.status);
+    const auto& lease = instance.lease();
+    CUdeviceptr got = 0;
+    CUresult status = lease->table().mem_alloc(&got, bytes);
+    if (status == CUDA_ERROR_OUT_OF_MEMORY && lease->device().relieve()) {
+      status = lease->table().mem_alloc(&got, bytes);
+    }
+    if (status != CUDA_SUCCESS) {
+      budget.give(bytes);
+      return answer(instance, ("allocate of " + std::to_string(bytes) + " bytes").c_str(), status);
+    }
+    budget.raise_peak();
+    try {
+      *address = enter(DeviceMemory(lease, got, bytes), bytes, instance.holder(), nullptr);
+    } catch (const std::bad_alloc&) {
+      budget.give(bytes);
+      throw;
     }
     return CTXB_OK;
   });
@@ -125,12 +132,13 @@ ctxb_status release(const ctxb_host* host, std::uint64_t address) {
   constexpr unsigned int phases = in(Phase::activating) | in(Phase::deactivating);
   return host_call(host, "release", phases, [&](Instance& instance, Activation&) {
     if (address == 0) return ctxb_status{CTXB_OK};
-    const CUresult status = instance.ledger().release(address);
-    if (status == CUDA_ERROR_INVALID_VALUE) {
+    const auto released = detail::release(instance.holder(), Kind::memory, address);
+    if (!released) {
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "release",
                            "address " + std::to_string(address) + " is not this instance's");
     }
-    return answer(instance, "release", status);
+    instance.budget().give(released->bytes);
+    return answer(instance, "release", released->status);
   });
 }
 

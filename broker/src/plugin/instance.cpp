@@ -78,7 +78,7 @@ Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, s
       index_(index),
       description_(library_->record(index).description),
       settings_(std::move(settings)),
-      ledger_(broker.driver().table, settings_.memory_budget),
+      budget_(settings_.memory_budget),
       host_(make_host_side(*this, broker.host_name().c_str(), broker.host_version().c_str())) {
   const Driver& driver = broker_.driver();
   check_driver(driver, description_);
@@ -215,8 +215,8 @@ Metrics Instance::metrics() const noexcept {
   metrics.graph_jobs = counters_.graph_jobs.load(std::memory_order_relaxed);
   metrics.device_seconds =
       static_cast<double>(counters_.device_nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
-  metrics.memory_bytes = ledger_.bytes();
-  metrics.memory_peak_bytes = ledger_.peak_bytes();
+  metrics.memory_bytes = budget_.held();
+  metrics.memory_peak_bytes = budget_.peak();
   metrics.strikes = counters_.strikes.load(std::memory_order_relaxed);
   return metrics;
 }

@@ -13,7 +13,7 @@
 #include "context/lease.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin_instance.hpp"
-#include "memory/ledger.hpp"
+#include "memory/give_back.hpp"
 #include "observe/counters.hpp"
 #include "plugin/activation.hpp"
 #include "plugin/failure_record.hpp"
@@ -91,7 +91,12 @@ class Instance {
   BrokerImpl& broker() const noexcept { return broker_; }
   const TenantIdentity& tenant() const noexcept { return *library_->tenant(); }
   Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
-  Ledger& ledger() noexcept { return ledger_; }
+  // Of the device memory that it takes through the SDK.
+  Budget& budget() noexcept { return budget_; }
+  // The memory of its activation, while it has one.
+  Holder holder() const noexcept {
+    return {.tenant = tenant().id, .origin = Origin::sdk, .activation = activation_->serial};
+  }
   const std::shared_ptr<LeaseModules>& modules() const noexcept { return modules_; }
   // Takes what has changed in the files of development modules; true when that took another
   // activation. Before a job. Throws Error.
@@ -144,7 +149,7 @@ class Instance {
   PluginDescription description_;
   InstanceSettings settings_;
   std::vector<double> parameters_;
-  Ledger ledger_;
+  Budget budget_;
   Counters counters_;
   FailureRecord failures_;
   HostSide host_;

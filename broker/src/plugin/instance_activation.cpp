@@ -36,7 +36,6 @@ void Instance::activate(const ActivationSizes& sizes) {
   }
   check_sizes(sizes);
   renew_lost_lease();
-  ledger_.use(lease_);
   modules_ = broker_.modules().at(lease_);
   const UseScope use(modules_->gate());
   activation_ = make_activation(modules_, broker_.modules(), plugin(), sizes);
@@ -108,8 +107,8 @@ void Instance::deactivate() noexcept {
   }
   call_main(Phase::deactivating, lease_->target(), "deactivate",
             [&] { object_->deactivate(object_); });
-  if (ledger_.bytes() != 0) {
-    strike("deactivate", ("forgot " + std::to_string(ledger_.bytes()) +
+  if (budget_.held() != 0) {
+    strike("deactivate", ("forgot " + std::to_string(budget_.held()) +
                           " bytes of device memory; the host gave them back")
                              .c_str());
   }
@@ -136,9 +135,10 @@ void Instance::end_activation() noexcept {
 
 void Instance::take_back_memory() noexcept {
   try {
-    report_failed_end(*lease_, ledger_.give_back_all().status);
+    give_back(holder(), {tenant(), lease_->table()});
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the context's end frees the rest
   }
+  budget_.clear();
 }
 
 // The plug-in forgets; the broker gives back what outlives the context, and forgets the rest.

@@ -7,7 +7,6 @@
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
 #include "gate/give_back.hpp"
-#include "gate/owners.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/tenant_impl.hpp"
 
@@ -51,23 +50,25 @@ bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
 // knows of them, of the code's own; and in the default streams of contexts that are nobody else's.
 bool TenantImpl::wait_for_work() noexcept {
   bool idle = true;
-  for (const auto& [handle, stream] : streams_) idle &= wait_for(*stream.lease(), handle);
-  for (const auto& lease : leases_) {
-    idle &= !lease->is_hung();
-    if (lease->kind() == LeaseKind::shared || lease->is_hung()) continue;
-    if (lease->wait_for_default_streams(broker_.end_timeout()) != CUDA_ERROR_TIMEOUT) continue;
-    lease->hang(nullptr);
-    idle = false;
-  }
-  if (gated() == nullptr) return idle;
-  try {
-    for (const Holding& held : owners().held_by(gated()->id())) {
+  const auto wait_for_streams_of = [&](const Holder& one) {
+    for (const Holding& held : ledger().held_by(one)) {
       if (held.kind != Kind::stream || held.ended) continue;
       for (const auto& lease : leases_) {
         if (lease->generation() != held.generation) continue;
         idle &= wait_for(*lease, reinterpret_cast<CUstream>(held.handle));
       }
     }
+  };
+  try {
+    wait_for_streams_of(holder());
+    for (const auto& lease : leases_) {
+      idle &= !lease->is_hung();
+      if (lease->kind() == LeaseKind::shared || lease->is_hung()) continue;
+      if (lease->wait_for_default_streams(broker_.end_timeout()) != CUDA_ERROR_TIMEOUT) continue;
+      lease->hang(nullptr);
+      idle = false;
+    }
+    if (gated() != nullptr) wait_for_streams_of(gated()->holder());
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; what follows waits, then
   }
   return idle;
@@ -104,9 +105,6 @@ void TenantImpl::close() {
   }
   give_back_what_is_left();
   const std::lock_guard lock(mutex_);
-  streams_.clear();  // before the memory that their work uses
-  for (auto& [address, one] : memory_) free(one);
-  memory_.clear();
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
   end_leases();
   closed_.store(true, std::memory_order_release);
@@ -149,40 +147,30 @@ void TenantImpl::keep_primaries(GatedTenant& gated) {
   }
 }
 
-// What its code made through the driver, and forgot.
-void TenantImpl::give_back_what_is_left(GatedTenant& gated, bool resident) {
-  if (resident && gated.has_private_tables()) keep_primaries(gated);
-  const GivenBack given = give_back_holdings(gated, resident);
-  if (given.count != 0) {
-    identity_->log(Severity::warning, "ledger", "gave back what the tenant left: " + given.what);
-  }
-  if (!given.put_off.empty()) {
-    identity_->log(Severity::warning, "ledger",
-                   "put off until work that hangs ends, of what the tenant left: " + given.put_off);
-  }
-  if (!given.of_code.empty()) {
-    identity_->log(Severity::info, "ledger",
-                   "stays with the tenant's code, which stays in the process: " + given.of_code);
-  }
-  if (given.status != CUDA_SUCCESS) {
-    identity_->log(Severity::warning, "ledger",
-                   "something that the tenant left could not be given back: " +
-                       status_text(broker_.driver().table, given.status));
-  }
-}
-
+// What its code made through the driver and forgot, and what the host made for it.
 void TenantImpl::give_back_what_is_left() noexcept {
-  if (gated() == nullptr) return;
   try {
-    const std::vector<GatedTenant*> all = gated()->all_of_tenant();
-    for (GatedTenant* const one : all) {
-      // Of several, one may have no code that could use what stays.
-      const bool has_code = all.size() == 1 || !code_of(*one).empty();
-      give_back_what_is_left(*one, resident_ && has_code);
+    if (gated() != nullptr) {
+      const Reason reason{*identity_, broker_.driver().table, "the tenant left"};
+      const std::vector<GatedTenant*> all = gated()->all_of_tenant();
+      for (GatedTenant* const one : all) {
+        // Of several, one may have no code that could use what stays.
+        const bool stays = resident_ && (all.size() == 1 || !code_of(*one).empty());
+        if (stays && one->has_private_tables()) keep_primaries(*one);
+        give_back(*one, stays, reason);
+      }
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the driver's end frees it
   }
-  gated()->close();
+  if (gated() != nullptr) gated()->close();
+  give_back_host_things();
+}
+
+void TenantImpl::give_back_host_things() noexcept {
+  try {
+    if (!leases_.empty()) give_back(holder(), {*identity_, broker_.driver().table});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the driver's end frees it
+  }
 }
 
 }  // namespace ctxbroker::detail

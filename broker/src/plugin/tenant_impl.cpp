@@ -6,9 +6,9 @@
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
-#include "gate/owners.hpp"
 #include "gate/peer_access.hpp"
 #include "gate/tenant_imports.hpp"
+#include "memory/give_back.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -33,7 +33,7 @@ void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
   const std::uint64_t budget =
       driver_memory_budget(options_.driver_memory_budget, broker_.policy(), ids);
   if (gated() != nullptr) {
-    gated()->set_budget(budget);
+    gated()->budget().set_limit(budget);
   } else if (budget != 0 && !told_of_budget_) {
     told_of_budget_ = true;
     identity_->log(Severity::warning, "gate",
@@ -66,6 +66,7 @@ TenantImpl::~TenantImpl() {
     identity_->log(Severity::error, "tenant", error.what());
     for (const auto& lease : leases_) lease->leave_for_good();
     for (const auto& library : libraries_) dismiss(*library, false);
+    give_back_host_things();
     keep_for_good(leases_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
@@ -98,11 +99,11 @@ void TenantImpl::open_left_code(const void* code) {
   GatedTenant* const left = owner_of_code(code).tenant;
   if (left == nullptr || left->is_open()) return;
   GatedTenant& own = *gated();
-  const bool has_own =
-      !code_of(own).empty() || own.primary_retains() != 0 || !owners().held_by(own.id()).empty();
+  const bool has_own = !code_of(own).empty() || own.primary_retains() != 0 ||
+                       !ledger().held_by(own.holder()).empty();
   own.open_beside(*left);
   if (has_own) return;
-  left->set_budget(own.budget());
+  left->budget().set_limit(own.budget().limit());
   own.give_way_to(*left);
   identity_->gated.store(left, std::memory_order_release);
 }
@@ -200,52 +201,36 @@ std::shared_ptr<Lease> TenantImpl::owned(int device) {
 
 CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "allocate: bytes is 0");
-  std::shared_ptr<Lease> lease = owned(device);
-  DeviceMemory memory = make_device_memory(lease, bytes);
-  const CUdeviceptr address = memory.get();
+  DeviceMemory memory = make_device_memory(owned(device), bytes);
   const std::lock_guard lock(mutex_);
-  lease->holdings().add_bytes(bytes);
-  memory_.insert_or_assign(address, Allocation{std::move(memory), bytes, std::move(lease)});
-  bytes_->fetch_add(bytes, std::memory_order_relaxed);
-  return address;
+  refuse_closed();
+  identity_->memory.take(bytes);
+  return enter(std::move(memory), bytes, holder(), &identity_->memory);
 }
 
 void TenantImpl::release(CUdeviceptr address) {
   if (address == 0) return;
-  std::unique_lock lock(mutex_);
-  const auto found = memory_.find(address);
-  if (found == memory_.end()) {
-    throw Error(
-        ErrorKind::invalid_argument,
-        "release: address " + std::to_string(address) + " is not held by " + identity_->name,
-        {.tenant = identity_->name});
+  if (const auto held = ledger().find(Kind::memory, address, holder())) {
+    std::unique_lock lock(mutex_);
+    const Leases leases = leases_;
+    lock.unlock();  // what follows may wait
+    wait_for_other_devices(leases, held->lease->device_ordinal());
   }
-  auto taken = memory_.extract(found);
-  const Leases leases = leases_;
-  lock.unlock();  // what follows may wait
-  wait_for_other_devices(leases, taken.mapped().lease->device_ordinal());
-  free(taken.mapped());
-}
-
-// It is counted until it is freed, which may be after the tenant's end.
-void TenantImpl::free(Allocation& one) noexcept {
-  one.memory.end([total = bytes_, lease = one.lease, bytes = one.bytes] {
-    total->fetch_sub(bytes, std::memory_order_relaxed);
-    lease->holdings().remove_bytes(bytes);
-  });
+  if (detail::release(holder(), Kind::memory, address)) return;
+  throw Error(ErrorKind::invalid_argument,
+              "release: address " + std::to_string(address) + " is not held by " + identity_->name,
+              {.tenant = identity_->name});
 }
 
 CUstream TenantImpl::create_stream(int device) {
   Stream stream = detail::create_stream(owned(device));
-  CUstream const handle = stream.get();
   const std::lock_guard lock(mutex_);
-  streams_.insert_or_assign(handle, std::move(stream));
-  return handle;
+  refuse_closed();
+  return enter(std::move(stream), holder());
 }
 
 void TenantImpl::destroy_stream(CUstream stream) {
-  const std::lock_guard lock(mutex_);
-  if (streams_.erase(stream) == 1) return;
+  if (detail::release(holder(), Kind::stream, reinterpret_cast<std::uint64_t>(stream))) return;
   throw Error(ErrorKind::invalid_argument,
               "destroy_stream: the stream is not held by " + identity_->name,
               {.tenant = identity_->name});

@@ -6,7 +6,6 @@
 #include <boost/dll/shared_library.hpp>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -16,7 +15,6 @@
 
 #include "context/guard.hpp"
 #include "context/lease_table.hpp"
-#include "context/resources.hpp"
 #include "ctxbroker/tenant.hpp"
 #include "gate/gated_tenant.hpp"
 
@@ -67,7 +65,7 @@ class TenantImpl final : private LeaseSource {
   CUstream create_stream(int device);
   void destroy_stream(CUstream stream);
   void enable_peer_access(int device, int peer);
-  std::uint64_t memory_bytes() const noexcept { return bytes_->load(std::memory_order_relaxed); }
+  std::uint64_t memory_bytes() const noexcept { return identity_->memory.held(); }
 
   // Somebody has been in one of its leases: what was begun there may be under way still, for
   // nobody knows when it ends.
@@ -98,17 +96,13 @@ class TenantImpl final : private LeaseSource {
   bool wait_for_work() noexcept;
   using Leases = std::vector<std::shared_ptr<Lease>>;
   void wait_for_other_devices(const Leases& leases, int device) noexcept;
+  // Of what the host makes for the tenant.
+  Holder holder() const noexcept { return {.tenant = identity_->id, .origin = Origin::host_api}; }
   void close_to_users();
   void end_leases() noexcept;
   struct Slot {
     std::atomic<Lease*> current{nullptr};
   };
-  struct Allocation {
-    DeviceMemory memory;
-    std::uint64_t bytes;
-    std::shared_ptr<Lease> lease;
-  };
-  void free(Allocation& one) noexcept;
   Lease* current(int device) const noexcept {  // null: none yet
     const auto index = static_cast<std::size_t>(device);
     if (device < 0 || index >= slots_.size()) return nullptr;
@@ -118,8 +112,8 @@ class TenantImpl final : private LeaseSource {
   std::shared_ptr<Lease> find_lease(bool (*matches)(const Lease&, const void*),
                                     const void* wanted) noexcept;
   void give_back_what_is_left() noexcept;
+  void give_back_host_things() noexcept;
   void keep_primaries(GatedTenant& gated);
-  void give_back_what_is_left(GatedTenant& gated, bool resident);
 
   // For the gate.
   CUresult lease(int device, TranslatedLease* lease) noexcept override;
@@ -151,12 +145,7 @@ class TenantImpl final : private LeaseSource {
   std::vector<std::shared_ptr<Lease>>
       leases_;  // every one that a guard may stand on, of all generations
   std::set<std::uint64_t> reported_losses_;  // their generations
-  std::map<CUdeviceptr, Allocation> memory_;
-  std::map<CUstream, Stream> streams_;
   std::vector<std::shared_ptr<LibraryImage>> libraries_;
-  // Shared with endings that are put off.
-  std::shared_ptr<std::atomic<std::uint64_t>> bytes_ =
-      std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
 }  // namespace ctxbroker::detail

@@ -38,10 +38,10 @@ std::optional<std::uint64_t> free_memory(CUdevice device) noexcept {
 void correct_charge(GatedTenant& tenant, CUcontext made, std::optional<std::uint64_t> before,
                     std::optional<std::uint64_t> after) noexcept {
   if (!before || !after || *after > *before || *before - *after > most_of_context) return;
-  auto held = owners().remove(Kind::context, handle_value(made), tenant.id());
+  auto held = ledger().remove(Kind::context, handle_value(made), tenant.holder());
   if (!held) return;
   const std::uint64_t taken = *before - *after;
-  tenant.give_bytes(held->bytes - taken);
+  tenant.budget().give(held->bytes - taken);
   held->bytes = taken;
   hold_again(*held);
 }
@@ -71,7 +71,7 @@ struct CreatesContext {
 // All that was made in a context ends with it.
 void forget_what_ended(GatedTenant& tenant, CUcontext context) noexcept {
   try {
-    tenant.give_bytes(owners().forget_context(tenant.id(), handle_value(context)));
+    ledger().forget_context(tenant.holder(), handle_value(context));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
   }                                  // the driver knows the handles no more
 }
@@ -104,7 +104,7 @@ using Attach = DriverFunction<"cuCtxAttach", CUresult(CUcontext*, unsigned)>;
 CUresult attach(CUcontext* context, unsigned flags) noexcept {
   const Caller caller = enter_policy<Attach>();
   const auto current = handle_value(current_context());
-  if (caller.tenant == nullptr || owners().owner(Kind::context, current) == caller.tenant->id()) {
+  if (caller.tenant == nullptr || ledger().holds(caller.tenant->holder(), Kind::context, current)) {
     return Attach::call(context, flags);
   }
   return refuse_end(*caller.tenant, Attach::symbol, Kind::context, current);

@@ -2,8 +2,8 @@
 // below its guard is popped.
 #include "context/guard.hpp"
 #include "context/lease_users.hpp"
-#include "gate/owners.hpp"
 #include "gate/policy.hpp"
+#include "memory/ledger.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -56,9 +56,8 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   if (device >= 0) return own_lease(caller, device, context, wanted);
   const auto value = reinterpret_cast<std::uint64_t>(context);
   for (const Kind kind : {Kind::context, Kind::green_context}) {
-    const auto owner = owners().owner(kind, value);
-    if (owner && *owner == caller.tenant->id()) return CUDA_SUCCESS;
-    if (owner) {
+    if (ledger().holds(caller.tenant->holder(), kind, value)) return CUDA_SUCCESS;
+    if (ledger().find(kind, value)) {
       caller.tenant->strike(function, "wanted a neighbour's context current; it was refused");
       return CUDA_ERROR_INVALID_CONTEXT;
     }

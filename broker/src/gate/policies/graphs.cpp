@@ -46,8 +46,8 @@ struct EndsGraph {
       return end_held(*caller.tenant, Real::symbol, kind, value,
                       [&] { return end_of(*caller.tenant); });
     }
-    const auto holder = owners().owner(kind, value);
-    GatedTenant* const tenant = holder ? gated_tenant_of(*holder) : nullptr;
+    const auto held = ledger().find(kind, value);
+    GatedTenant* const tenant = held ? gated_tenant_of(held->holder.tenant) : nullptr;
     return end_by_host(kind, value,
                        [&] { return tenant != nullptr ? end_of(*tenant) : Real::call(graph); });
   }
@@ -70,7 +70,7 @@ CUresult allocated(GatedTenant& tenant, CUgraph graph, std::uint64_t bytes, CUde
 }
 
 bool is_own(const GatedTenant& tenant, CUdeviceptr address) noexcept {
-  return owners().owner(Kind::graph_memory, address) == tenant.id();
+  return ledger().holds(tenant.holder(), Kind::graph_memory, address);
 }
 
 using AddAllocation =

@@ -58,15 +58,15 @@ struct FreesAs {
     }
     GatedTenant& tenant = *caller.tenant;
     const auto free = [&] { return Real::call(address, rest...); };
-    const auto held = owners().remove(Kind::memory, value, tenant.id());
+    const auto held = ledger().remove(Kind::memory, value, tenant.holder());
     if (held && !in_stream_order) return end_forgotten(tenant, *held, free);
     if (held) {
       const CUresult status =
           ended_with_context(tenant, *held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : free();
-      settle_end(tenant, *held, status);
+      settle_end(*held, status);
       return status;
     }
-    if (owners().owner(Kind::graph_memory, value) != tenant.id()) {
+    if (!ledger().holds(tenant.holder(), Kind::graph_memory, value)) {
       return end_held(tenant, Real::symbol, Kind::memory, value, free);
     }
     const CUresult status = free();

@@ -17,8 +17,8 @@ struct Between {
 CUresult find(const Caller& caller, const char* function, CUcontext* peer, Between* between) {
   GatedTenant& tenant = *caller.tenant;
   int there = tenant.device_of(*peer);
-  if (there < 0 && owners().owner(Kind::context, handle_value(*peer)) != tenant.id()) {
-    if (owners().owner(Kind::context, handle_value(*peer)) ||
+  if (there < 0 && !ledger().holds(tenant.holder(), Kind::context, handle_value(*peer))) {
+    if (ledger().find(Kind::context, handle_value(*peer)) ||
         holder_of_context(*peer, tenant) != nullptr) {
       tenant.strike(function, "wanted access to a neighbour's context; it was refused");
       return CUDA_ERROR_INVALID_CONTEXT;

@@ -13,8 +13,8 @@ using Create = DriverFunction<"cuMemPoolCreate", CUresult(CUmemoryPool*, const C
 
 bool holds(const GatedTenant& tenant, CUmemoryPool pool) noexcept {
   const std::uint64_t value = handle_value(pool);
-  return owners().owner(Kind::pool, value) == tenant.id() ||
-         owners().owner(Kind::own_pool, value) == tenant.id();
+  return ledger().holds(tenant.holder(), Kind::pool, value) ||
+         ledger().holds(tenant.holder(), Kind::own_pool, value);
 }
 
 CUresult refuse_pool(GatedTenant& tenant, const char* function) noexcept {
@@ -159,8 +159,8 @@ CUresult destroy(CUmemoryPool pool) noexcept {
     return end_by_host(Kind::pool, value, [&] { return Destroy::call(pool); });
   }
   GatedTenant& tenant = *caller.tenant;
-  if (owners().owner(Kind::own_pool, value) == tenant.id()) return CUDA_ERROR_INVALID_VALUE;
-  const auto held = owners().remove(Kind::pool, value, tenant.id());
+  if (ledger().holds(tenant.holder(), Kind::own_pool, value)) return CUDA_ERROR_INVALID_VALUE;
+  const auto held = ledger().remove(Kind::pool, value, tenant.holder());
   if (!held) return refuse_end(tenant, Destroy::symbol, Kind::pool, value);
   return tenant.with_pools(static_cast<int>(held->extent), [&](OwnPools& pools) {
     const CUresult status = Destroy::call(pool);
@@ -187,8 +187,8 @@ CUresult set_current(GatedTenant& tenant, const char* function, CUdevice device,
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (!holds(tenant, pool)) return refuse_pool(tenant, function);
   return tenant.with_pools(device, [&](OwnPools& pools) {
-    if (pool != pools.standard &&
-        owners().extent(Kind::pool, handle_value(pool)) != static_cast<std::uint64_t>(device)) {
+    const auto held = ledger().find(Kind::pool, handle_value(pool));
+    if (pool != pools.standard && (!held || held->extent != static_cast<std::uint64_t>(device))) {
       return CUDA_ERROR_INVALID_VALUE;  // another device's
     }
     pools.current = pool;
@@ -322,16 +322,16 @@ void give_up_unused(GatedTenant& tenant) noexcept {
   if (!GetAttribute::is_bound()) return;
   try {
     std::vector<CUmemoryPool> pools;
-    for (const Holding& one : owners().held_by(tenant.id())) {
+    for (const Holding& one : ledger().held_by(tenant.holder())) {
       if (one.kind != Kind::pool && one.kind != Kind::own_pool) continue;
       pools.push_back(reinterpret_cast<CUmemoryPool>(one.handle));
     }
     const OutsideCaptures outside;
     tenant.while_pools_stay([&] {
       std::erase_if(pools, [&](CUmemoryPool pool) { return !holds(tenant, pool); });
-      std::uint64_t all = tenant.held_bytes();
+      std::uint64_t all = tenant.budget().held();
       for (CUmemoryPool const pool : pools) all += unused_of(pool);
-      if (all <= tenant.budget()) return;
+      if (all <= tenant.budget().limit()) return;
       for (CUmemoryPool const pool : pools) Trim::Real::call(pool, 0);
     });
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): at the next allocation

@@ -1,10 +1,10 @@
 // Addresses and the physical memory behind them: a tenant maps its own memory at its own addresses,
 // and changes what is its own.
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "gate/held.hpp"
-#include "gate/physical_memory.hpp"
 #include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
@@ -12,15 +12,12 @@ namespace {
 
 using Physical = CUmemGenericAllocationHandle;
 
-bool holds(const GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
-  return owners().owner(kind, handle) == tenant.id();
-}
-
-void put_back(Kind kind, std::uint64_t handle, Charge charge) noexcept {
-  try {
-    if (charge != nullptr) put_charge(kind, handle, std::move(charge));
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it does not count any more
-  }
+// Counts as device memory of the tenant's code until the last of these is gone. Null: its budget
+// has no room for it. Throws std::bad_alloc.
+std::shared_ptr<const void> take_charge(GatedTenant& tenant, std::uint64_t bytes) {
+  Budget& budget = tenant.budget();
+  if (!budget.take(bytes)) return nullptr;
+  return {static_cast<const void*>(&budget), [&budget, bytes](const void*) { budget.give(bytes); }};
 }
 
 using Reserve =
@@ -41,19 +38,15 @@ CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, Physica
   const Caller caller = enter_policy<Map>();
   if (caller.tenant == nullptr) return Map::call(address, bytes, offset, memory, flags);
   GatedTenant& tenant = *caller.tenant;
-  if (!owners().holds_range(Kind::reservation, address, bytes, tenant.id())) {
+  if (!ledger().holds_range(tenant.holder(), Kind::reservation, address, bytes)) {
     return refuse_end(tenant, Map::symbol, Kind::reservation, address);
   }
-  if (!holds(tenant, Kind::physical, memory)) {
-    return refuse_end(tenant, Map::symbol, Kind::physical, memory);
-  }
+  const auto physical = ledger().find(Kind::physical, memory, tenant.holder());
+  if (!physical) return refuse_end(tenant, Map::symbol, Kind::physical, memory);
   CUdeviceptr mapped = address;
-  return make_held(tenant, Holding{.kind = Kind::mapping, .extent = bytes}, &mapped, [&] {
-    const CUresult status = Map::call(address, bytes, offset, memory, flags);
-    // Without memory for the charge it counts until it is released.
-    if (status == CUDA_SUCCESS) put_back(Kind::mapping, address, charge_of(Kind::physical, memory));
-    return status;
-  });
+  return make_held(tenant,
+                   Holding{.kind = Kind::mapping, .extent = bytes, .charge = physical->charge},
+                   &mapped, [&] { return Map::call(address, bytes, offset, memory, flags); });
 }
 
 // The mappings that these addresses are, whole; none when there is one that the tenant lacks.
@@ -61,7 +54,7 @@ std::vector<Holding> take_mappings(const GatedTenant& tenant, std::uint64_t addr
                                    std::uint64_t bytes) {
   std::vector<Holding> taken;
   for (const std::uint64_t end = address + bytes; address < end;) {
-    const auto one = owners().remove(Kind::mapping, address, tenant.id());
+    const auto one = ledger().remove(Kind::mapping, address, tenant.holder());
     if (!one) {
       for (const Holding& other : taken) hold_again(other);
       return {};
@@ -75,16 +68,10 @@ std::vector<Holding> take_mappings(const GatedTenant& tenant, std::uint64_t addr
 // The tenants' mappings in these addresses.
 std::vector<Holding> take_any_mappings(std::uint64_t address, std::uint64_t bytes) {
   std::vector<Holding> taken;
-  for (const std::uint64_t start : owners().starts_within(Kind::mapping, address, bytes)) {
-    if (const auto one = owners().remove(Kind::mapping, start)) taken.push_back(*one);
+  for (const std::uint64_t start : ledger().starts_within(Kind::mapping, address, bytes)) {
+    if (const auto one = ledger().remove(Kind::mapping, start)) taken.push_back(*one);
   }
   return taken;
-}
-
-void settle_unmapping(const Holding& mapping, Charge charge, CUresult status) noexcept {
-  if (status == CUDA_SUCCESS) return;
-  hold_again(mapping);
-  put_back(mapping.kind, mapping.handle, std::move(charge));
 }
 
 using Unmap = DriverFunction<"cuMemUnmap", CUresult(CUdeviceptr, std::size_t)>;
@@ -99,26 +86,14 @@ CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
       return refuse_end(*caller.tenant, Unmap::symbol, Kind::mapping, address);
     }
     if (caller.tenant == nullptr) {
-      std::vector<Charge> charges;
-      for (const Holding& one : taken) charges.push_back(take_out_charge(one.kind, one.handle));
       const CUresult status = Unmap::call(address, bytes);
-      for (std::size_t i = 0; i < taken.size(); ++i) {
-        settle_unmapping(taken[i], std::move(charges[i]), status);
-      }
+      for (const Holding& one : taken) settle_end(one, status);
       return status;
     }
     CUresult first = CUDA_SUCCESS;
     for (const Holding& one : taken) {
-      Charge charge = take_out_charge(one.kind, one.handle);
-      CUresult status = CUDA_SUCCESS;
-      if (ends_in_its_time(one)) {
-        status = end_in_time(*caller.tenant, one, [one, charge](CUresult ended) {
-          settle_unmapping(one, charge, ended);
-        });
-      } else {
-        status = Unmap::call(one.handle, one.extent);
-        settle_unmapping(one, std::move(charge), status);
-      }
+      const CUresult status =
+          end_forgotten(*caller.tenant, one, [&] { return Unmap::call(one.handle, one.extent); });
       if (first == CUDA_SUCCESS) first = status;
     }
     return first;
@@ -134,8 +109,8 @@ CUresult set_access(CUdeviceptr address, std::size_t bytes, const void* descript
                     std::size_t count) noexcept {
   const Caller caller = enter_policy<SetAccess>();
   if (caller.tenant != nullptr &&
-      !owners().holds_range(Kind::reservation, address, bytes, caller.tenant->id()) &&
-      !owners().holds_range(Kind::mapping, address, bytes, caller.tenant->id())) {
+      !ledger().holds_range(caller.tenant->holder(), Kind::reservation, address, bytes) &&
+      !ledger().holds_range(caller.tenant->holder(), Kind::mapping, address, bytes)) {
     return refuse_end(*caller.tenant, SetAccess::symbol, Kind::mapping, address);
   }
   return SetAccess::call(address, bytes, descriptions, count);
@@ -147,17 +122,20 @@ CUresult retain(Physical* out, void* address) noexcept {
   if (caller.tenant == nullptr) return Retain::call(out, address);
   GatedTenant& tenant = *caller.tenant;
   const std::uint64_t value = handle_value(address);
-  if (!owners().holds_range(Kind::mapping, value, 1, tenant.id())) {
+  if (!ledger().holds_range(tenant.holder(), Kind::mapping, value, 1)) {
     return refuse_end(tenant, Retain::symbol, Kind::mapping, value);
   }
   const CUresult status = Retain::call(out, address);
   if (status != CUDA_SUCCESS) return status;
   // The driver may give the handle out that the tenant has: then it is to be released once more.
-  if (auto held = owners().remove(Kind::physical, *out, tenant.id())) {
+  if (auto held = ledger().remove(Kind::physical, *out, tenant.holder())) {
     ++held->extent;
     hold_again(*held);
-  } else if (enter_holding(tenant, {.kind = Kind::physical, .handle = *out})) {
-    put_back(Kind::physical, *out, charge_of(Kind::mapping, value));
+  } else {
+    const auto mapping = ledger().find(Kind::mapping, value);
+    enter_holding(
+        tenant,
+        {.kind = Kind::physical, .handle = *out, .charge = mapping ? mapping->charge : nullptr});
   }
   return status;
 }
@@ -166,22 +144,19 @@ using Release = DriverFunction<"cuMemRelease", CUresult(Physical)>;
 CUresult release(Physical memory) noexcept {
   const Caller caller = enter_policy<Release>();
   if (caller.tenant == nullptr && !any_gated_tenant()) return Release::call(memory);
-  const auto held = caller.tenant != nullptr
-                        ? owners().remove(Kind::physical, memory, caller.tenant->id())
-                        : owners().remove(Kind::physical, memory);
+  auto held = caller.tenant != nullptr
+                  ? ledger().remove(Kind::physical, memory, caller.tenant->holder())
+                  : ledger().remove(Kind::physical, memory);
   if (!held) {
     return caller.tenant != nullptr
                ? refuse_end(*caller.tenant, Release::symbol, Kind::physical, memory)
                : Release::call(memory);
   }
   const bool is_last = held->extent == 0;
-  Charge charge = is_last ? take_out_charge(Kind::physical, memory) : nullptr;
   const CUresult status = Release::call(memory);
   if (status == CUDA_SUCCESS && is_last) return status;
-  Holding left = *held;
-  if (status == CUDA_SUCCESS) --left.extent;
-  hold_again(left);
-  put_back(Kind::physical, memory, std::move(charge));
+  if (status == CUDA_SUCCESS) --held->extent;
+  hold_again(*held);
   return status;
 }
 
@@ -192,16 +167,13 @@ CUresult create(Physical* out, std::size_t bytes, const void* properties,
   const Caller caller = enter_policy<Create>();
   if (caller.tenant == nullptr) return Create::call(out, bytes, properties, flags);
   try {
-    Charge charge = take_charge(*caller.tenant, bytes);
-    if (charge == nullptr) {
+    Holding memory{.kind = Kind::physical, .charge = take_charge(*caller.tenant, bytes)};
+    if (memory.charge == nullptr) {
       log_used_up(*caller.tenant, bytes);
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const CUresult status = make_held(*caller.tenant, Kind::physical, out, 0, [&] {
-      const CUresult made = Create::call(out, bytes, properties, flags);
-      if (made == CUDA_SUCCESS) put_back(Kind::physical, *out, charge);
-      return made;
-    });
+    const CUresult status = make_held(*caller.tenant, std::move(memory), out,
+                                      [&] { return Create::call(out, bytes, properties, flags); });
     if (caller.tenant->may_keep_too_much()) give_up_unused(*caller.tenant);
     return status;
   } catch (const std::bad_alloc&) {

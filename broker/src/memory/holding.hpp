@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "context/lease.hpp"
 #include "ctxbroker/tenant_id.hpp"
@@ -38,6 +39,23 @@ enum class Kind : std::uint8_t {
 };
 inline constexpr std::size_t kind_count = static_cast<std::size_t>(Kind::context) + 1;
 const char* to_string(Kind kind) noexcept;  // "stream"
+// Whether the driver waits for work on the device before it ends a thing of that kind.
+bool waits_for_work(Kind kind) noexcept;
+
+// By which way a thing was made.
+enum class Origin : std::uint8_t {
+  code,      // by a driver call of the tenant's own code, which the gate saw
+  host_api,  // by the host, through Tenant
+  sdk,       // by an instance of a plug-in, through the plug-in SDK
+};
+
+// Whose a thing is.
+struct Holder {
+  TenantId tenant{};  // origin code: the number of its GatedTenant, which a later tenant may have
+  Origin origin = Origin::code;
+  std::uint64_t activation = 0;  // origin sdk: the number of the instance's activation
+  friend bool operator==(const Holder&, const Holder&) = default;
+};
 
 struct Holding {
   Kind kind = Kind::nothing;
@@ -45,9 +63,10 @@ struct Holding {
   // It ended with its context when an earlier tenant of the code did. Code that stays may still use
   // the handle, which must not reach the driver.
   bool ended = false;
-  TenantId tenant{};
+  bool given_up = false;  // its holder has given it back, but the driver refused to end it
+  Holder holder{};
   std::uint64_t handle = 0;  // the handle's value, or the address
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;   // of device memory
   // The generation of the tenant's lease that it was made in. 0: it was made in none, or in a
   // context that the tenant made itself, which is `context`.
   std::uint64_t generation = 0;
@@ -55,11 +74,21 @@ struct Holding {
   // Of a mapping or reservation, in bytes; of a pool, its device; of physical memory, how often it
   // was retained.
   std::uint64_t extent = 0;
+  Budget* budget = nullptr;  // that its bytes are taken from; outlives it
+  // The lease that it was made in; null where its origin is code, which must not keep a lease.
+  std::shared_ptr<Lease> lease{};
+  // What physical memory is charged with. It is there until nobody holds its handle and nothing
+  // maps it, so the handle's entry and those of the mappings share this.
+  std::shared_ptr<const void> charge{};
 };
-static_assert(sizeof(Holding) == 48, "there may be many");
 
 // Where it lives. A green context has streams of its own; other things made in it are the
 // primary's, which outlives a green context. What belongs to the device outlives both.
 Home home_of(const Holding& holding) noexcept;
+
+// Counts it in its lease, if it has one. Its bytes are taken from its budget before it is made.
+void count(const Holding& holding) noexcept;
+// It has ended, or belongs to nobody any more: its budget and its lease count it no longer.
+void stop_counting(const Holding& holding) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -1,0 +1,84 @@
+#include "memory/holding.hpp"
+
+#include <array>
+
+namespace ctxbroker::detail {
+namespace {
+
+struct About {
+  const char* name;
+  bool waits = false;
+};
+constexpr std::array<About, kind_count> about{{{"memory of a graph", true},
+                                               {"executable graph"},
+                                               {"graph"},
+                                               {"event"},
+                                               {"stream"},
+                                               {"library", true},
+                                               {"module", true},
+                                               {"array", true},
+                                               {"mipmapped array", true},
+                                               {"device memory", true},
+                                               {"pinned host memory", true},
+                                               {"host registration", true},
+                                               {"memory of another process", true},
+                                               {"memory mapping", true},
+                                               {"address reservation"},
+                                               {"physical memory"},
+                                               {"memory pool"},
+                                               {"memory pool for the default one"},
+                                               {"peer access"},
+                                               {"green context", true},
+                                               {"context", true}}};
+
+}  // namespace
+
+const char* to_string(Kind kind) noexcept {
+  return about[static_cast<std::size_t>(kind)].name;
+}
+
+bool waits_for_work(Kind kind) noexcept {
+  return about[static_cast<std::size_t>(kind)].waits;
+}
+
+Home home_of(const Holding& holding) noexcept {
+  switch (holding.kind) {
+    case Kind::stream:
+      return Home::context;
+    case Kind::graph_memory:
+    case Kind::mapping:
+    case Kind::reservation:
+    case Kind::physical:
+    case Kind::pool:
+    case Kind::own_pool:
+      return Home::device;
+    default:
+      return holding.pooled ? Home::device : Home::memory;
+  }
+}
+
+namespace {
+
+void add_to_count(const Holding& holding, std::int64_t change) noexcept {
+  Holdings& lease = holding.lease->holdings();
+  (holding.kind == Kind::stream ? lease.streams : lease.allocations)
+      .fetch_add(change, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void count(const Holding& holding) noexcept {
+  if (holding.lease == nullptr) return;
+  add_to_count(holding, 1);
+  holding.lease->holdings().memory.take(holding.bytes);
+  holding.lease->holdings().memory.raise_peak();
+}
+
+void stop_counting(const Holding& holding) noexcept {
+  if (holding.budget != nullptr) holding.budget->give(holding.bytes);
+  if (holding.lease == nullptr) return;
+  add_to_count(holding, -1);
+  holding.lease->holdings().memory.give(holding.bytes);
+}
+
+}  // namespace ctxbroker::detail
