@@ -27,7 +27,7 @@ LeaseUsers::~LeaseUsers() {
 }
 
 LeaseSlot* LeaseUsers::own_slot() const noexcept {
-  const std::uint64_t me = thread_state.number;
+  const std::uint64_t me = thread_number();
   for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
     LeaseSlot& slot = at(index);
     if (slot.owner.load(std::memory_order_relaxed) == me) return &slot;
@@ -39,7 +39,7 @@ LeaseSlot* LeaseUsers::free_slot() const noexcept {
   ThreadState& thread = thread_state;
   const std::size_t count = slot_count();
   for (std::size_t index = 0; index < count; ++index) {
-    if (!acquire(at(index), thread.number)) continue;
+    if (!acquire(at(index), thread_number())) continue;
     // Its own was taken, so that threads which are inside at once find different ones the next
     // time.
     if (thread.slot_hint < count) thread.slot_hint = static_cast<std::uint32_t>(index);
@@ -65,7 +65,7 @@ CUresult LeaseUsers::enter(LeaseSlot** slot, bool may_wait) noexcept {
 // CUDA_ERROR_NOT_READY: the thread has to wait for another one to leave.
 CUresult LeaseUsers::enter_locked(LeaseSlot** slot, bool may_wait) noexcept {
   const std::lock_guard lock(changing_);
-  const std::uint64_t me = thread_state.number;
+  const std::uint64_t me = thread_number();
   if (closed_by_ != 0 && closed_by_ != me) return CUDA_ERROR_INVALID_CONTEXT;
   if ((*slot = free_slot()) != nullptr) return CUDA_SUCCESS;
   const std::size_t limit = is_green() ? most_green_contexts : most_slots;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -187,6 +188,28 @@ TEST(GreenLeaseUsersTest, OneThreadAtATimeIsInOneContext) {
     EXPECT_EQ(green.users.inside(), 0u);
     EXPECT_LE(green.made, threads);
   }
+}
+
+// A thread's first guard may be one that does not look for the thread's last slot.
+TEST(GreenLeaseUsersTest, TheFirstGuardsOfThreadsMeetInNoContext) {
+  Green green;
+  EXPECT_TRUE(inside(green.users)) << "there is a slot, and it is free";
+  std::vector<CUcontext> seen(4);
+  std::barrier together(static_cast<std::ptrdiff_t>(seen.size()));
+  {
+    std::vector<std::jthread> threads;
+    for (CUcontext& context : seen) {
+      threads.emplace_back([&] {
+        LeaseSlot* slot = nullptr;
+        EXPECT_EQ(green.users.enter(&slot, true), CUDA_SUCCESS);
+        context = slot->context;
+        together.arrive_and_wait();
+        LeaseUsers::leave(*slot);
+      });
+    }
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
 }
 
 TEST(GreenLeaseUsersTest, ThreadsThatTakeTurnsNeedOneContext) {
