@@ -139,7 +139,7 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
   const auto tenant = task->ending.tenant;
   const bool first = !task->ending.quiet && *task->ending.what != 0 &&
                      std::none_of(tasks_.begin(), tasks_.end(), [&](const auto& other) {
-                       return other->put_off && other->ending.tenant == tenant;
+                       return other->is_listed() && other->ending.tenant == tenant;
                      });
   task->put_off = true;
   lock.unlock();
@@ -224,7 +224,7 @@ void HungWork::perform_next(Lock& lock) {
   }
   tasks_.pop_front();
   done_.notify_all();
-  if (task->put_off && *task->ending.what != 0) tell_of_end(lock, task->ending);
+  if (task->is_listed()) tell_of_end(lock, task->ending);
 }
 
 // One record says what a tenant had to wait for, when nothing of it waits any more.
@@ -233,7 +233,7 @@ void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
   try {
     add_to(ended_, ending);
     const bool waits = std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
-      return task->put_off && task->ending.tenant == tenant;
+      return task->is_listed() && task->ending.tenant == tenant;
     });
     if (waits) return;
     std::string text;
@@ -274,7 +274,7 @@ std::vector<PutOff> HungWork::put_off() const {
   std::vector<PutOff> list;
   const std::lock_guard lock(mutex_);
   for (const auto& task : tasks_) {
-    if (task->put_off && *task->ending.what != 0) add_to(list, task->ending);
+    if (task->is_listed()) add_to(list, task->ending);
   }
   return list;
 }

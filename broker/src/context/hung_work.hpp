@@ -94,6 +94,9 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   static bool anywhere() noexcept { return hung_families.load(std::memory_order_acquire) != 0; }
   // Nothing is hung, nothing is put off, and no ending is under way.
   bool idle() const noexcept;
+  // Whether what has to come after the family's work has to be queued in it. On its own thread,
+  // everything that came before is done.
+  bool has_to_be_awaited() const noexcept { return !is_own_thread() && !idle(); }
 
   // Work hangs until `has_ended` says true. It is asked every few milliseconds by the family's own
   // thread, and must not wait. It keeps alive what it looks at. Throws std::bad_alloc.
@@ -130,6 +133,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
     CUresult status = CUDA_SUCCESS;
     std::atomic<bool> done{false};  // `status` is there
     bool put_off = false;
+    bool is_listed() const noexcept { return put_off && *ending.what != 0; }
   };
   using Lock = std::unique_lock<std::mutex>;
 

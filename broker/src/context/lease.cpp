@@ -134,8 +134,8 @@ CUresult Lease::in_each_context(Wait&& wait) noexcept {
   return status;
 }
 
+// Beside hung work it is put off. What is put off in the family after it has waited for it, then.
 bool Lease::synchronize() noexcept {
-  if (family_->any()) return false;
   try {
     const auto status = family_->end({tenant_, "", 0, true, true, [self = shared_from_this()] {
                                         return self->in_each_context(

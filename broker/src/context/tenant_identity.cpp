@@ -18,7 +18,7 @@ void HungFamilies::add(int device, const std::shared_ptr<HungWork>& family) noex
   const std::lock_guard lock(mutex_);
   std::erase_if(families_, [&](const auto& one) {
     const auto known = one.second.lock();
-    return known == nullptr || known == family || !known->any();
+    return known == nullptr || known == family || known->idle();
   });
   try {
     families_.emplace_back(device, family);
@@ -40,7 +40,7 @@ std::shared_ptr<HungWork> HungFamilies::on_other_device(int device) const noexce
   const std::lock_guard lock(mutex_);
   for (const auto& [where, weak] : families_) {
     auto family = weak.lock();
-    if (where != device && family != nullptr && family->any()) return family;
+    if (where != device && family != nullptr && family->has_to_be_awaited()) return family;
   }
   return nullptr;
 }

@@ -28,8 +28,9 @@ class HungFamilies {
   // Refuses the tenant any further lease on that device.
   void refuse(int device) noexcept;
   bool is_refused(int device) const noexcept;
-  // Returns a family of another device in which work still hangs, or null. Memory on this device
-  // has to wait for that work, because the driver frees it without checking other devices.
+  // Returns a family of another device in which work hangs or something waits for it, or null.
+  // Memory on this device has to wait for that, because the driver frees it without checking other
+  // devices.
   std::shared_ptr<HungWork> on_other_device(int device) const noexcept;
 
  private:

@@ -285,15 +285,22 @@ class HungWorkTest : public DevicesTest {
     apart = driver.make_context();
     void* flag = nullptr;
     constexpr unsigned portable_and_mapped = 3;
-    ASSERT_EQ(call("cuMemHostAlloc", &flag, 2 * sizeof *flags, portable_and_mapped), CUDA_SUCCESS);
+    ASSERT_EQ(call("cuMemHostAlloc", &flag, 3 * sizeof *flags, portable_and_mapped), CUDA_SUCCESS);
     driver.pop();
     flags = static_cast<std::uint32_t*>(flag);
     flags[0] = 0;
     flags[1] = 1;
+    flags[2] = 0;
   }
-  void TearDown() override { let_go(); }
+  void TearDown() override {
+    let_go();
+    let_neighbour_go();
+  }
   void let_go() {
     if (flags != nullptr) std::atomic_ref(flags[0]).store(1);
+  }
+  void let_neighbour_go() {
+    if (flags != nullptr) std::atomic_ref(flags[2]).store(1);
   }
   // Memory of the tenant on device 1, and a kernel of its for device 0, in a stream of the
   // broker's.
@@ -364,8 +371,9 @@ class HungWorkTest : public DevicesTest {
     EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
   }
   static constexpr std::uint32_t word_before = 5, word_after = 7;
-  CUcontext apart = nullptr;       // on device 0, and nobody's
-  std::uint32_t* flags = nullptr;  // the first one lets go; the second is never in the way
+  CUcontext apart = nullptr;  // on device 0, and nobody's
+  // The first one lets go, the second is never in the way, the third is a neighbour's.
+  std::uint32_t* flags = nullptr;
 };
 
 TEST_P(HungWorkTest, DISABLED_CloseKeepsWhatItMayWriteTo) {
@@ -439,7 +447,7 @@ TEST_P(HungWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
          guilty = broker.open_tenant("g", {LeaseChoice(second)});
   const Held hung = prepare(guilty), held = prepare(tenant);
   const CUdeviceptr more = tenant.allocate(4096, 1);
-  begin(hung);
+  launch(hung, flags + 2, word_after);
   begin(held);
   guilty.close();
   const std::uint64_t bytes = tenant.memory_bytes();
@@ -449,6 +457,10 @@ TEST_P(HungWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { tenant.release(held.there); }),
               HasSubstr("is not held by peers"));
   tenant.release(more);
+  let_neighbour_go();
+  EXPECT_EQ(end_of(hung), CUDA_SUCCESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(tenant.memory_bytes(), bytes) << "its own work may still write to it";
   let_go();
   EXPECT_EQ(end_of(held), CUDA_SUCCESS);
   expect_given_back();
