@@ -265,9 +265,10 @@ bool HungWork::wait_until_clear() const noexcept {
 
 bool HungWork::wait_for_put_off() {
   Lock lock(mutex_);
-  if (tasks_.empty()) return false;
-  done_.wait(lock, [this] { return tasks_.empty() || is_hung() || abandoned_; });
-  return tasks_.empty();
+  if (tasks_.empty() || is_hung()) return false;
+  const std::shared_ptr<Task> last = tasks_.back();
+  wait_within_limit(lock, [&] { return last->done || is_hung(); });
+  return last->done;
 }
 
 std::vector<PutOff> HungWork::put_off() const {

@@ -118,8 +118,8 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // Waits on the calling thread until nothing is hung, no longer than the limit. True: nothing is.
   bool wait_until_clear() const noexcept;
 
-  // For whoever needs the memory: waits until all that is put off has ended, as long as that takes,
-  // unless something is known to hang. False: there was nothing, or something hangs.
+  // For whoever needs the memory: waits until all that is put off has ended, no longer than the
+  // limit. False: there was nothing, or it takes longer, or something is known to hang.
   bool wait_for_put_off();
 
   std::vector<PutOff> put_off() const;

@@ -176,6 +176,7 @@ void Lease::reopen() noexcept {
 void Lease::end_closed() noexcept {
   end_generation(Phase::dead);
   ended_early_.store(true, std::memory_order_release);
+  users_.close_for_good();
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
   end_contexts(false);

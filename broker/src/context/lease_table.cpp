@@ -66,6 +66,8 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
     const LeaseOffer offer{hold.offers_green(), "this driver offers no green contexts"};
     lease = std::make_shared<Lease>(hold, tenant, request.asked, decide(request, offer));
     slot = lease;
+    std::erase_if(made_, [](const auto& one) { return one.expired(); });
+    made_.push_back(lease);
     filler_.wake();
   }
   return lease;
@@ -80,6 +82,16 @@ std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
 
 bool LeaseTable::shut_down() {
   filler_.stop();
+  // What still has one is a closed tenant's object, or waits for hung work.
+  std::vector<std::shared_ptr<Lease>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& made : made_) {
+      if (auto lease = made.lock()) left.push_back(std::move(lease));
+    }
+  }
+  for (const auto& lease : left) lease->end();
+  left.clear();
   bool all = true;
   for (const auto& device : devices_) all &= device->shut_down();
   return all;

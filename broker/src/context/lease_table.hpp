@@ -46,7 +46,8 @@ class LeaseTable {
   std::vector<std::unique_ptr<DeviceHold>> devices_;  // before the leases, which end first
   mutable std::mutex mutex_;
   std::map<Key, std::weak_ptr<Lease>> leases_;
-  ContextFiller filler_;  // last: its thread ends first
+  std::vector<std::weak_ptr<Lease>> made_;  // of all generations
+  ContextFiller filler_;                    // last: its thread ends first
 };
 
 }  // namespace ctxbroker::detail

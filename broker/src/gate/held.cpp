@@ -46,10 +46,19 @@ bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
   holding.holder = tenant.holder();
   set_generation(tenant, holding);
   try {
-    ledger().add(holding);
+    ledger().add(std::move(holding));
     return true;
   } catch (const std::bad_alloc&) {
     return false;
+  }
+}
+
+void hold_once_more(GatedTenant& tenant, Holding holding) noexcept {
+  holding.holder = tenant.holder();
+  set_generation(tenant, holding);
+  try {
+    ledger().add_hold(std::move(holding));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
   }
 }
 

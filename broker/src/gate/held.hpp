@@ -31,6 +31,9 @@ bool alone_in_context(const Caller& caller) noexcept;
 // no memory for the entry.
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept;
 
+// The same for what a tenant may hold several times: enters one more hold.
+void hold_once_more(GatedTenant& tenant, Holding holding) noexcept;
+
 // True for what ended together with the context it was made in: its handle must not reach the
 // driver any more.
 bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept;

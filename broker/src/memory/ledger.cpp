@@ -5,11 +5,18 @@
 
 namespace ctxbroker::detail {
 
-void Ledger::add(Holding holding) {
+void Ledger::enter(Holding holding, bool is_one_more_hold) {
   Entries replaced;  // whose end may end a lease: that comes after the lock
   {
     const std::lock_guard lock(mutex_);
     const Key key{holding.kind, holding.handle};
+    if (is_one_more_hold) {
+      const auto found = locate(holding.kind, holding.handle, holding.holder);
+      if (found != entries_.end()) {
+        ++entries_.erase(found, found)->second.extent;  // the same entry, changeable
+        return;
+      }
+    }
     const auto added = entries_.emplace(key, std::move(holding));
     for (auto one = entries_.lower_bound(key); one != added;) {
       const auto older = one++;
@@ -44,6 +51,29 @@ std::optional<Holding> Ledger::remove(Kind kind, std::uint64_t handle, IfHeldBy 
   const auto found = locate(kind, handle, holder);
   if (found == entries_.end()) return std::nullopt;
   return std::move(entries_.extract(found).mapped());
+}
+
+std::optional<Holding> Ledger::remove_hold(Kind kind, std::uint64_t handle,
+                                           IfHeldBy holder) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = locate(kind, handle, holder);
+  if (found == entries_.end()) return std::nullopt;
+  const auto entry = entries_.erase(found, found);
+  if (entry->second.extent == 0) return std::move(entries_.extract(entry).mapped());
+  const Holding before = entry->second;
+  --entry->second.extent;
+  return before;
+}
+
+std::optional<Holding> Ledger::find_around(Kind kind, std::uint64_t address,
+                                           const Holder& holder) const noexcept {
+  const std::lock_guard lock(mutex_);
+  auto range = entries_.upper_bound({kind, address});
+  if (range == entries_.begin()) return std::nullopt;
+  const Holding& one = (--range)->second;
+  const bool is_it =
+      range->first.first == kind && one.holder == holder && address - one.handle < one.extent;
+  return is_it ? std::optional(one) : std::nullopt;
 }
 
 bool Ledger::holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept {

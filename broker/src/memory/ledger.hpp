@@ -19,12 +19,20 @@ class Ledger {
  public:
   // Replaces an older entry of the same handle, whose end nobody saw, unless that has ended with
   // its lease and is another holder's. Throws std::bad_alloc.
-  void add(Holding holding);
+  void add(Holding holding) { enter(std::move(holding), false); }
   // Nothing: nobody holds it, or not that holder.
   using IfHeldBy = std::optional<Holder>;
   std::optional<Holding> find(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) const noexcept;
   // The same, and forgets it.
   std::optional<Holding> remove(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) noexcept;
+  // For what a holder may hold several times (`extent` says how often more): enters one hold.
+  // Throws std::bad_alloc.
+  void add_hold(Holding holding) { enter(std::move(holding), true); }
+  // Takes one hold, and returns what it was before. The last one is forgotten.
+  std::optional<Holding> remove_hold(Kind kind, std::uint64_t handle, IfHeldBy holder) noexcept;
+  // The mapping, or reservation, of that holder that contains the address.
+  std::optional<Holding> find_around(Kind kind, std::uint64_t address,
+                                     const Holder& holder) const noexcept;
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind. Throws std::bad_alloc.
   std::vector<Holding> held_by(const Holder& holder) const;
@@ -45,6 +53,7 @@ class Ledger {
   using Key = std::pair<Kind, std::uint64_t>;
   // Of one handle there are several where some have ended with a lease: the last is the newest.
   using Entries = std::multimap<Key, Holding>;
+  void enter(Holding holding, bool is_one_more_hold);
   Entries::const_iterator locate(Kind kind, std::uint64_t handle,
                                  const IfHeldBy& holder) const noexcept;
 

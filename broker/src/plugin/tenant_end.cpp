@@ -123,8 +123,10 @@ void TenantImpl::end_leases() noexcept {
 void TenantImpl::close_to_users() {
   for (std::size_t index = 0; index < leases_.size(); ++index) {
     const Lease& lease = *leases_[index];
-    if (lease.users().close()) continue;
-    while (index > 0) leases_[--index]->users().reopen();
+    if (lease.ended_early() || lease.users().close()) continue;
+    while (index > 0) {
+      if (!leases_[--index]->ended_early()) leases_[index]->users().reopen();
+    }
     throw Error(ErrorKind::wrong_state,
                 "tenant " + identity_->name +
                     " cannot be closed while a thread is inside its lease; end its guards first",

@@ -133,6 +133,24 @@ INSTANTIATE_TEST_SUITE_P(, ManyThreadsTest,
                                            LeaseKind::green),
                          [](const auto& param) { return std::string(to_string(param.param)); });
 
+// A context that was lost ends early, and nobody is inside it.
+TEST_P(ManyThreadsTest, ATenantWhoseLeaseWasLostCanBeClosed) {
+  for (const bool polls : {true, false}) {
+    Tenant tenant = broker.open_tenant("filter", {LeaseChoice(GetParam())});
+    tenant.run(0, [] {});
+    broker.force_loss(tenant.id(), 0, "the test wants it");
+    if (polls) broker.poll();
+    tenant.run(0, [] {});
+    {
+      const Guard guard(tenant);
+      EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { tenant.close(); }),
+                  ::testing::HasSubstr("while a thread is inside"));
+    }
+    tenant.run(0, [] {});
+    tenant.close();
+  }
+}
+
 class ManyChainsTest : public BrokerTest, public ::testing::WithParamInterface<int> {};
 
 // Each chain has a thread of its own.

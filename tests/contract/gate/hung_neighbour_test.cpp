@@ -58,29 +58,10 @@ constexpr Call calls[] = {Call::process,
                           Call::close_broker};
 
 const char* name_of(Call call) {
-  switch (call) {
-    case Call::process:
-      return "process";
-    case Call::deactivate:
-      return "deactivate";
-    case Call::destroy:
-      return "destroy";
-    case Call::unload_library:
-      return "unload_library";
-    case Call::release:
-      return "release";
-    case Call::free_of_its_own:
-      return "cuMemFree";
-    case Call::other_ends_of_its_own:
-      return "other_ends";
-    case Call::synchronize:
-      return "cuCtxSynchronize";
-    case Call::close_tenant:
-      return "close_tenant";
-    case Call::close_broker:
-      return "close_broker";
-  }
-  return "?";
+  constexpr const char* names[] = {"process",      "deactivate",  "destroy",    "unload_library",
+                                   "release",      "cuMemFree",   "other_ends", "cuCtxSynchronize",
+                                   "close_tenant", "close_broker"};
+  return names[static_cast<std::size_t>(call)];
 }
 
 constexpr char hold_text[] =
@@ -403,6 +384,19 @@ TEST_P(HungNeighbour, DISABLED_AWaitThatHasBegunIsAnswered) {
   watchdog = {};
 }
 
+// The objects of tenants that are closed may end after the broker.
+TEST_P(HungNeighbour, DISABLED_WhatHungEndsBeforeTheBroker) {
+  hang();
+  guilty->close();
+  innocent->close();
+  let_go();
+  expect_nothing_put_off();
+  broker.close();
+  guilty.reset();
+  innocent.reset();
+  watchdog = {};
+}
+
 // What the guilty one frees itself has to wait for its own kernel.
 TEST_P(HungNeighbour, DISABLED_TheGuiltyOneIsAnsweredToo) {
   CUdeviceptr guiltys = 0;
@@ -475,6 +469,11 @@ TEST_P(HungPairTest, AWaitForAllThatHasBegunIsAnswered) {
 TEST_P(HungPairTest, TheGuiltyOneIsAnsweredToo) {
   const auto& [guilty, innocent] = GetParam();
   passes_in_a_child("TheGuiltyOneIsAnsweredToo", {guilty, innocent, Call::process, false});
+}
+
+TEST_P(HungPairTest, WhatHungEndsBeforeTheBroker) {
+  const auto& [guilty, innocent] = GetParam();
+  passes_in_a_child("WhatHungEndsBeforeTheBroker", {guilty, innocent, Call::process, false});
 }
 
 std::string pair_name(const ::testing::TestParamInfo<std::tuple<LeaseKind, LeaseKind>>& test) {

@@ -1,6 +1,10 @@
 // Mapped and physical memory: counted, and its holder's to end.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "policies_fixture.hpp"
 
 namespace ctxbroker {
@@ -105,6 +109,80 @@ TEST_F(MappingTest, IsTheTenantsOwn) {
   });
   EXPECT_EQ(other.run(0, [&] { return raw("cuMemUnmap", address, unit); }), CUDA_SUCCESS);
   EXPECT_EQ(owner.run(0, [&] { return map(address, memory); }), CUDA_SUCCESS);
+}
+
+// A handle that is taken at an address inside a mapping counts like any other.
+TEST_F(MappingTest, ARetainedHandleCountsWhereverInTheMappingItWasTaken) {
+  Tenant tenant = open(broker, "counts", LeaseKind::green, 3 * unit / 2);
+  tenant.run(0, [&] {
+    CUmemGenericAllocationHandle memory = 0, again = 0;
+    const CUdeviceptr address = reserve(1);
+    ASSERT_EQ(create(&memory), CUDA_SUCCESS);
+    ASSERT_EQ(map(address, memory), CUDA_SUCCESS);
+    EXPECT_EQ(release(memory), CUDA_SUCCESS);
+    ASSERT_EQ(
+        driver_call("cuMemRetainAllocationHandle", &again, reinterpret_cast<void*>(address + 4096)),
+        CUDA_SUCCESS);
+    EXPECT_EQ(unmap(address), CUDA_SUCCESS);
+    EXPECT_EQ(metrics_of(tenant).held_bytes, unit);
+    EXPECT_EQ(create(&memory), CUDA_ERROR_OUT_OF_MEMORY) << "over the budget";
+    EXPECT_EQ(release(again), CUDA_SUCCESS);
+    EXPECT_EQ(metrics_of(tenant).held_bytes, 0U);
+  });
+}
+
+TEST_F(MappingTest, APartOfAMappingIsNotUnmapped) {
+  Tenant tenant = open(broker, "careless", LeaseKind::green);
+  tenant.run(0, [&] {
+    CUmemGenericAllocationHandle memory = 0;
+    const CUdeviceptr address = reserve(2);
+    ASSERT_EQ(driver_call("cuMemCreate", &memory, 2 * unit,
+                          static_cast<const CUmemAllocationProp*>(&properties), 0ULL),
+              CUDA_SUCCESS);
+    ASSERT_EQ(driver_call("cuMemMap", address, 2 * unit, std::size_t{0}, memory, 0ULL),
+              CUDA_SUCCESS);
+    EXPECT_EQ(unmap(address), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(held(tenant, "memory mapping").count, 1U);
+    EXPECT_EQ(unmap(address, 2), CUDA_SUCCESS);
+    EXPECT_EQ(release(memory), CUDA_SUCCESS);
+  });
+  EXPECT_EQ(tenant.strikes(), 0U);
+}
+
+TEST_F(MappingTest, ThreadsThatRetainAndReleaseOneHandleLoseNoCount) {
+  Tenant tenant = open(broker, "threads", LeaseKind::shared);
+  CUmemGenericAllocationHandle memory = 0;
+  CUdeviceptr address = 0;
+  tenant.run(0, [&] {
+    address = reserve(1);
+    ASSERT_EQ(create(&memory), CUDA_SUCCESS);
+    ASSERT_EQ(map(address, memory), CUDA_SUCCESS);
+  });
+  std::atomic<int> refused{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&] {
+        tenant.run(0, [&] {
+          for (int i = 0; i < 500; ++i) {
+            CUmemGenericAllocationHandle again = 0;
+            if (driver_call("cuMemRetainAllocationHandle", &again,
+                            reinterpret_cast<void*>(address)) != CUDA_SUCCESS ||
+                release(again) != CUDA_SUCCESS) {
+              ++refused;
+            }
+          }
+        });
+      });
+    }
+  }
+  EXPECT_EQ(refused, 0);
+  tenant.run(0, [&] {
+    EXPECT_EQ(release(memory), CUDA_SUCCESS);
+    EXPECT_EQ(held(tenant, "physical memory").count, 0U);
+    EXPECT_EQ(unmap(address), CUDA_SUCCESS);
+  });
+  EXPECT_EQ(metrics_of(tenant).held_bytes, 0U);
 }
 
 // Released memory is there as long as it is mapped, by whichever mapping.

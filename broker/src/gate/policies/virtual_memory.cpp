@@ -61,6 +61,9 @@ std::vector<Holding> take_mappings(const GatedTenant& tenant, std::uint64_t addr
     }
     taken.push_back(*one);
     address += one->extent;
+    if (address <= end) continue;
+    for (const Holding& part : taken) hold_again(part);
+    return {};
   }
   return taken;
 }
@@ -83,6 +86,10 @@ CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
                                            ? take_mappings(*caller.tenant, address, bytes)
                                            : take_any_mappings(address, bytes);
     if (taken.empty() && caller.tenant != nullptr) {
+      // The driver does not unmap a part of a mapping either.
+      if (ledger().holds_range(caller.tenant->holder(), Kind::mapping, address, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
       return refuse_end(*caller.tenant, Unmap::symbol, Kind::mapping, address);
     }
     if (caller.tenant == nullptr) {
@@ -122,21 +129,12 @@ CUresult retain(Physical* out, void* address) noexcept {
   if (caller.tenant == nullptr) return Retain::call(out, address);
   GatedTenant& tenant = *caller.tenant;
   const std::uint64_t value = handle_value(address);
-  if (!ledger().holds_range(tenant.holder(), Kind::mapping, value, 1)) {
-    return refuse_end(tenant, Retain::symbol, Kind::mapping, value);
-  }
+  const auto mapping = ledger().find_around(Kind::mapping, value, tenant.holder());
+  if (!mapping) return refuse_end(tenant, Retain::symbol, Kind::mapping, value);
   const CUresult status = Retain::call(out, address);
   if (status != CUDA_SUCCESS) return status;
   // The driver may give the handle out that the tenant has: then it is to be released once more.
-  if (auto held = ledger().remove(Kind::physical, *out, tenant.holder())) {
-    ++held->extent;
-    hold_again(*held);
-  } else {
-    const auto mapping = ledger().find(Kind::mapping, value);
-    enter_holding(
-        tenant,
-        {.kind = Kind::physical, .handle = *out, .charge = mapping ? mapping->charge : nullptr});
-  }
+  hold_once_more(tenant, {.kind = Kind::physical, .handle = *out, .charge = mapping->charge});
   return status;
 }
 
@@ -144,19 +142,22 @@ using Release = DriverFunction<"cuMemRelease", CUresult(Physical)>;
 CUresult release(Physical memory) noexcept {
   const Caller caller = enter_policy<Release>();
   if (caller.tenant == nullptr && !any_gated_tenant()) return Release::call(memory);
-  auto held = caller.tenant != nullptr
-                  ? ledger().remove(Kind::physical, memory, caller.tenant->holder())
-                  : ledger().remove(Kind::physical, memory);
+  const auto held = ledger().remove_hold(
+      Kind::physical, memory,
+      caller.tenant != nullptr ? std::optional(caller.tenant->holder()) : std::nullopt);
   if (!held) {
     return caller.tenant != nullptr
                ? refuse_end(*caller.tenant, Release::symbol, Kind::physical, memory)
                : Release::call(memory);
   }
-  const bool is_last = held->extent == 0;
   const CUresult status = Release::call(memory);
-  if (status == CUDA_SUCCESS && is_last) return status;
-  if (status == CUDA_SUCCESS) --held->extent;
-  hold_again(*held);
+  if (status == CUDA_SUCCESS) return status;
+  Holding again = *held;
+  again.extent = 0;
+  try {
+    ledger().add_hold(std::move(again));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the context's end frees it
+  }
   return status;
 }
 
