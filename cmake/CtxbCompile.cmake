@@ -25,9 +25,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-stringop-overflow>)
 endif()
 
-# The sanitizers' presets compile several sources as one (CMAKE_UNITY_BUILD): a third of the time.
-# Names of unnamed namespaces meet there. Where two good names are equal, one file says:
-# ctxb_compile_alone(FILE...); release compiles every file alone.
+# All presets but debug and fuzz compile several sources as one (CMAKE_UNITY_BUILD), which takes a
+# third of the time. Names of unnamed namespaces meet there. Where two good names are equal, one
+# file says: ctxb_compile_alone(FILE...). The debug preset and clang-tidy look at every file alone.
 function(ctxb_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
