@@ -233,16 +233,19 @@ void end_stream_captures(Frame& frame) noexcept {
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
   if (frame.target.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  if (left == frame.target.context && (!look_below || is_current(driver, frame.under))) return true;
+  if (left == frame.target.context && (!look_below || is_current(driver, frame.under))) [[likely]] {
+    return true;
+  }
   put_back(driver, left);
   return false;
 }
 
 // The usual end: pops what was pushed. Returns false when something else has happened.
 bool pop_from_top(Frame& frame) noexcept {
-  if (!frame.undisturbed || !is_untouched(frame)) return false;
+  if (!frame.undisturbed || !is_untouched(frame)) [[unlikely]]
+    return false;
   const bool look_below = frame.under != nullptr && frame.calls_plugin && frame.tenant != nullptr;
-  if (!pop_own(frame, look_below)) {
+  if (!pop_own(frame, look_below)) [[unlikely]] {
     ++thread_state.changes;  // somebody bypassed the gate: the thread is not known any more
     return false;
   }
@@ -306,9 +309,11 @@ CUresult enter_any(Frame& frame) noexcept {
 }
 
 void leave(Frame& frame) noexcept {
-  if (frame.way == Frame::Way::pushed) {
-    if (!pop_from_top(frame)) restore(frame);
-    if (frame.observed_from != 0) record_guard(frame);
+  if (frame.way == Frame::Way::pushed) [[likely]] {
+    if (!pop_from_top(frame)) [[unlikely]]
+      restore(frame);
+    if (frame.observed_from != 0) [[unlikely]]
+      record_guard(frame);
   } else if (frame.way == Frame::Way::nested && frame.tenant != nullptr && frame.calls_plugin) {
     leave_nested(frame);
   }

@@ -131,7 +131,9 @@ CUresult enter_any(Frame& frame) noexcept;
 CUresult enter(Frame& frame) noexcept {
   const bool usual =
       frame.target.driver != nullptr && can_push_on_top(frame.target) && !timeline_observed();
-  return usual ? push_on_top(frame) : enter_any(frame);
+  if (!usual) [[unlikely]]
+    return enter_any(frame);
+  return push_on_top(frame);
 }
 
 // The same list, for calls from a plug-in back into the host. Makes no driver call.

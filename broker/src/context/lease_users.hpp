@@ -59,12 +59,13 @@ class LeaseUsers {
     const std::uint64_t me = thread_number();
     const std::size_t count = slot_count();
     const std::size_t likely = thread_state.slot_hint < count ? thread_state.slot_hint : 0;
-    if (count == 0 || !acquire(at(likely), me)) return enter(slot, true);
+    if (count == 0 || !acquire(at(likely), me)) [[unlikely]]
+      return enter(slot, true);
     *slot = &at(likely);
     return CUDA_SUCCESS;
   }
   static void leave(LeaseSlot& slot) noexcept {
-    if (slot.again != 0) {
+    if (slot.again != 0) [[unlikely]] {
       --slot.again;
     } else {
       slot.owner.store(0, std::memory_order_release);
