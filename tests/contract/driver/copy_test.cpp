@@ -25,10 +25,6 @@ class CopyTest : public KernelTest {
   }
 };
 
-CUdeviceptr device_address(const void* pointer) {
-  return reinterpret_cast<CUdeviceptr>(pointer);
-}
-
 TEST_F(CopyTest, RoundTrip) {
   auto data = counting(100000);
   CUdeviceptr first = allocate(data.size()), second = allocate(data.size());

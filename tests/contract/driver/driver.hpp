@@ -180,4 +180,8 @@ void expect_in_child(const std::function<void()>& body);
 // Waits up to ten seconds.
 bool eventually(const std::function<bool()>& condition);
 
+inline CUdeviceptr device_address(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
 }  // namespace ctxbroker::test

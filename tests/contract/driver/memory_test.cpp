@@ -22,10 +22,6 @@ class MemoryTest : public DriverTest {
   }
 };
 
-CUdeviceptr device_address(const void* pointer) {
-  return reinterpret_cast<CUdeviceptr>(pointer);
-}
-
 TEST_F(MemoryTest, AllocatesAlignedAndFrees) {
   CUdeviceptr first = allocate(100), second = allocate(1);
   EXPECT_EQ(first % 256, 0u);

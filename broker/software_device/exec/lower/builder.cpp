@@ -8,10 +8,6 @@
 namespace ctxbroker::software::exec::lower {
 namespace {
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
-  return (value + to - 1) / to * to;
-}
-
 std::string quoted(const std::string& name) {
   return "'" + name + "'";
 }

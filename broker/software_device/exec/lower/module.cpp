@@ -9,16 +9,13 @@
 namespace ctxbroker::software::exec {
 namespace {
 
+using lower::round_up;
 using lower::Symbol;
 using ptx::Operand;
 using ptx::Space;
 using ptx::Type;
 
 constexpr std::uint64_t most_initial_bytes = 1ULL << 30;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
-  return (value + to - 1) / to * to;
-}
 
 std::uint64_t initial_bits(const Operand& operand, Type type, std::uint32_t line) {
   if (operand.kind == Operand::Kind::integer) {
