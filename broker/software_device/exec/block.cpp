@@ -19,10 +19,6 @@ constexpr std::uint32_t not_filled = ~0U;
 // running ones wait for.
 constexpr std::int32_t short_turn = 64, long_turn = 4096;
 
-constexpr std::size_t round_up(std::size_t value, std::size_t to) {
-  return (value + to - 1) / to * to;
-}
-
 std::uint64_t first_lanes(std::uint32_t count) {
   return count >= group_lanes ? ~0ULL : (1ULL << count) - 1;
 }

@@ -14,6 +14,10 @@
 
 namespace ctxbroker::software::exec {
 
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) noexcept {
+  return (value + to - 1) / to * to;
+}
+
 using ValueId = std::uint32_t;
 inline constexpr ValueId no_value = ~0U;
 

@@ -15,10 +15,6 @@
 
 namespace ctxbroker::software::exec::lower {
 
-inline std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
-  return (value + to - 1) / to * to;
-}
-
 using ptx::Instruction;
 using ptx::Operand;
 using ptx::Space;

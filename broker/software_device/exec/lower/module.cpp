@@ -9,7 +9,6 @@
 namespace ctxbroker::software::exec {
 namespace {
 
-using lower::round_up;
 using lower::Symbol;
 using ptx::Operand;
 using ptx::Space;
