@@ -5,7 +5,6 @@
 
 #include "gate/policy.hpp"
 #include "memory/ledger.hpp"
-#include "observe/ticks.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -41,7 +40,7 @@ bool GatedTenant::open_as(LeaseSource& source,
     const std::lock_guard views(mutex_);
     logged_.clear();
     for (std::size_t policy = 0; policy < policy_count(); ++policy) hits_[policy] = 0;
-    waits_ = ticks_waited_ = longest_wait_ = 0;
+    waits_ = nanoseconds_waited_ = longest_wait_ = 0;
   }
   source_ = &source;
   main_.store(&main, std::memory_order_release);
@@ -229,19 +228,19 @@ void GatedTenant::remember_meaning(CUcontext context, std::uint64_t generation) 
   }
 }
 
-void GatedTenant::count_wait(std::uint64_t ticks) noexcept {
+void GatedTenant::count_wait(std::uint64_t nanoseconds) noexcept {
   waits_.fetch_add(1, std::memory_order_relaxed);
-  ticks_waited_.fetch_add(ticks, std::memory_order_relaxed);
+  nanoseconds_waited_.fetch_add(nanoseconds, std::memory_order_relaxed);
   std::uint64_t longest = longest_wait_.load(std::memory_order_relaxed);
-  while (ticks > longest &&
-         !longest_wait_.compare_exchange_weak(longest, ticks, std::memory_order_relaxed)) {
+  while (nanoseconds > longest &&
+         !longest_wait_.compare_exchange_weak(longest, nanoseconds, std::memory_order_relaxed)) {
   }
 }
 
 WaitTotals GatedTenant::waits() const noexcept {
   return {waits_.load(std::memory_order_relaxed),
-          nanoseconds_of(ticks_waited_.load(std::memory_order_relaxed)),
-          nanoseconds_of(longest_wait_.load(std::memory_order_relaxed))};
+          nanoseconds_waited_.load(std::memory_order_relaxed),
+          longest_wait_.load(std::memory_order_relaxed)};
 }
 
 int GatedTenant::primary_retains() noexcept {

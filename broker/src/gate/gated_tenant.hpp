@@ -158,7 +158,7 @@ class GatedTenant {
   }
 
   // A call of this tenant that waits, when it has returned. Takes no lock.
-  void count_wait(std::uint64_t ticks) noexcept;
+  void count_wait(std::uint64_t nanoseconds) noexcept;
   WaitTotals waits() const noexcept;
 
   // Records a breach, unless the tenant is closed.
@@ -201,7 +201,7 @@ class GatedTenant {
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each policy
-  Counter waits_{0}, ticks_waited_{0}, longest_wait_{0};
+  Counter waits_{0}, nanoseconds_waited_{0}, longest_wait_{0};
 };
 
 // The one of this tenant. Throws std::bad_alloc.

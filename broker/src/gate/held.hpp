@@ -8,6 +8,7 @@
 
 #include "gate/policy.hpp"
 #include "memory/ledger.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 
@@ -87,6 +88,23 @@ CUresult make_held(GatedTenant& tenant, Kind kind, Handle* out, std::uint64_t by
                    Make&& make) noexcept {
   return make_held(tenant, Holding{.kind = kind, .bytes = bytes}, out, std::forward<Make>(make));
 }
+
+// A tenant's call during which the calling thread waits for the device, from here to the end of the
+// scope. No lock, no allocation.
+class TimedWait {
+ public:
+  // `function` is static text.
+  TimedWait(GatedTenant& tenant, const char* function) noexcept
+      : tenant_(tenant), span_(SpanCategory::wait, function, nullptr, tenant.id()) {}
+  ~TimedWait() { tenant_.count_wait(timeline_now() - from_); }
+  TimedWait(const TimedWait&) = delete;
+  TimedWait& operator=(const TimedWait&) = delete;
+
+ private:
+  GatedTenant& tenant_;
+  const ScopedSpan span_;
+  const std::uint64_t from_ = timeline_now();
+};
 
 // So the driver answers for what is no more.
 inline bool is_ended(CUresult status) noexcept {

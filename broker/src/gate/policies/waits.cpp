@@ -9,8 +9,7 @@
 // thread: it can be answered when something turns out to hang after the wait has begun.
 #include <thread>
 
-#include "gate/policy.hpp"
-#include "gate/timed_wait.hpp"
+#include "gate/held.hpp"
 
 namespace ctxbroker::detail {
 namespace {
