@@ -21,8 +21,18 @@ using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
+// What the thread has translated last. The runtime library asks again and again, in warm jobs too:
+// those must not take a lock that somebody holds who makes a lease.
+struct Meaning {
+  const GatedTenant* tenant = nullptr;
+  CUcontext asked = nullptr;
+  std::uint64_t generation = 0;
+};
+constinit thread_local Meaning last_meaning;
+
 // The tenant's lease for this thread, which counts as inside while the lease may be current.
-CUresult own_lease(const Caller& caller, int device, CUcontext* context) noexcept {
+// `asked` is the context that stands for it.
+CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
   TranslatedLease lease;
   CUresult status = caller.tenant->lease(device, &lease);
   if (!caller.guarded) {
@@ -37,6 +47,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext* context) noexcep
   Frame* const frame = pushed_frame();
   if (frame != nullptr && frame->target.generation == lease.target.generation) {
     *context = frame->target.context;
+    last_meaning = {caller.tenant, asked, frame->target.generation};
     return status;
   }
   if (frame != nullptr && lease.target.users != nullptr) {
@@ -54,8 +65,14 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
     if (!caller.guarded) borrow_on_this_thread(nullptr);
     return CUDA_SUCCESS;
   }
+  const Frame* const frame = frame_of(caller);
+  if (frame != nullptr && last_meaning.tenant == caller.tenant && last_meaning.asked == context &&
+      last_meaning.generation == frame->target.generation) {
+    *wanted = frame->target.context;
+    return CUDA_SUCCESS;
+  }
   const int device = caller.tenant->device_of(context);
-  if (device >= 0) return own_lease(caller, device, wanted);
+  if (device >= 0) return own_lease(caller, device, context, wanted);
   const auto value = reinterpret_cast<std::uint64_t>(context);
   for (const Kind kind : {Kind::context, Kind::green_context}) {
     if (ledger().holds(caller.tenant->holder(), kind, value)) return CUDA_SUCCESS;
@@ -71,7 +88,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   int meant = caller.tenant->unused_device_of(context);
   // The driver must not see the handle of a context that has ended.
   if (meant < 0) meant = caller.tenant->device_of_ended(context);
-  return meant >= 0 ? own_lease(caller, meant, wanted) : CUDA_SUCCESS;
+  return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
 }
 
 using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
@@ -305,7 +322,7 @@ void lead_to_own_lease(GatedTenant& tenant) noexcept {
   // What the thread has borrowed is still there.
   if (!borrows_on_this_thread() || CurrentDevice::call(&device) != CUDA_SUCCESS) return;
   current_may_have_changed();
-  if (own_lease({&tenant, false}, device, &own) == CUDA_SUCCESS) SetCurrent::call(own);
+  if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);
 }
 
 std::span<const PolicyRow> context_policies() noexcept {
