@@ -30,7 +30,7 @@ inline Caller calling() noexcept {
 }
 
 // Another tenant has adopted the code of the calling thread, which is outside of guards. Where the
-// lease of the earlier tenant is current, this one's is made current. In policies/current.cpp.
+// lease of the earlier tenant is current, this one's is made current. In policies/contexts.cpp.
 void lead_to_own_lease(GatedTenant& tenant) noexcept;
 
 }  // namespace ctxbroker::detail

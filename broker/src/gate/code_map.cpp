@@ -40,12 +40,7 @@ Map& map() {
 
 // The tenants' code, for readers without a lock. It is replaced as a whole and never freed, because
 // nobody knows who still reads it. That costs a few bytes per library that comes or goes.
-struct TenantCode {
-  struct Range {
-    std::uintptr_t begin, end;
-  };
-  std::vector<Range> ranges;  // by address
-};
+using TenantCode = std::vector<Extent>;  // by address
 std::atomic<const TenantCode*> tenant_code{nullptr};
 std::atomic<bool> changing{false};
 
@@ -53,7 +48,7 @@ void publish(const Map& map) {
   static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
   auto code = std::make_unique<TenantCode>();
   for (const Object& one : map.objects) {
-    if (one.tenant != nullptr) code->ranges.push_back({one.begin, one.end});
+    if (one.tenant != nullptr) code->push_back({one.begin, one.end});
   }
   kept->push_back(std::move(code));
   tenant_code.store(kept->back().get(), std::memory_order_release);
@@ -248,9 +243,9 @@ __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
     const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
   if (changing.load(std::memory_order_acquire)) return true;
   const TenantCode* const code = tenant_code.load(std::memory_order_acquire);
-  if (code == nullptr || code->ranges.empty()) return false;
-  const TenantCode::Range* const ranges = code->ranges.data();
-  const std::size_t count = code->ranges.size();
+  if (code == nullptr || code->empty()) return false;
+  const Extent* const ranges = code->data();
+  const std::size_t count = code->size();
   const std::uintptr_t lowest = ranges[0].begin, highest = ranges[count - 1].end;
   for (const std::uintptr_t* word = first; word < end; ++word) {
     if (*word < lowest || *word > highest) continue;

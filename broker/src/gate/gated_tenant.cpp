@@ -5,7 +5,6 @@
 
 #include "gate/policy.hpp"
 #include "memory/ledger.hpp"
-#include "observe/ticks.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -41,7 +40,7 @@ bool GatedTenant::open_as(LeaseSource& source,
     const std::lock_guard views(mutex_);
     logged_.clear();
     for (std::size_t policy = 0; policy < policy_count(); ++policy) hits_[policy] = 0;
-    waits_ = ticks_waited_ = longest_wait_ = 0;
+    waits_ = nanoseconds_waited_ = longest_wait_ = 0;
   }
   source_ = &source;
   main_.store(&main, std::memory_order_release);
@@ -98,46 +97,6 @@ void GatedTenant::close() noexcept {
   for (GatedTenant* const one : beside) one->close();
 }
 
-CUresult GatedTenant::lease(int device, TranslatedLease* lease) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr ? source_->lease(device, lease) : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-bool GatedTenant::has_lease(int device) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr && source_->has_lease(device);
-}
-
-bool GatedTenant::has_device(int device) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr && device >= 0 && device < source_->device_count();
-}
-
-int GatedTenant::device_of(CUcontext context) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr ? source_->device_of(context) : -1;
-}
-
-int GatedTenant::unused_device_of(CUcontext context) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr ? source_->unused_device_of(context) : -1;
-}
-
-bool GatedTenant::relieve(CUcontext context) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr && source_->relieve(context);
-}
-
-int GatedTenant::device_of_ended(CUcontext context) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr ? source_->device_of_ended(context) : -1;
-}
-
-bool GatedTenant::holds(CUcontext context) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr && source_->holds(context);
-}
-
 std::uint64_t GatedTenant::generation_of(CUcontext current) noexcept {
   if (current == nullptr) return 0;
   // Within a guard the frame knows; its generation is in the map after the first time.
@@ -179,11 +138,6 @@ std::optional<CUresult> GatedTenant::end(std::uint64_t generation, Lease::Thing 
   return Lease::gone;
 }
 
-Waiting GatedTenant::waiting(CUcontext context) noexcept {
-  const std::shared_lock lock(source_lock_);
-  return source_ != nullptr ? source_->waiting(context) : Waiting{};
-}
-
 bool GatedTenant::ends_with_generation(std::uint64_t generation, Home home) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = generations_.find(generation);
@@ -213,35 +167,19 @@ void GatedTenant::forget_pools() noexcept {
   pools_.clear();
 }
 
-bool GatedTenant::means(CUcontext context, std::uint64_t generation) const noexcept {
-  const Meaning* const known = meaning_.load(std::memory_order_acquire);
-  return known != nullptr && known->context == context && known->generation == generation;
-}
-
-void GatedTenant::remember_meaning(CUcontext context, std::uint64_t generation) noexcept {
-  constexpr std::size_t most = 1024;  // generations; later ones are looked up each time
-  try {
-    const std::lock_guard lock(mutex_);
-    if (meanings_.size() == most) return;
-    meanings_.push_back(std::make_unique<const Meaning>(Meaning{context, generation}));
-    meaning_.store(meanings_.back().get(), std::memory_order_release);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): it is looked up again
-  }
-}
-
-void GatedTenant::count_wait(std::uint64_t ticks) noexcept {
+void GatedTenant::count_wait(std::uint64_t nanoseconds) noexcept {
   waits_.fetch_add(1, std::memory_order_relaxed);
-  ticks_waited_.fetch_add(ticks, std::memory_order_relaxed);
+  nanoseconds_waited_.fetch_add(nanoseconds, std::memory_order_relaxed);
   std::uint64_t longest = longest_wait_.load(std::memory_order_relaxed);
-  while (ticks > longest &&
-         !longest_wait_.compare_exchange_weak(longest, ticks, std::memory_order_relaxed)) {
+  while (nanoseconds > longest &&
+         !longest_wait_.compare_exchange_weak(longest, nanoseconds, std::memory_order_relaxed)) {
   }
 }
 
 WaitTotals GatedTenant::waits() const noexcept {
   return {waits_.load(std::memory_order_relaxed),
-          nanoseconds_of(ticks_waited_.load(std::memory_order_relaxed)),
-          nanoseconds_of(longest_wait_.load(std::memory_order_relaxed))};
+          nanoseconds_waited_.load(std::memory_order_relaxed),
+          longest_wait_.load(std::memory_order_relaxed)};
 }
 
 int GatedTenant::primary_retains() noexcept {

@@ -13,11 +13,74 @@
 #include <string_view>
 #include <vector>
 
+#include "context/guard.hpp"
+#include "context/lease.hpp"
 #include "context/tenant_identity.hpp"
-#include "gate/lease_source.hpp"
+#include "ctxbroker/lease.hpp"
 #include "memory/holding.hpp"
 
 namespace ctxbroker::detail {
+
+struct TranslatedLease {
+  GuardTarget target;
+  LeaseKind kind = LeaseKind::shared;
+  std::shared_ptr<Borrowers> borrowers;
+  // The context whose memory it uses, and the generation of that.
+  CUcontext memory_context = nullptr;
+  std::uint64_t memory_generation = 0;
+};
+
+// One generation of a lease, for what outlives it.
+struct LeaseGeneration {
+  std::uint64_t generation = 0;  // 0: not of the tenant's leases
+  int device = 0;
+  LeaseKind kind = LeaseKind::shared;
+  std::uint64_t primary_generation = 0;  // the generation of the primary that it stands on
+};
+
+// What a wait for work of a context of the tenant's leases has to look at.
+struct Waiting {
+  std::shared_ptr<HungWork> family;  // null: it is none of theirs
+  GuardTarget there{};
+  bool for_neighbours = false;  // a wait for all work of the context waits for the neighbours' too
+  bool meets_hung = false;      // and for work that hangs
+};
+
+// What the gate asks of the room above it: the leases of an open tenant. Any thread.
+class LeaseSource {
+ public:
+  virtual ~LeaseSource() = default;
+  // The tenant's lease on a device, made when there is none.
+  virtual CUresult lease(int device, TranslatedLease* lease) noexcept = 0;
+  // Whether there is one, and in force.
+  virtual bool has_lease(int device) noexcept = 0;
+  // The device whose primary context this is, or that this context of the tenant's leases is on;
+  // -1: neither.
+  virtual int device_of(CUcontext context) noexcept = 0;
+  // The device that the broker has not used yet and whose primary context this is: the runtime
+  // library knows the handle before there is such a context. That device is in use from then on.
+  virtual int unused_device_of(CUcontext context) noexcept = 0;
+  // The device of a generation of the tenant's leases whose context has ended, and was this one;
+  // -1: of none.
+  virtual int device_of_ended(CUcontext context) noexcept = 0;
+  // Device memory is short where this context is: true when something was given up.
+  virtual bool relieve(CUcontext context) noexcept = 0;
+  // A context of the tenant's leases.
+  virtual bool holds(CUcontext context) noexcept = 0;
+  virtual int device_count() noexcept = 0;
+  // The generation that a context is of; none when it is of none that stands.
+  virtual LeaseGeneration generation_of(CUcontext context) noexcept = 0;
+  // Where to be current to end what was made in that generation: things of the context itself
+  // (streams), or of the primary's memory, which outlives a green context. Nothing when they are
+  // gone with it.
+  virtual std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
+                                                Home home) noexcept = 0;
+  // Ends something that was made in that generation; as Lease::give_back.
+  virtual std::optional<CUresult> end(const LeaseGeneration& made_in,
+                                      Lease::Thing thing) noexcept = 0;
+  // What a wait in that context of the tenant's leases meets.
+  virtual Waiting waiting(CUcontext context) noexcept = 0;
+};
 
 // The tenant's own view of a device's primary context, which it never has.
 struct PrimaryView {
@@ -78,14 +141,26 @@ class GatedTenant {
   }
 
   // As the source's; closed: CUDA_ERROR_INVALID_CONTEXT, -1, false.
-  CUresult lease(int device, TranslatedLease* lease) noexcept;
-  bool has_lease(int device) noexcept;
-  bool has_device(int device) noexcept;
-  int device_of(CUcontext context) noexcept;
-  int unused_device_of(CUcontext context) noexcept;
-  int device_of_ended(CUcontext context) noexcept;
-  [[gnu::cold]] bool relieve(CUcontext context) noexcept;
-  bool holds(CUcontext context) noexcept;
+  CUresult lease(int device, TranslatedLease* lease) noexcept {
+    return ask(&LeaseSource::lease, CUDA_ERROR_INVALID_CONTEXT, device, lease);
+  }
+  bool has_lease(int device) noexcept { return ask(&LeaseSource::has_lease, false, device); }
+  bool has_device(int device) noexcept {
+    return device >= 0 && device < ask(&LeaseSource::device_count, 0);
+  }
+  int device_of(CUcontext context) noexcept { return ask(&LeaseSource::device_of, -1, context); }
+  int unused_device_of(CUcontext context) noexcept {
+    return ask(&LeaseSource::unused_device_of, -1, context);
+  }
+  int device_of_ended(CUcontext context) noexcept {
+    return ask(&LeaseSource::device_of_ended, -1, context);
+  }
+  bool relieve(CUcontext context) noexcept { return ask(&LeaseSource::relieve, false, context); }
+  bool holds(CUcontext context) noexcept { return ask(&LeaseSource::holds, false, context); }
+  // What a wait in that context meets.
+  Waiting waiting(CUcontext context) noexcept {
+    return ask(&LeaseSource::waiting, Waiting{}, context);
+  }
 
   // The generation that the calling thread's context is of, remembered for later questions; 0:
   // none.
@@ -95,19 +170,12 @@ class GatedTenant {
   // Ends something that was made in a generation; as Lease::give_back. `gone` when the tenant is
   // closed.
   std::optional<CUresult> end(std::uint64_t generation, Lease::Thing thing) noexcept;
-  // What a wait in that context meets.
-  Waiting waiting(CUcontext context) noexcept;
   // What was made in that generation and lives there ended with it, or will.
   bool ends_with_generation(std::uint64_t generation, Home home) noexcept;
   // Something that its code made in that generation is not ended yet.
   bool holds_anything_of(std::uint64_t generation) const noexcept;
   // Anything was made in a lease on that device.
   bool has_worked_on(int device) noexcept;
-
-  // Whether `context` is known to mean `generation` of the tenant's lease: what was
-  // translated before need not be looked up again. Takes no lock.
-  bool means(CUcontext context, std::uint64_t generation) const noexcept;
-  void remember_meaning(CUcontext context, std::uint64_t generation) noexcept;
 
   // Of all devices.
   int primary_retains() noexcept;
@@ -158,7 +226,7 @@ class GatedTenant {
   }
 
   // A call of this tenant that waits, when it has returned. Takes no lock.
-  void count_wait(std::uint64_t ticks) noexcept;
+  void count_wait(std::uint64_t nanoseconds) noexcept;
   WaitTotals waits() const noexcept;
 
   // Records a breach, unless the tenant is closed.
@@ -168,6 +236,12 @@ class GatedTenant {
                 Severity severity = Severity::info) noexcept;
 
  private:
+  template <typename Answer, typename... Parameters, typename... Arguments>
+  Answer ask(Answer (LeaseSource::*question)(Parameters...) noexcept, Answer closed,
+             Arguments... arguments) noexcept {
+    const std::shared_lock lock(source_lock_);
+    return source_ != nullptr ? (source_->*question)(arguments...) : closed;
+  }
   LeaseGeneration find_generation(std::uint64_t generation) noexcept;
 
   const TenantId id_;
@@ -186,12 +260,6 @@ class GatedTenant {
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LeaseGeneration>
       generations_;  // that something was made in, by generation
-  struct Meaning {
-    CUcontext context;
-    std::uint64_t generation;
-  };
-  std::vector<std::unique_ptr<const Meaning>> meanings_;  // never freed: others read the last one
-  std::atomic<const Meaning*> meaning_{nullptr};
   std::vector<std::string> logged_;
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
@@ -201,7 +269,7 @@ class GatedTenant {
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each policy
-  Counter waits_{0}, ticks_waited_{0}, longest_wait_{0};
+  Counter waits_{0}, nanoseconds_waited_{0}, longest_wait_{0};
 };
 
 // The one of this tenant. Throws std::bad_alloc.
@@ -216,5 +284,10 @@ inline bool any_gated_tenant() noexcept {
 }
 // Another open tenant that holds this context; null: none.
 GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept;
+
+// For a tenant, whose lease `from` is current. Answers as the driver: ALREADY_ENABLED to a tenant
+// that has the access. With the policies for peers.
+CUresult enable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
+                            const TranslatedLease& peer, unsigned flags) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -5,9 +5,7 @@
 #include <set>
 
 #include "context/guard.hpp"
-#include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
-#include "gate/peer_access.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -128,7 +126,7 @@ LeftThing end_left(GatedTenant& tenant, bool resident, const Holding& holding) n
   const auto ended = is_gone ? CUDA_SUCCESS : end_one(tenant, holding);
   if (!ended) return {Fate::put_off};
   if (kind == Kind::graph || kind == Kind::graph_exec) {
-    take_graph_memory(kind, holding.handle);  // what it allocates was freed before it
+    forget_graph_memory(kind, holding.handle);  // what it allocates was freed before it
   }
   if (kind == Kind::own_pool) tenant.forget_pools();  // which the tenant has never asked for
   // Memory that no launch has allocated, or that was freed, is nothing to give back.

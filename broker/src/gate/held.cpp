@@ -4,7 +4,6 @@
 
 #include "context/guard.hpp"
 #include "gate/give_back.hpp"
-#include "gate/timed_wait.hpp"
 
 namespace ctxbroker::detail {
 namespace {

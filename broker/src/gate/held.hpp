@@ -8,6 +8,7 @@
 
 #include "gate/policy.hpp"
 #include "memory/ledger.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 
@@ -61,6 +62,10 @@ void log_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
 // policies for pools.
 [[gnu::cold]] void give_up_unused(GatedTenant& tenant) noexcept;
 
+// A holding of Kind::peer_access has ended; the context it was made in is current. With the
+// policies for peers.
+CUresult end_peer_access(std::uint64_t handle) noexcept;
+
 // A tenant's call that makes something; `make` calls the driver. What cannot be entered for want of
 // host memory stays the tenant's own affair.
 template <typename Make, typename Handle>
@@ -88,6 +93,49 @@ CUresult make_held(GatedTenant& tenant, Kind kind, Handle* out, std::uint64_t by
   return make_held(tenant, Holding{.kind = kind, .bytes = bytes}, out, std::forward<Make>(make));
 }
 
+// A tenant's call during which the calling thread waits for the device, from here to the end of the
+// scope. No lock, no allocation.
+class TimedWait {
+ public:
+  // `function` is static text.
+  TimedWait(GatedTenant& tenant, const char* function) noexcept
+      : tenant_(tenant), span_(SpanCategory::wait, function, nullptr, tenant.id()) {}
+  ~TimedWait() { tenant_.count_wait(timeline_now() - from_); }
+  TimedWait(const TimedWait&) = delete;
+  TimedWait& operator=(const TimedWait&) = delete;
+
+ private:
+  GatedTenant& tenant_;
+  const ScopedSpan span_;
+  const std::uint64_t from_ = timeline_now();
+};
+
+// Memory that graphs allocate for themselves; with the policies for graphs. A graph names it here.
+// Throws std::bad_alloc.
+void name_graph_memory(std::uint64_t graph, std::uint64_t address);
+// The tenant has freed it. It is held no longer, unless a graph still names it.
+void forget_freed(GatedTenant& tenant, std::uint64_t address) noexcept;
+// Whether memory at that address can still be the tenant's: a graph that it holds names it, or it
+// has outlived its graphs. A capture that failed leaves names behind that belong to no graph.
+bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept;
+// That graph has ended.
+void forget_graph_memory(Kind kind, std::uint64_t graph) noexcept;
+
+// A node of a graph that allocates. The driver chooses the address at once, and the memory counts
+// from then on, because nobody sees the launches.
+template <typename Add>
+CUresult make_graph_memory(GatedTenant& tenant, CUgraph graph, std::uint64_t bytes,
+                           CUdeviceptr* address, Add&& add) noexcept {
+  return make_held(tenant, Kind::graph_memory, address, bytes, [&] {
+    const CUresult status = add();
+    try {
+      if (status == CUDA_SUCCESS) name_graph_memory(handle_value(graph), *address);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
+    }
+    return status;
+  });
+}
+
 // So the driver answers for what is no more.
 inline bool is_ended(CUresult status) noexcept {
   return status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -108,14 +156,15 @@ inline void settle_end(const Holding& held, CUresult status) noexcept {
 }
 
 // A tenant's call that ends something. It is forgotten first: as soon as the driver has ended it,
-// its value may be another thread's new one.
+// its value may be another thread's new one. What ends in the order of a stream waits for nothing.
 template <typename End>
-CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end) noexcept {
-  if (!ended_with_context(tenant, held) && ends_in_its_time(held)) {
+CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end,
+                       bool in_stream_order = false) noexcept {
+  const bool is_gone = ended_with_context(tenant, held);
+  if (!is_gone && !in_stream_order && ends_in_its_time(held)) {
     return end_in_time(tenant, held, [held](CUresult status) { settle_end(held, status); });
   }
-  const CUresult status =
-      ended_with_context(tenant, held) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
+  const CUresult status = is_gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
   settle_end(held, status);
   return status;
 }
@@ -152,7 +201,6 @@ struct Makes {
     return make_held(*caller.tenant, kind, out, bytes_of(rest...),
                      [&] { return Real::call(out, rest...); });
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 // CUresult name(Handle handle, Rest...), which ends it.
@@ -168,7 +216,6 @@ struct Ends {
     }
     return end_by_host(kind, handle_value(handle), [&] { return Real::call(handle, rest...); });
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 inline constexpr auto no_bytes = [](auto...) { return std::uint64_t{0}; };
@@ -186,7 +233,6 @@ struct Refuses {
     caller.tenant->log_once(Real::symbol, "refused: it reaches every plug-in of the process");
     return refusal;
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 }  // namespace ctxbroker::detail

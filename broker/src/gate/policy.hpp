@@ -68,6 +68,12 @@ constexpr PolicyRow policy() {
           &Real::bind};
 }
 
+// The same for a class with the driver's function, Real, and the policy for it, call.
+template <typename Policy>
+constexpr PolicyRow row() {
+  return policy<typename Policy::Real, Policy::call>();
+}
+
 // A function that policies call and that has no policy itself.
 template <typename Real>
 constexpr PolicyRow unguarded() {
@@ -75,15 +81,12 @@ constexpr PolicyRow unguarded() {
 }
 
 // Every policy of the gate, by room of the driver.
-std::span<const PolicyRow> primary_policies() noexcept;         // retain, release, reset, state
-std::span<const PolicyRow> flag_policies() noexcept;            // of contexts
-std::span<const PolicyRow> current_policies() noexcept;         // set, push, pop
-std::span<const PolicyRow> context_policies() noexcept;         // create, destroy, limits
+std::span<const PolicyRow> primary_policies() noexcept;         // its state, and flags of contexts
+std::span<const PolicyRow> context_policies() noexcept;         // current, create, destroy, limits
 std::span<const PolicyRow> peer_policies() noexcept;            // access to other devices
-std::span<const PolicyRow> memory_policies() noexcept;          // device and host memory, arrays
 std::span<const PolicyRow> virtual_memory_policies() noexcept;  // addresses, physical memory
 std::span<const PolicyRow> pool_policies() noexcept;            // pools, and what comes of them
-std::span<const PolicyRow> object_policies() noexcept;          // modules, streams, events
+std::span<const PolicyRow> object_policies() noexcept;          // memory, modules, streams, events
 std::span<const PolicyRow> graph_policies() noexcept;           // graphs and captures
 std::span<const PolicyRow> wait_policies() noexcept;            // synchronise
 std::span<const PolicyRow> process_policies() noexcept;         // profiler, core dumps, callbacks

@@ -1,20 +1,177 @@
 #include "gate/tenant_imports.hpp"
 
 #include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gate/code_map.hpp"
-#include "gate/import_patch.hpp"
 #include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 namespace {
+
+using Word = std::uintptr_t;
+
+// A function that libraries import by name.
+struct Import {
+  std::string_view name;
+  std::uintptr_t of = 0;  // the address that is replaced; 0: whatever the loader found
+  std::uintptr_t by = 0;  // the address that replaces it
+};
+
+struct PatchResult {
+  std::size_t changed = 0;
+  std::size_t refused = 0;  // the system let nobody write there
+};
+
+#if defined(__aarch64__)
+constexpr unsigned jump_slot = R_AARCH64_JUMP_SLOT, got_entry = R_AARCH64_GLOB_DAT;
+constexpr unsigned data_word = R_AARCH64_ABS64;
+#elif defined(__x86_64__)
+constexpr unsigned jump_slot = R_X86_64_JUMP_SLOT, got_entry = R_X86_64_GLOB_DAT;
+constexpr unsigned data_word = R_X86_64_64;
+#else
+constexpr unsigned jump_slot = ~0U, got_entry = ~0U, data_word = ~0U;  // this processor has no gate
+#endif
+
+// The pages that the loader made read-only after it filled them in, rounded as the loader does.
+// They are writable from the first slot that has to be changed until this object ends.
+class ReadOnlyPart {
+ public:
+  explicit ReadOnlyPart(const dl_phdr_info& object) noexcept {
+    const auto page = static_cast<Word>(sysconf(_SC_PAGESIZE));
+    for (const ElfW(Phdr) & part : std::span(object.dlpi_phdr, object.dlpi_phnum)) {
+      if (part.p_type != PT_GNU_RELRO) continue;
+      const Word at = object.dlpi_addr + part.p_vaddr;
+      begin_ = at / page * page;
+      end_ = (at + part.p_memsz) / page * page;
+    }
+  }
+  ~ReadOnlyPart() {
+    if (open_) protect(PROT_READ);
+  }
+  ReadOnlyPart(const ReadOnlyPart&) = delete;
+  ReadOnlyPart& operator=(const ReadOnlyPart&) = delete;
+
+  bool make_writable(Word address) noexcept {
+    if (address < begin_ || address >= end_ || open_) return true;
+    open_ = protect(PROT_READ | PROT_WRITE);
+    return open_;
+  }
+
+ private:
+  bool protect(int access) const noexcept {
+    return mprotect(reinterpret_cast<void*>(begin_), end_ - begin_, access) == 0;
+  }
+  Word begin_ = 0, end_ = 0;
+  bool open_ = false;
+};
+
+// Sanitizers must not watch these: the memory is another library's, and its threads may use it.
+__attribute__((no_sanitize("address", "thread"))) Word read(const Word* at) noexcept {
+  return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+__attribute__((no_sanitize("address", "thread"))) bool exchange(Word* at, Word of,
+                                                                Word by) noexcept {
+  return __atomic_compare_exchange_n(at, &of, by, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+// The tables that the loader works with.
+struct Dynamic {
+  const ElfW(Sym) * symbols = nullptr;
+  const char* names = nullptr;
+  std::span<const ElfW(Rela)> relocations[2];
+};
+
+Dynamic read_dynamic(const dl_phdr_info& object) noexcept {
+  Word values[DT_NUM] = {};  // by tag; 0: the library has none
+  for (const ElfW(Phdr) & part : std::span(object.dlpi_phdr, object.dlpi_phnum)) {
+    if (part.p_type != PT_DYNAMIC) continue;
+    const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(object.dlpi_addr + part.p_vaddr);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag > 0 && entry->d_tag < DT_NUM) values[entry->d_tag] = entry->d_un.d_ptr;
+    }
+  }
+  // The loader has made it an address, or on some systems left it an offset.
+  const auto address = [&](int tag) {
+    return values[tag] != 0 && values[tag] < object.dlpi_addr ? object.dlpi_addr + values[tag]
+                                                              : values[tag];
+  };
+  const auto relocations = [&](int table, int bytes) -> std::span<const ElfW(Rela)> {
+    if (values[table] == 0) return {};
+    return {reinterpret_cast<const ElfW(Rela)*>(address(table)),
+            values[bytes] / sizeof(ElfW(Rela))};
+  };
+  return {reinterpret_cast<const ElfW(Sym)*>(address(DT_SYMTAB)),
+          reinterpret_cast<const char*>(address(DT_STRTAB)),
+          {relocations(DT_JMPREL, DT_PLTRELSZ), relocations(DT_RELA, DT_RELASZ)}};
+}
+
+unsigned type_of(const ElfW(Rela) & relocation) noexcept {
+  return static_cast<unsigned>(ELF64_R_TYPE(relocation.r_info));
+}
+
+bool is_import(const ElfW(Rela) & relocation) noexcept {
+  const unsigned type = type_of(relocation);
+  return ELF64_R_SYM(relocation.r_info) != 0 && relocation.r_addend == 0 &&
+         (type == jump_slot || type == got_entry || type == data_word);
+}
+
+// A word of initialised data may have been given another value since, and a library of the tenant's
+// own may stand in for the driver: both stay as they are.
+bool is_to_be_changed(const Import& import, unsigned type, Word now, const Extent& own) noexcept {
+  if (now == 0 || now == import.by) return false;
+  if (type == data_word) return now == import.of;
+  if (import.of == 0 || now == import.of) return true;
+  // The loader binds it at the first call: until then it leads into the library itself.
+  return type == jump_slot && own.begin <= now && now < own.end;
+}
+
+const Import* find(std::span<const Import> imports, std::string_view name) noexcept {
+  const auto found = std::lower_bound(
+      imports.begin(), imports.end(), name,
+      [](const Import& one, std::string_view wanted) { return one.name < wanted; });
+  return found != imports.end() && found->name == name ? &*found : nullptr;
+}
+
+// Changes the slots that the loader filled in for these imports; `imports` is sorted by name. Reads
+// the library's tables of relocations, and no other data of it. Each slot is written in one piece,
+// and only while it still holds what is to be replaced, so threads may run in the library
+// meanwhile. Where the loader has made the slots read-only (RELRO), they are writable until this
+// returns. Call it while the loader lets no library go (in dl_iterate_phdr), one thread at a time.
+PatchResult patch_imports(const dl_phdr_info& object, std::span<const Import> imports) noexcept {
+  PatchResult result;
+  const Dynamic tables = read_dynamic(object);
+  if (tables.symbols == nullptr || tables.names == nullptr) return result;
+  const Extent own = extent_of(object);
+  ReadOnlyPart part(object);
+  for (const auto relocations : tables.relocations) {
+    for (const ElfW(Rela) & relocation : relocations) {
+      if (!is_import(relocation)) continue;
+      const ElfW(Sym)& symbol = tables.symbols[ELF64_R_SYM(relocation.r_info)];
+      if (symbol.st_shndx != SHN_UNDEF) continue;
+      const Import* const import = find(imports, tables.names + symbol.st_name);
+      if (import == nullptr) continue;
+      auto* const slot = reinterpret_cast<Word*>(object.dlpi_addr + relocation.r_offset);
+      const Word now = read(slot);
+      if (!is_to_be_changed(*import, type_of(relocation), now, own)) continue;
+      if (!part.make_writable(reinterpret_cast<Word>(slot))) {
+        ++result.refused;
+      } else if (exchange(slot, now, import->by)) {
+        ++result.changed;
+      }
+    }
+  }
+  return result;
+}
 
 struct Led {
   bool late = false;

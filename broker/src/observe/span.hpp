@@ -55,6 +55,10 @@ inline bool timeline_observed() noexcept {
   return (observers.load(std::memory_order_relaxed) & timeline_observes) != 0;
 }
 
+// Looks for a profiler (NVTX) and sets profiler_observes when one is attached. Called once per
+// process on the [main] thread, because this may load the profiler's library.
+void attach_profiler() noexcept;
+
 // Returns nanoseconds of a steady clock with an arbitrary zero.
 std::uint64_t timeline_now() noexcept;
 

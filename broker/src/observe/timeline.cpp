@@ -46,18 +46,14 @@ struct Pool {
   std::atomic<std::uint64_t> dropped{0};
 };
 
-// Everything global of the timeline. Pools are reached only through a gate.
+// Everything global of the timeline.
 //
-// A thread that records first enters its gate, then looks at the session; who stops first ends the
-// session, then looks at the gates. Both in the one order of all seq_cst operations: either the
-// thread sees that the session has ended, or the stopper sees the thread and waits for it.
-struct alignas(64) Gate {
-  std::atomic<std::uint32_t> inside{0};
-};
-constinit std::array<Gate, 64> gates{};
-constinit std::atomic<std::uint32_t> next_gate{0};
+// A thread that records is first counted as inside, then looks at the session; who stops first ends
+// the session, then looks who is inside. Both in the one order of all seq_cst operations: either
+// the thread sees that the session has ended, or the stopper sees the thread and waits for it.
+constinit std::atomic<std::uint32_t> inside{0};
 constinit std::atomic<std::uint32_t> session{0};  // 0: nothing records
-constinit Pool* pool = nullptr;  // changes only while nothing records and all gates are empty
+constinit Pool* pool = nullptr;  // changes only while nothing records and nobody is inside
 
 // For those who start, stop and read; never taken in record_span.
 struct Keeper {
@@ -72,19 +68,10 @@ Keeper& keeper() {
 
 // Per thread. Nothing in it has a destructor, because guards record until the very end of a thread.
 struct ThreadPlace {
-  std::uint32_t gate;  // its number plus 1; 0: not yet chosen
   std::uint32_t session;
   Chunk* chunk;  // of that session; null when there was none left
 };
 constinit thread_local ThreadPlace thread_place{};
-
-Gate& gate_of(ThreadPlace& place) noexcept {
-  if (place.gate == 0) {
-    place.gate = 1 + next_gate.fetch_add(1, std::memory_order_relaxed) %
-                         static_cast<std::uint32_t>(gates.size());
-  }
-  return gates[place.gate - 1];
-}
 
 Chunk* take_chunk(Pool& from) noexcept {
   if (from.taken.load(std::memory_order_relaxed) >= from.chunks.size()) return nullptr;
@@ -112,9 +99,7 @@ void append(ThreadPlace& place, std::uint32_t now, const Span& span) noexcept {
 void stop() noexcept {
   observers.fetch_and(~timeline_observes, std::memory_order_relaxed);
   if (session.exchange(0) == 0) return;
-  for (Gate& gate : gates) {
-    while (gate.inside.load() != 0) std::this_thread::yield();
-  }
+  while (inside.load() != 0) std::this_thread::yield();
 }
 
 bool outer_first(const Span& a, const Span& b) noexcept {
@@ -149,12 +134,10 @@ void stop_recording() noexcept {
 }
 
 void record_span(const Span& span) noexcept {
-  ThreadPlace& place = thread_place;
-  Gate& gate = gate_of(place);
-  gate.inside.fetch_add(1);
+  inside.fetch_add(1);
   const std::uint32_t now = session.load();
-  if (now != 0) append(place, now, span);
-  gate.inside.fetch_sub(1);
+  if (now != 0) append(thread_place, now, span);
+  inside.fetch_sub(1);
 }
 
 Recording recorded() {

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "ctxbroker/timeline.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
@@ -34,5 +36,14 @@ struct Recording {
 // Returns a copy of the recorded spans. Throws Error (wrong_state) while a recording runs and when
 // none was ever started.
 Recording recorded();
+
+using TenantNames = std::map<std::uint32_t, std::string>;
+
+// Writes a recording in the JSON object form of the Chrome trace format. Each CPU thread has a
+// track. Each lease has a track with the work of its plug-ins on the device; tenants group these
+// tracks. Always writes valid JSON: bytes of names that are not UTF-8 become U+FFFD. Throws what
+// the sink throws. In trace_file.cpp.
+TimelineSummary write_trace(const Recording& recording, const TenantNames& tenants,
+                            const TimelineSink& sink);
 
 }  // namespace ctxbroker::detail

@@ -1,5 +1,3 @@
-#include "observe/trace_file.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -8,6 +6,8 @@
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "observe/timeline.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -5,9 +5,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "gate/tools.hpp"
-#include "observe/profiler.hpp"
 #include "observe/timeline.hpp"
-#include "observe/trace_file.hpp"
 #include "observe/whole_file.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"

@@ -6,7 +6,6 @@
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
-#include "gate/peer_access.hpp"
 #include "gate/tenant_imports.hpp"
 #include "memory/give_back.hpp"
 #include "observe/span.hpp"

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "ctxbroker/error.hpp"
-#include "observe/ticks.hpp"
 
 namespace {
 thread_local std::uint64_t allocations = 0;
@@ -221,22 +220,6 @@ TEST_F(TimelineTest, LongSubjectsAreCutBetweenCharacters) {
     ASSERT_TRUE(got.ends_with("\u2026"));
     EXPECT_EQ((got.size() - 3 - lead) % 3, 0u) << lead;
   }
-}
-
-// Each clock's readings lie within the other's, so that nothing in between can tell them apart.
-TEST(TicksTest, AreNanosecondsWhenRead) {
-  constexpr std::uint64_t length = 20'000'000;  // ns
-  const std::uint64_t outer = timeline_now();
-  const std::uint64_t from = ticks_now();
-  const std::uint64_t inner = timeline_now();
-  std::uint64_t until = inner;
-  while (until < inner + length) until = timeline_now();
-  const std::uint64_t to = ticks_now();
-  const std::uint64_t end = timeline_now();
-  const auto measured = static_cast<double>(nanoseconds_of(ticks_between(from, to)));
-  EXPECT_GE(measured, static_cast<double>(until - inner) * 0.999);
-  EXPECT_LE(measured, static_cast<double>(end - outer) * 1.001);
-  EXPECT_EQ(ticks_between(to, from), 0U) << "another core's counter may be a little behind";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // What the timeline's file holds, read back.
-#include "observe/trace_file.hpp"
+#include "observe/timeline.hpp"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

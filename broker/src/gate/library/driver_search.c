@@ -1,5 +1,3 @@
-#include "gate/library/driver_search.h"
-
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
@@ -9,6 +7,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "gate/library/parts.h"
 
 static const char driver_name[] = "libcuda.so.1";
 

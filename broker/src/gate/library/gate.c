@@ -12,9 +12,7 @@
 #include <string.h>
 
 #include "driver/library_symbol.h"
-#include "gate/library/driver_search.h"
-#include "gate/library/entry_blocks.h"
-#include "gate/library/loader_functions.h"
+#include "gate/library/parts.h"
 
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"
@@ -23,25 +21,41 @@
 
 enum { success = 0, invalid_value = 1, no_device = 100, not_supported = 801 }; /* CUresult */
 
-#define POLICY_GUARDED_pass 0
-#define POLICY_GUARDED_look_up 1
-#define POLICY_GUARDED_capture 1
-#define POLICY_GUARDED_absorb 1
-#define POLICY_GUARDED_scope 1
-#define POLICY_GUARDED_own 1
-#define POLICY_GUARDED_count 1
-#define POLICY_GUARDED_virtualise 1
-#define POLICY_GUARDED_refuse 1
-#define POLICY_GUARDED_time 1
-#define POLICY_GUARDED_report 1
+/* As in the table. All but the first are guarded. */
+enum {
+  policy_pass,
+  policy_look_up,
+  policy_capture,
+  policy_absorb,
+  policy_scope,
+  policy_own,
+  policy_count,
+  policy_virtualise,
+  policy_refuse,
+  policy_time,
+  policy_report
+};
 
 static const ctxb_gate_entry entries[] = {
 #define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
-  {#symbol, #base, version, per_thread, POLICY_GUARDED_##policy},
+  {#symbol, #base, version, per_thread, policy_##policy != policy_pass},
 #include "gate/gate_table.inc"
 #undef CTXB_GATE_ENTRY
 };
-enum { entry_count = sizeof entries / sizeof entries[0] };
+enum {
+#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) index_##symbol,
+#include "gate/gate_table.inc"
+#undef CTXB_GATE_ENTRY
+  entry_count
+};
+
+/* Each leads to the second half of its block at first. */
+ctxb_gate_function ctxb_gate_slots[entry_count] = {
+#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
+  (ctxb_gate_function)(ctxb_gate_blocks + CTXB_GATE_BLOCK_BYTES * index_##symbol + 16),
+#include "gate/gate_table.inc"
+#undef CTXB_GATE_ENTRY
+};
 
 /* Opening a driver runs its constructors, which may look the gate's functions up again. */
 static pthread_mutex_t state_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -68,48 +82,18 @@ static ctxb_gate_function exported_function(uint32_t index) {
 
 typedef int (*look_up_4)(const char*, void**, int, uint64_t);
 typedef int (*look_up_5)(const char*, void**, int, uint64_t, int*);
-static uint32_t look_up_index[2]; /* of cuGetProcAddress and of cuGetProcAddress_v2 */
-
-/* Entries by name and by address, because look-ups come by the hundred. Chains begin in buckets,
- * and entry_count ends one. They are made when the driver is opened, in the table's order. */
-enum { bucket_count = 1024 };
-static uint16_t first_by_base[bucket_count], next_by_base[entry_count];
-static uint16_t first_by_address[bucket_count], next_by_address[entry_count];
-
-static uint32_t bucket_of_base(const char* base) {
-  uint32_t hash = 2166136261U; /* FNV-1a */
-  for (; *base != '\0'; ++base) hash = (hash ^ (unsigned char)*base) * 16777619U;
-  return (hash >> 8) % bucket_count;
-}
-static uint32_t bucket_of_address(const void* address) {
-  return (uint32_t)((uintptr_t)address >> 4) % bucket_count;
-}
-
-static void index_entries(void) {
-  for (uint32_t i = 0; i < bucket_count; ++i) first_by_base[i] = first_by_address[i] = entry_count;
-  for (uint32_t i = entry_count; i-- > 0;) {
-    uint16_t* base = &first_by_base[bucket_of_base(entries[i].base)];
-    next_by_base[i] = *base;
-    *base = (uint16_t)i;
-    if (real[i] == NULL) continue;
-    uint16_t* address = &first_by_address[bucket_of_address((const void*)real[i])];
-    next_by_address[i] = *address;
-    *address = (uint16_t)i;
-  }
-}
 
 static int is_known(const char* base) {
-  uint32_t i = first_by_base[bucket_of_base(base)];
-  while (i != entry_count && strcmp(entries[i].base, base) != 0) i = next_by_base[i];
-  return i != entry_count;
+  uint32_t i = 0;
+  while (i < entry_count && strcmp(entries[i].base, base) != 0) ++i;
+  return i < entry_count;
 }
 
 /* The entry whose address the driver answered with. Of two names for one address it is the one that
  * was asked for. */
 static uint32_t entry_by_address(const char* base, const void* answer) {
   uint32_t found = entry_count;
-  for (uint32_t i = first_by_address[bucket_of_address(answer)]; i != entry_count;
-       i = next_by_address[i]) {
+  for (uint32_t i = 0; i < entry_count; ++i) {
     if ((const void*)real[i] != answer) continue;
     if (strcmp(entries[i].base, base) == 0) return i;
     if (found == entry_count) found = i;
@@ -121,7 +105,7 @@ static uint32_t entry_by_address(const char* base, const void* answer) {
  * is not newer than asked for. */
 static uint32_t entry_by_name(const char* base, int version, int per_thread) {
   uint32_t best = entry_count;
-  for (uint32_t i = first_by_base[bucket_of_base(base)]; i != entry_count; i = next_by_base[i]) {
+  for (uint32_t i = 0; i < entry_count; ++i) {
     if (strcmp(entries[i].base, base) != 0 || entries[i].per_thread != per_thread) continue;
     if (entries[i].version > version) continue;
     if (best == entry_count || entries[best].version < entries[i].version) best = i;
@@ -142,7 +126,7 @@ static void replace_guarded(const char* base, void** address, int version, uint6
 }
 
 static int look_up_before_12000(const char* base, void** address, int version, uint64_t flags) {
-  const int status = ((look_up_4)real[look_up_index[0]])(base, address, version, flags);
+  const int status = ((look_up_4)real[index_cuGetProcAddress])(base, address, version, flags);
   if (status == success && base != NULL && address != NULL) {
     replace_guarded(base, address, version, flags);
   }
@@ -151,7 +135,8 @@ static int look_up_before_12000(const char* base, void** address, int version, u
 
 static int look_up_from_12000(const char* base, void** address, int version, uint64_t flags,
                               int* found) {
-  const int status = ((look_up_5)real[look_up_index[1]])(base, address, version, flags, found);
+  const int status =
+      ((look_up_5)real[index_cuGetProcAddress_v2])(base, address, version, flags, found);
   if (status == success && base != NULL && address != NULL) {
     replace_guarded(base, address, version, flags);
   }
@@ -164,9 +149,9 @@ static void set_slot(uint32_t index) {
   ctxb_gate_function leads_to = real[index];
   if (leads_to == NULL) {
     leads_to = (ctxb_gate_function)answer_not_supported;
-  } else if (index == look_up_index[0]) {
+  } else if (index == index_cuGetProcAddress) {
     leads_to = (ctxb_gate_function)look_up_before_12000;
-  } else if (index == look_up_index[1]) {
+  } else if (index == index_cuGetProcAddress_v2) {
     leads_to = (ctxb_gate_function)look_up_from_12000;
   } else if (policy[index] != NULL) {
     leads_to = policy[index];
@@ -188,10 +173,7 @@ static void adopt_driver(void* library, const char* file) {
   snprintf(driver_file, sizeof driver_file, "%s", file);
   for (uint32_t i = 0; i < entry_count; ++i) {
     *(void**)&real[i] = ctxb_own_symbol(library, entries[i].symbol);
-    if (strcmp(entries[i].symbol, "cuGetProcAddress") == 0) look_up_index[0] = i;
-    if (strcmp(entries[i].symbol, "cuGetProcAddress_v2") == 0) look_up_index[1] = i;
   }
-  index_entries();
   __atomic_store_n(&driver_library, library, __ATOMIC_RELEASE);
   for (uint32_t i = 0; i < entry_count; ++i) set_slot(i);
 }

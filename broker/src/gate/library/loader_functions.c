@@ -1,9 +1,9 @@
-/* See loader_functions.h. */
-#include "gate/library/loader_functions.h"
-
+/* See parts.h. */
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
+
+#include "gate/library/parts.h"
 
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"

@@ -1,8 +1,10 @@
-// Contexts that tenants make, and what belongs to a context.
+// Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
+// a tenant, "the primary" is its own lease, and nothing below its guard is popped.
 #include <optional>
 #include <tuple>
 
 #include "context/guard.hpp"
+#include "context/lease_users.hpp"
 #include "gate/held.hpp"
 #include "gate/policy.hpp"
 
@@ -15,8 +17,148 @@ Frame* frame_of(const Caller& caller) noexcept {
   return caller.guarded ? pushed_frame() : nullptr;
 }
 
-using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
 using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
+
+using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
+
+// What the thread has translated last. The runtime library asks again and again, in warm jobs too:
+// those must not take a lock that somebody holds who makes a lease.
+struct Meaning {
+  const GatedTenant* tenant = nullptr;
+  CUcontext asked = nullptr;
+  std::uint64_t generation = 0;
+};
+constinit thread_local Meaning last_meaning;
+
+// The tenant's lease for this thread, which counts as inside while the lease may be current.
+// `asked` is the context that stands for it.
+CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
+  TranslatedLease lease;
+  CUresult status = caller.tenant->lease(device, &lease);
+  if (!caller.guarded) {
+    // A lease that was lost and has ended in the meantime has a next generation.
+    while (status == CUDA_SUCCESS && !borrow_on_this_thread(lease.borrowers)) {
+      status = caller.tenant->lease(device, &lease);
+    }
+    *context = lease.target.context;
+    return status;
+  }
+  if (status != CUDA_SUCCESS) return status;
+  Frame* const frame = pushed_frame();
+  if (frame != nullptr && frame->target.generation == lease.target.generation) {
+    *context = frame->target.context;
+    last_meaning = {caller.tenant, asked, frame->target.generation};
+    return status;
+  }
+  if (frame != nullptr && lease.target.users != nullptr) {
+    return enter_translated(*frame, *lease.target.users, lease.target.generation, context);
+  }
+  *context = lease.target.context;
+  return status;
+}
+
+// Finds what is made current when a tenant asks for `context`.
+CUresult translate(const Caller& caller, const char* function, CUcontext context,
+                   CUcontext* wanted) noexcept {
+  *wanted = context;
+  if (context == nullptr) {
+    if (!caller.guarded) borrow_on_this_thread(nullptr);
+    return CUDA_SUCCESS;
+  }
+  const Frame* const frame = frame_of(caller);
+  if (frame != nullptr && last_meaning.tenant == caller.tenant && last_meaning.asked == context &&
+      last_meaning.generation == frame->target.generation) {
+    *wanted = frame->target.context;
+    return CUDA_SUCCESS;
+  }
+  const int device = caller.tenant->device_of(context);
+  if (device >= 0) return own_lease(caller, device, context, wanted);
+  const auto value = reinterpret_cast<std::uint64_t>(context);
+  for (const Kind kind : {Kind::context, Kind::green_context}) {
+    if (ledger().holds(caller.tenant->holder(), kind, value)) return CUDA_SUCCESS;
+    if (ledger().find(kind, value)) {
+      caller.tenant->strike(function, "wanted a neighbour's context current; it was refused");
+      return CUDA_ERROR_INVALID_CONTEXT;
+    }
+  }
+  if (holder_of_context(context, *caller.tenant) != nullptr) {
+    caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  int meant = caller.tenant->unused_device_of(context);
+  // The driver must not see the handle of a context that has ended.
+  if (meant < 0) meant = caller.tenant->device_of_ended(context);
+  return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
+}
+
+using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
+CUresult set_current(CUcontext context) noexcept {
+  const Caller caller = enter_policy<SetCurrent>();
+  if (caller.tenant == nullptr) {
+    // What a tenant's unguarded code left current on the thread is replaced.
+    if (!is_known_to_be_current(context)) current_may_have_changed();
+    const CUresult set = SetCurrent::call(context);
+    if (set == CUDA_SUCCESS && pushed_frame() == nullptr) borrow_on_this_thread(nullptr);
+    return set;
+  }
+  CUcontext wanted = nullptr;
+  CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
+  if (status != CUDA_SUCCESS) return status;
+  // The runtime library sets what is current already, again and again. A look costs less than that.
+  CUcontext before = nullptr;
+  const bool looked = GetCurrent::call(&before) == CUDA_SUCCESS;
+  if (looked && before == wanted) return CUDA_SUCCESS;
+  current_may_have_changed();
+  // Setting replaces the top; only on an empty stack does it push, and with null it pops.
+  Frame* const frame = frame_of(caller);
+  const bool pushes =
+      frame != nullptr && frame->target.context == nullptr && looked && before == nullptr;
+  status = SetCurrent::call(wanted);
+  if (status != CUDA_SUCCESS || frame == nullptr) return status;
+  if (pushes) ++frame->extras().pushed;
+  if (wanted == nullptr && frame->extras().pushed > 0) --frame->extras().pushed;
+  return status;
+}
+
+template <typename Real>
+CUresult push_current(CUcontext context) noexcept {
+  const Caller caller = enter_policy<Real>();
+  current_may_have_changed();
+  if (caller.tenant == nullptr) return Real::call(context);
+  CUcontext wanted = nullptr;
+  CUresult status = translate(caller, Real::symbol, context, &wanted);
+  if (status == CUDA_SUCCESS) status = Real::call(wanted);
+  Frame* const frame = frame_of(caller);
+  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->extras().pushed;
+  return status;
+}
+
+template <typename Real>
+CUresult pop_current(CUcontext* context) noexcept {
+  const Caller caller = enter_policy<Real>();
+  current_may_have_changed();
+  Frame* const frame = frame_of(caller);
+  if (frame == nullptr) return Real::call(context);
+  if (frame->extras().pushed <= 0) {
+    caller.tenant->strike(Real::symbol,
+                          "popped a context that it did not push; nothing was popped");
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  const CUresult status = Real::call(context);
+  if (status == CUDA_SUCCESS) --frame->extras().pushed;
+  return status;
+}
+
+// The guard puts the thread's own mode back.
+using ExchangeMode =
+    DriverFunction<"cuThreadExchangeStreamCaptureMode", CUresult(CUstreamCaptureMode*)>;
+CUresult exchange_mode(CUstreamCaptureMode* mode) noexcept {
+  enter_policy<ExchangeMode>();
+  current_may_have_changed();
+  return ExchangeMode::call(mode);
+}
+
+using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
 
 // What a context takes of the device's memory, as seen on large GPUs. The tenant's budget must have
 // room for it before one is made.
@@ -65,7 +207,6 @@ struct CreatesContext {
     }
     return status;
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 // All that was made in a context ends with it.
@@ -96,7 +237,6 @@ struct DestroysContext {
     }
     return status;
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 // Counts one more use of the current context. A tenant may do that to a context that it made.
@@ -135,34 +275,55 @@ struct SetsPreference {
                             "a private lease has its own");
     return CUDA_SUCCESS;
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
+using PushV1 = DriverFunction<"cuCtxPushCurrent", CUresult(CUcontext)>;
+using PushV2 = DriverFunction<"cuCtxPushCurrent_v2", CUresult(CUcontext)>;
+using PopV1 = DriverFunction<"cuCtxPopCurrent", CUresult(CUcontext*)>;
+using PopV2 = DriverFunction<"cuCtxPopCurrent_v2", CUresult(CUcontext*)>;
+
 constexpr PolicyRow rows[] = {
-    CreatesContext<"cuCtxCreate", 1, unsigned, CUdevice>::row(),
-    CreatesContext<"cuCtxCreate_v2", 1, unsigned, CUdevice>::row(),
-    CreatesContext<"cuCtxCreate_v3", 3, void*, int, unsigned, CUdevice>::row(),
-    CreatesContext<"cuCtxCreate_v4", 2, void*, unsigned, CUdevice>::row(),
-    CreatesContext<"cuGLCtxCreate", 1, unsigned, CUdevice>::row(),
-    CreatesContext<"cuGLCtxCreate_v2", 1, unsigned, CUdevice>::row(),
-    CreatesContext<"cuVDPAUCtxCreate", 1, unsigned, CUdevice, unsigned, void*>::row(),
-    CreatesContext<"cuVDPAUCtxCreate_v2", 1, unsigned, CUdevice, unsigned, void*>::row(),
-    DestroysContext<"cuCtxDestroy">::row(),
-    DestroysContext<"cuCtxDestroy_v2">::row(),
-    DestroysContext<"cuCtxDetach">::row(),
+    policy<SetCurrent, set_current>(),
+    policy<PushV1, push_current<PushV1>>(),
+    policy<PushV2, push_current<PushV2>>(),
+    policy<PopV1, pop_current<PopV1>>(),
+    policy<PopV2, pop_current<PopV2>>(),
+    policy<ExchangeMode, exchange_mode>(),
+    unguarded<GetCurrent>(),
+    unguarded<CurrentDevice>(),
+    row<CreatesContext<"cuCtxCreate", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuCtxCreate_v2", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuCtxCreate_v3", 3, void*, int, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuCtxCreate_v4", 2, void*, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuGLCtxCreate", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuGLCtxCreate_v2", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuVDPAUCtxCreate", 1, unsigned, CUdevice, unsigned, void*>>(),
+    row<CreatesContext<"cuVDPAUCtxCreate_v2", 1, unsigned, CUdevice, unsigned, void*>>(),
+    row<DestroysContext<"cuCtxDestroy">>(),
+    row<DestroysContext<"cuCtxDestroy_v2">>(),
+    row<DestroysContext<"cuCtxDetach">>(),
     policy<Attach, attach>(),
-    Makes<"cuGreenCtxCreate", Kind::green_context, bytes_of_green, CUgreenCtx, CUdevResourceDesc,
-          CUdevice, unsigned>::row(),
-    Ends<"cuGreenCtxDestroy", Kind::green_context, CUgreenCtx>::row(),
+    row<Makes<"cuGreenCtxCreate", Kind::green_context, bytes_of_green, CUgreenCtx,
+              CUdevResourceDesc, CUdevice, unsigned>>(),
+    row<Ends<"cuGreenCtxDestroy", Kind::green_context, CUgreenCtx>>(),
     policy<SetLimit, set_limit>(),
-    SetsPreference<"cuCtxSetCacheConfig", CUfunc_cache>::row(),
-    SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>::row(),
-    SetsPreference<"cuCtxResetPersistingL2Cache">::row(),
+    row<SetsPreference<"cuCtxSetCacheConfig", CUfunc_cache>>(),
+    row<SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>>(),
+    row<SetsPreference<"cuCtxResetPersistingL2Cache">>(),
     unguarded<GetLimit>(),
     unguarded<MemoryInfo>(),
 };
 
 }  // namespace
+
+void lead_to_own_lease(GatedTenant& tenant) noexcept {
+  CUdevice device = 0;
+  CUcontext own = nullptr;
+  // What the thread has borrowed is still there.
+  if (!borrows_on_this_thread() || CurrentDevice::call(&device) != CUDA_SUCCESS) return;
+  current_may_have_changed();
+  if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);
+}
 
 std::span<const PolicyRow> context_policies() noexcept {
   return rows;

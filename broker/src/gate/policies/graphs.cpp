@@ -1,12 +1,86 @@
 // Graphs, and captures, which make graphs. A tenant's graphs and the memory that they allocate are
 // counted, and only their holder ends them.
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
 #include "context/guard.hpp"
-#include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
-#include "gate/policy.hpp"
 
 namespace ctxbroker::detail {
 namespace {
+
+using PointerAttribute =
+    DriverFunction<"cuPointerGetAttribute", CUresult(void*, CUpointer_attribute, CUdeviceptr)>;
+
+// Memory that graphs allocate for themselves, by graph. The driver chooses its address when the
+// node is added; then the graph names it, and so does each executable graph made of that. A launch
+// allocates the memory. Where no node frees it, it outlives the graphs.
+using GraphMemory = std::map<std::pair<Kind, std::uint64_t>, std::vector<std::uint64_t>>;
+
+// Of the process, as handles are.
+struct Names {
+  std::mutex mutex;
+  GraphMemory memory;
+
+  static Names& one() {
+    static auto* const names = new Names;  // threads of plug-ins may free until the process ends
+    return *names;
+  }
+  bool has(std::uint64_t address) const noexcept {
+    return std::any_of(memory.begin(), memory.end(), [&](const auto& graph) {
+      return std::find(graph.second.begin(), graph.second.end(), address) != graph.second.end();
+    });
+  }
+};
+
+bool is_allocated(std::uint64_t address) noexcept {
+  unsigned type = 0;
+  return PointerAttribute::call(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
+}
+
+void forget(GatedTenant& tenant, std::uint64_t address) noexcept {
+  const auto held = ledger().remove(Kind::graph_memory, address, tenant.holder());
+  if (held) stop_counting(*held);
+}
+
+// An executable graph was made of a graph, and names what that names.
+void pass_on_graph_memory(std::uint64_t graph, std::uint64_t exec) noexcept {
+  Names& names = Names::one();
+  const std::lock_guard lock(names.mutex);
+  const auto found = names.memory.find({Kind::graph, graph});
+  if (found == names.memory.end()) return;
+  try {
+    names.memory[{Kind::graph_exec, exec}] = found->second;
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): freed memory may be forgotten
+  }                                  // too early, and is the driver's to end
+}
+
+// Ends a graph. The names are taken first, because the handle may be another graph's as soon as it
+// has ended. Then what no graph names and no launch has allocated is forgotten.
+template <typename End>
+CUresult end_graph(GatedTenant& tenant, Kind kind, std::uint64_t graph, End&& end) noexcept {
+  Names& names = Names::one();
+  GraphMemory::node_type taken;
+  {
+    const std::lock_guard lock(names.mutex);
+    taken = names.memory.extract({kind, graph});
+  }
+  const CUresult status = end();
+  if (taken.empty()) return status;
+  const std::lock_guard lock(names.mutex);
+  if (status != CUDA_SUCCESS) {
+    names.memory.insert(std::move(taken));
+    return status;
+  }
+  for (const std::uint64_t address : taken.mapped()) {
+    if (!names.has(address) && !is_allocated(address)) forget(tenant, address);
+  }
+  return status;
+}
 
 template <SymbolName name, typename... Rest>
 struct Instantiates {
@@ -21,7 +95,6 @@ struct Instantiates {
     }
     return status;
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 // The memory that it names is forgotten with it, unless a launch has allocated it.
@@ -33,14 +106,7 @@ struct EndsGraph {
     if (graph == nullptr || !any_gated_tenant()) return Real::call(graph);
     const std::uint64_t value = handle_value(graph);
     const auto end_of = [&](GatedTenant& tenant) {
-      std::vector<std::uint64_t> addresses = take_graph_memory(kind, value);
-      const CUresult status = Real::call(graph);
-      if (status == CUDA_SUCCESS) {
-        forget_unallocated(tenant, addresses);
-      } else {
-        put_graph_memory_back(kind, value, std::move(addresses));
-      }
-      return status;
+      return end_graph(tenant, kind, value, [&] { return Real::call(graph); });
     };
     if (caller.tenant != nullptr) {
       return end_held(*caller.tenant, Real::symbol, kind, value,
@@ -51,23 +117,7 @@ struct EndsGraph {
     return end_by_host(kind, value,
                        [&] { return tenant != nullptr ? end_of(*tenant) : Real::call(graph); });
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
-
-// A node that allocates. The driver chooses the address at once, and the memory counts from then
-// on, because nobody sees the launches.
-template <typename Add>
-CUresult allocated(GatedTenant& tenant, CUgraph graph, std::uint64_t bytes, CUdeviceptr* address,
-                   Add&& add) noexcept {
-  return make_held(tenant, Kind::graph_memory, address, bytes, [&] {
-    const CUresult status = add();
-    try {
-      if (status == CUDA_SUCCESS) name_graph_memory(handle_value(graph), *address);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
-    }
-    return status;
-  });
-}
 
 bool is_own(const GatedTenant& tenant, CUdeviceptr address) noexcept {
   return ledger().holds(tenant.holder(), Kind::graph_memory, address);
@@ -81,7 +131,7 @@ CUresult add_allocation(CUgraphNode* node, CUgraph graph, const CUgraphNode* aft
   const Caller caller = enter_policy<AddAllocation>();
   const auto add = [&] { return AddAllocation::call(node, graph, after, count, parameters); };
   if (caller.tenant == nullptr || parameters == nullptr) return add();
-  return allocated(*caller.tenant, graph, parameters->bytesize, &parameters->dptr, add);
+  return make_graph_memory(*caller.tenant, graph, parameters->bytesize, &parameters->dptr, add);
 }
 
 using AddFreeing =
@@ -107,8 +157,8 @@ struct AddsNode {
     const auto add = [&] { return Real::call(node, graph, after, rest..., parameters); };
     if (caller.tenant == nullptr || parameters == nullptr) return add();
     if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-      return allocated(*caller.tenant, graph, parameters->alloc.bytesize, &parameters->alloc.dptr,
-                       add);
+      return make_graph_memory(*caller.tenant, graph, parameters->alloc.bytesize,
+                               &parameters->alloc.dptr, add);
     }
     if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
         !is_own(*caller.tenant, parameters->free.dptr)) {
@@ -116,7 +166,6 @@ struct AddsNode {
     }
     return add();
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 // The graph is the call's second parameter.
@@ -134,7 +183,6 @@ struct EndsCapture {
     }
     return status;
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 // While a capture in global mode is open, calls that are unsafe in a capture, such as allocations,
@@ -164,7 +212,6 @@ struct BeginsGlobalCapture {
     return begun(caller, stream,
                  WithMode<with_mode>::call(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 template <SymbolName name>
@@ -174,7 +221,6 @@ struct BeginsCapture {
     const Caller caller = enter_policy<Real>();
     return begun(caller, stream, Real::call(stream, narrowed(caller, mode)));
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 template <SymbolName name>
@@ -187,37 +233,65 @@ struct BeginsCaptureToGraph {
     return begun(caller, stream,
                  Real::call(stream, graph, nodes, edges, count, narrowed(caller, mode)));
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 constexpr PolicyRow rows[] = {
-    Makes<"cuGraphCreate", Kind::graph, no_bytes, CUgraph, unsigned>::row(),
-    Makes<"cuGraphClone", Kind::graph, no_bytes, CUgraph, CUgraph>::row(),
-    EndsCapture<"cuStreamEndCapture">::row(),
-    EndsCapture<"cuStreamEndCapture_ptsz">::row(),
-    EndsGraph<"cuGraphDestroy", Kind::graph, CUgraph>::row(),
-    Instantiates<"cuGraphInstantiate", CUgraphNode*, char*, std::size_t>::row(),
-    Instantiates<"cuGraphInstantiate_v2", CUgraphNode*, char*, std::size_t>::row(),
-    Instantiates<"cuGraphInstantiateWithFlags", unsigned long long>::row(),
-    Instantiates<"cuGraphInstantiateWithParams", void*>::row(),
-    Instantiates<"cuGraphInstantiateWithParams_ptsz", void*>::row(),
-    EndsGraph<"cuGraphExecDestroy", Kind::graph_exec, CUgraphExec>::row(),
+    row<Makes<"cuGraphCreate", Kind::graph, no_bytes, CUgraph, unsigned>>(),
+    row<Makes<"cuGraphClone", Kind::graph, no_bytes, CUgraph, CUgraph>>(),
+    row<EndsCapture<"cuStreamEndCapture">>(),
+    row<EndsCapture<"cuStreamEndCapture_ptsz">>(),
+    row<EndsGraph<"cuGraphDestroy", Kind::graph, CUgraph>>(),
+    row<Instantiates<"cuGraphInstantiate", CUgraphNode*, char*, std::size_t>>(),
+    row<Instantiates<"cuGraphInstantiate_v2", CUgraphNode*, char*, std::size_t>>(),
+    row<Instantiates<"cuGraphInstantiateWithFlags", unsigned long long>>(),
+    row<Instantiates<"cuGraphInstantiateWithParams", void*>>(),
+    row<Instantiates<"cuGraphInstantiateWithParams_ptsz", void*>>(),
+    row<EndsGraph<"cuGraphExecDestroy", Kind::graph_exec, CUgraphExec>>(),
     policy<AddAllocation, add_allocation>(),
     policy<AddFreeing, add_freeing>(),
-    AddsNode<"cuGraphAddNode", std::size_t>::row(),
-    AddsNode<"cuGraphAddNode_v2", const void*, std::size_t>::row(),
+    row<AddsNode<"cuGraphAddNode", std::size_t>>(),
+    row<AddsNode<"cuGraphAddNode_v2", const void*, std::size_t>>(),
 
-    BeginsGlobalCapture<"cuStreamBeginCapture", "cuStreamBeginCapture_v2">::row(),
-    BeginsGlobalCapture<"cuStreamBeginCapture_ptsz", "cuStreamBeginCapture_v2_ptsz">::row(),
-    BeginsCapture<"cuStreamBeginCapture_v2">::row(),
-    BeginsCapture<"cuStreamBeginCapture_v2_ptsz">::row(),
-    BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph">::row(),
-    BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph_ptsz">::row(),
-    unguarded<DriverFunction<"cuPointerGetAttribute",
-                             CUresult(void*, CUpointer_attribute, CUdeviceptr)>>(),
+    row<BeginsGlobalCapture<"cuStreamBeginCapture", "cuStreamBeginCapture_v2">>(),
+    row<BeginsGlobalCapture<"cuStreamBeginCapture_ptsz", "cuStreamBeginCapture_v2_ptsz">>(),
+    row<BeginsCapture<"cuStreamBeginCapture_v2">>(),
+    row<BeginsCapture<"cuStreamBeginCapture_v2_ptsz">>(),
+    row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph">>(),
+    row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph_ptsz">>(),
+    unguarded<PointerAttribute>(),
 };
 
 }  // namespace
+
+void name_graph_memory(std::uint64_t graph, std::uint64_t address) {
+  Names& names = Names::one();
+  const std::lock_guard lock(names.mutex);
+  names.memory[{Kind::graph, graph}].push_back(address);
+}
+
+void forget_freed(GatedTenant& tenant, std::uint64_t address) noexcept {
+  Names& names = Names::one();
+  const std::lock_guard lock(names.mutex);
+  if (!names.has(address)) forget(tenant, address);
+}
+
+bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept {
+  Names& names = Names::one();
+  const std::lock_guard lock(names.mutex);
+  bool named = false;
+  for (const auto& [graph, memory] : names.memory) {
+    if (std::find(memory.begin(), memory.end(), address) == memory.end()) continue;
+    if (ledger().holds(tenant.holder(), graph.first, graph.second)) return true;
+    named = true;
+  }
+  return !named;
+}
+
+void forget_graph_memory(Kind kind, std::uint64_t graph) noexcept {
+  Names& names = Names::one();
+  const std::lock_guard lock(names.mutex);
+  names.memory.erase({kind, graph});
+}
 
 std::span<const PolicyRow> graph_policies() noexcept {
   return rows;

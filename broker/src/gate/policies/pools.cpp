@@ -2,7 +2,6 @@
 // tenant has a pool of its own, which is made when the tenant first asks and ends with it.
 #include <vector>
 
-#include "gate/graph_memory.hpp"
 #include "gate/held.hpp"
 #include "gate/policy.hpp"
 
@@ -99,14 +98,7 @@ CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes
     return make_held(tenant, Holding{.kind = Kind::memory, .pooled = true, .bytes = bytes}, out,
                      [&] { return allocate(false); });
   }
-  return make_held(tenant, Kind::graph_memory, out, bytes, [&] {
-    const CUresult status = allocate(true);
-    try {
-      if (status == CUDA_SUCCESS) name_graph_memory(handle_value(graph), *out);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
-    }
-    return status;
-  });
+  return make_graph_memory(tenant, graph, bytes, out, [&] { return allocate(true); });
 }
 
 template <SymbolName name, SymbolName from_pool, SymbolName info>
@@ -126,7 +118,6 @@ struct AllocatesAsync {
                              : Real::call(out, bytes, stream);
     });
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 template <SymbolName name, SymbolName info>
@@ -139,7 +130,6 @@ struct AllocatesFromPool {
     return allocate_async<info>(*caller.tenant, out, bytes, stream,
                                 [&](bool) { return Real::call(out, bytes, pool, stream); });
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 CUresult create(CUmemoryPool* out, const CUmemPoolProps* properties) noexcept {
@@ -179,7 +169,6 @@ struct GetsPoolOfDevice {
     if (caller.tenant == nullptr || status != CUDA_SUCCESS) return status;
     return own_pool(*caller.tenant, device, current, pool);
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 CUresult set_current(GatedTenant& tenant, const char* function, CUdevice device,
@@ -221,7 +210,6 @@ struct GetsPoolOfPlace {
     }
     return own_pool(*caller.tenant, location->id, current, pool);
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 using SetOfPlace =
@@ -243,7 +231,6 @@ struct ChangesPool {
     if (caller.tenant == nullptr || holds(*caller.tenant, pool)) return Real::call(pool, rest...);
     return refuse_pool(*caller.tenant, Real::symbol);
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 using Trim = ChangesPool<"cuMemPoolTrimTo", std::size_t>;
@@ -284,32 +271,32 @@ CUresult trim_graph_memory(CUdevice device) noexcept {
 }
 
 constexpr PolicyRow rows[] = {
-    AllocatesAsync<"cuMemAllocAsync", "cuMemAllocFromPoolAsync",
-                   "cuStreamGetCaptureInfo_v2">::row(),
-    AllocatesAsync<"cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync_ptsz",
-                   "cuStreamGetCaptureInfo_v2_ptsz">::row(),
-    AllocatesFromPool<"cuMemAllocFromPoolAsync", "cuStreamGetCaptureInfo_v2">::row(),
-    AllocatesFromPool<"cuMemAllocFromPoolAsync_ptsz", "cuStreamGetCaptureInfo_v2_ptsz">::row(),
+    row<AllocatesAsync<"cuMemAllocAsync", "cuMemAllocFromPoolAsync",
+                       "cuStreamGetCaptureInfo_v2">>(),
+    row<AllocatesAsync<"cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync_ptsz",
+                       "cuStreamGetCaptureInfo_v2_ptsz">>(),
+    row<AllocatesFromPool<"cuMemAllocFromPoolAsync", "cuStreamGetCaptureInfo_v2">>(),
+    row<AllocatesFromPool<"cuMemAllocFromPoolAsync_ptsz", "cuStreamGetCaptureInfo_v2_ptsz">>(),
 
     policy<Create, create>(),
-    Makes<"cuMemPoolImportFromShareableHandle", Kind::pool, no_bytes, CUmemoryPool, void*,
-          CUmemAllocationHandleType, unsigned long long>::row(),
-    Makes<"cuMemPoolImportPointer", Kind::memory, no_bytes, CUdeviceptr, CUmemoryPool,
-          void*>::row(),
+    row<Makes<"cuMemPoolImportFromShareableHandle", Kind::pool, no_bytes, CUmemoryPool, void*,
+              CUmemAllocationHandleType, unsigned long long>>(),
+    row<Makes<"cuMemPoolImportPointer", Kind::memory, no_bytes, CUdeviceptr, CUmemoryPool,
+              void*>>(),
     policy<Destroy, destroy>(),
-    GetsPoolOfDevice<"cuDeviceGetDefaultMemPool", false>::row(),
-    GetsPoolOfDevice<"cuDeviceGetMemPool", true>::row(),
+    row<GetsPoolOfDevice<"cuDeviceGetDefaultMemPool", false>>(),
+    row<GetsPoolOfDevice<"cuDeviceGetMemPool", true>>(),
     policy<SetOfDevice, set_of_device>(),
-    GetsPoolOfPlace<"cuMemGetDefaultMemPool", false>::row(),
-    GetsPoolOfPlace<"cuMemGetMemPool", true>::row(),
+    row<GetsPoolOfPlace<"cuMemGetDefaultMemPool", false>>(),
+    row<GetsPoolOfPlace<"cuMemGetMemPool", true>>(),
     policy<SetOfPlace, set_of_place>(),
-    Trim::row(),
+    row<Trim>(),
     policy<SetAttribute::Real, set_attribute>(),
     unguarded<GetAttribute>(),
-    ChangesPool<"cuMemPoolSetAccess", const void*, std::size_t>::row(),
+    row<ChangesPool<"cuMemPoolSetAccess", const void*, std::size_t>>(),
     policy<GraphMemTrim, trim_graph_memory>(),
-    Refuses<"cuDeviceSetGraphMemAttribute", CUDA_ERROR_NOT_PERMITTED, CUdevice,
-            CUgraphMem_attribute, void*>::row(),
+    row<Refuses<"cuDeviceSetGraphMemAttribute", CUDA_ERROR_NOT_PERMITTED, CUdevice,
+                CUgraphMem_attribute, void*>>(),
     unguarded<StreamDevice>(),
     unguarded<CaptureInfo<"cuStreamGetCaptureInfo_v2">>(),
     unguarded<CaptureInfo<"cuStreamGetCaptureInfo_v2_ptsz">>(),

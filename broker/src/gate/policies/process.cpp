@@ -28,17 +28,17 @@ CUresult export_table(const void** table, const CUuuid* id) noexcept {
 
 constexpr PolicyRow rows[] = {
     policy<ExportTable, export_table>(),
-    Refuses<"cuProfilerInitialize", unsupported, const char*, const char*, int>::row(),
-    Refuses<"cuProfilerStart", unsupported>::row(),
-    Refuses<"cuProfilerStop", unsupported>::row(),
-    RefusesCoredump<"cuCoredumpSetAttribute">::row(),
-    RefusesCoredump<"cuCoredumpSetAttributeGlobal">::row(),
-    RefusesCheckpoint<"cuCheckpointProcessLock">::row(),
-    RefusesCheckpoint<"cuCheckpointProcessCheckpoint">::row(),
-    RefusesCheckpoint<"cuCheckpointProcessRestore">::row(),
-    RefusesCheckpoint<"cuCheckpointProcessUnlock">::row(),
-    Refuses<"cuLogsRegisterCallback", unsupported, void*, void*, void*>::row(),
-    Refuses<"cuDeviceRegisterAsyncNotification", unsupported, CUdevice, void*, void*, void*>::row(),
+    row<Refuses<"cuProfilerInitialize", unsupported, const char*, const char*, int>>(),
+    row<Refuses<"cuProfilerStart", unsupported>>(),
+    row<Refuses<"cuProfilerStop", unsupported>>(),
+    row<RefusesCoredump<"cuCoredumpSetAttribute">>(),
+    row<RefusesCoredump<"cuCoredumpSetAttributeGlobal">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessLock">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessCheckpoint">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessRestore">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessUnlock">>(),
+    row<Refuses<"cuLogsRegisterCallback", unsupported, void*, void*, void*>>(),
+    row<Refuses<"cuDeviceRegisterAsyncNotification", unsupported, CUdevice, void*, void*, void*>>(),
 };
 
 }  // namespace

@@ -55,13 +55,11 @@ std::vector<Holding> take_mappings(const GatedTenant& tenant, std::uint64_t addr
   std::vector<Holding> taken;
   for (const std::uint64_t end = address + bytes; address < end;) {
     const auto one = ledger().remove(Kind::mapping, address, tenant.holder());
-    if (!one) {
-      for (const Holding& other : taken) hold_again(other);
-      return {};
+    if (one) {
+      taken.push_back(*one);
+      address += one->extent;
     }
-    taken.push_back(*one);
-    address += one->extent;
-    if (address <= end) continue;
+    if (one && address <= end) continue;
     for (const Holding& part : taken) hold_again(part);
     return {};
   }
@@ -187,13 +185,13 @@ using MakesPhysical = Makes<name, Kind::physical, no_bytes, Physical, Rest...>;
 
 constexpr PolicyRow rows[] = {
     policy<Reserve, reserve>(),
-    Ends<"cuMemAddressFree", Kind::reservation, CUdeviceptr, std::size_t>::row(),
+    row<Ends<"cuMemAddressFree", Kind::reservation, CUdeviceptr, std::size_t>>(),
     policy<Map, map>(),
     policy<Unmap, unmap>(),
     policy<SetAccess, set_access>(),
     policy<Create, create>(),
-    MakesPhysical<"cuMemImportFromShareableHandle", void*, CUmemAllocationHandleType>::row(),
-    MakesPhysical<"cuMulticastCreate", const void*>::row(),
+    row<MakesPhysical<"cuMemImportFromShareableHandle", void*, CUmemAllocationHandleType>>(),
+    row<MakesPhysical<"cuMulticastCreate", const void*>>(),
     policy<Retain, retain>(),
     policy<Release, release>(),
 };

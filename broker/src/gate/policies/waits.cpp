@@ -9,8 +9,7 @@
 // thread: it can be answered when something turns out to hang after the wait has begun.
 #include <thread>
 
-#include "gate/policy.hpp"
-#include "gate/timed_wait.hpp"
+#include "gate/held.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -58,7 +57,6 @@ struct WaitsForContext {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
 };
 
 // A stream or an event, for which the driver has a call that does not wait.
@@ -78,7 +76,6 @@ struct Waits {
     }
     return Real::call(handle);
   }
-  static constexpr PolicyRow row() { return policy<Real, call>(); }
   static constexpr PolicyRow query_row() { return unguarded<Query>(); }
 };
 
@@ -87,13 +84,13 @@ using ThreadStream = Waits<"cuStreamSynchronize_ptsz", "cuStreamQuery_ptsz", CUs
 using Event = Waits<"cuEventSynchronize", "cuEventQuery", CUevent>;
 
 constexpr PolicyRow rows[] = {
-    WaitsForContext<"cuCtxSynchronize">::row(),
-    WaitsForContext<"cuCtxSynchronize_v2", CUcontext>::row(),
-    Stream::row(),
+    row<WaitsForContext<"cuCtxSynchronize">>(),
+    row<WaitsForContext<"cuCtxSynchronize_v2", CUcontext>>(),
+    row<Stream>(),
     Stream::query_row(),
-    ThreadStream::row(),
+    row<ThreadStream>(),
     ThreadStream::query_row(),
-    Event::row(),
+    row<Event>(),
     Event::query_row(),
 };
 

@@ -1,0 +1,45 @@
+/* What the parts of the gate library call of each other. */
+#pragma once
+
+/* The exported functions are blocks of machine code of one size, one after the other in the order
+ * of gate_table.inc. A block jumps through its slot; until a driver is behind the gate its slot
+ * leads to the second half of the block, which asks gate.c to open one. In entries_PROCESSOR.S. */
+#define CTXB_GATE_BLOCK_BYTES 32
+
+#ifndef __ASSEMBLER__
+#include <stddef.h>
+
+#include "gate/library/gate.h"
+
+#define CTXB_GATE_INSIDE __attribute__((visibility("hidden")))
+
+CTXB_GATE_INSIDE extern const char ctxb_gate_blocks[];
+CTXB_GATE_INSIDE extern ctxb_gate_function ctxb_gate_slots[];
+
+/* Called by the second half of block `index`; returns where to go on. */
+CTXB_GATE_INSIDE ctxb_gate_function ctxb_gate_resolve(uint64_t index);
+
+/* Where NVIDIA's driver lies; the loader cannot be asked by name, because the gate has the name.
+ * Calls `found` with one file after the other that may be the driver, until it returns 1: in
+ * LD_LIBRARY_PATH, in the loader's cache, in the folders that distributions and containers use.
+ * Returns 1 when a call did. */
+int ctxb_gate_for_each_driver_file(int (*found)(const char* file, void* context), void* context);
+
+/* What stands in place of dlopen, dlsym and dlvsym in libraries of tenants. Each goes on to the
+ * loader's own function by a jump where that is to answer, because the loader looks at its caller.
+ * In entries_PROCESSOR.S. */
+extern const char ctxb_gate_watched_dlopen[];
+extern const char ctxb_gate_late_dlsym[];
+extern const char ctxb_gate_late_dlvsym[];
+
+void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open after);
+
+/* Opens a library for a tenant's code. 1: done, with what dlopen answered; 0: the loader is to
+ * answer, because what it finds may depend on who asks. */
+int ctxb_gate_open_watched(const char* file, int mode, const void* caller, void** library);
+
+/* Where the driver was in the process before the gate, a guarded function of the driver is answered
+ * with the gate's. NULL: the loader is to answer. `version` is NULL for dlsym. */
+void* ctxb_gate_late_answer(void* handle, const char* name, const char* version,
+                            const void* caller);
+#endif
