@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "image/describe.hpp"
 #include "image/image.hpp"
 #include "image/linked.hpp"
 

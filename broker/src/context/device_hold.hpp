@@ -16,7 +16,6 @@
 #include "context/lease_context.hpp"
 #include "context/multiprocessor_split.hpp"
 #include "context/primary_context.hpp"
-#include "context/shield.hpp"
 
 namespace ctxbroker::detail {
 

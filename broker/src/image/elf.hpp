@@ -8,7 +8,7 @@
 
 #include "ctxbroker/kernel_image.hpp"
 #include "image/bytes.hpp"
-#include "image/target.hpp"
+#include "image/ptx_text.hpp"
 
 namespace ctxbroker::image {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "image/bytes.hpp"
-#include "image/target.hpp"
+#include "image/ptx_text.hpp"
 
 namespace ctxbroker::image {
 

@@ -1,15 +1,17 @@
 #include "image/image.hpp"
 
+#include <boost/crc.hpp>
 #include <cctype>
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "image/bytes.hpp"
 #include "image/elf.hpp"
 #include "image/fatbin.hpp"
 #include "image/linked.hpp"
-#include "image/target.hpp"
+#include "image/ptx_text.hpp"
 
 namespace ctxbroker::image {
 namespace {
@@ -70,6 +72,108 @@ Bytes unwrap(Bytes image) {
   return {header.data(), fatbin_size(header)};
 }
 
+void set_target(ImageEntry& entry, Target target) {
+  entry.compute_capability = target.capability;
+  entry.variant = target.variant;
+}
+
+// `what` names the text in the error.
+void add_ptx(ImageEntry& entry, std::string_view text, const std::string& what) {
+  text = text.substr(0, text.find('\0'));
+  const auto target = find_target(text);
+  if (!target) fail(Reason::invalid, what + ": '.version' and '.target sm_NN' must stand first");
+  PtxContent content = scan_ptx(text);
+  entry.kind = CodeKind::ptx;
+  set_target(entry, *target);
+  entry.ptx_version = std::move(content.version);
+  entry.is_64_bit = content.is_64_bit;
+  entry.kernels = std::move(content.kernels);
+  entry.variables = std::move(content.variables);
+}
+
+void add_cubin(ImageEntry& entry, Bytes code) {
+  Cubin cubin = read_cubin(code);
+  entry.kind = CodeKind::machine_code;
+  set_target(entry, cubin.target);
+  entry.is_64_bit = cubin.is_64_bit;
+  entry.is_relocatable = cubin.is_relocatable;
+  entry.kernels = std::move(cubin.kernels);
+  entry.variables = std::move(cubin.variables);
+}
+
+Compression compression_of(Packing packing) noexcept {
+  if (packing == Packing::zstd) return Compression::zstd;
+  return packing == Packing::lz4 ? Compression::lz4 : Compression::none;
+}
+
+KernelImage describe_text(Bytes image) {
+  std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  text = text.substr(0, text.find('\0'));
+  if (text.size() > limits::ptx_bytes) {
+    fail(Reason::invalid, "the PTX text has " + std::to_string(text.size()) +
+                              " bytes; the most is " + std::to_string(limits::ptx_bytes));
+  }
+  ImageEntry entry{.bytes = text.size(), .unpacked_bytes = text.size()};
+  add_ptx(entry, text, "the image begins like text but is not PTX");
+  return {ImageKind::ptx, text.size(), {std::move(entry)}};
+}
+
+KernelImage describe_cubin(Bytes image) {
+  ImageEntry entry;
+  add_cubin(entry, image);  // which checks that the header is there
+  entry.bytes = entry.unpacked_bytes = elf_size(image);
+  return {ImageKind::cubin, entry.bytes, {entry}};
+}
+
+// What an entry unpacks to is held no longer than it is read; `left` bounds the sum.
+ImageEntry describe_entry(const FatbinEntry& from, std::uint64_t& left) {
+  ImageEntry entry{.compression = compression_of(from.packing), .bytes = from.payload.size()};
+  entry.is_64_bit = from.is_64_bit;
+  entry.unpacked_bytes = from.packing == Packing::none ? from.payload.size() : from.unpacked_size;
+  entry.name = from.name.substr(0, from.name.find('\0'));
+  set_target(entry, from.target);
+  if (from.kind == FatbinEntry::link_time) entry.kind = CodeKind::link_time;
+  if (from.kind != FatbinEntry::ptx && from.kind != FatbinEntry::elf) return entry;
+  if (entry.unpacked_bytes > left) {
+    fail(Reason::invalid, name_of(from) + " and those before it would have more than " +
+                              std::to_string(limits::unpacked_bytes) + " bytes unpacked");
+  }
+  left -= entry.unpacked_bytes;
+  const std::string code = unpack(from);
+  if (from.kind == FatbinEntry::ptx) {
+    add_ptx(entry, code, name_of(from) + " is corrupt");
+    return entry;
+  }
+  try {
+    add_cubin(entry, std::as_bytes(std::span(code.data(), code.size())));
+  } catch (const ImageError& error) {
+    fail(error.reason(), name_of(from) + ": " + error.what());
+  }
+  // The container knows of families, which the code itself does not say.
+  if (entry.variant == '\0') entry.variant = from.target.variant;
+  return entry;
+}
+
+KernelImage describe_fatbin(Bytes image) {
+  const auto entries = read_fatbin(image);
+  KernelImage result{ImageKind::fatbin, fatbin_size(image), {}};
+  std::uint64_t left = limits::unpacked_bytes;
+  for (const FatbinEntry& entry : entries) result.entries.push_back(describe_entry(entry, left));
+  return result;
+}
+
+KernelImage describe_linked(Bytes image) {
+  const auto inputs = read_linked(image);
+  KernelImage result{ImageKind::linked, linked_size(image), {}};
+  for (const LinkedInput& input : inputs) {
+    ImageEntry entry{.bytes = input.ptx.size(), .unpacked_bytes = input.ptx.size()};
+    entry.name = input.name;
+    add_ptx(entry, input.ptx, "input '" + input.name + "' of the linked image is corrupt");
+    result.entries.push_back(std::move(entry));
+  }
+  return result;
+}
+
 }  // namespace
 
 Format format_of(const char* image, std::size_t size) noexcept {
@@ -85,6 +189,16 @@ void fail_unknown() {
   fail(
       Reason::invalid,
       "the image is neither PTX text nor a fatbin nor a cubin: its first bytes are none of theirs");
+}
+
+std::uint32_t checksum_of(std::span<const std::byte> bytes) noexcept {
+  boost::crc_optimal<32, 0x04C11DB7, 0, 0xFFFFFFFF, false, false> sum;
+  sum.process_bytes(bytes.data(), bytes.size());
+  // POSIX appends the length, in as few bytes as it needs.
+  for (std::size_t count = bytes.size(); count != 0; count >>= 8U) {
+    sum.process_byte(static_cast<unsigned char>(count & 0xFFU));
+  }
+  return sum.checksum();
 }
 
 std::size_t image_size(const void* image) {
@@ -109,7 +223,7 @@ std::size_t image_size(const void* image) {
 }
 
 std::string extract_ptx(Bytes image, int compute) {
-  switch (format_of(reinterpret_cast<const char*>(image.data()), image.size())) {
+  switch (format_of(image)) {
     case Format::text:
       return extract_from_text(image, compute);
     case Format::fatbin:
@@ -120,6 +234,26 @@ std::string extract_ptx(Bytes image, int compute) {
       fail_elf(image);
     case Format::linked:
       fail(Reason::invalid, "the image is linked from several texts of PTX: it is no one text");
+    case Format::unknown:
+      break;
+  }
+  fail_unknown();
+}
+
+KernelImage describe(Bytes image) {
+  switch (format_of(image)) {
+    case Format::text:
+      return describe_text(image);
+    case Format::fatbin:
+      return describe_fatbin(image);
+    case Format::elf:
+      return describe_cubin(image);
+    case Format::linked:
+      return describe_linked(image);
+    case Format::wrapper:
+      fail(Reason::invalid,
+           "the image is a wrapper, as the CUDA runtime registers them: it only points to a "
+           "fatbin; give the fatbin itself");
     case Format::unknown:
       break;
   }

@@ -1,4 +1,4 @@
-// Finds the PTX text in what cuModuleLoadData takes: PTX, a fatbin or a cubin.
+// Reads what cuModuleLoadData takes: PTX, a fatbin or a cubin.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+
+#include "ctxbroker/kernel_image.hpp"
 
 namespace ctxbroker::image {
 
@@ -43,6 +45,15 @@ Format format_of(const char* image, std::size_t size) noexcept;
 inline Format format_of(std::span<const std::byte> image) noexcept {
   return format_of(reinterpret_cast<const char*>(image.data()), image.size());
 }
+
+// Reads what an image holds without loading it. Throws ImageError when the image is truncated,
+// corrupt or of an unknown format.
+KernelImage describe(std::span<const std::byte> image);
+
+// Returns what POSIX `cksum` prints for a file with these bytes, which shows whether an image has
+// changed since it was built. The sum finds all damage within 32 neighbouring bits, and misses one
+// in 2^32 of any other damage.
+std::uint32_t checksum_of(std::span<const std::byte> bytes) noexcept;
 
 // Throws the ImageError for an image of unknown format.
 [[noreturn]] void fail_unknown();

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "ctxbroker/error.hpp"
-#include "image/describe.hpp"
-#include "image/target.hpp"
+#include "image/image.hpp"
+#include "image/ptx_text.hpp"
 
 namespace ctxbroker {
 

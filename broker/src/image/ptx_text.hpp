@@ -1,7 +1,7 @@
-// Finds what PTX text declares by scanning its words. The scan does not parse or check anything
-// else. Internal to image/.
+// Finds what PTX text is built for and what it declares. Internal to image/.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +9,21 @@
 #include "ctxbroker/kernel_image.hpp"
 
 namespace ctxbroker::image {
+
+// "sm_90a": capability 90, variant 'a'.
+struct Target {
+  int capability = 0;   // 10 * major + minor
+  char variant = '\0';  // 'a': only this capability; 'f': this family, upwards; 0: all above
+};
+
+// Returns the target that PTX text declares in its first lines, or nothing when the text is not
+// PTX.
+std::optional<Target> find_target(std::string_view text);
+
+// Returns whether PTX for `target` runs on a device of this compute capability.
+bool runs_on(Target target, int compute) noexcept;
+
+std::string to_string(Target target);
 
 struct PtxContent {
   std::string version = {};  // "9.0"
@@ -18,6 +33,7 @@ struct PtxContent {
       {};  // defined in this text; 0 bytes when the text states no size
 };
 
+// Scans the words of the text, and neither parses nor checks anything else.
 PtxContent scan_ptx(std::string_view text);
 
 }  // namespace ctxbroker::image

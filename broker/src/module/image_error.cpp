@@ -1,31 +1,12 @@
 #include "module/image_error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
-#include <utility>
 
 #include "driver/driver_error.hpp"
 
 namespace ctxbroker::detail {
 namespace {
-
-// What came with each CUDA version, from the PTX manual's table of releases.
-constexpr std::array<std::pair<int, const char*>, 13> ptx_versions{{
-    {12000, "8.0"},
-    {12010, "8.1"},
-    {12020, "8.2"},
-    {12030, "8.3"},
-    {12040, "8.4"},
-    {12050, "8.5"},
-    {12060, "8.5"},
-    {12070, "8.6"},
-    {12080, "8.7"},
-    {12090, "8.8"},
-    {13000, "9.0"},
-    {13010, "9.1"},
-    {13020, "9.2"},
-}};
 
 std::string cuda_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -76,10 +57,8 @@ std::string not_for_this_device(const Device& device, const KernelImage& about) 
 
 std::string ptx_too_new(const Driver& driver, const StoredImage* image) {
   const std::string ours = image != nullptr && image->about ? ptx_in(*image->about) : std::string();
-  const std::string newest = newest_ptx(driver.info.version);
   return "its PTX " + (ours.empty() ? "is" : "(version " + ours + ") is") +
          " too new for the driver, which is of CUDA " + cuda_text(driver.info.version) +
-         (newest.empty() ? "" : " and knows PTX up to version " + newest) +
          "; update the driver, or build the module with a toolkit that is no newer than it";
 }
 
@@ -139,14 +118,6 @@ std::string reason(const Lease& lease, const StoredImage* image, CUresult status
 }
 
 }  // namespace
-
-std::string newest_ptx(int cuda_version) {
-  const int release = cuda_version / 10 * 10;
-  for (const auto& [version, ptx] : ptx_versions) {
-    if (version == release) return ptx;
-  }
-  return {};
-}
 
 Error image_error(const Lease& lease, const StoredImage* image, const ImageFailure& failure) {
   const std::string why = reason(lease, image, failure.status, failure.call);

@@ -22,8 +22,4 @@ struct ImageFailure {
 // The text ends with the JIT log. `image` may be null.
 Error image_error(const Lease& lease, const StoredImage* image, const ImageFailure& failure);
 
-// Returns the newest PTX version that a driver of this CUDA version compiles, for example "9.0" for
-// 13000, or an empty text when it is unknown.
-std::string newest_ptx(int cuda_version);
-
 }  // namespace ctxbroker::detail

@@ -13,6 +13,9 @@
 
 namespace ctxbroker::detail {
 
+// Returns the compute capability of the lease's device: 10 * major + minor.
+int capability_of(const Lease& lease);
+
 // Tells whether a file has changed without reading it.
 struct FileStamp {
   bool there = false;

@@ -1,8 +1,77 @@
 #include "module/module_service.hpp"
 
+#include <algorithm>
 #include <string>
 
+#include "module/module_set.hpp"
+#include "observe/span.hpp"
+
 namespace ctxbroker::detail {
+
+std::shared_ptr<LoadedCode> LeaseModules::code_for(const std::shared_ptr<const StoredImage>& image,
+                                                   const JitOptions& options, bool known) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(codes_, [](const auto& code) { return code.expired(); });
+  if (!image->has_memory()) {
+    for (const auto& entry : codes_) {
+      auto code = entry.lock();
+      if (code != nullptr && code->is_of(*image, options)) return code;
+    }
+  }
+  auto made = std::make_shared<LoadedCode>(lease_, image, options, known);
+  codes_.push_back(made);
+  return made;
+}
+
+void LeaseModules::add(ModuleSet& user) {
+  const std::lock_guard lock(mutex_);
+  users_.push_back(&user);
+  if (user.is_real_time()) real_time_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void LeaseModules::remove(ModuleSet& user) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(users_, &user);
+  if (user.is_real_time()) real_time_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Inside the lease's context, with the gate closed and the lists locked.
+bool LeaseModules::is_idle() noexcept {
+  return std::none_of(users_.begin(), users_.end(), [&](const ModuleSet* user) {
+    return user->stream() != nullptr &&
+           lease_->table().stream_query(user->stream()) != CUDA_SUCCESS;
+  });
+}
+
+Unloaded LeaseModules::unload_idle() noexcept {
+  Unloaded unloaded;
+  // A job in real time must not even wait for a look.
+  const bool in_use =
+      real_time_.load(std::memory_order_relaxed) != 0 || lease_->users().inside() != 0;
+  if (lease_->lost() || lease_->holds_up_memory()) return unloaded;  // nothing would come free
+  if (in_use || !gate_.try_close()) return unloaded;
+  {
+    const std::lock_guard lock(mutex_);
+    const ContextGuard guard(lease_->target());
+    const bool can = guard.status() == CUDA_SUCCESS && is_idle();
+    for (const auto& entry : codes_) {
+      const auto code = can ? entry.lock() : nullptr;
+      if (code == nullptr || code->handle() == nullptr || code->image().has_memory()) continue;
+      const bool is_pinned = std::any_of(users_.begin(), users_.end(), [&](const ModuleSet* user) {
+        return user->needs_where_it_is(*code);
+      });
+      if (is_pinned) continue;
+      const ScopedSpan span(SpanCategory::load, "unload idle module", nullptr, lease_->tenant().id,
+                            code->image().size);
+      for (ModuleSet* user : users_) user->forget_functions(*code);
+      code->unload();
+      ++unloaded.modules;
+      unloaded.bytes += code->image().size;
+    }
+  }
+  gate_.open();
+  return unloaded;
+}
 
 std::shared_ptr<LeaseModules> ModuleService::at(const std::shared_ptr<Lease>& lease) {
   const std::lock_guard lock(mutex_);

@@ -5,7 +5,6 @@
 
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
-#include "module/module_service.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -13,11 +12,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds look_every{200};  // at files
-
-int capability_of(const Lease& lease) {
-  const DeviceInfo& info = lease.driver().devices[static_cast<std::size_t>(lease.device_ordinal())];
-  return 10 * info.compute_major + info.compute_minor;
-}
 
 }  // namespace
 

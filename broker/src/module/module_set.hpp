@@ -11,11 +11,9 @@
 
 #include "module/image_maker.hpp"
 #include "module/kernel.hpp"
-#include "module/lease_modules.hpp"
+#include "module/module_service.hpp"
 
 namespace ctxbroker::detail {
-
-class ModuleService;
 
 // One module in it.
 struct ModuleUse {

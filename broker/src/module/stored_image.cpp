@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 
@@ -51,25 +52,6 @@ std::shared_ptr<const StoredImage> make(std::span<const std::byte> bytes, std::u
 
 }  // namespace
 
-std::uint64_t hash_of(std::span<const std::byte> bytes) noexcept {
-  constexpr std::uint64_t factor = 0x9E3779B97F4A7C15;
-  std::uint64_t hash = bytes.size() * factor;
-  const auto mix = [&](std::uint64_t word) {
-    hash = (hash ^ word) * factor;
-    hash ^= hash >> 29;
-  };
-  std::size_t done = 0;
-  for (; done + sizeof(std::uint64_t) <= bytes.size(); done += sizeof(std::uint64_t)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + done, sizeof word);
-    mix(word);
-  }
-  std::uint64_t rest = 0;
-  if (done < bytes.size()) std::memcpy(&rest, bytes.data() + done, bytes.size() - done);
-  mix(rest);
-  return hash;
-}
-
 std::string_view StoredImage::text() const noexcept {
   if (!about || about->kind != ImageKind::ptx) return {};
   const std::string_view all(reinterpret_cast<const char*>(bytes.data()), size);
@@ -95,7 +77,8 @@ bool StoredImage::has_memory() const noexcept {
 
 std::shared_ptr<const StoredImage> store_image(std::span<const std::byte> bytes,
                                                const std::string& who) {
-  const std::uint64_t hash = hash_of(bytes);
+  const std::uint64_t hash =
+      std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   Store& all = store();
   const std::lock_guard lock(all.mutex);
   const auto [first, last] = all.images.equal_range(hash);

@@ -38,7 +38,4 @@ struct StoredImage {
 std::shared_ptr<const StoredImage> store_image(std::span<const std::byte> bytes,
                                                const std::string& who);
 
-// Returns a hash of all bytes.
-std::uint64_t hash_of(std::span<const std::byte> bytes) noexcept;
-
 }  // namespace ctxbroker::detail

@@ -245,9 +245,14 @@ const Kernel* ready_for_driver(const Instance& instance, const ctxb_launch* laun
       kernel_index(launch->kernel, activation->serial, activation->kernels.size());
   if (index < 0 || !is_own_stream(*activation, launch->stream)) return nullptr;
   const Kernel& kernel = activation->kernels[static_cast<std::size_t>(index)];
-  const bool ready =
-      kernel.function != nullptr && surely_fits(kernel, limits_of(*activation), *launch, options);
-  return ready ? &kernel : nullptr;
+  if (kernel.function == nullptr || launch->shared_bytes > kernel.dynamic_shared_bytes) {
+    return nullptr;
+  }
+  if (options != nullptr && (options->flags != 0 || has_cluster(*options))) return nullptr;
+  RefusalText refusal;
+  const bool fits = shape_fits(kernel, limits_of(*activation), *launch, options, refusal) &&
+                    arguments_fit(kernel, *launch, options, refusal);
+  return fits ? &kernel : nullptr;
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
-// Starts the probing processes and caches their answers.
+// Starts the probing processes, caches their answers, and does the work of such a process.
 #include "ctxbroker/probe.hpp"
 
 #include <ctime>
+#include <exception>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "probe/process.hpp"
 #include "probe/protocol.hpp"
 #include "probe/questions.hpp"
+#include "probe/subject.hpp"
 
 namespace ctxbroker {
 namespace detail {
@@ -140,6 +143,32 @@ ProbeReport measure(const ProbeOptions& options, const Machine& machine) {
   return describe(machine, std::move(report));
 }
 
+struct Probe {
+  std::string_view name;
+  void (*run)(const Subject& subject);
+};
+
+constexpr Probe probes[] = {
+    {"shield", probe_shield},
+    {"fault", probe_fault},
+    {"memory", probe_memory},
+    {"stream", probe_stream},
+    {"partition", probe_partition},
+    {"waits_shared", probe_waits_shared},
+    {"waits_private", probe_waits_private},
+    {"waits_green", probe_waits_green},
+};
+
+void run(const ProbeWords& words) {
+  for (const Probe& probe : probes) {
+    if (probe.name != words.probe) continue;
+    const Driver driver = open_driver({words.driver, words.software_device, load_driver_past_gate});
+    probe.run(Subject(driver, words.device));
+    return;
+  }
+  throw Error(ErrorKind::invalid_argument, "there is no probe \"" + words.probe + "\"");
+}
+
 }  // namespace
 }  // namespace detail
 
@@ -158,6 +187,16 @@ ProbeReport probe(const ProbeOptions& options) {
 std::optional<ProbeReport> cached_probe(const ProbeOptions& options) {
   std::vector<std::string> notes;
   return detail::from_cache(detail::look_at(options), notes);
+}
+
+int run_probe(const std::vector<std::string>& words) noexcept {
+  try {
+    detail::run(detail::read_words(words));
+    return 0;
+  } catch (const std::exception& error) {
+    detail::tell_failure(error.what());
+    return 1;
+  }
 }
 
 }  // namespace ctxbroker

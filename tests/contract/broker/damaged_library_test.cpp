@@ -9,7 +9,6 @@
 #include <string>
 
 #include "broker_fixture.hpp"
-#include "image/checksum.hpp"
 #include "image/image.hpp"
 
 namespace ctxbroker {

@@ -1,10 +1,7 @@
 // The module service: images of every kind, what is said of bad ones, and the life of modules.
 #include <cuda.h>
-#include <dlfcn.h>
 #include <elf.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -15,7 +12,7 @@
 #include <thread>
 
 #include "behaviours/affine_text.hpp"
-#include "broker_fixture.hpp"
+#include "module_fixture.hpp"
 #include "software_controls.hpp"
 
 namespace ctxbroker {
@@ -25,77 +22,6 @@ using behaviours::affine_text;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-
-std::filesystem::path file() {
-  return std::filesystem::temp_directory_path() /
-         ("ctxb_module_test_" + std::to_string(getpid()) + ".ptx");
-}
-// Read by the library when it is loaded, once in a process and perhaps by an earlier test.
-[[maybe_unused]] const int file_is_named = setenv("CTXB_TEST_IMAGE", file().c_str(), 1);
-
-class ModuleTest : public BrokerTest {
- protected:
-  ModuleTest() { std::filesystem::remove(file()); }
-  ~ModuleTest() override { std::filesystem::remove(file()); }
-
-  // Complete at once, as good tools write.
-  static void write(const std::string& bytes) {
-    const std::filesystem::path beside = file().string() + ".new";
-    std::ofstream(beside, std::ios::binary) << bytes;
-    std::filesystem::rename(beside, file());
-  }
-
-  LeaseMetrics lease_of(const std::string& tenant = "behaviours") {
-    for (const TenantMetrics& one : broker.metrics().tenants) {
-      if (one.name == tenant && !one.leases.empty()) return one.leases[0];
-    }
-    ADD_FAILURE() << "no lease of " << tenant;
-    return {};
-  }
-  bool is_software() { return broker.driver().kind == DriverChoice::software; }
-
-  // What the driver's linker makes of PTX: machine code on a GPU.
-  std::string linked_image(std::string text) {
-    void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    const auto must = [&]<typename... Parameters>(const char* symbol, Parameters... arguments) {
-      auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(dlsym(driver, symbol));
-      ASSERT_NE(function, nullptr) << symbol;
-      ASSERT_EQ(function(arguments...), CUDA_SUCCESS) << symbol;
-    };
-    constexpr CUjit_option* no_names = nullptr;
-    constexpr void** no_values = nullptr;
-    CUlinkState state = nullptr;
-    void* image = nullptr;
-    std::size_t bytes = 0;
-    std::string made;
-    Tenant host = broker.host();
-    host.run(0, [&] {
-      must("cuLinkCreate_v2", 0u, no_names, no_values, &state);
-      must("cuLinkAddData_v2", state, CU_JIT_INPUT_PTX, static_cast<void*>(text.data()),
-           text.size() + 1, "affine", 0u, no_names, no_values);
-      must("cuLinkComplete", state, &image, &bytes);
-      made.assign(static_cast<const char*>(image), bytes);
-      must("cuLinkDestroy", state);
-    });
-    dlclose(driver);  // only the count of dlopen above
-    return made;
-  }
-
-  // What is said when the plug-in with an image from a file is activated.
-  std::string refusal(const std::string& bytes) {
-    write(bytes);
-    PluginInstance instance = create("from_file");
-    std::string text = error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
-    EXPECT_THAT(text, HasSubstr("module \"file\" cannot be loaded"));
-    EXPECT_FALSE(instance.active());
-    EXPECT_EQ(lease_of().modules, 0u);
-    return text;
-  }
-};
-
-float first_of(const std::vector<float>& output) {
-  return output.at(0);
-}
 
 // ---- Kinds of images -------------------------------------------------------------------------
 
@@ -432,155 +358,6 @@ TEST_F(ModuleTest, UnloadingNeverDisturbsJobsThatRun) {
   EXPECT_EQ(failure, "");
   EXPECT_GT(unloaded, 0u);
   EXPECT_EQ(lease_of().module_unloads, unloaded);
-}
-
-// ---- Files that change ------------------------------------------------------------------------
-
-class WatchedFileTest : public ModuleTest {
- protected:
-  WatchedFileTest() { input_.assign(4, 0.0F); }
-
-  void use(PluginInstance& instance) { chain_.emplace(Chain(broker, {&instance}, test_sizes)); }
-  float job() {
-    std::vector<float> output(4, -1.0F);
-    chain_->process(input_.data(), output.data(), {});
-    return output[0];
-  }
-  // Jobs until one gives this; files are looked at now and then only.
-  bool becomes(float wanted) {
-    return until([&] { return job() == wanted; });
-  }
-  std::int64_t complaints() const {
-    const auto texts = said("module");
-    return std::count_if(texts.begin(), texts.end(), [](const std::string& text) {
-      return text.find("cannot be used; the old code stays") != std::string::npos;
-    });
-  }
-  template <typename Condition>
-  static bool until(Condition condition) {
-    const auto begin = std::chrono::steady_clock::now();
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) return false;
-    }
-    return true;
-  }
-
- private:
-  std::vector<float> input_;
-  std::optional<Chain> chain_;
-};
-
-TEST_F(WatchedFileTest, AChangedFileCountsFromANextJobOn) {
-  PluginInstance instance = active("watched");
-  use(instance);
-  EXPECT_EQ(job(), 1.0F) << "what is built in, without a file";
-  write(affine_text(2));
-  EXPECT_TRUE(becomes(2));
-  EXPECT_EQ(lease_of().modules, 1u);
-  EXPECT_EQ(lease_of().module_reloads, 1u);
-}
-
-// With the options of the module's build, and with what stands beside it.
-TEST_F(WatchedFileTest, ASourceIncludesWhatStandsBesideItAndGetsItsOptions) {
-  const std::string source = file().string() + ".cu", header = file().string() + ".cuh";
-  const auto write_kernel = [&](const std::string& offset) {
-    std::ofstream(source + ".new") << "#include \"" << file().filename().string() << ".cuh\"\n"
-                                   << R"(
-extern "C" __global__ void affine(float* output, const float* input, unsigned count, float factor,
-                                  float offset) {
-  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count) output[i] = input[i] * factor + offset + ADDED + )"
-                                   << offset << ";\n}\n";
-    std::filesystem::rename(source + ".new", source);
-  };
-  std::ofstream(header) << "constexpr float beside = 100;\n";
-  write_kernel("beside");
-  std::string missing;
-  {
-    PluginInstance instance = create("watched_source");
-    try {
-      instance.activate(test_sizes);
-      use(instance);
-      EXPECT_EQ(job(), 130.0F);
-      write_kernel("2 * beside");
-      EXPECT_TRUE(becomes(230));
-    } catch (const Error& error) {
-      missing = error.what();
-    }
-  }
-  std::filesystem::remove(source);
-  std::filesystem::remove(header);
-  if (missing.empty()) return;
-  ASSERT_THAT(missing, HasSubstr("run-time compiler is not on this machine"));
-  GTEST_SKIP() << missing;
-}
-
-TEST_F(WatchedFileTest, WhatCannotBeUsedIsSaidOnceAndTheOldCodeStays) {
-  PluginInstance instance = active("watched");
-  use(instance);
-  write("no code");
-  EXPECT_TRUE(until([&] { return job() == 1.0F && complaints() == 1; }));
-  std::string other = affine_text(4);
-  other.replace(other.find("entry affine"), 12, "entry affinE");
-  write(other);
-  EXPECT_TRUE(until([&] { return job() == 1.0F && complaints() == 2; }))
-      << "the kernel in use is not in it";
-  write(affine_text(3));
-  EXPECT_TRUE(becomes(3));
-  EXPECT_EQ(complaints(), 2);
-  EXPECT_EQ(lease_of().modules, 1u);
-}
-
-TEST_F(WatchedFileTest, WithAVariableInUseThePluginIsActivatedAgain) {
-  const std::string head = ".visible .global .align 4 .f32 bias;\n";
-  const std::string add = "  ld.global.f32 %f6, [bias];\n  add.rn.f32 %f5, %f5, %f6;\n";
-  write(affine_text(1, head, add));
-  PluginInstance instance = active("watched_bias");
-  use(instance);
-  EXPECT_EQ(job(), 1001.0F);
-  write(affine_text(2, head, add));
-  EXPECT_TRUE(becomes(1002)) << "the new variable was set anew";
-}
-
-TEST_F(WatchedFileTest, NotInRealTime) {
-  PluginInstance instance = create("watched");
-  ActivationSizes sizes = test_sizes;
-  sizes.realtime = true;
-  instance.activate(sizes);
-  use(instance);
-  write(affine_text(2));
-  const auto begin = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(250)) {
-    ASSERT_EQ(job(), 1.0F);
-  }
-}
-
-TEST_F(WatchedFileTest, FilesChangeWhileJobsRun) {
-  PluginInstance instance = active("watched");
-  std::atomic<int> seen{1};
-  std::atomic<bool> stop{false};
-  std::string failure;
-  std::thread worker([&] {
-    try {
-      Chain chain(broker, {&instance}, test_sizes);
-      std::vector<float> samples(4, 0.0F), output(4, -1.0F);
-      while (!stop) {
-        chain.process(samples.data(), output.data(), {});
-        seen = static_cast<int>(output[0]);
-      }
-    } catch (const Error& error) {
-      failure = error.what();
-      seen = -1;
-    }
-  });
-  for (int version = 2; version <= 4; ++version) {
-    write(affine_text(static_cast<float>(version)));
-    EXPECT_TRUE(until([&] { return seen == version || seen == -1; }));
-    EXPECT_EQ(seen, version);
-  }
-  stop = true;
-  worker.join();
-  EXPECT_EQ(failure, "");
 }
 
 }  // namespace

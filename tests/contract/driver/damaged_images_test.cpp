@@ -24,8 +24,6 @@
 #include <vector>
 
 #include "driver.hpp"
-#include "image/checksum.hpp"
-#include "image/describe.hpp"
 #include "image/image.hpp"
 #include "image/linked.hpp"
 

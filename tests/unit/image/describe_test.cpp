@@ -1,5 +1,4 @@
 // What an image holds, read without loading it.
-#include "image/describe.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +6,7 @@
 #include <algorithm>
 
 #include "image/linked.hpp"
-#include "image/target.hpp"
+#include "image/ptx_text.hpp"
 #include "image_fixtures.hpp"
 
 namespace ctxbroker::image {

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 
-#include "image/checksum.hpp"
 #include "image_fixtures.hpp"
 #include "ptx/parser.hpp"
 

@@ -1,0 +1,279 @@
+// Work on one device that does not end and then writes to memory of another: who ends a lease or
+// the broker meanwhile keeps that memory.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "child_process.hpp"
+#include "devices_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+// Work that does not end until the test lets it go, and then writes to the other device. In a
+// child: what is left of it stays until the process ends.
+class HungWorkTest : public DevicesTest {
+ protected:
+  struct Held {
+    CUdeviceptr there = 0;  // on device 1: where it writes
+    CUcontext context = nullptr;
+    CUstream stream = nullptr;
+    CUfunction kernel = nullptr;
+  };
+
+  HungWorkTest() {
+    BrokerOptions impatient = options();
+    impatient.end_timeout = std::chrono::milliseconds(150);
+    broker = Broker::open(std::move(impatient));
+  }
+  void SetUp() override {
+    DevicesTest::SetUp();
+    if (IsSkipped()) return;
+    driver.init();
+    apart = driver.make_context();
+    void* flag = nullptr;
+    constexpr unsigned portable_and_mapped = 3;
+    ASSERT_EQ(call("cuMemHostAlloc", &flag, 3 * sizeof *flags, portable_and_mapped), CUDA_SUCCESS);
+    driver.pop();
+    flags = static_cast<std::uint32_t*>(flag);
+    flags[0] = 0;
+    flags[1] = 1;
+    flags[2] = 0;
+  }
+  void TearDown() override {
+    let_go();
+    let_neighbour_go();
+  }
+  void let_go() {
+    if (flags != nullptr) std::atomic_ref(flags[0]).store(1);
+  }
+  void let_neighbour_go() {
+    if (flags != nullptr) std::atomic_ref(flags[2]).store(1);
+  }
+  // Memory of the tenant on device 1, and a kernel of its for device 0, in a stream of the
+  // broker's.
+  Held prepare(Tenant& tenant) {
+    static constexpr char text[] =
+        ".version 7.0\n.target sm_75\n.address_size 64\n"
+        ".visible .entry hold(.param .u64 flag, .param .u64 to, .param .u32 word) {\n"
+        "  .reg .pred %p<2>;\n  .reg .b64 %rd<3>;\n  .reg .b32 %r<3>;\n"
+        "  ld.param.u64 %rd1, [flag];\n  ld.param.u64 %rd2, [to];\n"
+        "  ld.param.u32 %r1, [word];\n"
+        "again:\n  ld.volatile.global.u32 %r2, [%rd1];\n"
+        "  setp.eq.u32 %p1, %r2, 0;\n  @%p1 bra again;\n"
+        "  st.global.u32 [%rd2], %r1;\n  ret;\n}\n";
+    Held held;
+    held.there = tenant.allocate(4096, 1);
+    held.stream = tenant.create_stream(0);
+    tenant.enable_peer_access(0, 1);
+    tenant.run(0, [&] {
+      held.context = driver.current();
+      CUmodule module = nullptr;
+      ASSERT_EQ(call("cuModuleLoadData", &module, static_cast<const void*>(text)), CUDA_SUCCESS);
+      ASSERT_EQ(call("cuModuleGetFunction", &held.kernel, module, "hold"), CUDA_SUCCESS);
+    });
+    // A driver may load code at its first launch, and wait for what runs.
+    launch(held, flags + 1, word_before);
+    EXPECT_EQ(end_of(held), CUDA_SUCCESS);
+    return held;
+  }
+  void begin(const Held& held) { launch(held, flags, word_after); }
+  void launch(const Held& held, std::uint32_t* flag, std::uint32_t word) const {
+    auto at = reinterpret_cast<CUdeviceptr>(flag), to = held.there;
+    void* arguments[] = {&at, &to, &word};
+    constexpr void** extra = nullptr;
+    const Entered entered(driver, held.context);
+    ASSERT_EQ(call("cuLaunchKernel", held.kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, held.stream,
+                   &arguments[0], extra),
+              CUDA_SUCCESS);
+  }
+  // How the work ended, once it was let go.
+  CUresult end_of(const Held& held) const {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    CUresult status = CUDA_ERROR_NOT_READY;
+    while (status == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < latest) {
+      driver.push(held.context);
+      status = call("cuStreamQuery", held.stream);
+      driver.pop_if_any();
+    }
+    return status;
+  }
+  CUresult synchronize_apart() const {
+    const Entered entered(driver, apart);
+    return driver.synchronize();
+  }
+  std::uint64_t memory_put_off() const {
+    std::uint64_t count = 0;
+    for (const PutOffMetrics& one : broker.metrics().put_off) {
+      if (one.what == "device memory") count += one.count;
+    }
+    return count;
+  }
+  // The work has written to memory that was still there, and then that is given back.
+  void expect_given_back() const {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!broker.metrics().put_off.empty() && std::chrono::steady_clock::now() < latest) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(broker.metrics().put_off.empty());
+    EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+  }
+  static constexpr std::uint32_t word_before = 5, word_after = 7;
+  CUcontext apart = nullptr;  // on device 0, and nobody's
+  // The first one lets go, the second is never in the way, the third is a neighbour's.
+  std::uint32_t* flags = nullptr;
+};
+
+TEST_P(HungWorkTest, DISABLED_CloseKeepsWhatItMayWriteTo) {
+  const auto [first, second] = GetParam();
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+         other = broker.open_tenant("o", {LeaseChoice(second)});
+  other.lease(0);
+  const CUdeviceptr theirs = other.allocate(4096, 1);
+  const Held held = prepare(tenant);
+  begin(held);
+  tenant.close();
+  EXPECT_THAT(said("lease"), Contains(AllOf(HasSubstr("is hung"),
+                                            HasSubstr("the tenant's memory on other devices"))));
+  EXPECT_EQ(memory_put_off(), 1U) << "its memory on device 1";
+  EXPECT_EQ(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
+  EXPECT_EQ(other.lease(1).state, LeaseState::ready) << "it is no device's fault";
+  other.release(theirs);
+  let_go();
+  expect_given_back();
+  for (const int device : {0, 1}) {
+    EXPECT_EQ(other.run(device, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(other.lease(1).state, LeaseState::ready);
+}
+
+// By the driver's function, through the gate.
+TEST_P(HungWorkTest, DISABLED_CloseKeepsWhatItsOwnCodeTook) {
+  const auto [first, second] = GetParam();
+  static_cast<void>(second);
+  ASSERT_EQ(broker.gate().mode, GateMode::before_driver);
+  void* const gate = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  auto* const allocate =
+      reinterpret_cast<CUresult (*)(CUdeviceptr*, std::size_t)>(dlsym(gate, "cuMemAlloc_v2"));
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)});
+  Held held = prepare(tenant);
+  ASSERT_EQ(tenant.run(1, [&] { return allocate(&held.there, 4096); }), CUDA_SUCCESS);
+  begin(held);
+  tenant.close();
+  EXPECT_THAT(said("ledger"), Contains(AllOf(HasSubstr("put off until work that hangs ends"),
+                                             HasSubstr("1 x device memory"))))
+      << "the gate knew of it";
+  let_go();
+  expect_given_back();
+}
+
+TEST_P(HungWorkTest, DISABLED_TheBrokersCloseKeepsItToo) {
+  const auto [first, second] = GetParam();
+  static_cast<void>(second);
+  Held held;
+  {
+    Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)});
+    held = prepare(tenant);
+    begin(held);
+  }
+  // A driver may wait for the work when it ends the primary beside a private context.
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    let_go();
+  });
+  broker.close();
+  later.join();
+  EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // what was put off is done
+  EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+}
+
+// Nobody can wait for work on a device where a neighbour's does not end.
+TEST_P(HungWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
+  const auto [first, second] = GetParam();
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+         guilty = broker.open_tenant("g", {LeaseChoice(second)});
+  const Held hung = prepare(guilty), held = prepare(tenant);
+  const CUdeviceptr more = tenant.allocate(4096, 1);
+  launch(hung, flags + 2, word_after);
+  begin(held);
+  guilty.close();
+  const std::uint64_t bytes = tenant.memory_bytes();
+  tenant.release(held.there);
+  EXPECT_EQ(tenant.memory_bytes(), bytes) << "it stays charged";
+  EXPECT_THAT(said("ledger"), Contains(HasSubstr("1 x device memory (4096 bytes)")));
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { tenant.release(held.there); }),
+              HasSubstr("is not held by peers"));
+  tenant.release(more);
+  let_neighbour_go();
+  EXPECT_EQ(end_of(hung), CUDA_SUCCESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(tenant.memory_bytes(), bytes) << "its own work may still write to it";
+  let_go();
+  EXPECT_EQ(end_of(held), CUDA_SUCCESS);
+  expect_given_back();
+  EXPECT_EQ(tenant.memory_bytes(), 0U);
+}
+
+// The control: the memory is freed by the driver's own call.
+TEST_P(HungWorkTest, DISABLED_FreedUnderItMemoryEndsCuda) {
+  const auto [first, second] = GetParam();
+  Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
+         other = broker.open_tenant("o", {LeaseChoice(second)});
+  other.lease(1);
+  const Held held = prepare(tenant);
+  begin(held);
+  EXPECT_EQ(tenant.run(1, [&] { return call("cuMemFree_v2", held.there); }), CUDA_SUCCESS);
+  let_go();
+  EXPECT_NE(end_of(held), CUDA_SUCCESS);
+  EXPECT_NE(synchronize_apart(), CUDA_SUCCESS) << "for all";
+  EXPECT_NE(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, HungWorkTest, ::testing::Combine(lease_kinds, lease_kinds),
+                         kinds_name);
+
+class HungWorkInAChildTest : public DevicesTest {
+ protected:
+  void pass(const std::string& test, Environment environment = {}) const {
+    environment.emplace_back("LSAN_OPTIONS", "detect_leaks=0");
+    const ChildResult child = run_child(
+        "Kinds/HungWorkTest.DISABLED_" + test + "/" + kinds_name({GetParam(), 0}), environment);
+    EXPECT_EQ(child.exit_code, 0) << child.output;
+    EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
+  }
+};
+
+TEST_P(HungWorkInAChildTest, MemoryStaysThatItMayWriteTo) {
+  const auto [first, second] = GetParam();
+  if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
+  pass("CloseKeepsWhatItMayWriteTo");
+  if (first == second) {
+    pass("TheBrokersCloseKeepsItToo");
+    pass("CloseKeepsWhatItsOwnCodeTook", {{"CTXB_TEST_GATE", "1"}});
+  }
+  // Work in a private lease makes no other lease's wait.
+  if (first != LeaseKind::private_own && second != LeaseKind::private_own) {
+    pass("WhatIsReleasedBehindANeighboursStaysToo");
+  }
+}
+
+TEST_P(HungWorkInAChildTest, FreedUnderItMemoryEndsCuda) {
+  if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
+  pass("FreedUnderItMemoryEndsCuda");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, HungWorkInAChildTest, ::testing::Combine(lease_kinds, lease_kinds),
+                         kinds_name);
+
+}  // namespace
+}  // namespace ctxbroker

@@ -1,0 +1,90 @@
+// Tests of modules: plug-ins whose images come from files that the test writes.
+#pragma once
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "broker_fixture.hpp"
+
+namespace ctxbroker {
+
+inline std::filesystem::path file() {
+  return std::filesystem::temp_directory_path() /
+         ("ctxb_module_test_" + std::to_string(getpid()) + ".ptx");
+}
+// Read by the library when it is loaded, once in a process and perhaps by an earlier test.
+[[maybe_unused]] inline const int file_is_named = setenv("CTXB_TEST_IMAGE", file().c_str(), 1);
+
+class ModuleTest : public BrokerTest {
+ protected:
+  ModuleTest() { std::filesystem::remove(file()); }
+  ~ModuleTest() override { std::filesystem::remove(file()); }
+
+  // Complete at once, as good tools write.
+  static void write(const std::string& bytes) {
+    const std::filesystem::path beside = file().string() + ".new";
+    std::ofstream(beside, std::ios::binary) << bytes;
+    std::filesystem::rename(beside, file());
+  }
+
+  LeaseMetrics lease_of(const std::string& tenant = "behaviours") {
+    for (const TenantMetrics& one : broker.metrics().tenants) {
+      if (one.name == tenant && !one.leases.empty()) return one.leases[0];
+    }
+    ADD_FAILURE() << "no lease of " << tenant;
+    return {};
+  }
+  bool is_software() { return broker.driver().kind == DriverChoice::software; }
+
+  // What the driver's linker makes of PTX: machine code on a GPU.
+  std::string linked_image(std::string text) {
+    void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    const auto must = [&]<typename... Parameters>(const char* symbol, Parameters... arguments) {
+      auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(dlsym(driver, symbol));
+      ASSERT_NE(function, nullptr) << symbol;
+      ASSERT_EQ(function(arguments...), CUDA_SUCCESS) << symbol;
+    };
+    constexpr CUjit_option* no_names = nullptr;
+    constexpr void** no_values = nullptr;
+    CUlinkState state = nullptr;
+    void* image = nullptr;
+    std::size_t bytes = 0;
+    std::string made;
+    Tenant host = broker.host();
+    host.run(0, [&] {
+      must("cuLinkCreate_v2", 0u, no_names, no_values, &state);
+      must("cuLinkAddData_v2", state, CU_JIT_INPUT_PTX, static_cast<void*>(text.data()),
+           text.size() + 1, "affine", 0u, no_names, no_values);
+      must("cuLinkComplete", state, &image, &bytes);
+      made.assign(static_cast<const char*>(image), bytes);
+      must("cuLinkDestroy", state);
+    });
+    dlclose(driver);  // only the count of dlopen above
+    return made;
+  }
+
+  // What is said when the plug-in with an image from a file is activated.
+  std::string refusal(const std::string& bytes) {
+    write(bytes);
+    PluginInstance instance = create("from_file");
+    std::string text = error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
+    EXPECT_THAT(text, ::testing::HasSubstr("module \"file\" cannot be loaded"));
+    EXPECT_FALSE(instance.active());
+    EXPECT_EQ(lease_of().modules, 0u);
+    return text;
+  }
+};
+
+inline float first_of(const std::vector<float>& output) {
+  return output.at(0);
+}
+
+}  // namespace ctxbroker
