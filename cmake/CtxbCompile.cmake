@@ -12,10 +12,8 @@ if(CTXB_SANITIZE)
   # GCC 12 with sanitizers takes parts of the standard library (std::regex) for uninitialised.
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${CTXB_SANITIZE})
-  if(CTXB_SANITIZE MATCHES "address")
-    set(_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
-    target_sources(ctxb_options INTERFACE $<${_program}:${CMAKE_CURRENT_LIST_DIR}/asan_options.c>)
-  endif()
+  set(_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
+  target_sources(ctxb_options INTERFACE $<${_program}:${CMAKE_CURRENT_LIST_DIR}/sanitizer_options.c>)
 endif()
 
 # GCC 12 takes std::string's operator+ (GCC bug 105651) and moves within a std::vector for overflows

@@ -53,7 +53,12 @@ bool HungWork::is_own_thread() const noexcept {
 
 // The family's own thread keeps it alive, and may be the last to do so.
 HungWork::~HungWork() {
-  if (thread_.joinable()) thread_.detach();
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
 }
 
 bool HungWork::idle() const noexcept {

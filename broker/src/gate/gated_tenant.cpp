@@ -32,12 +32,10 @@ GatedTenant::GatedTenant(std::shared_ptr<const TenantIdentity> identity)
 bool GatedTenant::open_as(LeaseSource& source,
                           const std::shared_ptr<const TenantIdentity>& identity,
                           GatedTenant& main) {
-  const std::unique_lock lock(source_lock_);
   if (source_ != nullptr) return false;
   if (identity != identities_.back()) {
     identities_.push_back(identity);
     identity_.store(identity.get(), std::memory_order_release);
-    const std::lock_guard views(mutex_);
     logged_.clear();
     for (std::size_t policy = 0; policy < policy_count(); ++policy) hits_[policy] = 0;
     waits_ = nanoseconds_waited_ = longest_wait_ = 0;
@@ -50,14 +48,16 @@ bool GatedTenant::open_as(LeaseSource& source,
 }
 
 bool GatedTenant::open(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity) {
+  const std::unique_lock lock(source_lock_);
+  const std::lock_guard views(mutex_);
   return open_as(source, identity, *this);
 }
 
 void GatedTenant::open_beside(GatedTenant& left) {
-  if (left.is_open()) return;
-  const std::shared_lock lock(source_lock_);
+  if (&left == this || left.is_open()) return;
+  const std::scoped_lock lock(source_lock_, left.source_lock_);
   if (source_ == nullptr) return;
-  const std::lock_guard views(mutex_);
+  const std::scoped_lock views(mutex_, left.mutex_);
   beside_.reserve(beside_.size() + 1);
   if (!left.open_as(*source_, identities_.back(), *this)) return;
   beside_.push_back(&left);

@@ -245,6 +245,7 @@ class GatedTenant {
   LeaseGeneration find_generation(std::uint64_t generation) noexcept;
 
   const TenantId id_;
+  // Under its locks. False: it is open already.
   bool open_as(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity,
                GatedTenant& main);
 
