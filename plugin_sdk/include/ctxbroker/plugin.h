@@ -377,7 +377,7 @@ struct ctxb_plugin {
 
   /** Gives back what activate took. The device has finished every job. The host gives back what the
    * plug-in forgets.
-   * [main] [ctx] */
+   * [main] [ctx]; after context_lost [no-ctx] */
   void (*deactivate)(const ctxb_plugin* plugin);
 
   /** The last call. The instance is not active.
