@@ -18,7 +18,9 @@ constexpr std::array rows{
                 "the output file: folder missing, not writable, disk full, format not written"},
     ExitCodeRow{ExitCode::plugin,
                 "a plug-in: not found, cannot be loaded, other ABI, init or processing failed"},
-    ExitCodeRow{ExitCode::driver, "the driver or device: unknown, missing, a call failed"},
+    ExitCodeRow{ExitCode::driver,
+                "the driver or device: unknown, missing, a call failed, not enough memory or "
+                "multiprocessors"},
     ExitCodeRow{ExitCode::kernel_image, "a plug-in's kernel image cannot be loaded here"},
     ExitCodeRow{ExitCode::needs_gpu, "a plug-in needs a GPU, and this is the software device"},
 };

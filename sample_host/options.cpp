@@ -37,14 +37,14 @@ void add_common(CLI::App& command, Raw& raw) {
                   "folders of CTXBROKER_PLUGIN_PATH and ../plugins beside this program")
       ->type_name("FOLDER")
       ->allow_extra_args(false);
-  command.add_flag("-v,--verbose", raw.verbose, "Tell more on standard error; -vv tells most");
+  command.add_flag("-v,--verbose", raw.verbose, "Print more on standard error; -vv prints most");
   command.add_flag("-q,--quiet", raw.quiet, "Print errors only");
 }
 
 void add_driver(CLI::App& command, Raw& raw) {
   command
       .add_option("--driver", raw.driver,
-                  "CUDA driver to work on: auto, nvidia or software; stands above CTXBROKER_DRIVER")
+                  "CUDA driver to use: auto, nvidia or software; overrides CTXBROKER_DRIVER")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "nvidia", "software"}));
 }
@@ -53,18 +53,18 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
   command.add_option("input", raw.input, input_help)->required()->type_name("FILE");
   command.add_option("-o,--output", raw.output, output_help)->required()->type_name("FILE");
   command
-      .add_option("-p,--plugin", raw.options.plugins,
-                  "NAME[:parameter=value,...]: a plug-in's id, its short name, or a library's path "
-                  "(path.so#name when it holds several); repeat it for a chain")
+      .add_option(
+          "-p,--plugin", raw.options.plugins,
+          "NAME[:parameter=value,...]. NAME is a plug-in's id, its short name, or a library's "
+          "path (path.so#name if the library holds several); repeat it for a chain")
       ->required()
       ->type_name("PLUGIN")
       ->allow_extra_args(false);
   command
       .add_option("--lease", raw.lease,
-                  "Context the plug-ins work in: auto (as the policy says, else as each plug-in "
-                  "wishes, else "
-                  "green where it is to be had), shared, private, green, or green:N for at least N "
-                  "multiprocessors of each library's own")
+                  "Lease of the plug-ins: shared, private, green, green:N (at least N "
+                  "multiprocessors of each library's own), or auto (as the policy says, else as "
+                  "each plug-in wishes, else green where the driver offers it)")
       ->type_name("KIND")
       ->capture_default_str()
       ->check(CLI::Validator(
@@ -77,12 +77,12 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
           ""));
   command
       .add_option("--policy", raw.policy,
-                  "JSON file that says by plug-in id what --lease and --device leave open")
+                  "JSON file that decides by plug-in id what --lease and --device leave open")
       ->type_name("FILE");
   command
       .add_option("--device", raw.device,
-                  "CUDA device's number, or how each plug-in library's device is chosen: "
-                  "round-robin or most-free-memory; without it as the policy says, else 0")
+                  "CUDA device's number, or the rule that chooses each plug-in library's device: "
+                  "round-robin or most-free-memory. Default: as the policy says, else 0")
       ->type_name("DEVICE")
       ->check(CLI::Validator(
           [](const std::string& text) {
@@ -93,14 +93,14 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
           },
           ""));
   command.add_flag("--graphs", raw.options.graphs,
-                   "Launch what a plug-in enqueues for a job as one graph, where that can be done");
+                   "Launch what a plug-in enqueues for a job as one graph, if it can be captured");
   command
       .add_option("--json", raw.options.report,
-                  "Write a report to this file; - for standard output instead of the table")
+                  "Write a report to this file, or with - to standard output instead of the table")
       ->type_name("REPORT");
   command
       .add_option("--trace", raw.trace,
-                  "Write what happened when, on threads and device, to this file; open it with "
+                  "Write a timeline of the threads and the device to this file; open it with "
                   "ui.perfetto.dev")
       ->type_name("TRACE");
   add_driver(command, raw);
@@ -112,7 +112,7 @@ void add_image(CLI::App& app, Raw& raw) {
   add_run(command, raw, "PNG to read; its samples are taken as sRGB", "PNG to write");
   command
       .add_option("--depth", raw.options.depth,
-                  "Bits per sample of the output, 8 or 16; without it as the input")
+                  "Bits per sample of the output, 8 or 16. Default: as the input")
       ->type_name("BITS")
       ->check(CLI::IsMember({8, 16}));
 }
@@ -128,7 +128,7 @@ void add_audio(CLI::App& app, Raw& raw) {
       ->check(CLI::Range(1U, 65536U));
   command
       .add_option("--tail", raw.options.tail,
-                  "Seconds to go on after the input's end, so that delays can ring out; at most "
+                  "Seconds of output after the input's end, so that delays can ring out; at most "
                   "3600")
       ->type_name("SECONDS")
       ->capture_default_str()
@@ -136,27 +136,29 @@ void add_audio(CLI::App& app, Raw& raw) {
 }
 
 void add_list(CLI::App& app, Raw& raw) {
-  CLI::App& command = *app.add_subcommand("list", "Plug-ins and their parameters; needs no driver");
+  CLI::App& command =
+      *app.add_subcommand("list", "List plug-ins and their parameters; needs no driver");
   command.add_flag("--json", raw.options.json, "Print JSON");
   add_common(command, raw);
 }
 
 void add_doctor(CLI::App& app, Raw& raw) {
   CLI::App& command = *app.add_subcommand(
-      "doctor", "Driver, devices, what is protected, what is missing and how to get it");
+      "doctor", "Show driver, devices, what is protected, what is missing and how to get it");
   command.add_flag("--json", raw.options.json, "Print JSON");
   CLI::Option* probe = command.add_flag(
       "--probe", raw.options.probe,
       "Measure what the driver does here: whether the shield holds, how far a fault reaches, which "
-      "calls wait; takes some seconds the first time, is kept afterwards");
-  command.add_flag("--again", raw.options.again, "Measure though a result is kept")->needs(probe);
+      "calls wait. It takes some seconds the first time; the results are kept");
+  command.add_flag("--again", raw.options.again, "Measure again instead of using the kept results")
+      ->needs(probe);
   add_driver(command, raw);
   add_common(command, raw);
 }
 
 void add_kernels(CLI::App& app, Raw& raw) {
   CLI::App& command = *app.add_subcommand(
-      "kernels", "What kernel images (PTX, cubin, fatbin) hold; loads nothing, needs no driver");
+      "kernels", "Show what kernel images (PTX, cubin, fatbin) hold; needs no driver");
   command.add_option("file", raw.options.kernel_images, "Image to read; several may be named")
       ->required()
       ->type_name("FILE");

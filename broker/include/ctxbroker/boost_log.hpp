@@ -16,15 +16,16 @@ namespace ctxbroker::boost_log {
 /// and TenantId. The host's own Boost.Log sinks decide what is printed, and where. Thread-safe.
 [[nodiscard]] CTXB_API RecordSink sink();
 
-/// Prints records that came through sink() to standard error: "[warning] blur: text". For programs
-/// without logging of their own. A second call replaces the first. One thread at a time.
+/// Prints the records that come through sink() to standard error: "[warning] blur: text". It is for
+/// programs that have no logging of their own. A second call replaces the first. Call it on one
+/// thread at a time.
 ///
 /// @param threshold  the least severity that is printed.
 /// @param colour     whether to add ANSI colours.
 CTXB_API void add_console(Severity threshold, bool colour);
 
-/// Stops the printing that add_console began. Without add_console it does nothing. One thread at a
-/// time.
+/// Stops the printing that add_console began. Without add_console it does nothing. Call it on one
+/// thread at a time.
 CTXB_API void remove_console();
 
 }  // namespace ctxbroker::boost_log

@@ -49,14 +49,14 @@ struct BrokerOptions {
   /// Takes the broker's log. May be empty.
   RecordSink records{};
   /// How long the work of a job may take on the device. Work that takes longer is hung: the broker
-  /// takes no new work for its lease. Zero: as long as it wants.
+  /// takes no new work for its lease. Zero: no limit.
   std::chrono::milliseconds job_timeout{0};
   /// Contexts that the broker creates ahead of need. None by default.
   ReadyContexts ready{};
-  /// How long deactivation, close and every other call that gives something back waits for work on
-  /// the device. Work of the tenant that takes longer is hung. If giving something back would take
-  /// longer because of anybody's work, it is put off until that work ends. Zero: as long as it
-  /// takes.
+  /// How long deactivation and close wait for each stream that still has work. A tenant's work that
+  /// takes longer is hung. The limit also holds for every call that frees or unloads something. If
+  /// the driver would wait longer, for anybody's work, the broker puts the call off until that work
+  /// ends. Zero: no limit.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;
@@ -86,7 +86,7 @@ class CTXB_API Broker {
   [[nodiscard]] static Broker open(BrokerOptions options = {});
 
   /// Opens a broker without a driver, for listing plug-ins on any machine. It can load and describe
-  /// libraries. It cannot create anything.
+  /// libraries. It cannot create instances or tenants.
   [[nodiscard]] static Broker open_without_driver(BrokerOptions options = {});
 
   Broker(Broker&&) noexcept;
@@ -125,13 +125,13 @@ class CTXB_API Broker {
   [[nodiscard]] PluginLibrary load(const std::filesystem::path& path);
 
   /// Retains a device's primary context and raises the shield there. The first lease on the device
-  /// does that too. It lasts until close. Thread-safe.
+  /// does that too. The shield stays up until close. Thread-safe.
   ///
   /// @param device  CUDA device ordinal.
   /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`.
   void use_device(int device);
 
-  /// Whether a device's primary context is protected. It creates nothing on the device.
+  /// Tells whether a device's primary context is protected. It creates nothing on the device.
   /// Thread-safe.
   ///
   /// @param device  CUDA device ordinal.
@@ -145,8 +145,8 @@ class CTXB_API Broker {
   /// @param options  the instance's device, lease and limits.
   /// @throws Error  `plugin_not_found`, `plugin_failed`, `driver_call`; `needs_gpu` when the
   ///                plug-in works on NVIDIA's driver only; `kernel_image` when the device's compute
-  ///                capability is too low; `invalid_argument` for another broker's library; for the
-  ///                lease as Tenant::lease.
+  ///                capability is too low; `invalid_argument` for another broker's library; what
+  ///                Tenant::lease throws.
   [[nodiscard]] PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                                       const InstanceOptions& options = {});
 
@@ -161,8 +161,8 @@ class CTXB_API Broker {
   /// Returns a handle of the host's own tenant, for the host's own CUDA code. BrokerOptions::host
   /// says what it gets.
   ///
-  /// All handles are of the same tenant, with the same leases, memory and streams. Closing a handle
-  /// leaves those to the others, and the last handle ends them.
+  /// All handles are of the same tenant, with the same leases, memory and streams. Closing the last
+  /// handle ends the tenant; closing another one ends only that handle.
   ///
   /// @throws Error  `wrong_state` without a driver.
   [[nodiscard]] Tenant host();
@@ -171,7 +171,7 @@ class CTXB_API Broker {
   [[nodiscard]] std::vector<LeaseInfo> leases() const;
 
   /// Stops creating ready contexts, because creating one delays work on the device by up to a
-  /// millisecond. It waits for a context that is being created now. Calls nest. Thread-safe.
+  /// millisecond. If one is being created, the call waits for it. Calls nest. Thread-safe.
   void begin_realtime();
   /// Ends what the matching begin_realtime began. Thread-safe.
   void end_realtime();
@@ -194,16 +194,18 @@ class CTXB_API Broker {
   /// Unloads modules that nothing needs now. They are loaded again when they are used. The broker
   /// does this by itself when device memory is short.
   ///
-  /// A module stays if a thread is inside its lease or the lease has unfinished work, if its
-  /// plug-in is active for real time, or if the plug-in has asked for one of its variables.
+  /// These modules stay: those of a lease with a thread inside, with unfinished work or with an
+  /// activation for real time; those with variables that kernels can write; and those with a
+  /// variable whose address the plug-in has asked for.
   ///
   /// @param device  CUDA device ordinal.
   /// @return how many were unloaded. Thread-safe.
   /// @throws Error  `no_device`.
   std::size_t unload_idle_modules(int device);
 
-  /// Does what waits for the main thread. Call it regularly, when the user interface is idle or
-  /// once per block; it is cheap when there is nothing to do. Never call it from inside a plug-in.
+  /// Does the work that belongs on the main thread. Call it regularly, when the user interface is
+  /// idle or once per block. It is cheap when there is nothing to do. Never call it from inside a
+  /// plug-in.
   ///
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
@@ -213,8 +215,8 @@ class CTXB_API Broker {
   /// What every tenant used so far and holds now.
   [[nodiscard]] BrokerMetrics metrics() const;
 
-  /// Begins to record the timeline. There is one for the process: with two brokers open, it holds
-  /// the work of both. Recording never makes a thread wait. A new recording replaces the last one.
+  /// Begins to record the timeline. A process has one timeline, which holds the work of all its
+  /// brokers. Recording never makes a thread wait. A new recording replaces the last one.
   ///
   /// @throws Error  `wrong_state` while a timeline is recorded; `invalid_argument` for too little
   ///                memory.

@@ -19,7 +19,7 @@ struct JobInfo {
   std::uint32_t height = 1;       ///< Rows, or channels.
   std::int64_t position = 0;      ///< The frame's number, or the first sample's.
   double sample_rate = 0;         ///< Hz; 0 for images.
-  std::uint64_t deadline_ns = 0;  ///< The time for the job, in ns, which plug-ins may use. 0: none.
+  std::uint64_t deadline_ns = 0;  ///< The time that plug-ins are told for the job, in ns. 0: none.
   bool discontinuity = false;     ///< The job does not follow the last one.
 };
 
@@ -32,7 +32,7 @@ struct JobInfo {
 /// A chain belongs to the activations of its instances. It is move-only, and a moved-from chain
 /// must not be used. Destroy it before its instances and before the broker.
 ///
-/// Threads: one at a time per chain. Chains of different instances can run at the same time.
+/// Threads: one thread at a time per chain. Chains of different instances can run at the same time.
 class CTXB_API Chain {
  public:
   /// Connects instances and allocates the buffers between them.
@@ -54,9 +54,9 @@ class CTXB_API Chain {
   /// If the work takes longer than BrokerOptions::job_timeout, the lease of the first instance
   /// whose work has not ended becomes hung, and the call throws `context_lost`.
   ///
-  /// @param input   host memory without gaps: width * height * 4 floats (RGBA) for an image, and
-  ///                for audio height channels of width floats each. It is only read during the
-  ///                call.
+  /// @param input   host memory without gaps. An image has width * height * 4 floats (RGBA). Audio
+  ///                has `height` channels of `width` floats each, channel after channel. It is only
+  ///                read during the call.
   /// @param output  host memory of the same size. It may be `input`.
   /// @param job     no larger than the chain's sizes.
   /// @throws Error  `invalid_argument` for a job that is too large; `wrong_state`; `plugin_failed`,

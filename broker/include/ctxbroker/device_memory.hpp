@@ -22,12 +22,12 @@ class Tenant;
 ///
 /// Do not give its address to Tenant::release; call reset, or take it out with detach.
 ///
-/// Threads: as Tenant::allocate and Tenant::release.
+/// Threads: the rules of Tenant::allocate and Tenant::release.
 class CTXB_API DeviceMemory {
  public:
   /// Holds nothing.
   DeviceMemory() noexcept = default;
-  /// Allocates memory, as Tenant::allocate.
+  /// Allocates memory, as Tenant::allocate does.
   ///
   /// @param tenant  the tenant that holds it. The object keeps no reference to `tenant` itself.
   /// @param bytes   its size, at least 1.
@@ -45,13 +45,12 @@ class CTXB_API DeviceMemory {
   /// Whether it holds memory. It does not tell whether the tenant was closed.
   [[nodiscard]] explicit operator bool() const noexcept { return address_ != 0; }
 
-  /// Gives the memory back, as Tenant::release, and holds nothing then. It does nothing on the
-  /// driver when the tenant was closed.
+  /// Gives the memory back, as Tenant::release does. The object then holds nothing. After the
+  /// tenant's close, it makes no driver call.
   void reset() noexcept;
-  /// Leaves the memory to the tenant, which gives it back at close or when Tenant::release asks for
-  /// it.
+  /// Leaves the memory to the tenant, which gives it back at close or in Tenant::release.
   ///
-  /// @return the address. The object holds nothing then.
+  /// @return the address. The object then holds nothing.
   [[nodiscard]] std::uint64_t detach() noexcept;
 
  private:

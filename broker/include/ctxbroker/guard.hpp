@@ -1,4 +1,5 @@
-// Makes a tenant's context current on a thread for the length of a scope.
+/// @file
+/// Makes a tenant's context current on a thread for the length of a scope.
 #pragma once
 
 #include "ctxbroker/export.hpp"
@@ -25,7 +26,7 @@ static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
 /// thread's context stack and stream-capture mode are what they were before; what the code inside
 /// left behind is removed and counted as a strike. A guard inside another guard of the same lease
 /// leaves repairs to the outer one. It makes no driver call as long as nothing has changed the
-/// thread's context since the outer one began. (Without the gate, it asks the driver for that.)
+/// thread's context since the outer one began. (Without the gate, it asks the driver each time.)
 ///
 /// Any number of threads can use one lease. Up to 1,024 of them are inside at once, and a further
 /// one waits until another thread leaves. In a green lease, each thread inside has a green context
@@ -44,8 +45,8 @@ class CTXB_API Guard {
   /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `context_lost`,
   ///                `driver_call`; `wrong_state` if the tenant is closed. The thread is unchanged
   ///                after an exception.
-  /// Thread-safe, also beside Tenant::close. Allocates nothing and takes no lock once the lease
-  /// exists and as many threads have been inside at once before.
+  /// Thread-safe, also beside Tenant::close. Once the lease exists and has had as many threads
+  /// inside at once before, it allocates nothing and takes no lock.
   explicit Guard(Tenant& tenant, int device = 0, const char* function = "guard");
   /// Leaves the lease.
   ~Guard() {

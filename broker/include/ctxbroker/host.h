@@ -1,7 +1,8 @@
 /**
  * @file
- * The broker for hosts written in C, or that want a C boundary. It has everything that C++ tenants
- * have (broker.hpp, tenant.hpp). Hosts that run plug-ins of the ctxbroker ABI use the C++ headers.
+ * The broker for hosts that are written in C, or that want a C boundary. It has everything that C++
+ * tenants have (broker.hpp, tenant.hpp). Hosts that run plug-ins of the ctxbroker ABI use the C++
+ * headers.
  *
  *     ctxb_broker* broker = NULL;
  *     ctxb_tenant* tenant = NULL;
@@ -15,9 +16,9 @@
  *     ctxb_tenant_close(tenant);
  *     ctxb_broker_close(broker);
  *
- * ERRORS. A function that returns a ctxb_status returns CTXB_OK or an error (CTXB_ERROR_*), and
- * then leaves one sentence for ctxb_last_error. No exception leaves a function. What a function
- * would have returned through a pointer is 0 or null after an error.
+ * ERRORS. A function that returns a ctxb_status returns CTXB_OK or an error (CTXB_ERROR_*). After
+ * an error, ctxb_last_error says why in one sentence, and results through pointers are 0 or null.
+ * No exception leaves a function.
  *
  * HANDLES. A null handle is allowed: functions that return a ctxb_status answer with
  * CTXB_ERROR_INVALID_ARGUMENT. A closed handle must not be used.
@@ -27,7 +28,7 @@
  *
  * STRUCTS begin with `size`, their size in bytes, which the caller fills in: sizeof the struct. The
  * caller sets members that it does not use to 0. Later versions append members. If the caller's
- * header is older, the broker takes members that it lacks as 0, and does not write them.
+ * header is older, the broker takes members that the header lacks as 0, and does not write them.
  *
  * TEXT is UTF-8 and ends with 0. Text that goes into a function is copied where it is kept.
  *
@@ -56,8 +57,8 @@ typedef struct ctxb_library ctxb_library;
 /** Returns the version of the loaded library, "0.1.0" for example. Static text. [any] */
 CTXB_EXPORT const char* ctxb_version(void);
 
-/** Returns why the last function that failed on this thread did: one sentence, or "" when none has
- * failed. It is valid until the next function fails on this thread. [any] */
+/** Returns one sentence that says why the last call that failed on this thread did so, or "" when
+ * none has failed. It is valid until the next call fails on this thread. [any] */
 CTXB_EXPORT const char* ctxb_last_error(void);
 
 /* ---- Callbacks ------------------------------------------------------------------------------*/
@@ -85,7 +86,7 @@ typedef ctxb_status (*ctxb_text_function)(void* data, const char* text, uint64_t
 /** One generation of a tenant's lease that was lost. Its streams, modules and addresses are dead.
  */
 typedef struct ctxb_lease_loss {
-  uint32_t size;         /**< As the broker's header has it. */
+  uint32_t size;         /**< Its size in the broker's header. */
   uint32_t tenant;       /**< The tenant's number. */
   int32_t device;        /**< The lease's device. */
   uint32_t reason;       /**< CTXB_LOSS_*. */
@@ -109,7 +110,7 @@ typedef struct ctxb_tenant_options {
   uint32_t size;               /**< sizeof(ctxb_tenant_options). */
   uint32_t lease;              /**< CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN. */
   uint32_t multiprocessors;    /**< Green: at least this many, reserved. 0: all, none reserved. */
-  uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD. No green lease then. */
+  uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD: not green. */
   uint32_t unload_at_close;    /**< 1: close unloads its libraries. Otherwise they stay loaded. */
   uint32_t reserved;           /**< 0. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
@@ -195,8 +196,8 @@ typedef struct ctxb_device_info {
 CTXB_EXPORT ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device,
                                            ctxb_device_info* info);
 
-/** Retains a device's primary context and raises the shield there, which a first lease does too.
- * [any]
+/** Retains a device's primary context and raises the shield there. The first lease on the device
+ * does that too. [any]
  *
  * @return CTXB_ERROR_UNAVAILABLE when there is no such device; CTXB_ERROR_DRIVER,
  *         CTXB_ERROR_OUT_OF_DEVICE_MEMORY, CTXB_ERROR_CONTEXT_LOST. */
@@ -234,9 +235,9 @@ CTXB_EXPORT ctxb_status ctxb_broker_end_realtime(ctxb_broker* broker);
  * @param ready  gets 1 when nothing is left to create, else 0. May be null. */
 CTXB_EXPORT ctxb_status ctxb_broker_wait_until_ready(ctxb_broker* broker, uint32_t* ready);
 
-/** Does what waits for the main thread: calls the tenants' on_loss, and destroys private contexts
- * that were lost and that nothing can use any more. Call it regularly; it is cheap when there is
- * nothing to do. */
+/** Does the work that belongs on the main thread: calls the tenants' on_loss, and destroys private
+ * contexts that were lost and that nothing can use any more. Call it regularly; it is cheap when
+ * there is nothing to do. */
 CTXB_EXPORT ctxb_status ctxb_broker_poll(ctxb_broker* broker);
 
 /** Writes what every tenant used so far and holds now, as one JSON object (ctxbroker.metrics/1).
@@ -290,14 +291,14 @@ CTXB_EXPORT ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text
 CTXB_EXPORT ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
                                          const ctxb_tenant_options* options, ctxb_tenant** tenant);
 
-/** Gets a handle of the host's own tenant. ctxb_broker_options.host says what it gets. All handles
- * are of the same tenant. Closing one leaves what it holds to the others, and the last one ends it.
+/** Gets a handle of the host's own tenant. ctxb_broker_options.host says what the tenant gets. All
+ * handles are of the same tenant, and closing the last one ends it.
  *
  * @param tenant  gets the handle, which ctxb_tenant_close ends. */
 CTXB_EXPORT ctxb_status ctxb_broker_host(ctxb_broker* broker, ctxb_tenant** tenant);
 
-/** Gives back everything that the tenant holds, and ends the handle. Its libraries are dead then.
- * If hung work stands in the way, that is put off until the work ends.
+/** Gives back everything that the tenant holds, and ends the handle. Its libraries are then dead.
+ * If hung work stands in the way, the rest is given back when that work ends.
  *
  * @return CTXB_ERROR_WRONG_STATE while a thread is inside. The tenant is then still open. */
 CTXB_EXPORT ctxb_status ctxb_tenant_close(ctxb_tenant* tenant);

@@ -15,7 +15,7 @@ namespace ctxbroker {
 
 /// What kind of context a lease gives.
 enum class LeaseKind {
-  automatic,    ///< Asked for only: green where the driver offers it, else shared.
+  automatic,    ///< Never granted. It asks for green where the driver offers it, else shared.
   shared,       ///< The device's retained primary context, which other leases share.
   private_own,  ///< A context of the tenant's own. Its name in text is "private".
   green,        ///< A green context: its own streams and, on request, its own multiprocessors.

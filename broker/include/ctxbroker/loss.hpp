@@ -35,7 +35,7 @@ struct LeaseLoss {
 };
 
 /// Takes one loss. Broker::poll calls it, on the thread that calls poll and without a lock held, so
-/// it may use the broker and its tenants. An exception leaves through poll, and that loss is not
+/// it may use the broker and its tenants. An exception from it leaves poll, and that loss is not
 /// reported again.
 using LossCallback = std::function<void(const LeaseLoss&)>;
 

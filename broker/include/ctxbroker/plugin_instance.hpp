@@ -38,7 +38,7 @@ struct InstanceOptions {
   ///
   /// A plug-in that waits or allocates in process cannot be captured. The broker then records that,
   /// gives the plug-in the same job a second time, as a discontinuity, and goes on without graphs
-  /// until the plug-in is activated again. Capturing allocates memory, so do not use it for real
+  /// until the plug-in is activated again. Capturing allocates memory, so do not use it in real
   /// time.
   bool job_graphs = false;
 };
@@ -95,17 +95,19 @@ class CTXB_API PluginInstance {
   void activate(const ActivationSizes& sizes);
 
   /// Waits for the plug-in's work, at most BrokerOptions::end_timeout, and calls the plug-in's
-  /// deactivate. The broker gives back what the plug-in forgot and counts a strike for it. It does
-  /// nothing when the instance is not active. Work that does not end in that time makes the lease
-  /// hung. Does not throw.
+  /// deactivate. Then the broker gives back what the plug-in forgot, and counts a strike for it.
+  /// Work that does not end in that time makes the lease hung. The call does nothing when the
+  /// instance is not active. It does not throw.
   void deactivate();
-  /// Whether the last activate succeeded and no deactivate came since. Thread-safe.
+  /// Whether the instance is active: activate succeeded, and deactivate did not follow.
+  /// Thread-safe.
   [[nodiscard]] bool active() const noexcept;
 
-  /// By how many frames the output is late. 0 when the instance is not active or does not say.
+  /// By how many frames the output is late. 0 when the instance is not active or the plug-in does
+  /// not say.
   [[nodiscard]] std::uint64_t latency_frames() const;
   /// For how many frames the output goes on after the input ends; UINT64_MAX: for ever. 0 when the
-  /// instance is not active or does not say.
+  /// instance is not active or the plug-in does not say.
   [[nodiscard]] std::uint64_t tail_frames() const;
 
   /// Asks the plug-in for what it remembers beyond its parameters.

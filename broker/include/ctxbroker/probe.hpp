@@ -1,6 +1,6 @@
 /// @file
-/// Measures what NVIDIA's documentation does not promise on this machine: whether the shield holds,
-/// how far a fault reaches, and which calls wait for whom.
+/// Measures how this machine's driver behaves where NVIDIA's documentation makes no promise:
+/// whether the shield holds, how far a fault reaches, and which calls wait for whom.
 ///
 /// Each measurement can end CUDA for its process, so it runs in a process of its own. The results
 /// are kept in a cache between runs.
@@ -72,7 +72,7 @@ struct ProbeOptions {
   std::optional<DriverChoice> driver;
   std::filesystem::path software_device;       ///< As BrokerOptions::software_device.
   int device = 0;                              ///< CUDA device ordinal.
-  std::chrono::milliseconds deadline{30'000};  ///< The time for each process. Then it is killed.
+  std::chrono::milliseconds deadline{30'000};  ///< A process that takes longer is killed.
   bool again = false;                          ///< Measures anew, whatever the cache holds.
   /// Empty: $XDG_CACHE_HOME/ctxbroker, or ~/.cache/ctxbroker.
   std::filesystem::path cache_folder;

@@ -23,12 +23,12 @@ class Tenant;
 ///
 /// Do not give its handle to Tenant::destroy_stream; call reset, or take it out with detach.
 ///
-/// Threads: as Tenant::create_stream and Tenant::destroy_stream.
+/// Threads: the rules of Tenant::create_stream and Tenant::destroy_stream.
 class CTXB_API Stream {
  public:
   /// Holds nothing.
   Stream() noexcept = default;
-  /// Creates a stream, as Tenant::create_stream.
+  /// Creates a stream, as Tenant::create_stream does.
   ///
   /// @param tenant  the tenant that holds it. The object keeps no reference to `tenant` itself.
   /// @param device  CUDA device ordinal.
@@ -43,13 +43,12 @@ class CTXB_API Stream {
   /// Whether it holds a stream. It does not tell whether the tenant was closed.
   [[nodiscard]] explicit operator bool() const noexcept { return stream_ != nullptr; }
 
-  /// Destroys the stream, as Tenant::destroy_stream, and holds nothing then. It does nothing on the
-  /// driver when the tenant was closed.
+  /// Destroys the stream, as Tenant::destroy_stream does. The object then holds nothing. After the
+  /// tenant's close, it makes no driver call.
   void reset() noexcept;
-  /// Leaves the stream to the tenant, which destroys it at close or when Tenant::destroy_stream
-  /// asks for it.
+  /// Leaves the stream to the tenant, which destroys it at close or in Tenant::destroy_stream.
   ///
-  /// @return the stream. The object holds nothing then.
+  /// @return the stream. The object then holds nothing.
   [[nodiscard]] CUstream detach() noexcept;
 
  private:

@@ -39,11 +39,10 @@ struct TenantOptions {
   /// libraries that leave threads or callbacks behind.
   bool unload_at_close = false;
   /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. It gets
-  /// CUDA_ERROR_OUT_OF_MEMORY beyond that. This needs the gate, which counts. 0: as the policy
-  /// says, or no limit.
+  /// CUDA_ERROR_OUT_OF_MEMORY beyond that. This needs the gate. 0: as the policy says, or no limit.
   std::uint64_t driver_memory_budget = 0;
   /// Called by Broker::poll once for each generation that one of the tenant's leases loses. May be
-  /// empty. A tenant that ends before the next poll is not told.
+  /// empty. It is not called for a tenant that ends before the next poll.
   LossCallback on_loss{};
 };
 
@@ -75,14 +74,14 @@ class CTXB_API AdoptedLibrary {
 /// use after a loss. It holds the memory and the streams that it created through the functions
 /// below, and the libraries that were loaded for it; close gives all of that back.
 ///
-/// It is move-only. A moved-from tenant can only be destroyed, assigned to and closed. Of a closed
-/// one, id, name, strikes, memory_bytes and report_status can still be called; the other functions
-/// throw `wrong_state`. The destructor closes the tenant. It does not throw: if a thread is still
+/// It is move-only. A moved-from tenant can only be destroyed, assigned to and closed. After close,
+/// id, name, strikes, memory_bytes and report_status can still be called; the other functions throw
+/// `wrong_state`. The destructor closes the tenant. It does not throw: if a thread is still
 /// inside, it records an error, and the contexts stay until the process ends. Destroy the tenant
 /// before the broker.
 ///
 /// Threads: any thread may construct a Guard, and call run and the functions that say that they are
-/// thread-safe. Everything else is for one thread at a time.
+/// thread-safe. Call everything else on one thread at a time.
 class CTXB_API Tenant {
  public:
   Tenant(Tenant&&) noexcept;
@@ -188,8 +187,9 @@ class CTXB_API Tenant {
   /// succeeded or failed. After a successful close, guards throw `wrong_state`, and so does every
   /// other function that can throw.
   ///
-  /// All handles of the host's tenant share what it holds. While there are others, close ends only
-  /// this handle. The last one ends the tenant. No other thread may use this handle meanwhile.
+  /// All handles of the host's tenant share what it holds. While there are other handles, close
+  /// ends only this one. Closing the last handle ends the tenant. No other thread may use this
+  /// handle during the call.
   ///
   /// @throws Error  `wrong_state` while a thread is inside one of its leases. The tenant is then
   ///                still open.

@@ -69,7 +69,7 @@ extern "C" {
 #define CTXB_EXPORT __attribute__((visibility("default")))
 #endif
 
-/** True when the struct that `pointer` points to was filled by a side that knew `member`. */
+/** True when the side that filled the struct behind `pointer` knew `member`. */
 #define CTXB_HAS(pointer, type, member) \
   ((pointer)->size >= offsetof(type, member) + sizeof((pointer)->member))
 
@@ -180,8 +180,8 @@ typedef struct ctxb_module_part {
   uint32_t checksum;  /**< of data, as in ctxb_module */
 } ctxb_module_part;
 
-/** CUDA C++ for NVRTC, which the user's machine has to have (libnvrtc.so of CUDA 12 or 13). It is
- * compiled for the device on which it runs. Since 1.1. */
+/** CUDA C++, which NVRTC compiles for the device on which it runs. The user's machine has to have
+ * NVRTC (libnvrtc.so of CUDA 12 or 13). Since 1.1. */
 typedef struct ctxb_cuda_source {
   uint32_t size;
   const char* name;           /**< for error texts: "filter.cu" */
@@ -206,8 +206,8 @@ typedef struct ctxb_module {
   const void* data;           /**< PTX text (ending with 0), cubin or fatbin; static data */
   uint64_t data_size;         /**< bytes */
   const char* const* kernels; /**< names, ending with null; or null: whatever the image holds */
-  /** Since 1.1. One of data, parts, source and file says what the code is. If `file` is given too,
-   * it is used as long as it exists. */
+  /** Since 1.1. One of data, parts, source and file gives the code. If `file` is given beside
+   * another one, it is used as long as it exists. */
   uint32_t flags;                 /**< CTXB_MODULE_* */
   uint32_t part_count;            /**< of parts */
   const ctxb_module_part* parts;  /**< linked in this order; step is parts[0].size */
@@ -377,7 +377,7 @@ struct ctxb_plugin {
 
   /** Gives back what activate took. The device has finished every job. The host gives back what the
    * plug-in forgets.
-   * [main] [ctx] */
+   * [main] [ctx]; after context_lost [no-ctx] */
   void (*deactivate)(const ctxb_plugin* plugin);
 
   /** The last call. The instance is not active.
@@ -437,7 +437,7 @@ typedef struct ctxb_plugin_entry_type {
 /** The one symbol that a plug-in library exports. */
 extern CTXB_EXPORT const ctxb_plugin_entry_type ctxb_plugin_entry;
 
-/* ---- Extensions: id "name/revision". A revision never changes; a better one gets a new number.
+/* ---- Extensions: id "name/revision". A revision never changes; its successor gets a new number.
  * A draft keeps its id when it is promoted. --------------------------------------------------- */
 
 /** Host's side: device memory, kernels and launches in the instance's lease. The host lists all of
@@ -614,7 +614,7 @@ typedef struct ctxb_native_context_extension {
   ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
 } ctxb_native_context_extension;
 
-/** Host's side: which thread is this? For assertions in plug-ins. */
+/** Host's side: tells which thread is calling, for assertions in plug-ins. */
 #define CTXB_EXT_THREAD_CHECK "ctxbroker.thread-check/1"
 
 typedef struct ctxb_thread_check_extension {

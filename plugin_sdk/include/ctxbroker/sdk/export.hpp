@@ -21,7 +21,7 @@ constexpr const ctxb_plugin_descriptor* descriptor_of() {
 }  // namespace detail
 
 /// The C tables of a library that holds these plug-ins, as constant data. CTXB_EXPORT_PLUGINS uses
-/// it; a library that writes its own entry can, too. The functions are those of plugin.h.
+/// it. A library that writes its own entry can use it too. The functions are those of plugin.h.
 template <class... Plugins>
 struct Library {
   static_assert(sizeof...(Plugins) >= 1, "a library holds at least one plug-in");

@@ -1,6 +1,6 @@
 /// @file
-/// The SDK's own: the host's GPU extension for one instance, and the list of what the instance has
-/// allocated.
+/// Internal to the SDK: the host's GPU extension for one instance, and the list of what the
+/// instance has allocated.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 namespace ctxbroker::sdk {
 
-/// The host, as one instance sees it. Copies are cheap and borrow; all are valid as long as the
-/// instance. Every function may be called with or without a context, and leaves it as it is.
+/// The host, as one instance sees it. Copies are cheap, and all of them are valid as long as the
+/// instance lives. Every function may be called with or without a context, and leaves it as it is.
 class Host {
  public:
   /// @param raw  the host's struct, which outlives the instance.

@@ -18,7 +18,7 @@ namespace ctxbroker::sdk {
 /// One activation: the only time to look up kernels and to allocate. It is valid during the call of
 /// Plugin::activate.
 ///
-/// It is also a stream, for uploads, clears and launches. The first job comes after them in order.
+/// It is also a stream, for uploads, clears and launches. The first job runs after them.
 class Activation : public Stream, public ParameterValues {
  public:
   /// Only the SDK constructs one.
@@ -144,8 +144,8 @@ class Activation : public Stream, public ParameterValues {
   const ctxb_activation* raw_;
 };
 
-/// One job: an image, or a block of audio. It is valid during the call of Plugin::process, and is
-/// also the stream on which the job's work is to be enqueued.
+/// One job: an image, or a block of audio. It is valid during the call of Plugin::process. It is
+/// also the stream on which to enqueue the job's work.
 class Job : public Stream, public ParameterValues {
  public:
   /// Only the SDK constructs one.

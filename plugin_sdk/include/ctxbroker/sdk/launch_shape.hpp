@@ -18,7 +18,8 @@ struct Extent3 {
 struct LaunchShape {
   Extent3 grid;   ///< Blocks.
   Extent3 block;  ///< Threads of a block.
-  /// Dynamic shared memory of a block, in bytes. Above 48 KiB the host opts in for the kernel.
+  /// Dynamic shared memory of a block, in bytes. For more than 48 KiB, the host sets the kernel's
+  /// attribute.
   std::uint32_t shared_bytes = 0;
   /// Blocks that share their shared memory. All 0: no clusters. Needs compute capability 9.0.
   Extent3 cluster{0, 0, 0};

@@ -34,7 +34,7 @@ namespace ctxbroker::sdk {
   return made;
 }
 
-/// Makes one of several images that linked() puts together: relocatable code (nvcc -rdc=true).
+/// Makes one of the images that linked() puts together. It is relocatable code (nvcc -rdc=true).
 ///
 /// @param name   for error texts.
 /// @param data   PTX text with the 0 at its end, a cubin, a fatbin, or a host object that contains
@@ -90,17 +90,17 @@ ctxb_module linked(const char* name, const ctxb_module_part (&&parts)[Count],
 /// A temporary is refused, because its address would be dead at once.
 ctxb_module compiled(const char* name, const ctxb_cuda_source&& source) = delete;
 
-/// Returns the module, to be loaded when it is first used instead of before activate. An activation
-/// for real time always loads it before.
+/// Returns the module with CTXB_MODULE_ON_FIRST_USE: it is loaded at its first use instead of
+/// before activate. An activation for real time always loads it before.
 [[nodiscard]] constexpr ctxb_module on_first_use(ctxb_module given) {
   given.flags |= CTXB_MODULE_ON_FIRST_USE;
   return given;
 }
 
-/// Returns the module, to be read from a file while the plug-in is written.
+/// Returns the module with a file to read instead, while the plug-in is written.
 ///
-/// As long as the file exists it is used instead of the built-in code, and a job uses what is in it
-/// when the job begins.
+/// As long as the file exists, it is used instead of the built-in code. Each job uses what the file
+/// holds when the job begins.
 ///
 /// @param given    the module.
 /// @param file     PTX, a cubin, a fatbin, or a .cu file.
@@ -114,7 +114,7 @@ ctxb_module compiled(const char* name, const ctxb_cuda_source&& source) = delete
   return given;
 }
 
-/// Returns the module, to be compiled with these options.
+/// Returns the module with options for the driver's compiler.
 ///
 /// @param given    the module.
 /// @param options  how the driver compiles its PTX. The module keeps their address.

@@ -48,7 +48,7 @@ class Plugin {
   [[nodiscard]] virtual Outcome process(const Job& job) = 0;
 
   /// Gives back what the class holds besides DeviceBuffers. The SDK empties those afterwards. The
-  /// device has finished every job. [main] [ctx]
+  /// device has finished every job. [main] [ctx]; after context_lost [no-ctx]
   virtual void deactivate() {}
 
   /// Forgets everything of the context, which is gone. Every DeviceBuffer is empty by now, and

@@ -1,6 +1,6 @@
 /// @file
-/// The byte streams of a plug-in's state. A host may read and write in pieces; these classes join
-/// them.
+/// The byte streams of a plug-in's state. A host may read and write in pieces; these classes put
+/// the pieces together.
 #pragma once
 
 #include <cstddef>

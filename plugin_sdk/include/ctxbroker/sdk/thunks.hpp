@@ -1,5 +1,6 @@
 /// @file
-/// The SDK's own: the C functions between the host and a plug-in's class. No exception passes them.
+/// Internal to the SDK: the C functions between the host and a plug-in's class. No exception passes
+/// them.
 #pragma once
 
 #include <cstring>
