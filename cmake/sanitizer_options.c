@@ -6,16 +6,17 @@ const char* __asan_default_options(void);
 const char* __tsan_default_options(void);
 const char* __tsan_default_suppressions(void);
 
-/* GCC 12's leak checker guesses where glibc keeps the thread-local variables of loaded libraries,
- * guesses wrong with glibc 2.36, and sometimes crashes on the guess at the program's end ("Tracer
- * caught signal 11"). Without the interceptor it does not guess. */
+/* GCC 12's sanitizers guess where glibc keeps the thread-local variables of loaded libraries, and
+ * guess wrong with glibc 2.36: the leak checker sometimes crashes at the program's end ("Tracer
+ * caught signal 11"), and ThreadSanitizer fails to allocate memory. Without the interceptor they do
+ * not guess. */
 CTXB_VISIBLE const char* __asan_default_options(void) {
   return "intercept_tls_get_addr=0";
 }
 
 /* A process may end while the broker is open, and then with its threads. */
 CTXB_VISIBLE const char* __tsan_default_options(void) {
-  return "report_thread_leaks=0";
+  return "intercept_tls_get_addr=0:report_thread_leaks=0";
 }
 
 /* glibc frees the thread-local variables of a thread that has ended when it takes its stack for
