@@ -95,6 +95,9 @@ struct Barrier {
   std::uint32_t votes = 0;     // of the arrived, those whose predicate is true
 };
 
+// The longest access: a read never crosses a boundary of so many bytes, because it is aligned.
+inline constexpr std::uint32_t widest_access = 16;
+
 // What all lanes of a block that is being run share. One per worker, used for block after block.
 struct BlockState {
   std::byte* shared = nullptr;
@@ -104,6 +107,8 @@ struct BlockState {
   const MemoryMap* memory = nullptr;
   Printout* printout = nullptr;  // where vprintf's texts go; null: they are lost
   AddressRange sites[site_count] = {};
+  // What a read that leaves its allocation reads: the bytes inside, then zeros.
+  alignas(widest_access) std::byte read_end[widest_access] = {};
   Barrier barriers[barrier_count] = {};
   FaultRecord fault = {};
   std::uint64_t instructions = 0;
@@ -182,10 +187,16 @@ namespace avx512 {
 extern const Level level;
 }
 
+// A read may begin inside of an allocation and end beyond it, as long as it ends before the next
+// boundary of 16 bytes: compilers widen reads so far, and on a GPU they find memory there.
+enum class Access : std::uint8_t { read, write };
+
 // Called when no remembered range fits. Finds the memory behind a global or generic address, and
 // remembers its range; null, with the fault recorded, if the lane may not access it.
 std::byte* resolve_address(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t address,
-                           std::uint32_t bytes);
+                           std::uint32_t bytes, Access access);
+// What a read finds that has only its first `inside` bytes in memory: a copy of these, then zeros.
+std::byte* read_end(Group& group, const std::byte* from, std::uint64_t inside);
 // Records an access to shared, local or parameter memory outside of it, or misaligned.
 void record_fault(Group& group, const Instr& in, std::uint32_t lane, Fault fault,
                   std::uint64_t address, std::uint32_t bytes);

@@ -16,33 +16,45 @@ void record_fault(Group& group, const Instr& in, std::uint32_t lane, Fault fault
   group.block->fault = {fault, group.first_thread + lane, in.line, address, bytes};
 }
 
+std::byte* read_end(Group& group, const std::byte* from, std::uint64_t inside) {
+  std::byte* const end = group.block->read_end;
+  std::memset(end, 0, widest_access);
+  std::memcpy(end, from, inside);
+  return end;
+}
+
 std::byte* resolve_address(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t address,
-                           std::uint32_t bytes) {
+                           std::uint32_t bytes, Access access) {
   BlockState& block = *group.block;
   if (address % bytes != 0) {
     record_fault(group, in, lane, Fault::misaligned_address, address, bytes);
     return nullptr;
   }
-  const auto inside = [&](std::uint64_t begin, std::uint64_t size) {
-    return address >= begin && address - begin < size && size - (address - begin) >= bytes;
-  };
   // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are host addresses
   auto* memory = reinterpret_cast<std::byte*>(address);
+  // The memory if the access may use it. An aligned read crosses no boundary of 16 bytes.
+  const auto inside = [&](std::uint64_t begin, std::uint64_t size) -> std::byte* {
+    if (address < begin || address - begin >= size) return nullptr;
+    const std::uint64_t left = size - (address - begin);
+    if (left >= bytes) return memory;
+    return access == Access::read ? read_end(group, memory, left) : nullptr;
+  };
   // Generic addresses of the lane's local memory: not remembered, since it is the lane's alone.
   const auto local = reinterpret_cast<std::uintptr_t>(group.local) + lane * group.local_stride;
-  if (inside(local, group.local_bytes)) return memory;
+  if (std::byte* found = inside(local, group.local_bytes)) return found;
   const auto shared = reinterpret_cast<std::uintptr_t>(block.shared);
-  if (inside(shared, block.shared_bytes)) {
+  if (std::byte* found = inside(shared, block.shared_bytes)) {
     block.sites[in.site] = {shared, shared + block.shared_bytes};
-    return memory;
+    return found;
   }
   const auto parameters = reinterpret_cast<std::uintptr_t>(block.parameters);
-  if (inside(parameters, block.parameter_bytes)) return memory;
+  if (std::byte* found = inside(parameters, block.parameter_bytes)) return found;
   if (block.memory != nullptr) {
     const auto range = block.memory->find(address);
-    if (range && range->end - address >= bytes) {
+    std::byte* found = range ? inside(range->begin, range->end - range->begin) : nullptr;
+    if (found != nullptr) {
       block.sites[in.site] = *range;
-      return memory;
+      return found;
     }
   }
   record_fault(group, in, lane, Fault::illegal_address, address, bytes);

@@ -55,6 +55,48 @@ TEST(Faults, GlobalAccessesOutsideOfAllocations) {
   expect_fault("atom.global.add.u32 %r5, [%rd3], 1;", 64, Fault::illegal_address, illegal);
 }
 
+// Compilers widen reads: up to the next boundary of 16 bytes there is something on a GPU. Here it
+// is zero.
+TEST(Faults, OnlyReadsMayEndBeyondAnAllocation) {
+  const std::string store =
+      "add.u32 %r5, %r5, %r6; add.u32 %r5, %r5, %r7; add.u32 %r5, %r5, %r8;"
+      "st.global.u32 [%rd1], %r5; ret;";
+  const std::string wide = "{%r5, %r6, %r7, %r8}, ";
+  const std::string reads[] = {
+      "ld.global.v4.u32 " + wide + "[%rd3];", "ld.global.nc.v4.u32 " + wide + "[%rd3];",
+      "ld.v4.u32 " + wide + "[%rd3];",
+      "mov.u32 %r7, 0; mov.u32 %r8, 0; mov.u32 %r6, 13; ld.global.v2.u32 {%r5, _}, [%rd3+8];"};
+  for (const std::string& read : reads) {
+    SCOPED_TRACE(read);
+    Device device(text(read + store));
+    for (const Config& config : all_configs()) {
+      for (const std::uint32_t threads : {1U, 9U, 64U, 128U}) {
+        SCOPED_TRACE(name_of(config) + ", " + std::to_string(threads));
+        auto* data = device.upload(std::vector<std::uint32_t>{1, 2, 3, 4, 5, 6, 7});
+        const Outcome outcome = device.launch(config, "k", {1}, {threads}, Arguments(data, 16));
+        EXPECT_EQ(outcome.fault, Fault::none) << outcome.message;
+        EXPECT_EQ(data[0], reads[3] == read ? 7U + 13U : 18U);
+      }
+    }
+  }
+  // Beyond that boundary, and written.
+  Device beyond(text("ld.global.v4.u32 " + wide + "[%rd3];" + store));
+  Device written(text("st.global.v4.u32 [%rd3], " + wide.substr(0, 20) + "; ret;"));
+  Device added(text("atom.global.add.u64 %rd5, [%rd3], 1; ret;"));
+  for (const Config& config : all_configs()) {
+    SCOPED_TRACE(name_of(config));
+    auto* data = beyond.upload(std::vector<std::uint32_t>(7));
+    EXPECT_EQ(beyond.launch(config, "k", {1}, {1}, Arguments(data, 32)).fault,
+              Fault::illegal_address);
+    data = written.upload(std::vector<std::uint32_t>(7));
+    EXPECT_EQ(written.launch(config, "k", {1}, {1}, Arguments(data, 16)).fault,
+              Fault::illegal_address);
+    data = added.upload(std::vector<std::uint32_t>(7));
+    EXPECT_EQ(added.launch(config, "k", {1}, {1}, Arguments(data, 24)).fault,
+              Fault::illegal_address);
+  }
+}
+
 TEST(Faults, MisalignedAccesses) {
   const std::string misaligned = "misaligned address";
   expect_fault("ld.global.u32 %r5, [%rd3];", 2, Fault::misaligned_address, misaligned);

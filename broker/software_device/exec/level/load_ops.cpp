@@ -77,7 +77,7 @@ struct Load {
       if (shared_by_lanes && part == all_of_segment && segment(g, in, d, a, s)) continue;
       for (; part != 0; part &= part - 1) {
         const u32 i = s + static_cast<u32>(__builtin_ctz(part));
-        const byte* from = lane_at<W, bytes>(g, in, i, effective<W>(a[i], in));
+        const byte* from = lane_at<W, bytes, Access::read>(g, in, i, effective<W>(a[i], in));
         if (from == nullptr) [[unlikely]] {
           return false;
         }
@@ -89,7 +89,7 @@ struct Load {
 
   static const Instr* lane(const Instr* in, byte* frame, Lane& l) {
     const u64 address = effective<W>(load<Address<W>>(frame + in->a), *in);
-    const byte* from = lane_at<W, bytes>(*l.group, *in, l.index, address);
+    const byte* from = lane_at<W, bytes, Access::read>(*l.group, *in, l.index, address);
     if (from == nullptr) [[unlikely]] {
       l.result = Lane::Result::fault;
       return nullptr;

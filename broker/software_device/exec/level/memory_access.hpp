@@ -74,8 +74,9 @@ CTXB_OP byte* span_at(const Group& g, const Instr& in, u64 address, u64 bytes) {
   }
 }
 
-// Memory of one access by one lane; null: the fault is recorded.
-template <Where W, u32 Bytes>
+// Memory of one access by one lane; null: the fault is recorded. Of a read that leaves its memory
+// it is a copy: see Access.
+template <Where W, u32 Bytes, Access A = Access::write>
 CTXB_OP byte* lane_at(Group& g, const Instr& in, u32 lane, u64 address) {
   const bool aligned = (address & (Bytes - 1)) == 0;
   if constexpr (W == Where::global) {
@@ -83,7 +84,7 @@ CTXB_OP byte* lane_at(Group& g, const Instr& in, u32 lane, u64 address) {
       // NOLINTNEXTLINE(performance-no-int-to-ptr)
       return reinterpret_cast<byte*>(address);
     }
-    return resolve_address(g, in, lane, address, Bytes);
+    return resolve_address(g, in, lane, address, Bytes, A);
   } else {
     byte* base = nullptr;
     u64 size = 0;
@@ -99,6 +100,9 @@ CTXB_OP byte* lane_at(Group& g, const Instr& in, u32 lane, u64 address) {
     }
     if (aligned && address < size && size - address >= Bytes) [[likely]] {
       return base + address;
+    }
+    if constexpr (A == Access::read) {
+      if (aligned && address < size) return read_end(g, base + address, size - address);
     }
     record_fault(g, in, lane, aligned ? Fault::illegal_address : Fault::misaligned_address, address,
                  Bytes);
