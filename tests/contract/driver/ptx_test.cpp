@@ -100,5 +100,18 @@ TEST_F(PtxTest, WideReadsMayEndBeyondAnAllocation) {
   EXPECT_EQ(d.cuMemFree_v2(in), CUDA_SUCCESS);
 }
 
+// The bit that sub.cc leaves is a carry, not a borrow: subtraction adds the complement.
+TEST_F(PtxTest, SubtractionLeavesACarry) {
+  EXPECT_EQ(run_one(kernel("mov.u32 %r2, 1; mov.u32 %r3, 2;"
+                           "sub.cc.u32 %r4, %r2, %r3; addc.u32 %r0, 0, 0;")),
+            0u);
+  EXPECT_EQ(run_one(kernel("mov.u32 %r2, 2; mov.u32 %r3, 1;"
+                           "sub.cc.u32 %r4, %r2, %r3; subc.cc.u32 %r4, 0, 0; subc.u32 %r0, 7, 3;")),
+            4u);
+  EXPECT_EQ(run_one(kernel("mov.u32 %r2, 1; mov.u32 %r3, 2;"
+                           "sub.cc.u32 %r4, %r2, %r3; subc.cc.u32 %r4, 0, 0; subc.u32 %r0, 7, 3;")),
+            3u);
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

@@ -202,6 +202,25 @@ TEST(IntegerInstructions, ExtendedPrecision) {
       [](u32 a, u32 b, u64 c) { return u64(a) * b + c; });
 }
 
+// A subtraction adds the complement: it carries where it does not borrow.
+TEST(IntegerInstructions, MixedCarryChains) {
+  check<u32, u32, u32>("{ .reg .b32 l; sub.cc.u32 l, %0, %1; addc.u32 %d, 0, 0; }",
+                       [](u32 a, u32 b) { return a >= b ? 1U : 0U; });
+  check<u64, u64, u64>("{ .reg .b64 l; sub.cc.u64 l, %0, %1; addc.u64 %d, 0, 0; }",
+                       [](u64 a, u64 b) { return a >= b ? u64{1} : u64{0}; });
+  check<u32, u32, u32>("{ .reg .b32 l; add.cc.u32 l, %0, %1; subc.u32 %d, 0, 0; }",
+                       [](u32 a, u32 b) { return u64{a} + b > 0xffffffffU ? 0U : ~0U; });
+  check<u32, u32, u32>("{ .reg .b32 l; sub.cc.u32 l, %0, %1; madc.lo.u32 %d, 0, 0, 0; }",
+                       [](u32 a, u32 b) { return a >= b ? 1U : 0U; });
+  check<u32, u32, u32, u32>(
+      "{ .reg .b32 l; mad.hi.cc.u32 l, %0, %1, %2; subc.cc.u32 l, l, l; addc.u32 %d, 0, 0; }",
+      [](u32 a, u32 b, u32 c) { return (u64(a) * b >> 32) + c > 0xffffffffU ? 1U : 0U; });
+  // Three words.
+  check<u32, u32, u32, u32>(
+      "{ .reg .b32 l; sub.cc.u32 l, %0, %1; subc.cc.u32 l, 0, %2; subc.u32 %d, 7, 0; }",
+      [](u32 a, u32 b, u32 c) { return c != 0 || a < b ? 6U : 7U; });
+}
+
 TEST(IntegerInstructions, Comparisons) {
   check<bool, s16, s16>("setp.lt.s16", [](s16 a, s16 b) { return a < b; });
   check<bool, u16, u16>("setp.le.u16", [](u16 a, u16 b) { return a <= b; });

@@ -224,7 +224,8 @@ CTXB_OP u32 mad_hi_sat(u32 a, u32 b, u32 c) {
   return clamp_s32(((sign(a) * sign(b)) >> 32) + sign(c));
 }
 
-// Extended precision: carries are predicates, one operation for the sum and one for the carry.
+// Extended precision: carries are predicates, one operation for the sum and one for the carry. A
+// subtraction adds the complement, so its bit is a carry too: clear where it borrows.
 template <class T>
 CTXB_OP T addc(T a, T b, Pred carry) {
   return static_cast<T>(a + b + carry);
@@ -235,12 +236,12 @@ CTXB_OP Pred addc_carry(T a, T b, Pred carry) {
   return static_cast<Pred>((sum < a) | (static_cast<T>(sum + carry) < sum));
 }
 template <class T>
-CTXB_OP T subc(T a, T b, Pred borrow) {
-  return static_cast<T>(a - b - borrow);
+CTXB_OP T subc(T a, T b, Pred carry) {
+  return addc<T>(a, static_cast<T>(~b), carry);
 }
 template <class T>
-CTXB_OP Pred subc_borrow(T a, T b, Pred borrow) {
-  return static_cast<Pred>((a < b) | ((a == b) & (borrow != 0)));
+CTXB_OP Pred subc_carry(T a, T b, Pred carry) {
+  return addc_carry<T>(a, static_cast<T>(~b), carry);
 }
 
 // Sums of four 8-bit (two 16-bit by 8-bit) products.
@@ -312,7 +313,7 @@ extern const OpEntry integer_ops[] = {
     CTXB_32_64(addc, "addc.b"),
     CTXB_32_64(addc_carry, "addc.carry.b"),
     CTXB_32_64(subc, "subc.b"),
-    CTXB_32_64(subc_borrow, "subc.borrow.b"),
+    CTXB_32_64(subc_carry, "subc.carry.b"),
     pure<dp4a<u8, u8>>("dp4a.u32.u32"),
     pure<dp4a<u8, s8>>("dp4a.u32.s32"),
     pure<dp4a<s8, u8>>("dp4a.s32.u32"),

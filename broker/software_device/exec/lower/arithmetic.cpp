@@ -38,19 +38,19 @@ ValueId carry_flag(Builder& b) {
 }
 
 // add, sub with .cc, addc, subc: the sum reads the old carry, so the new one is set after it, and
-// the destination last, since it may be a source too.
+// the destination last, since it may be a source too. A subtraction adds the complement and 1.
 void extended(Builder& b, const std::string& base, Type type, bool reads, bool writes) {
   b.expect_operands(3, 3);
   const Type bits = bits_of(type);
   const std::string width(name_of(bits));
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId flag = carry_flag(b);
-  const ValueId in = reads ? flag : b.literal(1, 0);
-  const ValueId dst = b.destination(b.operand(0), type);
   const bool adds = base == "add";
+  const ValueId in = reads ? flag : b.literal(1, adds ? 0 : 1);
+  const ValueId dst = b.destination(b.operand(0), type);
   const ValueId sum = b.temp(b.width(dst));
   b.emit(joined(adds ? "addc" : "subc", width), sum, {x, y, in});
-  if (writes) b.emit(joined(adds ? "addc.carry" : "subc.borrow", width), flag, {x, y, in});
+  if (writes) b.emit(joined(adds ? "addc.carry" : "subc.carry", width), flag, {x, y, in});
   b.move(dst, sum);
 }
 
