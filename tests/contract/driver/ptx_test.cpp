@@ -113,5 +113,16 @@ TEST_F(PtxTest, SubtractionLeavesACarry) {
             3u);
 }
 
+// Lanes 16 and up exit first.
+TEST_F(PtxTest, ShufflesDownFromAnInactiveLaneGiveZero) {
+  const std::vector<unsigned> results =
+      run(kernel("add.u32 %r2, %r1, 100; setp.ge.u32 %p1, %r1, 16; @%p1 exit;"
+                 "shfl.sync.down.b32 %r0|%p2, %r2, 4, 31, 0xffff; @%p2 add.u32 %r0, %r0, 1000;"),
+          0, 32);
+  std::vector<unsigned> expected(32, 0xabababab);
+  for (unsigned i = 0; i < 16; ++i) expected[i] = 1000 + (i < 12 ? i + 104 : 0);
+  EXPECT_EQ(results, expected);
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

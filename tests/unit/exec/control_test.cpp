@@ -429,5 +429,28 @@ TEST(Control, ShuffleWaitsForLanesThatTookAnotherPath) {
          {32, 64});
 }
 
+// A destination gets 0 where its source lane is not active or has exited; whether the source is in
+// range is told all the same.
+TEST(Control, ShuffleFromLanesThatTakeNoPart) {
+  expect(text(R"(
+    mov.u32 %r3, %laneid; add.u32 %r4, %r3, 100; mov.u32 %r6, 5;
+    setp.ne.u32 %p3, %r3, %r3; setp.ge.u32 %p1, %r3, 24; @%p1 exit;
+    setp.lt.u32 %p2, %r3, 10;
+    @%p2 shfl.sync.down.b32 %r6|%p3, %r4, 4, 31, 0xffffff;
+    shfl.sync.idx.b32 %r7, %r4, 30, 31, 0xffffff; add.u32 %r6, %r6, %r7;
+    shfl.sync.up.b32 %r7, %r4, 2, 0, 0xffffff; add.u32 %r6, %r6, %r7;
+    @%p3 add.u32 %r6, %r6, 1000;
+    st.global.u32 [%o], %r6; ret;)"),
+         [](u32 count, u32) {
+           return map(count, [](u32 i) {
+             const u32 lane = i % 32;
+             if (lane >= 24) return 0xdeadbeefU;  // as it was
+             const u32 down = lane >= 10 ? 5 : 1000 + (lane + 4 < 10 ? lane + 104 : 0);
+             return down + (lane < 2 ? lane + 100 : lane + 98);
+           });
+         },
+         {32, 64, 128});
+}
+
 }  // namespace
 }  // namespace ctxbroker::software::exec::testing

@@ -22,6 +22,7 @@ CTXB_OP void each_lane(u32 active, F f) {
 
 enum class Shuffle { up, down, bfly, idx };
 
+// A lane whose source does not take part, because it is not active or has exited, gets 0.
 template <Shuffle Mode>
 bool shuffle(Group& g, const Instr& in, u64 mask) {
   u32 values[group_lanes];
@@ -46,7 +47,8 @@ bool shuffle(Group& g, const Instr& in, u64 mask) {
                                      : ((lane & segment) | (b & ~segment));
       valid = from <= last;
     }
-    d[i] = values[(i & warp_lanes) + (valid ? from & 31 : lane)];
+    const u32 source = (i & warp_lanes) + (valid ? from & 31 : lane);
+    d[i] = (mask >> source & 1) != 0 ? values[source] : 0;
     if (in_range != nullptr) in_range[i] = valid;
   }
   return true;
