@@ -48,6 +48,20 @@ std::shared_ptr<const void> owner_of(const Surface& surface, std::size_t span) {
   return block;
 }
 
+enum class HostSide : std::uint8_t {
+  none,     // device memory
+  managed,  // device memory that the host can read
+  own,      // pageable, pinned, registered
+};
+
+HostSide host_side_of(const Surface& surface, bool is_pageable) {
+  if (is_pageable) return HostSide::own;
+  if (surface.side == Side::array) return HostSide::none;
+  const std::shared_ptr<Block> block = Process::instance().memory.find(surface.address);
+  if (block == nullptr || !block->on_host()) return HostSide::none;
+  return block->on_device() ? HostSide::managed : HostSide::own;
+}
+
 // The memory of a surface, from the call to the end of the work. What is freed in between stays
 // whole, so that nobody else gets the address, but the work may touch it no more than a kernel may.
 class HeldMemory {
@@ -57,10 +71,13 @@ class HeldMemory {
       : begin_(surface.address),
         bytes_(span_of(surface, extent)),
         owner_(owner_of(surface, bytes_)),
-        has_address_(owner_ != nullptr && surface.side != Side::array) {}
+        has_address_(owner_ != nullptr && surface.side != Side::array),
+        host_(host_side_of(surface, owner_ == nullptr)) {}
 
   std::size_t bytes() const noexcept { return bytes_; }
   bool is_pageable() const noexcept { return owner_ == nullptr; }
+  bool is_host() const noexcept { return host_ == HostSide::own; }
+  bool is_device_only() const noexcept { return host_ == HostSide::none; }
 
   // Of pageable memory: reads it aside. Where it is then.
   std::uintptr_t stage() {
@@ -87,6 +104,7 @@ class HeldMemory {
   std::size_t bytes_;
   std::shared_ptr<const void> owner_;
   bool has_address_;  // that a kernel could use too
+  HostSide host_;
 };
 
 void copy_rows(const Surface& to, const Surface& from, Extent extent) {
@@ -145,8 +163,13 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
     refuse_in_capture(*stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     check_use(*stream);
   }
+  // As NVIDIA's page on the synchronisation behaviour of the API has it.
+  const bool between_host_memory = source.is_host() && target.is_host();
+  const bool only_on_device = source.is_device_only() && target.is_device_only();
   // A graph's node copies when it is launched, from and to pageable memory too.
-  bool wait = !captured && (waiting == Waiting::done || target.is_pageable());
+  bool wait =
+      !captured && (waiting == Waiting::done || target.is_pageable() || between_host_memory ||
+                    (waiting == Waiting::unless_on_device && !only_on_device));
   if (wait && executor.ahead_of_new(*stream).empty()) {
     copy_rows(to, from, extent);  // nothing to wait behind: no need for the other thread
     return Process::fault();
@@ -189,7 +212,7 @@ std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Patt
 }
 
 CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::size_t pitch,
-              Pattern pattern, Extent extent) {
+              Pattern pattern, Extent extent, Waiting waiting) {
   stream->context.require_alive();
   require_value(address % pattern.bytes == 0);
   if (extent.width == 0 || extent.height == 0) return CUDA_SUCCESS;
@@ -197,8 +220,15 @@ CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::s
   command->kind = Command::Kind::transfer;
   command->node_type = CU_GRAPH_NODE_TYPE_MEMSET;
   command->work = fill_work(address, pitch, pattern, extent);
+  const std::shared_ptr<Block> block = Process::instance().memory.find(address);
+  const bool wait = waiting != Waiting::as_driver && !is_captured(*stream) && block != nullptr &&
+                    block->on_host();
+  if (wait && stream->context.device.executor.ahead_of_new(*stream).empty()) {
+    check_use(*stream);
+    return command->work();  // nothing to wait behind: no need for the other thread
+  }
   enqueue(stream, command);
-  return CUDA_SUCCESS;
+  return wait ? wait_for(stream->context, {command}) : CUDA_SUCCESS;
 }
 
 }  // namespace ctxbroker::software

@@ -37,8 +37,11 @@ struct Extent {
 };
 
 enum class Waiting : std::uint8_t {
-  as_driver,  // returns when the caller may touch its pageable memory again
-  done,       // returns when the copy is done
+  as_driver,         // of an asynchronous call: returns when the caller may touch its pageable
+                     // memory again, and of a copy from host to host memory when it is done
+  unless_on_device,  // of a synchronous call: the same where only the device can reach the memory,
+                     // else returns when the work is done
+  done,              // returns when the copy is done
 };
 
 // Checks both sides (CUDA_ERROR_INVALID_VALUE) and enqueues. From pageable memory: the source is
@@ -58,9 +61,9 @@ struct Pattern {
   unsigned bytes = 1;  // 1, 2 or 4
 };
 
-// Fills `extent` (its width in bytes); does not wait.
+// Fills `extent` (its width in bytes).
 CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::size_t pitch,
-              Pattern pattern, Extent extent);
+              Pattern pattern, Extent extent, Waiting waiting);
 
 // The same as work of a graph's node: checked now, done as often as wanted.
 std::function<CUresult()> copy_work(const ShapedCopy& shaped);

@@ -26,11 +26,11 @@ CUresult copy_now(CUstream stream, Surface to, Surface from, std::size_t bytes) 
   });
 }
 
-// Between device addresses even the synchronous form returns before the copy is done.
+// Within device memory even the synchronous form returns before the copy is done.
 CUresult copy_on_device(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
   return initialised([&] {
     return copy(find_stream(stream), on_device(to), on_device(from), {bytes, 1},
-                Waiting::as_driver);
+                Waiting::unless_on_device);
   });
 }
 
@@ -48,12 +48,12 @@ void require_contexts(CUcontext to, CUcontext from) {
 }
 
 CUresult copy_peer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                   CUcontext from_context, std::size_t bytes) {
+                   CUcontext from_context, std::size_t bytes, Waiting waiting) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
     require_contexts(to_context, from_context);
-    return copy(found, on_device(to), on_device(from), {bytes, 1}, Waiting::as_driver);
+    return copy(found, on_device(to), on_device(from), {bytes, 1}, waiting);
   });
 }
 
@@ -96,12 +96,14 @@ CTXB_EXPORT CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr to, CUdeviceptr from, std:
 CTXB_EXPORT CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                   CUcontext from_context, std::size_t bytes) {
   CTXB_COUNT_CALL();
-  return copy_peer(CU_STREAM_LEGACY, to, to_context, from, from_context, bytes);
+  return copy_peer(CU_STREAM_LEGACY, to, to_context, from, from_context, bytes,
+                   Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                        CUcontext from_context, std::size_t bytes) {
   CTXB_COUNT_CALL();
-  return copy_peer(CU_STREAM_PER_THREAD, to, to_context, from, from_context, bytes);
+  return copy_peer(CU_STREAM_PER_THREAD, to, to_context, from, from_context, bytes,
+                   Waiting::unless_on_device);
 }
 // Asynchronous.
 
@@ -148,11 +150,12 @@ CTXB_EXPORT CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr to, CUdeviceptr from,
 CTXB_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                        CUcontext from_context, std::size_t bytes, CUstream stream) {
   CTXB_COUNT_CALL();
-  return copy_peer(stream, to, to_context, from, from_context, bytes);
+  return copy_peer(stream, to, to_context, from, from_context, bytes, Waiting::as_driver);
 }
 CTXB_EXPORT CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                             CUcontext from_context, std::size_t bytes,
                                             CUstream stream) {
   CTXB_COUNT_CALL();
-  return copy_peer(per_thread(stream), to, to_context, from, from_context, bytes);
+  return copy_peer(per_thread(stream), to, to_context, from, from_context, bytes,
+                   Waiting::as_driver);
 }

@@ -25,7 +25,7 @@ CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* request, Waiting waiting)
 }
 
 // Null stands for the current context.
-CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER* request) {
+CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER* request, Waiting waiting) {
   return initialised([&] {
     working_context();
     require_value(request != nullptr);
@@ -55,7 +55,7 @@ CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER* request) {
     plain.WidthInBytes = request->WidthInBytes;
     plain.Height = request->Height;
     plain.Depth = request->Depth;
-    return copy_3d(stream, plain, Waiting::as_driver);
+    return copy_3d(stream, plain, waiting);
   });
 }
 
@@ -177,19 +177,19 @@ CTXB_EXPORT CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D* request, CUstr
 }
 CTXB_EXPORT CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* request) {
   CTXB_COUNT_CALL();
-  return copy_3d_peer(CU_STREAM_LEGACY, request);
+  return copy_3d_peer(CU_STREAM_LEGACY, request, Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER* request) {
   CTXB_COUNT_CALL();
-  return copy_3d_peer(CU_STREAM_PER_THREAD, request);
+  return copy_3d_peer(CU_STREAM_PER_THREAD, request, Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* request, CUstream stream) {
   CTXB_COUNT_CALL();
-  return copy_3d_peer(stream, request);
+  return copy_3d_peer(stream, request, Waiting::as_driver);
 }
 CTXB_EXPORT CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER* request, CUstream stream) {
   CTXB_COUNT_CALL();
-  return copy_3d_peer(per_thread(stream), request);
+  return copy_3d_peer(per_thread(stream), request, Waiting::as_driver);
 }
 
 CTXB_EXPORT CUresult cuMemcpyHtoA_v2(CUarray to, std::size_t offset, const void* from,
@@ -216,37 +216,37 @@ CTXB_EXPORT CUresult cuMemcpyDtoA_v2(CUarray to, std::size_t offset, CUdeviceptr
                                      std::size_t bytes) {
   CTXB_COUNT_CALL();
   return copy_row(CU_STREAM_LEGACY, ArraySide{to, offset}, on_device(from), bytes,
-                  Waiting::as_driver);
+                  Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpyDtoA_v2_ptds(CUarray to, std::size_t offset, CUdeviceptr from,
                                           std::size_t bytes) {
   CTXB_COUNT_CALL();
   return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, offset}, on_device(from), bytes,
-                  Waiting::as_driver);
+                  Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, std::size_t offset,
                                      std::size_t bytes) {
   CTXB_COUNT_CALL();
   return copy_row(CU_STREAM_LEGACY, on_device(to), ArraySide{from, offset}, bytes,
-                  Waiting::as_driver);
+                  Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr to, CUarray from, std::size_t offset,
                                           std::size_t bytes) {
   CTXB_COUNT_CALL();
   return copy_row(CU_STREAM_PER_THREAD, on_device(to), ArraySide{from, offset}, bytes,
-                  Waiting::as_driver);
+                  Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpyAtoA_v2(CUarray to, std::size_t to_offset, CUarray from,
                                      std::size_t from_offset, std::size_t bytes) {
   CTXB_COUNT_CALL();
   return copy_row(CU_STREAM_LEGACY, ArraySide{to, to_offset}, ArraySide{from, from_offset}, bytes,
-                  Waiting::as_driver);
+                  Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpyAtoA_v2_ptds(CUarray to, std::size_t to_offset, CUarray from,
                                           std::size_t from_offset, std::size_t bytes) {
   CTXB_COUNT_CALL();
   return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, to_offset}, ArraySide{from, from_offset},
-                  bytes, Waiting::as_driver);
+                  bytes, Waiting::unless_on_device);
 }
 CTXB_EXPORT CUresult cuMemcpyHtoAAsync_v2(CUarray to, std::size_t offset, const void* from,
                                           std::size_t bytes, CUstream stream) {

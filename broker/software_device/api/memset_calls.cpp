@@ -1,6 +1,6 @@
-// cuMemset*: one row or several, elements of 8, 16 or 32 bits. The call does not wait, as with
-// NVIDIA's driver. Without "Async" it works in the legacy stream, or, as _ptds, in the thread's
-// own.
+// cuMemset*: one row or several, elements of 8, 16 or 32 bits. Without "Async" it works in the
+// legacy stream, or, as _ptds, in the thread's own. Then it waits where the host may read the
+// memory too, pinned or managed; of device memory it does not, as with NVIDIA's driver.
 #include "api/context.hpp"
 #include "api/copy.hpp"
 #include "api/entry.hpp"
@@ -10,140 +10,150 @@ using namespace ctxbroker::software;
 namespace {
 
 CUresult set(CUstream stream, CUdeviceptr address, std::size_t pitch, Pattern pattern,
-             std::size_t width, std::size_t height) {
+             std::size_t width, std::size_t height, Waiting waiting) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
     require(Process::fault() == CUDA_SUCCESS, Process::fault());
     require_value(width <= SIZE_MAX / pattern.bytes);
-    return fill(found, address, pitch, pattern, {width * pattern.bytes, height});
+    return fill(found, address, pitch, pattern, {width * pattern.bytes, height}, waiting);
   });
+}
+
+CUresult set_now(CUstream stream, CUdeviceptr address, std::size_t pitch, Pattern pattern,
+                 std::size_t width, std::size_t height) {
+  return set(stream, address, pitch, pattern, width, height, Waiting::unless_on_device);
+}
+
+CUresult set_later(CUstream stream, CUdeviceptr address, std::size_t pitch, Pattern pattern,
+                   std::size_t width, std::size_t height) {
+  return set(stream, address, pitch, pattern, width, height, Waiting::as_driver);
 }
 
 }  // namespace
 
 CTXB_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, std::size_t count) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_LEGACY, address, 0, {value, 1}, count, 1);
+  return set_now(CU_STREAM_LEGACY, address, 0, {value, 1}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value,
                                         std::size_t count) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_PER_THREAD, address, 0, {value, 1}, count, 1);
+  return set_now(CU_STREAM_PER_THREAD, address, 0, {value, 1}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t count,
                                      CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(stream, address, 0, {value, 1}, count, 1);
+  return set_later(stream, address, 0, {value, 1}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD8Async_ptsz(CUdeviceptr address, unsigned char value,
                                           std::size_t count, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(per_thread(stream), address, 0, {value, 1}, count, 1);
+  return set_later(per_thread(stream), address, 0, {value, 1}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD2D8_v2(CUdeviceptr address, std::size_t pitch, unsigned char value,
                                      std::size_t width, std::size_t height) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_LEGACY, address, pitch, {value, 1}, width, height);
+  return set_now(CU_STREAM_LEGACY, address, pitch, {value, 1}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr address, std::size_t pitch,
                                           unsigned char value, std::size_t width,
                                           std::size_t height) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_PER_THREAD, address, pitch, {value, 1}, width, height);
+  return set_now(CU_STREAM_PER_THREAD, address, pitch, {value, 1}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value,
                                        std::size_t width, std::size_t height, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(stream, address, pitch, {value, 1}, width, height);
+  return set_later(stream, address, pitch, {value, 1}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr address, std::size_t pitch,
                                             unsigned char value, std::size_t width,
                                             std::size_t height, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(per_thread(stream), address, pitch, {value, 1}, width, height);
+  return set_later(per_thread(stream), address, pitch, {value, 1}, width, height);
 }
 
 CTXB_EXPORT CUresult cuMemsetD16_v2(CUdeviceptr address, unsigned short value, std::size_t count) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_LEGACY, address, 0, {value, 2}, count, 1);
+  return set_now(CU_STREAM_LEGACY, address, 0, {value, 2}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD16_v2_ptds(CUdeviceptr address, unsigned short value,
                                          std::size_t count) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_PER_THREAD, address, 0, {value, 2}, count, 1);
+  return set_now(CU_STREAM_PER_THREAD, address, 0, {value, 2}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count,
                                       CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(stream, address, 0, {value, 2}, count, 1);
+  return set_later(stream, address, 0, {value, 2}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD16Async_ptsz(CUdeviceptr address, unsigned short value,
                                            std::size_t count, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(per_thread(stream), address, 0, {value, 2}, count, 1);
+  return set_later(per_thread(stream), address, 0, {value, 2}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD2D16_v2(CUdeviceptr address, std::size_t pitch, unsigned short value,
                                       std::size_t width, std::size_t height) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_LEGACY, address, pitch, {value, 2}, width, height);
+  return set_now(CU_STREAM_LEGACY, address, pitch, {value, 2}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr address, std::size_t pitch,
                                            unsigned short value, std::size_t width,
                                            std::size_t height) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_PER_THREAD, address, pitch, {value, 2}, width, height);
+  return set_now(CU_STREAM_PER_THREAD, address, pitch, {value, 2}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D16Async(CUdeviceptr address, std::size_t pitch,
                                         unsigned short value, std::size_t width, std::size_t height,
                                         CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(stream, address, pitch, {value, 2}, width, height);
+  return set_later(stream, address, pitch, {value, 2}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr address, std::size_t pitch,
                                              unsigned short value, std::size_t width,
                                              std::size_t height, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(per_thread(stream), address, pitch, {value, 2}, width, height);
+  return set_later(per_thread(stream), address, pitch, {value, 2}, width, height);
 }
 
 CTXB_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned int value, std::size_t count) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_LEGACY, address, 0, {value, 4}, count, 1);
+  return set_now(CU_STREAM_LEGACY, address, 0, {value, 4}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD32_v2_ptds(CUdeviceptr address, unsigned int value,
                                          std::size_t count) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_PER_THREAD, address, 0, {value, 4}, count, 1);
+  return set_now(CU_STREAM_PER_THREAD, address, 0, {value, 4}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD32Async(CUdeviceptr address, unsigned int value, std::size_t count,
                                       CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(stream, address, 0, {value, 4}, count, 1);
+  return set_later(stream, address, 0, {value, 4}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD32Async_ptsz(CUdeviceptr address, unsigned int value,
                                            std::size_t count, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(per_thread(stream), address, 0, {value, 4}, count, 1);
+  return set_later(per_thread(stream), address, 0, {value, 4}, count, 1);
 }
 CTXB_EXPORT CUresult cuMemsetD2D32_v2(CUdeviceptr address, std::size_t pitch, unsigned int value,
                                       std::size_t width, std::size_t height) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_LEGACY, address, pitch, {value, 4}, width, height);
+  return set_now(CU_STREAM_LEGACY, address, pitch, {value, 4}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr address, std::size_t pitch,
                                            unsigned int value, std::size_t width,
                                            std::size_t height) {
   CTXB_COUNT_CALL();
-  return set(CU_STREAM_PER_THREAD, address, pitch, {value, 4}, width, height);
+  return set_now(CU_STREAM_PER_THREAD, address, pitch, {value, 4}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D32Async(CUdeviceptr address, std::size_t pitch, unsigned int value,
                                         std::size_t width, std::size_t height, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(stream, address, pitch, {value, 4}, width, height);
+  return set_later(stream, address, pitch, {value, 4}, width, height);
 }
 CTXB_EXPORT CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr address, std::size_t pitch,
                                              unsigned int value, std::size_t width,
                                              std::size_t height, CUstream stream) {
   CTXB_COUNT_CALL();
-  return set(per_thread(stream), address, pitch, {value, 4}, width, height);
+  return set_later(per_thread(stream), address, pitch, {value, 4}, width, height);
 }

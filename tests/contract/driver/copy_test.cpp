@@ -1,4 +1,6 @@
+#include <chrono>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "driver.hpp"
@@ -198,6 +200,45 @@ TEST_F(CopyTest, LargeCopiesArriveWhole) {
   CUdeviceptr address = allocate(data.size());
   EXPECT_EQ(d.cuMemcpyHtoDAsync_v2(address, data.data(), data.size(), nullptr), CUDA_SUCCESS);
   EXPECT_EQ(read(address, data.size()), data);
+}
+
+// The host may look at once: it finds what was set, also where the call had to wait for a kernel.
+TEST_F(CopyTest, SetsMemoryThatTheHostSeesBeforeItReturns) {
+  void* pinned = nullptr;
+  CUdeviceptr managed = 0;
+  ASSERT_EQ(d.cuMemHostAlloc(&pinned, 64, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAllocManaged(&managed, 64, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  for (const CUdeviceptr address : {device_address(pinned), managed}) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): one address space
+    const auto* seen = reinterpret_cast<const volatile unsigned char*>(address);
+    for (unsigned char i = 1; i <= 50; ++i) {
+      ASSERT_EQ(d.cuMemsetD8_v2(address, i, 64), CUDA_SUCCESS);
+      ASSERT_EQ(seen[0], i);
+      ASSERT_EQ(seen[63], i);
+    }
+    const std::pair<const char*, std::function<CUresult(unsigned char)>> calls[] = {
+        {"D8", [&](unsigned char value) { return d.cuMemsetD8_v2(address, value, 64); }},
+        {"D16", [&](unsigned char value) { return d.cuMemsetD16_v2(address, value, 32); }},
+        {"D32", [&](unsigned char value) { return d.cuMemsetD32_v2(address, value, 16); }},
+        {"D2D8", [&](unsigned char value) { return d.cuMemsetD2D8_v2(address, 8, value, 4, 8); }},
+        {"D2D16", [&](unsigned char value) { return d.cuMemsetD2D16_v2(address, 8, value, 2, 8); }},
+        {"D2D32", [&](unsigned char value) { return d.cuMemsetD2D32_v2(address, 8, value, 1, 8); }},
+    };
+    if (address == managed) break;  // while a kernel runs, not every device lets the host look
+    unsigned char value = 100;
+    for (const auto& [name, set] : calls) {
+      Hold hold(function("hold"), nullptr);
+      std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        hold.let_go();
+      });
+      EXPECT_EQ(set(++value), CUDA_SUCCESS) << name;
+      EXPECT_EQ(seen[0], value) << name;
+      later.join();
+    }
+  }
+  EXPECT_EQ(d.cuMemFree_v2(managed), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFreeHost(pinned), CUDA_SUCCESS);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // What the software device promises about memory beyond what drivers do.
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include <functional>
@@ -41,6 +43,46 @@ TEST(SoftwareMemoryBudget, IsWhatTheEnvironmentSays) {
     EXPECT_EQ(d.cuMemFree_v2(first), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemAlloc_v2(&second, 10 << 20), CUDA_SUCCESS);
   });
+}
+
+// As NVIDIA's page on the synchronisation behaviour of the API has it: a synchronous copy that
+// reaches host memory, by whatever function, and every copy from host to host memory.
+TEST_F(SoftwareMemoryTest, CopiesIntoHostMemoryAreDoneWhenTheyReturn) {
+  CUstream stream = nullptr;
+  CUdeviceptr source = 0;
+  void* memory = nullptr;
+  ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAlloc_v2(&source, 4), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAllocHost_v2(&memory, 12), CUDA_SUCCESS);
+  auto* pinned = static_cast<volatile unsigned*>(memory);
+  const CUdeviceptr address = device_address(memory);
+  const auto behind_a_kernel = [&](CUstream of, const std::function<CUresult()>& copy) {
+    Hold hold(function("hold"), of);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      hold.let_go();
+    });
+    EXPECT_EQ(copy(), CUDA_SUCCESS);
+    const unsigned seen = pinned[1];
+    later.join();
+    return seen;
+  };
+  ASSERT_EQ(d.cuMemsetD32_v2(source, 7, 1), CUDA_SUCCESS);
+  pinned[0] = 8;
+  pinned[1] = 0;
+  EXPECT_EQ(behind_a_kernel(nullptr, [&] { return d.cuMemcpyDtoD_v2(address + 4, source, 4); }),
+            7u);
+  EXPECT_EQ(
+      behind_a_kernel(stream, [&] { return d.cuMemcpyAsync(address + 4, address, 4, stream); }),
+      8u);
+  // Of device memory a synchronous memset and copy still return at once.
+  {
+    Hold hold(function("hold"), nullptr);
+    EXPECT_EQ(d.cuMemsetD32_v2(source, 9, 1), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+  }
+  EXPECT_EQ(d.cuMemFreeHost(memory), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFree_v2(source), CUDA_SUCCESS);
 }
 
 CUmemLocation device_zero() {
