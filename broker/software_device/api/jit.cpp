@@ -16,20 +16,20 @@
 namespace ctxbroker::software {
 namespace {
 
-// The newest PTX version that a supported toolkit writes: those of CUDA 13 are 9.0 and up.
-constexpr int newest_ptx_major = 9;
+// The newest PTX that the reported driver, of CUDA 13.0, knows.
+constexpr ptx::Version newest_ptx = {9, 0};
 
 // What NVIDIA's linker ends with when a name is defined nowhere, or twice.
 constexpr CUresult link_error_status = CUDA_ERROR_INVALID_SOURCE;
 
-struct Version {
-  int major = 0;
+struct VersionLine {
+  ptx::Version version = {};
   std::string text;      // "9.0"
   std::size_t line = 1;  // where ".version" stands
 };
 
 // The number after the first ".version" that no comment line hides.
-Version find_version(std::string_view ptx) {
+VersionLine find_version(std::string_view ptx) {
   std::size_t line = 1;
   while (!ptx.empty()) {
     std::size_t end = std::min(ptx.find('\n'), ptx.size());
@@ -38,11 +38,11 @@ Version find_version(std::string_view ptx) {
     if (row.starts_with(".version")) {
       row.remove_prefix(std::string_view(".version").size());
       row.remove_prefix(std::min(row.find_first_not_of(" \t"), row.size()));
-      Version version;
-      version.text = row.substr(0, row.find_first_of(" \t\r/"));
-      std::from_chars(row.data(), row.data() + row.size(), version.major);
-      version.line = line;
-      return version;
+      VersionLine found;
+      found.text = row.substr(0, row.find_first_of(" \t\r/"));
+      found.version = ptx::version_of(found.text);
+      found.line = line;
+      return found;
     }
     ptx.remove_prefix(std::min(end + 1, ptx.size()));
     ++line;
@@ -160,12 +160,13 @@ constexpr const char* input_names[] = {"cubin", "PTX", "fatbin", "object", "libr
 }  // namespace
 
 ptx::Module parse_ptx(const std::string& text) {
-  Version version = find_version(text);
-  if (version.major > newest_ptx_major) {
-    throw JitFailure{CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-                     at_line(version.line, "fatal   : ",
-                             "Unsupported .version " + version.text + "; the newest known is " +
-                                 std::to_string(newest_ptx_major) + ".x")};
+  const VersionLine found = find_version(text);
+  if (found.version > newest_ptx) {
+    throw JitFailure{
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+        at_line(found.line, "fatal   : ",
+                "Unsupported .version " + found.text + "; the newest known is " +
+                    std::to_string(newest_ptx.major) + "." + std::to_string(newest_ptx.minor))};
   }
   try {
     return ptx::parse(text);

@@ -1,5 +1,7 @@
 #include "ptx/instruction.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "ptx/constant.hpp"
@@ -124,6 +126,35 @@ class OperandReader {
   std::size_t count_ = 0;
 };
 
+// Whether the module is of this version of PTX or a newer one, and for sm_70 or a newer target.
+bool is_since_6_4_for_sm_70(const Module& module) {
+  const Version version = version_of(module.version);
+  const std::string_view target = module.target;
+  const std::size_t digits = target.find('_') + 1;
+  unsigned architecture = 0;
+  std::from_chars(target.data() + digits, target.data() + target.size(), architecture);
+  return version >= Version{6, 4} && architecture >= 70;
+}
+
+// What PTX no longer has, or never had, without ".sync".
+void refuse_without_sync(const Module& module, const Instruction& instruction) {
+  const std::string& opcode = instruction.opcode;
+  const bool once_allowed = opcode == "shfl" || opcode == "vote";
+  const bool never_allowed = opcode == "match" || opcode == "redux";
+  if (!once_allowed && !never_allowed) return;
+  const auto& modifiers = instruction.modifiers;
+  if (std::find(modifiers.begin(), modifiers.end(), "sync") != modifiers.end()) return;
+  if (once_allowed && !is_since_6_4_for_sm_70(module)) return;
+  Instruction instead = instruction;
+  const bool after_mode = opcode == "match" && !modifiers.empty();
+  instead.modifiers.insert(instead.modifiers.begin() + (after_mode ? 1 : 0), "sync");
+  const std::string since =
+      once_allowed ? " is not allowed since PTX 6.4 for sm_70 and newer" : " does not exist";
+  fail(instruction.line, quoted(instruction.full_name()) + since + "; write " +
+                             quoted(instead.full_name()) +
+                             " and add the mask of the lanes that take part as its last operand");
+}
+
 Guard parse_guard(Context& context, const Names& names) {
   Guard guard;
   guard.negated = context.tokens.take_symbol_if("!");
@@ -163,6 +194,7 @@ Instruction parse_instruction(Context& context, const Names& names) {
     }
     instruction.modifiers.emplace_back(tokens.take().text);
   }
+  refuse_without_sync(context.module, instruction);
   if (!tokens.at_symbol(";")) {
     OperandReader reader(tokens, names, instruction);
     do {

@@ -1,6 +1,16 @@
 #include "ptx/module.hpp"
 
+#include <charconv>
+
 namespace ctxbroker::software::ptx {
+
+Version version_of(std::string_view text) noexcept {
+  Version version;
+  const char* const end = text.data() + text.size();
+  const auto major = std::from_chars(text.data(), end, version.major);
+  if (major.ptr != end && *major.ptr == '.') std::from_chars(major.ptr + 1, end, version.minor);
+  return version;
+}
 
 std::uint32_t size_of(Type type) noexcept {
   switch (type) {

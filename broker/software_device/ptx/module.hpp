@@ -2,9 +2,11 @@
 // checked against what an instruction means. parser.hpp makes one, exec/lower.hpp reads it.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ctxbroker::software::ptx {
@@ -38,6 +40,14 @@ enum class Type : std::uint8_t {
   f32,
   f64,
 };
+
+// "9.0"; what is no such number is 0.
+struct Version {
+  int major = 0, minor = 0;
+
+  auto operator<=>(const Version&) const = default;
+};
+Version version_of(std::string_view text) noexcept;
 
 // Bytes of one element; pred counts as 1.
 std::uint32_t size_of(Type type) noexcept;

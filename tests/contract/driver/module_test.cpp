@@ -156,6 +156,13 @@ TEST_F(ModuleTest, NamesTheLineOfAMistake) {
 TEST_F(ModuleTest, RefusesPtxFromTheFuture) {
   EXPECT_EQ(load(entry("  ret;", ".version 99.0\n")), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
   EXPECT_NE(log.find("99.0"), std::string::npos) << log;
+  // The drivers of CUDA 13.0 know 9.0.
+  int driver_version = 0;
+  EXPECT_EQ(d.cuDriverGetVersion(&driver_version), CUDA_SUCCESS);
+  if (driver_version < 13010) {
+    EXPECT_EQ(load(entry("  ret;", ".version 9.5\n")), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    EXPECT_NE(log.find("9.5"), std::string::npos) << log;
+  }
   EXPECT_EQ(load(".version 7.0\n.target sm_999\n.address_size 64\n.visible .entry n() { ret; }"),
             CUDA_ERROR_INVALID_PTX);
   EXPECT_FALSE(log.empty());

@@ -124,5 +124,35 @@ TEST_F(PtxTest, ShufflesDownFromAnInactiveLaneGiveZero) {
   EXPECT_EQ(results, expected);
 }
 
+std::string header(const std::string& version, const std::string& target) {
+  return ".version " + version + "\n.target " + target + "\n.address_size 64\n";
+}
+
+TEST_F(PtxTest, WarpOperationsNeedSyncSinceVersion64) {
+  const char* const removed[] = {"vote.ballot.b32 %r0, %p1;", "vote.all.pred %p2, %p1;",
+                                 "shfl.down.b32 %r0, %r1, 1, 31;"};
+  const std::string body = "mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, %r1;\n";
+  for (const std::string form : removed) {
+    std::string errors;
+    EXPECT_EQ(load(kernel(body + form, "", header("6.4", "sm_70")), &errors),
+              CUDA_ERROR_INVALID_PTX)
+        << form;
+    EXPECT_NE(errors.find("line 15"), std::string::npos) << errors;
+    EXPECT_NE(errors.find(".sync"), std::string::npos) << errors;
+    EXPECT_EQ(load(kernel(body + form, "", header("9.0", "sm_75"))), CUDA_ERROR_INVALID_PTX)
+        << form;
+    EXPECT_EQ(load(kernel(body + form, "", header("6.3", "sm_70")), &errors), CUDA_SUCCESS)
+        << form << errors;
+    EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
+    EXPECT_EQ(load(kernel(body + form, "", header("6.4", "sm_61")), &errors), CUDA_SUCCESS)
+        << form << errors;
+    EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
+  }
+  for (const char* form : {"match.any.b32 %r0, %r1, -1;", "redux.add.s32 %r0, %r1, -1;"}) {
+    EXPECT_EQ(load(kernel(body + form, "", header("7.0", "sm_70"))), CUDA_ERROR_INVALID_PTX)
+        << form;
+  }
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

@@ -43,6 +43,16 @@ TEST(SyntaxError, FunctionLevel) {
       {"ld.u32 %r1, [%rd1+%rd2];", "3: expected a constant after '+' in an address"},
       {"ld.u32 %r1, [0f00000000];", "3: an address cannot be a float"},
       {"ld.u32 %r1, [%rd1;", "3: expected ']' at the end of an address"},
+      {"vote.ballot.b32 %r1, %p1;",
+       "3: 'vote.ballot.b32' is not allowed since PTX 6.4 for sm_70 and newer; write "
+       "'vote.sync.ballot.b32' and add the mask of the lanes that take part as its last operand"},
+      {"shfl.down.b32 %r1, %r2, 1, 31;",
+       "3: 'shfl.down.b32' is not allowed since PTX 6.4 for sm_70 and newer; write "
+       "'shfl.sync.down.b32'"},
+      {"match.any.b32 %r1, %r2, -1;",
+       "3: 'match.any.b32' does not exist; write 'match.any.sync.b32'"},
+      {"redux.add.s32 %r1, %r2, -1;",
+       "3: 'redux.add.s32' does not exist; write 'redux.sync.add.s32'"},
       {"setp.eq.s32 %p1|3, %r1, %r2;", "3: both sides of '|' must be registers"},
       {"mov.b64 %rd1, {%r1, %r2;", "3: expected '}' in the operands of 'mov.b64'"},
       {".bogus;", "3: '.bogus' has no meaning in a function"},
