@@ -40,6 +40,8 @@ int ConfiguredKernel::attribute(CUfunction_attribute which) const {
       return static_cast<int>(max_threads());
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       return static_cast<int>(kernel.static_shared_bytes);
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+      return static_cast<int>(kernel.constant_bytes);
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
       return static_cast<int>(kernel.local_bytes);
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
@@ -53,7 +55,7 @@ int ConfiguredKernel::attribute(CUfunction_attribute which) const {
       return carveout();
     default:
       require_value(which >= 0 && which < CU_FUNC_ATTRIBUTE_MAX);
-      return 0;  // no constants of its own, no cache mode, no clusters
+      return 0;  // no cache mode, no clusters
   }
 }
 

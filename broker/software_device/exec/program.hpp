@@ -24,6 +24,7 @@ struct Kernel {
   std::uint32_t parameter_bytes = 0;      // of the whole packed buffer
   std::uint32_t static_shared_bytes = 0;  // per block
   std::uint32_t local_bytes = 0;          // per thread
+  std::uint32_t constant_bytes = 0;       // of all .const variables of the module
   std::uint32_t registers = 0;            // per thread, as the driver would report (an estimate)
   std::uint32_t max_threads = 1024;       // per block
   std::shared_ptr<const Code> code;

@@ -154,5 +154,16 @@ TEST_F(PtxTest, WarpOperationsNeedSyncSinceVersion64) {
   }
 }
 
+TEST_F(PtxTest, ConstantBytesAreThoseOfTheModule) {
+  ASSERT_EQ(load(kernel("ld.const.u32 %r0, [table+4];", ".const .align 4 .u32 table[20];\n")),
+            CUDA_SUCCESS);
+  CUfunction k = nullptr;
+  int bytes = 0;
+  ASSERT_EQ(d.cuModuleGetFunction(&k, module, "k"), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuFuncGetAttribute(&bytes, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, k), CUDA_SUCCESS);
+  EXPECT_EQ(bytes, 80);
+  EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

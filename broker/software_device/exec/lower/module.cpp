@@ -143,6 +143,14 @@ Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& nam
   return kernel;
 }
 
+std::uint32_t constant_bytes(const std::vector<GlobalVariable>& globals) {
+  std::uint64_t bytes = 0;
+  for (const GlobalVariable& global : globals) {
+    if (global.constant) bytes = round_up(bytes, global.alignment) + global.size;
+  }
+  return static_cast<std::uint32_t>(bytes);
+}
+
 }  // namespace
 
 std::shared_ptr<const Program> compile(std::string_view ptx_text) {
@@ -169,6 +177,7 @@ std::shared_ptr<const Program> compile(const ptx::Module& module) {
   for (const ptx::Function& function : module.functions) {
     if (function.is_entry && !function.is_declaration) {
       program->kernels.push_back(lower_kernel(function, names));
+      program->kernels.back().constant_bytes = constant_bytes(program->globals);
     }
   }
   return program;
