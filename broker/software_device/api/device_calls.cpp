@@ -44,6 +44,7 @@ CTXB_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   return initialised([&] {
     find_device(device);
     require_value(name != nullptr && length > 0);
+    std::memset(name, 0, static_cast<std::size_t>(length));  // as NVIDIA's driver does
     std::snprintf(name, static_cast<std::size_t>(length), "ctxbroker software device");
   });
 }
