@@ -56,7 +56,30 @@ class OperandReader {
       return operand;
     }
     if (at_constant(tokens_)) return parse_constant(tokens_);
-    return read_name();
+    Operand operand = read_name();
+    const bool may_be_array = operand.kind == Kind::symbol || operand.kind == Kind::label;
+    if (may_be_array && tokens_.at_symbol("[")) read_index(operand);
+    return operand;
+  }
+
+  // name[3], name[%r1], name[%r1+3]: an element of an array.
+  void read_index(Operand& array) {
+    tokens_.take();
+    array.is_indexed = true;
+    array.kind = Kind::symbol;
+    if (at_constant(tokens_)) {
+      const Operand index = parse_constant(tokens_);
+      if (index.kind != Kind::integer) fail(tokens_.line(), "an index cannot be a float");
+      array.offset = static_cast<std::int64_t>(index.integer);
+    } else {
+      const Operand index = read_name();
+      if (index.kind != Kind::reg) {
+        fail(tokens_.line(), "an index must be a constant or a register " + where());
+      }
+      array.index = index.name;
+      array.offset = index.offset;
+    }
+    tokens_.expect_symbol("]", "after an index");
   }
 
   // {a, b} and (a, b), also empty.

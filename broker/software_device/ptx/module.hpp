@@ -59,7 +59,9 @@ struct Operand {
     integer,   // integer (two's complement of a signed literal)
     floating,  // bits of an f64 (floating_bits) or, after "0f", of an f32 (is_f32 = true)
     symbol,    // name, plus offset: "smem+16", a variable, function or parameter as a value; as an
-               // initial value, integer != 0 is a mask: only that byte of the address is stored
+               // initial value, integer != 0 is a mask: only that byte of the address is stored.
+               // "name[3]", "name[%r1+3]": is_indexed, offset counts elements, and index is the
+               // register, if there is one
     address,   // [base + offset]: base is name (register or symbol) or empty for [123]; elements
                // holds what follows a comma inside the brackets (texture coordinates)
     vector,    // elements: {%f1, %f2}
@@ -71,7 +73,9 @@ struct Operand {
   Kind kind = Kind::reg;
   bool negated = false;
   bool is_f32 = false;
+  bool is_indexed = false;
   std::string name = {};
+  std::string index = {};
   std::int64_t offset = 0;
   std::uint64_t integer = 0;
   std::uint64_t floating_bits = 0;

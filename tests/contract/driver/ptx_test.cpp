@@ -124,6 +124,83 @@ TEST_F(PtxTest, ShufflesDownFromAnInactiveLaneGiveZero) {
   EXPECT_EQ(results, expected);
 }
 
+// .local variables by name, in every form that ptxas takes.
+TEST_F(PtxTest, LocalVariablesAreReachedByName) {
+  const std::string forms[] = {
+      "st.local.u32 [stack], 42; ld.local.u32 %r0, [stack];",
+      "st.local.u32[stack],42;ld.local.u32 %r0,[stack];",
+      "st.local.u32 [stack+4], 42; ld.local.u32 %r0, [stack+4];",
+      "st.local.u32 [ stack + 8 ], 42; ld.local.u32 %r0, [stack+8];",
+      "st.local.u32 [stack+12], 42; ld.local.u32 %r0, stack[3];",
+      "mov.u64 %rd4, stack; st.local.u32 [%rd4+4], 42; ld.local.u32 %r0, [stack+4];",
+      "mov.u32 %r2, stack; st.local.u32 [%r2+4], 42; ld.local.u32 %r0, [stack+4];",
+      "st.local.v2.u32 [stack+8], {41, 42}; ld.local.v2.u32 {%r3, %r0}, [stack+8];",
+      "cvta.local.u64 %rd4, stack; st.u32 [%rd4+4], 42; ld.local.u32 %r0, [stack+4];",
+      "{ .local .u32 %x; st.local.u32 [%x], 42; ld.local.u32 %r0, [%x]; }",
+      "{ .local .u32 out; st.local.u32 [out], 42; ld.local.u32 %r0, [out]; }",
+      "{ .local .u32 one; st.local.u32 [one], 42; ld.local.u32 %r0, [one]; }",
+  };
+  for (const std::string& form : forms) {
+    EXPECT_EQ(run(kernel(form), 0, 2), std::vector<unsigned>(2, 42)) << form;
+  }
+}
+
+constexpr const char* arrays =
+    ".global .u32 g[4] = {10, 11, 12, 13}; .const .u32 c[4] = {20, 21, 22, 23};\n"
+    ".global .u32 rows[2][2] = {{30, 31}, {32, 33}}; .global .b8 bytes[4] = {1, 2, 3, 4};\n"
+    ".global .v2 .u32 pairs[2] = {{40, 41}, {42, 43}}; .global .u32 one = 5;\n"
+    ".global .u64 address = g+8; .global .u64 generic_address = generic(g)+4;\n";
+
+// An index counts elements, also of an array of several dimensions or of vectors.
+TEST_F(PtxTest, ArraysCanBeIndexed) {
+  const std::pair<const char*, unsigned> forms[] = {
+      {"ld.global.u32 %r0, g[2];", 12},
+      {"ld.global.u32 %r0, g [ 1+2 ];", 13},
+      {"ld.global.u32 %r0, [g+4];", 11},
+      {"ld.u32 %r0, g[1];", 11},
+      {"ld.const.u32 %r0, c[3];", 23},
+      {"ld.global.u32 %r0, rows[2];", 32},
+      {"ld.global.u8 %r0, bytes[2];", 3},
+      {"ld.global.u32 %r0, pairs[1];", 41},
+      {"mov.u32 %r2, 2; ld.global.u32 %r0, g[%r2];", 12},
+      {"mov.u32 %r2, 1; ld.global.u32 %r0, g[%r2+2];", 13},
+      {"mov.u64 %rd4, 3; ld.global.u32 %r0, g[%rd4];", 13},
+      {"mov.u64 %rd4, g[1]; ld.global.u32 %r0, [%rd4+4];", 12},
+      {"cvta.global.u64 %rd4, g[1]; ld.u32 %r0, [%rd4];", 11},
+      {"ld.global.v2.u32 {%r0, _}, g[2];", 12},
+      {"st.shared.u32 s[3], 7; ld.shared.u32 %r0, [s+12];", 7},
+      {"mov.u32 %r2, 3; st.shared.u32 [s+12], 8; ld.shared.u32 %r0, s[%r2];", 8},
+      {"st.local.u32 stack[3], 9; ld.local.u32 %r0, [stack+12];", 9},
+      {"mov.u32 %r2, 3; st.local.u32 stack[%r2], 9; ld.local.u32 %r0, [stack+12];", 9},
+      {"st.global.u32 g[1], 77; ld.global.u32 %r0, [g+4];", 77},
+      {"ld.global.u64 %rd4, [address]; ld.global.u32 %r0, [%rd4];", 12},
+      {"ld.global.u64 %rd4, [generic_address]; ld.u32 %r0, [%rd4];", 11},
+  };
+  for (const auto& [form, expected] : forms) {
+    EXPECT_EQ(run_one(kernel(std::string(".shared .u32 s[4];") + form, arrays)), expected) << form;
+  }
+  const char* const refused[] = {
+      "ld.global.u32 %r0, one[0];",  "ld.global.u32 %r0, rows[1][1];",
+      "ld.global.u32 %r0, [g[1]];",  "atom.global.add.u32 %r0, g[1], 1;",
+      "add.u64 %rd4, %rd1, g[1];",   "ld.global.u32 %r0, %rd1[1];",
+      "ld.global.u32 %r0, [g+%r1];", "ld.global.u32 %r0, g[1.5];",
+  };
+  for (const char* form : refused) {
+    EXPECT_EQ(load(kernel(form, arrays)), CUDA_ERROR_INVALID_PTX) << form;
+  }
+  EXPECT_EQ(load(kernel("", std::string(arrays) + ".global .u64 x = g[2];")),
+            CUDA_ERROR_INVALID_PTX);
+}
+
+// The name of a variable says where it lies, with a state space or without.
+TEST_F(PtxTest, GenericAccessesByNameGoToTheVariable) {
+  EXPECT_EQ(run_one(kernel("st.u32 [stack+4], 42; ld.local.u32 %r0, [stack+4];")), 42u);
+  EXPECT_EQ(run_one(kernel("st.local.u32 [stack], 42; ld.u32 %r0, [stack];")), 42u);
+  EXPECT_EQ(run_one(kernel(".shared .u32 s[2]; st.u32 [s+4], 41; atom.add.u32 %r2, [s+4], 1;"
+                           "ld.shared.u32 %r0, s[1];")),
+            42u);
+}
+
 std::string header(const std::string& version, const std::string& target) {
   return ".version " + version + "\n.target " + target + "\n.address_size 64\n";
 }

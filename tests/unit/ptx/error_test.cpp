@@ -43,6 +43,9 @@ TEST(SyntaxError, FunctionLevel) {
       {"ld.u32 %r1, [%rd1+%rd2];", "3: expected a constant after '+' in an address"},
       {"ld.u32 %r1, [0f00000000];", "3: an address cannot be a float"},
       {"ld.u32 %r1, [%rd1;", "3: expected ']' at the end of an address"},
+      {"ld.global.u32 %r1, smem[q];", "3: an index must be a constant or a register"},
+      {"ld.global.u32 %r1, smem[1.5];", "3: an index cannot be a float"},
+      {"ld.global.u32 %r1, smem[1;", "3: expected ']' after an index"},
       {"vote.ballot.b32 %r1, %p1;",
        "3: 'vote.ballot.b32' is not allowed since PTX 6.4 for sm_70 and newer; write "
        "'vote.sync.ballot.b32' and add the mask of the lanes that take part as its last operand"},

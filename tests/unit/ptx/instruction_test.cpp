@@ -54,6 +54,18 @@ TEST(Operand, Registers) {
   EXPECT_EQ(named_register.operands[1].integer, 32U);
 }
 
+TEST(Operand, ElementsOfArrays) {
+  const Operand plain = instruction_of("ld.shared.u32 %r1, smem[3];").operands[1];
+  EXPECT_EQ(plain.kind, Kind::symbol);
+  EXPECT_TRUE(plain.is_indexed);
+  EXPECT_EQ(plain.offset, 3);
+  EXPECT_EQ(plain.index, "");
+  const Operand varied = instruction_of("ld.shared.u32 %r1, smem[%r2+1];").operands[1];
+  EXPECT_EQ(varied.offset, 1);
+  EXPECT_EQ(varied.index, "%r2");
+  EXPECT_FALSE(instruction_of("ld.shared.u32 %r1, [smem+3];").operands[1].is_indexed);
+}
+
 TEST(Operand, ComponentsOfVectorsInScopes) {
   const Function kernel = kernel_of("{ .reg .v2 .f32 v; mov.f32 v.x, v.y; }");
   EXPECT_EQ(kernel.body[0].operands[0].name, "v@1.x");

@@ -26,7 +26,8 @@ std::string_view engine_type(std::string_view operation, Type type) {
 void atomic(Builder& b) {
   Modifiers m(b.instruction());
   const bool returns = b.instruction().opcode == "atom";
-  const Space space = take_space(m);
+  const std::size_t first = returns ? 1 : 0;
+  const Space space = space_named(b, b.operand(first), take_space(m));
   m.ignore({"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys"});
   std::string_view operation;
   for (const std::string_view candidate : operations) {
@@ -35,7 +36,7 @@ void atomic(Builder& b) {
   const Type type = m.take_type();
   const bool known = space == Space::none || space == Space::global || space == Space::shared;
   if (!m.empty() || operation.empty() || !known || register_width(type) == 0) b.unsupported();
-  const std::size_t count = operation == "cas" ? 2 : 1, first = returns ? 1 : 0;
+  const std::size_t count = operation == "cas" ? 2 : 1;
   b.expect_operands(first + 1 + count, first + 1 + count);
   const Address address = address_of(b, b.operand(first), space);
   const ValueId x = b.source(b.operand(first + 1), type);

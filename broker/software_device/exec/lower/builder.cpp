@@ -8,15 +8,15 @@
 namespace ctxbroker::software::exec::lower {
 namespace {
 
-std::string quoted(const std::string& name) {
-  return "'" + name + "'";
-}
-
 std::uint64_t truncated(std::uint64_t bits, std::uint8_t width) {
   return width >= 8 ? bits : bits & ((1ULL << (8 * width)) - 1);
 }
 
 }  // namespace
+
+std::string quoted(const std::string& name) {
+  return "'" + name + "'";
+}
 
 std::uint8_t register_width(Type type) noexcept {
   switch (type) {
@@ -244,6 +244,9 @@ ValueId Builder::any_source(const Operand& operand, Type type) {
     case Operand::Kind::floating:
       return constant(operand, type);
     case Operand::Kind::symbol:
+      if (operand.is_indexed && instruction_->opcode != "mov" && instruction_->opcode != "cvta") {
+        break;
+      }
       return symbol_value(operand, register_width(type));
     default:
       break;
@@ -279,55 +282,6 @@ ValueId Builder::any_destination(const Operand& operand) {
     fail("the destination of " + instruction_->full_name() + " must be a register");
   }
   return register_named(operand.name);
-}
-
-const Symbol& Builder::symbol(const std::string& name) {
-  if (const auto found = scope_->symbols.find(name); found != scope_->symbols.end()) {
-    return found->second;
-  }
-  if (const auto found = names_.globals.find(name); found != names_.globals.end()) {
-    return found->second;
-  }
-  if (const auto found = names_.shared.find(name); found != names_.shared.end()) {
-    const ptx::Variable& variable = *found->second;
-    Symbol shared{Symbol::Kind::dynamic_shared};
-    if (!variable.is_extern) {
-      const auto [place, fresh] = placed_shared_.try_emplace(name, 0);
-      if (fresh) place->second = add_shared(variable.size_bytes(), variable.alignment);
-      shared = {Symbol::Kind::shared, place->second};
-    }
-    return scope_->symbols[name] = shared;
-  }
-  if (names_.functions.contains(name)) {
-    fail("the address of the function " + quoted(name) +
-         " is taken: not supported by the software device");
-  }
-  fail("unknown name " + quoted(name));
-}
-
-ValueId Builder::symbol_value(const Operand& operand, std::uint8_t width) {
-  const Symbol& found = symbol(operand.name);
-  const auto addend = static_cast<std::uint64_t>(operand.offset);
-  if (width != 8 && !(width == 4 && found.kind != Symbol::Kind::global)) {
-    fail("the address of " + quoted(operand.name) + " does not fit " + instruction_->full_name());
-  }
-  switch (found.kind) {
-    case Symbol::Kind::global:
-      return preset({.origin = Origin::global,
-                     .width = 8,
-                     .index = static_cast<std::uint32_t>(found.offset),
-                     .bits = addend});
-    case Symbol::Kind::dynamic_shared:
-      return dynamic_shared(width, addend);
-    case Symbol::Kind::shared:
-    case Symbol::Kind::local:
-    case Symbol::Kind::kernel_parameter:
-      return literal(width, found.offset + addend);
-    case Symbol::Kind::cell:
-      break;
-  }
-  fail("the address of the parameter " + quoted(operand.name) +
-       " is taken: not supported by the software device");
 }
 
 // --- steps -----------------------------------------------------------------------------------

@@ -33,9 +33,13 @@ struct Symbol {
     cell,              // a parameter of an expanded call, held in a value
   };
   Kind kind = Kind::global;
-  std::uint64_t offset = 0;  // or the index
-  ValueId value = no_value;  // cell
+  std::uint64_t offset = 0;   // or the index
+  ValueId value = no_value;   // cell
+  std::uint32_t element = 0;  // of an array: bytes that an index counts
 };
+
+// Of an array: bytes of one element (of a vector's components each is one); 0: it is no array.
+std::uint32_t element_bytes(const ptx::Variable& variable);
 
 // The names of the module, shared by all its kernels.
 struct ModuleNames {
@@ -55,6 +59,8 @@ struct Scope {
   Scope* caller = nullptr;
 };
 
+// A name as messages show it.
+std::string quoted(const std::string& name);
 // The registers' width that holds a type: 1 for predicates, 2, 4 or 8 bytes; 0: none does.
 std::uint8_t register_width(Type type) noexcept;
 
@@ -132,6 +138,9 @@ class Builder {
   using PresetKey =
       std::tuple<Origin, std::uint8_t, bool, std::uint8_t, std::uint32_t, std::uint64_t>;
 
+  ValueId address_of(const Symbol& found, const Operand& operand, std::uint8_t width,
+                     std::uint64_t addend);
+  ValueId add_index(ValueId address, const std::string& index, std::uint32_t element);
   ValueId special(const std::string& name, Type type);
   ValueId constant(const Operand& operand, Type type);
   void check_width(ValueId value, std::uint8_t wanted, const Operand& operand) const;

@@ -38,12 +38,15 @@ void declare_variable(Builder& b, Scope& scope, const ptx::Variable& variable) {
   const std::uint64_t size = variable.size_bytes();
   switch (variable.space) {
     case Space::local:
-      scope.symbols[variable.name] = {Symbol::Kind::local, b.add_local(size, variable.alignment)};
+      scope.symbols[variable.name] = {.kind = Symbol::Kind::local,
+                                      .offset = b.add_local(size, variable.alignment),
+                                      .element = element_bytes(variable)};
       return;
     case Space::shared:
-      scope.symbols[variable.name] =
-          variable.is_extern ? Symbol{Symbol::Kind::dynamic_shared}
-                             : Symbol{Symbol::Kind::shared, b.add_shared(size, variable.alignment)};
+      scope.symbols[variable.name] = {
+          .kind = variable.is_extern ? Symbol::Kind::dynamic_shared : Symbol::Kind::shared,
+          .offset = variable.is_extern ? 0 : b.add_shared(size, variable.alignment),
+          .element = element_bytes(variable)};
       return;
     case Space::param:
       if (!variable.is_array && variable.vector == 1 && register_width(variable.type) >= 4) {

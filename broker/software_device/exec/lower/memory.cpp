@@ -28,6 +28,21 @@ std::string_view where_of(Space space) {
   }
 }
 
+Space space_named(Builder& b, const Operand& address, Space space) {
+  const bool named = address.kind == Operand::Kind::address && !address.name.empty() &&
+                     !b.scope().registers.contains(address.name);
+  if (space != Space::none || !named) return space;
+  switch (b.symbol(address.name).kind) {
+    case Symbol::Kind::shared:
+    case Symbol::Kind::dynamic_shared:
+      return Space::shared;
+    case Symbol::Kind::local:
+      return Space::local;
+    default:
+      return space;
+  }
+}
+
 // The base of an address, as wide as the space's addresses; the offset goes to the step.
 Address address_of(Builder& b, const Operand& operand, Space space) {
   if (operand.kind != Operand::Kind::address || !operand.elements.empty()) {
@@ -40,6 +55,7 @@ Address address_of(Builder& b, const Operand& operand, Space space) {
   if (!b.scope().registers.contains(operand.name)) {
     Operand symbol = operand;
     symbol.kind = Operand::Kind::symbol;
+    if (symbol.is_indexed) return {b.symbol_value(symbol, wanted), 0};
     symbol.offset = 0;
     return {b.symbol_value(symbol, wanted), operand.offset};
   }
@@ -198,6 +214,18 @@ void store_cell(Builder& b, const Access& access, const Symbol& cell, std::int64
   }
 }
 
+// "name[3]" stands for the address of that element.
+Operand as_address(Builder& b, Operand operand) {
+  if (operand.kind != Operand::Kind::symbol || !operand.is_indexed) return operand;
+  operand.kind = Operand::Kind::address;
+  const std::uint32_t element = b.symbol(operand.name).element;
+  if (operand.index.empty() && element != 0) {
+    operand.offset *= element;
+    operand.is_indexed = false;
+  }
+  return operand;
+}
+
 // Where .param accesses go: kernel parameters, or parameters of calls, which lie in local memory.
 Space parameter_space(Builder& b, const Operand& address) {
   if (!address.name.empty() && b.scope().registers.contains(address.name)) {
@@ -209,10 +237,10 @@ Space parameter_space(Builder& b, const Operand& address) {
 void ld(Builder& b) {
   const Access access = access_of(b, true);
   b.expect_operands(2, 2);
-  const Operand& from = b.operand(1);
-  Space space = access.space;
+  const Operand from = as_address(b, b.operand(1));
+  Space space = space_named(b, from, access.space);
   if (space == Space::param) {
-    if (from.kind != Operand::Kind::address) b.unsupported();
+    if (from.kind != Operand::Kind::address || from.is_indexed) b.unsupported();
     space = parameter_space(b, from);
     if (!b.scope().registers.contains(from.name) && space == Space::param) {
       const Symbol& symbol = b.symbol(from.name);
@@ -246,11 +274,11 @@ void ld(Builder& b) {
 void st(Builder& b) {
   const Access access = access_of(b, false);
   b.expect_operands(2, 2);
-  const Operand& target = b.operand(0);
-  Space space = access.space;
+  const Operand target = as_address(b, b.operand(0));
+  Space space = space_named(b, target, access.space);
   if (space == Space::constant) b.unsupported();
   if (space == Space::param) {
-    if (target.kind != Operand::Kind::address) b.unsupported();
+    if (target.kind != Operand::Kind::address || target.is_indexed) b.unsupported();
     space = parameter_space(b, target);
     if (space == Space::param) {
       const Symbol& symbol = b.symbol(target.name);

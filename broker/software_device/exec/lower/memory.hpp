@@ -15,6 +15,8 @@ struct Address {
 Space take_space(Modifiers& m);
 // The engines' name for it: constant and generic addresses are global ones.
 std::string_view where_of(Space space);
+// The space of an access: `space`, or without one that of the variable which the address names.
+Space space_named(Builder& b, const Operand& address, Space space);
 Address address_of(Builder& b, const Operand& operand, Space space);
 
 }  // namespace ctxbroker::software::exec::lower

@@ -88,7 +88,9 @@ void lay_out_parameters(const ptx::Function& function, Kernel& kernel, lower::Sc
     kernel.parameters.push_back({static_cast<std::uint32_t>(offset),
                                  static_cast<std::uint32_t>(size),
                                  static_cast<std::uint32_t>(alignment)});
-    scope.symbols[parameter.name] = {Symbol::Kind::kernel_parameter, offset};
+    scope.symbols[parameter.name] = {.kind = Symbol::Kind::kernel_parameter,
+                                     .offset = offset,
+                                     .element = lower::element_bytes(parameter)};
     offset += size;
   }
   kernel.parameter_bytes = static_cast<std::uint32_t>(offset);
@@ -168,7 +170,9 @@ std::shared_ptr<const Program> compile(const ptx::Module& module) {
       names.shared[variable.name] = &variable;
       continue;
     }
-    names.globals[variable.name] = {Symbol::Kind::global, program->globals.size()};
+    names.globals[variable.name] = {.kind = Symbol::Kind::global,
+                                    .offset = program->globals.size(),
+                                    .element = lower::element_bytes(variable)};
     program->globals.push_back(global_variable(variable));
   }
   for (const ptx::Function& function : module.functions) {
