@@ -142,8 +142,58 @@ void cvt(Builder& b) {
   if (ftz && to == Type::f32) b.emit("flush.f32", dst, {dst});
 }
 
+// cvt.pack.sat.u8.s32.b32 d, a, b, c: b and above it a, saturated, and above both what c has. Of 16
+// bits there is no c.
+void pack(Builder& b) {
+  Modifiers m(b.instruction());
+  struct Packed {
+    std::string_view name;
+    unsigned bits;
+    std::int64_t least, most;
+  };
+  constexpr Packed all[] = {
+      {"u16", 16, 0, 65535}, {"s16", 16, -32768, 32767}, {"u8", 8, 0, 255}, {"s8", 8, -128, 127},
+      {"u4", 4, 0, 15},      {"s4", 4, -8, 7},           {"u2", 2, 0, 3},   {"s2", 2, -2, 1}};
+  m.take("pack");
+  const Packed* packed = nullptr;
+  for (const Packed& candidate : all) {
+    if (packed == nullptr && m.take(candidate.name)) packed = &candidate;
+  }
+  const bool fits = m.take("sat") && packed != nullptr && m.take("s32");
+  const bool has_rest = m.take("b32");
+  if (!fits || !m.empty() || has_rest != (packed->bits != 16)) b.unsupported();
+  b.expect_operands(has_rest ? 4 : 3, has_rest ? 4 : 3);
+  const auto literal = [&](std::int64_t value) {
+    return b.literal(4, static_cast<std::uint64_t>(value));
+  };
+  const auto step = [&](std::string_view op, ValueId x, ValueId y) {
+    const ValueId result = b.temp(4);
+    b.emit(op, result, {x, y});
+    return result;
+  };
+  const auto saturated = [&](const Operand& operand) {
+    ValueId value = b.source(operand, Type::s32);
+    value = step("max.s32", value, literal(packed->least));
+    value = step("min.s32", value, literal(packed->most));
+    return step("and.b32", value, literal((std::int64_t{1} << packed->bits) - 1));
+  };
+  const ValueId high = step("shl.b32", saturated(b.operand(1)), literal(packed->bits));
+  ValueId result = step("or.b32", high, saturated(b.operand(2)));
+  if (has_rest) {
+    const ValueId rest = b.source(b.operand(3), Type::b32);
+    result = step("or.b32", result, step("shl.b32", rest, literal(2 * packed->bits)));
+  }
+  b.move(b.destination(b.operand(0), Type::b32), result);
+}
+
+void cvt_or_pack(Builder& b) {
+  const auto& modifiers = b.instruction().modifiers;
+  if (!modifiers.empty() && modifiers.front() == "pack") return pack(b);
+  cvt(b);
+}
+
 }  // namespace
 
-const Family convert_family[] = {{"cvt", cvt}, {"", nullptr}};
+const Family convert_family[] = {{"cvt", cvt_or_pack}, {"", nullptr}};
 
 }  // namespace ctxbroker::software::exec::lower
