@@ -242,5 +242,131 @@ TEST_F(PtxTest, ConstantBytesAreThoseOfTheModule) {
   EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
 }
 
+TEST_F(PtxTest, RegistersMayBeVectors) {
+  CUdeviceptr in = 0;
+  ASSERT_EQ(d.cuMemAlloc_v2(&in, 16), CUDA_SUCCESS);
+  const unsigned values[] = {1, 2, 3, 4};
+  ASSERT_EQ(d.cuMemcpyHtoD_v2(in, values, 16), CUDA_SUCCESS);
+  const std::pair<const char*, unsigned> forms[] = {
+      {".reg .v4 .u32 v; ld.global.v4.u32 v, [%rd2]; add.u32 %r0, v.y, v.w;", 6},
+      {".reg .v4 .u32 v; ld.global.v4.u32 v, [%rd2]; add.u32 %r0, v.r, v.b;", 4},
+      {".reg .v2 .u32 v<3>; mov.v2.u32 v1, {7, 8}; mov.u32 %r0, v1.y;", 8},
+      {".reg .v2 .u32 v, w; mov.v2.u32 v, {7, 8}; mov.v2.u32 w, v; mov.u32 %r0, w.x;", 7},
+      {".reg .v2 .u32 v; mov.v2.u32 v, {7, 8}; mov.u32 v.r, 9; mov.u32 %r0, v.x;", 9},
+      {".reg .v2 .u32 v; mov.v2.u32 v, {7, 8}; mov.v2.u32 v, {v.y, v.x}; mov.u32 %r0, v.y;", 7},
+      {".reg .v2 .u32 v; mov.v2.u32 v, {7, 0}; mov.b64 %rd4, v; cvt.u32.u64 %r0, %rd4;", 7},
+      {".reg .v2 .u32 v; mov.u64 %rd4, 0x500000006; mov.b64 v, %rd4; mov.u32 %r0, v.y;", 5},
+      {".reg .v2 .u32 v; mov.u32 v.x, 3; mov.u32 v.y, 4; st.global.v2.u32 [%rd1], v;"
+       "ld.global.u32 %r0, [%rd1+4];",
+       4},
+  };
+  for (const auto& [form, expected] : forms) {
+    EXPECT_EQ(run_one(kernel(form), in), expected) << form;
+  }
+  EXPECT_EQ(load(kernel(".reg .v2 .u32 v; add.u32 v, %r1, %r1;")), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(load(kernel(".reg .v4 .u32 v; mov.v2.u32 v, {%r1, %r2};")), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(d.cuMemFree_v2(in), CUDA_SUCCESS);
+}
+
+TEST_F(PtxTest, PacksSaturatedIntegers) {
+  const std::string registers =
+      "mov.u32 %r2, 70000; mov.u32 %r3, -70000; mov.u32 %r4, 5; mov.u32 %r5, 0x1234;";
+  const std::pair<const char*, unsigned> forms[] = {
+      {"cvt.pack.sat.u16.s32 %r0, %r2, %r3;", 0xffff0000},
+      {"cvt.pack.sat.s16.s32 %r0, %r3, %r4;", 0x80000005},
+      {"cvt.pack.sat.u8.s32.b32 %r0, %r2, %r4, %r5;", 0x1234ff05},
+      {"cvt.pack.sat.s8.s32.b32 %r0, %r3, %r2, 0;", 0x807f},
+      {"cvt.pack.sat.u4.s32.b32 %r0, %r2, %r4, %r5;", 0x1234f5},
+      {"cvt.pack.sat.s4.s32.b32 %r0, %r3, %r4, %r5;", 0x123485},
+      {"cvt.pack.sat.u2.s32.b32 %r0, %r4, %r3, %r5;", 0x1234c},
+      {"cvt.pack.sat.s2.s32.b32 %r0, %r3, %r2, %r5;", 0x12349},
+  };
+  for (const auto& [form, expected] : forms) {
+    EXPECT_EQ(
+        run_one(kernel(registers + form, "", ".version 7.0\n.target sm_75\n.address_size 64\n")),
+        expected)
+        << form;
+  }
+}
+
+TEST_F(PtxTest, SetGivesAllOnesOrOne) {
+  const std::string registers =
+      "mov.f32 %f1, 0f3f800000; mov.f32 %f2, 0f40000000; mov.f32 %f3, 0f7fc00000;"
+      "mov.f64 %d1, 0d3ff0000000000000; mov.f64 %d2, 0d4000000000000000;"
+      "mov.u32 %r2, -1; mov.u32 %r3, 1; mov.u16 %s1, -1; mov.u16 %s2, 1; mov.u64 %rd4, -1;"
+      "mov.u64 %rd5, 1; setp.eq.u32 %p1, %r2, %r2;";
+  const std::string declared = ".reg .f32 %f<5>; .reg .f64 %d<3>; .reg .b16 %s<3>;";
+  const unsigned one = 0x3f800000;
+  const std::pair<const char*, unsigned> forms[] = {
+      {"set.lt.u32.f32 %r0, %f1, %f2;", ~0u},
+      {"set.gt.u32.f32 %r0, %f1, %f2;", 0},
+      {"set.nan.s32.f32 %r0, %f1, %f3;", ~0u},
+      {"set.ltu.u32.f32 %r0, %f2, %f3;", ~0u},
+      {"set.lt.ftz.u32.f32 %r0, %f1, %f2;", ~0u},
+      {"set.lt.u32.f64 %r0, %d1, %d2;", ~0u},
+      {"set.lt.f32.f64 %r0, %d1, %d2;", one},
+      {"set.lt.s32.s16 %r0, %s1, %s2;", ~0u},
+      {"set.lt.u32.u16 %r0, %s1, %s2;", 0},
+      {"set.eq.u32.b16 %r0, %s1, %s1;", ~0u},
+      {"set.lt.f32.s32 %r0, %r2, %r3;", one},
+      {"set.lo.u32.u32 %r0, %r3, %r2;", ~0u},
+      {"set.ne.u32.b32 %r0, %r3, %r2;", ~0u},
+      {"set.lt.s32.s64 %r0, %rd4, %rd5;", ~0u},
+      {"set.lt.f32.u64 %r0, %rd4, %rd5;", 0},
+      {"set.eq.u32.b64 %r0, %rd4, %rd4;", ~0u},
+      {"set.lt.and.u32.s32 %r0, %r2, %r3, !%p1;", 0},
+      {"set.lt.xor.u32.s32 %r0, %r3, %r2, %p1;", ~0u},
+      {"set.lt.or.f32.s32 %r0, %r3, %r2, %p1;", one},
+  };
+  for (const auto& [form, expected] : forms) {
+    EXPECT_EQ(run_one(kernel(declared + registers + form)), expected) << form;
+  }
+  for (const char* form : {"set.lt.s64.s32 %rd4, %r2, %r3;", "set.lt.u32.b32 %r0, %r2, %r3;"}) {
+    EXPECT_EQ(load(kernel(declared + registers + form)), CUDA_ERROR_INVALID_PTX) << form;
+  }
+}
+
+TEST_F(PtxTest, ReducesWithinAWarp) {
+  int major = 0;
+  ASSERT_EQ(d.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
+            CUDA_SUCCESS);
+  if (major < 8) GTEST_SKIP() << "redux needs compute capability 8.0";
+  const std::string value = "sub.u32 %r2, %r1, 16;";  // -16 to 15
+  const std::string header = ".version 7.0\n.target sm_80\n.address_size 64\n";
+  const std::pair<const char*, unsigned> forms[] = {
+      {"add.s32", unsigned(-16)},
+      {"add.u32", unsigned(-16)},
+      {"min.s32", unsigned(-16)},
+      {"max.s32", 15},
+      {"min.u32", 0},
+      {"max.u32", ~0u},
+      {"and.b32", 0},
+      {"or.b32", ~0u},
+      {"xor.b32", 0},
+  };
+  for (const auto& [form, expected] : forms) {
+    const std::string text = value + "redux.sync." + form + " %r0, %r2, -1;";
+    EXPECT_EQ(run(kernel(text, "", header), 0, 32), std::vector<unsigned>(32, expected)) << form;
+  }
+  for (const char* form : {"add.b32", "and.s32", "min.b32"}) {
+    const std::string text = value + "redux.sync." + form + " %r0, %r2, -1;";
+    EXPECT_EQ(load(kernel(text, "", header)), CUDA_ERROR_INVALID_PTX) << form;
+  }
+}
+
+// What a driver does not take it refuses by name.
+TEST_F(PtxTest, AVariableMayHoldTheAddressOfAFunction) {
+  std::string errors;
+  const CUresult status = load(
+      kernel("mov.u32 %r0, 0;", ".visible .func f() { ret; }\n.global .u64 table = f;\n"), &errors);
+  if (status == CUDA_SUCCESS) {
+    EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
+    return;
+  }
+  EXPECT_EQ(status, CUDA_ERROR_INVALID_PTX);
+  EXPECT_NE(errors.find("line 5"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("'table' is the address of 'f', a function"), std::string::npos) << errors;
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

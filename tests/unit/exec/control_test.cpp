@@ -1,6 +1,7 @@
 // Branches, barriers, memory spaces and calls.
 #include <numeric>
 
+#include "ptx/parser.hpp"
 #include "support.hpp"
 
 namespace ctxbroker::software::exec::testing {
@@ -450,6 +451,28 @@ TEST(Control, ShuffleFromLanesThatTakeNoPart) {
            });
          },
          {32, 64, 128});
+}
+
+TEST(Control, ReductionsOfAWarp) {
+  const std::pair<const char*, u32> operations[] = {
+      {"add.s32", u32(-16)}, {"add.u32", u32(-16)}, {"min.s32", u32(-16)},
+      {"max.s32", 15},       {"min.u32", 0},        {"max.u32", ~0U},
+      {"and.b32", 0},        {"or.b32", ~0U},       {"xor.b32", 0}};
+  for (const auto& [operation, expected] : operations) {
+    SCOPED_TRACE(operation);
+    Device device(text(std::string("mov.u32 %r3, %laneid; sub.u32 %r3, %r3, 16; redux.sync.") +
+                       operation + " %r4, %r3, -1; st.global.u32 [%o], %r4; ret;"));
+    for (const Config& config : all_configs()) {
+      SCOPED_TRACE(name_of(config));
+      u32* out = device.upload(std::vector<u32>(128));
+      const Outcome outcome = device.launch(config, "k", {1}, {128}, Arguments(out, 0U));
+      ASSERT_EQ(outcome.fault, Fault::none) << outcome.message;
+      EXPECT_EQ(std::vector<u32>(out, out + 128), std::vector<u32>(128, expected));
+    }
+  }
+  for (const std::string operation : {"add.b32", "and.s32", "min.b32", "min.f32"}) {
+    EXPECT_THROW(compile(text("redux.sync." + operation + " %r4, %r3, -1;")), ptx::SyntaxError);
+  }
 }
 
 }  // namespace

@@ -272,6 +272,20 @@ TEST(Refused, NamesAndTypesThatDoNotFit) {
   expect_refused(with_instruction("call unknown;"), 8, "unknown");
 }
 
+TEST(Refused, InitialValuesThatAreNoAddressesOfVariables) {
+  expect_refused(kernel_text("", "ret;", ".func f() { ret; }\n.global .u64 table[2] = {0, f};"), 5,
+                 "the initial value of 'table' is the address of 'f', a function");
+  expect_refused(kernel_text("", "ret;", ".shared .u32 s[4];\n.global .u64 x = s;"), 5,
+                 "the initial value of 'x' is the address of 's', which is no variable");
+}
+
+TEST(Refused, VectorsWhereOneRegisterIsNeeded) {
+  expect_refused(with_instruction(".reg .v2 .u32 v; add.u32 v, %r1, %r1;"), 8,
+                 "the destination of add.u32 must be a register");
+  expect_refused(with_instruction(".reg .v4 .u32 v; mov.v2.u32 v, {%r1, %r2};"), 8,
+                 "mov.v2.u32 needs two vectors of that size");
+}
+
 TEST(Refused, CallsThatCannotBeExpanded) {
   expect_refused(kernel_text("", "call again, ();\nret;", ".func again() { call again, (); ret; }"),
                  4, "recursive call of 'again'");

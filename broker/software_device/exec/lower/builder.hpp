@@ -52,6 +52,7 @@ struct ModuleNames {
 struct Scope {
   const ptx::Function* function = nullptr;
   std::unordered_map<std::string, ValueId> registers = {};
+  std::unordered_map<std::string, std::uint32_t> vectors = {};  // vector registers: components
   std::unordered_map<std::string, unsigned> definitions = {};  // per register: writing instructions
   std::unordered_map<std::string, Symbol> symbols = {};
   std::unordered_map<std::string, LabelId> labels = {};

@@ -1,5 +1,6 @@
 // A function body: its names, then its instructions one by one.
 #include <unordered_map>
+#include <vector>
 
 #include "exec/lower/families.hpp"
 
@@ -19,17 +20,53 @@ const std::unordered_map<std::string_view, Lowering>& lowerings() {
   return all;
 }
 
-void declare_register(Builder& b, Scope& scope, const ptx::Variable& variable) {
+constexpr std::string_view components = "xyzw", colours = "rgba";
+
+void declare_one(Builder& b, Scope& scope, const std::string& name, const ptx::Variable& variable) {
   const std::uint8_t width = register_width(variable.type);
-  if (variable.register_count == 0) {
-    if (!scope.registers.contains(variable.name)) {
-      scope.registers[variable.name] = b.add_value(width, false);
-    }
+  if (variable.vector == 1) {
+    scope.registers.try_emplace(name, b.add_value(width, false));
     return;
   }
-  for (std::uint32_t i = 0; i < variable.register_count; ++i) {
-    scope.registers[variable.name + std::to_string(i)] = b.add_value(width, false);
+  scope.vectors[name] = variable.vector;
+  for (std::uint32_t i = 0; i < variable.vector; ++i) {
+    scope.registers[name + "." + components[i]] = b.add_value(width, false);
   }
+}
+
+void declare_register(Builder& b, Scope& scope, const ptx::Variable& variable) {
+  if (variable.register_count == 0) return declare_one(b, scope, variable.name, variable);
+  for (std::uint32_t i = 0; i < variable.register_count; ++i) {
+    declare_one(b, scope, variable.name + std::to_string(i), variable);
+  }
+}
+
+// A vector register as the list of its components, which are registers of their own: "v" becomes
+// {v.x, v.y}, and "v.r" becomes "v.x".
+void expand_vectors(const Scope& scope, Operand& operand) {
+  for (Operand& element : operand.elements) expand_vectors(scope, element);
+  if (operand.kind != Operand::Kind::reg) return;
+  if (const auto found = scope.vectors.find(operand.name); found != scope.vectors.end()) {
+    Operand component = operand;
+    for (std::uint32_t i = 0; i < found->second; ++i) {
+      component.name = operand.name + "." + components[i];
+      operand.elements.push_back(component);
+    }
+    operand.kind = Operand::Kind::vector;
+    return;
+  }
+  const std::size_t dot = operand.name.size() < 2 ? 0 : operand.name.size() - 2;
+  const std::size_t colour = colours.find(operand.name.back());
+  if (operand.name[dot] != '.' || colour == std::string_view::npos) return;
+  if (scope.vectors.contains(operand.name.substr(0, dot))) operand.name.back() = components[colour];
+}
+
+std::vector<Instruction> with_vectors_expanded(const Scope& scope) {
+  std::vector<Instruction> body = scope.function->body;
+  for (Instruction& instruction : body) {
+    for (Operand& operand : instruction.operands) expand_vectors(scope, operand);
+  }
+  return body;
 }
 
 // .param variables of a body carry the parameters of calls: simple ones in a value, others in
@@ -89,19 +126,22 @@ void lower_body(Builder& b) {
     scope.labels[label.name] = id;
     labels_at.emplace(label.instruction, id);
   }
-  for (const Instruction& instruction : function.body) {
+  std::vector<Instruction> expanded;
+  if (!scope.vectors.empty()) expanded = with_vectors_expanded(scope);
+  const std::vector<Instruction>& body = scope.vectors.empty() ? function.body : expanded;
+  for (const Instruction& instruction : body) {
     if (!instruction.operands.empty()) count_definitions(scope, instruction.operands.front());
   }
   const auto place_labels = [&](std::size_t index) {
     const auto [first, last] = labels_at.equal_range(index);
     for (auto at = first; at != last; ++at) b.place_label(at->second);
   };
-  for (std::size_t i = 0; i < function.body.size(); ++i) {
+  for (std::size_t i = 0; i < body.size(); ++i) {
     place_labels(i);
-    b.begin(function.body[i]);
+    b.begin(body[i]);
     lower_instruction(b);
   }
-  place_labels(function.body.size());
+  place_labels(body.size());
 }
 
 }  // namespace ctxbroker::software::exec::lower

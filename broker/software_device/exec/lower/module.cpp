@@ -145,6 +145,20 @@ Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& nam
   return kernel;
 }
 
+// Initial values that are addresses: of another variable in global or constant memory.
+void check_addresses(const ptx::Variable& variable, const lower::ModuleNames& names) {
+  for (const Operand& value : variable.initial) {
+    if (value.kind != Operand::Kind::symbol || names.globals.contains(value.name)) continue;
+    const std::string what =
+        "the initial value of '" + variable.name + "' is the address of '" + value.name + "'";
+    if (names.functions.contains(value.name)) {
+      throw ptx::SyntaxError(variable.line, what + ", a function: the software device has no " +
+                                                "addresses of functions");
+    }
+    throw ptx::SyntaxError(variable.line, what + ", which is no variable in global memory");
+  }
+}
+
 std::uint32_t constant_bytes(const std::vector<GlobalVariable>& globals) {
   std::uint64_t bytes = 0;
   for (const GlobalVariable& global : globals) {
@@ -178,6 +192,7 @@ std::shared_ptr<const Program> compile(const ptx::Module& module) {
   for (const ptx::Function& function : module.functions) {
     names.functions[function.name] = &function;
   }
+  for (const ptx::Variable& variable : module.variables) check_addresses(variable, names);
   for (const ptx::Function& function : module.functions) {
     if (function.is_entry && !function.is_declaration) {
       program->kernels.push_back(lower_kernel(function, names));

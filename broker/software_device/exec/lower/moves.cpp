@@ -54,11 +54,30 @@ void unpack(Builder& b, Type type) {
   }
 }
 
+// mov.v2 {%r1, %r2}, {%r3, %r4}: all sources are read before a destination is written.
+void move_vector(Builder& b, Type type, std::size_t count) {
+  const Operand &to = b.operand(0), &from = b.operand(1);
+  const bool fit = to.kind == Operand::Kind::vector && to.elements.size() == count &&
+                   from.kind == Operand::Kind::vector && from.elements.size() == count;
+  if (!fit) b.fail(b.instruction().full_name() + " needs two vectors of that size");
+  std::vector<ValueId> values;
+  for (const Operand& element : from.elements) {
+    values.push_back(b.temp(register_width(type)));
+    b.move(values.back(), b.source(element, type));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (to.elements[i].kind == Operand::Kind::sink) continue;
+    b.move(b.destination(to.elements[i], type), values[i]);
+  }
+}
+
 void mov(Builder& b) {
   Modifiers m(b.instruction());
+  const std::size_t count = m.take("v2") ? 2 : m.take("v4") ? 4 : 1;
   const Type type = m.take_type();
   if (!m.empty() || register_width(type) == 0) b.unsupported();
   b.expect_operands(2, 2);
+  if (count > 1) return move_vector(b, type, count);
   if (b.operand(1).kind == Operand::Kind::vector) return pack(b, type);
   if (b.operand(0).kind == Operand::Kind::vector) return unpack(b, type);
   const ValueId value = b.source(b.operand(1), type);

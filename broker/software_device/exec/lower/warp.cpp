@@ -74,9 +74,9 @@ void redux(Builder& b) {
   const bool sync = m.take("sync");
   const std::string_view mode = m.take_any({"add", "min", "max", "and", "or", "xor"});
   const Type type = m.take_type();
-  if (!m.empty() || !sync || mode.empty() || register_width(type) != 4 || type == Type::f32) {
-    b.unsupported();
-  }
+  const bool on_bits = mode == "and" || mode == "or" || mode == "xor";
+  const bool fits = on_bits ? type == Type::b32 : type == Type::u32 || type == Type::s32;
+  if (!m.empty() || !sync || mode.empty() || !fits) b.unsupported();
   std::string op = std::string("redux.").append(mode);
   if (mode == "min" || mode == "max") op.append(".").append(name_of(type));
   across(b, op, type, type, true);
