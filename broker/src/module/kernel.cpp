@@ -13,7 +13,6 @@ CUresult read_arguments(const DriverTable& driver, Kernel& kernel) {
     const CUresult status = driver.func_get_param_info(kernel.function, index, &offset, &bytes);
     if (status == CUDA_ERROR_INVALID_VALUE) {  // one past the last
       kernel.arguments_known = true;
-      kernel.signature = signature_of(kernel.arguments);
       return CUDA_SUCCESS;
     }
     if (status == CUDA_ERROR_NOT_SUPPORTED) break;
@@ -33,21 +32,6 @@ CUresult read_attribute(const DriverTable& driver, const Kernel& kernel, CUfunct
   const CUresult status = driver.func_get_attribute(&got, which, kernel.function);
   value = got > 0 ? static_cast<unsigned int>(got) : 0;
   return status;
-}
-
-std::uint64_t signature_of(const std::vector<KernelArgument>& arguments) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto add = [&hash](std::uint64_t number) {
-    for (unsigned int shift = 0; shift < 32; shift += 8) {
-      hash = (hash ^ (number >> shift & 0xff)) * 0x100000001b3;
-    }
-  };
-  add(arguments.size());
-  for (const KernelArgument& argument : arguments) {
-    add(argument.bytes);
-    add(argument.offset);
-  }
-  return hash != 0 ? hash : 1;
 }
 
 CUresult describe_kernel(const DriverTable& driver, Kernel& kernel) {

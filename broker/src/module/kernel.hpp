@@ -25,11 +25,6 @@ struct Kernel {
   bool any_cluster = false;               // also one that is not portable
   bool arguments_known = false;           // the driver told arguments
   std::vector<KernelArgument> arguments;
-  std::uint64_t signature = 0;  // of the arguments, as ctxb_launch_options has it; 0: not known
-  // Of the last cooperative launch: most blocks of one shape on a multiprocessor at once.
-  struct {
-    unsigned int block_threads = 0, shared_bytes = 0, blocks = 0;
-  } together;
 
   // Of the packed form.
   std::uint32_t argument_bytes() const noexcept {
@@ -44,9 +39,6 @@ CUresult describe_kernel(const DriverTable& driver, Kernel& kernel);
 // Reads one attribute of the function. A negative value becomes 0.
 CUresult read_attribute(const DriverTable& driver, const Kernel& kernel, CUfunction_attribute which,
                         unsigned int& value);
-
-// Returns the signature that ctxb_launch_options has. Never 0.
-std::uint64_t signature_of(const std::vector<KernelArgument>& arguments) noexcept;
 
 inline constexpr unsigned int kernel_index_bits = 16;
 inline constexpr std::size_t most_kernels = std::size_t{1}

@@ -74,8 +74,7 @@ bool sizes_fit(const Kernel& kernel, const ctxb_launch& launch, RefusalText& ref
   return true;
 }
 
-bool pointers_fit(const Kernel& kernel, const ctxb_launch& launch, bool known_to_match,
-                  RefusalText& refusal) noexcept {
+bool pointers_fit(const Kernel& kernel, const ctxb_launch& launch, RefusalText& refusal) noexcept {
   if (!count_fits(kernel, launch, refusal)) return false;
   if (launch.argument_count == 0) return true;
   if (launch.arguments == nullptr || launch.argument_sizes == nullptr) {
@@ -88,7 +87,7 @@ bool pointers_fit(const Kernel& kernel, const ctxb_launch& launch, bool known_to
                     index + 1, launch.argument_count);
     }
   }
-  return known_to_match || sizes_fit(kernel, launch, refusal);
+  return sizes_fit(kernel, launch, refusal);
 }
 
 bool offsets_fit(const Kernel& kernel, const ctxb_launch& launch,
@@ -108,13 +107,12 @@ bool offsets_fit(const Kernel& kernel, const ctxb_launch& launch,
 }
 
 bool packed_fits(const Kernel& kernel, const ctxb_launch& launch,
-                 const ctxb_launch_options& options, bool known_to_match,
-                 RefusalText& refusal) noexcept {
+                 const ctxb_launch_options& options, RefusalText& refusal) noexcept {
   const char* name = kernel.name.c_str();
   if (launch.arguments != nullptr) {
     return refuse(refusal, "kernel \"%s\": both arguments and packed are given", name);
   }
-  if (launch.argument_count != 0 && !known_to_match) {
+  if (launch.argument_count != 0) {
     if (launch.argument_sizes == nullptr) {
       return refuse(refusal, "kernel \"%s\": argument_sizes is null", name);
     }
@@ -190,12 +188,10 @@ bool shape_fits(const Kernel& kernel, const DeviceLimits& limits, const ctxb_lau
 
 bool arguments_fit(const Kernel& kernel, const ctxb_launch& launch,
                    const ctxb_launch_options* options, RefusalText& refusal) noexcept {
-  const bool known_to_match =
-      options != nullptr && options->signature != 0 && options->signature == kernel.signature;
   if (options == nullptr || options->packed == nullptr) {
-    return pointers_fit(kernel, launch, known_to_match, refusal);
+    return pointers_fit(kernel, launch, refusal);
   }
-  return packed_fits(kernel, launch, *options, known_to_match, refusal);
+  return packed_fits(kernel, launch, *options, refusal);
 }
 
 bool blocks_fit_together(const Kernel& kernel, const ctxb_launch& launch, unsigned int each,

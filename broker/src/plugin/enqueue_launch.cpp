@@ -22,21 +22,16 @@ CUresult allow_cluster(const DriverTable& driver, Kernel& kernel,
   return status;
 }
 
-// How many blocks of this launch one multiprocessor takes; asked again for another shape only.
-CUresult blocks_together(const DriverTable& driver, Kernel& kernel, const ctxb_launch& launch,
+// How many blocks of this launch one multiprocessor takes.
+CUresult blocks_together(const DriverTable& driver, const Kernel& kernel, const ctxb_launch& launch,
                          unsigned int& blocks) noexcept {
-  auto& last = kernel.together;
+  if (driver.active_blocks == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   const unsigned int threads = launch.block[0] * launch.block[1] * launch.block[2];
-  if (last.block_threads != threads || last.shared_bytes != launch.shared_bytes) {
-    if (driver.active_blocks == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-    int found = 0;
-    const CUresult status = driver.active_blocks(&found, kernel.function, static_cast<int>(threads),
-                                                 launch.shared_bytes);
-    if (status != CUDA_SUCCESS) return status;
-    last = {threads, launch.shared_bytes, static_cast<unsigned int>(std::max(found, 0))};
-  }
-  blocks = last.blocks;
-  return CUDA_SUCCESS;
+  int found = 0;
+  const CUresult status =
+      driver.active_blocks(&found, kernel.function, static_cast<int>(threads), launch.shared_bytes);
+  blocks = static_cast<unsigned int>(std::max(found, 0));
+  return status;
 }
 
 ctxb_status refuse_launch(Instance& instance, const RefusalText& refusal) {

@@ -528,15 +528,11 @@ typedef struct ctxb_gpu_extension {
  * lies where in `packed`. If argument_count is 0, only the length is checked. */
 typedef struct ctxb_launch_options {
   uint32_t size;
-  uint32_t flags;      /**< CTXB_LAUNCH_* */
-  uint32_t cluster[3]; /**< blocks of a cluster, which divides the grid. All 0: no clusters */
-  int32_t priority;    /**< as of streams: a lower number goes first */
-  uint64_t signature;  /**< of the arguments, or 0. If it equals the kernel's own, sizes and offsets
-                          are not compared one by one. It is FNV-1a (64 bits) over the number of
-                          arguments, then the size and the offset of each, as 4 bytes in little
-                          endian. The offsets are those of the packed form */
-  const void* packed;  /**< all arguments in one piece, each at a multiple of its type's alignment
-                          from the beginning; null: ctxb_launch.arguments is used */
+  uint32_t flags;        /**< CTXB_LAUNCH_* */
+  uint32_t cluster[3];   /**< blocks of a cluster, which divides the grid. All 0: no clusters */
+  int32_t priority;      /**< as of streams: a lower number goes first */
+  const void* packed;    /**< all arguments in one piece, each at a multiple of its type's alignment
+                            from the beginning; null: ctxb_launch.arguments is used */
   uint64_t packed_bytes; /**< of `packed`, up to the end of the last argument or of a struct
                             that holds them all */
   const uint32_t* argument_offsets; /**< of the arguments in `packed`; null: not compared */

@@ -18,7 +18,6 @@ class LaunchTest : public ::testing::Test {
     kernel.static_shared_bytes = 1024;
     kernel.arguments_known = true;
     kernel.arguments = {{0, 8}, {8, 4}};
-    kernel.signature = signature_of(kernel.arguments);
     limits = {{2147483647, 65535, 65535}, {1024, 1024, 64}, 1024, 49152, 65536, true, true};
     options.size = sizeof options;
     launch = {sizeof launch, 2, nullptr, nullptr, {1, 1, 1}, {256, 1, 1}, 0, arguments, sizes};
@@ -84,21 +83,9 @@ TEST_F(LaunchTest, ArgumentsAreComparedWithTheKernels) {
 TEST_F(LaunchTest, WithoutTheDriversKnowledgeSizesPass) {
   kernel.arguments_known = false;
   kernel.arguments.clear();
-  kernel.signature = 0;
   sizes[1] = 1;
   RefusalText text;
   EXPECT_TRUE(fits(launch, text));
-}
-
-TEST_F(LaunchTest, TheKernelsSignatureSparesComparingSizes) {
-  options.signature = kernel.signature;
-  sizes[1] = 8;  // a lie: with its signature the caller has promised another size
-  RefusalText text;
-  EXPECT_TRUE(fits(launch, text));
-  EXPECT_THAT(refusal([](auto& l) { l.argument_count = 1; }), HasSubstr("gives 1"))
-      << "the driver would read beyond the caller's pointers";
-  options.signature += 1;
-  EXPECT_THAT(refusal([](auto&) {}), HasSubstr("argument 2"));
 }
 
 TEST_F(LaunchTest, PackedArgumentsAreComparedByLengthAndOffset) {

@@ -38,21 +38,12 @@ struct Argument<DeviceBuffer<T>> {
   static constexpr std::uint32_t alignment = size;
 };
 
-// FNV-1a over 32-bit numbers in little endian: ctxb_launch_options.signature.
-constexpr std::uint64_t mix_signature(std::uint64_t hash, std::uint32_t number) {
-  for (int byte = 0; byte < 4; ++byte) {
-    hash = (hash ^ (number >> (8 * byte) & 0xFFU)) * 0x100000001b3U;
-  }
-  return hash;
-}
-
 // One element more than needed, for a kernel without arguments.
 template <std::size_t Count>
 struct LayoutTable {
   std::uint32_t sizes[Count + 1] = {};
   std::uint32_t offsets[Count + 1] = {};
   std::uint32_t bytes = 0;
-  std::uint64_t signature = 0;
 };
 
 template <class... Arguments>
@@ -61,14 +52,11 @@ constexpr LayoutTable<sizeof...(Arguments)> make_layout() {
   LayoutTable<sizeof...(Arguments)> table{};
   const std::uint32_t sizes[] = {Argument<Arguments>::size..., 0};
   const std::uint32_t alignments[] = {Argument<Arguments>::alignment..., 1};
-  std::uint64_t hash = mix_signature(0xcbf29ce484222325U, count);
   for (std::uint32_t i = 0; i < count; ++i) {
     table.sizes[i] = sizes[i];
     table.offsets[i] = (table.bytes + alignments[i] - 1) / alignments[i] * alignments[i];
     table.bytes = table.offsets[i] + sizes[i];
-    hash = mix_signature(mix_signature(hash, sizes[i]), table.offsets[i]);
   }
-  table.signature = hash != 0 ? hash : 1;
   return table;
 }
 
@@ -93,8 +81,6 @@ struct ArgumentLayout {
   static constexpr const std::uint32_t* offsets = detail::layout<Arguments...>.offsets;
   /// The size of all of them, in bytes.
   static constexpr std::uint32_t bytes = detail::layout<Arguments...>.bytes;
-  /// A number that stands for all of this: ctxb_launch_options.signature.
-  static constexpr std::uint64_t signature = detail::layout<Arguments...>.signature;
 };
 
 /// Copies of a kernel's arguments in one piece. pack returns it, and Stream::launch_packed takes

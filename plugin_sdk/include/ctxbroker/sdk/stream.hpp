@@ -54,7 +54,7 @@ class Stream {
     const void* const addresses[] = {detail::Argument<Arguments>::address(arguments)..., nullptr};
     ctxb_launch raw = launch_of(kernel, shape, Layout::count, Layout::sizes);
     raw.arguments = addresses;
-    enqueue(kernel, raw, options_of(shape, Layout::signature));
+    enqueue(kernel, raw, options_of(shape));
   }
 
   /// Does the same with arguments in one piece, which pack returns. Use it for a kernel that is
@@ -66,7 +66,7 @@ class Stream {
   void launch_packed(const Kernel& kernel, const LaunchShape& shape,
                      const PackedArguments<Arguments...>& arguments) const {
     using Layout = ArgumentLayout<Arguments...>;
-    ctxb_launch_options options = options_of(shape, Layout::signature);
+    ctxb_launch_options options = options_of(shape);
     options.packed = arguments.data();
     options.packed_bytes = Layout::bytes;
     options.argument_offsets = Layout::offsets;
@@ -157,8 +157,7 @@ class Stream {
     return raw;
   }
 
-  static ctxb_launch_options options_of(const LaunchShape& shape,
-                                        std::uint64_t signature) noexcept {
+  static ctxb_launch_options options_of(const LaunchShape& shape) noexcept {
     ctxb_launch_options options{};
     options.size = sizeof(options);
     options.flags = shape.flags;
@@ -166,7 +165,6 @@ class Stream {
     options.cluster[1] = shape.cluster.y;
     options.cluster[2] = shape.cluster.z;
     options.priority = shape.priority;
-    options.signature = signature;
     return options;
   }
 
