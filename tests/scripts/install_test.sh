@@ -12,7 +12,8 @@ run "$CMAKE" --install "$CTXB_BUILD" --prefix "$prefix"
 expect_status 0
 for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctxbroker_boost_log.so.0 \
   lib/libctxbroker_software_device.so include/ctxbroker/version.hpp \
-  lib/software_device/libcuda.so.1 plugins/gain.so include/ctxbroker/broker.hpp \
+  lib/software_device/libcuda.so.1 lib/software_device/libcuda.so plugins/gain.so \
+  include/ctxbroker/broker.hpp \
   include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
   share/doc/ctxbroker/policy.schema.json lib/ctxbroker/ctxbroker_gate.so \
   lib/ctxbroker/gate/libcuda.so.1; do

@@ -66,7 +66,7 @@ Context::Context(Device& of, ContextKind its_kind, CUcontext its_handle, unsigne
       kind(its_kind),
       handle(its_handle),
       owner(*this),
-      multiprocessors(all_multiprocessors()),
+      multiprocessors(first_multiprocessors(of.settings.multiprocessors)),
       flags(its_flags) {
   limits[CU_LIMIT_STACK_SIZE] = 1024;
   limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;

@@ -8,10 +8,9 @@
 
 namespace ctxbroker::software {
 
-Device::Device(int its_ordinal, const Settings& settings)
+Device::Device(int its_ordinal, const Settings& its_settings)
     : ordinal(its_ordinal),
-      memory(settings.memory),
-      threads(settings.threads),
+      settings(its_settings),
       executor({.on_finished =
                     [this] {
                       const auto& devices = Process::instance().devices;
@@ -22,7 +21,7 @@ Device::Device(int its_ordinal, const Settings& settings)
 
 exec::WorkerPool& Device::pool() {
   std::unique_ptr<exec::WorkerPool>& pool = pools_[executing_lane()];
-  if (!pool) pool = std::make_unique<exec::WorkerPool>(threads);
+  if (!pool) pool = std::make_unique<exec::WorkerPool>(settings.threads);
   return *pool;
 }
 
@@ -144,7 +143,7 @@ void Device::forget_pool(const MemoryPool& pool) {
 bool Device::reserve(std::size_t bytes) noexcept {
   std::size_t now = used;
   do {
-    if (bytes > memory - now) return false;
+    if (bytes > settings.memory - now) return false;
   } while (!used.compare_exchange_weak(now, now + bytes));
   return true;
 }
@@ -154,6 +153,10 @@ Device& find_device(CUdevice ordinal) {
   require(ordinal >= 0 && static_cast<std::size_t>(ordinal) < devices.size(),
           CUDA_ERROR_INVALID_DEVICE);
   return *devices[static_cast<std::size_t>(ordinal)];
+}
+
+int compute_capability() noexcept {
+  return Process::instance().devices.front()->settings.compute;
 }
 
 }  // namespace ctxbroker::software

@@ -17,11 +17,9 @@
 
 namespace ctxbroker::software {
 
-// What the device says it is. The rest of the attributes is in device_attributes.cpp, the number of
-// multiprocessors in multiprocessors.hpp.
+// What the device says it is, beside the settings. The rest of the attributes is in
+// device_attributes.cpp.
 namespace device_limits {
-inline constexpr int compute_major = 7, compute_minor = 5;
-inline constexpr int compute = 10 * compute_major + compute_minor;
 inline constexpr unsigned max_threads = 1024;  // per block, and per multiprocessor
 inline constexpr unsigned max_block[3] = {1024, 1024, 64};
 inline constexpr unsigned max_grid[3] = {2147483647, 65535, 65535};
@@ -42,9 +40,8 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const int ordinal;
-  const std::size_t memory;           // bytes
-  const unsigned threads;             // that execute kernels
-  std::atomic<std::size_t> used = 0;  // bytes of `memory`
+  const Settings settings;
+  std::atomic<std::size_t> used = 0;  // bytes of its memory
   Executor executor;
 
   // Of the calling thread's lane: only on a thread that executes a kernel.
@@ -102,5 +99,8 @@ class Device {
 
 // The device of an ordinal; CUDA_ERROR_INVALID_DEVICE.
 Device& find_device(CUdevice ordinal);
+
+// Of all devices: 75 is 7.5.
+int compute_capability() noexcept;
 
 }  // namespace ctxbroker::software

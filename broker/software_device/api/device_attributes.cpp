@@ -44,8 +44,6 @@ constexpr Row rows[] = {
     {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, pci_domain},
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, limits::max_threads},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, limits::max_blocks_per_multiprocessor},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, limits::compute_major},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, limits::compute_minor},
     {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1},
@@ -72,7 +70,11 @@ std::optional<int> device_attribute(const Device& device, int attribute) noexcep
   if (attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return std::nullopt;
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      return static_cast<int>(multiprocessor_count);
+      return static_cast<int>(device.settings.multiprocessors);
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      return device.settings.compute / 10;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      return device.settings.compute % 10;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       return pci_bus;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:

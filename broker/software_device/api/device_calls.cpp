@@ -42,10 +42,10 @@ CTXB_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 CTXB_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    find_device(device);
+    const Device& found = find_device(device);
     require_value(name != nullptr && length > 0);
     std::memset(name, 0, static_cast<std::size_t>(length));  // as NVIDIA's driver does
-    std::snprintf(name, static_cast<std::size_t>(length), "ctxbroker software device");
+    std::snprintf(name, static_cast<std::size_t>(length), "%s", found.settings.name.c_str());
   });
 }
 
@@ -63,7 +63,7 @@ CTXB_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(bytes != nullptr);
-    *bytes = find_device(device).memory;
+    *bytes = find_device(device).settings.memory;
   });
 }
 
@@ -71,7 +71,8 @@ CTXB_EXPORT CUresult cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     require_value(bytes != nullptr);
-    *bytes = static_cast<unsigned>(std::min<std::size_t>(find_device(device).memory, UINT_MAX));
+    *bytes =
+        static_cast<unsigned>(std::min<std::size_t>(find_device(device).settings.memory, UINT_MAX));
   });
 }
 
@@ -91,8 +92,8 @@ CTXB_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice 
   return initialised([&] {
     find_device(device);
     require_value(major != nullptr && minor != nullptr);
-    *major = device_limits::compute_major;
-    *minor = device_limits::compute_minor;
+    *major = compute_capability() / 10;
+    *minor = compute_capability() % 10;
   });
 }
 

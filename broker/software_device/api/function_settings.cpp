@@ -48,7 +48,7 @@ int ConfiguredKernel::attribute(CUfunction_attribute which) const {
       return static_cast<int>(kernel.registers);
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      return device_limits::compute;
+      return compute_capability();
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       return max_dynamic_shared();
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:

@@ -108,7 +108,7 @@ JitResult result_of(const Step& step) {
 
 std::string extract(image::Bytes bytes) {
   try {
-    return image::extract_ptx(bytes, device_limits::compute);
+    return image::extract_ptx(bytes, compute_capability());
   } catch (const image::ImageError& error) {
     throw failure_of(error, is_text(bytes.data()));
   }

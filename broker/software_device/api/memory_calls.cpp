@@ -15,8 +15,8 @@ namespace {
 CUresult get_info(std::size_t* free, std::size_t* total) {
   return initialised([&] {
     const Device& device = working_context().device;
-    if (free != nullptr) *free = device.memory - device.used;
-    if (total != nullptr) *total = device.memory;
+    if (free != nullptr) *free = device.settings.memory - device.used;
+    if (total != nullptr) *total = device.settings.memory;
   });
 }
 

@@ -9,9 +9,6 @@ namespace ctxbroker::software {
 namespace {
 
 constexpr unsigned cluster = 8, pair = 2;
-// An H200 makes no sixteenth group of eight, though 132 would suffice: what is left over after
-// fifteen lies in more than one cluster.
-constexpr unsigned most_clusters = 15;
 
 constexpr std::uint64_t mark = 0x63747862'736d7273;  // of structures that to_public wrote
 
@@ -25,8 +22,8 @@ static_assert(sizeof(Hidden) <= sizeof(CUdevResource::_internal_padding));
 
 }  // namespace
 
-MultiprocessorSet all_multiprocessors() noexcept {
-  return MultiprocessorSet().set();
+MultiprocessorSet first_multiprocessors(unsigned count) noexcept {
+  return MultiprocessorSet().set() >> (most_multiprocessors - count);
 }
 
 CUdevResource to_public(const MultiprocessorResource& resource) noexcept {
@@ -61,7 +58,9 @@ SplitPlan plan_split(const MultiprocessorSet& members, unsigned least, bool fine
   unsigned size = std::max(1u, (least + unit - 1) / unit) * unit;
   if (size > count) return {1, count};  // all of them, though no multiple of the unit
   unsigned groups = count / size;
-  if (!fine && size == cluster) groups = std::min(groups, most_clusters);
+  // An H200 makes no sixteenth group of eight, though its 132 would suffice: what is left over
+  // after fifteen lies in more than one cluster.
+  if (!fine && size == cluster && groups > 1 && count % cluster != 0) --groups;
   return {groups, size};
 }
 

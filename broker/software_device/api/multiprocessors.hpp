@@ -1,4 +1,4 @@
-// The device's multiprocessors, which green contexts divide among themselves. The figures are an
+// The device's multiprocessors, which green contexts divide among themselves. The rules are an
 // H200's, so that what is planned here fits there. They divide nothing in truth: kernels run on
 // every thread of the device, whatever their context.
 #pragma once
@@ -10,11 +10,12 @@
 
 namespace ctxbroker::software {
 
-inline constexpr unsigned multiprocessor_count = 132;
+inline constexpr unsigned most_multiprocessors = 256;
 
-using MultiprocessorSet = std::bitset<multiprocessor_count>;
+using MultiprocessorSet = std::bitset<most_multiprocessors>;
 
-MultiprocessorSet all_multiprocessors() noexcept;
+// The first `count` of them.
+MultiprocessorSet first_multiprocessors(unsigned count) noexcept;
 
 // What a CUdevResource says.
 struct MultiprocessorResource {

@@ -59,7 +59,7 @@ CUresult best_block_size(int* grid_size, int* block_size, CUfunction function,
       best_blocks = blocks;
     }
     *block_size = best_block;
-    *grid_size = best_blocks * static_cast<int>(multiprocessor_count);
+    *grid_size = best_blocks * static_cast<int>(found->context.device.settings.multiprocessors);
   });
 }
 

@@ -1,12 +1,15 @@
 // cuGetProcAddress: a function by base name, CUDA version and default stream.
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "api/entry.hpp"
 #include "api/entry_points.h"
+#include "api/logs.hpp"
 
 using namespace ctxbroker::software;
 
@@ -81,5 +84,24 @@ CTXB_EXPORT CUresult cuGetProcAddress(const char* name, void** address, int vers
     Found found = look_up_checked(name, address, version, flags);
     require(found.address != nullptr, CUDA_ERROR_NOT_FOUND);
     *address = found.address;
+  });
+}
+
+// The driver's private tables, which the runtime library asks for at its start. Its user sees no
+// more than an error number, and so the reason goes to the standard error too.
+CTXB_EXPORT CUresult cuGetExportTable(const void** table, const CUuuid* identity) {
+  CTXB_COUNT_CALL();
+  return at_any_time([&] {
+    require_value(table != nullptr && identity != nullptr);
+    static std::once_flag told;
+    std::call_once(told, [] {
+      constexpr const char* text =
+          "NVIDIA's runtime library does not work on ctxbroker's software device, because it needs "
+          "private tables of NVIDIA's driver; use the driver API (cu* functions) with PTX here, or "
+          "a machine with an NVIDIA GPU";
+      std::fprintf(stderr, "%s\n", text);
+      log_error(text);
+    });
+    fail(CUDA_ERROR_NOT_SUPPORTED);
   });
 }

@@ -32,8 +32,10 @@ MultiprocessorSet take(MultiprocessorSet& from, unsigned size) {
 CTXB_EXPORT CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource,
                                             CUdevResourceType type) {
   CTXB_COUNT_CALL();
-  return initialised(
-      [&] { write_resource(resource, all_multiprocessors(), find_device(device), type); });
+  return initialised([&] {
+    const Device& found = find_device(device);
+    write_resource(resource, first_multiprocessors(found.settings.multiprocessors), found, type);
+  });
 }
 
 CTXB_EXPORT CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resource,

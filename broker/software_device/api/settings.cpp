@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "api/logs.hpp"
+#include "api/multiprocessors.hpp"
 
 namespace ctxbroker::software {
 namespace {
@@ -27,6 +29,27 @@ std::uint64_t number(const char* name, std::uint64_t least, std::uint64_t most,
   return otherwise;
 }
 
+// Those that CUDA 13.0 compiles for.
+constexpr std::string_view capabilities[] = {"7.5", "8.0",  "8.6",  "8.7",  "8.8",  "8.9",
+                                             "9.0", "10.0", "10.3", "11.0", "12.0", "12.1"};
+
+int read_compute_capability() {
+  constexpr const char* name = "CTXBROKER_SOFTWARE_COMPUTE";
+  const char* const text = std::getenv(name);
+  std::string_view chosen = text != nullptr && *text != 0 ? text : capabilities[0];
+  if (std::find(std::begin(capabilities), std::end(capabilities), chosen) ==
+      std::end(capabilities)) {
+    std::string known;
+    for (const std::string_view one : capabilities) known += " " + std::string(one);
+    log_error(std::string(name) + "=" + text + " is not one of" + known + "; " +
+              std::string(capabilities[0]) + " is used");
+    chosen = capabilities[0];
+  }
+  std::string digits(chosen);
+  std::erase(digits, '.');
+  return std::stoi(digits);
+}
+
 }  // namespace
 
 Settings read_settings() {
@@ -36,6 +59,11 @@ Settings read_settings() {
   unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   settings.threads = static_cast<unsigned>(number("CTXBROKER_SOFTWARE_THREADS", 1, 1024, cores));
   settings.memory = number("CTXBROKER_SOFTWARE_MEMORY", 1 << 20, gib << 14, 8 * gib);
+  const char* const name = std::getenv("CTXBROKER_SOFTWARE_NAME");
+  settings.name = name != nullptr && *name != 0 ? name : "ctxbroker software device";
+  settings.compute = read_compute_capability();
+  settings.multiprocessors = static_cast<unsigned>(
+      number("CTXBROKER_SOFTWARE_MULTIPROCESSORS", 1, most_multiprocessors, 132));
   return settings;
 }
 

@@ -2,17 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace ctxbroker::software {
 
 struct Settings {
-  unsigned devices = 1;    // CTXBROKER_SOFTWARE_DEVICES, 0 to 16
-  unsigned threads = 1;    // CTXBROKER_SOFTWARE_THREADS: per device, at least 1
-  std::size_t memory = 0;  // CTXBROKER_SOFTWARE_MEMORY: bytes per device
+  unsigned devices = 1;          // CTXBROKER_SOFTWARE_DEVICES, 0 to 16
+  unsigned threads = 1;          // CTXBROKER_SOFTWARE_THREADS: per device, at least 1
+  std::size_t memory = 0;        // CTXBROKER_SOFTWARE_MEMORY: bytes per device
+  std::string name;              // CTXBROKER_SOFTWARE_NAME
+  int compute = 0;               // CTXBROKER_SOFTWARE_COMPUTE: 75 is 7.5
+  unsigned multiprocessors = 0;  // CTXBROKER_SOFTWARE_MULTIPROCESSORS: per device
 };
 
-// A value that is not a number, or out of range, is an error of the environment: it is reported on
-// the driver's log and the default stands.
+// A value that cannot be is an error of the environment: it is reported on the driver's log, and
+// the default is used.
 Settings read_settings();
 
 }  // namespace ctxbroker::software
