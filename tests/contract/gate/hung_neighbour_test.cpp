@@ -180,12 +180,14 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
     }
     return sum;
   }
-  void expect_nothing_put_off() {
+  template <typename Condition>
+  static bool eventually(Condition&& holds) {
     const auto latest = Clock::now() + std::chrono::seconds(10);
-    while (!broker.metrics().put_off.empty() && Clock::now() < latest) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    EXPECT_TRUE(broker.metrics().put_off.empty());
+    while (!holds() && Clock::now() < latest) std::this_thread::sleep_for(milliseconds(1));
+    return holds();
+  }
+  void expect_nothing_put_off() {
+    EXPECT_TRUE(eventually([&] { return broker.metrics().put_off.empty(); }));
   }
   // What has just ended is listed where it has to wait, and comes back when the kernel ends.
   void expect_put_off(const std::string& tenant, std::uint64_t least) {
@@ -343,12 +345,8 @@ TEST_P(HungNeighbour, DISABLED_Answers) {
       const std::size_t before = free_memory();
       expect_in_time([&] { broker.close(); });
       let_go();
-      const auto latest = Clock::now() + std::chrono::seconds(10);
-      while (in_one_family() && free_memory() < before + 2 * bytes && Clock::now() < latest) {
-        std::this_thread::sleep_for(milliseconds(1));
-      }
       if (in_one_family()) {
-        EXPECT_GE(free_memory(), before + 2 * bytes);
+        EXPECT_TRUE(eventually([&] { return free_memory() >= before + 2 * bytes; }));
       }
       break;
     }
