@@ -73,6 +73,7 @@ TEST(Faults, OnlyReadsMayEndBeyondAnAllocation) {
       for (const std::uint32_t threads : {1U, 9U, 64U, 128U}) {
         SCOPED_TRACE(name_of(config) + ", " + std::to_string(threads));
         auto* data = device.upload(std::vector<std::uint32_t>{1, 2, 3, 4, 5, 6, 7});
+        data[7] = 999;  // behind the allocation: never read
         const Outcome outcome = device.launch(config, "k", {1}, {threads}, Arguments(data, 16));
         EXPECT_EQ(outcome.fault, Fault::none) << outcome.message;
         EXPECT_EQ(data[0], reads[3] == read ? 7U + 13U : 18U);
