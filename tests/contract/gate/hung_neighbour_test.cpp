@@ -1,7 +1,7 @@
 // A tenant's kernel hangs, and a neighbour goes on: every call that the neighbour, its host or its
 // own code makes returns in its time, whether the broker knows of the hung work already or not.
-// What would wait for the work is put off, listed, and done when the work ends. For each pair of
-// lease kinds and each call, in a child, because a call that hangs would end the suite.
+// What would wait is put off, listed, and done when the work ends. For each pair of lease kinds and
+// each call, in a child, because a call that hangs would end the suite.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -362,8 +362,8 @@ TEST_P(HungNeighbour, DISABLED_Answers) {
 TEST_P(HungNeighbour, DISABLED_TheDriverWaits) {
   hang();
   auto freed = std::async(std::launch::async, [&] { return driver_call("cuMemFree_v2", own); });
-  const auto state = freed.wait_for(timeout + milliseconds(500));
-  EXPECT_EQ(state == std::future_status::timeout, in_one_family());
+  const bool waits = freed.wait_for(timeout + milliseconds(500)) == std::future_status::timeout;
+  EXPECT_EQ(waits, in_one_family());
   EXPECT_TRUE(is_held());
   let_go();
   EXPECT_EQ(freed.get(), CUDA_SUCCESS);
@@ -381,8 +381,7 @@ TEST_P(HungNeighbour, DISABLED_AWaitThatHasBegunIsAnswered) {
         << "it may be long work of its own";
   }
   guilty->close();
-  const auto state = waited.wait_for(timeout + margin);
-  EXPECT_EQ(state, std::future_status::ready);
+  EXPECT_EQ(waited.wait_for(timeout + margin), std::future_status::ready);
   EXPECT_TRUE(is_held());
   EXPECT_EQ(waited.get(), in_one_family() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
   let_go();
@@ -490,14 +489,12 @@ TEST_P(HungPairTest, WhatHungEndsBeforeTheBroker) {
   passes_in_a_child("WhatHungEndsBeforeTheBroker", {guilty, innocent, Call::process, false});
 }
 
-std::string pair_name(const ::testing::TestParamInfo<std::tuple<LeaseKind, LeaseKind>>& test) {
-  const auto& [guilty, innocent] = test.param;
-  return std::string(to_string(guilty)) + "_" + to_string(innocent);
-}
-
 INSTANTIATE_TEST_SUITE_P(Pairs, HungPairTest,
                          ::testing::Combine(::testing::ValuesIn(kinds), ::testing::ValuesIn(kinds)),
-                         pair_name);
+                         [](const auto& test) {
+                           const auto& [guilty, innocent] = test.param;
+                           return std::string(to_string(guilty)) + "_" + to_string(innocent);
+                         });
 
 }  // namespace
 }  // namespace ctxbroker
