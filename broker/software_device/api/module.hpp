@@ -2,13 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "api/cuda_api.hpp"
 #include "api/function_settings.hpp"
 #include "api/memory_registry.hpp"
+#include "exec/execute.hpp"
 #include "exec/program.hpp"
 
 namespace ctxbroker::software {
@@ -16,12 +19,21 @@ namespace ctxbroker::software {
 struct Context;
 struct Module;
 
+// What cuFuncSetBlockShape, cuFuncSetSharedSize and cuParamSet* have set for cuLaunch*.
+struct OldLaunch {
+  std::mutex mutex;  // guards what follows
+  exec::Dim3 block{0, 0, 0};
+  unsigned shared_bytes = 0, bytes = 0;  // dynamic; of the arguments
+  std::vector<std::byte> arguments;
+};
+
 struct Function : ConfiguredKernel {
   Function(const std::shared_ptr<Module>& of, const exec::Kernel& its_kernel);
 
   Context& context;
   CUfunction handle = nullptr;
   const std::weak_ptr<Module> module;  // lives as long as `kernel` does
+  OldLaunch old_launch;
 };
 
 struct Module {

@@ -47,6 +47,8 @@ namespace ctxbroker::test {
   X(cuDevicePrimaryCtxSetFlags) X(cuDevicePrimaryCtxSetFlags_v2) X(cuDevicePrimaryCtxGetState) \
   X(cuCtxCreate_v2) X(cuCtxCreate_v3) X(cuCtxDestroy_v2) X(cuCtxAttach) X(cuCtxDetach) \
   X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxSetCurrent) X(cuCtxGetCurrent) \
+  X(cuFuncSetBlockShape) X(cuFuncSetSharedSize) X(cuParamSetSize) X(cuParamSeti) X(cuParamSetv) \
+  X(cuLaunchGrid) X(cuLaunchGridAsync) \
   X(cuCtxGetDevice) X(cuCtxGetFlags) X(cuCtxSetFlags) X(cuCtxGetId) X(cuCtxGetApiVersion) \
   X(cuCtxGetLimit) \
   X(cuCtxSetLimit) X(cuCtxGetCacheConfig) X(cuCtxSetCacheConfig) X(cuCtxGetStreamPriorityRange) \

@@ -35,6 +35,27 @@ TEST_F(LaunchTest, RunsEveryThread) {
   EXPECT_EQ(read(1024), expected);
 }
 
+// The launches of CUDA 3, which set everything before.
+TEST_F(LaunchTest, TheOldWayToo) {
+  const CUfunction fill_function = function("fill");
+  unsigned value = 7;
+  EXPECT_EQ(d.cuFuncSetBlockShape(fill_function, 32, 1, 1), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuFuncSetSharedSize(fill_function, 0), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuParamSetv(fill_function, 0, &buffer, sizeof buffer), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuParamSetv(fill_function, 8, &value, sizeof value), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuParamSeti(fill_function, 12, 40), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuParamSetSize(fill_function, 16), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuLaunchGrid(fill_function, 2, 1), CUDA_SUCCESS);
+  std::vector<unsigned> expected(64, 0);
+  std::fill_n(expected.begin(), 40, 7u);
+  EXPECT_EQ(read(64), expected);
+  value = 9;
+  EXPECT_EQ(d.cuParamSetv(fill_function, 8, &value, sizeof value), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuLaunchGridAsync(fill_function, 1, 1, nullptr), CUDA_SUCCESS);
+  std::fill_n(expected.begin(), 32, 9u);
+  EXPECT_EQ(read(64), expected);
+}
+
 TEST_F(LaunchTest, ThreadsOfABlockShareMemory) {
   std::vector<unsigned> values(256);
   std::iota(values.begin(), values.end(), 1u);
