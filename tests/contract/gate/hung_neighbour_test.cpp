@@ -492,8 +492,8 @@ TEST_P(HungPairTest, WhatHungEndsBeforeTheBroker) {
 INSTANTIATE_TEST_SUITE_P(Pairs, HungPairTest,
                          ::testing::Combine(::testing::ValuesIn(kinds), ::testing::ValuesIn(kinds)),
                          [](const auto& test) {
-                           const auto& [guilty, innocent] = test.param;
-                           return std::string(to_string(guilty)) + "_" + to_string(innocent);
+                           return std::string(to_string(std::get<0>(test.param))) + "_" +
+                                  to_string(std::get<1>(test.param));
                          });
 
 }  // namespace
