@@ -44,8 +44,11 @@ CTXB_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   return initialised([&] {
     const Device& found = find_device(device);
     require_value(name != nullptr && length > 0);
-    std::memset(name, 0, static_cast<std::size_t>(length));  // as NVIDIA's driver does
-    std::snprintf(name, static_cast<std::size_t>(length), "%s", found.settings.name.c_str());
+    // NVIDIA's driver writes 64 bytes, with zeros behind the name, or as many as fit.
+    char all[64] = {};
+    const auto written = std::min(sizeof all, static_cast<std::size_t>(length));
+    std::snprintf(all, written, "%s", found.settings.name.c_str());
+    std::memcpy(name, all, written);
   });
 }
 
