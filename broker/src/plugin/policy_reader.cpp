@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr const char* schema_name = "ctxbroker.policy/1";
 constexpr std::size_t largest_file = std::size_t{1} << 20;               // bytes
 constexpr std::uint64_t largest_budget = (std::uint64_t{1} << 53U) - 1;  // exact in all of JSON
-constexpr std::uint64_t last_device = 1023;
+constexpr std::uint64_t largest_device = 1023;
 constexpr unsigned most_multiprocessors = 999'999'999;  // nine digits: the schema's pattern
 
 // Where in which document: for errors.
@@ -95,7 +95,7 @@ void read_placement(const Json& value, const Location& location, PluginPolicy& p
       policy.placement = rule;
       return;
     }
-  } else if (const auto device = whole_number(value, last_device)) {
+  } else if (const auto device = whole_number(value, largest_device)) {
     policy.placement = Placement(static_cast<int>(*device));
     return;
   }
@@ -103,7 +103,7 @@ void read_placement(const Json& value, const Location& location, PluginPolicy& p
       described(value) +
       " is no placement; allowed are \"round-robin\", \"most-free-memory\" and a device's "
       "number from 0 to " +
-      std::to_string(last_device));
+      std::to_string(largest_device));
 }
 
 template <std::optional<std::uint64_t> PluginPolicy::*budget>

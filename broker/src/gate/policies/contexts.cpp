@@ -282,7 +282,7 @@ using PushV2 = DriverFunction<"cuCtxPushCurrent_v2", CUresult(CUcontext)>;
 using PopV1 = DriverFunction<"cuCtxPopCurrent", CUresult(CUcontext*)>;
 using PopV2 = DriverFunction<"cuCtxPopCurrent_v2", CUresult(CUcontext*)>;
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow context_rows[] = {
     policy<SetCurrent, set_current>(),
     policy<PushV1, push_current<PushV1>>(),
     policy<PushV2, push_current<PushV2>>(),
@@ -326,7 +326,7 @@ void lead_to_own_lease(GatedTenant& tenant) noexcept {
 }
 
 std::span<const PolicyRow> context_policies() noexcept {
-  return rows;
+  return context_rows;
 }
 
 }  // namespace ctxbroker::detail

@@ -235,7 +235,7 @@ struct BeginsCaptureToGraph {
   }
 };
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow graph_rows[] = {
     row<Makes<"cuGraphCreate", Kind::graph, no_bytes, CUgraph, unsigned>>(),
     row<Makes<"cuGraphClone", Kind::graph, no_bytes, CUgraph, CUgraph>>(),
     row<EndsCapture<"cuStreamEndCapture">>(),
@@ -294,7 +294,7 @@ void forget_graph_memory(Kind kind, std::uint64_t graph) noexcept {
 }
 
 std::span<const PolicyRow> graph_policies() noexcept {
-  return rows;
+  return graph_rows;
 }
 
 }  // namespace ctxbroker::detail

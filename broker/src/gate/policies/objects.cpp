@@ -79,7 +79,7 @@ template <SymbolName name>
 using LoadsLibrary = Counted<name, Kind::library, CUlibrary, const void*, CUjit_option*, void**,
                              unsigned, CUlibraryOption*, void**, unsigned>;
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow object_rows[] = {
     row<Allocates<"cuMemAlloc", Old, Old>>(),
     row<Allocates<"cuMemAlloc_v2", Address, std::size_t>>(),
     row<AllocatesPitched<"cuMemAllocPitch", Old, Old>>(),
@@ -144,7 +144,7 @@ constexpr PolicyRow rows[] = {
 }  // namespace
 
 std::span<const PolicyRow> object_policies() noexcept {
-  return rows;
+  return object_rows;
 }
 
 }  // namespace ctxbroker::detail

@@ -155,7 +155,7 @@ CUresult disable(CUcontext peer) noexcept {
                        : Disable::call(peer);
 }
 
-constexpr PolicyRow rows[] = {policy<Enable, enable>(), policy<Disable, disable>()};
+constexpr PolicyRow peer_rows[] = {policy<Enable, enable>(), policy<Disable, disable>()};
 
 }  // namespace
 
@@ -204,7 +204,7 @@ CUresult end_peer_access(std::uint64_t handle) noexcept {
 }
 
 std::span<const PolicyRow> peer_policies() noexcept {
-  return rows;
+  return peer_rows;
 }
 
 }  // namespace ctxbroker::detail

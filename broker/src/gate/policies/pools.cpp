@@ -270,7 +270,7 @@ CUresult trim_graph_memory(CUdevice device) noexcept {
   return CUDA_SUCCESS;
 }
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow pool_rows[] = {
     row<AllocatesAsync<"cuMemAllocAsync", "cuMemAllocFromPoolAsync",
                        "cuStreamGetCaptureInfo_v2">>(),
     row<AllocatesAsync<"cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync_ptsz",
@@ -326,7 +326,7 @@ void give_up_unused(GatedTenant& tenant) noexcept {
 }
 
 std::span<const PolicyRow> pool_policies() noexcept {
-  return rows;
+  return pool_rows;
 }
 
 }  // namespace ctxbroker::detail

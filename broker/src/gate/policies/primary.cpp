@@ -166,7 +166,7 @@ CUresult get_flags(unsigned* flags) noexcept {
 using SetPrimaryV1 = DriverFunction<"cuDevicePrimaryCtxSetFlags", CUresult(CUdevice, unsigned)>;
 using SetPrimaryV2 = DriverFunction<"cuDevicePrimaryCtxSetFlags_v2", CUresult(CUdevice, unsigned)>;
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow primary_rows[] = {
     policy<Retain, retain>(),
     policy<ReleaseV1, release<ReleaseV1>>(),
     policy<ReleaseV2, release<ReleaseV2>>(),
@@ -182,7 +182,7 @@ constexpr PolicyRow rows[] = {
 }  // namespace
 
 std::span<const PolicyRow> primary_policies() noexcept {
-  return rows;
+  return primary_rows;
 }
 
 }  // namespace ctxbroker::detail

@@ -26,7 +26,7 @@ CUresult export_table(const void** table, const CUuuid* id) noexcept {
   return ExportTable::call(table, id);
 }
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow process_rows[] = {
     policy<ExportTable, export_table>(),
     row<Refuses<"cuProfilerInitialize", unsupported, const char*, const char*, int>>(),
     row<Refuses<"cuProfilerStart", unsupported>>(),
@@ -44,7 +44,7 @@ constexpr PolicyRow rows[] = {
 }  // namespace
 
 std::span<const PolicyRow> process_policies() noexcept {
-  return rows;
+  return process_rows;
 }
 
 }  // namespace ctxbroker::detail

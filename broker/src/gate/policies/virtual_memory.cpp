@@ -121,15 +121,15 @@ CUresult set_access(CUdeviceptr address, std::size_t bytes, const void* descript
   return SetAccess::call(address, bytes, descriptions, count);
 }
 
-using Retain = DriverFunction<"cuMemRetainAllocationHandle", CUresult(Physical*, void*)>;
+using RetainPhysical = DriverFunction<"cuMemRetainAllocationHandle", CUresult(Physical*, void*)>;
 CUresult retain(Physical* out, void* address) noexcept {
-  const Caller caller = enter_policy<Retain>();
-  if (caller.tenant == nullptr) return Retain::call(out, address);
+  const Caller caller = enter_policy<RetainPhysical>();
+  if (caller.tenant == nullptr) return RetainPhysical::call(out, address);
   GatedTenant& tenant = *caller.tenant;
   const std::uint64_t value = handle_value(address);
   const auto mapping = ledger().find_around(Kind::mapping, value, tenant.holder());
-  if (!mapping) return refuse_end(tenant, Retain::symbol, Kind::mapping, value);
-  const CUresult status = Retain::call(out, address);
+  if (!mapping) return refuse_end(tenant, RetainPhysical::symbol, Kind::mapping, value);
+  const CUresult status = RetainPhysical::call(out, address);
   if (status != CUDA_SUCCESS) return status;
   // The driver may give the handle out that the tenant has: then it is to be released once more.
   hold_once_more(tenant, {.kind = Kind::physical, .handle = *out, .charge = mapping->charge});
@@ -159,20 +159,21 @@ CUresult release(Physical memory) noexcept {
   return status;
 }
 
-using Create = DriverFunction<"cuMemCreate",
-                              CUresult(Physical*, std::size_t, const void*, unsigned long long)>;
+using CreatePhysical = DriverFunction<"cuMemCreate", CUresult(Physical*, std::size_t, const void*,
+                                                              unsigned long long)>;
 CUresult create(Physical* out, std::size_t bytes, const void* properties,
                 unsigned long long flags) noexcept {
-  const Caller caller = enter_policy<Create>();
-  if (caller.tenant == nullptr) return Create::call(out, bytes, properties, flags);
+  const Caller caller = enter_policy<CreatePhysical>();
+  if (caller.tenant == nullptr) return CreatePhysical::call(out, bytes, properties, flags);
   try {
     Holding memory{.kind = Kind::physical, .charge = take_charge(*caller.tenant, bytes)};
     if (memory.charge == nullptr) {
       log_used_up(*caller.tenant, bytes);
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const CUresult status = make_held(*caller.tenant, std::move(memory), out,
-                                      [&] { return Create::call(out, bytes, properties, flags); });
+    const CUresult status = make_held(*caller.tenant, std::move(memory), out, [&] {
+      return CreatePhysical::call(out, bytes, properties, flags);
+    });
     if (caller.tenant->may_keep_too_much()) give_up_unused(*caller.tenant);
     return status;
   } catch (const std::bad_alloc&) {
@@ -183,23 +184,23 @@ CUresult create(Physical* out, std::size_t bytes, const void* properties,
 template <SymbolName name, typename... Rest>
 using MakesPhysical = Makes<name, Kind::physical, no_bytes, Physical, Rest...>;
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow physical_rows[] = {
     policy<Reserve, reserve>(),
     row<Ends<"cuMemAddressFree", Kind::reservation, CUdeviceptr, std::size_t>>(),
     policy<Map, map>(),
     policy<Unmap, unmap>(),
     policy<SetAccess, set_access>(),
-    policy<Create, create>(),
+    policy<CreatePhysical, create>(),
     row<MakesPhysical<"cuMemImportFromShareableHandle", void*, CUmemAllocationHandleType>>(),
     row<MakesPhysical<"cuMulticastCreate", const void*>>(),
-    policy<Retain, retain>(),
+    policy<RetainPhysical, retain>(),
     policy<Release, release>(),
 };
 
 }  // namespace
 
 std::span<const PolicyRow> virtual_memory_policies() noexcept {
-  return rows;
+  return physical_rows;
 }
 
 }  // namespace ctxbroker::detail

@@ -79,25 +79,25 @@ struct Waits {
   static constexpr PolicyRow query_row() { return unguarded<Query>(); }
 };
 
-using Stream = Waits<"cuStreamSynchronize", "cuStreamQuery", CUstream>;
-using ThreadStream = Waits<"cuStreamSynchronize_ptsz", "cuStreamQuery_ptsz", CUstream>;
-using Event = Waits<"cuEventSynchronize", "cuEventQuery", CUevent>;
+using StreamWaits = Waits<"cuStreamSynchronize", "cuStreamQuery", CUstream>;
+using ThreadStreamWaits = Waits<"cuStreamSynchronize_ptsz", "cuStreamQuery_ptsz", CUstream>;
+using EventWaits = Waits<"cuEventSynchronize", "cuEventQuery", CUevent>;
 
-constexpr PolicyRow rows[] = {
+constexpr PolicyRow wait_rows[] = {
     row<WaitsForContext<"cuCtxSynchronize">>(),
     row<WaitsForContext<"cuCtxSynchronize_v2", CUcontext>>(),
-    row<Stream>(),
-    Stream::query_row(),
-    row<ThreadStream>(),
-    ThreadStream::query_row(),
-    row<Event>(),
-    Event::query_row(),
+    row<StreamWaits>(),
+    StreamWaits::query_row(),
+    row<ThreadStreamWaits>(),
+    ThreadStreamWaits::query_row(),
+    row<EventWaits>(),
+    EventWaits::query_row(),
 };
 
 }  // namespace
 
 std::span<const PolicyRow> wait_policies() noexcept {
-  return rows;
+  return wait_rows;
 }
 
 }  // namespace ctxbroker::detail
