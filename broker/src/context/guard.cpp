@@ -228,25 +228,33 @@ void end_stream_captures(Frame& frame) noexcept {
 }
 
 // Pops the frame's context. False, and the stack is as it was, when another context was on top, or
-// what should be below is not there.
-[[gnu::always_inline]] inline bool pop_own(const Frame& frame, bool look_below) noexcept {
+// what should be below is not there. With `always_looks` false, it looks there only when a
+// plug-in's call has ended above a context of the thread's own.
+[[gnu::always_inline]] inline bool pop_own(const Frame& frame, bool always_looks) noexcept {
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
   if (frame.target.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  if (left == frame.target.context && (!look_below || is_current(driver, frame.under))) [[likely]] {
+  const bool looks_below =
+      always_looks || (frame.under != nullptr && frame.calls_plugin && frame.tenant != nullptr);
+  if (left == frame.target.context && (!looks_below || is_current(driver, frame.under)))
+      [[likely]] {
     return true;
   }
   put_back(driver, left);
   return false;
 }
 
+// Somebody bypassed the gate: the thread is not known any more.
+[[gnu::cold, gnu::noinline]] void forget_thread() noexcept {
+  ++thread_state.changes;
+}
+
 // The usual end: pops what was pushed. Returns false when something else has happened.
 bool pop_from_top(Frame& frame) noexcept {
   if (!frame.undisturbed || !is_untouched(frame)) [[unlikely]]
     return false;
-  const bool look_below = frame.under != nullptr && frame.calls_plugin && frame.tenant != nullptr;
-  if (!pop_own(frame, look_below)) [[unlikely]] {
-    ++thread_state.changes;  // somebody bypassed the gate: the thread is not known any more
+  if (!pop_own(frame, false)) [[unlikely]] {
+    forget_thread();
     return false;
   }
   leave_users(frame);
@@ -261,7 +269,7 @@ bool pop_from_top(Frame& frame) noexcept {
   leave_users(frame);
   if (!frame.extras().translated.empty()) frame.extras().translated.leave_all();
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
-  if (status != CUDA_SUCCESS) ++thread_state.changes;  // the thread is not known any more
+  if (status != CUDA_SUCCESS) forget_thread();
   report_failed_restore(frame, status);
 }
 
@@ -288,20 +296,38 @@ void disturb(Frame& frame) noexcept {
 
 }  // namespace
 
-CUresult enter_any(Frame& frame) noexcept {
-  if (frame.target.driver == nullptr) {
+CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* tenant,
+                   std::atomic<std::uint64_t>* strikes, const char* function,
+                   bool calls_plugin) noexcept {
+  const GuardedCall call = {
+      .tenant = tenant, .strikes = strikes, .function = function, .calls_plugin = calls_plugin};
+  const bool observed = target.driver != nullptr && timeline_observed();
+  const std::uint64_t observed_from = observed ? timeline_now() : 0;
+  if (target.driver != nullptr && can_push_on_top(target)) {
+    LeaseSlot* slot = nullptr;
+    CUresult status = CUDA_SUCCESS;
+    if (target.users != nullptr) status = target.users->enter(&slot, true);
+    if (status == CUDA_SUCCESS) {
+      status = push_on_top(at, target, call, slot);
+    } else {
+      new (at) Frame(target, call);
+    }
+    at->observed_from = observed_from;
+    return status;
+  }
+  Frame& frame = *new (at) Frame(target, call);
+  if (target.driver == nullptr) {
     link(frame);
     return CUDA_SUCCESS;
   }
-  if (const Frame* outer = frame_inside(frame.target)) {
+  if (const Frame* outer = frame_inside(target)) {
     frame.way = Frame::Way::nested;
     frame.target.context = outer->target.context;
-    frame.changes = frame.target.driver->current_is_watched ? thread_state.changes : 0;
+    frame.changes = target.driver->current_is_watched ? thread_state.changes : 0;
     link(frame);
     return CUDA_SUCCESS;
   }
-  if (timeline_observed()) frame.observed_from = timeline_now();
-  if (can_push_on_top(frame.target)) return push_on_top(frame);
+  frame.observed_from = observed_from;
   const CUresult status = push_alone(frame);
   if (status == CUDA_SUCCESS) frame.way = Frame::Way::pushed;
   link(frame);

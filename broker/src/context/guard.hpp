@@ -62,6 +62,19 @@ struct Frame {
         tenant(call.tenant),
         function(call.function),
         strikes(call.strikes) {}
+  // Of a thread without guards, on which this context was pushed in this slot.
+  Frame(const GuardTarget& where, const GuardedCall& call, CUcontext pushed, LeaseSlot* in,
+        const ThreadState& thread) noexcept
+      : way(Way::pushed),
+        calls_plugin(call.calls_plugin),
+        undisturbed(true),
+        changes(thread.changes),
+        target{where.driver, pushed, where.generation, where.users},
+        tenant(call.tenant),
+        function(call.function),
+        strikes(call.strikes),
+        under(thread.outside),
+        slot(in) {}
 
   // Constructs the extras at the first call. They have no destructor.
   Extras& extras() noexcept {
@@ -88,13 +101,12 @@ struct Frame {
   alignas(Extras) unsigned char extras_storage[sizeof(Extras)];
 };
 
-// The one pair under every guard. `frame` comes with its target and call; enter fills in the rest.
-// The frame must live until leave, and the frames of a thread nest. After leave the thread's
-// context stack and stream-capture mode are what they were before enter, or a record says that the
-// driver refused. Neither throws. Neither allocates or takes a lock, except when the lease makes
-// room for more threads than ever before, or the thread has more contexts than a frame has room
-// for.
-inline CUresult enter(Frame& frame) noexcept;
+// The one pair under every guard. enter constructs the frame, whatever its status. The frame must
+// live until leave, and the frames of a thread nest. After leave the thread's context stack and
+// stream-capture mode are what they were before enter, or a record says that the driver refused.
+// Neither throws. Neither allocates or takes a lock, except when the lease makes room for more
+// threads than ever before, or the thread has more contexts than a frame has room for.
+inline CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept;
 void leave(Frame& frame) noexcept;
 
 // Returns whether the target can be pushed on top of what the thread has: the thread is in no
@@ -105,35 +117,35 @@ inline bool can_push_on_top(const GuardTarget& target) noexcept {
          target.context != nullptr && target.driver->current_is_watched;
 }
 
-inline CUresult push_on_top(Frame& frame) noexcept {
-  if (frame.target.users != nullptr) {
-    const CUresult status = frame.target.users->enter_first(&frame.slot);
-    if (status != CUDA_SUCCESS) return status;
-    frame.target.context = frame.slot->context;
+// The general case of enter: nested guards, threads with contexts of their own, a lease's first
+// threads, a timeline. The call comes in parts, so that the usual case need not store it.
+[[gnu::cold]] CUresult enter_any(Frame* frame, const GuardTarget& target,
+                                 const TenantIdentity* tenant, std::atomic<std::uint64_t>* strikes,
+                                 const char* function, bool calls_plugin) noexcept;
+
+// Pushes in a slot of the target's users. The frame is written last, when all of it is known.
+inline CUresult push_on_top(Frame* frame, const GuardTarget& target, const GuardedCall& call,
+                            LeaseSlot* slot) noexcept {
+  CUcontext const context = slot != nullptr ? slot->context : target.context;
+  const CUresult status = target.driver->ctx_push(context);
+  if (status == CUDA_SUCCESS) [[likely]] {
+    ThreadState& thread = thread_state;
+    thread.innermost = new (frame) Frame(target, call, context, slot, thread);
+    return CUDA_SUCCESS;
   }
-  const CUresult status = frame.target.driver->ctx_push(frame.target.context);
-  if (status != CUDA_SUCCESS) {
-    if (frame.slot != nullptr) LeaseUsers::leave(*std::exchange(frame.slot, nullptr));
-    return status;
-  }
-  ThreadState& thread = thread_state;
-  frame.way = Frame::Way::pushed;
-  frame.undisturbed = true;
-  frame.changes = thread.changes;
-  frame.under = thread.outside;
-  thread.innermost = &frame;
-  return CUDA_SUCCESS;
+  if (slot != nullptr) LeaseUsers::leave(*slot);
+  new (frame) Frame(target, call);
+  return status;
 }
 
-// The general case of enter: nested guards, threads with contexts of their own, a timeline.
-CUresult enter_any(Frame& frame) noexcept;
-
-CUresult enter(Frame& frame) noexcept {
-  const bool usual =
-      frame.target.driver != nullptr && can_push_on_top(frame.target) && !timeline_observed();
-  if (!usual) [[unlikely]]
-    return enter_any(frame);
-  return push_on_top(frame);
+CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept {
+  if (target.driver != nullptr && target.users != nullptr && can_push_on_top(target) &&
+      !timeline_observed()) [[likely]] {
+    LeaseSlot* const slot = target.users->enter_again();
+    if (slot != nullptr) [[likely]]
+      return push_on_top(frame, target, call, slot);
+  }
+  return enter_any(frame, target, call.tenant, call.strikes, call.function, call.calls_plugin);
 }
 
 // The same list, for calls from a plug-in back into the host. Makes no driver call.
@@ -218,7 +230,7 @@ TenantId running_tenant() noexcept;
 class ContextGuard {
  public:
   explicit ContextGuard(const GuardTarget& target, const GuardedCall& call = {}) noexcept
-      : frame_(target, call), status_(enter(frame_)) {}
+      : status_(enter(&frame_, target, call)) {}
   ~ContextGuard() { leave(frame_); }
   ContextGuard(const ContextGuard&) = delete;
   ContextGuard& operator=(const ContextGuard&) = delete;
@@ -226,7 +238,9 @@ class ContextGuard {
   CUresult status() const noexcept { return status_; }
 
  private:
-  Frame frame_;
+  union {
+    Frame frame_;  // which enter constructs
+  };
   CUresult status_;
 };
 

@@ -53,16 +53,16 @@ class LeaseUsers {
   // an error nothing was entered: CUDA_ERROR_INVALID_CONTEXT when it is closed,
   // CUDA_ERROR_OUT_OF_MEMORY, or what the driver answered.
   [[gnu::cold]] CUresult enter(LeaseSlot** slot, bool may_wait) noexcept;
-  // The same for a thread without a guard, which is in no lease. It tries the slot that it had
-  // last.
-  [[gnu::always_inline]] CUresult enter_first(LeaseSlot** slot) noexcept {
-    const std::uint64_t me = thread_number();
+  // The slot that a thread without a guard, which is in no lease, had last; or null, when it is not
+  // free or not there.
+  [[gnu::always_inline]] LeaseSlot* enter_again() noexcept {
+    const std::uint64_t me = thread_state.number;  // 0: this thread has none yet
     const std::size_t count = slot_count();
     const std::size_t likely = thread_state.slot_hint < count ? thread_state.slot_hint : 0;
-    if (count == 0 || !acquire(at(likely), me)) [[unlikely]]
-      return enter(slot, true);
-    *slot = &at(likely);
-    return CUDA_SUCCESS;
+    if (count == 0 || me == 0) [[unlikely]]
+      return nullptr;
+    LeaseSlot& last = at(likely);
+    return acquire(last, me) ? &last : nullptr;
   }
   static void leave(LeaseSlot& slot) noexcept {
     if (slot.again != 0) [[unlikely]] {

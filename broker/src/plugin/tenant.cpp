@@ -113,14 +113,14 @@ Guard::Guard(Tenant& tenant, int device, const char* function) {
   detail::TenantImpl& impl = *tenant.impl_;
   detail::Lease* lease = &impl.lease(device);  // throws when the tenant is closed
   if (detail::is_inside(lease->generation(), &lease->tenant())) return;
+  auto* const frame = reinterpret_cast<detail::Frame*>(storage_.frame);
   for (;;) {
-    auto& frame = *new (storage_.frame) detail::Frame(
-        lease->target(), {.tenant = &lease->tenant(),
-                          .function = function != nullptr ? function : "guard",
-                          .calls_plugin = false});
-    const CUresult status = enter(frame);
+    const CUresult status = detail::enter(frame, lease->target(),
+                                          {.tenant = &lease->tenant(),
+                                           .function = function != nullptr ? function : "guard",
+                                           .calls_plugin = false});
     if (status == CUDA_SUCCESS) break;
-    detail::leave(frame);
+    detail::leave(*frame);
     lease = &impl.lease_after_refusal(*lease, status);
   }
   storage_.entered = true;

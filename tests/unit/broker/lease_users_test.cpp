@@ -22,9 +22,8 @@ CUcontext context_number(int number) {
 bool inside(
     LeaseUsers& users, const std::function<void(CUcontext)>& work = [](CUcontext) {}) {
   thread_local int guards = 0;
-  LeaseSlot* slot = nullptr;
-  const CUresult status = guards == 0 ? users.enter_first(&slot) : users.enter(&slot, false);
-  if (status != CUDA_SUCCESS) return false;
+  LeaseSlot* slot = guards == 0 ? users.enter_again() : nullptr;
+  if (slot == nullptr && users.enter(&slot, guards == 0) != CUDA_SUCCESS) return false;
   ++guards;
   work(slot->context);
   --guards;
@@ -304,7 +303,8 @@ TEST(GreenLeaseUsersTest, AFailedContextIsAnErrorAndNothingIsEntered) {
   EXPECT_TRUE(inside(users, [&](CUcontext) {
     std::jthread([&] {
       LeaseSlot* slot = nullptr;
-      EXPECT_EQ(users.enter_first(&slot), CUDA_ERROR_LAUNCH_FAILED);
+      EXPECT_EQ(users.enter_again(), nullptr);
+      EXPECT_EQ(users.enter(&slot, true), CUDA_ERROR_LAUNCH_FAILED);
     }).join();
   }));
   EXPECT_EQ(users.inside(), 0u);
