@@ -1,7 +1,6 @@
 #include "ptx/instruction.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "ptx/constant.hpp"
@@ -152,11 +151,7 @@ class OperandReader {
 // Whether the module is of this version of PTX or a newer one, and for sm_70 or a newer target.
 bool is_since_6_4_for_sm_70(const Module& module) {
   const Version version = version_of(module.version);
-  const std::string_view target = module.target;
-  const std::size_t digits = target.find('_') + 1;
-  unsigned architecture = 0;
-  std::from_chars(target.data() + digits, target.data() + target.size(), architecture);
-  return version >= Version{6, 4} && architecture >= 70;
+  return version >= Version{6, 4} && target_of(module) >= 70;
 }
 
 // What PTX no longer has, or never had, without ".sync".

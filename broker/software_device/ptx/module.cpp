@@ -12,6 +12,14 @@ Version version_of(std::string_view text) noexcept {
   return version;
 }
 
+unsigned target_of(const Module& module) noexcept {
+  const std::string_view text = module.target;
+  unsigned target = 0;
+  const std::size_t digits = text.find('_') + 1;
+  std::from_chars(text.data() + digits, text.data() + text.size(), target);
+  return target;
+}
+
 std::uint32_t size_of(Type type) noexcept {
   switch (type) {
     case Type::none:

@@ -162,4 +162,7 @@ struct Module {
   std::vector<Function> functions = {};  // names are unique: a definition replaces its declaration
 };
 
+// 75 of "sm_75", 90 of "sm_90a"; 0 of what names no such target.
+unsigned target_of(const Module& module) noexcept;
+
 }  // namespace ctxbroker::software::ptx

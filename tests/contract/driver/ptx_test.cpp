@@ -326,6 +326,53 @@ TEST_F(PtxTest, SetGivesAllOnesOrOne) {
   }
 }
 
+TEST_F(PtxTest, HalfPrecisionIsRoundedOnce) {
+  const std::string declared =
+      ".reg .b16 %h<8>; .reg .f32 %f<3>; .reg .b32 %s<4>; .reg .pred %q<3>;";
+  // 1, 3, 683/2048, the least number, the largest, the largest subnormal one, -1, NaN.
+  const std::string values =
+      "mov.b16 %h0, 0x3c00; mov.b16 %h1, 0x4200; mov.b16 %h2, 0x3556; mov.b16 %h3, 1;"
+      "mov.b16 %h4, 0x7bff; mov.b16 %h5, 0x3ff; mov.b16 %h6, 0xbc00; mov.b16 %h7, 0x7e01;"
+      "mov.b32 %s1, 0x3c004200; mov.b32 %s2, 0xbc003556; mov.b32 %s3, 0x7bff0001;";
+  const std::pair<const char*, unsigned> forms[] = {
+      {"fma.rn.f16 %h0, %h1, %h2, %h3; cvt.u32.u16 %r0, %h0;", 0x3c01},  // f32 would give 1
+      {"add.f16 %h0, %h4, %h4; cvt.u32.u16 %r0, %h0;", 0x7c00},
+      {"add.f16 %h0, %h0, %h7; cvt.u32.u16 %r0, %h0;", 0x7fff},
+      {"sub.f16 %h0, %h5, %h3; cvt.u32.u16 %r0, %h0;", 0x3fe},
+      {"add.ftz.f16 %h0, %h5, %h5; cvt.u32.u16 %r0, %h0;", 0},
+      {"mul.f16 %h0, %h5, %h2; cvt.u32.u16 %r0, %h0;", 0x155},
+      {"add.sat.f16 %h0, %h0, %h1; cvt.u32.u16 %r0, %h0;", 0x3c00},
+      {"fma.rn.sat.f16 %h0, %h6, %h1, %h3; cvt.u32.u16 %r0, %h0;", 0},
+      {"neg.f16 %h0, %h1; cvt.u32.u16 %r0, %h0;", 0xc200},
+      {"abs.f16 %h0, %h6; cvt.u32.u16 %r0, %h0;", 0x3c00},
+      {"add.f16x2 %r0, %s1, %s2;", 0x000042ab},
+      {"fma.rn.f16x2 %r0, %s1, %s2, %s3;", 0x7bff3c01},
+      {"cvt.f32.f16 %f1, %h3; mov.b32 %r0, %f1;", 0x33800000},
+      {"mov.f32 %f1, 0f3f801000; cvt.rn.f16.f32 %h0, %f1; cvt.u32.u16 %r0, %h0;", 0x3c00},
+      {"mov.f32 %f1, 0f3f801000; cvt.rp.f16.f32 %h0, %f1; cvt.u32.u16 %r0, %h0;", 0x3c01},
+      {"mov.f32 %f1, 0f477ff000; cvt.rn.f16.f32 %h0, %f1; cvt.u32.u16 %r0, %h0;", 0x7c00},
+      {"mov.f32 %f1, 0f477ff000; cvt.rz.f16.f32 %h0, %f1; cvt.u32.u16 %r0, %h0;", 0x7bff},
+      {"cvt.rni.s32.f16 %r0, %h2;", 0},
+      {"cvt.rpi.s32.f16 %r0, %h2;", 1},
+      {"mov.u32 %r2, 2049; cvt.rn.f16.u32 %h0, %r2; cvt.u32.u16 %r0, %h0;", 0x6800},
+      {"setp.lt.f16 %q1, %h6, %h3; selp.u32 %r0, 1, 0, %q1;", 1},
+      {"setp.geu.f16 %q1, %h6, %h7; selp.u32 %r0, 1, 0, %q1;", 1},
+      {"setp.gt.f16x2 %q1|%q2, %s1, %s2; selp.u32 %r0, 1, 0, %q1; @!%q2 add.u32 %r0, %r0, 2;", 1},
+      {"set.gt.f16x2.f16x2 %r0, %s1, %s3;", 0x00003c00},
+      {"set.gt.u32.f16x2 %r0, %s1, %s3;", 0x0000ffff},
+      {"st.global.b32 [%rd1], %s1; atom.global.add.noftz.f16x2 %r2, [%rd1], %s2;"
+       "ld.global.b32 %r0, [%rd1];",
+       0x000042ab},
+      {"shfl.sync.idx.b32 %r0, %s1, 0, 31, 1;", 0x3c004200},
+  };
+  for (const auto& [form, expected] : forms) {
+    EXPECT_EQ(run_one(kernel(declared + values + form, "",
+                             ".version 7.0\n.target sm_75\n.address_size 64\n")),
+              expected)
+        << form;
+  }
+}
+
 TEST_F(PtxTest, ReducesWithinAWarp) {
   int major = 0;
   ASSERT_EQ(d.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),

@@ -249,7 +249,7 @@ TEST(Refused, InstructionsThatTheEnginesDoNotHave) {
   expect_refused(with_instruction("mbarrier.init.shared.b64 [%rd1], 1;"), 8,
                  says + "mbarrier.init.shared.b64");
   expect_refused(with_instruction("cp.async.wait_all;"), 8, says + "cp.async.wait_all");
-  expect_refused(with_instruction("add.f16 %h1, %h2, %h3;"), 8, says + "add.f16");
+  expect_refused(with_instruction("div.f16 %h1, %h2, %h3;"), 8, says + "div.f16");
   expect_refused(with_instruction("add.sat.u32 %r1, %r2, %r3;"), 8, says + "add.sat.u32");
   expect_refused(with_instruction("mul.wide.u64 %rd1, %rd2, %rd3;"), 8, says + "mul.wide.u64");
   expect_refused(with_instruction("add.rn.s32 %r1, %r2, %r3;"), 8, says + "add.rn.s32");

@@ -1,6 +1,6 @@
 // Read-modify-write operations on memory. Blocks run on different threads, hence real atomics;
 // shared memory belongs to one thread at a time, but takes the same path.
-#include "exec/level/float_common.hpp"
+#include "exec/level/half.hpp"
 #include "exec/level/memory_access.hpp"
 
 namespace ctxbroker::software::exec::CTXB_LEVEL {
@@ -121,12 +121,14 @@ struct Atomic {
                                                                  "." #type)
 #define CTXB_ATOMICS(where)                                                                       \
   CTXB_ATOMIC(where, add, u32), CTXB_ATOMIC(where, add, u64), CTXB_ATOMIC(where, add, f32),       \
-      CTXB_ATOMIC(where, add, f64), CTXB_ATOMIC(where, exch, u32), CTXB_ATOMIC(where, exch, u64), \
-      CTXB_ATOMIC(where, min, u32), CTXB_ATOMIC(where, min, s32), CTXB_ATOMIC(where, min, u64),   \
-      CTXB_ATOMIC(where, min, s64), CTXB_ATOMIC(where, max, u32), CTXB_ATOMIC(where, max, s32),   \
-      CTXB_ATOMIC(where, max, u64), CTXB_ATOMIC(where, max, s64), CTXB_ATOMIC(where, and, u32),   \
-      CTXB_ATOMIC(where, and, u64), CTXB_ATOMIC(where, or, u32), CTXB_ATOMIC(where, or, u64),     \
-      CTXB_ATOMIC(where, xor, u32), CTXB_ATOMIC(where, xor, u64),                                 \
+      CTXB_ATOMIC(where, add, f64), CTXB_ATOMIC(where, add, f16), CTXB_ATOMIC(where, add, f16x2), \
+      CTXB_ATOMIC(where, add, bf16), CTXB_ATOMIC(where, add, bf16x2),                             \
+      CTXB_ATOMIC(where, exch, u32), CTXB_ATOMIC(where, exch, u64), CTXB_ATOMIC(where, min, u32), \
+      CTXB_ATOMIC(where, min, s32), CTXB_ATOMIC(where, min, u64), CTXB_ATOMIC(where, min, s64),   \
+      CTXB_ATOMIC(where, max, u32), CTXB_ATOMIC(where, max, s32), CTXB_ATOMIC(where, max, u64),   \
+      CTXB_ATOMIC(where, max, s64), CTXB_ATOMIC(where, and, u32), CTXB_ATOMIC(where, and, u64),   \
+      CTXB_ATOMIC(where, or, u32), CTXB_ATOMIC(where, or, u64), CTXB_ATOMIC(where, xor, u32),     \
+      CTXB_ATOMIC(where, xor, u64),                                                               \
       Atomic<Where::where, u32, op_inc, false>::entry("atom." #where ".inc.u32"),                 \
       Atomic<Where::where, u32, op_dec, false>::entry("atom." #where ".dec.u32"),                 \
       Atomic<Where::where, u16, op_cas<u16>, true>::entry("atom." #where ".cas.u16"),             \

@@ -174,6 +174,7 @@ extern const OpEntry float_ops[];
 extern const OpEntry compare_ops[];
 extern const OpEntry convert_ops[];
 extern const OpEntry math_ops[];
+extern const OpEntry half_ops[];
 extern const OpEntry load_ops[];
 extern const OpEntry store_ops[];
 extern const OpEntry atomic_ops[];

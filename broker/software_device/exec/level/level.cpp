@@ -6,7 +6,7 @@ namespace {
 
 const OpEntry* const tables[] = {
     integer_ops, bit_ops,   float_ops,  compare_ops, convert_ops, math_ops,
-    load_ops,    store_ops, atomic_ops, warp_ops,    control_ops, nullptr,
+    half_ops,    load_ops,  store_ops,  atomic_ops,  warp_ops,    control_ops, nullptr,
 };
 
 }  // namespace

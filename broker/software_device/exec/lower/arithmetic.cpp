@@ -59,7 +59,7 @@ void add_or_sub(Builder& b) {
   const std::string opcode = b.instruction().opcode;
   const bool carry_out = m.take("cc");
   const Type type = m.take_type();
-  if (is_float(type)) return lower_float_arithmetic(b, m, type);
+  if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
   if (carry_out) {
     finish(b, m);
     return extended(b, opcode, type, false, true);
@@ -101,7 +101,7 @@ std::string product(std::string_view opcode, std::string_view part, Type type) {
 void mul(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = m.take_type();
-  if (is_float(type)) return lower_float_arithmetic(b, m, type);
+  if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
   const std::string_view part = m.take_any({"lo", "hi", "wide"});
   finish(b, m);
   if (part.empty()) b.unsupported();
@@ -131,7 +131,7 @@ void mad_with_carry(Builder& b, std::string_view part, Type type, bool reads, bo
 void mad(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = m.take_type();
-  if (is_float(type)) return lower_float_arithmetic(b, m, type);
+  if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
   const std::string_view part = m.take_any({"lo", "hi", "wide"});
   const bool carry_out = m.take("cc");
   const bool reads = b.instruction().opcode == "madc";
@@ -161,7 +161,7 @@ void mul24(Builder& b) {
 void div(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = m.take_type();
-  if (is_float(type)) return lower_float_arithmetic(b, m, type);
+  if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
   finish(b, m);
   uniform(b, joined("div", name_of(type)), type, 2);
 }
@@ -169,7 +169,7 @@ void div(Builder& b) {
 void two_sources(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = m.take_type();
-  if (is_float(type)) return lower_float_arithmetic(b, m, type);
+  if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
   finish(b, m);
   uniform(b, joined(b.instruction().opcode, name_of(type)), type, 2);
 }
@@ -177,7 +177,7 @@ void two_sources(Builder& b) {
 void one_source(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = m.take_type();
-  if (is_float(type)) return lower_float_arithmetic(b, m, type);
+  if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
   finish(b, m);
   uniform(b, joined(b.instruction().opcode, name_of(type)), type, 1);
 }

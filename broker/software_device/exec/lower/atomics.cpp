@@ -11,6 +11,7 @@ constexpr std::string_view operations[] = {"add", "exch", "cas", "min", "max",
 // The engines know bits as unsigned, and a sign only where it matters.
 std::string_view engine_type(std::string_view operation, Type type) {
   const bool compares = operation == "min" || operation == "max";
+  if (is_half(type)) return name_of(type);
   if (is_float(type) && operation != "exch" && operation != "cas") return name_of(type);
   if (is_signed(type) && compares) return name_of(type);
   switch (register_width(type)) {
@@ -34,6 +35,7 @@ void atomic(Builder& b) {
     if (operation.empty() && m.take(candidate)) operation = candidate;
   }
   const Type type = m.take_type();
+  if (is_half(type) && (operation != "add" || !m.take("noftz"))) b.unsupported();
   const bool known = space == Space::none || space == Space::global || space == Space::shared;
   if (!m.empty() || operation.empty() || !known || register_width(type) == 0) b.unsupported();
   const std::size_t count = operation == "cas" ? 2 : 1;

@@ -1,6 +1,6 @@
 // Logic, shifts and bit fields; comparisons and selections.
 #include "exec/lower/families.hpp"
-#include "exec/lower/modifiers.hpp"
+#include "exec/lower/half.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -149,59 +149,113 @@ std::string comparison_op(Builder& b, std::string_view comparison, bool ftz, Typ
   return joined(joined("setp", comparison), name_of(type));
 }
 
+// What setp and set have in common: a comparison, or one for each half of a pair, and a predicate
+// that the results may be combined with.
+struct Comparison {
+  std::string_view name, combine;
+  bool ftz;
+  Type type;
+};
+
+Comparison read_comparison(Modifiers& m) {
+  return {m.take_any(comparisons), m.take_any({"and", "or", "xor"}), m.take("ftz"), Type::none};
+}
+
+// Predicates, the lower half's first.
+std::vector<ValueId> compared(Builder& b, const Comparison& c) {
+  const bool is_f16 = element_of(c.type) == Type::f16;
+  if (is_half(c.type) && c.ftz && !is_f16) b.unsupported();
+  const std::size_t operands = c.combine.empty() ? 3 : 4;
+  b.expect_operands(operands, operands);
+  const Type wide = is_half(c.type) ? Type::f32 : c.type;
+  const std::string op = comparison_op(b, c.name, c.ftz && !is_half(c.type), wide);
+  const auto x = halves_of(b, b.source(b.operand(1), c.type), c.type);
+  const auto y = halves_of(b, b.source(b.operand(2), c.type), c.type);
+  std::vector<ValueId> results;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    results.push_back(b.temp(1));
+    if (is_half(c.type)) {
+      const ValueId wide_x = widened(b, x[i], c.type, Type::f32, c.ftz);
+      b.emit(op, results.back(), {wide_x, widened(b, y[i], c.type, Type::f32, c.ftz)});
+    } else {
+      b.emit(op, results.back(), {x[i], y[i]});
+    }
+  }
+  return results;
+}
+
+ValueId combined(Builder& b, const Comparison& c, ValueId holds, ValueId other) {
+  if (c.combine.empty()) return holds;
+  const ValueId result = b.temp(1);
+  b.emit(joined(c.combine, "pred"), result, {holds, other});
+  return result;
+}
+
+// setp p|q: q is the opposite of p, or of a pair the upper half's, which may be left out.
 void setp(Builder& b) {
   Modifiers m(b.instruction());
-  const std::string_view comparison = m.take_any(comparisons);
-  const std::string_view combine = m.take_any({"and", "or", "xor"});
-  const bool ftz = m.take("ftz");
-  const Type type = only_type(b, m);
-  b.expect_operands(combine.empty() ? 3 : 4, combine.empty() ? 3 : 4);
-  const std::string op = comparison_op(b, comparison, ftz, type);
-  const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
+  Comparison c = read_comparison(m);
+  c.type = only_type(b, m);
   const Operand& to = b.operand(0);
   const bool pair = to.kind == Operand::Kind::reg_pair;
-  const Operand& first = pair ? to.elements.at(0) : to;
-  if (!pair && combine.empty()) {
-    b.emit(op, b.destination(first, Type::pred), {x, y});
-    return;
+  std::vector<ValueId> results = compared(b, c);
+  if (is_half(c.type) && !is_pair(c.type) && pair) {
+    b.fail(b.instruction().full_name() + " has one predicate, and not p|q");
   }
-  const ValueId holds = b.temp(1), differs = b.temp(1);
-  b.emit(op, holds, {x, y});
-  if (pair) b.emit("not.pred", differs, {holds});
-  if (combine.empty()) {
-    b.move(b.destination(first, Type::pred), holds);
-    b.move(b.destination(to.elements.at(1), Type::pred), differs);
-    return;
+  if (pair && results.size() == 1) {
+    results.push_back(b.temp(1));
+    b.emit("not.pred", results[1], {results[0]});
   }
-  // The third operand is read before either result is written: it may be one of them.
-  const ValueId other = b.temp(1);
-  b.move(other, b.predicate(b.operand(3)));
-  b.emit(joined(combine, "pred"), b.destination(first, Type::pred), {holds, other});
-  if (pair) {
-    b.emit(joined(combine, "pred"), b.destination(to.elements.at(1), Type::pred), {differs, other});
+  ValueId other = no_value;
+  if (!c.combine.empty()) {
+    // It is read before either result is written, because it may be one of them.
+    other = b.temp(1);
+    b.move(other, b.predicate(b.operand(3)));
+  }
+  if (!pair) results.resize(1);
+  for (ValueId& result : results) result = combined(b, c, result, other);
+  if (!pair) return b.move(b.destination(to, Type::pred), results[0]);
+  for (std::size_t i = 0; i < 2; ++i) {
+    b.move(b.destination(to.elements.at(i), Type::pred), results[i]);
   }
 }
 
-// set: a comparison whose result is a number: all ones or 1.0 if it holds.
+// What set writes where the comparison holds: all ones or 1.0, of one half at a time of a pair.
+std::uint64_t held(Type result, bool is_of_pair) {
+  switch (element_of(result)) {
+    case Type::f32:
+      return 0x3f800000U;
+    case Type::f16:
+      return 0x3c00;
+    case Type::bf16:
+      return 0x3f80;
+    default:
+      return is_of_pair ? 0xffffU : ~0U;
+  }
+}
+
 void set(Builder& b) {
   Modifiers m(b.instruction());
-  const std::string_view comparison = m.take_any(comparisons);
-  const std::string_view combine = m.take_any({"and", "or", "xor"});
-  const bool ftz = m.take("ftz");
+  Comparison c = read_comparison(m);
   const Type result = m.take_type();
-  const Type type = only_type(b, m);
-  if (result != Type::u32 && result != Type::s32 && result != Type::f32) b.unsupported();
-  b.expect_operands(combine.empty() ? 3 : 4, combine.empty() ? 3 : 4);
-  const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
-  ValueId holds = b.temp(1);
-  b.emit(comparison_op(b, comparison, ftz, type), holds, {x, y});
-  if (!combine.empty()) {
-    const ValueId combined = b.temp(1);
-    b.emit(joined(combine, "pred"), combined, {holds, b.predicate(b.operand(3))});
-    holds = combined;
+  c.type = only_type(b, m);
+  const bool is_word = result == Type::u32 || result == Type::s32;
+  const bool fits = is_pair(c.type)   ? is_word || result == c.type
+                    : is_half(c.type) ? is_word || result == c.type || result == Type::bf16 ||
+                                            result == Type::u16 || result == Type::s16
+                                      : is_word || result == Type::f32 || result == Type::f16 ||
+                                            result == Type::bf16;
+  if (!fits) b.unsupported();
+  std::vector<ValueId> halves;
+  for (const ValueId holds : compared(b, c)) {
+    const ValueId other = c.combine.empty() ? no_value : b.predicate(b.operand(3));
+    const std::uint8_t width = is_pair(c.type) ? 2 : register_width(result);
+    halves.push_back(b.temp(width));
+    const ValueId one = b.literal(width, held(result, is_pair(c.type)));
+    b.emit(joined("selp", name_of(bits_of_width(width))), halves.back(),
+           {one, b.literal(width, 0), combined(b, c, holds, other)});
   }
-  const ValueId one = b.literal(4, result == Type::f32 ? 0x3f800000U : ~0U);
-  b.emit("selp.b32", b.destination(b.operand(0), result), {one, b.literal(4, 0), holds});
+  join_halves(b, b.destination(b.operand(0), result), halves);
 }
 
 void selp(Builder& b) {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "exec/lower/flow.hpp"
+#include "exec/lower/modifiers.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -171,6 +172,7 @@ ValueId Builder::special(const std::string& name, Type type) {
 ValueId Builder::constant(const Operand& operand, Type type) {
   const std::uint8_t wanted = register_width(type);
   if (wanted == 0) unsupported();
+  if (is_half(type)) fail("a constant where " + instruction_->full_name() + " needs a register");
   if (operand.kind == Operand::Kind::integer) {
     if (type == Type::f32 || type == Type::f64) {
       fail("an integer where a floating-point constant (0f..., 0d...) is needed");

@@ -41,8 +41,9 @@ struct Symbol {
 // Of an array: bytes of one element (of a vector's components each is one); 0: it is no array.
 std::uint32_t element_bytes(const ptx::Variable& variable);
 
-// The names of the module, shared by all its kernels.
+// The module's target and its names, shared by all its kernels.
 struct ModuleNames {
+  unsigned target = 0;  // 75: sm_75
   std::unordered_map<std::string, Symbol> globals;
   std::unordered_map<std::string, const ptx::Variable*> shared;
   std::unordered_map<std::string, const ptx::Function*> functions;

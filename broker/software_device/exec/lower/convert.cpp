@@ -1,6 +1,6 @@
 // cvt: put together from steps that extend, clamp, round and convert.
 #include "exec/lower/families.hpp"
-#include "exec/lower/modifiers.hpp"
+#include "exec/lower/half.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -37,8 +37,7 @@ ValueId narrowed(Builder& b, ValueId value, Type type) {
 }
 
 bool is_integer(Type type) {
-  return register_width(type) != 0 && type != Type::pred && !is_float(type) && type != Type::f16 &&
-         type != Type::bf16 && type != Type::f16x2 && type != Type::bf16x2;
+  return register_width(type) != 0 && type != Type::pred && !is_float(type) && !is_half(type);
 }
 
 // Whether every value of `from` is one of `to`.
@@ -71,14 +70,85 @@ Type at_least_16(Type type) {
   return type == Type::s8 ? Type::s16 : type;
 }
 
+ValueId flushed(Builder& b, ValueId value) {
+  const ValueId result = b.temp(4);
+  b.emit("flush.f32", result, {value});
+  return result;
+}
+
+// Any number but a half, as f64; what loses bits keeps a sign of them, to be rounded again.
+ValueId as_f64(Builder& b, ValueId value, Type from) {
+  if (from == Type::f64) return value;
+  const ValueId result = b.temp(8);
+  if (from == Type::u64 || from == Type::s64) {
+    b.emit(joined("cvt.odd.f64", name_of(from)), result, {value});
+    return result;
+  }
+  const Type wide = at_least_16(from);
+  if (is_integer(from)) {
+    value = resized(b, narrowed(b, value, from), from, register_width(wide));
+  }
+  b.emit(joined("cvt.f64", name_of(wide)), result, {value});
+  return result;
+}
+
+struct Conversion {
+  std::string_view integral, rounding;
+  bool ftz;
+  Limits limits;
+  Type to, from;
+};
+
+// One number of any type as a half, 16 bits.
+ValueId as_half(Builder& b, const Operand& operand, const Conversion& c) {
+  ValueId value = b.any_source(operand, c.from);
+  if (!is_integer(c.from) || b.width(value) < bytes_of(c.from)) value = b.source(operand, c.from);
+  Type from = c.from;
+  if (is_half(from)) {
+    if (from == c.to && c.integral.empty() && !c.limits.saturate) return value;
+    value = widened(b, value, from, Type::f32);
+    from = Type::f32;
+  } else if (from == Type::f32 && c.ftz) {
+    value = flushed(b, value);
+  }
+  if (!c.integral.empty()) {
+    const ValueId whole = b.temp(b.width(value));
+    b.emit(joined(joined("round", c.integral), name_of(from)), whole, {value});
+    value = whole;
+  }
+  return rounded(b, limited(b, as_f64(b, value, from), c.limits), c.to,
+                 c.rounding.empty() ? "rn" : c.rounding);
+}
+
+// cvt.rn.f16.f32 and its like; of a pair, the first source is the upper half.
+void to_half(Builder& b, const Conversion& c) {
+  const bool same = c.from == c.to;
+  const bool fits = is_pair(c.to) ? c.from == Type::f32 && c.integral.empty() &&
+                                        (c.rounding == "rn" || c.rounding == "rz")
+                    : same               ? c.rounding.empty()
+                    : c.integral.empty() ? !c.rounding.empty()
+                                         : false;
+  if (!fits || (c.ftz && c.from != Type::f32)) b.unsupported();
+  const std::size_t sources = is_pair(c.to) ? 2 : 1;
+  b.expect_operands(sources + 1, sources + 1);
+  std::vector<ValueId> halves;
+  for (std::size_t i = sources; i > 0; --i) halves.push_back(as_half(b, b.operand(i), c));
+  join_halves(b, b.destination(b.operand(0), c.to), halves);
+}
+
 void cvt(Builder& b) {
   Modifiers m(b.instruction());
   const std::string_view integral = m.take_any({"rni", "rzi", "rmi", "rpi"});
   const std::string_view rounding = m.take_any({"rn", "rz", "rm", "rp"});
-  const bool ftz = m.take("ftz"), saturate = m.take("sat");
-  const Type to = m.take_type(), from = m.take_type();
-  const bool known = (is_integer(to) || is_float(to)) && (is_integer(from) || is_float(from));
-  if (!m.empty() || !known) b.unsupported();
+  const bool ftz = m.take("ftz"), saturate = m.take("sat"), relu = m.take("relu");
+  const Type to = m.take_type();
+  Type from = m.take_type();
+  const auto is_number = [](Type type) {
+    return is_integer(type) || is_float(type) || (is_half(type) && !is_pair(type));
+  };
+  const bool known = (is_number(to) || is_pair(to)) && is_number(from);
+  if (!m.empty() || !known || (relu && (!is_half(to) || saturate))) b.unsupported();
+  if (is_half(to)) return to_half(b, {integral, rounding, ftz, {saturate, relu}, to, from});
   b.expect_operands(2, 2);
   ValueId value = b.any_source(b.operand(1), from);
   if (b.width(value) < bytes_of(from)) b.source(b.operand(1), from);  // says what is wrong
@@ -94,11 +164,12 @@ void cvt(Builder& b) {
   }
   if (is_float(from)) {
     value = b.source(b.operand(1), from);
-    if (ftz && from == Type::f32) {
-      const ValueId flushed = b.temp(4);
-      b.emit("flush.f32", flushed, {value});
-      value = flushed;
-    }
+    if (ftz && from == Type::f32) value = flushed(b, value);
+  } else if (is_half(from)) {
+    // A float of more bits takes every half as it is, and so any further step is that of f32.
+    if (is_float(to) && !rounding.empty()) b.unsupported();
+    value = widened(b, b.source(b.operand(1), from), from, Type::f32);
+    from = Type::f32;
   }
   if (is_integer(to)) {
     if (integral.empty()) b.unsupported();

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "exec/lower/families.hpp"
-#include "exec/lower/modifiers.hpp"
+#include "exec/lower/half.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -87,6 +87,7 @@ Rounding::~Rounding() noexcept(false) {
 }
 
 void lower_float_arithmetic(Builder& b, Modifiers& m, Type type) {
+  if (is_half(type)) return lower_half_arithmetic(b, m, type);
   const Shape* shape = shape_of(b.instruction().opcode);
   if (shape == nullptr || !is_float(type)) b.unsupported();
   const std::string_view rounding =

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "exec/lower/families.hpp"
+#include "exec/lower/target.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -112,6 +113,7 @@ void count_definitions(Scope& scope, const Operand& operand) {
 void lower_instruction(Builder& b) {
   const auto found = lowerings().find(b.instruction().opcode);
   if (found == lowerings().end()) b.unsupported();
+  require_target(b);
   found->second(b);
 }
 

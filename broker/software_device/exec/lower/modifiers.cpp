@@ -44,6 +44,19 @@ bool is_float(Type type) noexcept {
   return type == Type::f32 || type == Type::f64;
 }
 
+bool is_half(Type type) noexcept {
+  return element_of(type) == Type::f16 || element_of(type) == Type::bf16;
+}
+
+bool is_pair(Type type) noexcept {
+  return type == Type::f16x2 || type == Type::bf16x2;
+}
+
+Type element_of(Type type) noexcept {
+  if (type == Type::f16x2) return Type::f16;
+  return type == Type::bf16x2 ? Type::bf16 : type;
+}
+
 bool is_signed(Type type) noexcept {
   return type == Type::s8 || type == Type::s16 || type == Type::s32 || type == Type::s64;
 }
@@ -55,10 +68,14 @@ Type bits_of(Type type) noexcept {
       return Type::b8;
     case Type::u16:
     case Type::s16:
+    case Type::f16:
+    case Type::bf16:
       return Type::b16;
     case Type::u32:
     case Type::s32:
     case Type::f32:
+    case Type::f16x2:
+    case Type::bf16x2:
       return Type::b32;
     case Type::u64:
     case Type::s64:

@@ -17,6 +17,10 @@ std::string_view name_of(ptx::Type type) noexcept;
 std::string joined(std::string_view a, std::string_view b);  // "a.b"
 
 bool is_float(ptx::Type type) noexcept;  // f32 and f64
+bool is_half(ptx::Type type) noexcept;   // f16, bf16 and pairs of these
+bool is_pair(ptx::Type type) noexcept;   // f16x2, bf16x2
+// Of a pair: the type of each half. Any other type is its own.
+ptx::Type element_of(ptx::Type type) noexcept;
 bool is_signed(ptx::Type type) noexcept;
 // The type with the sign left out: s32 and u32 become b32.
 ptx::Type bits_of(ptx::Type type) noexcept;

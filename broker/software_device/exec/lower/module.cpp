@@ -179,6 +179,7 @@ std::shared_ptr<const Program> compile(const ptx::Module& module) {
   }
   auto program = std::make_shared<Program>();
   lower::ModuleNames names;
+  names.target = ptx::target_of(module);
   for (const ptx::Variable& variable : module.variables) {
     if (variable.space == Space::shared) {
       names.shared[variable.name] = &variable;
