@@ -13,7 +13,7 @@ if(CTXB_SANITIZE)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${CTXB_SANITIZE})
   set(_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
-  target_sources(ctxb_options INTERFACE $<${_program}:${CMAKE_CURRENT_LIST_DIR}/sanitizer_options.c>)
+  target_sources(ctxb_options INTERFACE $<${_program}:${CMAKE_CURRENT_LIST_DIR}/sanitizer_options.cpp>)
 endif()
 
 # GCC 12 takes std::string's operator+ (GCC bug 105651) and moves within a std::vector for overflows

@@ -1,0 +1,30 @@
+// Linked into every program that is built with a sanitizer; see CtxbCompile.cmake. ASAN_OPTIONS and
+// TSAN_OPTIONS still stand above.
+extern "C" {
+
+#define CTXB_VISIBLE __attribute__((visibility("default")))
+
+const char* __asan_default_options();
+const char* __tsan_default_options();
+const char* __tsan_default_suppressions();
+
+// GCC 12's sanitizers guess where glibc keeps the thread-local variables of loaded libraries, and
+// guess wrong with glibc 2.36: the leak checker sometimes crashes at the program's end ("Tracer
+// caught signal 11"), and ThreadSanitizer fails to allocate memory. Without the interceptor they do
+// not guess.
+CTXB_VISIBLE const char* __asan_default_options() {
+  return "intercept_tls_get_addr=0";
+}
+
+// A process may end while the broker is open, and then with its threads.
+CTXB_VISIBLE const char* __tsan_default_options() {
+  return "intercept_tls_get_addr=0:report_thread_leaks=0";
+}
+
+// glibc frees the thread-local variables of a thread that has ended when it takes its stack for
+// another thread. ThreadSanitizer does not see that this is later.
+CTXB_VISIBLE const char* __tsan_default_suppressions() {
+  return "race:_dl_deallocate_tls\n";
+}
+
+}  // extern "C"
