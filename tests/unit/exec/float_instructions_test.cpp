@@ -123,6 +123,11 @@ TEST(FloatInstructions, ExactOperations) {
   check<float, float, float>("min.NaN.f32", [](float a, float b) {
     return std::isnan(a) || std::isnan(b) ? NAN : least(a, b);
   });
+  check<float, float, float>("max.NaN.xorsign.abs.f32", [](float a, float b) {
+    if (std::isnan(a) || std::isnan(b)) return NAN;
+    const float chosen = greatest(std::fabs(a), std::fabs(b));
+    return std::signbit(a) != std::signbit(b) ? -chosen : chosen;
+  });
   check<float, float, float>("max.ftz.f32",
                              [](float a, float b) { return greatest(flushed(a), flushed(b)); });
 }

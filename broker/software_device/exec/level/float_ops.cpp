@@ -200,6 +200,10 @@ CTXB_OP Pred test_normal(T a) {
 #define CTXB_FTZ3(function, name) \
   CTXB_FLOATS(function, name), pure<ftz3<function<f32>>>(name ".ftz.f32")
 
+#define CTXB_BY_BOTH(function, name)                     \
+  pure<signed_by_both<f32, function<f32>>>(name ".f32"), \
+      pure<ftz2<signed_by_both<f32, function<f32>>>>(name ".ftz.f32")
+
 extern const OpEntry float_ops[] = {
     CTXB_FTZ2(add, "add"),
     CTXB_FTZ2(sub, "sub"),
@@ -217,8 +221,10 @@ extern const OpEntry float_ops[] = {
     CTXB_FTZ2(larger, "max"),
     CTXB_FTZ2(smaller_nan, "min.NaN"),
     CTXB_FTZ2(larger_nan, "max.NaN"),
-    pure<signed_by_both<f32, smaller<f32>>>("min.xorsign.abs.f32"),
-    pure<signed_by_both<f32, larger<f32>>>("max.xorsign.abs.f32"),
+    CTXB_BY_BOTH(smaller, "min.xorsign.abs"),
+    CTXB_BY_BOTH(larger, "max.xorsign.abs"),
+    CTXB_BY_BOTH(smaller_nan, "min.NaN.xorsign.abs"),
+    CTXB_BY_BOTH(larger_nan, "max.NaN.xorsign.abs"),
     CTXB_FLOATS(saturate, "sat"),
     pure<flush_single>("flush.f32"),
     pure<rcp_approx>("rcp.approx.ftz.f64"),

@@ -30,6 +30,12 @@ void finish(Builder& b, const Modifiers& m) {
   if (!m.empty()) b.unsupported();
 }
 
+// The same where the type is an integer. A carry needs one of 32 bits or more.
+void finish(Builder& b, const Modifiers& m, Type type, bool carries = false) {
+  finish(b, m);
+  if (!is_integer(type) || (carries && register_width(type) < 4)) b.unsupported();
+}
+
 ValueId carry_flag(Builder& b) {
   auto& registers = b.scope().registers;
   const auto [place, fresh] = registers.try_emplace("(carry)", no_value);
@@ -57,15 +63,14 @@ void extended(Builder& b, const std::string& base, Type type, bool reads, bool w
 void add_or_sub(Builder& b) {
   Modifiers m(b.instruction());
   const std::string opcode = b.instruction().opcode;
-  const bool carry_out = m.take("cc");
   const Type type = m.take_type();
   if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
-  if (carry_out) {
-    finish(b, m);
+  if (m.take("cc")) {
+    finish(b, m, type, true);
     return extended(b, opcode, type, false, true);
   }
   const bool saturate = m.take("sat");
-  finish(b, m);
+  finish(b, m, type);
   if (saturate) return uniform(b, joined(opcode, joined("sat", name_of(type))), type, 2);
   uniform(b, joined(opcode, name_of(bits_of(type))), type, 2);
 }
@@ -74,7 +79,7 @@ void add_or_sub_with_carry(Builder& b) {
   Modifiers m(b.instruction());
   const bool carry_out = m.take("cc");
   const Type type = m.take_type();
-  finish(b, m);
+  finish(b, m, type, true);
   extended(b, b.instruction().opcode.substr(0, 3), type, true, carry_out);
 }
 
@@ -103,7 +108,7 @@ void mul(Builder& b) {
   const Type type = m.take_type();
   if (is_float(type) || is_half(type)) return lower_float_arithmetic(b, m, type);
   const std::string_view part = m.take_any({"lo", "hi", "wide"});
-  finish(b, m);
+  finish(b, m, type);
   if (part.empty()) b.unsupported();
   if (part != "wide") return uniform(b, product("mul", part, type), type, 2);
   b.expect_operands(3, 3);
@@ -136,8 +141,8 @@ void mad(Builder& b) {
   const bool carry_out = m.take("cc");
   const bool reads = b.instruction().opcode == "madc";
   const bool saturate = m.take("sat");
-  finish(b, m);
-  if (part.empty()) b.unsupported();
+  finish(b, m, type, carry_out || reads);
+  if (part.empty() || (saturate && (carry_out || reads))) b.unsupported();
   if (carry_out || reads) return mad_with_carry(b, part, type, reads, carry_out);
   if (saturate)
     return uniform(b, joined(joined("mad", part), joined("sat", name_of(type))), type, 3);

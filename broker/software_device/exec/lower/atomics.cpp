@@ -24,6 +24,14 @@ std::string_view engine_type(std::string_view operation, Type type) {
   }
 }
 
+bool has_type(std::string_view operation, Type type) {
+  const bool is_word = is_integer(type) && register_width(type) >= 4;
+  if (operation == "add") return is_half(type) || is_float(type) || (is_word && type != Type::s64);
+  if (operation == "min" || operation == "max") return is_word;
+  if (operation == "inc" || operation == "dec") return type == Type::u32;
+  return is_bits(type) && (operation == "cas" || type != Type::b16);
+}
+
 void atomic(Builder& b) {
   Modifiers m(b.instruction());
   const bool returns = b.instruction().opcode == "atom";
@@ -35,7 +43,7 @@ void atomic(Builder& b) {
     if (operation.empty() && m.take(candidate)) operation = candidate;
   }
   const Type type = m.take_type();
-  if (is_half(type) && (operation != "add" || !m.take("noftz"))) b.unsupported();
+  if (!has_type(operation, type) || (is_half(type) && !m.take("noftz"))) b.unsupported();
   const bool known = space == Space::none || space == Space::global || space == Space::shared;
   if (!m.empty() || operation.empty() || !known || register_width(type) == 0) b.unsupported();
   const std::size_t count = operation == "cas" ? 2 : 1;

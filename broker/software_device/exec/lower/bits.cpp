@@ -33,6 +33,7 @@ void shift(Builder& b) {
   b.expect_operands(3, 3);
   const ValueId x = b.source(b.operand(1), type), by = b.source(b.operand(2), Type::u32);
   const bool left = b.instruction().opcode == "shl";
+  if (!is_bits(type) && (left || !is_integer(type))) b.unsupported();
   // shl knows no sign; shr.b is shr.u.
   std::string op = joined("shl", name_of(bits_of(type)));
   if (!left) {
@@ -142,6 +143,7 @@ std::string comparison_op(Builder& b, std::string_view comparison, bool ftz, Typ
       {"lo", "lt"}, {"ls", "le"}, {"hi", "gt"}, {"hs", "ge"}};
   for (const auto& [name, plain] : unsigned_names) {
     if (comparison == name) {
+      if (!is_integer(type) || is_signed(type)) b.unsupported();
       return std::string("setp.").append(plain).append(".u").append(
           name_of(bits_of(type)).substr(1));
     }
@@ -245,7 +247,7 @@ void set(Builder& b) {
                                             result == Type::u16 || result == Type::s16
                                       : is_word || result == Type::f32 || result == Type::f16 ||
                                             result == Type::bf16;
-  if (!fits) b.unsupported();
+  if (!fits || (c.ftz && result == Type::bf16)) b.unsupported();
   std::vector<ValueId> halves;
   for (const ValueId holds : compared(b, c)) {
     const ValueId other = c.combine.empty() ? no_value : b.predicate(b.operand(3));
@@ -261,6 +263,7 @@ void set(Builder& b) {
 void selp(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
+  if (is_half(type)) b.unsupported();
   b.expect_operands(4, 4);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId p = b.predicate(b.operand(3));
@@ -271,7 +274,8 @@ void slct(Builder& b) {
   Modifiers m(b.instruction());
   const bool ftz = m.take("ftz");
   const Type type = m.take_type(), by = only_type(b, m);
-  if (by != Type::s32 && by != Type::f32) b.unsupported();
+  const bool fits = by == Type::f32 || (by == Type::s32 && !ftz);
+  if (!fits || is_half(type)) b.unsupported();
   b.expect_operands(4, 4);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId sign = b.source(b.operand(3), by);

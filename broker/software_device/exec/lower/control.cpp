@@ -104,12 +104,29 @@ void barrier(Builder& b) {
          static_cast<std::int64_t>(arrives ? BarrierMode::arrive : BarrierMode::sync));
 }
 
+// It waits as long as it likes, and that is no time at all.
+void nanosleep(Builder& b) {
+  Modifiers m(b.instruction());
+  if (m.take_type() != Type::u32 || !m.empty()) b.unsupported();
+  b.expect_operands(1, 1);
+  b.source(b.operand(0), Type::u32);
+}
+
 }  // namespace
 
 const Family control_family[] = {
-    {"bra", bra},     {"brx", brx},     {"ret", ret},           {"exit", end},
-    {"trap", trap},   {"bar", barrier}, {"barrier", barrier},   {"membar", fence},
-    {"fence", fence}, {"brkpt", trap},  {"nanosleep", nothing}, {"pmevent", nothing},
+    {"bra", bra},
+    {"brx", brx},
+    {"ret", ret},
+    {"exit", end},
+    {"trap", trap},
+    {"bar", barrier},
+    {"barrier", barrier},
+    {"membar", fence},
+    {"fence", fence},
+    {"brkpt", trap},
+    {"nanosleep", nanosleep},
+    {"pmevent", nothing},
     {"", nullptr},
 };
 

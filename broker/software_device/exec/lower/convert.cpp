@@ -36,10 +36,6 @@ ValueId narrowed(Builder& b, ValueId value, Type type) {
   return result;
 }
 
-bool is_integer(Type type) {
-  return register_width(type) != 0 && type != Type::pred && !is_float(type) && !is_half(type);
-}
-
 // Whether every value of `from` is one of `to`.
 bool fits(Type from, Type to) {
   if (is_signed(from) && !is_signed(to)) return false;
@@ -122,18 +118,54 @@ ValueId as_half(Builder& b, const Operand& operand, const Conversion& c) {
 
 // cvt.rn.f16.f32 and its like; of a pair, the first source is the upper half.
 void to_half(Builder& b, const Conversion& c) {
-  const bool same = c.from == c.to;
-  const bool fits = is_pair(c.to) ? c.from == Type::f32 && c.integral.empty() &&
-                                        (c.rounding == "rn" || c.rounding == "rz")
-                    : same               ? c.rounding.empty()
-                    : c.integral.empty() ? !c.rounding.empty()
-                                         : false;
-  if (!fits || (c.ftz && c.from != Type::f32)) b.unsupported();
   const std::size_t sources = is_pair(c.to) ? 2 : 1;
   b.expect_operands(sources + 1, sources + 1);
   std::vector<ValueId> halves;
   for (std::size_t i = sources; i > 0; --i) halves.push_back(as_half(b, b.operand(i), c));
   join_halves(b, b.destination(b.operand(0), c.to), halves);
+}
+
+// Bits of a float's significand; 0 of an integer's.
+unsigned precision(Type type) {
+  switch (element_of(type)) {
+    case Type::f64:
+      return 53;
+    case Type::f32:
+      return 24;
+    case Type::f16:
+      return 11;
+    case Type::bf16:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+// Whether PTX has this conversion with these modifiers: the rules of ptxas 13.0.
+bool exists(const Conversion& c) {
+  const unsigned to = precision(c.to), from = precision(c.from);
+  const bool to_float = to != 0, from_float = from != 0;
+  const bool known = (to_float || is_integer(c.to)) && (from_float || is_integer(c.from));
+  if (!known || is_pair(c.from)) return false;
+  const bool has_bf16 = element_of(c.to) == Type::bf16 || c.from == Type::bf16;
+  const bool has_f32 = c.to == Type::f32 || c.from == Type::f32;
+  if (c.ftz && (!has_f32 || is_pair(c.to))) return false;
+  if (has_bf16 && (bytes_of(c.to) == 1 || bytes_of(c.from) == 1)) return false;
+  if (c.limits.saturate && has_bf16) return false;
+  const bool rounds = !c.rounding.empty(), integral = !c.integral.empty();
+  if (c.limits.relu || is_pair(c.to)) {
+    const bool rounding = c.rounding == "rn" || c.rounding == "rz";
+    return is_half(c.to) && c.from == Type::f32 && rounding && !integral && !c.limits.saturate;
+  }
+  if (!to_float && !from_float) {
+    return !rounds && !integral && !(c.limits.saturate && fits(c.from, c.to));
+  }
+  if (!to_float) return integral && !rounds;
+  if (!from_float) return rounds && !integral;
+  if (c.to == c.from) return !rounds;
+  if (integral) return false;
+  if (is_half(c.to) && is_half(c.from)) return true;  // may round
+  return to < from ? rounds : !rounds || c.from == Type::bf16;
 }
 
 void cvt(Builder& b) {
@@ -143,12 +175,9 @@ void cvt(Builder& b) {
   const bool ftz = m.take("ftz"), saturate = m.take("sat"), relu = m.take("relu");
   const Type to = m.take_type();
   Type from = m.take_type();
-  const auto is_number = [](Type type) {
-    return is_integer(type) || is_float(type) || (is_half(type) && !is_pair(type));
-  };
-  const bool known = (is_number(to) || is_pair(to)) && is_number(from);
-  if (!m.empty() || !known || (relu && (!is_half(to) || saturate))) b.unsupported();
-  if (is_half(to)) return to_half(b, {integral, rounding, ftz, {saturate, relu}, to, from});
+  const Conversion conversion{integral, rounding, ftz, {saturate, relu}, to, from};
+  if (!m.empty() || !exists(conversion)) b.unsupported();
+  if (is_half(to)) return to_half(b, conversion);
   b.expect_operands(2, 2);
   ValueId value = b.any_source(b.operand(1), from);
   if (b.width(value) < bytes_of(from)) b.source(b.operand(1), from);  // says what is wrong
@@ -158,7 +187,6 @@ void cvt(Builder& b) {
   if (b.width(dst) < bytes_of(to)) b.destination(target, to);
 
   if (is_integer(from) && is_integer(to)) {
-    if (!integral.empty() || !rounding.empty() || ftz) b.unsupported();
     b.move(dst, integer_to_integer(b, value, from, to, saturate, b.width(dst)));
     return;
   }
@@ -166,13 +194,11 @@ void cvt(Builder& b) {
     value = b.source(b.operand(1), from);
     if (ftz && from == Type::f32) value = flushed(b, value);
   } else if (is_half(from)) {
-    // A float of more bits takes every half as it is, and so any further step is that of f32.
-    if (is_float(to) && !rounding.empty()) b.unsupported();
+    // f32 takes every half as it is, and so any further step is that of f32.
     value = widened(b, b.source(b.operand(1), from), from, Type::f32);
     from = Type::f32;
   }
   if (is_integer(to)) {
-    if (integral.empty()) b.unsupported();
     const std::string source_name(name_of(from));
     if (integral != "rzi") {
       const ValueId whole = b.temp(b.width(value));
@@ -205,7 +231,6 @@ void cvt(Builder& b) {
       b.move(dst, value);
     }
   } else {
-    if (!integral.empty()) b.unsupported();
     const Rounding mode(b, rounding);
     b.emit(joined(joined("cvt", name_of(to)), name_of(from)), dst, {value});
   }

@@ -57,7 +57,7 @@ const Shape* shape_of(std::string_view opcode) {
   return nullptr;
 }
 
-bool only_approximate(std::string_view opcode) {
+bool has_approximate_op(std::string_view opcode) {
   return opcode == "ex2" || opcode == "lg2" || opcode == "sin" || opcode == "cos" ||
          opcode == "tanh";
 }
@@ -68,7 +68,7 @@ std::string op_name(std::string_view opcode, Type type, bool ftz, bool approx, b
   std::string name(opcode == "mad" ? "fma" : opcode);
   if (name == "fma" && !nearest) name += ".exact";
   const bool half_only = approx && ftz && type == Type::f64;  // rcp.approx.ftz.f64
-  if (half_only || only_approximate(opcode)) name += ".approx";
+  if (half_only || has_approximate_op(opcode)) name += ".approx";
   if (!variant.empty()) name.append(".").append(variant);
   if (ftz) name += ".ftz";
   return name.append(".").append(name_of(type));
@@ -97,14 +97,19 @@ void lower_float_arithmetic(Builder& b, Modifiers& m, Type type) {
   const bool saturate = shape->saturates && m.take("sat");
   std::string_view variant;
   if (shape->opcode == "min" || shape->opcode == "max") {
-    variant = m.take("NaN") ? "NaN" : "";
-    if (m.take("xorsign")) {
-      if (!m.take("abs") || !variant.empty() || ftz) b.unsupported();
-      variant = "xorsign.abs";
-    }
+    const bool nan = m.take("NaN"), by_both = m.take("xorsign");
+    if (by_both && !m.take("abs")) b.unsupported();
+    variant = by_both ? (nan ? "NaN.xorsign.abs" : "xorsign.abs") : nan ? "NaN" : "";
   }
-  if (!m.empty() || (ftz && type == Type::f64 && !approx)) b.unsupported();
-  if (only_approximate(shape->opcode) && !approx) b.unsupported();
+  const bool is_double = type == Type::f64;
+  if (!m.empty() || (is_double && (saturate || !variant.empty() || (ftz && !approx)))) {
+    b.unsupported();
+  }
+  // What may be approximate is that or rounds, and fma always says how.
+  const bool says_how = shape->approximate || shape->opcode == "fma" || shape->opcode == "mad";
+  if (says_how && approx == !rounding.empty()) b.unsupported();
+  const bool of_doubles = shape->opcode == "rsqrt" || (shape->opcode == "rcp" && ftz);
+  if (is_double && approx && !of_doubles) b.unsupported();
 
   b.expect_operands(shape->sources + 1, shape->sources + 1);
   std::array<ValueId, 3> s = {no_value, no_value, no_value};

@@ -49,11 +49,15 @@ struct Calculation {
   Type element;  // f16 or bf16
   bool ftz;      // of f16
   Limits limits;
+  std::string_view rounding;
 };
 
 Calculation read(Builder& b, Modifiers& m, const HalfShape& shape, Type type) {
   const Type element = element_of(type);
-  const bool rounds = shape.rounds && m.take("rn");
+  const bool any = shape.opcode == "fma" && element == Type::bf16;  // any rounding
+  const std::string_view rounding = any            ? m.take_any({"rn", "rz", "rm", "rp"})
+                                    : shape.rounds ? m.take_any({"rn"})
+                                                   : std::string_view();
   const bool approximate = shape.approximate && m.take("approx");
   const bool ftz = m.take("ftz");
   const bool saturate = shape.saturates && element == Type::f16 && m.take("sat");
@@ -67,7 +71,7 @@ Calculation read(Builder& b, Modifiers& m, const HalfShape& shape, Type type) {
     op += ".odd";
   }
   if (shape.rounds) wide = Type::f64;
-  const bool needs_rounding = shape.opcode == "fma" && !rounds;
+  const bool needs_rounding = shape.opcode == "fma" && rounding.empty();
   const bool is_ex2 = shape.opcode == "ex2";
   // Of bf16, ex2 must have it and nothing else may.
   const bool ftz_fits = element == Type::f16 ? !shape.approximate || !ftz : ftz == is_ex2;
@@ -75,7 +79,12 @@ Calculation read(Builder& b, Modifiers& m, const HalfShape& shape, Type type) {
                     !(saturate && relu);
   if (!fits) b.unsupported();
   if (shape.approximate) op += is_ex2 && ftz ? ".approx.ftz" : ".approx";
-  return {joined(op, name_of(wide)), wide, element, ftz && element == Type::f16, {saturate, relu}};
+  return {joined(op, name_of(wide)),
+          wide,
+          element,
+          ftz && element == Type::f16,
+          {saturate, relu},
+          rounding.empty() ? "rn" : rounding};
 }
 
 // neg and abs: a matter of one bit.
@@ -98,7 +107,7 @@ ValueId calculated(Builder& b, const Calculation& c, const std::array<ValueId, 3
     b.emit(c.op, result, {s[0], s[1], s[2]});
   }
   if (c.wide == Type::f32) result = step(b, "cvt.f64.f32", 8, {result});
-  return flushed(b, rounded(b, limited(b, result, c.limits), c.element), c.ftz);
+  return flushed(b, rounded(b, limited(b, result, c.limits), c.element, c.rounding), c.ftz);
 }
 
 }  // namespace

@@ -74,9 +74,8 @@ Address address_of(Builder& b, const Operand& operand, Space space) {
 
 namespace {
 
-const std::initializer_list<std::string_view> hints = {"ca",      "cg",  "cs",  "lu",     "cv",
-                                                       "wb",      "wt",  "nc",  "weak",   "cta",
-                                                       "cluster", "gpu", "sys", "unified"};
+const std::initializer_list<std::string_view> hints = {
+    "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys", "unified"};
 
 struct Access {
   Space space = Space::none;
@@ -92,10 +91,12 @@ Access access_of(Builder& b, bool is_load) {
   access.space = take_space(m);
   const bool ordered = m.take("volatile") || m.take("relaxed") || m.take("mmio");
   const bool synchronises = m.take(is_load ? "acquire" : "release");
+  if (is_load && m.take("nc") && access.space != Space::global) b.unsupported();
   m.ignore(hints);
   access.count = m.take("v2") ? 2 : m.take("v4") ? 4 : 1;
   access.type = m.take_type();
-  if (!m.empty() || register_width(access.type) == 0 || access.type == Type::pred) b.unsupported();
+  const bool fits = register_width(access.type) != 0 && access.type != Type::pred;
+  if (!m.empty() || !fits || is_half(access.type)) b.unsupported();
   access.fence_before = synchronises && !is_load;
   access.fence_after = (synchronises && is_load) || ordered;
   return access;

@@ -61,6 +61,15 @@ bool is_signed(Type type) noexcept {
   return type == Type::s8 || type == Type::s16 || type == Type::s32 || type == Type::s64;
 }
 
+bool is_integer(Type type) noexcept {
+  return is_signed(type) || type == Type::u8 || type == Type::u16 || type == Type::u32 ||
+         type == Type::u64;
+}
+
+bool is_bits(Type type) noexcept {
+  return type == Type::b16 || type == Type::b32 || type == Type::b64;
+}
+
 Type bits_of(Type type) noexcept {
   switch (type) {
     case Type::u8:

@@ -22,6 +22,8 @@ bool is_pair(ptx::Type type) noexcept;   // f16x2, bf16x2
 // Of a pair: the type of each half. Any other type is its own.
 ptx::Type element_of(ptx::Type type) noexcept;
 bool is_signed(ptx::Type type) noexcept;
+bool is_integer(ptx::Type type) noexcept;  // with or without a sign, of 8 to 64 bits
+bool is_bits(ptx::Type type) noexcept;     // b16, b32, b64
 // The type with the sign left out: s32 and u32 become b32.
 ptx::Type bits_of(ptx::Type type) noexcept;
 ptx::Type bits_of_width(std::uint8_t width) noexcept;

@@ -75,7 +75,8 @@ void mov(Builder& b) {
   Modifiers m(b.instruction());
   const std::size_t count = m.take("v2") ? 2 : m.take("v4") ? 4 : 1;
   const Type type = m.take_type();
-  if (!m.empty() || register_width(type) == 0) b.unsupported();
+  const bool fits = register_width(type) != 0 && (ptx::size_of(type) > 1 || type == Type::pred);
+  if (!m.empty() || !fits || is_half(type)) b.unsupported();
   b.expect_operands(2, 2);
   if (count > 1) return move_vector(b, type, count);
   if (b.operand(1).kind == Operand::Kind::vector) return pack(b, type);

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Gives every form of plain instructions to ptxas and to the software device, and compares what they
+take.
+
+    ptxas_oracle.py PTXAS LIBRARY [--list]
+
+PTXAS is the assembler of a CUDA Toolkit, and LIBRARY is the software device's libcuda.so.1. The forms
+combine opcodes, types and modifiers, and most of them do not exist. Each is tried for sm_75 and for
+sm_90. The script prints each form that only one of the two takes, and ends with status 1 when KNOWN
+does not have it. --list prints the forms and ends.
+"""
+import ctypes
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+TARGETS = {75: "7.5", 90: "9.0"}
+REGISTERS = {1: "%p", 2: "%h", 4: "%r", 8: "%d"}
+TYPES = {"pred": 1, "b8": 2, "u8": 2, "s8": 2, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
+         "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4,
+         "b64": 8, "u64": 8, "s64": 8, "f64": 8}
+NUMBERS = "b16 u16 s16 f16 bf16 b32 u32 s32 f32 f16x2 bf16x2 b64 u64 s64 f64".split()
+ROUND = ",rn,rz,rm,rp"
+# What only ptxas takes. No compiler writes it.
+KNOWN = re.compile(r"(addc|subc)\.[us]16 |madc\.(lo|hi)\.[us]16 |mad24\.hi\.sat\.s32 |"
+                   r"rcp\.r[nzmp]\.ftz\.f64 |cvta\.(to\.)?\w+\.u32 ")
+COMPARE = "eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,neu,ltu,leu,gtu,geu,num,nan"
+SPACES = ",global,shared,local,param,const"
+
+# Opcode, then groups of modifiers (T: every type, S: a second type), then operands: T and S registers
+# of these types, W twice as wide as T, a number for a register of so many bytes, p a predicate, q a
+# pair of predicates, @ an address, others as they stand.
+FORMS = [
+    f"add {ROUND} ,ftz ,sat ,cc T | T T T",
+    f"sub {ROUND} ,ftz ,sat ,cc T | T T T",
+    "addc ,cc T | T T T",
+    "subc ,cc T | T T T",
+    f"mul ,lo,hi,wide {ROUND} ,ftz ,sat T | T T T",
+    "mul wide T | W T T",
+    f"mad ,lo,hi,wide {ROUND} ,ftz ,sat ,cc T | T T T T",
+    "mad wide T | W T T W",
+    "madc ,lo,hi ,cc T | T T T T",
+    f"fma {ROUND} ,ftz ,sat ,relu T | T T T T",
+    "mul24 ,lo,hi T | T T T",
+    "mad24 ,lo,hi ,sat T | T T T T",
+    f"div ,approx,full {ROUND} ,ftz T | T T T",
+    "rem T | T T T",
+    "min ,ftz ,NaN ,xorsign.abs T | T T T",
+    "max ,ftz ,NaN ,xorsign.abs T | T T T",
+    "abs ,ftz T | T T",
+    "neg ,ftz T | T T",
+    f"sqrt ,approx {ROUND} ,ftz T | T T",
+    f"rcp ,approx {ROUND} ,ftz T | T T",
+    "rsqrt ,approx ,ftz T | T T",
+    "sin ,approx ,ftz T | T T",
+    "cos ,approx ,ftz T | T T",
+    "lg2 ,approx ,ftz T | T T",
+    "ex2 ,approx ,ftz T | T T",
+    "tanh ,approx ,ftz T | T T",
+    "copysign T | T T T",
+    "testp finite,infinite,number,notanumber,normal,subnormal T | p T",
+    "sad T | T T T T",
+    "dp4a T S | 4 4 4 4",
+    "dp2a ,lo,hi T S | 4 4 4 4",
+    "and T | T T T", "or T | T T T", "xor T | T T T", "not T | T T", "cnot T | T T",
+    "shl T | T T 4", "shr T | T T 4",
+    "shf ,l,r ,wrap,clamp T | T T T 4",
+    "popc T | 4 T", "clz T | 4 T", "brev T | T T", "bfind ,shiftamt T | 4 T",
+    "bfe T | T T 4 4", "bfi T | T T T 4 4", "bmsk ,wrap,clamp T | T T 4", "szext ,wrap,clamp T | T T 4",
+    "prmt T ,f4e,b4e,rc8,ecl,ecr,rc16 | T T T 4",
+    "lop3 T | T T T T 5",
+    f"setp {COMPARE} ,ftz T | p T T",
+    f"setp {COMPARE} T | q T T",
+    "setp lt,geu and,or,xor ,ftz T | p T T p",
+    f"set {COMPARE} ,ftz u32 T | 4 T T",
+    "set lt ,ftz T S | T S S",
+    "set lt and,or,xor T S | T S S p",
+    "selp T | T T T p",
+    "slct ,ftz T S | T T T S",
+    "mov T | T T",
+    "cvt ,rn,rz,rm,rp,rni,rzi,rmi,rpi ,ftz ,sat T S | T S",
+    "cvt rn,rz ,relu T S | T S",
+    "cvt rn,rz ,relu T f32 | T 4 4",
+    "cvta ,to ,global,shared,local,const,param T | T T",
+    f"ld {SPACES} ,v2,v4 T | @",
+    "ld ,global ,nc T | T @",
+    "ld relaxed,acquire cta,gpu,sys ,global,shared T | T @",
+    "ld volatile ,global,shared T | T @",
+    "st ,global,shared,local T | @ T",
+    "st relaxed,release cta,gpu,sys ,global,shared T | @ T",
+    "st volatile ,global,shared T | @ T",
+    "atom ,global,shared add,exch,min,max,and,or,xor,inc,dec ,noftz T | T @ T",
+    "atom ,relaxed,acquire,release,acq_rel ,cta,gpu,sys ,global,shared add T | T @ T",
+    "atom ,global,shared cas T | T @ T T",
+    "red ,global,shared add,min,max,and,or,xor,inc,dec ,noftz T | @ T",
+    "shfl sync up,down,bfly,idx T | T T 4 4 -1",
+    "vote sync all,any,uni pred | p p -1",
+    "vote sync ballot b32 | 4 p -1",
+    "match any sync T | 4 T -1",
+    "match all sync T | 4 T -1",
+    "redux sync add,min,max,and,or,xor T | T T -1",
+    "activemask T | T",
+    "nanosleep T | T",
+    "membar cta,gl,sys |", "fence ,sc,acq_rel cta,gpu,sys |",
+    "bar sync | 0", "bar arrive | 0 64", "bar warp.sync | -1",
+    "barrier ,cta sync | 0",
+    "bar red popc u32 | 4 0 p", "bar red and,or pred | p 0 p",
+]
+
+
+def expanded(form):
+    """The texts of one line of FORMS."""
+    head, _, tail = form.partition("|")
+    opcode, *groups = head.split()
+    types = [name for name in ("T", "S") if name in groups]
+    for chosen in itertools.product(TYPES, repeat=len(types)):
+        type_of = dict(zip(types, chosen))
+        choices = [[type_of[g]] if g in type_of else g.split(",") for g in groups]
+        for modifiers in itertools.product(*choices):
+            name = ".".join([opcode] + [m for m in modifiers if m])
+            operands = operands_of(tail.split(), type_of, modifiers)
+            if operands is not None:
+                yield f"{name} {', '.join(operands)};".replace(" ;", ";")
+
+
+def operands_of(pattern, type_of, modifiers):
+    texts, used = [], {1: 0, 2: 0, 4: 0, 8: 0}
+
+    def register(width):
+        used[width] += 1
+        return REGISTERS[width] + str(used[width])
+
+    if pattern == ["@"]:  # a load of one value or of a vector
+        count = {"v2": 2, "v4": 4}.get(next((m for m in modifiers if m in ("v2", "v4")), ""), 1)
+        names = [register(TYPES[type_of["T"]]) for _ in range(count)]
+        return ["{" + ", ".join(names) + "}" if count > 1 else names[0], "[%d7]"]
+    for item in pattern:
+        if item in type_of:
+            texts.append(register(TYPES[type_of[item]]))
+        elif item == "W":
+            width = TYPES[type_of["T"]] * 2
+            if width > 8:
+                return None
+            texts.append(register(width))
+        elif item in ("4", "8"):
+            texts.append(register(int(item)))
+        elif item == "5":
+            texts.append("128")
+        elif item == "p":
+            texts.append(register(1))
+        elif item == "q":
+            texts.append(register(1) + "|" + register(1))
+        elif item == "@":
+            texts.append("[%d7]")
+        else:
+            texts.append(item)
+    return texts
+
+
+def head(target):
+    return (f".version 8.8\n.target sm_{target}\n.address_size 64\n.visible .entry k()\n{{\n"
+            ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<8>; .reg .b64 %d<8>;\n")
+
+
+def refused_by_ptxas(ptxas, forms, target):
+    """Form to ptxas's message."""
+    before = head(target)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "forms.ptx")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(before + "\n".join(forms) + "\nret;\n}\n")
+        run = subprocess.run([ptxas, f"-arch=sm_{target}", path, "-o", os.devnull],
+                             capture_output=True, text=True, check=False)
+    first = before.count("\n") + 1
+    refused = {}
+    for line, message in re.findall(r"line (\d+); (?:error|fatal)\s*: (.*)", run.stderr):
+        index = int(line) - first
+        if not 0 <= index < len(forms):
+            sys.exit(f"ptxas stopped at line {line}: {message}")
+        refused.setdefault(forms[index], message.strip())
+    return refused
+
+
+class Device:
+    def __init__(self, library, compute):
+        os.environ["CTXBROKER_SOFTWARE_COMPUTE"] = compute
+        self.library = ctypes.CDLL(library)
+        context, device = ctypes.c_void_p(), ctypes.c_int()
+        for call in (lambda: self.library.cuInit(0),
+                     lambda: self.library.cuDeviceGet(ctypes.byref(device), 0),
+                     lambda: self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+                     lambda: self.library.cuCtxPushCurrent_v2(context)):
+            status = call()
+            if status != 0:
+                sys.exit(f"the software device does not start: status {status}")
+
+    def refuses(self, text):
+        """Its message; or None."""
+        log, module = ctypes.create_string_buffer(512), ctypes.c_void_p()
+        options = (ctypes.c_int * 2)(5, 6)  # the error log and its size
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        status = self.library.cuModuleLoadDataEx(ctypes.byref(module), text.encode() + b"\0", 2,
+                                                 options, values)
+        if status == 0:
+            self.library.cuModuleUnload(module)
+            return None
+        return log.value.decode().strip() or f"status {status}"
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    ptxas, library = sys.argv[1:3]
+    forms = list(dict.fromkeys(text for form in FORMS for text in expanded(form)))
+    if "--list" in sys.argv:
+        print("\n".join(forms))
+        return 0
+    device = Device(library, "9.0")
+    differences = known = 0
+    for target in TARGETS:
+        refused = {}
+        for at in range(0, len(forms), 2000):
+            refused.update(refused_by_ptxas(ptxas, forms[at:at + 2000], target))
+        taken_by_both = 0
+        for form in forms:
+            ours = device.refuses(head(target) + form + "\nret;\n}\n")
+            theirs = refused.get(form)
+            if ours is None and theirs is None:
+                taken_by_both += 1
+            elif ours is not None and theirs is None and KNOWN.match(form):
+                known += 1
+            elif (ours is None) != (theirs is None):
+                differences += 1
+                who = "only the software device" if ours is None else "only ptxas"
+                print(f"sm_{target}: {form:50} {who} takes it: {theirs or ours}")
+        print(f"sm_{target}: {len(forms)} forms, {taken_by_both} taken by both")
+    print(f"{known} differences are known, {differences} are new")
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
