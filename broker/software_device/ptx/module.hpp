@@ -45,7 +45,7 @@ enum class Type : std::uint8_t {
 struct Version {
   int major = 0, minor = 0;
 
-  auto operator<=>(const Version&) const = default;
+  auto operator<=>(const Version&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 Version version_of(std::string_view text) noexcept;
 

@@ -255,7 +255,7 @@ class GatedTenant {
   std::atomic<std::uint64_t> openings_{0};
   mutable std::shared_mutex source_lock_;
   LeaseSource* source_ = nullptr;
-  std::atomic<bool> open_{false}, private_tables_{false};
+  std::atomic<bool> open_{false}, private_tables_{false}, keeps_unused_{false};
   std::mutex mutex_;  // of what follows
   std::vector<GatedTenant*> beside_;
   std::map<int, PrimaryView> primaries_;
@@ -264,9 +264,7 @@ class GatedTenant {
   std::vector<std::string> logged_;
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
-  // What every allocation looks at, in one cache line.
-  alignas(64) Budget budget_;
-  std::atomic<bool> keeps_unused_{false};
+  Budget budget_;
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each policy

@@ -6,15 +6,14 @@
 
 namespace ctxbroker::software::exec::CTXB_LEVEL {
 
-// Numbers of memory, and what takes part in no arithmetic but addition.
-struct f16 {
-  static constexpr u32 mantissa = 10, bias = 15;  // bits; of the exponent
+// What takes part in no arithmetic but addition.
+template <u32 MantissaBits, u32 ExponentBias>
+struct Half {
+  static constexpr u32 mantissa = MantissaBits, bias = ExponentBias;
   u16 raw;
 };
-struct bf16 {
-  static constexpr u32 mantissa = 7, bias = 127;
-  u16 raw;
-};
+using f16 = Half<10, 15>;
+using bf16 = Half<7, 127>;
 template <class H>
 struct PairOf {
   H low, high;

@@ -62,7 +62,7 @@ ValueId integer_to_integer(Builder& b, ValueId value, Type from, Type to, bool s
 
 // Integers of 8 and 16 bits share the conversions of 16.
 Type at_least_16(Type type) {
-  if (type == Type::u8 || type == Type::b8) return Type::u16;
+  if (type == Type::u8) return Type::u16;
   return type == Type::s8 ? Type::s16 : type;
 }
 
@@ -277,7 +277,7 @@ void pack(Builder& b) {
   ValueId result = step("or.b32", high, saturated(b.operand(2)));
   if (has_rest) {
     const ValueId rest = b.source(b.operand(3), Type::b32);
-    result = step("or.b32", result, step("shl.b32", rest, literal(2 * packed->bits)));
+    result = step("or.b32", result, step("shl.b32", rest, literal(std::int64_t{2} * packed->bits)));
   }
   b.move(b.destination(b.operand(0), Type::b32), result);
 }
