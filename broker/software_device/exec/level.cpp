@@ -11,7 +11,7 @@ namespace ctxbroker::software::exec {
 namespace {
 
 CpuLevel detect() noexcept {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CTXB_BASELINE_ONLY)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
@@ -23,6 +23,13 @@ CpuLevel detect() noexcept {
   return CpuLevel::baseline;
 #endif
 }
+
+// In the order of CpuLevel.
+#ifdef CTXB_BASELINE_ONLY
+constexpr std::array levels{&baseline::level};
+#else
+constexpr std::array levels{&baseline::level, &avx2::level, &avx512::level};
+#endif
 
 // All operations of a level in one row.
 std::vector<const OpEntry*> flatten(const Level& level) {
@@ -47,21 +54,16 @@ CpuLevel best_cpu_level() noexcept {
 }
 
 const Level& level_of(CpuLevel level) noexcept {
-  switch (level) {
-    case CpuLevel::avx512:
-      return avx512::level;
-    case CpuLevel::avx2:
-      return avx2::level;
-    case CpuLevel::baseline:
-      break;
-  }
-  return baseline::level;
+  return *levels[static_cast<std::size_t>(level)];
 }
 
 const OpEntry& op_entry(CpuLevel level, OpId id) {
   // Never destroyed: a kernel that does not end goes on while static objects are.
-  static const auto& rows = *new const std::array<std::vector<const OpEntry*>, 3>{
-      flatten(baseline::level), flatten(avx2::level), flatten(avx512::level)};
+  static const auto& rows = *[] {
+    auto& all = *new std::vector<std::vector<const OpEntry*>>;
+    for (const Level* each : levels) all.push_back(flatten(*each));
+    return &all;
+  }();
   return *rows[static_cast<std::size_t>(level)][id];
 }
 
