@@ -2,12 +2,13 @@
 """Gives every form of plain instructions to ptxas and to the software device, and compares what they
 take.
 
-    ptxas_oracle.py PTXAS LIBRARY [--list]
+    ptxas_oracle.py PTXAS LIBRARY [--page FILE | --write-page FILE | --list]
 
 PTXAS is the assembler of a CUDA Toolkit, and LIBRARY is the software device's libcuda.so.1. The forms
 combine opcodes, types and modifiers, and most of them do not exist. Each is tried for sm_75 and for
 sm_90. The script prints each form that only one of the two takes, and ends with status 1 when KNOWN
-does not have it. --list prints the forms and ends.
+does not have it. --write-page writes the list of what the software device has, for docs/. --page
+compares that list, and ends with status 1 when FILE is another. --list prints the forms and ends.
 """
 import ctypes
 import itertools
@@ -184,6 +185,59 @@ def refused_by_ptxas(ptxas, forms, target):
     return refused
 
 
+PAGE = """# What the software device supports
+
+This page is for plug-in authors who test without a GPU. After it, you know which PTX instructions and which driver
+functions you can use there. `tests/scripts/ptxas_oracle.py` generates it from the software device itself.
+
+## Instructions
+
+Each row lists the types and modifiers that an instruction takes on the software device, for a target with compute
+capability 9.0. Not every type goes with every modifier. A form that `ptxas` takes and that is missing here is refused by
+name when the module is loaded.
+
+| instruction | types | modifiers |
+|---|---|---|
+{instructions}
+
+Calls, branches and `ret`, `exit` and `trap` work as well. These are refused by name: textures and surfaces, tensor cores
+(`mma`, `wmma`, `ldmatrix`), asynchronous copies, `mbarrier` and clusters.
+
+## Driver functions
+
+The software device exports every public function of the driver of CUDA 13.0. Those in the last column answer
+`CUDA_ERROR_NOT_SUPPORTED`.
+
+| group | works | does not |
+|---|---|---|
+{functions}
+"""
+
+
+def page(library, taken):
+    """The text of docs/software_device.md."""
+    types, modifiers = {}, {}
+    for form in taken:
+        opcode, *parts = form.split(" ")[0].rstrip(";").split(".")
+        types.setdefault(opcode, {}).update({part: 0 for part in parts if part in TYPES})
+        modifiers.setdefault(opcode, {}).update({part: 0 for part in parts if part not in TYPES})
+    code = lambda names: " ".join(f"`{name}`" for name in names)
+    instructions = [f"| `{opcode}` | {code(types[opcode])} | {code('.' + m for m in modifiers[opcode])} |"
+                    for opcode in sorted(types)]
+    listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
+                             check=True).stdout
+    groups = {}
+    for kind, name in re.findall(r" ([TW]) (cu[A-Z]\w+)$", listing, re.MULTILINE):
+        base = re.sub(r"(_v\d+)?(_pts[z]|_ptds)?$", "", name)
+        group = re.match(r"cu([A-Z][a-z]+|GL|EGL|VDPAU|D3D\w*)", base)[1]
+        groups.setdefault(group, ({}, {}))[kind == "W"][base] = 0
+    functions = []
+    for group, (works, does_not) in sorted(groups.items()):
+        functions.append(f"| {group} | {code(works)} | {code(n for n in does_not if n not in works)} |")
+    text = PAGE.format(instructions="\n".join(instructions), functions="\n".join(functions))
+    return re.sub(r" +\|", " |", text)
+
+
 class Device:
     def __init__(self, library, compute):
         os.environ["CTXBROKER_SOFTWARE_COMPUTE"] = compute
@@ -220,14 +274,17 @@ def main():
         return 0
     device = Device(library, "9.0")
     differences = known = 0
+    ours_of = {}
     for target in TARGETS:
         refused = {}
         for at in range(0, len(forms), 2000):
             refused.update(refused_by_ptxas(ptxas, forms[at:at + 2000], target))
-        taken_by_both = 0
+        taken_by_both, ours_of[target] = 0, []
         for form in forms:
             ours = device.refuses(head(target) + form + "\nret;\n}\n")
             theirs = refused.get(form)
+            if ours is None:
+                ours_of[target].append(form)
             if ours is None and theirs is None:
                 taken_by_both += 1
             elif ours is not None and theirs is None and KNOWN.match(form):
@@ -238,6 +295,14 @@ def main():
                 print(f"sm_{target}: {form:50} {who} takes it: {theirs or ours}")
         print(f"sm_{target}: {len(forms)} forms, {taken_by_both} taken by both")
     print(f"{known} differences are known, {differences} are new")
+    if sys.argv[3:4] in (["--page"], ["--write-page"]):
+        text = page(library, ours_of[90])
+        if sys.argv[3] == "--write-page":
+            with open(sys.argv[4], "w", encoding="ascii") as file:
+                file.write(text)
+        elif open(sys.argv[4], encoding="ascii").read() != text:
+            print(f"{sys.argv[4]} is not what the software device has; write it again with --write-page")
+            differences += 1
     return 1 if differences else 0
 
 

@@ -345,6 +345,8 @@ TEST_F(PtxTest, HalfPrecisionIsRoundedOnce) {
       {"fma.rn.sat.f16 %h0, %h6, %h1, %h3; cvt.u32.u16 %r0, %h0;", 0},
       {"neg.f16 %h0, %h1; cvt.u32.u16 %r0, %h0;", 0xc200},
       {"abs.f16 %h0, %h6; cvt.u32.u16 %r0, %h0;", 0x3c00},
+      {"neg.f16 %h0, %h7; cvt.u32.u16 %r0, %h0;", 0x7fff},
+      {"abs.f16 %h0, %h7; cvt.u32.u16 %r0, %h0;", 0x7fff},
       {"add.f16x2 %r0, %s1, %s2;", 0x000042ab},
       {"fma.rn.f16x2 %r0, %s1, %s2, %s3;", 0x7bff3c01},
       {"cvt.f32.f16 %f1, %h3; mov.b32 %r0, %f1;", 0x33800000},

@@ -87,12 +87,6 @@ Calculation read(Builder& b, Modifiers& m, const HalfShape& shape, Type type) {
           rounding.empty() ? "rn" : rounding};
 }
 
-// neg and abs: a matter of one bit.
-ValueId with_other_sign(Builder& b, std::string_view opcode, ValueId half) {
-  if (opcode == "neg") return step(b, "xor.b16", 2, {half, b.literal(2, 0x8000)});
-  return step(b, "and.b16", 2, {half, b.literal(2, 0x7fff)});
-}
-
 ValueId calculated(Builder& b, const Calculation& c, const std::array<ValueId, 3>& halves,
                    std::size_t count) {
   std::array<ValueId, 3> s = {no_value, no_value, no_value};
@@ -150,11 +144,6 @@ void lower_half_arithmetic(Builder& b, Modifiers& m, Type type) {
   }
   std::vector<ValueId> results;
   for (std::size_t half = 0; half < sources[0].size(); ++half) {
-    if (shape.opcode == "neg" || shape.opcode == "abs") {
-      const ValueId plain = flushed(b, sources[0][half], calculation.ftz);
-      results.push_back(with_other_sign(b, shape.opcode, plain));
-      continue;
-    }
     std::array<ValueId, 3> one = {no_value, no_value, no_value};
     for (std::size_t i = 0; i < shape.sources; ++i) one[i] = sources[i][half];
     results.push_back(calculated(b, calculation, one, shape.sources));
