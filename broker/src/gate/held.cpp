@@ -10,7 +10,10 @@ namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
-void set_generation(GatedTenant& tenant, Holding& holding) noexcept {
+}  // namespace
+
+Holding made_here(GatedTenant& tenant, Holding holding) noexcept {
+  holding.holder = tenant.holder();
   // In a guard that nothing has touched, the driver need not be asked.
   const Frame* const frame = pushed_frame();
   const bool is_known = frame != nullptr && is_untouched(*frame);
@@ -21,9 +24,8 @@ void set_generation(GatedTenant& tenant, Holding& holding) noexcept {
       home_of(holding) != Home::device) {
     holding.context = handle_value(current);
   }
+  return holding;
 }
-
-}  // namespace
 
 CUcontext current_context() noexcept {
   CUcontext current = nullptr;
@@ -42,10 +44,8 @@ bool alone_in_context(const Caller& caller) noexcept {
 }
 
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
-  holding.holder = tenant.holder();
-  set_generation(tenant, holding);
   try {
-    ledger().add(std::move(holding));
+    ledger().add(made_here(tenant, std::move(holding)));
     return true;
   } catch (const std::bad_alloc&) {
     return false;
@@ -53,10 +53,8 @@ bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
 }
 
 void hold_once_more(GatedTenant& tenant, Holding holding) noexcept {
-  holding.holder = tenant.holder();
-  set_generation(tenant, holding);
   try {
-    ledger().add_hold(std::move(holding));
+    ledger().add_hold(made_here(tenant, std::move(holding)));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
   }
 }

@@ -28,8 +28,11 @@ CUcontext current_context() noexcept;
 // none is, which the driver itself complains of.
 bool alone_in_context(const Caller& caller) noexcept;
 
-// Enters what a tenant has made on this thread: where and whose is filled in here. False: there is
-// no memory for the entry.
+// The holding with what the calling thread knows filled in: whose it is, and where it is made. This
+// takes a lock under which things also end, so call it before any lock that an end takes.
+Holding made_here(GatedTenant& tenant, Holding holding) noexcept;
+
+// Enters what a tenant has made on this thread. False: there is no memory for the entry.
 bool enter_holding(GatedTenant& tenant, Holding holding) noexcept;
 
 // The same for what a tenant may hold several times: enters one more hold.

@@ -162,6 +162,7 @@ constexpr PolicyRow peer_rows[] = {policy<Enable, enable>(), policy<Disable, dis
 CUresult enable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
                             const TranslatedLease& peer, unsigned flags) noexcept {
   try {
+    Holding holding = made_here(tenant, {.kind = Kind::peer_access});
     Pairs& pairs = Pairs::one();
     const std::lock_guard lock(pairs.mutex);
     Pair* pair = pairs.find(from, peer);
@@ -181,12 +182,9 @@ CUresult enable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
     } else if (holder_of(*pair, tenant) != pair->holders.end()) {
       return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     }
-    const std::uint64_t handle = ++pairs.last_handle;
-    pair->holders.push_back(handle);
-    // What cannot be entered stays enabled.
-    if (!enter_holding(tenant, {.kind = Kind::peer_access, .handle = handle})) {
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    holding.handle = ++pairs.last_handle;
+    pair->holders.push_back(holding.handle);
+    ledger().add(std::move(holding));  // what cannot be entered stays enabled
     return CUDA_SUCCESS;
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;
