@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t memory_alignment = 256;
 constexpr std::uint32_t few_lanes = 8;  // up to here the scalar engine is faster
 constexpr std::uint32_t scratch_bytes = group_lanes * 8;
+constexpr std::size_t small_frames =
+    24576;  // of all groups; the processor's first cache holds them
 constexpr std::uint32_t not_filled = ~0U;
 // Backward branches until other lanes and groups get their turn: soon, where they may be what the
 // running ones wait for.
@@ -72,11 +74,14 @@ void BlockRunner::prepare(const Launch& launch) {
   scalar_ = code_->scalar(launch.cpu);
   threads_ = launch.block.x * launch.block.y * launch.block.z;
   const std::uint32_t groups = (threads_ + group_lanes - 1) / group_lanes;
-  // Groups that may wait for each other must all be under way; others reuse one frame.
-  frames_ = code_->has_barrier || code_->has_atomic ? groups : 1;
+  // Groups that may wait for each other must all be under way. Others reuse one frame, or have one
+  // each where that is little memory, because thread indices then stay from block to block.
+  together_ = groups > 1 && (code_->has_barrier || code_->has_atomic);
+  const std::size_t local = round_up(code_->local_bytes, 16);
+  const bool small = groups * (code_->lockstep_bytes + group_lanes * local) <= small_frames;
+  frames_ = together_ || small ? groups : 1;
   scalar_lanes_ = launch.engine == EngineChoice::scalar ? group_lanes : few_lanes;
 
-  const std::size_t local = round_up(code_->local_bytes, 16);
   std::byte* frames =
       frame_memory_.reserve(frames_ * std::size_t{code_->lockstep_bytes} + scratch_bytes);
   scalar_memory_.reserve(std::size_t{frames_} * scalar_lanes_ * code_->scalar_bytes);
@@ -135,7 +140,6 @@ void BlockRunner::begin_group(Group& group, std::uint32_t slot, std::uint32_t fi
     }
     return;
   }
-  fill_lockstep(*code_, position_, first_thread, PresetScope::block, group.frame);
   if (filled_for_[slot] != first_thread) {
     fill_lockstep(*code_, position_, first_thread, PresetScope::thread, group.frame);
     filled_for_[slot] = first_thread;
@@ -204,14 +208,16 @@ Progress BlockRunner::step(Group& group) {
 
 Fault BlockRunner::run(const Dim3& block, Interrupt& interrupt) {
   position_.block = block;
-  return frames_ == 1 ? run_apart(interrupt) : run_together(interrupt);
+  for (Group& group : groups_) fill_lockstep(*code_, position_, 0, PresetScope::block, group.frame);
+  return together_ ? run_together(interrupt) : run_apart(interrupt);
 }
 
 // No group waits for another one, or there is only one.
 Fault BlockRunner::run_apart(Interrupt& interrupt) {
-  Group& group = groups_[0];
   for (std::uint32_t first = 0; first < threads_; first += group_lanes) {
-    begin_group(group, 0, first);
+    const std::uint32_t slot = first / group_lanes % frames_;
+    Group& group = groups_[slot];
+    begin_group(group, slot, first);
     for (Progress progress = Progress::turn; progress != Progress::finished;) {
       progress = step(group);
       if (progress == Progress::fault) return state_.fault.fault;

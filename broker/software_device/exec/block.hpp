@@ -66,7 +66,8 @@ class BlockRunner {
   BlockState state_ = {};
   BlockPosition position_ = {};
   std::uint32_t threads_ = 0;
-  std::uint32_t frames_ = 0;        // groups that are under way at a time
+  bool together_ = false;           // groups may wait for each other
+  std::uint32_t frames_ = 0;        // groups that have a frame of their own
   std::uint32_t scalar_lanes_ = 0;  // scalar frames per group
   std::vector<Group> groups_;
   std::vector<std::uint64_t> scalar_sets_;  // by group: lanes that have scalar frames, in order

@@ -109,18 +109,17 @@ void broadcast(std::byte* slot, std::uint64_t bits) {
   std::fill_n(reinterpret_cast<T*>(slot), group_lanes, static_cast<T>(bits));
 }
 
-// Lane by lane, without a division each: threads of a group follow one another.
+// Row by row, because the threads of a group follow one another.
 void fill_thread_ids(ThreadValue which, const Dim3& block, std::uint32_t first, std::byte* slot) {
   auto* lanes = reinterpret_cast<std::uint32_t*>(slot);
-  std::uint32_t x = first % block.x, y = first / block.x % block.y, z = first / block.x / block.y;
-  for (std::uint32_t i = 0; i < group_lanes; ++i) {
-    lanes[i] = which == ThreadValue::tid_x ? x : which == ThreadValue::tid_y ? y : z;
-    if (++x == block.x) {
-      x = 0;
-      if (++y == block.y) {
-        y = 0;
-        ++z;
-      }
+  std::uint32_t x = first % block.x, row = first / block.x;
+  for (std::uint32_t i = 0; i < group_lanes; x = 0, ++row) {
+    const std::uint32_t end = std::min(group_lanes, i + block.x - x);
+    if (which == ThreadValue::tid_x) {
+      for (std::uint32_t next = x; i < end; ++i, ++next) lanes[i] = next;
+    } else {
+      const std::uint32_t id = which == ThreadValue::tid_y ? row % block.y : row / block.y;
+      for (; i < end; ++i) lanes[i] = id;
     }
   }
 }

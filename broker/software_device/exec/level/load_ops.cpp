@@ -44,19 +44,20 @@ struct Load {
     for (u32 k = 0; k < N; ++k) d.lanes[k][i] = static_cast<R>(fetch<M>(from + k * sizeof(M)));
   }
 
-  // One segment whose lanes are all active.
-  CTXB_OP static bool segment(Group& g, const Instr& in, const Destination& d, const Address<W>* a,
-                              u32 s) {
-    const Form form = form_of<bytes>(a + s);
+  // Count lanes from lane s on, all of them active. False: each lane has to be done by itself.
+  template <u32 Count>
+  CTXB_OP static bool together(Group& g, const Instr& in, const Destination& d, const Address<W>* a,
+                               u32 s) {
+    const Form form = form_of<Count, bytes>(a + s);
     if (form == Form::irregular) return false;
     const u64 first = effective<W>(a[s], in);
     const bool uniform = form == Form::uniform;
-    const byte* from = span_at<W, bytes>(g, in, first, uniform ? bytes : bytes * segment_lanes);
+    const byte* from = span_at<W, bytes>(g, in, first, uniform ? bytes : bytes * Count);
     if (from == nullptr) return false;
     if (uniform) {
-      broadcast<segment_lanes>(d, s, from);
+      broadcast<Count>(d, s, from);
     } else {
-      copy<segment_lanes>(d, s, from);
+      copy<Count>(d, s, from);
     }
     return true;
   }
@@ -65,16 +66,17 @@ struct Load {
     const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
     const Destination d = destination(g, in);
     constexpr bool shared_by_lanes = W == Where::global || W == Where::shared;
-    if (shared_by_lanes && mask == all_lanes && is_contiguous<bytes>(a)) {
-      const byte* from = span_at<W, bytes>(g, in, effective<W>(a[0], in), u64{bytes} * group_lanes);
-      if (from != nullptr) [[likely]] {
-        copy<group_lanes>(d, 0, from);
-        return true;
-      }
-    }
+    if (shared_by_lanes && mask == all_lanes && together<group_lanes>(g, in, d, a, 0)) return true;
     for (u32 s = 0; s < group_lanes; s += segment_lanes) {
+      if (shared_by_lanes && s % warp_lanes == 0 && (mask >> s & all_of_warp) == all_of_warp &&
+          together<warp_lanes>(g, in, d, a, s)) {
+        s += segment_lanes;
+        continue;
+      }
       u32 part = static_cast<u32>(mask >> s) & all_of_segment;
-      if (shared_by_lanes && part == all_of_segment && segment(g, in, d, a, s)) continue;
+      if (shared_by_lanes && part == all_of_segment && together<segment_lanes>(g, in, d, a, s)) {
+        continue;
+      }
       for (; part != 0; part &= part - 1) {
         const u32 i = s + static_cast<u32>(__builtin_ctz(part));
         const byte* from = lane_at<W, bytes, Access::read>(g, in, i, effective<W>(a[i], in));

@@ -2,7 +2,7 @@
 // inside a live range; those of the other spaces are offsets (shared: of 32 bits) that wrap.
 #pragma once
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -49,6 +49,8 @@ using Address = typename AddressOf<W>::Type;
 inline constexpr u64 all_lanes = ~0ULL;
 inline constexpr u32 segment_lanes = 16;
 inline constexpr u32 all_of_segment = 0xffff;
+inline constexpr u32 warp_lanes = 32;
+inline constexpr u64 all_of_warp = 0xffffffff;
 
 template <Where W>
 CTXB_OP u64 effective(Address<W> base, const Instr& in) {
@@ -110,58 +112,52 @@ CTXB_OP byte* lane_at(Group& g, const Instr& in, u32 lane, u64 address) {
   }
 }
 
-// How the addresses of a segment's 16 lanes lie, for elements of Bytes bytes.
+// How the addresses of several lanes lie, for elements of Bytes bytes.
 enum class Form : u8 { contiguous, uniform, irregular };
 
-template <u32 Bytes, class A>
-CTXB_OP Form form_of(const A* a) {
-  const A first = a[0];
 #if defined(__AVX512F__)
-  if constexpr (sizeof(A) == 4) {
-    const __m512i all = _mm512_load_si512(a), base = _mm512_set1_epi32(static_cast<s32>(first));
-    constexpr s32 b = Bytes;
-    const __m512i steps = _mm512_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b, 8 * b,
-                                            9 * b, 10 * b, 11 * b, 12 * b, 13 * b, 14 * b, 15 * b);
-    if (_mm512_cmpneq_epi32_mask(all, _mm512_add_epi32(base, steps)) == 0) return Form::contiguous;
-    return _mm512_cmpneq_epi32_mask(all, base) == 0 ? Form::uniform : Form::irregular;
-  } else {
-    const __m512i low = _mm512_load_si512(a), high = _mm512_load_si512(a + 8);
-    const __m512i base = _mm512_set1_epi64(static_cast<s64>(first));
-    constexpr s64 b = Bytes;
-    const __m512i steps = _mm512_setr_epi64(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
-    const __m512i next = _mm512_add_epi64(base, steps);
-    const __m512i after = _mm512_add_epi64(next, _mm512_set1_epi64(8 * b));
-    if ((_mm512_cmpneq_epi64_mask(low, next) | _mm512_cmpneq_epi64_mask(high, after)) == 0) {
-      return Form::contiguous;
-    }
-    const auto differ = _mm512_cmpneq_epi64_mask(low, base) | _mm512_cmpneq_epi64_mask(high, base);
-    return differ == 0 ? Form::uniform : Form::irregular;
-  }
+inline constexpr u32 vector_bytes = 64;
+#elif defined(__AVX2__)
+inline constexpr u32 vector_bytes = 32;
 #else
-  // Most often the second lane tells already.
-  if (a[1] == first) {
-    A apart = 0;
-    for (u32 i = 0; i < segment_lanes; ++i) apart |= a[i] ^ first;
-    return apart == 0 ? Form::uniform : Form::irregular;
-  }
-  if (a[1] != static_cast<A>(first + Bytes)) return Form::irregular;
-  A apart = 0;
-  for (u32 i = 0; i < segment_lanes; ++i) apart |= a[i] ^ static_cast<A>(first + i * Bytes);
-  return apart == 0 ? Form::contiguous : Form::irregular;
+inline constexpr u32 vector_bytes = 16;
+#endif
+
+template <class Vector>
+CTXB_OP bool is_zero(Vector vector) {
+#if defined(__AVX512F__)
+  const auto all = bits<__m512i>(vector);
+  return _mm512_test_epi64_mask(all, all) == 0;
+#elif defined(__AVX2__)
+  const auto all = bits<__m256i>(vector);
+  return _mm256_testz_si256(all, all) != 0;
+#else
+  return (vector[0] | vector[1] | vector[sizeof(vector) / sizeof(vector[0]) - 2] |
+          vector[sizeof(vector) / sizeof(vector[0]) - 1]) == 0;
 #endif
 }
 
-// Whether the whole group's addresses follow one another.
-template <u32 Bytes, class A>
-CTXB_OP bool is_contiguous(const A* a) {
-  const A first = a[0];
-  for (u32 s = 0; s < group_lanes; s += segment_lanes) {
-    if (a[s] != static_cast<A>(first + s * Bytes)) return false;
+// Whether each address is Step more than the one before. With vectors of GCC's, because it does not
+// make them of such a loop by itself.
+template <u32 Count, u32 Step, class A>
+CTXB_OP bool are_apart_by(const A* a) {
+  using Vector [[gnu::vector_size(vector_bytes)]] = A;
+  constexpr u32 lanes = vector_bytes / sizeof(A);
+  Vector expected, apart = {};
+  for (u32 i = 0; i < lanes; ++i) expected[i] = static_cast<A>(a[0] + i * Step);
+  for (u32 i = 0; i < Count; i += lanes) {
+    apart |= *reinterpret_cast<const Vector*>(a + i) ^ expected;
+    expected += static_cast<A>(lanes * Step);
   }
-  for (u32 s = 0; s < group_lanes; s += segment_lanes) {
-    if (form_of<Bytes>(a + s) != Form::contiguous) return false;
-  }
-  return true;
+  return is_zero(apart);
+}
+
+// Two lanes tell most often already.
+template <u32 Count, u32 Bytes, class A>
+CTXB_OP Form form_of(const A* a) {
+  if (a[Count - 1] == a[0]) return are_apart_by<Count, 0>(a) ? Form::uniform : Form::irregular;
+  if (a[Count - 1] != static_cast<A>(a[0] + (Count - 1) * Bytes)) return Form::irregular;
+  return are_apart_by<Count, Bytes>(a) ? Form::contiguous : Form::irregular;
 }
 
 }  // namespace ctxbroker::software::exec::CTXB_LEVEL

@@ -36,7 +36,8 @@ struct Store {
     const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
     const Source from = source(g, in);
     constexpr bool shared_by_lanes = W == Where::global || W == Where::shared;
-    if (shared_by_lanes && mask == all_lanes && is_contiguous<bytes>(a)) {
+    if (shared_by_lanes && mask == all_lanes &&
+        form_of<group_lanes, bytes>(a) == Form::contiguous) {
       byte* to = span_at<W, bytes>(g, in, effective<W>(a[0], in), u64{bytes} * group_lanes);
       if (to != nullptr) [[likely]] {
         copy<group_lanes>(to, from, 0);
@@ -45,7 +46,8 @@ struct Store {
     }
     for (u32 s = 0; s < group_lanes; s += segment_lanes) {
       u32 part = static_cast<u32>(mask >> s) & all_of_segment;
-      if (shared_by_lanes && part == all_of_segment && form_of<bytes>(a + s) == Form::contiguous) {
+      if (shared_by_lanes && part == all_of_segment &&
+          form_of<segment_lanes, bytes>(a + s) == Form::contiguous) {
         byte* to = span_at<W, bytes>(g, in, effective<W>(a[s], in), u64{bytes} * segment_lanes);
         if (to != nullptr) {
           copy<segment_lanes>(to, from, s);
