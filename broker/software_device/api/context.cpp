@@ -1,7 +1,9 @@
 #include "api/context.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -11,9 +13,12 @@
 #include "api/per_thread.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
+#include "exec/device_heap.hpp"
 
 namespace ctxbroker::software {
 namespace {
+
+constexpr std::size_t heap_alignment = 4096;
 
 // Below this many bits above a handle's serial it is one of ours: see make_handle.
 std::uint64_t serial_of(CUcontext handle) noexcept {
@@ -95,6 +100,47 @@ void Context::require_alive() const {
   require(alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+std::shared_ptr<exec::DeviceHeap> Context::heap() {
+  std::lock_guard lock(heap_mutex);
+  if (device_heap == nullptr) {
+    // Not a block of the registry: the host can neither copy nor free what kernels allocate.
+    struct Owned {
+      Owned(Device& of, std::size_t its_bytes)
+          : device(of),
+            registry(Process::instance().memory),
+            bytes(its_bytes),
+            memory(std::aligned_alloc(heap_alignment, bytes)) {
+        require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+        if (!device.reserve(bytes)) {
+          std::free(memory);
+          fail(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        range.begin = reinterpret_cast<std::uintptr_t>(memory);
+        range.end = range.begin + bytes;
+        registry.add_heap(range);
+        heap.emplace(static_cast<std::byte*>(memory), bytes);
+      }
+      ~Owned() {
+        registry.remove_heap(range);
+        device.give_back(bytes);
+        std::free(memory);
+      }
+      Owned(const Owned&) = delete;
+      Owned& operator=(const Owned&) = delete;
+
+      Device& device;
+      MemoryRegistry& registry;
+      std::size_t bytes;
+      void* memory;
+      AddressRange range;
+      std::optional<exec::DeviceHeap> heap;
+    };
+    auto owned = std::make_shared<Owned>(device, limits[CU_LIMIT_MALLOC_HEAP_SIZE]);
+    device_heap = {owned, &*owned->heap};
+  }
+  return device_heap;
+}
+
 bool destroy_context(Context& context) {
   Process& process = Process::instance();
   Executor& executor = context.device.executor;
@@ -111,6 +157,10 @@ bool destroy_context(Context& context) {
   process.streams.take_all(belongs);
   process.arrays.take_all([&](const Array& array) { return &array.context == &context; });
   process.memory.remove_all_of(context);
+  {
+    std::lock_guard lock(context.heap_mutex);
+    context.device_heap = nullptr;
+  }
   return true;
 }
 

@@ -16,6 +16,9 @@
 namespace ctxbroker::software {
 
 class Device;
+namespace exec {
+class DeviceHeap;
+}
 
 enum class ContextKind : std::uint8_t { primary, own, green };
 
@@ -44,6 +47,8 @@ struct Context {
   std::atomic<CUfunc_cache> cache_config = CU_FUNC_CACHE_PREFER_NONE;
   std::atomic<CUsharedconfig> shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
   std::array<std::atomic<std::size_t>, CU_LIMIT_MAX> limits = {};
+  std::mutex heap_mutex;
+  std::shared_ptr<exec::DeviceHeap> device_heap;  // null until a kernel that uses it is launched
   std::mutex peers_mutex;
   std::set<const Context*> peers;  // to which access was enabled
   std::shared_ptr<Stream> legacy_stream;
@@ -51,6 +56,9 @@ struct Context {
   // Throws CUDA_ERROR_CONTEXT_IS_DESTROYED. What is entered in a table asks this under the table's
   // lock, so that destroy_context finds everything.
   void require_alive() const;
+  // What kernels allocate from; made of CU_LIMIT_MALLOC_HEAP_SIZE bytes when first asked for.
+  // CUDA_ERROR_OUT_OF_MEMORY.
+  std::shared_ptr<exec::DeviceHeap> heap();
 };
 
 // Ends a primary or own context, green ones of it first: waits for the work, then gives back

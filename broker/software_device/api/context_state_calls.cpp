@@ -1,4 +1,7 @@
 // What can be asked of a context and set in it.
+#include <algorithm>
+#include <mutex>
+
 #include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
@@ -46,6 +49,26 @@ std::atomic<std::size_t>& limit_of(Context& context, CUlimit limit) {
   require_value(limit >= 0 && limit < CU_LIMIT_MAX);
   require(known_limit(limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
   return context.limits[static_cast<std::size_t>(limit)];
+}
+
+std::size_t in_steps(std::size_t value, std::size_t step) {
+  return (value + step - 1) / step * step;
+}
+
+// What an H100 with driver 580 makes of it. Stacks grow in steps of 16 bytes, up to nearly 512 KiB.
+// The heap has at least 4 MiB; one that is larger than the device allows becomes as large as that.
+std::size_t settled_limit(const Device& device, CUlimit limit, std::size_t value) {
+  constexpr std::size_t stack_step = 16, largest_stack = (512 << 10) - 32;
+  constexpr std::size_t heap_step = 64 << 10, smallest_heap = 4 << 20;
+  if (limit == CU_LIMIT_STACK_SIZE) {
+    require_value(value <= largest_stack);
+    return in_steps(value, stack_step);
+  }
+  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
+    const std::size_t largest_heap = std::max(device.settings.memory / 4, smallest_heap);
+    return in_steps(std::clamp(value, smallest_heap, largest_heap), heap_step);
+  }
+  return value;
 }
 
 bool valid_cache_config(CUfunc_cache config) {
@@ -122,7 +145,14 @@ CTXB_EXPORT CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {
 
 CTXB_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
   CTXB_COUNT_CALL();
-  return initialised([&] { limit_of(working_owner(), limit) = value; });
+  return initialised([&] {
+    Context& context = working_owner();
+    std::atomic<std::size_t>& current = limit_of(context, limit);
+    std::lock_guard lock(context.heap_mutex);
+    // As documented: too late once a kernel that uses the heap was launched.
+    require_value(limit != CU_LIMIT_MALLOC_HEAP_SIZE || context.device_heap == nullptr);
+    current = settled_limit(context.device, limit, value);
+  });
 }
 
 CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {

@@ -47,7 +47,8 @@ Context& context_of(const CUDA_KERNEL_NODE_PARAMS_v2& p) {
   return p.func == nullptr && p.ctx != nullptr ? living_context(p.ctx).owner : working_owner();
 }
 
-Operation kernel_operation(const CUDA_KERNEL_NODE_PARAMS_v2& p) {
+// `before`: what the node did until now, or null; a cooperative launch stays one.
+Operation kernel_operation(const CUDA_KERNEL_NODE_PARAMS_v2& p, const Operation* before = nullptr) {
   require_value(p.func != nullptr || p.kern != nullptr);
   Operation operation;
   operation.type = CU_GRAPH_NODE_TYPE_KERNEL;
@@ -59,6 +60,7 @@ Operation kernel_operation(const CUDA_KERNEL_NODE_PARAMS_v2& p) {
   request.dynamic_shared = p.sharedMemBytes;
   request.parameters = p.kernelParams;
   request.extra = p.extra;
+  request.cooperative = before != nullptr && before->kernel->cooperative;
   operation.kernel = make_call(request, context_of(p));
   operation.work = work_of(operation.kernel);
   operation.uses = operation.kernel->module.get();
@@ -79,7 +81,7 @@ void require_same_context(const Operation& before, const Operation& now) {
 
 void set_in_node(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2& parameters) {
   std::shared_ptr<GraphNode> found = find_kernel_node(node);
-  Operation operation = kernel_operation(parameters);
+  Operation operation = kernel_operation(parameters, &found->operation);
   std::lock_guard lock(graphs_mutex());
   require_same_context(found->operation, operation);
   found->operation = std::move(operation);
@@ -88,8 +90,7 @@ void set_in_node(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2& parameters)
 
 void set_in_exec(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2& parameters) {
   std::shared_ptr<GraphExec> found = find_exec(exec);
-  find_kernel_node(node);
-  Operation operation = kernel_operation(parameters);
+  Operation operation = kernel_operation(parameters, &find_kernel_node(node)->operation);
   std::lock_guard lock(found->mutex);
   auto step = std::find_if(found->steps.begin(), found->steps.end(),
                            [&](const GraphExec::Step& one) { return one.node == node; });

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,6 +107,37 @@ std::vector<std::byte> pack_arguments(const exec::Kernel& kernel, const LaunchRe
   return packed;
 }
 
+// Blocks that wait for each other must be resident at once.
+void check_all_fit(const KernelCall& call, const Context& context) {
+  const exec::Dim3& grid = call.grid;
+  std::uint64_t blocks = std::uint64_t(grid.x) * grid.y * grid.z;
+  unsigned at_once =
+      active_blocks(*call.function, call.block.x * call.block.y * call.block.z, call.dynamic_shared);
+  std::uint64_t most = std::uint64_t(at_once) * context.multiprocessors.count();
+  if (blocks > most)
+    refuse(call.function->kernel, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+           std::to_string(blocks) + " blocks of a cooperative launch are more than the " +
+               std::to_string(most) + " that fit on the multiprocessors at once");
+}
+
+// What cooperative_groups finds behind %envreg1 and %envreg2: its size, and the count of the blocks
+// that wait.
+class Workspace {
+ public:
+  Workspace() { registry_.add_heap(range_); }
+  ~Workspace() { registry_.remove_heap(range_); }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  std::uint64_t address() const { return range_.begin; }
+
+ private:
+  MemoryRegistry& registry_ = Process::instance().memory;
+  alignas(16) std::uint32_t words_[4] = {sizeof words_};
+  AddressRange range_{reinterpret_cast<std::uintptr_t>(words_),
+                      reinterpret_cast<std::uintptr_t>(words_) + sizeof words_};
+};
+
 CUresult status_of(exec::Fault fault) {
   switch (fault) {
     case exec::Fault::none:
@@ -116,7 +148,12 @@ CUresult status_of(exec::Fault fault) {
     case exec::Fault::misaligned_address:
       return CUDA_ERROR_MISALIGNED_ADDRESS;
     case exec::Fault::trap:
+    case exec::Fault::bad_free:
       return CUDA_ERROR_LAUNCH_FAILED;
+    case exec::Fault::invalid_pc:
+      return CUDA_ERROR_INVALID_PC;
+    case exec::Fault::stack_overflow:
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
     case exec::Fault::assertion:
       return CUDA_ERROR_ASSERT;
     case exec::Fault::deadlock:
@@ -133,6 +170,10 @@ CUresult execute(const KernelCall& call) {
   run.grid = call.grid;
   run.block = call.block;
   run.dynamic_shared_bytes = call.dynamic_shared;
+  // A GPU passes parameters in registers: its frames are smaller than those of this device.
+  constexpr std::size_t frames_are_larger = 4;
+  run.stack_bytes = static_cast<std::uint32_t>(frames_are_larger *
+                                               call.function->context.limits[CU_LIMIT_STACK_SIZE]);
   run.parameters = call.arguments;
   run.globals = call.module->global_addresses;
   run.memory = &Process::instance().memory.map();
@@ -141,6 +182,10 @@ CUresult execute(const KernelCall& call) {
   const std::size_t fifo = call.function->context.limits[CU_LIMIT_PRINTF_FIFO_SIZE];
   exec::Printout printout(stdout, fifo);
   run.printout = &printout;
+  run.heap = call.heap.get();
+  std::optional<Workspace> workspace;
+  if (call.cooperative) run.workspace = workspace.emplace().address();
+  run.cooperative = call.cooperative;
   run.stop = &device.executor.interrupted();
   run.cpu = exec::best_cpu_level();
   exec::Outcome outcome = device.pool().run(run);
@@ -155,15 +200,31 @@ CUresult execute(const KernelCall& call) {
 
 }  // namespace
 
+unsigned active_blocks(const Function& function, unsigned threads, std::size_t dynamic_shared) {
+  if (threads > function.max_threads()) return 0;
+  unsigned warps = (threads + 31) / 32;
+  unsigned blocks =
+      std::min(limits::max_blocks_per_multiprocessor, limits::max_threads / (warps * 32));
+  std::size_t shared = function.kernel.static_shared_bytes + dynamic_shared;
+  if (dynamic_shared > static_cast<std::size_t>(function.max_dynamic_shared())) return 0;
+  if (shared != 0)
+    blocks = static_cast<unsigned>(
+        std::min<std::size_t>(blocks, limits::shared_per_block_optin / shared));
+  return blocks;
+}
+
 std::shared_ptr<const KernelCall> make_call(const LaunchRequest& request, Context& context) {
   std::shared_ptr<Function> function = find_function(request.function, context);
   std::shared_ptr<Module> module = function->module.lock();
   require(module != nullptr && &function->context == &context, CUDA_ERROR_INVALID_HANDLE);
   check_sizes(*function, request);
   std::vector<std::byte> arguments = pack_arguments(function->kernel, request);
+  std::shared_ptr<exec::DeviceHeap> heap;
+  if (function->kernel.uses_heap) heap = context.heap();
   return std::make_shared<const KernelCall>(
       KernelCall{std::move(function), std::move(module), request.grid, request.block,
-                 request.dynamic_shared, std::move(arguments)});
+                 request.dynamic_shared, std::move(arguments), request.cooperative,
+                 std::move(heap)});
 }
 
 std::function<CUresult()> work_of(const std::shared_ptr<const KernelCall>& call) {
@@ -177,6 +238,7 @@ void require_loaded(const KernelCall& call) {
 void launch(const LaunchRequest& request) {
   std::shared_ptr<Stream> stream = find_stream(request.stream);
   std::shared_ptr<const KernelCall> call = make_call(request, stream->context.owner);
+  if (request.cooperative) check_all_fit(*call, stream->context);
   auto command = std::make_shared<Command>();
   command->kind = Command::Kind::kernel;
   command->uses = call->module.get();

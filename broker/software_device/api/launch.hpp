@@ -19,6 +19,7 @@ struct LaunchRequest {
   CUstream stream = nullptr;
   void** parameters = nullptr;  // one address per parameter; null if there are none or `extra`
   void** extra = nullptr;       // CU_LAUNCH_PARAM_*
+  bool cooperative = false;     // its blocks may wait for each other
 };
 
 // A launch that was checked, with its arguments copied, to be executed as often as wanted.
@@ -28,7 +29,13 @@ struct KernelCall {
   exec::Dim3 grid, block;
   unsigned dynamic_shared = 0;  // bytes
   std::vector<std::byte> arguments;
+  bool cooperative = false;
+  std::shared_ptr<exec::DeviceHeap> heap;  // of a kernel that calls malloc or free
 };
+
+// How many blocks of so many threads fit on a multiprocessor at once, by the limits that the
+// device's attributes state.
+unsigned active_blocks(const Function& function, unsigned threads, std::size_t dynamic_shared);
 
 // Checks everything but the stream and copies the arguments. `context` is where the kernel runs (no
 // green one); a function of another is CUDA_ERROR_INVALID_HANDLE. Throws Failure.

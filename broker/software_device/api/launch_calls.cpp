@@ -1,4 +1,6 @@
 // cuLaunchKernel and its relatives.
+#include <algorithm>
+
 #include "api/entry.hpp"
 #include "api/launch.hpp"
 
@@ -18,8 +20,7 @@ void check_attribute(const CUlaunchAttribute& attribute) {
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:  // allows overlap, never needs it
       return;
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-      require(attribute.value.cooperative == 0, CUDA_ERROR_NOT_SUPPORTED);
-      return;
+      return;  // see is_cooperative
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
       const auto& size = attribute.value.clusterDim;
       require(size.x == 1 && size.y == 1 && size.z == 1, CUDA_ERROR_NOT_SUPPORTED);
@@ -30,6 +31,12 @@ void check_attribute(const CUlaunchAttribute& attribute) {
                ? CUDA_ERROR_NOT_SUPPORTED
                : CUDA_ERROR_INVALID_VALUE);
   }
+}
+
+bool is_cooperative(const CUlaunchConfig& config) {
+  return std::any_of(config.attrs, config.attrs + config.numAttrs, [](const auto& attribute) {
+    return attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute.value.cooperative != 0;
+  });
 }
 
 CUresult launch_config(const CUlaunchConfig* config, bool own_stream, CUfunction function,
@@ -43,7 +50,8 @@ CUresult launch_config(const CUlaunchConfig* config, bool own_stream, CUfunction
             .dynamic_shared = config->sharedMemBytes,
             .stream = own_stream ? per_thread(config->hStream) : config->hStream,
             .parameters = parameters,
-            .extra = extra});
+            .extra = extra,
+            .cooperative = is_cooperative(*config)});
   });
 }
 
@@ -76,6 +84,37 @@ CTXB_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_
                         per_thread(stream),
                         parameters,
                         extra});
+}
+
+CTXB_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
+                                               unsigned int grid_y, unsigned int grid_z,
+                                               unsigned int block_x, unsigned int block_y,
+                                               unsigned int block_z, unsigned int dynamic_shared,
+                                               CUstream stream, void** parameters) {
+  CTXB_COUNT_CALL();
+  return launch_kernel({function,
+                        {grid_x, grid_y, grid_z},
+                        {block_x, block_y, block_z},
+                        dynamic_shared,
+                        stream,
+                        parameters,
+                        nullptr,
+                        true});
+}
+
+CTXB_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(
+    CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+    unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int dynamic_shared,
+    CUstream stream, void** parameters) {
+  CTXB_COUNT_CALL();
+  return launch_kernel({function,
+                        {grid_x, grid_y, grid_z},
+                        {block_x, block_y, block_z},
+                        dynamic_shared,
+                        per_thread(stream),
+                        parameters,
+                        nullptr,
+                        true});
 }
 
 CTXB_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,

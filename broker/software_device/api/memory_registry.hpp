@@ -73,6 +73,10 @@ class MemoryRegistry {
   void add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
                       unsigned host_flags);
 
+  // What kernels may use though it is no block: their heap.
+  void add_heap(AddressRange range) { map_.add(range); }
+  void remove_heap(AddressRange range) { map_.remove(range.begin); }
+
   // The block that holds the address; null.
   std::shared_ptr<Block> find(std::uintptr_t address) const;
   // The block that holds the whole range; CUDA_ERROR_INVALID_VALUE.

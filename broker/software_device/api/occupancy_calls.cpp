@@ -4,13 +4,12 @@
 
 #include "api/device.hpp"
 #include "api/entry.hpp"
+#include "api/launch.hpp"
 #include "api/library.hpp"
 
 using namespace ctxbroker::software;
 
 namespace {
-
-namespace limits = device_limits;
 
 // A library's kernel is looked at in the current context.
 std::shared_ptr<Function> find_function(CUfunction handle) {
@@ -18,25 +17,13 @@ std::shared_ptr<Function> find_function(CUfunction handle) {
   return ctxbroker::software::find_function(handle, working_owner());
 }
 
-int active_blocks(const Function& function, unsigned block_size, std::size_t dynamic_shared) {
-  if (block_size > function.max_threads()) return 0;
-  unsigned warps = (block_size + 31) / 32;
-  unsigned blocks =
-      std::min(limits::max_blocks_per_multiprocessor, limits::max_threads / (warps * 32));
-  std::size_t shared = function.kernel.static_shared_bytes + dynamic_shared;
-  if (dynamic_shared > static_cast<std::size_t>(function.max_dynamic_shared())) return 0;
-  if (shared != 0)
-    blocks = static_cast<unsigned>(
-        std::min<std::size_t>(blocks, limits::shared_per_block_optin / shared));
-  return static_cast<int>(blocks);
-}
-
 CUresult blocks_per_multiprocessor(int* blocks, CUfunction function, int block_size,
                                    std::size_t dynamic_shared) {
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(blocks != nullptr && block_size > 0);
-    *blocks = active_blocks(*found, static_cast<unsigned>(block_size), dynamic_shared);
+    *blocks =
+        static_cast<int>(active_blocks(*found, static_cast<unsigned>(block_size), dynamic_shared));
   });
 }
 
@@ -52,7 +39,7 @@ CUresult best_block_size(int* grid_size, int* block_size, CUfunction function,
     int best_threads = 0, best_block = 0, best_blocks = 0;
     for (int size = most; size > 0; size = (size - 1) / 32 * 32) {
       std::size_t shared = shared_of != nullptr ? shared_of(size) : dynamic_shared;
-      int blocks = active_blocks(*found, static_cast<unsigned>(size), shared);
+      int blocks = static_cast<int>(active_blocks(*found, static_cast<unsigned>(size), shared));
       if (blocks * size <= best_threads) continue;
       best_threads = blocks * size;
       best_block = size;
@@ -104,7 +91,8 @@ CTXB_EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes,
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(bytes != nullptr && blocks > 0 && block_size > 0);
-    std::size_t share = limits::shared_per_block_optin / static_cast<unsigned>(blocks);
+    std::size_t share =
+        device_limits::shared_per_block_optin / static_cast<unsigned>(blocks);
     std::size_t taken = found->kernel.static_shared_bytes;
     // No more than the function may use at all.
     *bytes = std::min(share - std::min(share, taken),

@@ -58,12 +58,17 @@ std::byte* Arena::reserve(std::size_t bytes) {
     const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), memory_alignment);
     memory_.reset();
     size_ = 0;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(memory_alignment, size)));
+    // Of a large stack most is never touched, so calloc's memory costs nothing until it is.
+    memory_.reset(static_cast<std::byte*>(std::calloc(1, size + memory_alignment)));
     if (!memory_) throw std::bad_alloc();
-    std::memset(memory_.get(), 0, size);
     size_ = size;
   }
-  return memory_.get();
+  return begin();
+}
+
+std::byte* Arena::begin() const noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
+  return memory_.get() + (round_up(address, memory_alignment) - address);
 }
 
 void BlockRunner::prepare(const Launch& launch) {
@@ -76,8 +81,10 @@ void BlockRunner::prepare(const Launch& launch) {
   const std::uint32_t groups = (threads_ + group_lanes - 1) / group_lanes;
   // Groups that may wait for each other must all be under way. Others reuse one frame, or have one
   // each where that is little memory, because thread indices then stay from block to block.
-  together_ = groups > 1 && (code_->has_barrier || code_->has_atomic);
-  const std::size_t local = round_up(code_->local_bytes, 16);
+  together_ = groups > 1 && (code_->has_barrier || code_->has_atomic || launch.cooperative);
+  const std::size_t legal_local =
+      std::size_t{code_->local_bytes} + (code_->uses_stack ? launch.stack_bytes : 0);
+  const std::size_t local = round_up(legal_local, 16);
   const bool small = groups * (code_->lockstep_bytes + group_lanes * local) <= small_frames;
   frames_ = together_ || small ? groups : 1;
   scalar_lanes_ = launch.engine == EngineChoice::scalar ? group_lanes : few_lanes;
@@ -92,6 +99,7 @@ void BlockRunner::prepare(const Launch& launch) {
   state_.parameters = launch.parameters.data();
   state_.parameter_bytes = launch.parameters.size();
   state_.memory = launch.memory;
+  state_.heap = launch.heap;
   state_.printout = launch.printout;
   position_ = {&launch, {}, state_.shared};
 
@@ -105,8 +113,8 @@ void BlockRunner::prepare(const Launch& launch) {
     group.scratch = frames;
     group.local = locals + std::size_t{i} * group_lanes * local;
     group.local_stride = local;
-    group.local_bytes = code_->local_bytes;
-    group.turn_length = code_->has_atomic ? short_turn : long_turn;
+    group.local_bytes = legal_local;
+    group.turn_length = code_->has_atomic || launch.cooperative ? short_turn : long_turn;
     fill_lockstep(*code_, position_, 0, PresetScope::launch, group.frame);
   }
 }
@@ -207,13 +215,17 @@ Progress BlockRunner::step(Group& group) {
 }
 
 Fault BlockRunner::run(const Dim3& block, Interrupt& interrupt) {
+  return together_ ? run_together(block, interrupt) : run_apart(block, interrupt);
+}
+
+void BlockRunner::place(const Dim3& block) {
   position_.block = block;
   for (Group& group : groups_) fill_lockstep(*code_, position_, 0, PresetScope::block, group.frame);
-  return together_ ? run_together(interrupt) : run_apart(interrupt);
 }
 
 // No group waits for another one, or there is only one.
-Fault BlockRunner::run_apart(Interrupt& interrupt) {
+Fault BlockRunner::run_apart(const Dim3& block, Interrupt& interrupt) {
+  place(block);
   for (std::uint32_t first = 0; first < threads_; first += group_lanes) {
     const std::uint32_t slot = first / group_lanes % frames_;
     Group& group = groups_[slot];
@@ -232,27 +244,46 @@ Fault BlockRunner::run_apart(Interrupt& interrupt) {
 }
 
 // All groups are under way and take turns.
-Fault BlockRunner::run_together(Interrupt& interrupt) {
-  for (std::uint32_t i = 0; i < frames_; ++i) begin_group(groups_[i], i, i * group_lanes);
-  for (;;) {
-    bool ran = false, alive = false;
-    for (Group& group : groups_) {
-      if (group.ready_count != 0) {
-        ran = true;
-        const Progress progress = step(group);
-        if (progress == Progress::fault) return state_.fault.fault;
-        if (progress == Progress::turn && interrupt.should_stop()) return Fault::stopped;
-      }
-      alive = alive || group.live != 0;
-    }
-    if (!alive) return Fault::none;
-    release_barriers();
-    if (!ran) {
-      const bool released = std::any_of(groups_.begin(), groups_.end(),
-                                        [](const Group& group) { return group.ready_count != 0; });
-      if (!released) return deadlock();
-    }
+Fault BlockRunner::run_together(const Dim3& block, Interrupt& interrupt) {
+  begin(block);
+  for (bool finished = false; !finished;) {
+    const Fault fault = advance(finished, &interrupt);
+    if (fault != Fault::none) return fault;
   }
+  return Fault::none;
+}
+
+void BlockRunner::begin(const Dim3& block) {
+  place(block);
+  for (std::uint32_t i = 0; i < frames_; ++i) begin_group(groups_[i], i, i * group_lanes);
+}
+
+Fault BlockRunner::advance(bool& finished) {
+  return advance(finished, nullptr);
+}
+
+// One turn of each group.
+Fault BlockRunner::advance(bool& finished, Interrupt* interrupt) {
+  bool ran = false, alive = false;
+  for (Group& group : groups_) {
+    if (group.ready_count != 0) {
+      ran = true;
+      const Progress progress = step(group);
+      if (progress == Progress::fault) return state_.fault.fault;
+      const bool asks = progress == Progress::turn && interrupt != nullptr;
+      if (asks && interrupt->should_stop()) return Fault::stopped;
+    }
+    alive = alive || group.live != 0;
+  }
+  finished = !alive;
+  if (finished) return Fault::none;
+  release_barriers();
+  if (!ran) {
+    const bool released = std::any_of(groups_.begin(), groups_.end(),
+                                      [](const Group& group) { return group.ready_count != 0; });
+    if (!released) return deadlock();
+  }
+  return Fault::none;
 }
 
 // A barrier opens when the threads it names have arrived; without a number, when all threads of

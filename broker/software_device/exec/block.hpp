@@ -17,7 +17,7 @@ namespace ctxbroker::software::exec {
 class Arena {
  public:
   std::byte* reserve(std::size_t bytes);
-  std::byte* begin() const noexcept { return memory_.get(); }
+  std::byte* begin() const noexcept;
 
  private:
   struct Free {
@@ -42,6 +42,9 @@ class BlockRunner {
   void prepare(const Launch& launch);
   // Fault::none, or why the block did not finish; then message() says more.
   Fault run(const Dim3& block, Interrupt& interrupt);
+  // The same in turns, beside other blocks: begin once, then advance until `finished` or a fault.
+  void begin(const Dim3& block);
+  Fault advance(bool& finished);
 
   std::string message() const;
   std::uint64_t take_instructions() noexcept;
@@ -53,8 +56,10 @@ class BlockRunner {
   void turn_scalar(Group& group);
   void release_barriers();
   void write_vote(Group& group, const Parked& parked, const Barrier& barrier);
-  Fault run_apart(Interrupt& interrupt);
-  Fault run_together(Interrupt& interrupt);
+  void place(const Dim3& block);
+  Fault run_apart(const Dim3& block, Interrupt& interrupt);
+  Fault run_together(const Dim3& block, Interrupt& interrupt);
+  Fault advance(bool& finished, Interrupt* interrupt);
   Fault deadlock();
   std::byte* scalar_frame(const Group& group, std::uint32_t lane) const;
 

@@ -40,7 +40,13 @@ void Code::resolve(Resolved& into, CpuLevel level, bool scalar) const {
     in.kind = entry.kind;
     in.width = entry.dst_width;
     if (entry.kind == Kind::effect) in.site = site++ % site_count;
+    if (entry.kind == Kind::jump) {
+      const std::vector<std::uint32_t>& table = tables[static_cast<std::size_t>(step.immediate)];
+      in.extra = table.data();
+      in.immediate = static_cast<std::int64_t>(table.size());
+    }
     if (scalar) {
+      if (entry.kind == Kind::jump) in.target = into.instructions.data();
       if (entry.kind == Kind::branch) in.target = into.instructions.data() + step.immediate;
       // Steering operations look at their guard themselves.
       const bool wrapped = entry.kind == Kind::pure || entry.kind == Kind::effect;

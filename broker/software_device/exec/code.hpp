@@ -35,7 +35,7 @@ const OpEntry& op_entry(CpuLevel level, OpId id);
 struct Step {
   OpId op = 0;
   bool guard_negated = false;
-  std::uint8_t extra_count = 0;
+  std::uint16_t extra_count = 0;
   std::uint32_t line = 0;
   std::uint32_t first_extra = 0;  // in Code::extra
   ValueId dst = no_value;
@@ -82,6 +82,8 @@ enum class BlockValue : std::uint8_t {
   one,
   dynamic_shared,
   total_shared,
+  workspace_high,
+  workspace_low,
 };
 struct Preset {
   Origin origin = Origin::literal;
@@ -104,11 +106,14 @@ class Code {
   std::string kernel_name;
   std::vector<Step> steps;
   std::vector<ValueId> extra;
-  std::vector<Place> places;  // by ValueId
+  std::vector<std::vector<std::uint32_t>> tables;  // of jumps: steps, or no_target
+  std::vector<Place> places;                       // by ValueId
   std::vector<Preset> presets;
   std::vector<Place> slots;  // the distinct places, to move a lane between engines
   std::uint32_t lockstep_bytes = 0, scalar_bytes = 0;  // of a frame (scalar: of one lane)
   std::uint32_t static_shared_bytes = 0, local_bytes = 0;
+  bool uses_stack = false;  // calls functions that are not expanded in place
+  bool uses_heap = false;   // calls malloc or free
   bool has_barrier = false;
   bool has_warp_operation = false;  // needs the lockstep engine
   bool has_atomic = false;          // lanes may wait for each other

@@ -14,6 +14,7 @@ inline constexpr std::uint32_t group_lanes = 64;  // lanes that run in lockstep
 inline constexpr std::uint32_t scalar_slot = 8;   // bytes of one value in a scalar frame
 inline constexpr std::uint32_t site_count = 64;   // remembered address ranges
 inline constexpr std::uint32_t no_offset = ~0U;   // absent operand
+inline constexpr std::uint32_t no_target = ~0U;   // a place in a jump's table that leads nowhere
 
 struct Instr;
 struct Group;
@@ -36,6 +37,7 @@ enum class Kind : std::uint8_t {
   exit,
   barrier,   // immediate: a BarrierMode; a: its number, b: threads expected, c: the vote
   converge,  // an effect over a warp: waits for the lanes named in operand d
+  jump,  // a: a place in the table `extra`, whose length is the immediate. b: what a fault shows
 };
 
 enum class BarrierMode : std::uint8_t { sync, arrive, count, all, any };
@@ -48,14 +50,15 @@ struct Instr {
   union {
     PureFn pure = nullptr;  // lockstep engine
     EffectFn effect;
-    const Instr* target;  // scalar engine, branch
+    const Instr* target;  // scalar engine: of a branch; of a jump the first instruction of all
   };
   std::uint32_t dst = no_offset;
   std::uint32_t a = no_offset, b = no_offset, c = no_offset, d = no_offset;
   std::uint32_t guard = no_offset;
-  std::int64_t immediate = 0;            // address offset, branch target (index), a mode
-  const std::uint32_t* extra = nullptr;  // offsets of the elements of a vector operand
-  std::uint32_t line = 0;                // in the PTX text
+  std::int64_t immediate = 0;  // address offset, branch target (index), a mode
+  // Offsets of the elements of a vector operand; of a jump, instructions by number.
+  const std::uint32_t* extra = nullptr;
+  std::uint32_t line = 0;  // in the PTX text
   Kind kind = Kind::pure;
   std::uint8_t width = 0;  // bytes of dst
   std::uint8_t site = 0;   // which remembered range this access tries first
@@ -88,6 +91,11 @@ struct FaultRecord {
   AssertionRecord assertion = {};
 };
 
+// The immediate of stack.save and stack.load: where in the function's frame its values are saved,
+// and how many there are of 1, 2, 4 and 8 bytes. Each takes 8 bytes there.
+inline constexpr std::uint32_t saved_area_bits = 20, saved_count_bits = 11;
+inline constexpr std::uint32_t most_saved = (1U << saved_count_bits) - 1;
+
 inline constexpr std::uint32_t barrier_count = 16;
 struct Barrier {
   std::uint32_t arrived = 0;
@@ -105,6 +113,7 @@ struct BlockState {
   const std::byte* parameters = nullptr;
   std::uint64_t parameter_bytes = 0;
   const MemoryMap* memory = nullptr;
+  DeviceHeap* heap = nullptr;    // where malloc's blocks lie; null: it has no room
   Printout* printout = nullptr;  // where vprintf's texts go; null: they are lost
   AddressRange sites[site_count] = {};
   // What a read that leaves its allocation reads: the bytes inside, then zeros.
@@ -203,5 +212,9 @@ void record_fault(Group& group, const Instr& in, std::uint32_t lane, Fault fault
 // vprintf of one lane; `result` is what it returns. False: a fault is recorded.
 bool print_text(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t format,
                 std::uint64_t arguments, std::int32_t& result);
+
+// malloc and free of one lane. False: a fault is recorded.
+std::uint64_t allocate_on_heap(const Group& group, std::uint64_t bytes);
+bool free_on_heap(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t address);
 
 }  // namespace ctxbroker::software::exec

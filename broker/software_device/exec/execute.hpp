@@ -13,6 +13,7 @@
 
 namespace ctxbroker::software::exec {
 
+class DeviceHeap;
 class Printout;
 
 struct Dim3 {
@@ -32,9 +33,15 @@ struct Launch {
   const Kernel* kernel = nullptr;
   Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
+  std::uint32_t stack_bytes = 4096;         // per thread, for calls that are not expanded in place
   std::span<const std::byte> parameters;    // kernel->parameter_bytes
   std::span<const std::uint64_t> globals;   // address of each Program::globals entry
   const MemoryMap* memory = nullptr;        // which global addresses are legal
+  // All blocks take turns, so that they may wait for each other. %envreg1 and %envreg2 have the
+  // address of `workspace`, where cooperative_groups counts the blocks that wait.
+  bool cooperative = false;
+  std::uint64_t workspace = 0;
+  DeviceHeap* heap = nullptr;               // for malloc; null: it gives nothing
   Printout* printout = nullptr;             // what kernels print; null: it is lost
   const std::atomic<bool>* stop = nullptr;  // set by another thread: end soon, as Fault::stopped
   EngineChoice engine = EngineChoice::automatic;
@@ -46,6 +53,9 @@ enum class Fault {
   illegal_address,     // CUDA_ERROR_ILLEGAL_ADDRESS
   misaligned_address,  // CUDA_ERROR_MISALIGNED_ADDRESS
   trap,                // CUDA_ERROR_LAUNCH_FAILED
+  invalid_pc,          // CUDA_ERROR_INVALID_PC: a call of what is no function
+  bad_free,            // CUDA_ERROR_LAUNCH_FAILED: a free of what malloc did not give, or again
+  stack_overflow,      // CUDA_ERROR_ILLEGAL_ADDRESS, as a GPU says it
   assertion,           // CUDA_ERROR_ASSERT; the message is the line that CUDA prints for it
   deadlock,            // a barrier that part of a block can never reach
   stopped,

@@ -107,6 +107,25 @@ std::string describe(const FaultRecord& fault, const std::string& kernel, const 
     case Fault::trap:
       std::snprintf(what, sizeof(what), "trap");
       break;
+    case Fault::invalid_pc:
+      std::snprintf(what, sizeof(what),
+                    "calls 0x%" PRIx64
+                    ", which is no function of this module with the parameters "
+                    "that the call passes",
+                    fault.address);
+      break;
+    case Fault::stack_overflow:
+      std::snprintf(what, sizeof(what),
+                    "stack overflow: the calls need more than CU_LIMIT_STACK_SIZE allows "
+                    "(cuCtxSetLimit raises it)");
+      break;
+    case Fault::bad_free:
+      std::snprintf(what, sizeof(what),
+                    "free of 0x%" PRIx64
+                    ", which is no block that malloc gave, or one that is "
+                    "free already",
+                    fault.address);
+      break;
     case Fault::assertion:
       return describe_assertion(fault.assertion, block, thread, memory);
     case Fault::deadlock:

@@ -50,6 +50,10 @@ std::uint64_t block_value(BlockValue which, const BlockPosition& at, const Code&
       return 1;
     case BlockValue::dynamic_shared:
       return launch.dynamic_shared_bytes;
+    case BlockValue::workspace_high:
+      return launch.workspace >> 32;
+    case BlockValue::workspace_low:
+      return launch.workspace & 0xffffffffU;
     case BlockValue::total_shared:
       return code.static_shared_bytes + launch.dynamic_shared_bytes;
   }

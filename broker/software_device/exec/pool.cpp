@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -61,7 +62,41 @@ struct Job {
     blocks = std::uint64_t{from.grid.x} * from.grid.y * from.grid.z;
   }
 
-  bool open() const { return next.load(std::memory_order_relaxed) < blocks; }
+  // Of a cooperative launch: every block with its own memory, and those that nobody runs just now.
+  std::vector<std::unique_ptr<BlockRunner>> runners;
+  std::mutex turns_mutex;
+  std::vector<std::size_t> waiting, next_round;
+  std::atomic<std::uint64_t> unfinished = 0;
+
+  void start_all() {
+    for (std::uint64_t index = 0; index < blocks; ++index) {
+      runners.push_back(std::make_unique<BlockRunner>());
+      runners.back()->prepare(launch);
+      runners.back()->begin(block_at(index));
+      waiting.push_back(index);
+    }
+    unfinished = blocks;
+  }
+
+  // A block that waits for its turn; all others come first before one has its next. None: others
+  // run the rest.
+  std::optional<std::size_t> take_turn() {
+    const std::lock_guard lock(turns_mutex);
+    if (waiting.empty()) waiting.swap(next_round);
+    if (waiting.empty()) return std::nullopt;
+    const std::size_t taken = waiting.back();
+    waiting.pop_back();
+    return taken;
+  }
+  void end_turn(std::size_t index) {
+    const std::lock_guard lock(turns_mutex);
+    next_round.push_back(index);
+  }
+
+  bool open() const {
+    if (launch.cooperative) return unfinished.load(std::memory_order_relaxed) != 0 && !end;
+    return next.load(std::memory_order_relaxed) < blocks;
+  }
 
   bool stopped() const {
     return end.load(std::memory_order_relaxed) ||
@@ -105,6 +140,25 @@ struct WorkerPool::Impl {
     start.notify_all();
   }
 
+  Outcome run_together(Job& together, unsigned threads) {
+    const std::string kernel = "kernel " + together.launch.kernel->name;
+    try {
+      together.start_all();
+    } catch (const std::bad_alloc&) {
+      together.fail(Fault::trap, kernel + ": not enough host memory for all of its blocks at once");
+      return std::move(together.outcome);
+    }
+    const bool shared = threads > 1 && together.blocks > 1;
+    if (shared) offer(together);
+    take_turns(together);
+    if (shared) withdraw();
+    if (together.unfinished != 0) together.fail(Fault::stopped, kernel + " was stopped");
+    for (const auto& runner : together.runners) {
+      together.outcome.thread_instructions += runner->take_instructions();
+    }
+    return std::move(together.outcome);
+  }
+
   void withdraw() {
     std::unique_lock lock(mutex);
     job = nullptr;
@@ -120,7 +174,11 @@ struct WorkerPool::Impl {
       Job& current = *job;
       ++helping;
       lock.unlock();
-      work(current, runner, [] {});
+      if (current.launch.cooperative) {
+        take_turns(current);
+      } else {
+        work(current, runner, [] {});
+      }
       lock.lock();
       if (--helping == 0) done.notify_all();
     }
@@ -129,6 +187,8 @@ struct WorkerPool::Impl {
   // Takes blocks until none is left. `idle_helpers` is called at a good moment to wake others.
   template <class Wake>
   static void work(Job& job, BlockRunner& runner, Wake wake);
+  // The same for a cooperative launch.
+  static void take_turns(Job& job);
 };
 
 namespace {
@@ -149,6 +209,27 @@ class JobInterrupt final : public Interrupt {
 };
 
 }  // namespace
+
+void WorkerPool::Impl::take_turns(Job& job) {
+  const FloatEnvironment environment;
+  while (job.unfinished.load(std::memory_order_acquire) != 0 && !job.stopped()) {
+    const std::optional<std::size_t> index = job.take_turn();
+    if (!index) {
+      std::this_thread::yield();
+      continue;
+    }
+    BlockRunner& runner = *job.runners[*index];
+    bool finished = false;
+    const Fault fault = runner.advance(finished);
+    if (fault != Fault::none) {
+      job.fail(fault, runner.message());
+    } else if (finished) {
+      job.unfinished.fetch_sub(1, std::memory_order_acq_rel);
+    } else {
+      job.end_turn(*index);
+    }
+  }
+}
 
 template <class Wake>
 void WorkerPool::Impl::work(Job& job, BlockRunner& runner, Wake wake) {
@@ -207,6 +288,7 @@ unsigned WorkerPool::threads() const noexcept {
 
 Outcome WorkerPool::run(const Launch& launch) {
   Job job(launch);
+  if (launch.cooperative) return impl_->run_together(job, threads());
   const std::uint64_t threads = std::uint64_t{launch.block.x} * launch.block.y * launch.block.z;
   const std::uint64_t workers = this->threads();
   job.chunk = std::clamp<std::uint64_t>(job.blocks / (workers * 8), 1, 64);

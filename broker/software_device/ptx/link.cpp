@@ -141,6 +141,7 @@ std::unordered_set<std::string_view> names_within(const Function& function) {
        {&function.results, &function.parameters, &function.registers, &function.variables}) {
     for (const Variable& variable : *variables) names.insert(variable.name);
   }
+  for (const Label& label : function.labels) names.insert(label.name);
   return names;
 }
 
@@ -160,6 +161,9 @@ void visit_names(Function& function, const Visit& visit) {
   };
   for (Instruction& instruction : function.body) {
     for (Operand& operand : instruction.operands) visit_names(operand, visit_visible);
+  }
+  for (BranchTable& table : function.branch_tables) {
+    for (std::string& target : table.targets) visit_visible(target);
   }
 }
 

@@ -72,7 +72,7 @@ namespace ctxbroker::test {
   X(cuModuleGetGlobal_v2) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) \
   X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncGetModule) \
   X(cuFuncGetName) X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) \
-  X(cuLaunchKernelEx) X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+  X(cuLaunchKernelEx) X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
   X(cuOccupancyMaxPotentialBlockSize) X(cuDeviceGetDevResource) X(cuDevSmResourceSplitByCount) \
   X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) X(cuGreenCtxDestroy) X(cuCtxFromGreenCtx) \
   X(cuGreenCtxGetDevResource) X(cuCtxGetDevResource) X(cuGreenCtxRecordEvent) \

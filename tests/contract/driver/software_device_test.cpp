@@ -98,8 +98,8 @@ TEST_F(SoftwareDeviceTest, RefusesATableOfHostFunctionsForALibrary) {
   EXPECT_EQ(d.cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
-// Blocks run one after the other: none can wait for another. What is only allowed is passed over.
-TEST_F(SoftwareDeviceTest, RefusesBlocksThatMustRunAtOnce) {
+// What is only allowed is passed over.
+TEST_F(SoftwareDeviceTest, RefusesClusters) {
   CUlaunchAttribute attribute = {};
   CUlaunchConfig config = {};
   config.gridDimX = config.gridDimY = config.gridDimZ = 1;
@@ -109,11 +109,6 @@ TEST_F(SoftwareDeviceTest, RefusesBlocksThatMustRunAtOnce) {
   const auto launched = [&] {
     return d.cuLaunchKernelEx(&config, function("empty"), nullptr, nullptr);
   };
-  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-  EXPECT_EQ(launched(), CUDA_SUCCESS) << "not asked for";
-  attribute.value.cooperative = 1;
-  EXPECT_EQ(launched(), CUDA_ERROR_NOT_SUPPORTED);
-  attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attribute.value.clusterDim = {1, 1, 1};
   EXPECT_EQ(launched(), CUDA_SUCCESS) << "each block for itself";
@@ -124,12 +119,10 @@ TEST_F(SoftwareDeviceTest, RefusesBlocksThatMustRunAtOnce) {
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;
   EXPECT_EQ(launched(), CUDA_SUCCESS);
-  for (const CUdevice_attribute which :
-       {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH}) {
-    int value = -1;
-    EXPECT_EQ(d.cuDeviceGetAttribute(&value, which, device), CUDA_SUCCESS);
-    EXPECT_EQ(value, 0) << "and says so";
-  }
+  int value = -1;
+  EXPECT_EQ(d.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, device),
+            CUDA_SUCCESS);
+  EXPECT_EQ(value, 0) << "and says so";
 }
 
 TEST_F(SoftwareDeviceTest, SaysInWordsWhatALaunchLacks) {

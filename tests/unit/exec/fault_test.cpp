@@ -274,8 +274,9 @@ TEST(Refused, NamesAndTypesThatDoNotFit) {
 }
 
 TEST(Refused, InitialValuesThatAreNoAddressesOfVariables) {
-  expect_refused(kernel_text("", "ret;", ".func f() { ret; }\n.global .u64 table[2] = {0, f};"), 5,
-                 "the initial value of 'table' is the address of 'f', a function");
+  expect_refused(
+      kernel_text("", "ret;", ".extern .func f();\n.global .u64 table[2] = {0, f};"), 5,
+      "the initial value of 'table' is the address of 'f', a function that is not defined");
   expect_refused(kernel_text("", "ret;", ".shared .u32 s[4];\n.global .u64 x = s;"), 5,
                  "the initial value of 'x' is the address of 's', which is no variable");
 }
@@ -287,9 +288,8 @@ TEST(Refused, VectorsWhereOneRegisterIsNeeded) {
                  "mov.v2.u32 needs two vectors of that size");
 }
 
-TEST(Refused, CallsThatCannotBeExpanded) {
-  expect_refused(kernel_text("", "call again, ();\nret;", ".func again() { call again, (); ret; }"),
-                 4, "recursive call of 'again'");
+TEST(Refused, CallsOfWhatIsNotThere) {
+  expect_refused(kernel_text("", "call k, ();\nret;"), 7, "call of the kernel 'k'");
   expect_refused(kernel_text("", "call outside, ();\nret;", ".extern .func outside();"), 7,
                  "Unresolved extern function 'outside'");
 }

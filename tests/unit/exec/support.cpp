@@ -57,6 +57,9 @@ Outcome Device::launch(const Config& config, const std::string& kernel, Dim3 gri
   launch.memory = &memory_;
   launch.stop = stop;
   launch.printout = printout;
+  launch.heap = heap_;
+  launch.workspace = workspace_;
+  launch.cooperative = workspace_ != 0;
   launch.engine = config.engine;
   launch.cpu = config.level;
   return pool_.run(launch);

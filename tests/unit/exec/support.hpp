@@ -64,6 +64,10 @@ class Device {
                  const Arguments& arguments, std::uint32_t dynamic_shared = 0,
                  const std::atomic<bool>* stop = nullptr, Printout* printout = nullptr);
 
+  void use_heap(DeviceHeap* heap) { heap_ = heap; }
+  // From now on launches are cooperative.
+  void use_workspace(std::uint64_t address) { workspace_ = address; }
+
   const Program& program() const { return *program_; }
   std::byte* global(const std::string& name);
 
@@ -76,6 +80,8 @@ class Device {
   WorkerPool pool_;
   std::list<std::unique_ptr<void, Free>> buffers_;
   std::vector<std::uint64_t> globals_;
+  DeviceHeap* heap_ = nullptr;
+  std::uint64_t workspace_ = 0;
 };
 
 // A module around a kernel "k" with this parameter list and body.

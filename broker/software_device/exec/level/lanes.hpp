@@ -180,6 +180,7 @@ extern const OpEntry store_ops[];
 extern const OpEntry atomic_ops[];
 extern const OpEntry warp_ops[];
 extern const OpEntry control_ops[];
+extern const OpEntry stack_ops[];
 
 Progress run_lockstep(Group& group, const Instr* code);
 void run_lane(Lane& lane, const Instr* from);

@@ -5,8 +5,8 @@ namespace ctxbroker::software::exec::CTXB_LEVEL {
 namespace {
 
 const OpEntry* const tables[] = {
-    integer_ops, bit_ops,   float_ops,  compare_ops, convert_ops, math_ops, half_ops,
-    load_ops,    store_ops, atomic_ops, warp_ops,    control_ops, nullptr,
+    integer_ops, bit_ops,   float_ops,  compare_ops, convert_ops, math_ops,  half_ops,
+    load_ops,    store_ops, atomic_ops, warp_ops,    control_ops, stack_ops, nullptr,
 };
 
 }  // namespace

@@ -99,6 +99,25 @@ u64 missing(const Group& g, const Instr& in, u64 mask) {
   return named & elsewhere & ~g.held;
 }
 
+// Each lane goes on at the place of the table that its operand names. False: a fault is recorded.
+bool jump(Group& g, const Instr& in, u64 mask) {
+  const u64* index = lanes_at<u64>(g.frame, in.a);
+  while (mask != 0) {
+    const u32 first = static_cast<u32>(__builtin_ctzll(mask));
+    const u64 wanted = index[first];
+    if (wanted >= static_cast<u64>(in.immediate) || in.extra[wanted] == no_target) {
+      record_fault(g, in, first, Fault::invalid_pc, lanes_at<u64>(g.frame, in.b)[first], 0);
+      return false;
+    }
+    u64 same = 0;
+    for (u32 i = first; i < group_lanes; ++i) same |= static_cast<u64>(index[i] == wanted) << i;
+    same &= mask;
+    add_ready(g, in.extra[wanted], same);
+    mask &= ~same;
+  }
+  return true;
+}
+
 }  // namespace
 
 Progress run_lockstep(Group& g, const Instr* code) {
@@ -195,6 +214,15 @@ Progress run_lockstep(Group& g, const Instr* code) {
           return Progress::few_lanes;
         }
         continue;
+      }
+      if (in.kind == Kind::jump) {
+        if (!jump(g, in, active)) return Progress::fault;
+        if (--left <= 0) {
+          g.turn = g.ready_count > 1 ? g.turn + 1 : 0;
+          return Progress::turn;
+        }
+        if (g.may_turn_scalar && count_lanes(g.live) <= few) return Progress::few_lanes;
+        break;
       }
       if (in.kind == Kind::exit) {
         g.live &= ~active;

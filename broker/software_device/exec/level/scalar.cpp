@@ -34,6 +34,24 @@ const Instr* branch(const Instr* in, byte* frame, Lane& l) {
   CTXB_NEXT(to, frame, l);
 }
 
+const Instr* jump(const Instr* in, byte* frame, Lane& l) {
+  const u64 wanted = load<u64>(frame + in->a);
+  if (wanted >= static_cast<u64>(in->immediate) || in->extra[wanted] == no_target) {
+    record_fault(*l.group, *in, l.index, Fault::invalid_pc, load<u64>(frame + in->b), 0);
+    l.result = Lane::Result::fault;
+    return nullptr;
+  }
+  const Instr* to = in->target + in->extra[wanted];
+  count_to(in, l);
+  l.segment = to;
+  if (--l.turn_left <= 0) [[unlikely]] {
+    l.resume = to;
+    l.result = Lane::Result::turn;
+    return nullptr;
+  }
+  CTXB_NEXT(to, frame, l);
+}
+
 const Instr* exit(const Instr* in, byte* frame, Lane& l) {
   if (!guard_holds(in, frame)) {
     ++in;
@@ -140,6 +158,40 @@ const Instr* print_lane(const Instr* in, byte* frame, Lane& l) {
   CTXB_NEXT(in, frame, l);
 }
 
+// Operand: the bytes.
+bool allocate_lanes(Group& g, const Instr& in, u64 mask) {
+  const u64* bytes = lanes_at<u64>(g.frame, in.a);
+  u64* addresses = lanes_at<u64>(g.frame + in.dst);
+  for (; mask != 0; mask &= mask - 1) {
+    const u32 i = static_cast<u32>(__builtin_ctzll(mask));
+    addresses[i] = allocate_on_heap(g, bytes[i]);
+  }
+  return true;
+}
+const Instr* allocate_lane(const Instr* in, byte* frame, Lane& l) {
+  store<u64>(frame + in->dst, allocate_on_heap(*l.group, load<u64>(frame + in->a)));
+  ++in;
+  CTXB_NEXT(in, frame, l);
+}
+
+// Operand: the address.
+bool free_lanes(Group& g, const Instr& in, u64 mask) {
+  const u64* addresses = lanes_at<u64>(g.frame, in.a);
+  for (; mask != 0; mask &= mask - 1) {
+    const u32 i = static_cast<u32>(__builtin_ctzll(mask));
+    if (!free_on_heap(g, in, i, addresses[i])) return false;
+  }
+  return true;
+}
+const Instr* free_lane(const Instr* in, byte* frame, Lane& l) {
+  if (!free_on_heap(*l.group, *in, l.index, load<u64>(frame + in->a))) {
+    l.result = Lane::Result::fault;
+    return nullptr;
+  }
+  ++in;
+  CTXB_NEXT(in, frame, l);
+}
+
 void fence() {
 #ifdef __SANITIZE_THREAD__
   // ThreadSanitizer does not see fences; all that pass through one variable are ordered all the
@@ -216,12 +268,15 @@ void run_lane(Lane& l, const Instr* from) {
 
 extern const OpEntry control_ops[] = {
     {"bra", Kind::branch, 0, 0, {}, nullptr, nullptr, branch},
+    {"jump", Kind::jump, 0, 2, {8, 8}, nullptr, nullptr, jump},
     {"exit", Kind::exit, 0, 0, {}, nullptr, nullptr, exit},
     {"barrier", Kind::barrier, 0, 0, {}, nullptr, nullptr, barrier},
     {"set_rounding", Kind::effect, 0, 0, {}, nullptr, rounding_lanes, rounding_lane},
     {"trap", Kind::effect, 0, 0, {}, nullptr, trap_lanes, trap_lane},
     {"assert", Kind::effect, 0, 4, {8, 8, 4, 8}, nullptr, assert_lanes, assert_lane},
     {"print", Kind::effect, 4, 2, {8, 8}, nullptr, print_lanes, print_lane},
+    {"heap.allocate", Kind::effect, 8, 1, {8}, nullptr, allocate_lanes, allocate_lane},
+    {"heap.free", Kind::effect, 0, 1, {8}, nullptr, free_lanes, free_lane},
     {"fence", Kind::effect, 0, 0, {}, nullptr, fence_lanes, fence_lane},
     {"local.base", Kind::effect, 8, 1, {8}, nullptr, LocalBase::lanes, LocalBase::lane},
     pure<clock_32>("clock.b32"),

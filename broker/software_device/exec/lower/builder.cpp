@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 
-#include "exec/lower/flow.hpp"
 #include "exec/lower/modifiers.hpp"
 
 namespace ctxbroker::software::exec::lower {
@@ -11,6 +11,15 @@ namespace {
 
 std::uint64_t truncated(std::uint64_t bits, std::uint8_t width) {
   return width >= 8 ? bits : bits & ((1ULL << (8 * width)) - 1);
+}
+
+// %envreg0 to %envreg31: the driver's own. Those that nothing relies on are 0.
+bool is_environment(std::string_view name) {
+  constexpr std::string_view prefix = "%envreg";
+  if (!name.starts_with(prefix)) return false;
+  unsigned number = 32;
+  const char* const end = name.data() + name.size();
+  return std::from_chars(name.data() + prefix.size(), end, number).ptr == end && number < 32;
 }
 
 }  // namespace
@@ -78,7 +87,7 @@ void Builder::unsupported() const {
 // --- values ----------------------------------------------------------------------------------
 
 ValueId Builder::add_value(std::uint8_t width, bool temporary) {
-  values_.push_back({width, temporary, false});
+  values_.push_back({width, temporary, false, owner_});
   aliases_.push_back(no_value);
   return static_cast<ValueId>(values_.size() - 1);
 }
@@ -146,7 +155,9 @@ ValueId Builder::special(const std::string& name, Type type) {
       {"%smid", BlockValue::zero},
       {"%nsmid", BlockValue::one},
       {"%dynamic_smem_size", BlockValue::dynamic_shared},
-      {"%total_smem_size", BlockValue::total_shared}};
+      {"%total_smem_size", BlockValue::total_shared},
+      {"%envreg1", BlockValue::workspace_high},
+      {"%envreg2", BlockValue::workspace_low}};
   static const std::unordered_map<std::string_view, std::string_view> read_when_run = {
       {"%clock", "clock.b32"},
       {"%clock_hi", "clock.hi.b32"},
@@ -158,6 +169,7 @@ ValueId Builder::special(const std::string& name, Type type) {
   if (const auto found = of_block.find(name); found != of_block.end()) {
     return block_value(found->second);
   }
+  if (is_environment(name)) return block_value(BlockValue::zero);
   if (name == "WARP_SZ") return literal(register_width(type), 32);
   if (const auto found = read_when_run.find(name); found != read_when_run.end()) {
     const Op* op = find_op(found->second);
@@ -387,10 +399,16 @@ void Builder::branch_if(LabelId target, ValueId predicate) {
 }
 
 std::uint64_t Builder::add_local(std::uint64_t size, std::uint64_t alignment) {
-  const std::uint64_t offset = round_up(local_bytes_, std::max<std::uint64_t>(alignment, 1));
-  local_bytes_ = offset + size;
-  if (local_bytes_ > (1U << 20)) fail("more than 1 MiB of local memory per thread");
+  std::uint64_t& bytes = frame_bytes_[owner_];
+  const std::uint64_t offset = round_up(bytes, std::max<std::uint64_t>(alignment, 1));
+  bytes = offset + size;
+  if (bytes >= (1U << saved_area_bits)) fail("1 MiB of local memory per thread, or more");
   return offset;
+}
+
+Symbol Builder::add_local_symbol(std::uint64_t size, std::uint64_t alignment) {
+  return {.kind = in_kernel() ? Symbol::Kind::local : Symbol::Kind::frame,
+          .offset = add_local(size, alignment)};
 }
 
 std::uint64_t Builder::add_shared(std::uint64_t size, std::uint64_t alignment) {
@@ -398,53 +416,6 @@ std::uint64_t Builder::add_shared(std::uint64_t size, std::uint64_t alignment) {
   shared_bytes_ = offset + size;
   if (shared_bytes_ > (1U << 24)) fail("more than 16 MiB of shared memory");
   return offset;
-}
-
-std::shared_ptr<Code> Builder::finish(const std::string& kernel_name) {
-  auto code = std::make_shared<Code>();
-  code->kernel_name = kernel_name;
-  const std::uint64_t shared = round_up(shared_bytes_, 16);
-  for (const ValueId value : dynamic_shared_) {
-    const auto found = std::find_if(presets_.begin(), presets_.end(),
-                                    [&](const Preset& preset) { return preset.value == value; });
-    found->bits += shared;
-  }
-  const auto resolve = [&](ValueId& value) {
-    if (value != no_value) value = resolved(value);
-  };
-  for (Step& step : steps_) {
-    for (ValueId& value : step.sources) resolve(value);
-    resolve(step.guard);
-    if (op_entry(CpuLevel::baseline, step.op).kind == Kind::branch) {
-      step.immediate = labels_[static_cast<std::size_t>(step.immediate)];
-    }
-  }
-  for (ValueId& value : extra_) resolve(value);
-
-  Flow flow;
-  flow.steps = std::move(steps_);
-  flow.extra_written = std::move(extra_written_);
-  flow.extra = extra_;
-  for (const Value& value : values_) {
-    flow.widths.push_back(value.width);
-    flow.presets.push_back(value.preset);
-    flow.temporaries.push_back(value.temporary);
-  }
-  order_blocks(flow);
-  code->steps = flow.steps;
-  code->extra = std::move(extra_);
-  code->presets = std::move(presets_);
-  give_places(flow, *code);
-  code->static_shared_bytes = static_cast<std::uint32_t>(shared);
-  code->local_bytes = static_cast<std::uint32_t>(round_up(local_bytes_, 16));
-  for (const Step& step : code->steps) {
-    const OpEntry& entry = op_entry(CpuLevel::baseline, step.op);
-    const std::string_view name = entry.name;
-    code->has_barrier = code->has_barrier || entry.kind == Kind::barrier;
-    code->has_warp_operation = code->has_warp_operation || entry.kind == Kind::converge;
-    code->has_atomic = code->has_atomic || name.starts_with("atom.") || name == "fence";
-  }
-  return code;
 }
 
 }  // namespace ctxbroker::software::exec::lower

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "exec/code.hpp"
@@ -29,11 +30,13 @@ struct Symbol {
     shared,            // offset in static shared memory
     dynamic_shared,    // behind static shared memory
     local,             // offset in local memory
+    frame,             // offset in the frame of a function that is not expanded in place
     kernel_parameter,  // offset in the parameter buffer
     cell,              // a parameter of an expanded call, held in a value
+    function,          // its address
   };
   Kind kind = Kind::global;
-  std::uint64_t offset = 0;   // or the index
+  std::uint64_t offset = 0;   // or the index, or the address
   ValueId value = no_value;   // cell
   std::uint32_t element = 0;  // of an array: bytes that an index counts
 };
@@ -47,6 +50,11 @@ struct ModuleNames {
   std::unordered_map<std::string, Symbol> globals;
   std::unordered_map<std::string, const ptx::Variable*> shared;
   std::unordered_map<std::string, const ptx::Function*> functions;
+  // Functions have addresses in the order of the module, from the first one's on.
+  std::uint64_t first_address = 0;
+  std::unordered_map<std::string, std::uint64_t> addresses;
+  std::vector<const ptx::Function*> by_address;     // null: never called through a pointer
+  std::unordered_set<const ptx::Function*> cyclic;  // may call themselves, over others or not
 };
 
 // A function body that is being lowered: the kernel's, or that of a call.
@@ -65,6 +73,11 @@ struct Scope {
 std::string quoted(const std::string& name);
 // The registers' width that holds a type: 1 for predicates, 2, 4 or 8 bytes; 0: none does.
 std::uint8_t register_width(Type type) noexcept;
+
+struct Flow;
+
+// Presets of a frame's size have this index, plus the function's number.
+inline constexpr std::uint32_t first_frame_index = 2;
 
 class Builder {
  public:
@@ -125,7 +138,26 @@ class Builder {
   void branch(LabelId target);
   void branch_if(LabelId target, ValueId predicate);
 
+  // Calls that are not expanded in place: outlined.hpp. The kernel is function 0; a function has a
+  // number from its first call on, and is lowered after the kernel.
+  bool in_kernel() const { return owner_ == 0; }
+  std::uint32_t outlined(const ptx::Function& function);      // its number
+  const ptx::Function* begin_outlined(std::uint32_t number);  // null: there are not so many
+  ValueId frame();        // where the frame of the running function begins, in local memory
+  ValueId frame_bytes();  // of the current function
+  void check_frame();
+  // Where a call of these functions comes back to. The number is what it stores for them.
+  std::uint32_t add_site(const std::vector<std::uint32_t>& callees);
+  void place_site(std::uint32_t site) { place_label(sites_[site]); }
+  void save_values(std::uint32_t site);
+  void load_values(std::uint32_t site);
+  void jump_to(std::uint32_t callee) { branch(outlined_[callee - 1].entry); }
+  // One of the callees, by its place in the list: 0 stands for none.
+  void jump_to_one(ValueId index, ValueId address, const std::vector<std::uint32_t>& callees);
+  void jump_back(ValueId site);
+
   std::uint64_t add_local(std::uint64_t size, std::uint64_t alignment);
+  Symbol add_local_symbol(std::uint64_t size, std::uint64_t alignment);
   std::uint64_t add_shared(std::uint64_t size, std::uint64_t alignment);
 
   // Gives values their places and hands the code over.
@@ -136,6 +168,16 @@ class Builder {
     std::uint8_t width;
     bool temporary;
     bool preset;
+    std::uint32_t owner;  // the function that was lowered when it was added
+  };
+  struct Outlined {
+    const ptx::Function* function;
+    LabelId entry;
+    std::uint32_t returns;  // table of its return jumps
+  };
+  struct Saved {  // around a call in a function that may run more than once at a time
+    std::uint32_t owner, site;
+    std::size_t save, load;  // steps
   };
   using PresetKey =
       std::tuple<Origin, std::uint8_t, bool, std::uint8_t, std::uint32_t, std::uint64_t>;
@@ -147,6 +189,11 @@ class Builder {
   ValueId constant(const Operand& operand, Type type);
   void check_width(ValueId value, std::uint8_t wanted, const Operand& operand) const;
   Step& add_step(const Op& op, ValueId dst);
+  Flow make_flow();
+  void resolve_labels();
+  void fill_saved(Flow& flow);
+  void fill_frames();
+  std::uint64_t frame_size(std::uint32_t function) const;
 
   const ModuleNames& names_;
   Scope* scope_ = nullptr;
@@ -164,7 +211,16 @@ class Builder {
   std::vector<ValueId> extra_;
   std::vector<bool> extra_written_;    // by step
   std::vector<std::uint32_t> labels_;  // by LabelId: step
-  std::uint64_t local_bytes_ = 0, shared_bytes_ = 0;
+  std::uint64_t shared_bytes_ = 0;
+
+  std::uint32_t owner_ = 0;
+  std::vector<std::uint64_t> frame_bytes_ = {0};  // by function
+  std::vector<Outlined> outlined_;
+  std::vector<LabelId> sites_;
+  std::vector<std::vector<LabelId>> tables_;  // no_target: none
+  std::vector<Saved> saved_;
+  std::vector<std::pair<std::size_t, std::uint32_t>> frame_checks_;  // step and function
+  ValueId frame_ = no_value;
 };
 
 // A kernel may not grow beyond this by expanding calls.

@@ -2,27 +2,25 @@
 #include <algorithm>
 
 #include "exec/lower/families.hpp"
+#include "exec/lower/outlined.hpp"
 #include "ptx/link.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
 
 const std::vector<Operand> no_operands;
-
-// call [(results),] function [, (arguments)] [, prototype];
-struct Call {
-  const Operand* function = nullptr;
-  const std::vector<Operand>* results = &no_operands;
-  const std::vector<Operand>* arguments = &no_operands;
-};
+constexpr unsigned deepest_expansion = 64;
 
 Call parse(Builder& b) {
   Call call;
+  call.results = call.arguments = &no_operands;
   for (const Operand& operand : b.instruction().operands) {
     if (operand.kind == Operand::Kind::list) {
       (call.function == nullptr ? call.results : call.arguments) = &operand.elements;
     } else if (call.function == nullptr) {
       call.function = &operand;
+    } else {
+      call.signature = &operand;
     }
   }
   return call;
@@ -56,12 +54,6 @@ void bind(Builder& b, Scope& callee, const ptx::Variable& formal, const Operand&
 }
 
 void expand(Builder& b, const ptx::Function& function, const Call& call) {
-  unsigned depth = 0;
-  for (const Scope* at = &b.scope(); at != nullptr; at = at->caller, ++depth) {
-    if (at->function == &function || depth > 64) {
-      b.fail("recursive call of '" + function.name + "': not supported by the software device");
-    }
-  }
   if (call.arguments->size() != function.parameters.size() ||
       call.results->size() != function.results.size()) {
     b.fail("the call of '" + function.name + "' passes another number of parameters than it has");
@@ -132,24 +124,42 @@ void print(Builder& b, const Call& call) {
   b.emit("print", result(b, *call.results, Type::u32), {format, values});
 }
 
+// malloc(bytes)
+void allocate(Builder& b, const Call& call) {
+  if (call.arguments->size() != 1) b.fail("malloc takes one parameter");
+  const ValueId bytes = argument(b, call.arguments->front(), Type::u64);
+  b.emit("heap.allocate", result(b, *call.results, Type::u64), {bytes});
+}
+
+// free(address)
+void release(Builder& b, const Call& call) {
+  if (call.arguments->size() != 1 || !call.results->empty()) b.fail("free takes one parameter");
+  b.emit("heap.free", no_value, {argument(b, call.arguments->front(), Type::u64)});
+}
+
 void call(Builder& b) {
   const Call call = parse(b);
   for (const std::string& modifier : b.instruction().modifiers) {
     if (modifier != "uni") b.unsupported();
   }
   if (call.function == nullptr) b.fail("call without a function");
-  if (call.function->kind == Operand::Kind::reg) {
-    b.fail("indirect call through '" + call.function->name +
-           "': not supported by the software device");
-  }
+  if (call.function->kind == Operand::Kind::reg) return call_through_pointer(b, call);
   const auto found = b.names().functions.find(call.function->name);
   if (found == b.names().functions.end()) {
     b.fail("call of the unknown function '" + call.function->name + "'");
   }
   const ptx::Function& function = *found->second;
-  if (!function.is_declaration) return expand(b, function, call);
+  if (function.is_entry) b.fail("call of the kernel '" + function.name + "'");
+  if (!function.is_declaration) {
+    unsigned depth = 0;
+    for (const Scope* at = &b.scope(); at != nullptr; at = at->caller) ++depth;
+    const bool apart = b.names().cyclic.contains(&function) || depth > deepest_expansion;
+    return apart ? call_outlined(b, function, call) : expand(b, function, call);
+  }
   if (function.name == "__assertfail") return assert_failed(b, call);
   if (function.name == "vprintf") return print(b, call);
+  if (function.name == "malloc") return allocate(b, call);
+  if (function.name == "free") return release(b, call);
   const auto known = ptx::functions_of_the_driver();
   if (std::find(known.begin(), known.end(), function.name) == known.end()) {
     b.fail("Unresolved extern function '" + function.name +

@@ -3,6 +3,7 @@
 
 #include "exec/lower/families.hpp"
 #include "exec/lower/modifiers.hpp"
+#include "exec/lower/outlined.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -40,7 +41,9 @@ void ret(Builder& b) {
   Modifiers m(b.instruction());
   m.ignore({"uni"});
   if (!m.empty()) b.unsupported();
-  if (b.scope().caller == nullptr) {
+  if (b.scope().caller == nullptr && !b.in_kernel()) {
+    return_from_outlined(b);
+  } else if (b.scope().caller == nullptr) {
     b.emit("exit", no_value, {});
   } else {
     b.branch(b.scope().end);

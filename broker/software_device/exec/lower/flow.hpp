@@ -12,9 +12,10 @@ struct Flow {
   std::vector<Step> steps;          // branches: immediate is the index of the target step
   std::vector<bool> extra_written;  // by step: its extra operands are results
   std::vector<ValueId> extra;
-  std::vector<std::uint8_t> widths;  // by value
-  std::vector<bool> presets;         // by value: no step writes it
-  std::vector<bool> temporaries;     // by value: used only by the instruction that computes it
+  std::vector<std::vector<std::uint32_t>> tables;  // of jumps: target steps, or no_target
+  std::vector<std::uint8_t> widths;                // by value
+  std::vector<bool> presets;                       // by value: no step writes it
+  std::vector<bool> temporaries;  // by value: used only by the instruction that computes it
 };
 
 struct Block {
@@ -23,7 +24,12 @@ struct Block {
                                                // comes first, if there is one
   bool falls_through = false;
 };
-std::vector<Block> find_blocks(const std::vector<Step>& steps);
+std::vector<Block> find_blocks(const Flow& flow);
+
+// The values that are read from each of these steps on, before they are written. Each step is one
+// that others branch or jump to.
+std::vector<std::vector<ValueId>> live_at(const Flow& flow,
+                                          const std::vector<std::uint32_t>& steps);
 
 // Sorts the blocks so that a block comes after all that lead to it (loops' back edges aside) and
 // loops stay together; drops what cannot be reached. The lockstep engine always runs the lowest

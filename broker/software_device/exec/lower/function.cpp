@@ -76,9 +76,8 @@ void declare_variable(Builder& b, Scope& scope, const ptx::Variable& variable) {
   const std::uint64_t size = variable.size_bytes();
   switch (variable.space) {
     case Space::local:
-      scope.symbols[variable.name] = {.kind = Symbol::Kind::local,
-                                      .offset = b.add_local(size, variable.alignment),
-                                      .element = element_bytes(variable)};
+      scope.symbols[variable.name] = b.add_local_symbol(size, variable.alignment);
+      scope.symbols[variable.name].element = element_bytes(variable);
       return;
     case Space::shared:
       scope.symbols[variable.name] = {
@@ -91,7 +90,7 @@ void declare_variable(Builder& b, Scope& scope, const ptx::Variable& variable) {
         scope.symbols[variable.name] = {Symbol::Kind::cell, 0,
                                         b.add_value(register_width(variable.type), false)};
       } else {
-        scope.symbols[variable.name] = {Symbol::Kind::local, b.add_local(size, variable.alignment)};
+        scope.symbols[variable.name] = b.add_local_symbol(size, variable.alignment);
       }
       return;
     default:

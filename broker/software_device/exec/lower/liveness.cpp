@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <unordered_map>
+#include <utility>
 
 #include "exec/lower/flow.hpp"
 
@@ -71,9 +73,14 @@ struct Interval {
   }
 };
 
-// Live from `begin` to `end`, in positions: step i reads at 2i and writes at 2i + 1.
-std::vector<Interval> find_intervals(const Flow& flow) {
-  const std::vector<Block> blocks = find_blocks(flow.steps);
+// What lives where blocks begin and end.
+struct Liveness {
+  std::vector<Block> blocks;
+  std::vector<Set> in, out;
+};
+
+Liveness find_liveness(const Flow& flow) {
+  std::vector<Block> blocks = find_blocks(flow);
   const std::size_t values = flow.widths.size();
   std::vector<Set> live_in(blocks.size(), Set(values)), killed = live_in;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
@@ -106,6 +113,13 @@ std::vector<Interval> find_intervals(const Flow& flow) {
       changed |= live_in[b].merge(through);
     }
   }
+  return {std::move(blocks), std::move(live_in), std::move(live_out)};
+}
+
+// Live from `begin` to `end`, in positions: step i reads at 2i and writes at 2i + 1.
+std::vector<Interval> find_intervals(const Flow& flow) {
+  const auto [blocks, live_in, live_out] = find_liveness(flow);
+  const std::size_t values = flow.widths.size();
   std::vector<Interval> intervals(values);
   for (ValueId value = 0; value < values; ++value) intervals[value].value = value;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
@@ -149,6 +163,19 @@ class Slots {
 };
 
 }  // namespace
+
+std::vector<std::vector<ValueId>> live_at(const Flow& flow,
+                                          const std::vector<std::uint32_t>& steps) {
+  const Liveness liveness = find_liveness(flow);
+  std::unordered_map<std::uint32_t, std::size_t> block_of;
+  for (std::size_t i = 0; i < liveness.blocks.size(); ++i) block_of[liveness.blocks[i].begin] = i;
+  std::vector<std::vector<ValueId>> live;
+  for (const std::uint32_t step : steps) {
+    liveness.in[block_of.at(step)].each(
+        [&, &values = live.emplace_back()](ValueId value) { values.push_back(value); });
+  }
+  return live;
+}
 
 void give_places(const Flow& flow, Code& code) {
   code.places.assign(flow.widths.size(), {});

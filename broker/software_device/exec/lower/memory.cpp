@@ -37,6 +37,7 @@ Space space_named(Builder& b, const Operand& address, Space space) {
     case Symbol::Kind::dynamic_shared:
       return Space::shared;
     case Symbol::Kind::local:
+    case Symbol::Kind::frame:
       return Space::local;
     default:
       return space;
@@ -56,6 +57,10 @@ Address address_of(Builder& b, const Operand& operand, Space space) {
     Operand symbol = operand;
     symbol.kind = Operand::Kind::symbol;
     if (symbol.is_indexed) return {b.symbol_value(symbol, wanted), 0};
+    const Symbol& found = b.symbol(operand.name);
+    if (found.kind == Symbol::Kind::frame && wanted == 8) {
+      return {b.frame(), static_cast<std::int64_t>(found.offset) + operand.offset};
+    }
     symbol.offset = 0;
     return {b.symbol_value(symbol, wanted), operand.offset};
   }
@@ -230,9 +235,11 @@ Operand as_address(Builder& b, Operand operand) {
 // Where .param accesses go: kernel parameters, or parameters of calls, which lie in local memory.
 Space parameter_space(Builder& b, const Operand& address) {
   if (!address.name.empty() && b.scope().registers.contains(address.name)) {
-    return b.scope().caller == nullptr ? Space::param : Space::local;
+    return b.scope().caller == nullptr && b.in_kernel() ? Space::param : Space::local;
   }
-  return b.symbol(address.name).kind == Symbol::Kind::local ? Space::local : Space::param;
+  const Symbol::Kind kind = b.symbol(address.name).kind;
+  const bool in_memory = kind == Symbol::Kind::local || kind == Symbol::Kind::frame;
+  return in_memory ? Space::local : Space::param;
 }
 
 void ld(Builder& b) {

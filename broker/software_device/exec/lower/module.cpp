@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "exec/lower/families.hpp"
+#include "exec/lower/outlined.hpp"
 #include "exec/program.hpp"
 
 namespace ctxbroker::software::exec {
@@ -136,11 +137,13 @@ Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& nam
   last.opcode = "exit";
   builder.begin(last);
   lower::lower_instruction(builder);
+  lower::lower_outlined(builder);
   const std::shared_ptr<Code> code = builder.finish(function.name);
   kernel.static_shared_bytes = code->static_shared_bytes;
   kernel.local_bytes = code->local_bytes;
   kernel.registers = estimated_registers(*code);
   kernel.max_threads = most_threads(function);
+  kernel.uses_heap = code->uses_heap;
   kernel.code = code;
   return kernel;
 }
@@ -148,15 +151,29 @@ Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& nam
 // Initial values that are addresses: of another variable in global or constant memory.
 void check_addresses(const ptx::Variable& variable, const lower::ModuleNames& names) {
   for (const Operand& value : variable.initial) {
-    if (value.kind != Operand::Kind::symbol || names.globals.contains(value.name)) continue;
+    if (value.kind != Operand::Kind::symbol || names.globals.contains(value.name) ||
+        names.addresses.contains(value.name)) {
+      continue;
+    }
     const std::string what =
         "the initial value of '" + variable.name + "' is the address of '" + value.name + "'";
     if (names.functions.contains(value.name)) {
-      throw ptx::SyntaxError(variable.line, what + ", a function: the software device has no " +
-                                                "addresses of functions");
+      throw ptx::SyntaxError(variable.line, what + ", a function that is not defined: the module " +
+                                                "has to be linked with the one that defines it");
     }
     throw ptx::SyntaxError(variable.line, what + ", which is no variable in global memory");
   }
+}
+
+// Functions' addresses are known here; those of variables only when the module is placed.
+void place_functions(GlobalVariable& variable, const lower::ModuleNames& names) {
+  std::erase_if(variable.relocations, [&](const Relocation& relocation) {
+    const auto found = names.addresses.find(relocation.symbol);
+    if (found == names.addresses.end() || names.globals.contains(relocation.symbol)) return false;
+    const std::uint64_t address = found->second + static_cast<std::uint64_t>(relocation.addend);
+    std::memcpy(variable.initial.data() + relocation.offset, &address, sizeof(address));
+    return true;
+  });
 }
 
 std::uint32_t constant_bytes(const std::vector<GlobalVariable>& globals) {
@@ -193,7 +210,9 @@ std::shared_ptr<const Program> compile(const ptx::Module& module) {
   for (const ptx::Function& function : module.functions) {
     names.functions[function.name] = &function;
   }
+  lower::find_calls(module, names);
   for (const ptx::Variable& variable : module.variables) check_addresses(variable, names);
+  for (GlobalVariable& variable : program->globals) place_functions(variable, names);
   for (const ptx::Function& function : module.functions) {
     if (function.is_entry && !function.is_declaration) {
       program->kernels.push_back(lower_kernel(function, names));

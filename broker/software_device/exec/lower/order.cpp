@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_map>
 
 #include "exec/lower/flow.hpp"
 
@@ -6,9 +7,14 @@ namespace ctxbroker::software::exec::lower {
 namespace {
 
 constexpr std::uint32_t none = ~0U;
+static_assert(none == no_target);
 
 Kind kind_of(const Step& step) {
   return op_entry(CpuLevel::baseline, step.op).kind;
+}
+
+bool ends_block(Kind kind) {
+  return kind == Kind::branch || kind == Kind::exit || kind == Kind::jump;
 }
 
 // The blocks as a graph, with what the ordering needs to know of it.
@@ -187,13 +193,19 @@ std::vector<std::uint32_t> sorted(const std::vector<Block>& blocks) {
 
 }  // namespace
 
-std::vector<Block> find_blocks(const std::vector<Step>& steps) {
+std::vector<Block> find_blocks(const Flow& flow) {
+  const std::vector<Step>& steps = flow.steps;
   std::vector<bool> leads(steps.size() + 1);
   leads[0] = true;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Kind kind = kind_of(steps[i]);
     if (kind == Kind::branch) leads[static_cast<std::size_t>(steps[i].immediate)] = true;
-    if (kind == Kind::branch || kind == Kind::exit) leads[i + 1] = true;
+    if (ends_block(kind)) leads[i + 1] = true;
+  }
+  for (const auto& table : flow.tables) {
+    for (const std::uint32_t target : table) {
+      if (target != no_target) leads[target] = true;
+    }
   }
   std::vector<Block> blocks;
   std::vector<std::uint32_t> block_of(steps.size());
@@ -209,18 +221,26 @@ std::vector<Block> find_blocks(const std::vector<Step>& steps) {
     Block& block = blocks[i];
     const Step& last = steps[block.end - 1];
     const Kind kind = kind_of(last);
-    const bool always = last.guard == no_value && (kind == Kind::branch || kind == Kind::exit);
+    const bool always = last.guard == no_value && ends_block(kind);
     block.falls_through = !always && i + 1 < blocks.size();
     if (block.falls_through) block.successors.push_back(i + 1);
     if (kind == Kind::branch) {
       block.successors.push_back(block_of[static_cast<std::size_t>(last.immediate)]);
+    }
+    if (kind == Kind::jump) {
+      for (const std::uint32_t target : flow.tables[static_cast<std::size_t>(last.immediate)]) {
+        if (target != no_target) block.successors.push_back(block_of[target]);
+      }
+      std::sort(block.successors.begin(), block.successors.end());
+      const auto last_one = std::unique(block.successors.begin(), block.successors.end());
+      block.successors.erase(last_one, block.successors.end());
     }
   }
   return blocks;
 }
 
 void order_blocks(Flow& flow) {
-  const std::vector<Block> blocks = find_blocks(flow.steps);
+  const std::vector<Block> blocks = find_blocks(flow);
   const std::vector<std::uint32_t> order = sorted(blocks);
   const Op* bra = find_op("bra");
   std::vector<Step> steps;
@@ -263,6 +283,13 @@ void order_blocks(Flow& flow) {
   }
   for (const std::size_t branch : branches) {
     steps[branch].immediate = starts[static_cast<std::size_t>(steps[branch].immediate)];
+  }
+  std::unordered_map<std::uint32_t, std::uint32_t> moved;  // first steps of blocks
+  for (std::size_t i = 0; i < blocks.size(); ++i) moved[blocks[i].begin] = starts[i];
+  for (auto& table : flow.tables) {
+    for (std::uint32_t& target : table) {
+      if (target != no_target) target = moved.at(target);  // none, too, leads nowhere
+    }
   }
   flow.steps = std::move(steps);
   flow.extra_written = std::move(extra_written);

@@ -25,9 +25,13 @@ const Symbol& Builder::symbol(const std::string& name) {
     shared.element = element_bytes(variable);
     return scope_->symbols[name] = shared;
   }
+  if (const auto found = names_.addresses.find(name); found != names_.addresses.end()) {
+    return scope_->symbols[name] = {.kind = Symbol::Kind::function, .offset = found->second};
+  }
   if (names_.functions.contains(name)) {
     fail("the address of the function " + quoted(name) +
-         " is taken: not supported by the software device");
+         " is taken, which is not defined: the module has to be linked with the one that defines "
+         "it (cuLinkAddData)");
   }
   fail("unknown name " + quoted(name));
 }
@@ -62,7 +66,8 @@ ValueId Builder::add_index(ValueId address, const std::string& index, std::uint3
 
 ValueId Builder::address_of(const Symbol& found, const Operand& operand, std::uint8_t width,
                             std::uint64_t addend) {
-  if (width != 8 && !(width == 4 && found.kind != Symbol::Kind::global)) {
+  const bool has_short = found.kind != Symbol::Kind::global && found.kind != Symbol::Kind::function;
+  if (width != 8 && !(width == 4 && has_short)) {
     fail("the address of " + quoted(operand.name) + " does not fit " + instruction_->full_name());
   }
   switch (found.kind) {
@@ -73,6 +78,17 @@ ValueId Builder::address_of(const Symbol& found, const Operand& operand, std::ui
                      .bits = addend});
     case Symbol::Kind::dynamic_shared:
       return dynamic_shared(width, addend);
+    case Symbol::Kind::frame: {
+      const ValueId own = literal(8, found.offset + addend);
+      ValueId address = temp(8);
+      emit("add.b64", address, {frame(), own});
+      if (width == 8) return address;
+      const ValueId low = temp(4);
+      emit("offset.b32", low, {address});
+      return low;
+    }
+    case Symbol::Kind::function:
+      return literal(width, found.offset + addend);
     case Symbol::Kind::shared:
     case Symbol::Kind::local:
     case Symbol::Kind::kernel_parameter:
