@@ -218,7 +218,8 @@ def work(path, skip, driver_paths):
     chosen = went_well(os.path.dirname(path)) if len(driver_paths) > 1 else None
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
-    launches = [(kernel, fill) for kernel in kernels_of(text) for fill in fills()
+    given = fills()
+    launches = [(kernel, fill) for kernel in kernels_of(text) for fill in given
                 if chosen is None or (os.path.basename(path), kernel.name, fill[0]) in chosen]
     if skip >= len(launches):
         return

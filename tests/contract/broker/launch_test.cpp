@@ -65,12 +65,7 @@ TEST_F(BrokerLaunchTest, ClustersWhereTheDeviceHasThem) {
                     HasSubstr("need compute capability 9.0"), HasSubstr("UNSUPPORTED")));
 }
 
-TEST_F(BrokerLaunchTest, CooperativeLaunchesWhereTheDeviceHasThem) {
-  if (software()) {
-    EXPECT_THAT(refusal("cooperative"),
-                AllOf(HasSubstr("no cooperative launches"), HasSubstr("UNSUPPORTED")));
-    return;
-  }
+TEST_F(BrokerLaunchTest, CooperativeLaunches) {
   expect_affine("cooperative");
   EXPECT_THAT(refusal("too_many_together"),
               AllOf(HasSubstr("a cooperative launch of 1048576 blocks; at most "),
