@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Loads and runs the kernels of other people's repositories on several drivers, and compares.
 
-    public_kernels.py compile FOLDER REPOSITORY...
-    public_kernels.py run FOLDER DRIVER [DRIVER]
+    public_kernels.py compile FOLDER REPOSITORY... [--nvcc NVCC]
+    public_kernels.py run FOLDER DRIVER [DRIVER] [--jobs N]
 
 compile gives each .cu file below the REPOSITORY folders to nvcc, and puts the PTX into FOLDER. run
-loads the PTX files of FOLDER on a DRIVER, which is the path of a libcuda.so.1, and launches each kernel
-with arguments of the script's own: buffers of small integers and of floats, and small numbers. Many
-kernels go wrong with such arguments. FOLDER/went_well.json then has the launches that did not.
+loads the PTX files of FOLDER on a DRIVER, which is the path of a libcuda.so.1, and launches each
+kernel with arguments of the script's own: buffers of small integers and of floats, and small
+numbers. Many kernels go wrong with such arguments. FOLDER/went_well.json then has the launches that
+did not.
 
 With two DRIVERs, run does these launches alone on both, and compares what is in the buffers
-afterwards, because a fault would end CUDA for the process. The script prints what was noteworthy, and
-how many of how many. Files that need textures or tensor cores are counted apart. Status 1: a result
-differs.
+afterwards, because a fault would end CUDA for the process. The script prints what was noteworthy,
+and how many of how many. Files that need textures or tensor cores are counted apart. Status 1: a
+result differs.
 """
 import argparse
 import array
@@ -30,9 +31,11 @@ import sys
 import threading
 
 TARGET = "compute_75"
-INCLUDES = ["", "include", "inc", "common", "common/inc", "src", "Common", "../include", "../common"]
+INCLUDES = ["", "include", "inc", "common", "common/inc", "src", "Common", "../include",
+            "../common"]
 # What the software device is not made for.
-APART = {"textures": r"^\s*(@!?%p\d+ )?(tex|tld4|txq|suld|sust|sured|suq)\.|\.(tex|surf|sampler)ref",
+APART = {"textures": r"^\s*(@!?%p\d+ )?(tex|tld4|txq|suld|sust|sured|suq)\.|"
+                     r"\.(tex|surf|sampler)ref",
          "tensor cores": r"^\s*(@!?%p\d+ )?(wmma|mma|ldmatrix|stmatrix)\."}
 
 MEBI = 1 << 20
@@ -41,10 +44,11 @@ BUFFERS, BUFFER = 16, MEBI // 4
 NUMBER = 64  # each integer argument
 DYNAMIC_SHARED = 16384
 SECONDS = 5  # for one launch on all drivers
+LOADING_SECONDS = 60
 
 
-def nvcc(job):
-    repository, path, folder = job
+def to_ptx(job):
+    nvcc, repository, path, folder = job
     name = os.path.relpath(path, os.path.dirname(repository)).replace("/", "__")
     target = os.path.join(folder, name + ".ptx")
     if os.path.exists(target) or os.path.exists(target + ".error"):
@@ -52,7 +56,7 @@ def nvcc(job):
     here = os.path.dirname(path)
     places = [os.path.join(base, sub) for base in (here, os.path.dirname(here), repository)
               for sub in INCLUDES]
-    command = ["nvcc", "-w", "--ptx", "-std=c++17", "-arch=" + TARGET, "-o", target, path]
+    command = [nvcc, "-w", "--ptx", "-std=c++17", "-arch=" + TARGET, "-o", target, path]
     command.append("-DcudaThreadSynchronize=cudaDeviceSynchronize")  # CUDA 13 has lost the old name
     command += ["-I" + place for place in dict.fromkeys(places) if os.path.isdir(place)]
     try:
@@ -65,14 +69,15 @@ def nvcc(job):
             file.write(error)
 
 
-def compile_all(folder, repositories):
+def compile_all(nvcc, folder, repositories):
     os.makedirs(folder, exist_ok=True)
-    jobs = [(repository.rstrip("/"), path, folder) for repository in repositories
+    jobs = [(nvcc, repository.rstrip("/"), path, folder) for repository in repositories
             for path in sorted(glob.glob(repository + "/**/*.cu", recursive=True))]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(nvcc, jobs))
+        list(pool.map(to_ptx, jobs))
     done = len(glob.glob(folder + "/*.ptx"))
     print(f"{len(jobs)} files, {done} compiled to PTX")
+    return 0 if done else 1
 
 
 class Kernel:
@@ -88,6 +93,8 @@ class Kernel:
         self.pointers = {loads[register] for register in
                          re.findall(r"cvta\.to\.global\.u64\s+%rd\d+, (%rd\d+)", head_and_body)
                          if register in loads}
+        # A kernel that does not read %ctaid.y would do everything twice in a grid of two rows.
+        self.grid = (2, 2) if "%ctaid.y" in head_and_body else (4, 1)
         self.block = (16, 16, 1) if "%tid.y" in head_and_body else (256, 1, 1)
         for which in ("reqntid", "maxntid"):
             given = re.match(rf"[^{{]*\.{which} ([\d, ]+)", head_and_body)
@@ -170,14 +177,15 @@ class Driver:
                       ctypes.c_size_t(BUFFER))
         function = ctypes.c_void_p()
         self.need("cuModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())
-        values = [ctypes.create_string_buffer(value, len(value)) for value in kernel.arguments(first)]
+        values = [ctypes.create_string_buffer(value, len(value))
+                  for value in kernel.arguments(first)]
         pointers = (ctypes.c_void_p * max(1, len(values)))(
             *[ctypes.cast(value, ctypes.c_void_p) for value in values])
-        status = self.call("cuLaunchKernel", function, 2, 2, 1, *kernel.block, DYNAMIC_SHARED, None,
-                           pointers, None)
-        if status == 1:  # with its own shared memory that is too much
-            status = self.call("cuLaunchKernel", function, 2, 2, 1, *kernel.block, 0, None, pointers,
-                               None)
+        for shared in (DYNAMIC_SHARED, 0):  # none where the kernel's own leaves too little
+            status = self.call("cuLaunchKernel", function, *kernel.grid, 1, *kernel.block, shared,
+                               None, pointers, None)
+            if status != 1:
+                break
         if status == 0:
             status = self.call("cuCtxSynchronize")
         after = ctypes.create_string_buffer(BUFFERS * BUFFER)
@@ -214,7 +222,7 @@ def went_well(folder):
 
 
 def work(path, skip, driver_paths):
-    """In a child process: a file's launches from number `skip` on; a line of JSON before and after each."""
+    """In a child process: a file's launches from number `skip` on. Tells before and after each."""
     chosen = went_well(os.path.dirname(path)) if len(driver_paths) > 1 else None
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
@@ -251,6 +259,24 @@ def tell(line):
     print(json.dumps(line), file=sys.stderr, flush=True)
 
 
+def lines_of(child):
+    """What a child tells, line by line. It is killed when it takes too long."""
+    seconds = LOADING_SECONDS
+    while True:
+        timer = threading.Timer(seconds, child.kill)
+        timer.start()
+        raw = child.stderr.readline()
+        timer.cancel()
+        if not raw:
+            return
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue  # a driver's message
+        seconds = LOADING_SECONDS if line.get("fill") == "loading" else SECONDS
+        yield line
+
+
 def run_file(path, driver_paths):
     """What became of each launch of a file. A child that ends early is followed by another."""
     lines, skip = [], 0
@@ -258,26 +284,17 @@ def run_file(path, driver_paths):
         command = [sys.executable, __file__, "work", path, str(skip), json.dumps(driver_paths)]
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         last = None
-        timer = threading.Timer(SECONDS, child.kill)
-        timer.start()
-        for raw in child.stderr:
-            timer.cancel()
-            timer = threading.Timer(SECONDS, child.kill)
-            timer.start()
-            try:
-                last = json.loads(raw)
-            except ValueError:
-                continue  # a driver's message
+        for last in lines_of(child):
             if "status" in last or "refused" in last:
                 lines.append(last)
-        timer.cancel()
         code = child.wait()
         if last is None and code != 0:
             raise RuntimeError(f"{path}: a child ended with {code} before it began")
         if last is None:
             return lines
         if last not in lines:
-            lines.append({**last, "result": "no end" if code == -signal.SIGKILL else f"ended {code}"})
+            ended = "no end" if code == -signal.SIGKILL else f"ended {code}"
+            lines.append({**last, "result": ended})
         skip = last["next"]
 
 
@@ -315,7 +332,8 @@ def run(folder, driver_paths, jobs):
                 if what == "status 0":
                     well.append((name, line["kernel"], line["fill"]))
                 elif what not in ("same bits", "nearly the same"):
-                    print(what, name, line["kernel"], line["fill"], line.get("status", ""), flush=True)
+                    print(what, name, line["kernel"], line["fill"], line.get("status", ""),
+                          flush=True)
     if len(driver_paths) == 1:
         with open(os.path.join(folder, "went_well.json"), "w", encoding="ascii") as file:
             json.dump(sorted(well), file, indent=0)
@@ -333,10 +351,11 @@ def main():
     parser.add_argument("command", choices=["compile", "run"])
     parser.add_argument("folder")
     parser.add_argument("others", nargs="+", metavar="REPOSITORY or DRIVER")
+    parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     if options.command == "compile":
-        return compile_all(options.folder, options.others)
+        return compile_all(options.nvcc, options.folder, options.others)
     return run(options.folder, options.others, options.jobs)
 
 
