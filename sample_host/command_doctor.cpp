@@ -87,8 +87,9 @@ void look_at_driver(const Options& options, Findings& findings) {
   } catch (const Error& error) {
     findings.driver_error = error.what();
     findings.advice.emplace_back(
-        "no usable driver: unset CTXBROKER_DRIVER or use --driver software, which needs no GPU; "
-        "for a GPU install NVIDIA's driver from your distribution");
+        "no usable driver: use --driver software, which needs no GPU; for a GPU, install NVIDIA's "
+        "driver from your distribution, and let neither --driver nor CTXBROKER_DRIVER choose "
+        "another one");
     return;
   }
   if (findings.driver->kind == DriverChoice::software) {

@@ -85,6 +85,18 @@ function(ctxb_add_plugin name)
   if(NOT arg_SOURCES AND NOT arg_CUDA_SOURCES)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): SOURCES is empty")
   endif()
+  foreach(keyword SOURCES KERNELS CUDA_SOURCES)
+    foreach(file ${arg_${keyword}})
+      get_filename_component(path "${file}" ABSOLUTE)
+      get_source_file_property(generated "${file}" GENERATED)
+      if(NOT file MATCHES "\\$<" AND NOT generated AND NOT EXISTS "${path}")
+        message(FATAL_ERROR "ctxb_add_plugin(${name}): ${keyword} names ${file}, and there is no "
+                            "file ${path}. If it was meant as a keyword, the keywords are SOURCES, "
+                            "KERNELS, CUDA_SOURCES, LIBRARIES, ARCHITECTURES, INCLUDES, "
+                            "NVCC_OPTIONS, CUDART, OPTIONAL and LINK.")
+      endif()
+    endforeach()
+  endforeach()
   set(runtime)
   if(arg_CUDA_SOURCES OR arg_CUDART OR arg_LIBRARIES)
     _ctxb_find_runtime(${name} "${arg_CUDART}" "${arg_LIBRARIES}" runtime runtime_includes missing)
@@ -156,6 +168,10 @@ function(_ctxb_find_nvcc name)
   if(NOT CTXB_NVCC)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): no CUDA compiler (nvcc) found. Put it on PATH, "
                         "or set CUDA_HOME or CTXB_NVCC.")
+  endif()
+  if(IS_ABSOLUTE "${CTXB_NVCC}" AND NOT EXISTS "${CTXB_NVCC}")
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): CTXB_NVCC names ${CTXB_NVCC}, and there is no "
+                        "such file.")
   endif()
 endfunction()
 

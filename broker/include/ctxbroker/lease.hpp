@@ -53,8 +53,8 @@ struct LeaseChoice {
   friend bool operator!=(const LeaseChoice& a, const LeaseChoice& b) noexcept { return !(a == b); }
 };
 
-/// Returns the kind's name, and the number of multiprocessors of a partition: "green:16".
-/// Thread-safe.
+/// Returns the kind's name and, for a green lease, how many multiprocessors it has: "green:16". A
+/// lease that was granted without a partition has all of the device's. Thread-safe.
 [[nodiscard]] CTXB_API std::string to_string(const LeaseChoice& choice);
 
 /// Reads a lease that a host may ask for.

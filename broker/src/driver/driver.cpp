@@ -203,14 +203,15 @@ Driver open_driver(const DriverRequest& request) {
   // Nobody writes to the environment while a broker is opened: [main] thread only.
   ChosenDriver chosen = choose_driver(request.choice, std::getenv("CTXBROKER_DRIVER"));
   Driver driver;
+  const std::string other =
+      request.choice ? "let the host choose the software device, because its choice counts more "
+                       "than CTXBROKER_DRIVER (sample_host: --driver software)"
+                     : "choose the software device with CTXBROKER_DRIVER=software";
   switch (chosen.choice) {
     case DriverChoice::nvidia:
-      driver = open_nvidia(
-          request.load,
-          {"; install NVIDIA's driver and check it with nvidia-smi, or choose the software device "
-           "with CTXBROKER_DRIVER=software",
-           "; check it with nvidia-smi, or choose the software device with "
-           "CTXBROKER_DRIVER=software"});
+      driver = open_nvidia(request.load,
+                           {"; install NVIDIA's driver and check it with nvidia-smi, or " + other,
+                            "; check it with nvidia-smi, or " + other});
       break;
     case DriverChoice::software:
       driver = open_software(request.software_device, request.load);

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include "ctxbroker/error.hpp"
 #include "driver/driver_file.hpp"
@@ -94,14 +96,25 @@ TEST(DriverTest, WithoutAnNvidiaDriverTheLoadersTextAndTheRemedyAreGiven) {
   if (load_driver_file(nvidia_driver_name()).handle != nullptr) {
     GTEST_SKIP() << "this machine has an NVIDIA driver";
   }
-  try {
-    open_driver({DriverChoice::nvidia, {}});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::no_driver);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("libcuda.so.1"), HasSubstr("nvidia-smi"),
-                                    HasSubstr("CTXBROKER_DRIVER=software")));
-  }
+  const auto refusal = [](std::optional<DriverChoice> choice) {
+    try {
+      open_driver({choice, {}});
+      return std::string("no error");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::no_driver);
+      return std::string(error.what());
+    }
+  };
+  const auto names_both = AllOf(HasSubstr("libcuda.so.1"), HasSubstr("nvidia-smi"));
+  EXPECT_THAT(refusal(DriverChoice::nvidia),
+              AllOf(names_both, HasSubstr("let the host choose the software device")));
+  const char* const before = std::getenv("CTXBROKER_DRIVER");
+  const std::string restored = before != nullptr ? before : "";
+  setenv("CTXBROKER_DRIVER", "nvidia", 1);
+  EXPECT_THAT(refusal(std::nullopt),
+              AllOf(names_both, HasSubstr("with CTXBROKER_DRIVER=software")));
+  before != nullptr ? setenv("CTXBROKER_DRIVER", restored.c_str(), 1)
+                    : unsetenv("CTXBROKER_DRIVER");
 }
 
 }  // namespace
