@@ -147,11 +147,10 @@ void enrol(Session& session) {
   add("powf", [=](benchmark::State& state) {
     return element_wise(state, "powers", 1 << 20, plain::powers);
   });
-  const auto blur = [&session, scale](benchmark::State& state, const char* kernel, auto zero,
-                                      float tolerance) {
-    using T = decltype(zero);
+  const auto blur = [&session, scale]<typename T>(benchmark::State& state, const char* kernel,
+                                                  float tolerance) {
     const int width = 1920 / scale, height = 1080 / scale;
-    const auto in = numbers<T>(static_cast<std::size_t>(width * height));
+    const auto in = numbers<T>(static_cast<std::size_t>(width) * static_cast<std::size_t>(height));
     std::vector<T> out(in.size());
     return measure<T>(
         session, state, kernel,
@@ -164,13 +163,16 @@ void enrol(Session& session) {
         },
         width, height);
   };
-  add("blur_5x5", [=](benchmark::State& state) { return blur(state, "blur_float", 0.0F, 1e-5F); });
-  add("blur_5x5_half",
-      [=](benchmark::State& state) { return blur(state, "blur_half", plain::Half{}, 1e-2F); });
+  add("blur_5x5",
+      [=](benchmark::State& state) { return blur.operator()<float>(state, "blur_float", 1e-5F); });
+  add("blur_5x5_half", [=](benchmark::State& state) {
+    return blur.operator()<plain::Half>(state, "blur_half", 1e-2F);
+  });
   add("fir_128_taps", [&session, scale](benchmark::State& state) {
-    const int size = (1 << 18) / scale, count = 128;
-    const auto in = numbers<float>(static_cast<std::size_t>(size + count));
-    const auto taps = numbers<float>(static_cast<std::size_t>(count));
+    const int size = (1 << 18) / scale;
+    constexpr int count = 128;
+    const auto in = numbers<float>(static_cast<std::size_t>(size) + count);
+    const auto taps = numbers<float>(count);
     std::vector<float> out(static_cast<std::size_t>(size));
     return measure<float>(
         session, state, "fir", {static_cast<unsigned>(size) / 256, 1, 256, 1}, {&in, &taps}, out,
@@ -185,7 +187,9 @@ void enrol(Session& session) {
   for (const char* kernel : {"matrix_global", "matrix_shared"}) {
     add(kernel, [&session, scale, kernel](benchmark::State& state) {
       const int size = 512 / scale;
-      const auto a = numbers<float>(static_cast<std::size_t>(size * size)), b = a;
+      const auto a = numbers<float>(static_cast<std::size_t>(size) *
+                                    static_cast<std::size_t>(size)),
+                 b = a;
       std::vector<float> out(a.size());
       const auto blocks = static_cast<unsigned>(size) / 16;
       return measure<float>(

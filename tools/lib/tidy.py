@@ -77,8 +77,11 @@ def fingerprint(root, source, command, includes):
 
 
 def arguments_of(command):
-    """Of a compiler's command line, what does not name its input and its output."""
-    words = shlex.split(re.sub(r" -[oc] \S+", "", command))
+    """Of a compiler's command line, what does not name its input and its output.
+
+    Nor does it name the precompiled header, which only the compiler that made it can read.
+    """
+    words = shlex.split(re.sub(r" -[oc] \S+| -include \S+/cmake_pch\.\S+", "", command))
     return tuple(words[2 if words[0].endswith("ccache") else 1:])
 
 

@@ -18,9 +18,8 @@ void check_attribute(const CUlaunchAttribute& attribute) {
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:  // a wish, to a scheduler that runs one kernel at a time
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:  // allows overlap, never needs it
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:                        // see is_cooperative
       return;
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-      return;  // see is_cooperative
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
       const auto& size = attribute.value.clusterDim;
       require(size.x == 1 && size.y == 1 && size.z == 1, CUDA_ERROR_NOT_SUPPORTED);
@@ -102,10 +101,12 @@ CTXB_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int
                         true});
 }
 
-CTXB_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(
-    CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-    unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int dynamic_shared,
-    CUstream stream, void** parameters) {
+CTXB_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x,
+                                                    unsigned int grid_y, unsigned int grid_z,
+                                                    unsigned int block_x, unsigned int block_y,
+                                                    unsigned int block_z,
+                                                    unsigned int dynamic_shared, CUstream stream,
+                                                    void** parameters) {
   CTXB_COUNT_CALL();
   return launch_kernel({function,
                         {grid_x, grid_y, grid_z},

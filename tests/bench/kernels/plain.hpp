@@ -6,7 +6,11 @@
 
 namespace ctxbroker::bench::plain {
 
+#if defined(__clang__) && __clang_major__ < 15
+using Half = __fp16;  // the only name of it there; clang-tidy 14 reads this
+#else
 using Half = _Float16;
+#endif
 
 void vector_add(const float* a, const float* b, float* out, std::size_t first, std::size_t last);
 void powers(const float* a, const float* b, float* out, std::size_t first, std::size_t last);

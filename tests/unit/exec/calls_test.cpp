@@ -76,6 +76,7 @@ struct Big {
   double values[3];
   int count;
   float scale;
+  friend bool operator==(const Big&, const Big&) = default;
 };
 
 TEST(Calls, StructuresAreParametersAndResults) {
@@ -83,10 +84,10 @@ TEST(Calls, StructuresAreParametersAndResults) {
     Big* out = device.upload(std::vector<Big>(call_blocks * threads, {{1, 2, 3}, 4, 5}));
     run(device, config, "structures", threads, Arguments(out));
     for (int i = 0; i < static_cast<int>(call_blocks * threads); ++i) {
-      const int narrow = static_cast<signed char>(i);
+      const int narrow = (i + 128) % 256 - 128;  // as a signed char
       const Big wanted = i % 2 != 0 ? Big{{1.0 + narrow, 2.0 + 3 * i, 3}, 4 + i, 0.25F}
                                     : Big{{1, 2.0 - narrow, 3.0 - 3 * i}, 4 - 2 * i, 0.5F};
-      ASSERT_EQ(std::memcmp(&out[i], &wanted, sizeof(wanted)), 0) << i;
+      ASSERT_TRUE(out[i] == wanted) << i;
     }
   });
 }

@@ -118,13 +118,14 @@ Liveness find_liveness(const Flow& flow) {
 
 // Live from `begin` to `end`, in positions: step i reads at 2i and writes at 2i + 1.
 std::vector<Interval> find_intervals(const Flow& flow) {
-  const auto [blocks, live_in, live_out] = find_liveness(flow);
+  const Liveness live = find_liveness(flow);
+  const std::vector<Block>& blocks = live.blocks;
   const std::size_t values = flow.widths.size();
   std::vector<Interval> intervals(values);
   for (ValueId value = 0; value < values; ++value) intervals[value].value = value;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    live_in[b].each([&](ValueId value) { intervals[value].reach(2 * blocks[b].begin); });
-    live_out[b].each([&](ValueId value) { intervals[value].reach(2 * blocks[b].end - 1); });
+    live.in[b].each([&](ValueId value) { intervals[value].reach(2 * blocks[b].begin); });
+    live.out[b].each([&](ValueId value) { intervals[value].reach(2 * blocks[b].end - 1); });
     for (std::uint32_t i = blocks[b].begin; i < blocks[b].end; ++i) {
       each_value(
           flow, i, [&](ValueId value) { intervals[value].reach(2 * i); },

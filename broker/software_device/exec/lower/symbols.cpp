@@ -88,7 +88,6 @@ ValueId Builder::address_of(const Symbol& found, const Operand& operand, std::ui
       return low;
     }
     case Symbol::Kind::function:
-      return literal(width, found.offset + addend);
     case Symbol::Kind::shared:
     case Symbol::Kind::local:
     case Symbol::Kind::kernel_parameter:
