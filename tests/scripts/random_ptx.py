@@ -8,9 +8,9 @@ DRIVER is the path of a libcuda.so.1. For the software device, :baseline, :avx2 
 limits the instruction set. The first driver is the reference. A program is made from its seed alone:
 straight code, branches and loops that diverge, integers of all widths, float, double, half and pairs
 of them, carry chains, shuffles and votes. It uses exact operations only, and every NaN of float and
-double counts as the same, because PTX leaves their bits open. The script names each
-program whose results differ, and ends with status 1. --reduce also prints what is left of such a
-program when all lines are gone that do not matter. --show prints a program.
+double counts as the same, because PTX leaves their bits open. The script names each program whose
+results differ, and ends with status 1. --reduce also prints the lines of it that matter. --show
+prints a program.
 """
 import argparse
 import ctypes
@@ -446,12 +446,9 @@ def reduced(program, drivers, given):
             return False
         return any(other != right for other in others)
 
-    at = len(lines) - 1
-    while at >= 0:
-        tried = lines[:at] + lines[at + 1:]
-        if not steers(lines[at]) and differ(tried):
-            lines = tried
-        at -= 1
+    for at in reversed(range(len(lines))):
+        if not steers(lines[at]) and differ(lines[:at] + lines[at + 1:]):
+            lines = lines[:at] + lines[at + 1:]
     tried = head() + program.with_lines(lines)
     return lines + [first_difference(*(d.results(tried, [program.seed], given)[0] for d in drivers[:2]))]
 
@@ -489,10 +486,9 @@ def main():
         text = head() + "\n".join(program.text() for program in programs.values())
         expected, *others = [driver.results(text, seeds, given) for driver in drivers]
         for driver, found in zip(drivers[1:], others):
-            for seed, right, left in zip(seeds, expected, found):
-                if right == left:
-                    continue
-                different += 1
+            wrong = [case for case in zip(seeds, expected, found) if case[1] != case[2]]
+            different += len(wrong)
+            for seed, right, left in wrong:
                 print(f"program {seed}: {first_difference(right, left)} with {driver.name}")
                 if arguments.reduce:
                     print("\n".join("    " + line for line in reduced(programs[seed], drivers, given)))

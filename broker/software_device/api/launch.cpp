@@ -111,8 +111,8 @@ std::vector<std::byte> pack_arguments(const exec::Kernel& kernel, const LaunchRe
 void check_all_fit(const KernelCall& call, const Context& context) {
   const exec::Dim3& grid = call.grid;
   std::uint64_t blocks = std::uint64_t(grid.x) * grid.y * grid.z;
-  unsigned at_once =
-      active_blocks(*call.function, call.block.x * call.block.y * call.block.z, call.dynamic_shared);
+  unsigned at_once = active_blocks(*call.function, call.block.x * call.block.y * call.block.z,
+                                   call.dynamic_shared);
   std::uint64_t most = std::uint64_t(at_once) * context.multiprocessors.count();
   if (blocks > most)
     refuse(call.function->kernel, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
@@ -221,10 +221,9 @@ std::shared_ptr<const KernelCall> make_call(const LaunchRequest& request, Contex
   std::vector<std::byte> arguments = pack_arguments(function->kernel, request);
   std::shared_ptr<exec::DeviceHeap> heap;
   if (function->kernel.uses_heap) heap = context.heap();
-  return std::make_shared<const KernelCall>(
-      KernelCall{std::move(function), std::move(module), request.grid, request.block,
-                 request.dynamic_shared, std::move(arguments), request.cooperative,
-                 std::move(heap)});
+  return std::make_shared<const KernelCall>(KernelCall{
+      std::move(function), std::move(module), request.grid, request.block, request.dynamic_shared,
+      std::move(arguments), request.cooperative, std::move(heap)});
 }
 
 std::function<CUresult()> work_of(const std::shared_ptr<const KernelCall>& call) {

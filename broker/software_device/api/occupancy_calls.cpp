@@ -91,8 +91,7 @@ CTXB_EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes,
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
     require_value(bytes != nullptr && blocks > 0 && block_size > 0);
-    std::size_t share =
-        device_limits::shared_per_block_optin / static_cast<unsigned>(blocks);
+    std::size_t share = device_limits::shared_per_block_optin / static_cast<unsigned>(blocks);
     std::size_t taken = found->kernel.static_shared_bytes;
     // No more than the function may use at all.
     *bytes = std::min(share - std::min(share, taken),

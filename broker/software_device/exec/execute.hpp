@@ -33,10 +33,10 @@ struct Launch {
   const Kernel* kernel = nullptr;
   Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
-  std::uint32_t stack_bytes = 4096;         // per thread, for calls that are not expanded in place
-  std::span<const std::byte> parameters;    // kernel->parameter_bytes
-  std::span<const std::uint64_t> globals;   // address of each Program::globals entry
-  const MemoryMap* memory = nullptr;        // which global addresses are legal
+  std::uint32_t stack_bytes = 4096;        // per thread, for calls that are not expanded in place
+  std::span<const std::byte> parameters;   // kernel->parameter_bytes
+  std::span<const std::uint64_t> globals;  // address of each Program::globals entry
+  const MemoryMap* memory = nullptr;       // which global addresses are legal
   // All blocks take turns, so that they may wait for each other. %envreg1 and %envreg2 have the
   // address of `workspace`, where cooperative_groups counts the blocks that wait.
   bool cooperative = false;

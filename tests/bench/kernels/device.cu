@@ -3,7 +3,9 @@
 
 namespace {
 constexpr int tile = 16;
-__device__ int clamp_to(int value, int size) { return min(max(value, 0), size - 1); }
+__device__ int clamp_to(int value, int size) {
+  return min(max(value, 0), size - 1);
+}
 
 template <typename T>
 __device__ void blur(const T* in, T* out, int width, int height) {
@@ -37,7 +39,8 @@ extern "C" __global__ void blur_half(const __half* in, __half* out, int width, i
   blur(in, out, width, height);
 }
 
-extern "C" __global__ void fir(const float* in, const float* taps, float* out, int size, int count) {
+extern "C" __global__ void fir(const float* in, const float* taps, float* out, int size,
+                               int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= size) return;
   float sum = 0;

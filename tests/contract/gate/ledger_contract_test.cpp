@@ -164,12 +164,14 @@ TEST_F(LedgerContractTest, CloseGivesBackWhatCameByEveryWay) {
       ASSERT_EQ(driver_call("cuStreamCreate", &own_stream, 1U), CUDA_SUCCESS);
       ASSERT_EQ(driver_call("cuMemsetD8Async", own, static_cast<unsigned char>(1), 2 * mib, stream),
                 CUDA_SUCCESS);
-      ASSERT_EQ(driver_call("cuMemsetD8Async", hosts, static_cast<unsigned char>(1), mib, own_stream),
-                CUDA_SUCCESS);
+      ASSERT_EQ(
+          driver_call("cuMemsetD8Async", hosts, static_cast<unsigned char>(1), mib, own_stream),
+          CUDA_SUCCESS);
     });
     tenant.close();
-    EXPECT_THAT(said(),
-                Contains(HasSubstr("gave back what the tenant left: 1 x stream, 1 x device memory")));
+    EXPECT_THAT(
+        said(),
+        Contains(HasSubstr("gave back what the tenant left: 1 x stream, 1 x device memory")));
     EXPECT_THAT(ledger().held_by(by_code(id)), IsEmpty());
     EXPECT_THAT(ledger().held_by(by_host(id)), IsEmpty());
     Holder sdk;

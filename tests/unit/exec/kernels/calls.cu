@@ -81,8 +81,10 @@ struct Circle : Shape {
 KERNEL make_shapes(char* memory) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   void* place = memory + 16 * i;
-  if (i % 3 == 0) new (place) Square(i);
-  else new (place) Circle(i);
+  if (i % 3 == 0)
+    new (place) Square(i);
+  else
+    new (place) Circle(i);
 }
 // A kernel of its own: the objects keep their functions from launch to launch.
 KERNEL measure_shapes(const char* memory, int* out, int scale) {
