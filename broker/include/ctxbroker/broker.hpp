@@ -49,14 +49,14 @@ struct BrokerOptions {
   /// Takes the broker's log. May be empty.
   RecordSink records{};
   /// How long the work of a job may take on the device. Work that takes longer is hung: the broker
-  /// takes no new work for its lease. Zero: no limit.
+  /// takes no new work for its lease. Zero: no limit. It must not be negative.
   std::chrono::milliseconds job_timeout{0};
   /// Contexts that the broker creates ahead of need. None by default.
   ReadyContexts ready{};
   /// How long deactivation and close wait for each stream that still has work. A tenant's work that
   /// takes longer is hung. The limit also holds for every call that frees or unloads something. If
   /// the driver would wait longer, for anybody's work, the broker puts the call off until that work
-  /// ends. Zero: no limit.
+  /// ends. Zero: no limit. It must not be negative.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;
@@ -81,8 +81,8 @@ class CTXB_API Broker {
   /// Loads a driver and initialises it. It creates nothing on a device.
   ///
   /// @return the open broker. The calling thread is its main thread.
-  /// @throws Error  `driver_choice`, `no_driver`, `driver_call`; `no_device` when the driver has no
-  ///                device.
+  /// @throws Error  `invalid_argument`, which names the option; `driver_choice`, `no_driver`,
+  ///                `driver_call`; `no_device` when the driver has no device.
   [[nodiscard]] static Broker open(BrokerOptions options = {});
 
   /// Opens a broker without a driver, for listing plug-ins on any machine. It can load and describe
@@ -145,17 +145,19 @@ class CTXB_API Broker {
   /// @param options  the instance's device, lease and limits.
   /// @throws Error  `plugin_not_found`, `plugin_failed`, `driver_call`; `needs_gpu` when the
   ///                plug-in works on NVIDIA's driver only; `kernel_image` when the device's compute
-  ///                capability is too low; `invalid_argument` for another broker's library; what
-  ///                Tenant::lease throws.
+  ///                capability is too low; `invalid_argument` for another broker's library, an
+  ///                unknown lease kind or placement rule; what Tenant::lease throws.
   [[nodiscard]] PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                                       const InstanceOptions& options = {});
 
-  /// Opens a tenant of the host's own making.
+  /// Opens a tenant of the host's own making. The gate remembers each tenant until the process ends,
+  /// which takes about 2 KB of host memory.
   ///
   /// @param name     what records and reports call it, and the id under which the policy knows it.
   ///                 A policy file takes only names that look like an id: "com.example.painter".
   /// @param options  its lease and limits.
-  /// @throws Error  `invalid_argument` for an empty name; `wrong_state` without a driver.
+  /// @throws Error  `invalid_argument` for an empty name or an unknown lease kind; `wrong_state`
+  ///                without a driver.
   [[nodiscard]] Tenant open_tenant(std::string name, const TenantOptions& options = {});
 
   /// Returns a handle of the host's own tenant, for the host's own CUDA code. BrokerOptions::host
@@ -219,18 +221,19 @@ class CTXB_API Broker {
   /// brokers. Recording never makes a thread wait. A new recording replaces the last one.
   ///
   /// @throws Error  `wrong_state` while a timeline is recorded; `invalid_argument` for too little
-  ///                memory.
+  ///                memory, or for more than the machine can allocate.
   void start_timeline(const TimelineOptions& options = {});
   /// Ends recording. What was recorded stays until the next start.
   void stop_timeline() noexcept;
-  /// Ends recording and writes what was recorded to a file. After an exception there is no new
-  /// file.
+  /// Ends recording and writes what was recorded to a file. After an exception the file is as it was
+  /// before. A device or a pipe is written to as it is.
   ///
   /// @throws Error  `wrong_state` when nothing was recorded; `output_file`.
   TimelineSummary write_timeline(const std::filesystem::path& path);
   /// Ends recording and passes what was recorded to a sink.
   ///
-  /// @throws Error  `wrong_state` when nothing was recorded. The sink's exceptions pass.
+  /// @throws Error  `wrong_state` when nothing was recorded; `invalid_argument` for an empty sink.
+  ///                The sink's exceptions pass.
   TimelineSummary write_timeline(const TimelineSink& sink);
 
  private:

@@ -327,7 +327,7 @@ std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
 }
 
-std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
+std::optional<CUresult> Lease::give_back(const Thing& thing) noexcept {
   if (phase_.load(std::memory_order_acquire) == Phase::left) return std::nullopt;
   const auto here = end_target(thing.home);
   if (!here) {

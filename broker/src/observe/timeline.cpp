@@ -121,7 +121,13 @@ void start_recording(std::size_t memory_bytes) {
   }
   pool = nullptr;
   keeper.pool.reset();  // before the new one, so that there are never two
-  keeper.pool = std::make_unique<Pool>(chunks);
+  try {
+    keeper.pool = std::make_unique<Pool>(chunks);
+  } catch (const std::exception&) {  // std::bad_alloc, or more than a vector can ever hold
+    throw Error(ErrorKind::invalid_argument,
+                "the timeline's memory_bytes is " + std::to_string(memory_bytes) +
+                    ", which this machine cannot allocate; ask for less");
+  }
   pool = keeper.pool.get();
   if (++keeper.last_session == 0) ++keeper.last_session;
   session.store(keeper.last_session);

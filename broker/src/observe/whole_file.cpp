@@ -1,5 +1,6 @@
 #include "observe/whole_file.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,12 +19,31 @@ namespace {
                                           std::generic_category().message(error));
 }
 
+bool is_device_or_pipe(const std::filesystem::path& path) {
+  std::error_code none;
+  const std::filesystem::file_status there = std::filesystem::status(path, none);
+  return std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);
+}
+
+// What a link points to; otherwise the path itself.
+std::filesystem::path behind_links(const std::filesystem::path& path) {
+  std::error_code none;
+  const std::filesystem::path target = std::filesystem::canonical(path, none);
+  return none ? path : target;
+}
+
 // The temporary file. Its destructor removes the file unless put_in_place has renamed it.
 class PartFile {
  public:
-  explicit PartFile(const std::filesystem::path& path)
-      : path_(path), name_(path.string() + ".XXXXXX") {
-    file_ = ::mkstemp(name_.data());
+  explicit PartFile(const std::filesystem::path& path) : path_(path) {
+    if (is_device_or_pipe(path_)) {
+      file_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+      if (file_ < 0) fail(path_, errno);
+      return;
+    }
+    path_ = behind_links(path_);
+    name_ = path_.string() + ".XXXXXX";
+    file_ = ::mkostemp(name_.data(), O_CLOEXEC);
     if (file_ < 0) fail(path_, errno);
     const mode_t mask = ::umask(0);
     ::umask(mask);
@@ -31,7 +51,7 @@ class PartFile {
   }
   ~PartFile() {
     if (file_ >= 0) ::close(file_);
-    if (!placed_) ::unlink(name_.c_str());
+    if (!name_.empty()) ::unlink(name_.c_str());
   }
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
@@ -49,15 +69,15 @@ class PartFile {
     const int closed = ::close(file_);
     file_ = -1;
     if (closed != 0) fail(path_, errno);
+    if (name_.empty()) return;
     if (::rename(name_.c_str(), path_.c_str()) != 0) fail(path_, errno);
-    placed_ = true;
+    name_.clear();
   }
 
  private:
-  const std::filesystem::path& path_;
-  std::string name_;
+  std::filesystem::path path_;
+  std::string name_;  // empty: there is none, or it is in place
   int file_ = -1;
-  bool placed_ = false;
 };
 
 }  // namespace

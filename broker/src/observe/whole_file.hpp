@@ -10,7 +10,8 @@ namespace ctxbroker::detail {
 // Calls `produce` with a function that takes the content piece by piece. The content goes to a
 // temporary file beside `path`, which is renamed at the end. Throws Error (output_file) with the
 // path and the system's message, and what `produce` throws; then `path` is unchanged and the
-// temporary file is gone.
+// temporary file is gone. A link keeps pointing to the file that is written. What is there and is
+// no regular file (a device, a pipe) is written to directly.
 void write_whole_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce);

@@ -10,6 +10,7 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
+#include "plugin/option_check.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -25,8 +26,8 @@ void say_driver(const detail::BrokerImpl& broker) {
 // Keeps a broker that ended while it was used, or while something of it waits for work that hangs.
 // Until the process ends, and where a leak checker finds it.
 void abandon(std::unique_ptr<detail::BrokerImpl> broker) noexcept {
-  static auto* const all = new std::vector<std::unique_ptr<detail::BrokerImpl>>();
   try {
+    static auto* const all = new std::vector<std::unique_ptr<detail::BrokerImpl>>();
     all->push_back(std::move(broker));
   } catch (...) {
     static_cast<void>(broker.release());  // NOLINT(bugprone-unused-return-value): the same
@@ -38,6 +39,7 @@ void abandon(std::unique_ptr<detail::BrokerImpl> broker) noexcept {
 Broker::Broker(std::unique_ptr<detail::BrokerImpl> impl) : impl_(std::move(impl)) {}
 
 Broker Broker::open(BrokerOptions options) {
+  options = detail::checked(std::move(options));
   detail::DriverRequest request{options.driver, options.software_device};
   request.load = options.use_gate ? detail::load_driver_behind_gate : detail::load_driver_past_gate;
   detail::Driver driver = detail::open_driver(request);
@@ -53,7 +55,8 @@ Broker Broker::open(BrokerOptions options) {
 }
 
 Broker Broker::open_without_driver(BrokerOptions options) {
-  return Broker(std::make_unique<detail::BrokerImpl>(std::move(options), std::nullopt));
+  return Broker(
+      std::make_unique<detail::BrokerImpl>(detail::checked(std::move(options)), std::nullopt));
 }
 
 Broker::Broker(Broker&&) noexcept = default;
@@ -129,6 +132,7 @@ PluginInstance Broker::create(const PluginLibrary& library, std::string_view plu
   if (library.impl_ == nullptr || &library.impl_->broker() != &broker) {
     throw Error(ErrorKind::invalid_argument, "the library was loaded by another broker");
   }
+  detail::check(options);
   const std::size_t index = library.impl_->index_of(plugin);
   return PluginInstance(std::make_unique<detail::Instance>(
       broker, library.impl_, index, broker.settings_for(*library.impl_, index, options)));
@@ -136,6 +140,7 @@ PluginInstance Broker::create(const PluginLibrary& library, std::string_view plu
 
 Tenant Broker::open_tenant(std::string name, const TenantOptions& options) {
   if (name.empty()) throw Error(ErrorKind::invalid_argument, "open_tenant: the name is empty");
+  detail::check(options);
   return Tenant(open_impl().open_tenant(std::move(name), options));
 }
 
@@ -205,6 +210,7 @@ TimelineSummary Broker::write_timeline(const std::filesystem::path& path) {
 }
 
 TimelineSummary Broker::write_timeline(const TimelineSink& sink) {
+  detail::check(sink);
   const detail::TenantNames names = open_impl().tenant_names();
   detail::stop_recording();
   return detail::write_trace(detail::recorded(), names, sink);

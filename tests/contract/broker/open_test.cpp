@@ -81,6 +81,60 @@ TEST(WithoutDriverTest, DescribesAndRefusesToCreate) {
               HasSubstr("without a driver"));
 }
 
+// ---- Options that cannot be meant -----------------------------------------------------------
+
+TEST_F(BrokerTest, RefusesEnumeratorsThatDoNotExist) {
+  BrokerOptions wrong = options();
+  wrong.driver = static_cast<DriverChoice>(77);
+  EXPECT_THAT(error_text(ErrorKind::driver_choice, [&] { return Broker::open(wrong); }),
+              AllOf(HasSubstr("BrokerOptions::driver"), HasSubstr("77")));
+  wrong = options();
+  wrong.policy.by_id["x"].lease = LeaseChoice(static_cast<LeaseKind>(99));
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return Broker::open(wrong); }),
+              AllOf(HasSubstr("policy"), HasSubstr("99")));
+
+  TenantOptions tenant;
+  tenant.lease = LeaseChoice(static_cast<LeaseKind>(99));
+  EXPECT_THAT(
+      error_text(ErrorKind::invalid_argument, [&] { return broker.open_tenant("x", tenant); }),
+      HasSubstr("TenantOptions::lease"));
+
+  const PluginLibrary library = broker.load(test_plugin("behaviours"));
+  InstanceOptions instance;
+  instance.device = Placement(static_cast<PlacementRule>(99));
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument,
+                         [&] { return broker.create(library, "affine", instance); }),
+              HasSubstr("InstanceOptions::device"));
+}
+
+TEST_F(BrokerTest, RefusesATimeThatIsNegative) {
+  BrokerOptions wrong = options();
+  wrong.end_timeout = std::chrono::milliseconds(-1);
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return Broker::open(wrong); }),
+              AllOf(HasSubstr("end_timeout"), HasSubstr("-1 ms")));
+  wrong = options();
+  wrong.job_timeout = std::chrono::milliseconds::min();
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return Broker::open(wrong); }),
+              HasSubstr("job_timeout"));
+}
+
+// In nanoseconds, this time does not fit into 64 bits.
+TEST_F(BrokerTest, TheLongestTimeIsALimitThatHealthyWorkKeeps) {
+  BrokerOptions patient = options();
+  patient.job_timeout = patient.end_timeout = std::chrono::milliseconds::max();
+  Broker other = Broker::open(patient);
+  const PluginLibrary library = other.load(test_plugin("behaviours"));
+  PluginInstance instance = other.create(library, "affine");
+  instance.activate(test_sizes);
+  std::vector<float> image(std::size_t{4} * 8 * 4, 1);
+  {
+    Chain chain(other, {&instance}, test_sizes);
+    EXPECT_NO_THROW(chain.process(image.data(), image.data(), {8, 4, 0}));
+  }
+  EXPECT_NO_THROW(instance.deactivate());
+  EXPECT_EQ(other.leases().at(0).state, LeaseState::ready);
+}
+
 // ---- In children: another environment, another process's CUDA -------------------------------
 
 TEST(DriverChildTest, DISABLED_OpensBroker) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -216,6 +217,23 @@ TEST_F(TimelineTest, SaysWhatDidNotFit) {
   EXPECT_EQ(trace.at("otherData").at("dropped"), summary.dropped);
   EXPECT_EQ(trace.at("otherData").at("spans"), events_of(trace).size());
   EXPECT_EQ(summary.spans, 511u);
+}
+
+TEST_F(TimelineTest, RefusesMoreMemoryThanThereIs) {
+  for (const std::size_t bytes : {std::numeric_limits<std::size_t>::max(), std::size_t{1} << 60}) {
+    EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { broker.start_timeline({bytes}); }),
+                HasSubstr(std::to_string(bytes)));
+  }
+  broker.start_timeline();  // a refusal does not count as a start
+  broker.stop_timeline();
+}
+
+TEST_F(TimelineTest, RefusesAnEmptySink) {
+  broker.start_timeline();
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument,
+                         [&] { return broker.write_timeline(TimelineSink()); }),
+              HasSubstr("sink"));
+  broker.stop_timeline();
 }
 
 TEST_F(TimelineTest, RecordsNothingWhileStopped) {

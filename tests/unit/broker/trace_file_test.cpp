@@ -2,6 +2,7 @@
 #include "observe/timeline.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <thread>
 
 #include "ctxbroker/error.hpp"
 #include "observe/whole_file.hpp"
@@ -160,6 +162,26 @@ TEST_F(WholeFileTest, IsThereCompletelyOrNotAtAll) {
   EXPECT_EQ(content("trace.json"), "second!");
 }
 
+TEST_F(WholeFileTest, ALinkStaysALinkAndItsTargetIsWritten) {
+  std::ofstream(folder / "target") << "old";
+  std::filesystem::create_symlink("target", folder / "link");
+  write_whole_file(folder / "link", [](const auto& sink) { sink("new"); });
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(content("target"), "new");
+  EXPECT_THAT(names(), testing::UnorderedElementsAre("link", "target"));
+}
+
+TEST_F(WholeFileTest, APipeIsWrittenTo) {
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = content("pipe"); });
+  write_whole_file(pipe, [](const auto& sink) { sink("text"); });
+  reader.join();
+  EXPECT_EQ(read, "text");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
 TEST_F(WholeFileTest, SaysWhyItCannotBeWritten) {
   const auto text_of = [](const std::filesystem::path& path) {
     try {
@@ -173,6 +195,8 @@ TEST_F(WholeFileTest, SaysWhyItCannotBeWritten) {
   EXPECT_THAT(text_of(folder / "no" / "such.json"),
               testing::AllOf(testing::HasSubstr("no/such.json"),
                              testing::HasSubstr("No such file or directory")));
+  EXPECT_THAT(text_of("/dev/full"), testing::HasSubstr("No space left on device"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
   std::filesystem::create_directory(folder / "taken");
   EXPECT_THAT(text_of(folder / "taken"), testing::HasSubstr("directory"));
   EXPECT_THAT(names(), testing::ElementsAre("taken"));

@@ -398,6 +398,14 @@ void Builder::branch_if(LabelId target, ValueId predicate) {
   step.guard_negated = false;
 }
 
+void Builder::skip_unless_guard(LabelId over) {
+  if (!is_guarded()) return;
+  Step& step = emit("bra", no_value, {}, over);
+  step.guard_negated = !guard_negated_;
+  guard_ = no_value;
+  guard_negated_ = false;
+}
+
 std::uint64_t Builder::add_local(std::uint64_t size, std::uint64_t alignment) {
   std::uint64_t& bytes = frame_bytes_[owner_];
   const std::uint64_t offset = round_up(bytes, std::max<std::uint64_t>(alignment, 1));

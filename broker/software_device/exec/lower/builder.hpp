@@ -137,6 +137,9 @@ class Builder {
   LabelId label_named(const std::string& name) const;
   void branch(LabelId target);
   void branch_if(LabelId target, ValueId predicate);
+  // If the instruction is guarded: branches where its guard does not hold. What the instruction
+  // emits from then on is not guarded.
+  void skip_unless_guard(LabelId over);
 
   // Calls that are not expanded in place: outlined.hpp. The kernel is function 0; a function has a
   // number from its first call on, and is lowered after the kernel.

@@ -65,11 +65,7 @@ void expand(Builder& b, const ptx::Function& function, const Call& call) {
   const LabelId after = scope.end;
   const Instruction& instruction = b.instruction();
   std::vector<std::pair<ValueId, ValueId>> copies;
-  if (b.is_guarded()) {
-    const ValueId skip = b.temp(1), holds = b.register_named(instruction.guard->predicate);
-    b.emit(instruction.guard->negated ? "mov.pred" : "not.pred", skip, {holds});
-    b.branch_if(after, skip);
-  }
+  b.skip_unless_guard(after);
   for (std::size_t i = 0; i < function.parameters.size(); ++i) {
     bind(b, scope, function.parameters[i], (*call.arguments)[i], copies, false);
   }

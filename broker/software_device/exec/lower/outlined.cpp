@@ -100,14 +100,7 @@ void emit_call(Builder& b, const Call& call, const Variables& results, const Var
   }
   const Instruction& instruction = b.instruction();
   const LabelId over = b.add_label();
-  if (b.is_guarded()) {
-    const ValueId skip = b.temp(1), holds = b.register_named(instruction.guard->predicate);
-    b.emit(instruction.guard->negated ? "mov.pred" : "not.pred", skip, {holds});
-    b.branch_if(over, skip);
-  }
-  Instruction unguarded = instruction;
-  unguarded.guard.reset();
-  b.begin(unguarded);
+  b.skip_unless_guard(over);
   const auto new_frame = [&] {
     if (b.in_kernel()) return b.frame_bytes();
     const ValueId sum = b.temp(8);
@@ -194,14 +187,7 @@ void call_through_pointer(Builder& b, const Call& call) {
 void return_from_outlined(Builder& b) {
   const Instruction& instruction = b.instruction();
   const LabelId over = b.add_label();
-  if (b.is_guarded()) {
-    const ValueId skip = b.temp(1), holds = b.register_named(instruction.guard->predicate);
-    b.emit(instruction.guard->negated ? "mov.pred" : "not.pred", skip, {holds});
-    b.branch_if(over, skip);
-  }
-  Instruction unguarded = instruction;
-  unguarded.guard.reset();
-  b.begin(unguarded);
+  b.skip_unless_guard(over);
   const ptx::Function& function = *b.scope().function;
   const Layout layout = layout_of(function);
   for (std::size_t i = 0; i < function.results.size(); ++i) {

@@ -52,7 +52,7 @@ enum {
 /* Each leads to the second half of its block at first. */
 ctxb_gate_function ctxb_gate_slots[entry_count] = {
 #define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
-  (ctxb_gate_function)(ctxb_gate_blocks + CTXB_GATE_BLOCK_BYTES * index_##symbol + 16),
+  (ctxb_gate_function)(ctxb_gate_blocks + CTXB_GATE_BLOCK_BYTES * (size_t)index_##symbol + 16),
 #include "gate/gate_table.inc"
 #undef CTXB_GATE_ENTRY
 };
