@@ -150,8 +150,8 @@ class CTXB_API Broker {
   [[nodiscard]] PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                                       const InstanceOptions& options = {});
 
-  /// Opens a tenant of the host's own making. The gate remembers each tenant until the process ends,
-  /// which takes about 2 KB of host memory.
+  /// Opens a tenant of the host's own making. The gate remembers each tenant until the process
+  /// ends, which takes about 2 KB of host memory.
   ///
   /// @param name     what records and reports call it, and the id under which the policy knows it.
   ///                 A policy file takes only names that look like an id: "com.example.painter".
@@ -225,8 +225,8 @@ class CTXB_API Broker {
   void start_timeline(const TimelineOptions& options = {});
   /// Ends recording. What was recorded stays until the next start.
   void stop_timeline() noexcept;
-  /// Ends recording and writes what was recorded to a file. After an exception the file is as it was
-  /// before. A device or a pipe is written to as it is.
+  /// Ends recording and writes what was recorded to a file. After an exception the file is as it
+  /// was before. A device or a pipe is written to as it is.
   ///
   /// @throws Error  `wrong_state` when nothing was recorded; `output_file`.
   TimelineSummary write_timeline(const std::filesystem::path& path);

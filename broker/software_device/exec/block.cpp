@@ -73,11 +73,38 @@ std::byte* Arena::begin() const noexcept {
 
 void BlockRunner::prepare(const Launch& launch) {
   launch_ = &launch;
-  code_ = launch.kernel->code.get();
   level_ = &level_of(launch.cpu);
+  threads_ = launch.block.x * launch.block.y * launch.block.z;
+  state_ = {};
+  state_.parameters = launch.parameters.data();
+  state_.parameter_bytes = launch.parameters.size();
+  state_.memory = launch.memory;
+  state_.heap = launch.heap;
+  state_.printout = launch.printout;
+  rows_ = nullptr;
+  use(*launch.kernel->code);
+  const Rows* rows = code_->rows.get();
+  if (rows == nullptr || launch.block.x != threads_ || threads_ <= few_lanes ||
+      launch.engine == EngineChoice::scalar) {
+    return;
+  }
+  rows_ = rows;
+  row_addresses_.resize(rows->rows.size());
+  state_.rows = row_addresses_.data();
+  std::byte* frame = row_memory_.reserve(std::size_t{2} * rows->addresses.scalar_bytes);
+  for (const std::uint32_t thread : {0U, threads_ - 1}) {
+    fill_scalar(rows->addresses, position_, thread, PresetScope::launch, frame);
+    fill_scalar(rows->addresses, position_, thread, PresetScope::thread, frame);
+    frame += rows->addresses.scalar_bytes;
+  }
+  use(rows->body);
+}
+
+void BlockRunner::use(const Code& code) {
+  const Launch& launch = *launch_;
+  code_ = &code;
   lockstep_ = code_->lockstep(launch.cpu);
   scalar_ = code_->scalar(launch.cpu);
-  threads_ = launch.block.x * launch.block.y * launch.block.z;
   const std::uint32_t groups = (threads_ + group_lanes - 1) / group_lanes;
   // Groups that may wait for each other must all be under way. Others reuse one frame, or have one
   // each where that is little memory, because thread indices then stay from block to block.
@@ -93,14 +120,8 @@ void BlockRunner::prepare(const Launch& launch) {
       frame_memory_.reserve(frames_ * std::size_t{code_->lockstep_bytes} + scratch_bytes);
   scalar_memory_.reserve(std::size_t{frames_} * scalar_lanes_ * code_->scalar_bytes);
   std::byte* locals = local_memory_.reserve(std::size_t{frames_} * group_lanes * local);
-  state_ = {};
   state_.shared_bytes = std::uint64_t{code_->static_shared_bytes} + launch.dynamic_shared_bytes;
   state_.shared = shared_memory_.reserve(state_.shared_bytes);
-  state_.parameters = launch.parameters.data();
-  state_.parameter_bytes = launch.parameters.size();
-  state_.memory = launch.memory;
-  state_.heap = launch.heap;
-  state_.printout = launch.printout;
   position_ = {&launch, {}, state_.shared};
 
   groups_.resize(frames_);
@@ -134,7 +155,7 @@ void BlockRunner::begin_group(Group& group, std::uint32_t slot, std::uint32_t fi
   group.parked_count = 0;
   group.ready[0] = {0, group.live};
   group.ready_count = 1;
-  const bool free_choice = launch_->engine == EngineChoice::automatic;
+  const bool free_choice = launch_->engine == EngineChoice::automatic && rows_ == nullptr;
   group.scalar = !code_->has_warp_operation &&
                  (launch_->engine == EngineChoice::scalar || (free_choice && lanes <= few_lanes));
   group.may_turn_scalar = free_choice && !group.scalar && !code_->has_warp_operation;
@@ -218,8 +239,38 @@ Fault BlockRunner::run(const Dim3& block, Interrupt& interrupt) {
   return together_ ? run_together(block, interrupt) : run_apart(block, interrupt);
 }
 
+// Calculates the rows' addresses for the block. False: they are no rows, because a 32-bit index
+// wraps within the block.
+bool BlockRunner::find_rows() {
+  const Code& code = rows_->addresses;
+  std::byte* const first = row_memory_.begin();
+  std::byte* const last = first + code.scalar_bytes;
+  for (std::byte* frame : {first, last}) {
+    fill_scalar(code, position_, 0, PresetScope::block, frame);
+    Lane lane = {};
+    lane.block = &state_;
+    lane.frame = frame;
+    level_->run_lane(lane, code.scalar(launch_->cpu));
+  }
+  for (std::size_t i = 0; i < row_addresses_.size(); ++i) {
+    const auto [address, bytes] = rows_->rows[i];
+    const std::uint32_t at = code.places[address].scalar;
+    std::uint64_t from = 0, to = 0;
+    std::memcpy(&from, first + at, sizeof from);
+    std::memcpy(&to, last + at, sizeof to);
+    if (to - from != std::uint64_t{bytes} * (threads_ - 1)) return false;
+    row_addresses_[i] = from;
+  }
+  return true;
+}
+
 void BlockRunner::place(const Dim3& block) {
   position_.block = block;
+  if (rows_ != nullptr && !find_rows()) {
+    rows_ = nullptr;
+    use(*launch_->kernel->code);
+    position_.block = block;
+  }
   for (Group& group : groups_) fill_lockstep(*code_, position_, 0, PresetScope::block, group.frame);
 }
 

@@ -50,6 +50,8 @@ class BlockRunner {
   std::uint64_t take_instructions() noexcept;
 
  private:
+  void use(const Code& code);
+  bool find_rows();
   void begin_group(Group& group, std::uint32_t slot, std::uint32_t first_thread);
   Progress step(Group& group);
   Progress step_lanes(Group& group);
@@ -65,6 +67,7 @@ class BlockRunner {
 
   const Launch* launch_ = nullptr;
   const Code* code_ = nullptr;
+  const Rows* rows_ = nullptr;  // code_ is its body
   const Level* level_ = nullptr;
   const Instr* lockstep_ = nullptr;
   const Instr* scalar_ = nullptr;
@@ -77,7 +80,8 @@ class BlockRunner {
   std::vector<Group> groups_;
   std::vector<std::uint64_t> scalar_sets_;  // by group: lanes that have scalar frames, in order
   std::vector<std::uint32_t> filled_for_;   // by frame: first thread it was filled for
-  Arena frame_memory_, scalar_memory_, local_memory_, shared_memory_;
+  std::vector<std::uint64_t> row_addresses_;
+  Arena frame_memory_, scalar_memory_, local_memory_, shared_memory_, row_memory_;
 };
 
 }  // namespace ctxbroker::software::exec

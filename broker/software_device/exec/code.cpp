@@ -56,6 +56,9 @@ void Code::resolve(Resolved& into, CpuLevel level, bool scalar) const {
       }
     } else if (entry.kind == Kind::pure) {
       in.pure = entry.pure;
+    } else if (step.row != no_row) {
+      in.effect = entry.row;
+      in.a = step.row;
     } else {
       in.effect = entry.effect;
     }

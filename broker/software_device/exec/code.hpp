@@ -32,9 +32,12 @@ const Op* find_op(std::string_view name);
 const Level& level_of(CpuLevel level) noexcept;
 const OpEntry& op_entry(CpuLevel level, OpId id);
 
+inline constexpr std::uint16_t no_row = 0xffff;
+
 struct Step {
   OpId op = 0;
   bool guard_negated = false;
+  std::uint16_t row = no_row;  // of an access in Rows::body, in place of its address
   std::uint16_t extra_count = 0;
   std::uint32_t line = 0;
   std::uint32_t first_extra = 0;  // in Code::extra
@@ -101,6 +104,8 @@ struct Place {
   std::uint8_t width = 0;
 };
 
+struct Rows;
+
 class Code {
  public:
   std::string kernel_name;
@@ -115,8 +120,9 @@ class Code {
   bool uses_stack = false;  // calls functions that are not expanded in place
   bool uses_heap = false;   // calls malloc or free
   bool has_barrier = false;
-  bool has_warp_operation = false;  // needs the lockstep engine
-  bool has_atomic = false;          // lanes may wait for each other
+  bool has_warp_operation = false;   // needs the lockstep engine
+  bool has_atomic = false;           // lanes may wait for each other
+  std::shared_ptr<const Rows> rows;  // the same kernel for blocks of one dimension; may be null
 
   // The steps, resolved for one engine on one level. Made at first use; any thread may ask.
   const Instr* lockstep(CpuLevel level) const;
@@ -130,6 +136,19 @@ class Code {
   };
   void resolve(Resolved& into, CpuLevel level, bool scalar) const;
   mutable std::array<Resolved, 6> resolved_;
+};
+
+// A kernel whose threads access elements that follow one another, as most kernels over arrays do.
+// In a block of one dimension, the addresses of the first and the last thread then tell all others,
+// and `body` calculates none. Only the lockstep engine can run it.
+struct Rows {
+  struct Row {
+    ValueId address = no_value;  // in `addresses`
+    std::uint32_t bytes = 0;     // from a thread to the next
+  };
+  Code addresses;  // calculates the addresses of one thread; run by the scalar engine
+  std::vector<Row> rows;
+  Code body;
 };
 
 }  // namespace ctxbroker::software::exec

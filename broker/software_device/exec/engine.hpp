@@ -74,6 +74,10 @@ struct OpEntry {
   PureFn pure;
   EffectFn effect;
   ScalarFn scalar;
+  // Of an access to global memory: the same where the threads of a block access elements that
+  // follow one another, row_bytes each. Operand a is the row's number in BlockState::rows.
+  EffectFn row = nullptr;
+  std::uint32_t row_bytes = 0;
 };
 
 // What a failed assert says: addresses of texts in device memory.
@@ -113,8 +117,9 @@ struct BlockState {
   const std::byte* parameters = nullptr;
   std::uint64_t parameter_bytes = 0;
   const MemoryMap* memory = nullptr;
-  DeviceHeap* heap = nullptr;    // where malloc's blocks lie; null: it has no room
-  Printout* printout = nullptr;  // where vprintf's texts go; null: they are lost
+  DeviceHeap* heap = nullptr;           // where malloc's blocks lie; null: it has no room
+  Printout* printout = nullptr;         // where vprintf's texts go; null: they are lost
+  const std::uint64_t* rows = nullptr;  // the addresses of the block's first thread
   AddressRange sites[site_count] = {};
   // What a read that leaves its allocation reads: the bytes inside, then zeros.
   alignas(widest_access) std::byte read_end[widest_access] = {};

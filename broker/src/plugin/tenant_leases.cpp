@@ -166,7 +166,7 @@ Waiting TenantImpl::waiting(CUcontext context) noexcept {
 std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,
                                         Lease::Thing thing) noexcept {
   if (const auto lease = find_lease(has_this_generation, &made_in.generation)) {
-    return lease->give_back(std::move(thing));
+    return lease->give_back(thing);
   }
   const auto where = end_target(made_in, thing.home);
   if (!where) {

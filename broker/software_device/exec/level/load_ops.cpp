@@ -45,10 +45,10 @@ struct Load {
   }
 
   // Count lanes from lane s on, all of them active. False: each lane has to be done by itself.
-  template <u32 Count>
-  CTXB_OP static bool together(Group& g, const Instr& in, const Destination& d, const Address<W>* a,
+  template <u32 Count, class Addresses>
+  CTXB_OP static bool together(Group& g, const Instr& in, const Destination& d, const Addresses& a,
                                u32 s) {
-    const Form form = form_of<Count, bytes>(a + s);
+    const Form form = a.template form<Count>(s);
     if (form == Form::irregular) return false;
     const u64 first = effective<W>(a[s], in);
     const bool uniform = form == Form::uniform;
@@ -62,8 +62,9 @@ struct Load {
     return true;
   }
 
+  template <class Addresses>
   static bool lanes(Group& g, const Instr& in, u64 mask) {
-    const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
+    const Addresses a(g, in);
     const Destination d = destination(g, in);
     constexpr bool shared_by_lanes = W == Where::global || W == Where::shared;
     if (shared_by_lanes && mask == all_lanes && together<group_lanes>(g, in, d, a, 0)) return true;
@@ -108,8 +109,19 @@ struct Load {
   }
 
   static constexpr OpEntry entry(const char* name) {
-    return {name,  Kind::effect, N == 1 ? sizeof(R) : 0, 1, {sizeof(Address<W>)}, nullptr,
-            lanes, lane};
+    OpEntry entry{name,
+                  Kind::effect,
+                  N == 1 ? sizeof(R) : 0,
+                  1,
+                  {sizeof(Address<W>)},
+                  nullptr,
+                  lanes<AnyAddresses<W, bytes>>,
+                  lane};
+    if constexpr (W == Where::global) {
+      entry.row = lanes<RowOfAddresses<bytes>>;
+      entry.row_bytes = bytes;
+    }
+    return entry;
   }
 };
 

@@ -160,4 +160,29 @@ CTXB_OP Form form_of(const A* a) {
   return are_apart_by<Count, Bytes>(a) ? Form::contiguous : Form::irregular;
 }
 
+// The addresses of a group's lanes, as a value of the frame.
+template <Where W, u32 Bytes>
+struct AnyAddresses {
+  const Address<W>* lanes;
+  AnyAddresses(const Group& g, const Instr& in) : lanes(lanes_at<Address<W>>(g.frame, in.a)) {}
+  template <u32 Count>
+  CTXB_OP Form form(u32 first) const {
+    return form_of<Count, Bytes>(lanes + first);
+  }
+  CTXB_OP Address<W> operator[](u32 i) const { return lanes[i]; }
+};
+
+// The same where they are known to follow one another.
+template <u32 Bytes>
+struct RowOfAddresses {
+  u64 first;
+  RowOfAddresses(const Group& g, const Instr& in)
+      : first(g.block->rows[in.a] + u64{g.first_thread} * Bytes) {}
+  template <u32 Count>
+  CTXB_OP static Form form(u32) {
+    return Form::contiguous;
+  }
+  CTXB_OP u64 operator[](u32 i) const { return first + u64{i} * Bytes; }
+};
+
 }  // namespace ctxbroker::software::exec::CTXB_LEVEL

@@ -51,7 +51,7 @@ template <bool Save>
 void move_lane(const Instr& in, u32 lane, byte* slots, bool scalar, byte* memory) {
   each_saved(in, [&](u32 number, u32 width) {
     byte* slot = slots + in.extra[number] + (scalar ? 0 : lane * width);
-    byte* saved = memory + number * 8;
+    byte* saved = memory + u64{number} * 8;
     switch (width) {
       case 1:
         return Save ? store<u8>(saved, load<u8>(slot)) : store<u8>(slot, load<u8>(saved));

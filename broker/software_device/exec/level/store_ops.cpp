@@ -32,12 +32,13 @@ struct Store {
     for (u32 k = 0; k < N; ++k) put<M>(to + k * sizeof(M), static_cast<M>(from.lanes[k][i]));
   }
 
+  template <class Addresses>
   static bool lanes(Group& g, const Instr& in, u64 mask) {
-    const Address<W>* a = lanes_at<Address<W>>(g.frame, in.a);
+    const Addresses a(g, in);
     const Source from = source(g, in);
     constexpr bool shared_by_lanes = W == Where::global || W == Where::shared;
     if (shared_by_lanes && mask == all_lanes &&
-        form_of<group_lanes, bytes>(a) == Form::contiguous) {
+        a.template form<group_lanes>(0) == Form::contiguous) {
       byte* to = span_at<W, bytes>(g, in, effective<W>(a[0], in), u64{bytes} * group_lanes);
       if (to != nullptr) [[likely]] {
         copy<group_lanes>(to, from, 0);
@@ -47,7 +48,7 @@ struct Store {
     for (u32 s = 0; s < group_lanes; s += segment_lanes) {
       u32 part = static_cast<u32>(mask >> s) & all_of_segment;
       if (shared_by_lanes && part == all_of_segment &&
-          form_of<segment_lanes, bytes>(a + s) == Form::contiguous) {
+          a.template form<segment_lanes>(s) == Form::contiguous) {
         byte* to = span_at<W, bytes>(g, in, effective<W>(a[s], in), u64{bytes} * segment_lanes);
         if (to != nullptr) {
           copy<segment_lanes>(to, from, s);
@@ -85,8 +86,19 @@ struct Store {
   }
 
   static constexpr OpEntry entry(const char* name) {
-    return {name,    Kind::effect, 0,   N == 1 ? 2 : 1, {sizeof(Address<W>), sizeof(R)},
-            nullptr, lanes,        lane};
+    OpEntry entry{name,
+                  Kind::effect,
+                  0,
+                  N == 1 ? 2 : 1,
+                  {sizeof(Address<W>), sizeof(R)},
+                  nullptr,
+                  lanes<AnyAddresses<W, bytes>>,
+                  lane};
+    if constexpr (W == Where::global) {
+      entry.row = lanes<RowOfAddresses<bytes>>;
+      entry.row_bytes = bytes;
+    }
+    return entry;
   }
 };
 

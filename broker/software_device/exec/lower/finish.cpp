@@ -137,6 +137,7 @@ std::shared_ptr<Code> Builder::finish(const std::string& kernel_name) {
     code->has_warp_operation = code->has_warp_operation || entry.kind == Kind::converge;
     code->has_atomic = code->has_atomic || name.starts_with("atom.") || name == "fence";
   }
+  code->rows = find_rows(flow, *code);
   return code;
 }
 

@@ -36,6 +36,10 @@ std::vector<std::vector<ValueId>> live_at(const Flow& flow,
 // lanes, so in this order lanes wait where paths join, and after loops.
 void order_blocks(Flow& flow);
 
+// The kernel once more, with the accesses to rows of elements known: see Rows. Null if it has none,
+// or if it has a loop, because the lockstep engine then hands its last lanes to the scalar engine.
+std::shared_ptr<const Rows> find_rows(const Flow& flow, const Code& code);
+
 // Finds out which values live at the same time and gives each its slot; fills code.places, slots
 // and frame sizes. code.presets must be complete.
 void give_places(const Flow& flow, Code& code);
