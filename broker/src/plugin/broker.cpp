@@ -182,10 +182,7 @@ std::size_t Broker::unload_idle_modules(int device) {
 }
 
 void Broker::poll() {
-  for (detail::Instance* instance : open_impl().instances()) {
-    instance->tell_loss();
-    instance->answer_callback();
-  }
+  open_impl().poll_instances();
   impl_->report_losses();
   impl_->end_lost_contexts();
 }

@@ -105,14 +105,37 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
   return tenant;
 }
 
+// The handles have a count of their own, because others own the tenant for a moment: see
+// Tenant::close.
 std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant() {
   static_cast<void>(driver());
   auto tenant = host_tenant_.lock();
   if (tenant == nullptr || tenant->is_closed()) {
     tenant = std::make_shared<TenantImpl>(*this, host_, options_.host);
     host_tenant_ = tenant;
+    host_handle_.reset();
   }
-  return tenant;
+  auto handle = host_handle_.lock();
+  if (handle == nullptr) {
+    handle = {tenant.get(), [owner = tenant](TenantImpl*) mutable { owner.reset(); }};
+    host_handle_ = handle;
+  }
+  return handle;
+}
+
+void BrokerImpl::add(Instance& instance) {
+  const std::lock_guard lock(main_mutex_);
+  instances_.insert(&instance);
+}
+
+void BrokerImpl::remove(Instance& instance) noexcept {
+  const std::lock_guard lock(main_mutex_);
+  instances_.erase(&instance);
+}
+
+void BrokerImpl::poll_instances() noexcept {
+  const std::lock_guard lock(main_mutex_);
+  for (Instance* const instance : instances_) instance->poll();
 }
 
 // Of the tenants that are open now: a callback may open and close others.
@@ -135,6 +158,7 @@ void BrokerImpl::end_lost_contexts() noexcept {
 }
 
 std::size_t BrokerImpl::suspects() {
+  const std::lock_guard lock(main_mutex_);
   if (!suspects_) {
     const auto has_been_inside = [](const std::weak_ptr<TenantImpl>& opened) {
       const auto tenant = opened.lock();

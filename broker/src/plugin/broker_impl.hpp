@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -65,9 +66,12 @@ class BrokerImpl {
   ModuleService& modules() noexcept { return modules_; }
 
   // What is alive, so that close can refuse and poll can reach the instances.
-  void add(Instance& instance) { instances_.insert(&instance); }
-  void remove(Instance& instance) noexcept { instances_.erase(&instance); }
-  const std::set<Instance*>& instances() const noexcept { return instances_; }
+  void add(Instance& instance);
+  void remove(Instance& instance) noexcept;
+  void poll_instances() noexcept;
+  // One thread at a time calls [main] functions of plug-ins: the host's main one, or one that runs
+  // a chain whose plug-ins have to be activated again. Such a function may lead to another one.
+  std::recursive_mutex& main_mutex() noexcept { return main_mutex_; }
   // Of every tenant: see TenantImpl.
   void report_losses();
   void end_lost_contexts() noexcept;
@@ -103,9 +107,12 @@ class BrokerImpl {
   std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host
   std::map<std::uint32_t, std::string> opened_names_;  // for ever: a timeline may name them still
   std::weak_ptr<TenantImpl> host_tenant_;
-  std::set<Instance*> instances_;
-  std::optional<std::size_t> suspects_;
-  int chains_ = 0;
+  // The handle of Broker::host: its count is that of the host's Tenant objects.
+  std::weak_ptr<TenantImpl> host_handle_;
+  std::recursive_mutex main_mutex_;
+  std::set<Instance*> instances_;        // under main_mutex_
+  std::optional<std::size_t> suspects_;  // under main_mutex_
+  std::atomic<int> chains_{0};
 };
 
 }  // namespace ctxbroker::detail

@@ -106,7 +106,7 @@ void Chain::Impl::check_job(const float* input, const float* output, const JobIn
     const bool renewed = activation != nullptr && (stage.lease->lost() || !built) &&
                          sizes.max_width <= activation->sizes.max_width &&
                          sizes.max_height <= activation->sizes.max_height;
-    if (!same && !renewed) {
+    if (!same && !renewed && !stage.instance->awaits_renewal()) {
       throw Error(ErrorKind::wrong_state,
                   "chain: plug-in " + stage.instance->description().short_name +
                       " was deactivated since the chain was made; make a new chain");
@@ -119,6 +119,7 @@ bool Chain::Impl::renew_lost_stages() {
   bool any = false;
   for (const Stage& stage : stages) {
     Instance& instance = *stage.instance;
+    any = any || instance.awaits_renewal();
     const LeaseState state = stage.lease->state();
     if (state == LeaseState::ready) continue;
     const std::string who = "chain: the context of plug-in " + instance.description().short_name;
@@ -138,7 +139,9 @@ bool Chain::Impl::renew_lost_stages() {
                   origin);
     }
     // Nothing that allocates, compiles or calls [main] functions belongs on an audio thread.
-    if (instance.activation()->sizes.realtime) {
+    const bool is_realtime =
+        instance.activation() != nullptr && instance.activation()->sizes.realtime;
+    if (is_realtime) {
       throw Error(ErrorKind::context_lost,
                   who + " is gone; deactivate and activate it again, and make a new chain", origin);
     }
@@ -151,7 +154,8 @@ bool Chain::Impl::renew_lost_stages() {
   if (!any && built) return false;
   for (const Stage& stage : stages) {
     // Several stages may be of one tenant; each instance is renewed once.
-    if (stage.instance->activation()->lease->lost()) stage.instance->renew();
+    const Activation* activation = stage.instance->activation();
+    if (activation == nullptr || activation->lease->lost()) stage.instance->renew();
   }
   build();
   return true;

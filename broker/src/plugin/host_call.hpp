@@ -74,7 +74,7 @@ ctxb_status host_call(const ctxb_host* host, const char* function, unsigned int 
   const HostFrame frame;
   return contained([&]() -> ctxb_status {
     const Phase phase = instance->phase();
-    if ((in(phase)&phases) == 0) {
+    if ((in(phase)&phases) == 0 && phase != Phase::lost) {
       return refuse_breach(*instance, CTXB_ERROR_WRONG_STATE, function,
                            std::string("not allowed while the instance is ") + to_string(phase));
     }

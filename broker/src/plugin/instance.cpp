@@ -65,6 +65,8 @@ const char* to_string(Phase phase) noexcept {
       return "active and not in process";
     case Phase::processing:
       return "in process";
+    case Phase::lost:
+      return "active in a context that is gone";
     case Phase::deactivating:
       return "in deactivate";
   }
@@ -205,7 +207,8 @@ Error Instance::failure(const char* function, const CallOutcome& outcome,
 }
 
 bool Instance::active() const noexcept {
-  return phase() == Phase::active || phase() == Phase::processing;
+  const Phase now = phase();
+  return now == Phase::active || now == Phase::processing || now == Phase::lost;
 }
 
 Metrics Instance::metrics() const noexcept {
@@ -238,10 +241,18 @@ double Instance::parameter(std::string_view id) const {
   return parameters_[description_.parameter_index(id)];
 }
 
+void Instance::poll() noexcept {
+  const std::lock_guard lock(broker_.main_mutex());
+  // A job that runs now ends with an error, and the chain's next one renews the activation.
+  Phase idle = Phase::active;
+  if (lease_->lost() && phase_.compare_exchange_strong(idle, Phase::lost)) tell_loss();
+  answer_callback();
+}
+
 void Instance::answer_callback() noexcept {
   if (!callback_asked_.exchange(false, std::memory_order_acq_rel)) return;
   if (callback_ == nullptr || callback_->on_main_thread == nullptr) return;
-  call_main(phase(), nowhere(), "on_main_thread", [&] { callback_->on_main_thread(object_); });
+  call_main(nowhere(), "on_main_thread", [&] { callback_->on_main_thread(object_); });
 }
 
 bool Instance::is_main_thread() const noexcept {
@@ -261,14 +272,14 @@ void Instance::strike(const char* function, const char* what) noexcept {
 std::uint64_t Instance::latency_frames() {
   std::uint64_t frames = 0;
   if (!active() || latency_ == nullptr || latency_->latency == nullptr) return 0;
-  call_main(phase(), nowhere(), "latency", [&] { frames = latency_->latency(object_); });
+  call_main(nowhere(), "latency", [&] { frames = latency_->latency(object_); });
   return frames;
 }
 
 std::uint64_t Instance::tail_frames() {
   std::uint64_t frames = 0;
   if (!active() || latency_ == nullptr || latency_->tail == nullptr) return 0;
-  call_main(phase(), nowhere(), "tail", [&] { frames = latency_->tail(object_); });
+  call_main(nowhere(), "tail", [&] { frames = latency_->tail(object_); });
   return frames;
 }
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "memory/give_back.hpp"
 #include "observe/counters.hpp"
 #include "plugin/activation.hpp"
+#include "plugin/broker_impl.hpp"
 #include "plugin/failure_record.hpp"
 #include "plugin/host_side.hpp"
 #include "plugin/instance_settings.hpp"
@@ -24,9 +27,16 @@
 
 namespace ctxbroker::detail {
 
-class BrokerImpl;
-
-enum class Phase : std::uint8_t { creating, idle, activating, active, processing, deactivating };
+// In `lost` the plug-in has been told that the context of its activation is gone.
+enum class Phase : std::uint8_t {
+  creating,
+  idle,
+  activating,
+  active,
+  processing,
+  lost,
+  deactivating
+};
 const char* to_string(Phase phase) noexcept;
 
 // [main] thread, but for process and what it calls.
@@ -58,12 +68,14 @@ class Instance {
   std::uint64_t tail_frames();
   std::vector<std::byte> save_state();
   void load_state(const std::vector<std::byte>& state);
-  void answer_callback() noexcept;
 
-  // Calls the plug-in's context_lost, once per activation, when its lease is lost.
-  void tell_loss() noexcept;
-  // Ends the activation whose lease is lost and begins another of the same sizes. Throws Error.
+  // Broker::poll: calls context_lost, unless a job runs now, and on_main_thread.
+  void poll() noexcept;
+  // Ends the activation whose lease is lost and begins another of the same sizes. Throws Error;
+  // then it can be called again.
   void renew();
+  // The last renew failed, and the host has not deactivated the plug-in since.
+  bool awaits_renewal() const noexcept { return failed_renewal_.has_value(); }
   // Evidence: work that this instance enqueued may be running.
   void set_in_flight(bool in_flight) noexcept {
     in_flight_.store(in_flight, std::memory_order_release);
@@ -120,12 +132,15 @@ class Instance {
   void make_object();
   Processed call_process(const ctxb_job& job) noexcept;
   Processed process_as_graph(const ctxb_job& job) noexcept;
-  Processed lost_with_graph(const JobGraph::Outcome& why) noexcept;
+  Processed lost(const char* what, CUresult status = CUDA_SUCCESS) noexcept;
+  Processed busy(Phase now) noexcept;
   void give_up_graphs(const JobGraph::Outcome& why) noexcept;
   template <typename Extension>
   const Extension* extension(const char* id, std::size_t least_bytes);
+  void tell_loss() noexcept;
+  void answer_callback() noexcept;
   void end_activation() noexcept;
-  void end_lost_activation() noexcept;
+  void end_lost_activation(bool told) noexcept;
   void take_back_memory() noexcept;
   void wait_for_work() noexcept;
   LeaseRequest lease_request() const;
@@ -137,7 +152,10 @@ class Instance {
             .function = function,
             .plugin = description_.short_name.c_str()};
   }
-  // Calls a [main] function of the plug-in in `phase`; the phase before stands again afterwards.
+  // Calls a [main] function of the plug-in.
+  template <typename Function>
+  CallOutcome call_main(const GuardTarget& target, const char* function, Function&& body) noexcept;
+  // The same in `phase`; the phase before stands again afterwards. Not while a job may run.
   template <typename Function>
   CallOutcome call_main(Phase phase, const GuardTarget& target, const char* function,
                         Function&& body) noexcept;
@@ -164,18 +182,26 @@ class Instance {
   std::atomic<std::thread::id> process_thread_{};  // inside process
   std::atomic<bool> callback_asked_{false};
   std::atomic<bool> in_flight_{false};
-  bool told_loss_ = false;  // of this activation
+  std::optional<ActivationSizes> failed_renewal_;
 };
+
+template <typename Function>
+CallOutcome Instance::call_main(const GuardTarget& target, const char* function,
+                                Function&& body) noexcept {
+  const std::lock_guard lock(broker_.main_mutex());
+  const std::thread::id outer =
+      main_thread_.exchange(std::this_thread::get_id(), std::memory_order_acq_rel);
+  const CallOutcome outcome = call_plugin(target, call(function), std::forward<Function>(body));
+  main_thread_.store(outer, std::memory_order_release);
+  return outcome;
+}
 
 template <typename Function>
 CallOutcome Instance::call_main(Phase phase, const GuardTarget& target, const char* function,
                                 Function&& body) noexcept {
   failures_.clear();
   const Phase before = phase_.exchange(phase, std::memory_order_acq_rel);
-  const std::thread::id outer =
-      main_thread_.exchange(std::this_thread::get_id(), std::memory_order_acq_rel);
-  const CallOutcome outcome = call_plugin(target, call(function), std::forward<Function>(body));
-  main_thread_.store(outer, std::memory_order_release);
+  const CallOutcome outcome = call_main(target, function, std::forward<Function>(body));
   phase_.store(before, std::memory_order_release);
   return outcome;
 }

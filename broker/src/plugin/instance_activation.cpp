@@ -30,6 +30,7 @@ void check_sizes(const ActivationSizes& sizes) {
 }  // namespace
 
 void Instance::activate(const ActivationSizes& sizes) {
+  const std::lock_guard lock(broker_.main_mutex());
   if (phase() != Phase::idle) {
     throw Error(ErrorKind::wrong_state,
                 "plug-in " + description_.short_name + " is active already; deactivate it first");
@@ -40,7 +41,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   const UseScope use(modules_->gate());
   activation_ = make_activation(modules_, broker_.modules(), plugin(), sizes);
   activation_->job_graph.want(settings_.job_graphs);
-  told_loss_ = false;
+  failed_renewal_.reset();
   const DeviceInfo& device =
       lease_->driver().devices[static_cast<std::size_t>(lease_->device_ordinal())];
   ctxb_activation given{};
@@ -89,20 +90,29 @@ bool Instance::take_changed_files() {
 }
 
 void Instance::renew() {
-  const ActivationSizes sizes = activation_->sizes;
+  const std::lock_guard lock(broker_.main_mutex());
+  const ActivationSizes sizes = activation_ != nullptr ? activation_->sizes : *failed_renewal_;
   deactivate();
-  activate(sizes);
+  try {
+    activate(sizes);
+  } catch (...) {
+    failed_renewal_ = sizes;
+    throw;
+  }
 }
 
 void Instance::deactivate() noexcept {
-  if (phase() != Phase::active) return;
+  const std::lock_guard lock(broker_.main_mutex());
+  failed_renewal_.reset();
+  const Phase before = phase();
+  if (before != Phase::active && before != Phase::lost) return;
   const auto modules = modules_;
   const UseScope use(modules->gate());
   answer_callback();
   if (!lease_->lost()) wait_for_work();
   phase_.store(Phase::idle, std::memory_order_release);
   if (lease_->lost()) {
-    end_lost_activation();
+    end_lost_activation(before == Phase::lost);
     return;
   }
   call_main(Phase::deactivating, lease_->target(), "deactivate",
@@ -142,17 +152,16 @@ void Instance::take_back_memory() noexcept {
 }
 
 // The plug-in forgets; the broker gives back what outlives the context, and forgets the rest.
-void Instance::end_lost_activation() noexcept {
-  tell_loss();
+void Instance::end_lost_activation(bool told) noexcept {
+  if (!told) tell_loss();
   call_main(Phase::deactivating, nowhere(), "deactivate", [&] { object_->deactivate(object_); });
   take_back_memory();
   activation_.reset();
   set_in_flight(false);
 }
 
+// Once for each activation.
 void Instance::tell_loss() noexcept {
-  if (activation_ == nullptr || told_loss_ || !lease_->lost()) return;
-  told_loss_ = true;
   try {
     const Loss loss = describe_loss(*this);
     if (loss.reason == CTXB_LOSS_FAULT && loss.guilt == CTXB_GUILT_GUILTY) {
@@ -162,7 +171,7 @@ void Instance::tell_loss() noexcept {
     }
     const ctxb_loss given{sizeof(ctxb_loss), loss.reason, loss.guilt, loss.driver_status,
                           loss.text.c_str()};
-    call_main(phase(), nowhere(), "context_lost", [&] { object_->context_lost(object_, &given); });
+    call_main(nowhere(), "context_lost", [&] { object_->context_lost(object_, &given); });
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
 }

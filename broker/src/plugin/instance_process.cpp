@@ -12,6 +12,12 @@ Instance::Processed Instance::process(ctxb_job job) noexcept {
   // graphs.
   std::unique_lock<std::mutex> one_at_a_time(library_->process_mutex(), std::defer_lock);
   if (plugin().one_at_a_time) one_at_a_time.lock();
+  Phase before = Phase::active;
+  if (!phase_.compare_exchange_strong(before, Phase::processing, std::memory_order_acq_rel)) {
+    // The chain entered the lease before it was lost, so a guard would let the job in.
+    failures_.clear();
+    return before == Phase::lost ? lost("process") : busy(before);
+  }
   // Waits only while idle modules of the lease are unloaded, which is never done in real time.
   const UseScope use(modules_->gate());
   set_in_flight(true);
@@ -19,13 +25,15 @@ Instance::Processed Instance::process(ctxb_job job) noexcept {
   job.stream = activation_->stream.get();
   job.parameters = parameters_.data();
   job.parameter_count = static_cast<std::uint32_t>(parameters_.size());
-  return activation_->job_graph.wanted() ? process_as_graph(job) : call_process(job);
+  const Processed processed =
+      activation_->job_graph.wanted() ? process_as_graph(job) : call_process(job);
+  phase_.store(Phase::active, std::memory_order_release);
+  return processed;
 }
 
 Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
   failures_.clear();
   activation_->staged = 0;
-  phase_.store(Phase::processing, std::memory_order_release);
   process_thread_.store(std::this_thread::get_id(), std::memory_order_release);
   const std::uint64_t launched = launches();
   Processed processed;
@@ -34,7 +42,6 @@ Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
   count_launches_since(launched, *activation_->lease);
   activation_->lease->report_status(processed.outcome.entered);
   process_thread_.store({}, std::memory_order_release);
-  phase_.store(Phase::active, std::memory_order_release);
   return processed;
 }
 
@@ -49,7 +56,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   const JobGraph::Outcome begun = graph.begin(lease->table(), activation_->stream.get());
   if (!begun.ok()) {
     lease->report_status(begun.status);
-    if (lease->lost()) return lost_with_graph(begun);
+    if (lease->lost()) return lost(begun.what, begun.status);
     give_up_graphs(begun);
     return call_process(job);
   }
@@ -66,22 +73,32 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   const std::uint64_t dropped = launches() - launched;
   counters_.launches.fetch_sub(dropped, std::memory_order_relaxed);
   lease->work().launches.fetch_sub(dropped, std::memory_order_relaxed);
-  if (lease->lost()) return worked ? lost_with_graph(ended) : processed;
+  if (lease->lost()) return worked ? lost(ended.what, ended.status) : processed;
   give_up_graphs(ended);
   ctxb_job again = job;
   again.discontinuity = 1;
   return call_process(again);
 }
 
-// The lease went with a call of the broker's own.
-Instance::Processed Instance::lost_with_graph(const JobGraph::Outcome& why) noexcept {
+// What a job is answered whose lease is gone, before the plug-in has seen it.
+Instance::Processed Instance::lost(const char* what, CUresult status) noexcept {
+  Processed processed{{}, CTXB_ERROR_CONTEXT_LOST};
+  try {
+    const std::string driver = status == CUDA_SUCCESS
+                                   ? "the lease's context is gone"
+                                   : status_text(activation_->lease->table(), status);
+    refuse(*this, processed.status, std::string(what) + ": " + driver, status);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
+  }
+  return processed;
+}
+
+// What a job is answered that the host gave beside another one or beside a deactivation.
+Instance::Processed Instance::busy(Phase now) noexcept {
   Processed processed;
-  processed.status = CTXB_ERROR_CONTEXT_LOST;
   try {
     refuse(*this, processed.status,
-           std::string("the job as a graph: ") + why.what + ": " +
-               status_text(activation_->lease->table(), why.status),
-           why.status);
+           std::string("the job, because the instance is ") + to_string(now));
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
   return processed;

@@ -111,11 +111,11 @@ void TenantImpl::close() {
 }
 
 // A thread may be about to enter a lease that it has found before: the leases go with the tenant,
-// and nobody can enter them any more. One that something else still uses ends with that.
+// and nobody can enter them any more.
 void TenantImpl::end_leases() noexcept {
   for (const auto& lease : leases_) {
     lease->users().close_for_good();
-    if (lease.use_count() == 1) lease->end();
+    lease->end();
   }
 }
 

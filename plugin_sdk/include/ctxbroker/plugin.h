@@ -23,7 +23,8 @@
  *   and the plug-in makes no GPU call in context_lost. The host deactivates and activates again.
  *
  * TAGS, in the last line above every function
- *   thread:  [main]   the host's main thread, or one thread at a time serialised with it
+ *   thread:  [main]   the host's main thread, or one thread at a time serialised with it. Only
+ *                     on_main_thread, latency and tail may be called while process runs
  *            [render] one thread at a time per instance; may wait for memory, must not wait for I/O
  *            [audio]  as [render], and real-time: no lock, no allocation, no system call that waits
  *            [any]    any thread, several at once

@@ -1,0 +1,164 @@
+// Broker::poll on the main thread, and a tenant's end, beside work on other threads.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "broker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr auto long_enough = std::chrono::milliseconds(400);
+constexpr auto too_long = std::chrono::seconds(30);
+
+class PollTest : public BrokerTest {};
+
+// Runs `work` again and again on another thread until the object ends.
+class Meanwhile {
+ public:
+  explicit Meanwhile(std::function<void()> work)
+      : thread_([this, work = std::move(work)] {
+          while (!stop_) work();
+        }) {}
+  ~Meanwhile() {
+    stop_ = true;
+    thread_.join();
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+template <class Work>
+void for_a_while(Work work) {
+  const auto end = std::chrono::steady_clock::now() + long_enough;
+  while (std::chrono::steady_clock::now() < end) work();
+}
+
+TEST_F(PollTest, CallsBackBesideJobs) {
+  PluginInstance instance = create("asks");
+  for (int round = 0; round < 20; ++round) {
+    instance.activate(test_sizes);
+    {
+      Chain chain(broker, {&instance}, test_sizes);
+      float pixel[4] = {1, 2, 3, 4};
+      std::atomic<bool> done{false};
+      std::thread jobs([&] {
+        for (int job = 0; job < 40; ++job) chain.process(pixel, pixel, {});
+        done = true;
+      });
+      while (!done) broker.poll();
+      jobs.join();
+    }
+    instance.deactivate();
+    ASSERT_FALSE(instance.active()) << "round " << round;
+  }
+}
+
+// scratch would write through a null address if it got a job between context_lost and activate.
+TEST_F(PollTest, TellsOfLossesOnlyBetweenJobs) {
+  PluginInstance first = active("scratch");
+  PluginInstance second = broker.create(broker.load(test_plugin("behaviours_twin")), "scratch", {});
+  second.activate(test_sizes);
+  Chain chain(broker, {&first, &second}, test_sizes);
+  const std::vector<float> input(std::size_t{64} * 64 * 4, 1);
+  std::vector<float> output(input.size());
+  std::atomic<int> jobs{0};
+  {
+    const Meanwhile process([&] {
+      try {
+        chain.process(input.data(), output.data(), {64, 64});
+        ++jobs;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::context_lost) << error.what();
+      }
+    });
+    for_a_while([&] {
+      for (const TenantId tenant : {first.lease().tenant, second.lease().tenant}) {
+        const int before = jobs;
+        broker.force_loss(tenant, 0, "a test");
+        const auto deadline = std::chrono::steady_clock::now() + too_long;
+        do {
+          broker.poll();
+        } while (jobs == before && std::chrono::steady_clock::now() < deadline);
+        ASSERT_NE(jobs, before) << "no job gets through any more";
+      }
+    });
+  }
+  EXPECT_NO_THROW(chain.process(input.data(), output.data(), {64, 64}));
+  EXPECT_EQ(output[1], input[1]);
+}
+
+TEST_F(PollTest, ALossDuringARenewalIsRenewedByTheNextJob) {
+  std::atomic<bool> armed{false};
+  std::atomic<std::uint32_t> tenant{0};
+  Broker* other_broker = nullptr;
+  BrokerOptions impatient = options();
+  impatient.records = [&](const Record& record) {
+    if (record.text.find("hello from activate") == std::string::npos || !armed.exchange(false)) {
+      return;
+    }
+    EXPECT_TRUE(other_broker->force_loss(TenantId{tenant}, 0, "once more"));
+  };
+  Broker other = Broker::open(impatient);
+  other_broker = &other;
+  const PluginLibrary library = other.load(test_plugin("behaviours"));
+  PluginInstance instance = other.create(library, "affine");
+  instance.activate(test_sizes);
+  {
+    Chain chain(other, {&instance}, test_sizes);
+    tenant = instance.lease().tenant.value;
+    float pixel[4] = {1, 2, 3, 4};
+    chain.process(pixel, pixel, {});
+    armed = true;
+    other.force_loss(instance.lease().tenant, 0, "a test");
+    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+                HasSubstr("affine"));
+    EXPECT_NO_THROW(chain.process(pixel, pixel, {}));
+    instance.deactivate();
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { chain.process(pixel, pixel, {}); }),
+                HasSubstr("was deactivated"));
+  }
+}
+
+// A look at the leases holds one for a moment. It must not keep the lease of a closed tenant.
+TEST_F(PollTest, ATenantEndsBesideALookAtTheLeases) {
+  const Meanwhile look([&] { static_cast<void>(broker.leases()); });
+  for_a_while([&] {
+    Tenant host = broker.host();
+    { const Guard guard(host); }
+    host.close();
+  });
+  EXPECT_THAT(said("tenant"), IsEmpty());
+  Tenant host = broker.host();
+  EXPECT_EQ(host.lease().state, LeaseState::ready);
+}
+
+TEST_F(PollTest, TheHostCannotCloseItsTenantInACallbackWhileAThreadIsInside) {
+  std::optional<Tenant> host;
+  BrokerOptions wanted = options();
+  wanted.host.on_loss = [&](const LeaseLoss&) {
+    const Guard inside(*host);
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { host->close(); }),
+                HasSubstr("while a thread is inside"));
+  };
+  Broker other = Broker::open(wanted);
+  host.emplace(other.host());
+  host->lease();
+  other.force_loss(host->id(), 0, "a test");
+  other.poll();
+  EXPECT_EQ(host->lease().state, LeaseState::ready);
+  host->close();
+  host.reset();
+}
+
+}  // namespace
+}  // namespace ctxbroker
