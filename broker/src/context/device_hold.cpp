@@ -120,15 +120,12 @@ unsigned DeviceHold::group_size() const {
   return split_ ? split_->group_size() : 0;
 }
 
-LeaseContext DeviceHold::make(const LeaseChoice& choice, CallOwner owner) {
-  switch (choice.kind) {
-    case LeaseKind::private_own:
-      return make_private(owner);
-    case LeaseKind::green:
-      return make_green(choice.multiprocessors, owner);
-    default:
-      break;
+LeaseContext DeviceHold::make(const LeaseChoice& choice, Groups left, CallOwner owner) {
+  if (choice.kind == LeaseKind::green) {
+    return make_green(choice.multiprocessors, std::move(left), owner);
   }
+  forget(left);
+  if (choice.kind == LeaseKind::private_own) return make_private(owner);
   LeaseContext made;
   made.granted = {LeaseKind::shared, link_.multiprocessors()};
   made.context = primary();
@@ -143,10 +140,16 @@ LeaseContext DeviceHold::make_private(CallOwner owner) {
   return create_private(link_, owner);
 }
 
-LeaseContext DeviceHold::make_green(unsigned multiprocessors, CallOwner owner) {
+LeaseContext DeviceHold::make_green(unsigned multiprocessors, Groups left, CallOwner owner) {
   const std::lock_guard lock(mutex_);
-  std::vector<std::size_t> groups;
-  if (multiprocessors != 0) {
+  Groups groups;
+  const unsigned size = split_->size_of(left);
+  if (size >= multiprocessors && size - split_->group_size() < multiprocessors) {
+    groups = std::move(left);
+  } else {
+    split_->give_back(left);
+  }
+  if (multiprocessors != 0 && groups.empty()) {
     auto taken = split_->take(multiprocessors);
     if (!taken) throw no_multiprocessors(*split_, multiprocessors, owner);
     groups = *std::move(taken);
@@ -161,7 +164,7 @@ LeaseContext DeviceHold::make_green(unsigned multiprocessors, CallOwner owner) {
 }
 
 // Under the lock.
-LeaseContext DeviceHold::green_over(const std::vector<std::size_t>& groups, CallOwner owner) {
+LeaseContext DeviceHold::green_over(const Groups& groups, CallOwner owner) {
   LeaseContext made;
   made.groups = groups;
   made.granted = {LeaseKind::green, groups.empty() ? split_->total() : split_->size_of(groups)};
@@ -203,7 +206,6 @@ CUresult DeviceHold::end(const LeaseContext& context, bool again) noexcept {
     }
   }
   if (!is_spare) status = destroy(link_, context);
-  forget(context);
   return status;
 }
 
@@ -256,10 +258,10 @@ std::size_t DeviceHold::spares(LeaseKind kind) const {
   return spares_.count(kind);
 }
 
-void DeviceHold::forget(const LeaseContext& context) noexcept {
-  if (context.groups.empty()) return;
+void DeviceHold::forget(const Groups& groups) noexcept {
+  if (groups.empty()) return;
   const std::lock_guard lock(mutex_);
-  split_->give_back(context.groups);
+  split_->give_back(groups);
 }
 
 }  // namespace ctxbroker::detail

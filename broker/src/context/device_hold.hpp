@@ -86,12 +86,14 @@ class DeviceHold {
   // again.
   bool relieve() const noexcept { return relief_ != nullptr && relief_->relieve(ordinal()); }
 
-  // Creates the context that `choice` asks for, which must not be automatic. Call it after `use`.
+  // Creates the context that `choice` asks for, which must not be automatic. `left` is the
+  // partition of the lost lease before it: the context gets that if it has the right size, and
+  // otherwise it is free again. Call it after `use`.
   // Throws Error: driver_call, out_of_memory, lease_unavailable (too few multiprocessors are free).
-  LeaseContext make(const LeaseChoice& choice, CallOwner owner);
+  LeaseContext make(const LeaseChoice& choice, Groups left, CallOwner owner);
   CUresult make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context) noexcept;
-  // Ends a context that `make` created. Its multiprocessors are free again in any case. With
-  // `again`, a green context becomes a spare for the next lease instead, because drivers were seen
+  // Ends a context that `make` created; its multiprocessors stay taken. With `again`, a green
+  // context becomes a spare for the next lease instead, because drivers were seen
   // that lose 4 MiB for each destroyed green context until the primary context ends.
   CUresult end(const LeaseContext& context, bool again) noexcept;
 
@@ -100,14 +102,14 @@ class DeviceHold {
   // more than `most` is ended at once. Call it after `use`.
   CUresult make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept;
   std::size_t spares(LeaseKind kind) const;
-  // Does what `end` does for a context that is gone already. Makes no driver call.
-  void forget(const LeaseContext& context) noexcept;
+  // Frees multiprocessors whose contexts have ended or have become spares. Makes no driver call.
+  void forget(const Groups& groups) noexcept;
 
  private:
   void end_all() noexcept;
   LeaseContext make_private(CallOwner owner);
-  LeaseContext make_green(unsigned multiprocessors, CallOwner owner);
-  LeaseContext green_over(const std::vector<std::size_t>& groups, CallOwner owner);
+  LeaseContext make_green(unsigned multiprocessors, Groups left, CallOwner owner);
+  LeaseContext green_over(const Groups& groups, CallOwner owner);
   std::uint64_t free_memory() const noexcept;
   std::uint64_t taken_since(std::uint64_t before) const noexcept;
 

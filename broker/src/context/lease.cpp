@@ -10,14 +10,15 @@
 namespace ctxbroker::detail {
 
 Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
-             const LeaseChoice& asked, const LeaseDecision& decision)
+             const LeaseChoice& asked, const LeaseDecision& decision, Groups left)
     : device_(device),
       fault_(device.fault()),
       tenant_(std::move(tenant)),
       asked_(asked),
       choice_(decision.choice),
       reason_(decision.reason),
-      context_(device.make(decision.choice, {device.ordinal(), tenant_->name})),
+      context_(device.make(decision.choice, std::move(left), {device.ordinal(), tenant_->name})),
+      has_partition_(!context_.groups.empty()),
       primary_generation_(device.primary_generation()),
       users_(context_.context, context_.green != nullptr ? &Lease::make_sibling : nullptr, this),
       target_{&table(), context_.context, next_generation(), &users_},
@@ -57,7 +58,7 @@ void Lease::end() noexcept {
   end_generation(Phase::given_up);
   if (device_.fault().happened() || was_primary_lost ||
       phase_.load(std::memory_order_acquire) == Phase::dead) {
-    device_.forget(context_);
+    if (has_partition_.exchange(false)) device_.forget(context_.groups);
     return;
   }
   if (kind() == LeaseKind::shared) return;  // the context is everybody's
@@ -83,16 +84,17 @@ std::vector<LeaseContext> Lease::contexts() const {
   return all;
 }
 
-// Siblings first: the multiprocessors are free when the last one is.
+// Siblings first. The multiprocessors are free when all have ended.
 void Lease::end_contexts(bool again) noexcept {
   try {
     DeviceHold& device = device_;
-    const auto end_all = [&device, all = contexts(), again] {
+    const auto end_all = [&device, all = contexts(), again, groups = take_partition()] {
       CUresult first = CUDA_SUCCESS;
       for (auto one = all.rbegin(); one != all.rend(); ++one) {
         const CUresult status = device.end(*one, again);
         if (first == CUDA_SUCCESS) first = status;
       }
+      device.forget(groups);
       return first;
     };
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call

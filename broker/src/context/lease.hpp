@@ -38,9 +38,10 @@ enum class Home {
 class Lease : public std::enable_shared_from_this<Lease> {
  public:
   // Throws Error: no_device, out_of_memory, driver_call, context_lost, lease_unavailable.
-  // `device` must outlive the lease and be in use.
+  // `device` must outlive the lease and be in use. `left` is the partition of the lost lease
+  // before.
   Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant, const LeaseChoice& asked,
-        const LeaseDecision& decision);
+        const LeaseDecision& decision, Groups left = {});
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -89,12 +90,19 @@ class Lease : public std::enable_shared_from_this<Lease> {
   void end() noexcept;
   bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }  // end was called
 
+  // Returns whether work in its context can be waited for: the context still exists, and nothing in
+  // it is known to hang.
+  bool can_wait() const noexcept { return !is_hung() && end_target(Home::context).has_value(); }
   // Waits for all work in its contexts. Returns false when that takes longer than the limit of its
   // family, or when work of the family hangs.
   bool synchronize() noexcept;
   // Waits for the default streams of its contexts. Returns CUDA_ERROR_TIMEOUT when one takes longer
   // than `limit`. Do not call it for a shared lease, because all tenants share that context.
   CUresult wait_for_default_streams(std::chrono::milliseconds limit) noexcept;
+
+  // Takes the partition from a lost lease, for the next one of its tenant. It has none afterwards,
+  // so work that is still in flight can meet that of the same tenant only.
+  Groups take_partition() { return has_partition_.exchange(false) ? context_.groups : Groups{}; }
 
   // Gives the generation up although its context still exists. What it holds can still be given
   // back.
@@ -192,6 +200,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   LeaseChoice asked_, choice_;
   std::string reason_;
   LeaseContext context_;
+  std::atomic<bool> has_partition_;   // and not the next lease
   std::uint64_t primary_generation_;  // the generation of the primary that it stands on
   std::atomic<Phase> phase_{Phase::ready};
   std::atomic<bool> ended_early_{false};

@@ -45,8 +45,7 @@ CUresult destroy(const DeviceLink& device, const LeaseContext& context) noexcept
                  [&] { return device.table().ctx_destroy(context.context); });
 }
 
-std::optional<LeaseContext> SpareContexts::take(LeaseKind kind,
-                                                const std::vector<std::size_t>& groups) {
+std::optional<LeaseContext> SpareContexts::take(LeaseKind kind, const Groups& groups) {
   const auto found =
       std::find_if(contexts_.begin(), contexts_.end(), [&](const LeaseContext& spare) {
         return spare.granted.kind == kind && spare.groups == groups;

@@ -11,13 +11,16 @@
 
 namespace ctxbroker::detail {
 
+// Groups of multiprocessors, by number; see MultiprocessorSplit.
+using Groups = std::vector<std::size_t>;
+
 // One generation of a context behind a lease.
 struct LeaseContext {
   LeaseChoice granted;
   CUcontext context = nullptr;
   CUgreenCtx green = nullptr;               // green only
   CUdevResourceDesc description = nullptr;  // green only: what siblings are made from
-  std::vector<std::size_t> groups;          // of multiprocessors; a partition has some
+  Groups groups;                            // a partition has some
 };
 
 // Creates a green context and fills in both of its handles. Leaves nothing behind after an error.
@@ -38,7 +41,7 @@ class SpareContexts {
  public:
   void keep(LeaseContext context) { contexts_.push_back(std::move(context)); }
   // Takes a context of this kind over exactly these groups of multiprocessors. No groups: over all.
-  std::optional<LeaseContext> take(LeaseKind kind, const std::vector<std::size_t>& groups);
+  std::optional<LeaseContext> take(LeaseKind kind, const Groups& groups);
   // Forgets the green contexts, because they ended with the primary context.
   void forget_green();
   // How many contexts of this kind over all multiprocessors there are.

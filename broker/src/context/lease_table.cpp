@@ -50,6 +50,8 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
   DeviceHold& hold = device(request.device);
   if (fault_.happened()) refuse_ended(driver_, fault_.status(), tenant->name);
   const std::lock_guard lock(mutex_);
+  // The memory of a lease is free when nobody knows its weak pointer any more.
+  std::erase_if(leases_, [](const auto& one) { return one.second.expired(); });
   std::weak_ptr<Lease>& slot = leases_[{tenant->id.value, request.device}];
   std::shared_ptr<Lease> lease = slot.lock();
   if (lease != nullptr && lease->is_over()) lease = nullptr;
@@ -64,7 +66,9 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
                           static_cast<std::uint64_t>(request.device));
     hold.use();
     const LeaseOffer offer{hold.offers_green(), "this driver offers no green contexts"};
-    lease = std::make_shared<Lease>(hold, tenant, request.asked, decide(request, offer));
+    const LeaseDecision decision = decide(request, offer);
+    lease = std::make_shared<Lease>(hold, tenant, request.asked, decision,
+                                    lease != nullptr ? lease->take_partition() : Groups{});
     slot = lease;
     std::erase_if(made_, [](const auto& one) { return one.expired(); });
     made_.push_back(lease);

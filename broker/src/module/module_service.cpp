@@ -48,12 +48,13 @@ Unloaded LeaseModules::unload_idle() noexcept {
   // A job in real time must not even wait for a look.
   const bool in_use =
       real_time_.load(std::memory_order_relaxed) != 0 || lease_->users().inside() != 0;
-  if (lease_->lost() || lease_->holds_up_memory()) return unloaded;  // nothing would come free
+  if (lease_->holds_up_memory()) return unloaded;  // nothing would come free
   if (in_use || !gate_.try_close()) return unloaded;
   {
     const std::lock_guard lock(mutex_);
     const ContextGuard guard(lease_->target());
-    const bool can = guard.status() == CUDA_SUCCESS && is_idle();
+    // The modules of a lost lease are about to end with its activations.
+    const bool can = guard.status() == CUDA_SUCCESS && !lease_->lost() && is_idle();
     for (const auto& entry : codes_) {
       const auto code = can ? entry.lock() : nullptr;
       if (code == nullptr || code->handle() == nullptr || code->image().has_memory()) continue;

@@ -191,10 +191,11 @@ void Chain::Impl::give_up_hung() {
                .tenant = guilty->tenant().name});
 }
 
-// After a failure: waits for what was enqueued, so that the buffers can be used again.
+// After a failure: waits for what was enqueued, so that the buffers can be used again, or freed
+// when the next job renews a lease. A context that was given up still works.
 void Chain::Impl::settle() noexcept {
   for (const Stage& stage : stages) {
-    if (stage.lease->lost()) continue;
+    if (!stage.lease->can_wait()) continue;
     const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
     const CUresult status = stage.lease->report_status(
         wait_for(stage.lease->table(), stage.stream, broker.end_timeout()));

@@ -109,7 +109,7 @@ void Instance::deactivate() noexcept {
   const auto modules = modules_;
   const UseScope use(modules->gate());
   answer_callback();
-  if (!lease_->lost()) wait_for_work();
+  if (lease_->can_wait()) wait_for_work();
   phase_.store(Phase::idle, std::memory_order_release);
   if (lease_->lost()) {
     end_lost_activation(before == Phase::lost);
@@ -138,7 +138,7 @@ void Instance::wait_for_work() noexcept {
 // After a failed activate, or a deactivate: nothing of the activation stays.
 void Instance::end_activation() noexcept {
   // A failed activate may have work in flight on what is about to be freed.
-  if (in_flight() && !lease_->lost()) wait_for_work();
+  if (in_flight() && lease_->can_wait()) wait_for_work();
   take_back_memory();
   activation_.reset();
 }

@@ -189,13 +189,15 @@ Lease& TenantImpl::lease_after_refusal(Lease& refused, CUresult status) {
   throw refused.entry_error(status, "the lease cannot be entered");
 }
 
+// The context of a lost lease can end at any moment, unless somebody owns the lease.
 std::shared_ptr<Lease> TenantImpl::owned(int device) {
-  const Lease& current = lease(device);
-  const std::lock_guard lock(mutex_);
-  for (const auto& lease : leases_) {
-    if (lease.get() == &current) return lease;
+  for (;;) {
+    const Lease& current = lease(device);
+    const std::lock_guard lock(mutex_);
+    for (const auto& lease : leases_) {
+      if (lease.get() == &current && !lease->ended_early()) return lease;
+    }
   }
-  throw Error(ErrorKind::context_lost, "the lease was lost meanwhile; try again");
 }
 
 CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
@@ -236,9 +238,8 @@ void TenantImpl::destroy_stream(CUstream stream) {
 }
 
 void TenantImpl::enable_peer_access(int device, int peer) {
-  Lease& here = lease(device);
-  Lease& there = lease(peer);
-  const Driver& driver = here.driver();
+  const std::shared_ptr<Lease> here = owned(device), there = owned(peer);
+  const Driver& driver = here->driver();
   const auto handle = [&](int ordinal) {
     return driver.handles[static_cast<std::size_t>(ordinal)];
   };
@@ -253,15 +254,15 @@ void TenantImpl::enable_peer_access(int device, int peer) {
                 {.device = device, .tenant = identity_->name});
   }
   TranslatedLease from, to;
-  const bool counted = gated() != nullptr && here.kind() != LeaseKind::private_own &&
+  const bool counted = gated() != nullptr && here->kind() != LeaseKind::private_own &&
                        gated()->lease(device, &from) == CUDA_SUCCESS &&
                        gated()->lease(peer, &to) == CUDA_SUCCESS;
-  const CUresult status = here.report_status(guarded(here.target(), {}, [&] {
+  const CUresult status = here->report_status(guarded(here->target(), {}, [&] {
     return counted ? detail::enable_peer_access(*gated(), from, to, 0)
-                   : driver.table.ctx_enable_peer_access(there.memory_context(), 0);
+                   : driver.table.ctx_enable_peer_access(there->memory_context(), 0);
   }));
   if (status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
-  check(driver.table, status, "cuCtxEnablePeerAccess", here.owner(),
+  check(driver.table, status, "cuCtxEnablePeerAccess", here->owner(),
         [] { return "peer access cannot be enabled"; });
 }
 

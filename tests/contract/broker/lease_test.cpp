@@ -1,6 +1,8 @@
 // Leases against a real driver.
 #include <gmock/gmock.h>
 
+#include <optional>
+
 #include "broker_fixture.hpp"
 #include "raw_driver.hpp"
 
@@ -55,6 +57,35 @@ TEST_F(BrokerTest, ALaterWishForAnotherPartitionIsToldSoToo) {
   }
   EXPECT_THAT(partition(8).lease().reason, ::testing::Not(in_force));
   EXPECT_THAT(create("affine").lease().reason, ::testing::Not(in_force)) << "left open";
+}
+
+// Of more than half the device, so that two generations of it do not fit at once.
+TEST_F(BrokerTest, APartitionGoesFromALostLeaseToTheNext) {
+  const LeaseChoice most(LeaseKind::green, broker.devices()[0].multiprocessors * 2 / 3);
+  std::optional<PluginInstance> instance =
+      broker.create(behaviours(), "affine", {Placement(0), most, 0});
+  const LeaseInfo first = instance->lease();
+  if (first.granted.kind != LeaseKind::green) GTEST_SKIP() << first.reason;
+  // The second instance stays in the first generation.
+  std::optional<PluginInstance> idle = create("affine");
+  Tenant other = broker.open_tenant("other", {most});
+  for (int loss = 0; loss < 3; ++loss) {
+    EXPECT_TRUE(broker.force_loss(first.tenant, 0, "a test"));
+    instance->activate(test_sizes);
+    EXPECT_EQ(instance->lease().state, LeaseState::ready);
+    EXPECT_EQ(instance->lease().granted, first.granted);
+    EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { other.lease(); }),
+                HasSubstr("multiprocessors are free"));
+    instance->deactivate();
+  }
+  idle.reset();
+  EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { other.lease(); }),
+              HasSubstr("multiprocessors are free"))
+      << "the first generation has ended, and the partition is the last one's";
+  instance.reset();
+  EXPECT_EQ(other.lease().granted, first.granted);
+  EXPECT_TRUE(broker.force_loss(other.id(), 0, "a test"));
+  EXPECT_EQ(other.lease().granted, first.granted) << "the same for a tenant of the host's";
 }
 
 TEST_F(BrokerTest, APartitionIsNotHadWhereALeaseOverAllIsInForce) {

@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
+#include "ctxbroker/device_memory.hpp"
+#include "ctxbroker/stream.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -126,6 +128,50 @@ TEST_F(PollTest, ALossDuringARenewalIsRenewedByTheNextJob) {
     instance.deactivate();
     EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { chain.process(pixel, pixel, {}); }),
                 HasSubstr("was deactivated"));
+  }
+}
+
+// The second stage is refused while the work of the first is in flight.
+TEST_F(PollTest, AJobThatMeetsALossWaitsForItsWork) {
+  BrokerOptions wanted = options();
+  Broker* other_broker = nullptr;
+  TenantId tenant;
+  wanted.records = [&](const Record& record) {
+    if (record.text.find("hello from process") == std::string::npos) return;
+    EXPECT_TRUE(other_broker->force_loss(tenant, 0, "a test"));
+  };
+  Broker other = Broker::open(wanted);
+  other_broker = &other;
+  const PluginLibrary library = other.load(test_plugin("behaviours"));
+  PluginInstance rests = other.create(library, "rests"), asks = other.create(library, "asks");
+  tenant = rests.lease().tenant;
+  for (PluginInstance* const each : {&rests, &asks}) each->activate(test_sizes);
+  Chain chain(other, {&rests, &asks}, test_sizes);
+  float pixel[4] = {1, 2, 3, 4};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+              HasSubstr("asks"));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
+}
+
+TEST_F(PollTest, ATenantAllocatesBesideLosses) {
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
+    Tenant tenant = broker.open_tenant(to_string(kind), {LeaseChoice(kind)});
+    std::atomic<int> allocated{0};
+    const Meanwhile allocate([&] {
+      try {
+        const DeviceMemory memory(tenant, 4096);
+        const Stream stream(tenant);
+        ++allocated;
+      } catch (const Error& error) {
+        ADD_FAILURE() << to_string(kind) << ": " << error.what();
+      }
+    });
+    for_a_while([&] {
+      broker.force_loss(tenant.id(), 0, "a test");
+      broker.poll();
+    });
+    EXPECT_GT(allocated, 0);
   }
 }
 
