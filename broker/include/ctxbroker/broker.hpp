@@ -75,7 +75,9 @@ struct BrokerOptions {
 /// other function throws `wrong_state`.
 ///
 /// Threads: call it on the thread that opened it, or serialise the calls. Functions that say so are
-/// thread-safe. A call leaves the calling thread's context as it was, also when it throws.
+/// thread-safe: any thread may call them beside all others. Jobs, guards and the calls of tenants
+/// may run beside every call except close, moves and the destructor. docs/embedding.md has a table.
+/// A call leaves the calling thread's context as it was, also when it throws.
 class CTXB_API Broker {
  public:
   /// Loads a driver and initialises it. It creates nothing on a device.
@@ -101,17 +103,17 @@ class CTXB_API Broker {
   ///                broker is then still open.
   void close();
 
-  /// Whether the broker is open and has a driver.
+  /// Whether the broker is open and has a driver. Thread-safe.
   [[nodiscard]] bool has_driver() const noexcept;
-  /// The driver in use. It lives as long as the broker is open.
+  /// The driver in use. It lives as long as the broker is open. Thread-safe.
   /// @throws Error  `wrong_state` without a driver.
   [[nodiscard]] const DriverInfo& driver() const;
   /// The driver's devices, at least one, in the order of their ordinals. They live as long as the
-  /// broker is open.
+  /// broker is open. Thread-safe.
   /// @throws Error  `wrong_state` without a driver.
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
 
-  /// What the gate can do in this process.
+  /// What the gate can do in this process. Thread-safe.
   /// @throws Error  `wrong_state` when the broker is closed.
   [[nodiscard]] GateInfo gate() const;
 
@@ -185,7 +187,8 @@ class CTXB_API Broker {
   bool wait_until_ready();
 
   /// Gives up the context behind a lease, as if it were lost. The next use creates a new one, of
-  /// the next generation. It is for tests, and for hosts that want a fresh start. Thread-safe.
+  /// the next generation. It is for tests, and for hosts that want a fresh start. A job that runs
+  /// meanwhile succeeds in the old context, or throws `context_lost`. Thread-safe.
   ///
   /// @param tenant  whose lease.
   /// @param device  CUDA device ordinal.
@@ -208,6 +211,8 @@ class CTXB_API Broker {
   /// Does the work that belongs on the main thread. Call it regularly, when the user interface is
   /// idle or once per block. It is cheap when there is nothing to do. Never call it from inside a
   /// plug-in.
+  ///
+  /// It may run beside jobs. An instance is told of a loss between two jobs only.
   ///
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts

@@ -32,7 +32,10 @@ struct JobInfo {
 /// A chain belongs to the activations of its instances. It is move-only, and a moved-from chain
 /// must not be used. Destroy it before its instances and before the broker.
 ///
-/// Threads: one thread at a time per chain. Chains of different instances can run at the same time.
+/// Threads: any thread may call process, but only one at a time per chain, and one at a time for
+/// chains that have an instance in common. It may run beside the other chains, and beside all calls
+/// that are not of the chain's instances, Broker::poll and Broker::force_loss included. Construct,
+/// move and destroy chains on the thread that opened the broker, or serialise that with it.
 class CTXB_API Chain {
  public:
   /// Connects instances and allocates the buffers between them.
@@ -51,6 +54,8 @@ class CTXB_API Chain {
   /// Runs one job and returns when `output` is complete.
   ///
   /// An instance whose lease was lost is activated again first, unless it is active for real time.
+  /// The broker calls the plug-in's functions for that on this thread, but never beside those that
+  /// another thread has it call for any plug-in.
   /// If the work takes longer than BrokerOptions::job_timeout, the lease of the first instance
   /// whose work has not ended becomes hung, and the call throws `context_lost`.
   ///

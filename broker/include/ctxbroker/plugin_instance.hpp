@@ -58,14 +58,15 @@ struct ActivationSizes {
 /// instance before the broker, and the chains that use it before the instance.
 ///
 /// Threads: call it on the thread that opened the broker, or serialise the calls with it. Do not
-/// call it while a chain runs a job of this instance.
+/// call it while a chain runs a job of this instance. Functions that say that they are thread-safe
+/// can be called on any thread at any time.
 class CTXB_API PluginInstance {
  public:
   PluginInstance(PluginInstance&&) noexcept;
   PluginInstance& operator=(PluginInstance&&) noexcept;
   ~PluginInstance();
 
-  /// The plug-in's descriptor. It lives as long as the instance.
+  /// The plug-in's descriptor. It lives as long as the instance. Thread-safe.
   [[nodiscard]] const PluginDescription& description() const noexcept;
   /// The lease as it is now. LeaseInfo::asked is what was asked for this instance.
   [[nodiscard]] LeaseInfo lease() const;

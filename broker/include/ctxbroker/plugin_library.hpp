@@ -24,7 +24,8 @@ class LoadedLibrary;
 /// driver, because the broker read everything when it loaded the library. A moved-from handle must
 /// not be used.
 ///
-/// Threads: call it on the thread that opened the broker, or serialise the calls with it.
+/// Threads: any thread may call its functions, several at once. Copy, move and destroy handles on
+/// the thread that opened the broker, or serialise that with it.
 class CTXB_API PluginLibrary {
  public:
   /// The library's plug-ins, at least one. They live as long as a handle of the library.

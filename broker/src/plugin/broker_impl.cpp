@@ -99,6 +99,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
   auto tenant = std::make_shared<TenantImpl>(
       *this, std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), &recorder_),
       options);
+  const std::lock_guard lock(main_mutex_);  // a chain may be asking for suspects
   std::erase_if(opened_, [](const auto& one) { return !is_open(one); });
   opened_.push_back(tenant);
   opened_names_[tenant->identity()->id.value] = tenant->identity()->name;
@@ -112,6 +113,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant() {
   auto tenant = host_tenant_.lock();
   if (tenant == nullptr || tenant->is_closed()) {
     tenant = std::make_shared<TenantImpl>(*this, host_, options_.host);
+    const std::lock_guard lock(main_mutex_);
     host_tenant_ = tenant;
     host_handle_.reset();
   }

@@ -104,12 +104,12 @@ class BrokerImpl {
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
-  std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host
+  std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host; changed under main_mutex_
   std::map<std::uint32_t, std::string> opened_names_;  // for ever: a timeline may name them still
-  std::weak_ptr<TenantImpl> host_tenant_;
+  std::weak_ptr<TenantImpl> host_tenant_;              // likewise
   // The handle of Broker::host: its count is that of the host's Tenant objects.
   std::weak_ptr<TenantImpl> host_handle_;
-  std::recursive_mutex main_mutex_;
+  mutable std::recursive_mutex main_mutex_;
   std::set<Instance*> instances_;        // under main_mutex_
   std::optional<std::size_t> suspects_;  // under main_mutex_
   std::atomic<int> chains_{0};
