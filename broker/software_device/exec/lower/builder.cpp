@@ -338,6 +338,13 @@ Step& Builder::emit(std::string_view name, ValueId dst, std::initializer_list<Va
   return step;
 }
 
+ValueId Builder::computed(std::string_view op, std::uint8_t width,
+                          std::initializer_list<ValueId> sources) {
+  const ValueId result = temp(width);
+  emit(op, result, sources);
+  return result;
+}
+
 Step& Builder::emit_extra(std::string_view name, ValueId dst,
                           std::initializer_list<ValueId> sources, const std::vector<ValueId>& extra,
                           bool extra_written) {

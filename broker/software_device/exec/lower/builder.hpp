@@ -126,6 +126,8 @@ class Builder {
   // Steps. An operation that the engines do not have: the instruction is refused.
   Step& emit(std::string_view op, ValueId dst, std::initializer_list<ValueId> sources,
              std::int64_t immediate = 0);
+  // A temporary that one step computes.
+  ValueId computed(std::string_view op, std::uint8_t width, std::initializer_list<ValueId> sources);
   Step& emit_extra(std::string_view op, ValueId dst, std::initializer_list<ValueId> sources,
                    const std::vector<ValueId>& extra, bool extra_written);
   // dst becomes value: no step at all if dst is written nowhere else and value is a preset.
