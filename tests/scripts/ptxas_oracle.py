@@ -71,9 +71,11 @@ FORMS = [
     "shl T | T T 4", "shr T | T T 4",
     "shf ,l,r ,wrap,clamp T | T T T 4",
     "popc T | 4 T", "clz T | 4 T", "brev T | T T", "bfind ,shiftamt T | 4 T",
-    "bfe T | T T 4 4", "bfi T | T T T 4 4", "bmsk ,wrap,clamp T | T T 4", "szext ,wrap,clamp T | T T 4",
+    "bfe T | T T 4 4", "bfi T | T T T 4 4", "bfe T | T T 255 256", "bfe T | T T -1 3",
+    "bfe T | T T 0 255", "bfi T | T T T 256 4", "bfi T | T T T 4 256", "bfi T | T T T 255 255",
+    "bmsk ,wrap,clamp T | T T 4", "szext ,wrap,clamp T | T T 4",
     "prmt T ,f4e,b4e,rc8,ecl,ecr,rc16 | T T T 4",
-    "lop3 T | T T T T 5",
+    "lop3 T | T T T T 5", "lop3 T | T T T T 4", "lop3 T | T T T T 256",
     f"setp {COMPARE} ,ftz T | p T T",
     f"setp {COMPARE} T | q T T",
     "setp lt,geu and,or,xor ,ftz T | p T T p",
@@ -132,9 +134,11 @@ FORMS = [
     "activemask T | T",
     "nanosleep T | T",
     "membar cta,gl,sys |", "fence ,sc,acq_rel cta,gpu,sys |",
-    "bar sync | 0", "bar arrive | 0 64", "bar warp.sync | -1",
+    "bar sync | 0", "bar sync | 16", "bar sync | 15 32", "bar sync | 0 33", "bar arrive | 0 64",
+    "bar warp.sync | -1",
     "barrier ,cta sync | 0",
-    "bar red popc u32 | 4 0 p", "bar red and,or pred | p 0 p",
+    "bar red popc u32 | 4 0 p", "bar red popc u32 | 4 16 p", "bar red popc u32 | 4 0 48 p",
+    "bar red and,or pred | p 0 p",
 ]
 
 

@@ -120,6 +120,7 @@ class Builder {
   ValueId register_named(const std::string& name) const;
   const Operand& operand(std::size_t index) const;
   void expect_operands(std::size_t least, std::size_t most) const;
+  void expect_constant_up_to(std::uint64_t most, const Operand& operand) const;  // if it is one
   const Symbol& symbol(const std::string& name);
   ValueId symbol_value(const Operand& operand, std::uint8_t width);
 
