@@ -88,6 +88,7 @@ FORMS = [
     "cvt ,rn,rz,rm,rp,rni,rzi,rmi,rpi ,ftz ,sat T S | T S",
     "cvt rn,rz ,relu T S | T S",
     "cvt rn,rz ,relu T f32 | T 4 4",
+    "cvt ,rna ,satfinite ,relu ,sat ,ftz tf32 f32 | 4 4",
     "cvta ,to ,global,shared,local,const,param T | T T",
     f"ld {SPACES} ,v2,v4 T | @",
     "ld ,global ,nc T | T @",
@@ -259,8 +260,9 @@ def page(library, taken):
     types, modifiers = {}, {}
     for form in taken:
         opcode, *parts = form.split(" ")[0].rstrip(";").split(".")
-        types.setdefault(opcode, {}).update({part: 0 for part in parts if part in TYPES})
-        modifiers.setdefault(opcode, {}).update({part: 0 for part in parts if part not in TYPES})
+        is_type = lambda part: part in TYPES or part == "tf32"
+        types.setdefault(opcode, {}).update({part: 0 for part in parts if is_type(part)})
+        modifiers.setdefault(opcode, {}).update({part: 0 for part in parts if not is_type(part)})
     code = lambda names: " ".join(f"`{name}`" for name in names)
     instructions = [f"| `{opcode}` | {code(types[opcode])} | {code('.' + m for m in modifiers[opcode])} |"
                     for opcode in sorted(types)]
