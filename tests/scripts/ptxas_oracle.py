@@ -29,6 +29,7 @@ ROUND = ",rn,rz,rm,rp"
 KNOWN = re.compile(r"(addc|subc)\.[us]16 |madc\.(lo|hi)\.[us]16 |mad24\.hi\.sat\.s32 |"
                    r"rcp\.r[nzmp]\.ftz\.f64 |cvta\.(to\.)?\w+\.u32 ")
 COMPARE = "eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,neu,ltu,leu,gtu,geu,num,nan"
+WORD = "u32,s32"
 SPACES = ",global,shared,local,param,const"
 
 # Opcode, then groups of modifiers (T: every type, S: a second type), then operands: T and S registers
@@ -70,9 +71,11 @@ FORMS = [
     "shl T | T T 4", "shr T | T T 4",
     "shf ,l,r ,wrap,clamp T | T T T 4",
     "popc T | 4 T", "clz T | 4 T", "brev T | T T", "bfind ,shiftamt T | 4 T",
-    "bfe T | T T 4 4", "bfi T | T T T 4 4", "bmsk ,wrap,clamp T | T T 4", "szext ,wrap,clamp T | T T 4",
+    "bfe T | T T 4 4", "bfi T | T T T 4 4", "bfe T | T T 255 256", "bfe T | T T -1 3",
+    "bfe T | T T 0 255", "bfi T | T T T 256 4", "bfi T | T T T 4 256", "bfi T | T T T 255 255",
+    "bmsk ,wrap,clamp T | T T 4", "szext ,wrap,clamp T | T T 4",
     "prmt T ,f4e,b4e,rc8,ecl,ecr,rc16 | T T T 4",
-    "lop3 T | T T T T 5",
+    "lop3 T | T T T T 5", "lop3 T | T T T T 4", "lop3 T | T T T T 256",
     f"setp {COMPARE} ,ftz T | p T T",
     f"setp {COMPARE} T | q T T",
     "setp lt,geu and,or,xor ,ftz T | p T T p",
@@ -85,6 +88,7 @@ FORMS = [
     "cvt ,rn,rz,rm,rp,rni,rzi,rmi,rpi ,ftz ,sat T S | T S",
     "cvt rn,rz ,relu T S | T S",
     "cvt rn,rz ,relu T f32 | T 4 4",
+    "cvt ,rna ,satfinite ,relu ,sat ,ftz tf32 f32 | 4 4",
     "cvta ,to ,global,shared,local,const,param T | T T",
     f"ld {SPACES} ,v2,v4 T | @",
     "ld ,global ,nc T | T @",
@@ -97,6 +101,31 @@ FORMS = [
     "atom ,relaxed,acquire,release,acq_rel ,cta,gpu,sys ,global,shared add T | T @ T",
     "atom ,global,shared cas T | T @ T T",
     "red ,global,shared add,min,max,and,or,xor,inc,dec ,noftz T | @ T",
+    *[f"{name} {WORD} {WORD} {WORD} ,sat ,add,min,max | 4 4 4 4"
+      for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")],
+    f"vshl {WORD} {WORD} {WORD} ,sat ,clamp,wrap ,add,min,max | 4 4 4 4",
+    f"vshr {WORD} {WORD} {WORD} ,sat ,clamp,wrap ,add,min,max | 4 4 4 4",
+    f"vset ,u32 {WORD} {WORD} ,eq,ne,lt,le,gt,ge,lo ,sat ,add,min,max | 4 4 4 4",
+    f"vmad ,u32,s32 {WORD} {WORD} ,po ,sat ,shr7,shr15 ,add | 4 4 4 4",
+    "vmad u32 s32 u32 ,po ,sat | 4 -%r1 -%r2 4", "vmad u32 u32 u32 ,po | 4 4 -%r2.b0 4",
+    "vmad u32 u32 u32 ,po | 4 4 4 -%r3", "vmad u32 u32 u32 | 4 -%r1 4 -%r3",
+    "vmad u32 u32 u32 | 4 4 -7 -9", "vmad u32 u32 u32 | %r1.b0 4 4 4",
+    *[f"vadd u32 s32 u32 ,sat ,add | {operands}" for operands in (
+        "4 4 4", "4 4 7", "4 -7 4", "4 7 7 4", "4 4 4 7", "_ 4 4", "4 8 4", "4 %laneid 4",
+        "4 -%r1 4", "%r1.b0 4 4", "%r1.b3 4 4 4", "%r1.h1 4 4 4", "%r1.h2 4 4 4", "%r1.h10 4 4 4",
+        "4 %r2.b2 %r3.h0", "4 %r2.b4 4", "4 4 %r3.h10", "4 4 4 %r4.b0")],
+    *[f"{name} {WORD} {WORD} {WORD} ,sat ,add,min | 4 4 4 4"
+      for name in [*(f"{name}{parts}" for parts in "24" for name in (
+          "vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")), "vavrg", "vshl2"]],
+    f"vset2 ,u32 {WORD} {WORD} ,eq,ne,lt,le,gt,ge,lo ,sat ,add,max | 4 4 4 4",
+    f"vset4 ,u32 {WORD} {WORD} ,eq,ne,lt,le,gt,ge,lo ,sat ,add,max | 4 4 4 4",
+    *[f"vadd2 u32 u32 u32 | {operands}" for operands in (
+        "4 4 4", "4 4 7 4", "4 4 4 7", "%r1.h10 4 4 4", "%r1.h1 4 4 4", "%r1.h01 4 4 4",
+        "%r1.h2 4 4 4", "4 %r2.h33 %r3.h02 4", "4 %r2.h40 4 4", "4 %r2.h2 4 4", "4 %r2.b10 4 4",
+        "4 4 4 %r4.h10")],
+    *[f"vadd4 u32 u32 u32 | {operands}" for operands in (
+        "%r1.b3210 4 4 4", "%r1.b20 4 4 4", "%r1.b02 4 4 4", "%r1.b11 4 4 4", "%r1.h1 4 4 4",
+        "4 %r2.b7041 4 4", "4 %r2.b321 4 4")],
     "shfl sync up,down,bfly,idx T | T T 4 4 -1",
     "vote sync all,any,uni pred | p p -1",
     "vote sync ballot b32 | 4 p -1",
@@ -106,9 +135,11 @@ FORMS = [
     "activemask T | T",
     "nanosleep T | T",
     "membar cta,gl,sys |", "fence ,sc,acq_rel cta,gpu,sys |",
-    "bar sync | 0", "bar arrive | 0 64", "bar warp.sync | -1",
+    "bar sync | 0", "bar sync | 16", "bar sync | 15 32", "bar sync | 0 33", "bar arrive | 0 64",
+    "bar warp.sync | -1",
     "barrier ,cta sync | 0",
-    "bar red popc u32 | 4 0 p", "bar red and,or pred | p 0 p",
+    "bar red popc u32 | 4 0 p", "bar red popc u32 | 4 16 p", "bar red popc u32 | 4 0 48 p",
+    "bar red and,or pred | p 0 p",
 ]
 
 
@@ -168,6 +199,16 @@ def head(target):
 
 def refused_by_ptxas(ptxas, forms, target):
     """Form to ptxas's message."""
+    refused, left = {}, forms
+    while True:  # ptxas looks for some kinds of errors only where there are none of the other kinds
+        found = first_errors(ptxas, left, target)
+        if not found:
+            return refused
+        refused.update(found)
+        left = [form for form in left if form not in found]
+
+
+def first_errors(ptxas, forms, target):
     before = head(target)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "forms.ptx")
@@ -176,13 +217,13 @@ def refused_by_ptxas(ptxas, forms, target):
         run = subprocess.run([ptxas, f"-arch=sm_{target}", path, "-o", os.devnull],
                              capture_output=True, text=True, check=False)
     first = before.count("\n") + 1
-    refused = {}
+    found = {}
     for line, message in re.findall(r"line (\d+); (?:error|fatal)\s*: (.*)", run.stderr):
         index = int(line) - first
         if not 0 <= index < len(forms):
             sys.exit(f"ptxas stopped at line {line}: {message}")
-        refused.setdefault(forms[index], message.strip())
-    return refused
+        found.setdefault(forms[index], message.strip())
+    return found
 
 
 PAGE = """# What the software device supports
@@ -219,8 +260,9 @@ def page(library, taken):
     types, modifiers = {}, {}
     for form in taken:
         opcode, *parts = form.split(" ")[0].rstrip(";").split(".")
-        types.setdefault(opcode, {}).update({part: 0 for part in parts if part in TYPES})
-        modifiers.setdefault(opcode, {}).update({part: 0 for part in parts if part not in TYPES})
+        is_type = lambda part: part in TYPES or part == "tf32"
+        types.setdefault(opcode, {}).update({part: 0 for part in parts if is_type(part)})
+        modifiers.setdefault(opcode, {}).update({part: 0 for part in parts if not is_type(part)})
     code = lambda names: " ".join(f"`{name}`" for name in names)
     instructions = [f"| `{opcode}` | {code(types[opcode])} | {code('.' + m for m in modifiers[opcode])} |"
                     for opcode in sorted(types)]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -15,6 +16,12 @@
 namespace ctxbroker::software {
 namespace {
 
+// Also to stderr: at this time hardly anybody reads the driver's log.
+void report(const std::string& text) {
+  log_error(text);
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
 std::uint64_t number(const char* name, std::uint64_t least, std::uint64_t most,
                      std::uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -24,8 +31,8 @@ std::uint64_t number(const char* name, std::uint64_t least, std::uint64_t most,
   auto result = std::from_chars(text, end, value);
   if (result.ec == std::errc() && result.ptr == end && value >= least && value <= most)
     return value;
-  log_error(std::string(name) + "=" + text + " is not a number from " + std::to_string(least) +
-            " to " + std::to_string(most) + "; " + std::to_string(otherwise) + " is used");
+  report(std::string(name) + "=" + text + " is not a number from " + std::to_string(least) +
+         " to " + std::to_string(most) + "; " + std::to_string(otherwise) + " is used");
   return otherwise;
 }
 
@@ -41,13 +48,24 @@ int read_compute_capability() {
       std::end(capabilities)) {
     std::string known;
     for (const std::string_view one : capabilities) known += " " + std::string(one);
-    log_error(std::string(name) + "=" + text + " is not one of" + known + "; " +
-              std::string(capabilities[0]) + " is used");
+    report(std::string(name) + "=" + text + " is not one of" + known + "; " +
+           std::string(capabilities[0]) + " is used");
     chosen = capabilities[0];
   }
   std::string digits(chosen);
   std::erase(digits, '.');
   return std::stoi(digits);
+}
+
+// The engines choose by it, and report nothing.
+void check_instruction_set() {
+  constexpr const char* name = "CTXBROKER_SOFTWARE_CPU";
+  const char* const text = std::getenv(name);
+  if (text == nullptr || *text == 0) return;
+  const std::string_view wanted = text;
+  if (wanted == "baseline" || wanted == "avx2" || wanted == "avx512") return;
+  report(std::string(name) + "=" + text +
+         " is not one of baseline avx2 avx512; the newest that the CPU has is used");
 }
 
 }  // namespace
@@ -62,6 +80,7 @@ Settings read_settings() {
   const char* const name = std::getenv("CTXBROKER_SOFTWARE_NAME");
   settings.name = name != nullptr && *name != 0 ? name : "ctxbroker software device";
   settings.compute = read_compute_capability();
+  check_instruction_set();
   settings.multiprocessors = static_cast<unsigned>(
       number("CTXBROKER_SOFTWARE_MULTIPROCESSORS", 1, most_multiprocessors, 132));
   return settings;

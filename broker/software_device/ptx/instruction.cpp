@@ -46,10 +46,14 @@ class OperandReader {
     if (tokens_.at_symbol("(") && instruction_.opcode == "call") {
       return read_group(")", Kind::list, depth);
     }
-    if (tokens_.take_symbol_if("!")) {
+    const bool is_minus = instruction_.opcode == "vmad" && tokens_.at_symbol("-") &&
+                          tokens_.peek_second().kind == TokenKind::word;
+    if (is_minus || tokens_.at_symbol("!")) {
+      tokens_.take();
       Operand operand = read_name();
       if (operand.kind != Kind::reg) {
-        fail(tokens_.line(), "'!' needs a predicate register " + where());
+        fail(tokens_.line(),
+             (is_minus ? "'-' needs a register " : "'!' needs a predicate register ") + where());
       }
       operand.negated = true;
       return operand;

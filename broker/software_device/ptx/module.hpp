@@ -71,7 +71,7 @@ struct Operand {
     reg_pair,  // "%p1|%p2" (setp): elements holds both
   };
   Kind kind = Kind::reg;
-  bool negated = false;
+  bool negated = false;  // "!%p1"; of vmad "-%r1"
   bool is_f32 = false;
   bool is_indexed = false;
   std::string name = {};

@@ -29,11 +29,13 @@ bool begins_with(const char* image, std::size_t size, std::string_view magic) no
   return true;
 }
 
-[[noreturn]] void fail_elf(Bytes image) {
+[[noreturn]] void fail_elf(Bytes image, int compute) {
+  const std::string name = "compute_" + std::to_string(compute);
   fail(Reason::no_ptx,
        "the image is a cubin, machine code for " + to_string(read_elf_target(image)) +
            " only, and the software device runs PTX; give it the PTX (nvcc -ptx) or "
-           "a fatbin that holds PTX (-gencode arch=compute_NN,code=compute_NN)");
+           "a fatbin that holds PTX (-gencode arch=" +
+           name + ",code=" + name + " or lower)");
 }
 
 std::string extract_from_text(Bytes image, int compute) {
@@ -231,7 +233,7 @@ std::string extract_ptx(Bytes image, int compute) {
     case Format::wrapper:
       return extract_from_fatbin(unwrap(image), compute);
     case Format::elf:
-      fail_elf(image);
+      fail_elf(image, compute);
     case Format::linked:
       fail(Reason::invalid, "the image is linked from several texts of PTX: it is no one text");
     case Format::unknown:

@@ -50,9 +50,8 @@ bool needs_linking(const KernelImage& about) {
 std::string not_for_this_device(const Device& device, const KernelImage& about) {
   const std::string number = std::to_string(device.capability);
   return "it has no kernel image for " + device.text + "; it is " + summary(about) +
-         "; build it with -gencode arch=compute_" + number + ",code=sm_" + number +
-         " as well, or with PTX (code=compute_" + number +
-         " or lower), which newer devices run too";
+         "; build it with -gencode arch=compute_" + number + ",code=compute_" + number +
+         " (or lower) as well: that is PTX, which newer devices and the software device run too";
 }
 
 std::string ptx_too_new(const Driver& driver, const StoredImage* image) {

@@ -162,6 +162,16 @@ TEST_F(ModuleTest, MachineCodeForOtherDevices) {
                                     HasSubstr("machine code for sm_35")));
 }
 
+// The advice of the broker, and that of the software device's own log.
+TEST_F(ModuleTest, MachineCodeAloneForTheSoftwareDevice) {
+  if (!is_software()) GTEST_SKIP() << "a GPU runs machine code";
+  const std::string advice = "-gencode arch=compute_75,code=compute_75";
+  const std::string said = refusal(cubin_header(75));
+  EXPECT_THAT(said, AllOf(HasSubstr("build it with " + advice), HasSubstr("machine code for sm_75"),
+                          HasSubstr("the software device runs PTX"),
+                          HasSubstr("a fatbin that holds PTX (" + advice)));
+}
+
 TEST_F(ModuleTest, TruncatedContainersNeverReachTheDriver) {
   EXPECT_THAT(refusal(cubin_header(75).substr(0, 40)), HasSubstr("truncated"));
   const unsigned char header[] = {0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0, 1};

@@ -375,6 +375,41 @@ TEST_F(PtxTest, HalfPrecisionIsRoundedOnce) {
   }
 }
 
+// Forms that ptxas computes as the PTX ISA says.
+TEST_F(PtxTest, ComputesVideoInstructions) {
+  const std::string values = "mov.u32 %r2, 0x807f0110; mov.u32 %r3, 0x01ff0220; mov.u32 %r4, 1000;";
+  const std::pair<const char*, unsigned> forms[] = {
+      {"vabsdiff4.u32.u32.u32 %r0, %r2, %r3, %r4;", 0x7f800110},
+      {"vabsdiff4.u32.u32.u32.add %r0, %r2, %r3, %r4;", 1000 + 0x7f + 0x80 + 0x01 + 0x10},
+      {"vadd4.s32.s32.s32.sat %r0, %r2, %r3, %r4;", 0x817e0330},
+      {"vsub4.u32.u32.u32.sat %r0, %r2, %r3, %r4;", 0x7f000000},
+      {"vavrg2.u32.u32.u32 %r0, %r2, %r3, %r4;", 0x413f0198},
+      {"vadd2.u32.u32.u32.add %r0, %r2, %r3, %r4;", 1000 + 0x807f + 0x0110 + 0x01ff + 0x0220},
+      {"vset4.s32.s32.lt %r0.b31, %r2, %r3, %r4;", 0x010001e8},
+      {"vadd.u32.u32.s32 %r0, %r2.b3, %r3.b2;", 0x7f},
+      {"vsub.s32.s32.s32.sat %r0, %r2, %r3;", 0x80000000},
+      {"vmin.s32.s32.u32.add %r0, %r2.b3, %r3.b0, %r4;", 1000 - 128},
+      {"vadd.u32.u32.u32 %r0.b2, %r2.b0, %r3.b0, %r4;", 0x003003e8},
+      {"vmad.u32.u32.u32 %r0, %r2.b0, %r3.b0, -%r4;", 0x200u - 1000},
+      {"vshl.u32.u32.u32.clamp %r0, %r2.b2, %r3.b1;", 0x1fc},
+      {"vset.u32.u32.gt.add %r0, %r2, %r3, %r4;", 1001},
+  };
+  for (const auto& [form, expected] : forms) {
+    EXPECT_EQ(run_one(kernel(values + form)), expected) << form;
+  }
+}
+
+// The constants that ptxas takes, and none else.
+TEST_F(PtxTest, ConstantsOfBitFieldsEndAt255) {
+  EXPECT_EQ(run_one(kernel("bfe.u32 %r0, 0xabcdef01, 255, 255;")), 0U);
+  std::string errors;
+  for (const char* form : {"bfe.u32 %r0, %r1, 256, 8;", "bfe.s32 %r0, %r1, 4, 264;",
+                           "bfi.b32 %r0, %r1, %r1, 260, 8;"}) {
+    EXPECT_EQ(load(kernel(form), &errors), CUDA_ERROR_INVALID_PTX) << form;
+    EXPECT_NE(errors.find("255"), std::string::npos) << errors;
+  }
+}
+
 TEST_F(PtxTest, ReducesWithinAWarp) {
   int major = 0;
   ASSERT_EQ(d.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),

@@ -1,6 +1,8 @@
 // What the environment sets of the software device.
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "driver.hpp"
 
@@ -52,6 +54,83 @@ TEST(SoftwareSettings, WhatCannotBeIsReportedAndNotUsed) {
     EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), 7);
     EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), 132);
     EXPECT_EQ(device_name(), "ctxbroker software device");
+  });
+}
+
+std::string empty_kernel(int target) {
+  return ".version 9.0\n.target sm_" + std::to_string(target) +
+         "\n.address_size 64\n.visible .entry k() { ret; }";
+}
+
+// PTX is for its target and newer ones. The capability of the device decides what it takes, as on
+// a GPU, up to the newest that CUDA 13.0 knows.
+TEST(SoftwareSettings, TheCapabilityDecidesWhichPtxIsTaken) {
+  CTXB_REQUIRE_DEVICE();
+  const int targets[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
+  for (const int own : targets) {
+    expect_in_child([&] {
+      const std::string compute = std::to_string(own / 10) + "." + std::to_string(own % 10);
+      setenv("CTXBROKER_SOFTWARE_COMPUTE", compute.c_str(), 1);
+      const Driver& d = driver();
+      CUcontext context = nullptr;
+      ASSERT_EQ(d.cuInit(0), CUDA_SUCCESS);
+      ASSERT_EQ(d.cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+      ASSERT_EQ(d.cuCtxSetCurrent(context), CUDA_SUCCESS);
+      for (const int target : targets) {
+        char log[512] = {};
+        CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+        void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+        CUmodule module = nullptr;
+        EXPECT_EQ(d.cuModuleLoadDataEx(&module, empty_kernel(target).c_str(), 2, options, values),
+                  target <= own ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX)
+            << target << " on " << own << ": " << log;
+        const std::string advice = "build it with -arch=compute_" + std::to_string(own);
+        EXPECT_EQ(std::string(log).find(advice) != std::string::npos, target > own) << log;
+      }
+    });
+  }
+}
+
+// Each on its own, with the values that people get wrong; and what is used instead.
+TEST(SoftwareSettings, WhatCannotBeIsSaid) {
+  CTXB_REQUIRE_DEVICE();
+  const std::pair<const char*, std::vector<const char*>> wrong[] = {
+      {"DEVICES", {"two", "-1", "17", "1.5", "99999999999999999999"}},
+      {"THREADS", {"0", "-4", "all", "4096"}},
+      {"MEMORY", {"0", "-1", "8GiB", "1e9", "17592186044417", "99999999999999999999"}},
+      {"COMPUTE", {"75", "0", "-9.0", "9", "99.0", "sm_90"}},
+      {"MULTIPROCESSORS", {"0", "-132", "257", "many"}},
+      {"CPU", {"sse2", "0", "AVX2"}},
+  };
+  for (const auto& [name, values] : wrong) {
+    for (const char* const value : values) {
+      const std::string variable = std::string("CTXBROKER_SOFTWARE_") + name;
+      SCOPED_TRACE(variable + "=" + value);
+      expect_in_child([&] {
+        setenv(variable.c_str(), value, 1);
+        ::testing::internal::CaptureStderr();
+        ASSERT_EQ(driver().cuInit(0), CUDA_SUCCESS);
+        const std::string said = ::testing::internal::GetCapturedStderr();
+        EXPECT_EQ(said.find(variable + "=" + value + " is not "), 0U) << said;
+        EXPECT_NE(said.find("used\n"), std::string::npos) << said;
+        int count = 0;
+        EXPECT_EQ(driver().cuDeviceGetCount(&count), CUDA_SUCCESS);
+        EXPECT_EQ(count, 1);
+      });
+    }
+  }
+}
+
+// One with nothing to say: the test above sees nothing else on stderr.
+TEST(SoftwareSettings, WhatIsRightIsNotRemarked) {
+  CTXB_REQUIRE_DEVICE();
+  expect_in_child([] {
+    setenv("CTXBROKER_SOFTWARE_DEVICES", "2", 1);
+    setenv("CTXBROKER_SOFTWARE_MEMORY", "1048576", 1);
+    setenv("CTXBROKER_SOFTWARE_CPU", "baseline", 1);
+    ::testing::internal::CaptureStderr();
+    ASSERT_EQ(driver().cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   });
 }
 

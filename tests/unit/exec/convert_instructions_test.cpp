@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cfenv>
 
 #include "instruction_case.hpp"
@@ -47,6 +48,23 @@ TEST(Conversions, SaturatingBetweenIntegers) {
   check<u32, s32>("cvt.sat.u32.s32", [](s32 a) { return u32(a < 0 ? 0 : a); });
   check<u64, s64>("cvt.sat.u64.s64", [](s64 a) { return u64(a < 0 ? 0 : a); });
   check<u64, s16>("cvt.sat.u64.s16", [](s16 a) { return u64(a < 0 ? 0 : a); });
+}
+
+// 11 significant bits, as a subnormal number fewer; halves away from zero.
+u32 to_tf32(float a) {
+  if (!std::isfinite(a)) return u32(to_bits(a)) & 0xffffe000;
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(a), -126) - 10);
+  return u32(to_bits(static_cast<float>(std::round(a / unit) * unit)));
+}
+
+TEST(Conversions, ToTf32) {
+  check<u32, float>("cvt.rna.tf32.f32", to_tf32);
+  check<u32, float>("cvt.rna.satfinite.tf32.f32", [](float a) {
+    const u32 bits = to_tf32(a);
+    if (std::isfinite(from_bits<float>(bits))) return bits;
+    // Of NaN too the bits are one unit less, as ptxas 13.0 has it.
+    return bits - 0x2000;
+  });
 }
 
 // Saturates. NaN is 0, or the top bit alone where a 64-bit type takes part.

@@ -121,7 +121,29 @@ TEST(Faults, SharedAndLocalAccessesOutOfRange) {
 
 TEST(Faults, Traps) {
   expect_fault("trap;", 0, Fault::trap, "trap");
-  expect_fault("bar.sync 16;", 0, Fault::trap, "trap");
+  expect_fault("mov.u32 %r1, 16; bar.sync %r1;", 0, Fault::trap, "trap");
+}
+
+// The mask names the lower half of the warp. Half of the warp votes in the first case, and all of
+// it in the second.
+TEST(Faults, VotesOfThreadsThatTheirMaskLeavesOut) {
+  const std::string vote = "vote.sync.ballot.b32 %r4, %p1, 0xffff;";
+  for (const std::string& body : {"@%p1 bra VOTE; ret; VOTE: " + vote, vote}) {
+    SCOPED_TRACE(body);
+    Device device(kernel_text("",
+                              ".reg .b32 %r<5>; .reg .pred %p<2>; mov.u32 %r1, %laneid;"
+                              "setp.lt.u32 %p1, %r1, 16; " +
+                                  body + " ret;"));
+    for (const Config& config : all_configs()) {
+      SCOPED_TRACE(name_of(config));
+      const Outcome outcome = device.launch(config, "k", {1}, {64}, Arguments());
+      EXPECT_EQ(outcome.fault, body == vote ? Fault::unnamed_lane : Fault::none) << outcome.message;
+      EXPECT_EQ(outcome.message.find("thread (16, 0, 0): the member mask 0x0000ffff leaves out") !=
+                    std::string::npos,
+                body == vote)
+          << outcome.message;
+    }
+  }
 }
 
 // As nvcc writes assert(). The message is CUDA's.
@@ -246,14 +268,78 @@ std::string with_instruction(const std::string& instruction) {
 
 TEST(Refused, InstructionsThatTheEnginesDoNotHave) {
   const std::string says = "instruction not supported by the software device: ";
-  expect_refused(with_instruction("mbarrier.init.shared.b64 [%rd1], 1;"), 8,
-                 says + "mbarrier.init.shared.b64");
-  expect_refused(with_instruction("cp.async.wait_all;"), 8, says + "cp.async.wait_all");
   expect_refused(with_instruction("div.f16 %h1, %h2, %h3;"), 8, says + "div.f16");
   expect_refused(with_instruction("add.sat.u32 %r1, %r2, %r3;"), 8, says + "add.sat.u32");
   expect_refused(with_instruction("mul.wide.u64 %rd1, %rd2, %rd3;"), 8, says + "mul.wide.u64");
   expect_refused(with_instruction("add.rn.s32 %r1, %r2, %r3;"), 8, says + "add.rn.s32");
   expect_refused(with_instruction("ex2.f32 %f1, %f2;"), 8, says + "ex2.f32");
+}
+
+// By the full name and at the line, as soon as the module is loaded.
+TEST(Refused, TensorCoresAsynchronousCopiesAndClusters) {
+  for (const std::string instruction : {
+           "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, "
+           "[%rd1], %r1",
+           "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}, "
+           "{%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, "
+           "{%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}",
+           "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd1], "
+           "{%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}, %r1",
+           "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1,%f2,%f3,%f4}, "
+           "{%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4}",
+           "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1,%r2}, {%r1,%r2}, {%r1,%r2}, "
+           "{%r1,%r2}, %r3, 0x0",
+           "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]",
+           "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%r1}",
+           "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2",
+           "cp.async.ca.shared.global [%r1], [%rd1], 4",
+           "cp.async.cg.shared.global [%r1], [%rd1], 16",
+           "cp.async.commit_group",
+           "cp.async.wait_group 0",
+           "cp.async.wait_all",
+           "cp.async.mbarrier.arrive.shared.b64 [%r1]",
+           "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r2, "
+           "[%r3]",
+           "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], "
+           "[%rd1, {%r2}], [%r3]",
+           "cp.async.bulk.commit_group",
+           "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], %r2",
+           "mbarrier.init.shared.b64 [%r1], 1",
+           "mbarrier.inval.shared.b64 [%r1]",
+           "mbarrier.arrive.shared::cta.b64 %rd1, [%r1]",
+           "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], %r2",
+           "mbarrier.test_wait.shared.b64 %p1, [%r1], %rd1",
+           "mbarrier.try_wait.shared.b64 %p1, [%r1], %rd1",
+           "mbarrier.try_wait.parity.shared.b64 %p1, [%r1], %r2",
+           "griddepcontrol.wait",
+           "griddepcontrol.launch_dependents",
+           "barrier.cluster.arrive.aligned",
+           "barrier.cluster.wait.aligned",
+           "mapa.shared::cluster.u32 %r1, %r2, %r3",
+           "getctarank.shared::cluster.u32 %r1, %r2",
+           "elect.sync %r1|%p1, -1",
+           "setmaxnreg.inc.sync.aligned.u32 40",
+           "wgmma.fence.sync.aligned",
+           "wgmma.commit_group.sync.aligned",
+           "wgmma.wait_group.sync.aligned 0",
+       }) {
+    const std::string name = instruction.substr(0, instruction.find(' '));
+    expect_refused(with_instruction("add.u32 %r1, %r2, %r3;\n" + instruction + ";"), 9,
+                   "instruction not supported by the software device: " + name);
+  }
+}
+
+TEST(Refused, ConstantsOutOfRange) {
+  const std::string between = "must be between 0 and ";
+  for (const std::string instruction :
+       {"bfe.u32 %r1, %r2, 256, 1", "bfe.s64 %rd1, %rd2, 1, 300", "bfe.u32 %r1, %r2, -1, 1",
+        "bfi.b32 %r1, %r2, %r3, 256, 1", "bfi.b64 %rd1, %rd2, %rd3, 0, 256"}) {
+    expect_refused(with_instruction(instruction + ";"), 8, between + "255, not ");
+  }
+  expect_refused(with_instruction("bar.sync 16;"), 8, between + "15, not 16");
+  expect_refused(with_instruction("bar.red.popc.u32 %r1, 16, %p1;"), 8, between + "15, not 16");
+  expect_refused(with_instruction("bar.sync 0, 33;"), 8, "a multiple of 32, not 33");
+  expect_refused(with_instruction("lop3.b32 %r1, %r2, %r3, %r4, %r5;"), 8, "must be a constant");
 }
 
 TEST(Refused, NamesAndTypesThatDoNotFit) {

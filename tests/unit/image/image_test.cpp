@@ -102,7 +102,7 @@ TEST(Fatbin, OnlyMachineCode) {
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->reason, Reason::no_ptx);
   EXPECT_THAT(refusal->message, HasSubstr("machine code only (sm_75)"));
-  EXPECT_THAT(refusal->message, HasSubstr("-gencode"));
+  EXPECT_THAT(refusal->message, HasSubstr("-gencode arch=compute_75,code=compute_75"));
 }
 
 TEST(Fatbin, OnlyLinkTimeCode) {
@@ -117,6 +117,7 @@ TEST(Cubin, IsNamedForWhatItIs) {
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->reason, Reason::no_ptx);
   EXPECT_THAT(refusal->message, HasSubstr("cubin, machine code for sm_75"));
+  EXPECT_THAT(refusal->message, HasSubstr("-gencode arch=compute_75,code=compute_75"));
 }
 
 TEST(Text, IsTakenUpToItsEndingZero) {

@@ -74,12 +74,18 @@ void bfind(Builder& b) {
          b.destination(b.operand(0), Type::u32), {x});
 }
 
+// A position or a length in bits.
+ValueId field_bound(Builder& b, const Operand& operand) {
+  b.expect_constant_up_to(255, operand);
+  return b.source(operand, Type::u32);
+}
+
 void bfe(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
   b.expect_operands(4, 4);
   const ValueId x = b.source(b.operand(1), type);
-  const ValueId at = b.source(b.operand(2), Type::u32), size = b.source(b.operand(3), Type::u32);
+  const ValueId at = field_bound(b, b.operand(2)), size = field_bound(b, b.operand(3));
   b.emit(joined("bfe", name_of(type)), b.destination(b.operand(0), type), {x, at, size});
 }
 
@@ -88,7 +94,7 @@ void bfi(Builder& b) {
   const Type type = only_type(b, m);
   b.expect_operands(5, 5);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
-  const ValueId at = b.source(b.operand(3), Type::u32), size = b.source(b.operand(4), Type::u32);
+  const ValueId at = field_bound(b, b.operand(3)), size = field_bound(b, b.operand(4));
   b.emit(joined("bfi", name_of(type)), b.destination(b.operand(0), type), {x, y, at, size});
 }
 
@@ -119,6 +125,8 @@ void lop3(Builder& b) {
   if (only_type(b, m) != Type::b32) b.unsupported();
   b.expect_operands(5, 5);
   const ValueId x = b.source(b.operand(1), Type::b32), y = b.source(b.operand(2), Type::b32);
+  if (b.operand(4).kind != Operand::Kind::integer)
+    b.fail("the table of lop3.b32 must be a constant");
   const ValueId z = b.source(b.operand(3), Type::b32), table = b.source(b.operand(4), Type::b32);
   b.emit("lop3.b32", b.destination(b.operand(0), Type::b32), {x, y, z, table});
 }

@@ -219,6 +219,13 @@ void Builder::expect_operands(std::size_t least, std::size_t most) const {
   if (count > most) fail("too many operands of " + instruction_->full_name());
 }
 
+void Builder::expect_constant_up_to(std::uint64_t most, const Operand& operand) const {
+  if (operand.kind != Operand::Kind::integer || operand.integer <= most) return;
+  fail("a constant of " + instruction_->full_name() + " must be between 0 and " +
+       std::to_string(most) + ", not " +
+       std::to_string(static_cast<std::int64_t>(operand.integer)));
+}
+
 bool Builder::is_register(const Operand& operand) const {
   return operand.kind == Operand::Kind::reg && scope_->registers.contains(operand.name);
 }
@@ -336,6 +343,13 @@ Step& Builder::emit(std::string_view name, ValueId dst, std::initializer_list<Va
   std::copy(sources.begin(), sources.end(), step.sources.begin());
   step.immediate = immediate;
   return step;
+}
+
+ValueId Builder::computed(std::string_view op, std::uint8_t width,
+                          std::initializer_list<ValueId> sources) {
+  const ValueId result = temp(width);
+  emit(op, result, sources);
+  return result;
 }
 
 Step& Builder::emit_extra(std::string_view name, ValueId dst,

@@ -120,12 +120,15 @@ class Builder {
   ValueId register_named(const std::string& name) const;
   const Operand& operand(std::size_t index) const;
   void expect_operands(std::size_t least, std::size_t most) const;
+  void expect_constant_up_to(std::uint64_t most, const Operand& operand) const;  // if it is one
   const Symbol& symbol(const std::string& name);
   ValueId symbol_value(const Operand& operand, std::uint8_t width);
 
   // Steps. An operation that the engines do not have: the instruction is refused.
   Step& emit(std::string_view op, ValueId dst, std::initializer_list<ValueId> sources,
              std::int64_t immediate = 0);
+  // A temporary that one step computes.
+  ValueId computed(std::string_view op, std::uint8_t width, std::initializer_list<ValueId> sources);
   Step& emit_extra(std::string_view op, ValueId dst, std::initializer_list<ValueId> sources,
                    const std::vector<ValueId>& extra, bool extra_written);
   // dst becomes value: no step at all if dst is written nowhere else and value is a preset.

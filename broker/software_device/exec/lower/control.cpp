@@ -65,8 +65,17 @@ void fence(Builder& b) {
 
 void nothing(Builder&) {}
 
-ValueId barrier_operand(Builder& b, std::size_t index) {
-  return index < b.instruction().operands.size() ? b.source(b.operand(index), Type::u32) : no_value;
+ValueId barrier_number(Builder& b, const Operand& operand) {
+  b.expect_constant_up_to(barrier_count - 1, operand);
+  return b.source(operand, Type::u32);
+}
+
+ValueId barrier_threads(Builder& b, const Operand& operand) {
+  if (operand.kind == Operand::Kind::integer && operand.integer % 32 != 0) {
+    b.fail("the number of threads at a barrier must be a multiple of 32, not " +
+           std::to_string(static_cast<std::int64_t>(operand.integer)));
+  }
+  return b.source(operand, Type::u32);
 }
 
 // bar.red p, number [, threads], vote: a barrier that counts votes.
@@ -80,8 +89,8 @@ void barrier_vote(Builder& b, Modifiers& m) {
                            : how == "and" ? BarrierMode::all
                                           : BarrierMode::any;
   if (type != (how == "popc" ? Type::u32 : Type::pred)) b.unsupported();
-  const ValueId number = b.source(b.operand(1), Type::u32);
-  const ValueId threads = last == 3 ? b.source(b.operand(2), Type::u32) : no_value;
+  const ValueId number = barrier_number(b, b.operand(1));
+  const ValueId threads = last == 3 ? barrier_threads(b, b.operand(2)) : no_value;
   const ValueId vote = b.predicate(b.operand(last));
   b.emit("barrier", b.destination(b.operand(0), type), {number, threads, vote},
          static_cast<std::int64_t>(mode));
@@ -102,7 +111,9 @@ void barrier(Builder& b) {
   const bool arrives = m.take("arrive");
   if ((!arrives && !m.take("sync")) || !m.empty()) b.unsupported();
   b.expect_operands(arrives ? 2 : 1, 2);
-  const ValueId number = barrier_operand(b, 0), threads = barrier_operand(b, 1);
+  const ValueId number = barrier_number(b, b.operand(0));
+  const ValueId threads =
+      b.instruction().operands.size() == 2 ? barrier_threads(b, b.operand(1)) : no_value;
   b.emit("barrier", no_value, {number, threads},
          static_cast<std::int64_t>(arrives ? BarrierMode::arrive : BarrierMode::sync));
 }

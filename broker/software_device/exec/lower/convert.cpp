@@ -1,4 +1,6 @@
 // cvt: put together from steps that extend, clamp, round and convert.
+#include <algorithm>
+
 #include "exec/lower/families.hpp"
 #include "exec/lower/half.hpp"
 
@@ -282,14 +284,43 @@ void pack(Builder& b) {
   b.move(b.destination(b.operand(0), Type::b32), result);
 }
 
-void cvt_or_pack(Builder& b) {
+// cvt.rna.tf32.f32: to the upper 19 bits, halves away from zero. What GPUs give for rn and rz,
+// which only sm_90 has, is not known for NaN.
+void to_tf32(Builder& b) {
+  Modifiers m(b.instruction());
+  const bool known = m.take("rna") && m.take("tf32") && m.take_type() == Type::f32;
+  const bool to_finite = m.take("satfinite");
+  if (!known || !m.empty()) b.unsupported();
+  b.expect_operands(2, 2);
+  const auto step = [&](std::string_view op, ValueId x, ValueId y) {
+    return b.computed(op, 4, {x, y});
+  };
+  // `amount` where the number is infinite or NaN, or only where it is not.
+  const auto amount_where = [&](bool not_finite, std::uint64_t amount, ValueId number) {
+    const ValueId magnitude = step("and.b32", number, b.literal(4, 0x7fffffff));
+    const ValueId holds = b.computed(not_finite ? "setp.ge.u32" : "setp.lt.u32", 1,
+                                     {magnitude, b.literal(4, 0x7f800000)});
+    return b.computed("selp.b32", 4, {b.literal(4, amount), b.literal(4, 0), holds});
+  };
+  ValueId value = b.source(b.operand(1), Type::f32);
+  value = step("add.b32", value, amount_where(false, 0x1000, value));
+  value = step("and.b32", value, b.literal(4, 0xffffe000));
+  if (to_finite) value = step("sub.b32", value, amount_where(true, 0x2000, value));
+  b.move(b.destination(b.operand(0), Type::b32), value);
+}
+
+void any_cvt(Builder& b) {
   const auto& modifiers = b.instruction().modifiers;
-  if (!modifiers.empty() && modifiers.front() == "pack") return pack(b);
+  const auto has = [&](std::string_view name) {
+    return std::find(modifiers.begin(), modifiers.end(), name) != modifiers.end();
+  };
+  if (has("pack")) return pack(b);
+  if (has("tf32")) return to_tf32(b);
   cvt(b);
 }
 
 }  // namespace
 
-const Family convert_family[] = {{"cvt", cvt_or_pack}, {"", nullptr}};
+const Family convert_family[] = {{"cvt", any_cvt}, {"", nullptr}};
 
 }  // namespace ctxbroker::software::exec::lower

@@ -26,6 +26,7 @@ extern const Family memory_family[];
 extern const Family atomic_family[];
 extern const Family control_family[];
 extern const Family warp_family[];
+extern const Family video_family[];
 extern const Family call_family[];
 
 // Lowers the builder's current instruction.

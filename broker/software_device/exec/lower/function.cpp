@@ -13,7 +13,7 @@ const std::unordered_map<std::string_view, Lowering>& lowerings() {
     std::unordered_map<std::string_view, Lowering> map;
     for (const Family* family :
          {arithmetic_family, float_family, bit_family, compare_family, convert_family, move_family,
-          memory_family, atomic_family, control_family, warp_family, call_family}) {
+          memory_family, atomic_family, control_family, warp_family, video_family, call_family}) {
       for (; !family->opcode.empty(); ++family) map[family->opcode] = family->lower;
     }
     return map;
@@ -102,7 +102,10 @@ void declare_variable(Builder& b, Scope& scope, const ptx::Variable& variable) {
 // Counts how many instructions write a register. The first operand is the destination, except
 // for stores and branches, where it is an address or a label; too high a count does no harm.
 void count_definitions(Scope& scope, const Operand& operand) {
-  if (operand.kind == Operand::Kind::reg) ++scope.definitions[operand.name];
+  if (operand.kind == Operand::Kind::reg) {
+    const bool is_part = !scope.registers.contains(operand.name);  // "%r1.h0"
+    ++scope.definitions[is_part ? operand.name.substr(0, operand.name.find('.')) : operand.name];
+  }
   if (operand.kind == Operand::Kind::address) return;
   for (const Operand& element : operand.elements) count_definitions(scope, element);
 }

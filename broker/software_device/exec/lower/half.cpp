@@ -5,15 +5,8 @@
 namespace ctxbroker::software::exec::lower {
 namespace {
 
-ValueId step(Builder& b, std::string_view op, std::uint8_t width,
-             std::initializer_list<ValueId> sources) {
-  const ValueId result = b.temp(width);
-  b.emit(op, result, sources);
-  return result;
-}
-
 ValueId flushed(Builder& b, ValueId half, bool ftz) {
-  return ftz ? step(b, "flush.f16", 2, {half}) : half;
+  return ftz ? b.computed("flush.f16", 2, {half}) : half;
 }
 
 struct HalfShape {
@@ -100,7 +93,7 @@ ValueId calculated(Builder& b, const Calculation& c, const std::array<ValueId, 3
   } else {
     b.emit(c.op, result, {s[0], s[1], s[2]});
   }
-  if (c.wide == Type::f32) result = step(b, "cvt.f64.f32", 8, {result});
+  if (c.wide == Type::f32) result = b.computed("cvt.f64.f32", 8, {result});
   return flushed(b, rounded(b, limited(b, result, c.limits), c.element, c.rounding), c.ftz);
 }
 
@@ -108,8 +101,8 @@ ValueId calculated(Builder& b, const Calculation& c, const std::array<ValueId, 3
 
 std::vector<ValueId> halves_of(Builder& b, ValueId value, Type type) {
   if (!is_pair(type)) return {value};
-  const ValueId low = step(b, "unpack.low.b32", 2, {value});
-  return {low, step(b, "unpack.high.b32", 2, {value})};
+  const ValueId low = b.computed("unpack.low.b32", 2, {value});
+  return {low, b.computed("unpack.high.b32", 2, {value})};
 }
 
 void join_halves(Builder& b, ValueId to, const std::vector<ValueId>& halves) {
@@ -119,18 +112,18 @@ void join_halves(Builder& b, ValueId to, const std::vector<ValueId>& halves) {
 
 ValueId widened(Builder& b, ValueId half, Type type, Type to, bool ftz) {
   const Type element = element_of(type);
-  return step(b, joined(joined("cvt", name_of(to)), name_of(element)), register_width(to),
-              {flushed(b, half, ftz)});
+  return b.computed(joined(joined("cvt", name_of(to)), name_of(element)), register_width(to),
+                    {flushed(b, half, ftz)});
 }
 
 ValueId rounded(Builder& b, ValueId wide, Type type, std::string_view rounding) {
   const std::string op = joined(joined("cvt", rounding), name_of(element_of(type)));
-  return step(b, joined(op, "f64"), 2, {wide});
+  return b.computed(joined(op, "f64"), 2, {wide});
 }
 
 ValueId limited(Builder& b, ValueId wide, Limits limits) {
-  if (limits.saturate) return step(b, "sat.f64", 8, {wide});
-  if (limits.relu) return step(b, "max.NaN.f64", 8, {wide, b.literal(8, 0)});
+  if (limits.saturate) return b.computed("sat.f64", 8, {wide});
+  if (limits.relu) return b.computed("max.NaN.f64", 8, {wide, b.literal(8, 0)});
   return wide;
 }
 

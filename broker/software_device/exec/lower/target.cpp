@@ -20,7 +20,7 @@ constexpr Need needs[] = {
     {"max", "xorsign", "", 86}, {"ex2", "bf16", "", 90},  {"tanh", "bf16", "", 90},
     {"setp", "bf16", "", 90},   {"set", "bf16", "", 90},  {"cvt", "bf16", "", 80},
     {"cvt", "bf16", "f32", 90}, {"cvt", "f16x2", "", 80}, {"cvt", "relu", "", 80},
-    {"atom", "bf16", "", 90},   {"red", "bf16", "", 90},
+    {"cvt", "tf32", "", 80},    {"atom", "bf16", "", 90}, {"red", "bf16", "", 90},
 };
 
 bool has(const Instruction& instruction, std::string_view wanted) {
