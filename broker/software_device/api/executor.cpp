@@ -149,8 +149,14 @@ void Executor::wake() {
     std::lock_guard lock(mutex_);
     settled = settle();
     tell_threads();
+    if (waiters_ > 0) finished_.notify_all();  // it may have been no queue's
   }
   if (settled) hooks_.on_finished();
+}
+
+bool Executor::if_idle(const std::function<bool()>& change) {
+  std::lock_guard lock(mutex_);
+  return running_ == 0 && change();
 }
 
 // The queue whose head is ready, most urgent, and oldest; null.

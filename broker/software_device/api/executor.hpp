@@ -55,6 +55,10 @@ class Executor {
   // Returns when every command is done, which after a fault is soon.
   void wait(const Commands& commands);
 
+  // Runs `change` while nothing executes and nothing can begin, host functions aside. False when
+  // something executes; else what it returns.
+  bool if_idle(const std::function<bool()>& change);
+
   // Runs `change` under the executor's lock.
   void locked(const std::function<void()>& change);
 
@@ -64,7 +68,8 @@ class Executor {
   // Holds `object` until no command that runs now can still use it.
   void retire(std::shared_ptr<void> object);
 
-  // Looks again whether something is ready: a command of another executor was finished.
+  // Looks again whether something is ready: a command of another executor was finished, or one that
+  // is in no queue.
   void wake();
 
   // True once stop or interrupt was called: running kernels watch it and end soon.

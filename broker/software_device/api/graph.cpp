@@ -57,6 +57,7 @@ void check_step(const Operation& operation, const Stream& stream) {
 
 std::shared_ptr<Command> command_of(const Operation& operation,
                                     const std::shared_ptr<GraphExec>& exec) {
+  if (operation.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) return operation.event->new_record();
   auto command = std::make_shared<Command>();
   command->kind = operation.kind;
   command->uses = operation.uses;

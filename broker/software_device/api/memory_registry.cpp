@@ -1,5 +1,7 @@
 #include "api/memory_registry.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,7 +11,9 @@
 
 #include "api/context.hpp"
 #include "api/device.hpp"
+#include "api/managed_advice.hpp"
 #include "api/process.hpp"
+#include "api/shared_file.hpp"
 #include "api/status.hpp"
 
 namespace ctxbroker::software {
@@ -18,7 +22,6 @@ namespace {
 constexpr std::size_t page_alignment = 4096;                // bytes, as with NVIDIA's driver
 constexpr std::size_t fill_wholly = std::size_t(64) << 20;  // bytes
 constexpr std::size_t fill_at_least = std::size_t(1) << 20;
-constexpr int undefined_byte = 0xCD;
 
 // Device memory of a context's, charged to its device.
 struct DeviceCharge : BlockCharge {
@@ -36,7 +39,9 @@ struct DeviceCharge : BlockCharge {
 };
 
 void* new_memory(Block::Kind kind, std::size_t bytes) {
-  bool pages = kind == Block::Kind::pinned || kind == Block::Kind::managed;
+  // Memory of cuMemAlloc too, because its pages may move into a file (share).
+  bool pages =
+      kind == Block::Kind::pinned || kind == Block::Kind::managed || kind == Block::Kind::device;
   std::size_t alignment = pages ? page_alignment : device_limits::alignment;
   void* memory = nullptr;
   if (bytes <= SIZE_MAX - alignment)
@@ -44,6 +49,33 @@ void* new_memory(Block::Kind kind, std::size_t bytes) {
   require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
   std::memset(memory, undefined_byte, bytes <= fill_wholly ? bytes : fill_at_least);
   return memory;
+}
+
+void* pointer_to(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + page_alignment - 1) / page_alignment * page_alignment;
+}
+
+// Runs `change` while no device executes anything, from `ordinal` on.
+bool if_all_idle(std::size_t ordinal, const std::function<bool()>& change) {
+  const auto& devices = Process::instance().devices;
+  if (ordinal == devices.size()) return change();
+  return devices[ordinal]->executor.if_idle([&] { return if_all_idle(ordinal + 1, change); });
+}
+
+// The file, with what the block holds, in the place of the block's pages. Null: no memory for it.
+std::shared_ptr<SharedFile> move_into_file(const Block& block) {
+  const std::size_t bytes = whole_pages(block.size);
+  auto file = std::make_shared<SharedFile>(block.device.ordinal, bytes);
+  void* const shown = file->show(bytes, PROT_READ | PROT_WRITE);
+  if (shown == nullptr) return nullptr;
+  std::memcpy(shown, pointer_to(block.begin), bytes);
+  munmap(shown, bytes);
+  return file->show(bytes, PROT_READ | PROT_WRITE, pointer_to(block.begin)) != nullptr ? file
+                                                                                       : nullptr;
 }
 
 }  // namespace
@@ -56,11 +88,21 @@ Block::Block(Kind its_kind, Device& its_device, Context* of, std::uintptr_t its_
       begin(its_begin),
       size(its_size),
       host_flags(its_flags),
-      id(next_id()) {}
+      id(next_id()),
+      advice(its_kind == Kind::managed ? std::make_unique<ManagedAdvice>() : nullptr) {}
 
 Block::~Block() {
   if (kind == Kind::registered || kind == Kind::mapped) return;
-  std::free(reinterpret_cast<void*>(begin));  // NOLINT(performance-no-int-to-ptr)
+  void* const memory = pointer_to(begin);
+  if (kind == Kind::opened) {
+    munmap(memory, whole_pages(size));
+    return;
+  }
+  // The allocator gets back what it gave: pages of this process's own.
+  if (file != nullptr)
+    mmap(memory, whole_pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+         -1, 0);
+  std::free(memory);
 }
 
 std::shared_ptr<Block> MemoryRegistry::allocate(Block::Kind kind, Context& context,
@@ -87,6 +129,34 @@ std::shared_ptr<Block> MemoryRegistry::allocate_charged(Block::Kind kind, Device
 
 void MemoryRegistry::add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes) {
   insert(std::make_shared<Block>(Block::Kind::mapped, device, nullptr, begin, bytes, 0));
+}
+
+std::shared_ptr<Block> MemoryRegistry::add_opened(Context& context,
+                                                  std::shared_ptr<SharedFile> file,
+                                                  std::size_t bytes) {
+  void* const shown = file->show(whole_pages(bytes), PROT_READ | PROT_WRITE);
+  require(shown != nullptr, CUDA_ERROR_MAP_FAILED);
+  auto block = std::make_shared<Block>(Block::Kind::opened, context.device, &context,
+                                       reinterpret_cast<std::uintptr_t>(shown), bytes, 0);
+  block->file = std::move(file);
+  block->opens = 1;
+  insert(block);
+  return block;
+}
+
+std::shared_ptr<SharedFile> MemoryRegistry::share(Block& block) {
+  bool done = false;
+  while (!done) {
+    for (const auto& device : Process::instance().devices)
+      device->executor.wait(device->executor.pending_everywhere());
+    std::unique_lock lock(moving_);
+    done = block.file != nullptr || if_all_idle(0, [&] {
+             block.file = move_into_file(block);
+             return true;
+           });
+  }
+  require(block.file != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+  return block.file;
 }
 
 void MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
@@ -120,6 +190,14 @@ std::shared_ptr<Block> MemoryRegistry::find(std::uintptr_t address) const {
   if (after == blocks_.begin()) return nullptr;
   const std::shared_ptr<Block>& block = std::prev(after)->second;
   return block->holds(address, 1) ? block : nullptr;
+}
+
+std::shared_ptr<Block> MemoryRegistry::find_if(
+    const std::function<bool(const Block&)>& chosen) const {
+  std::shared_lock lock(mutex_);
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                  [&](const auto& entry) { return chosen(*entry.second); });
+  return found == blocks_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<Block> MemoryRegistry::require_range(std::uintptr_t address,
