@@ -55,9 +55,10 @@ class Executor {
   // Returns when every command is done, which after a fault is soon.
   void wait(const Commands& commands);
 
-  // Runs `change` while nothing executes and nothing can begin, host functions aside. False when
-  // something executes; else what it returns.
-  bool if_idle(const std::function<bool()>& change);
+  // Between the two nothing begins to execute, host functions aside. What executes goes on.
+  void pause();
+  void resume();
+  bool executes_nothing();  // host functions aside
 
   // Runs `change` under the executor's lock.
   void locked(const std::function<void()>& change);
@@ -131,6 +132,7 @@ class Executor {
   std::uint64_t last_serial_ = 0;
   std::atomic<std::uint64_t> changes_ = 0;  // of what may be ready
   unsigned waiters_ = 0;
+  unsigned pauses_ = 0;
   unsigned running_ = 0;  // commands that execute now, host functions aside
   std::vector<RunningKernel> kernels_;
   bool kernel_runs_ = false;  // on the first thread

@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,12 +61,30 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page_alignment - 1) / page_alignment * page_alignment;
 }
 
-// Runs `change` while no device executes anything, from `ordinal` on.
-bool if_all_idle(std::size_t ordinal, const std::function<bool()>& change) {
-  const auto& devices = Process::instance().devices;
-  if (ordinal == devices.size()) return change();
-  return devices[ordinal]->executor.if_idle([&] { return if_all_idle(ordinal + 1, change); });
-}
+// While it lives no device begins anything.
+class Pause {
+ public:
+  Pause() {
+    for (const auto& device : Process::instance().devices) device->executor.pause();
+  }
+  ~Pause() {
+    for (const auto& device : Process::instance().devices) device->executor.resume();
+  }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+  // Waits a short time for what executes. Not for long: it may wait for work that cannot begin now.
+  static bool is_quiet() {
+    const auto& devices = Process::instance().devices;
+    for (int looks = 0; looks < 200; ++looks) {
+      if (std::all_of(devices.begin(), devices.end(),
+                      [](const auto& device) { return device->executor.executes_nothing(); }))
+        return true;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return false;
+  }
+};
 
 // The file, with what the block holds, in the place of the block's pages. Null: no memory for it.
 std::shared_ptr<SharedFile> move_into_file(const Block& block) {
@@ -144,16 +164,21 @@ std::shared_ptr<Block> MemoryRegistry::add_opened(Context& context,
   return block;
 }
 
+std::shared_lock<std::shared_mutex> MemoryRegistry::stay() const {
+  std::lock_guard behind_who_moves(turnstile_);
+  return std::shared_lock(moving_);
+}
+
 std::shared_ptr<SharedFile> MemoryRegistry::share(Block& block) {
-  bool done = false;
-  while (!done) {
+  for (bool done = false; !done;) {
     for (const auto& device : Process::instance().devices)
       device->executor.wait(device->executor.pending_everywhere());
+    const Pause pause;
+    if (!Pause::is_quiet()) continue;
+    std::lock_guard next(turnstile_);
     std::unique_lock lock(moving_);
-    done = block.file != nullptr || if_all_idle(0, [&] {
-             block.file = move_into_file(block);
-             return true;
-           });
+    if (block.file == nullptr) block.file = move_into_file(block);
+    done = true;
   }
   require(block.file != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
   return block.file;

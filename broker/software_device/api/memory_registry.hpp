@@ -104,7 +104,7 @@ class MemoryRegistry {
   // processes can show them too. Waits until no device executes anything.
   std::shared_ptr<SharedFile> share(Block& block);
   // Whoever touches device memory on another thread than a device's holds this meanwhile.
-  std::shared_lock<std::shared_mutex> stay() const { return std::shared_lock(moving_); }
+  std::shared_lock<std::shared_mutex> stay() const;
 
   // Takes the block out. Its memory goes when no command uses it any more. False when another
   // thread was first.
@@ -120,6 +120,7 @@ class MemoryRegistry {
   template <class Chosen>
   void remove_where(Chosen chosen);
 
+  mutable std::mutex turnstile_;      // so that readers do not hold up who moves for ever
   mutable std::shared_mutex moving_;  // alone while pages move
   mutable std::shared_mutex mutex_;
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;

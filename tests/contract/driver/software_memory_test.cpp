@@ -58,6 +58,31 @@ TEST_F(SoftwareMemoryTest, SharingMemoryLosesNoWrite) {
   }
 }
 
+// What executes may need work that has not begun: that is not held back for long.
+TEST_F(SoftwareMemoryTest, SharingMemoryHoldsUpNoWorkThatAKernelWaitsFor) {
+  CUdeviceptr address = 0;
+  void* flag = nullptr;
+  CUstream waiting = nullptr, releasing = nullptr;
+  ASSERT_EQ(d.cuMemAlloc_v2(&address, 4096), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAllocHost_v2(&flag, 4), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemsetD32_v2(device_address(flag), 0, 1), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamCreate(&waiting, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamCreate(&releasing, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  void* arguments[] = {&flag};
+  ASSERT_EQ(launch("hold", waiting, arguments), CUDA_SUCCESS);
+  std::thread sharing([&] {
+    EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    CUipcMemHandle handle = {};
+    EXPECT_EQ(d.cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(d.cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(d.cuMemsetD32Async(device_address(flag), 1, 1, releasing), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamSynchronize(waiting), CUDA_SUCCESS);
+  sharing.join();
+  EXPECT_EQ(d.cuMemFreeHost(flag), CUDA_SUCCESS);
+}
+
 TEST(SoftwareMemoryBudget, IsWhatTheEnvironmentSays) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
