@@ -31,7 +31,8 @@ void ManagedAdvice::advise(std::size_t begin, std::size_t end, CUmem_advise advi
   const CUdevice accessor =
       location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CUdevice(CU_DEVICE_CPU);
   std::lock_guard lock(mutex_);
-  for (Answer* pages : of_range(begin, end)) switch (advice) {
+  for (Answer* pages : of_range(begin, end)) {
+    switch (advice) {
       case CU_MEM_ADVISE_SET_READ_MOSTLY:
       case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
         pages->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
@@ -51,6 +52,7 @@ void ManagedAdvice::advise(std::size_t begin, std::size_t end, CUmem_advise advi
       default:
         fail(CUDA_ERROR_INVALID_VALUE);
     }
+  }
 }
 
 void ManagedAdvice::prefetched(std::size_t begin, std::size_t end, CUmemLocation location) {
