@@ -204,7 +204,8 @@ struct Batch {
   unsigned long long flags;
 
   std::vector<Range> ranges() const {
-    require_value(addresses != nullptr && sizes != nullptr && count != 0 && flags == 0);
+    if (addresses == nullptr || sizes == nullptr) fail(CUDA_ERROR_INVALID_VALUE);
+    require_value(count != 0 && flags == 0);
     std::vector<Range> all;
     for (std::size_t i = 0; i < count; ++i) all.push_back(managed_range(addresses[i], sizes[i]));
     return all;

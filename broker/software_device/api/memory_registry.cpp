@@ -118,10 +118,10 @@ Block::~Block() {
     munmap(memory, whole_pages(size));
     return;
   }
-  // The allocator gets back what it gave: pages of this process's own.
-  if (file != nullptr)
-    mmap(memory, whole_pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-         -1, 0);
+  // The allocator gets back what it gave, pages of this process's own, or nothing.
+  if (file != nullptr && mmap(memory, whole_pages(size), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return;
   std::free(memory);
 }
 

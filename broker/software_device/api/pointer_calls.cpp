@@ -62,15 +62,15 @@ unsigned access_flags(const Pointed& found) {
 }
 
 CUresult attribute_of(const Pointed& found, CUpointer_attribute attribute, void* target) {
-  if (!found.any()) return CUDA_ERROR_INVALID_VALUE;
   const Block* const block = found.block.get();
-  const auto& place = found.place;
+  const VirtualMemory::Place* const place = found.place.has_value() ? &*found.place : nullptr;
+  if (block == nullptr && place == nullptr) return CUDA_ERROR_INVALID_VALUE;
   // These are told of a reserved range too, where nothing is mapped.
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      return give<CUdeviceptr>(target, place ? place->begin : block->begin);
+      return give<CUdeviceptr>(target, place != nullptr ? place->begin : block->begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      return give<std::size_t>(target, place ? place->bytes : block->size);
+      return give<std::size_t>(target, place != nullptr ? place->bytes : block->size);
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return give<unsigned>(target, found.mapped());
     default:
@@ -94,7 +94,7 @@ CUresult attribute_of(const Pointed& found, CUpointer_attribute attribute, void*
       return CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return give<unsigned long long>(target, place ? place->memory : block->id);
+      return give<unsigned long long>(target, place != nullptr ? place->memory : block->id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return give<unsigned>(target, block != nullptr && block->kind == Block::Kind::managed);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
@@ -106,15 +106,15 @@ CUresult attribute_of(const Pointed& found, CUpointer_attribute attribute, void*
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return give(target, block == nullptr ? nullptr : pool_of(*block));
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return give<unsigned long long>(target, place ? place->handle_types : 0);
+      return give<unsigned long long>(target, place != nullptr ? place->handle_types : 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return give<unsigned>(target, 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return give<unsigned>(target, access_flags(found));
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return give<std::size_t>(target, place ? place->mapping_bytes : block->size);
+      return give<std::size_t>(target, place != nullptr ? place->mapping_bytes : block->size);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      return give<CUdeviceptr>(target, place ? place->mapping_begin : block->begin);
+      return give<CUdeviceptr>(target, place != nullptr ? place->mapping_begin : block->begin);
 #if CUDA_VERSION >= 12080
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return give<unsigned>(target, 0);

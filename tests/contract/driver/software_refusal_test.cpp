@@ -32,7 +32,7 @@ class RefusalTest : public KernelTest {
   // What was said since the last time.
   std::string said() const {
     std::ifstream stream(file);
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    std::string text{std::istreambuf_iterator<char>(stream), {}};
     std::filesystem::remove(file);
     return text;
   }
