@@ -247,7 +247,7 @@ Calls, branches and `ret`, `exit` and `trap` work as well. These are refused by 
 ## Driver functions
 
 The software device exports every public function of the driver of CUDA 13.0. Those in the last column answer
-`CUDA_ERROR_NOT_SUPPORTED`.
+`CUDA_ERROR_NOT_SUPPORTED`. `CUDA_LOG_FILE=stderr` shows which of them a program calls.
 
 | group | works | does not |
 |---|---|---|

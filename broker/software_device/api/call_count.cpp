@@ -15,6 +15,7 @@
 #include "api/entry.hpp"
 #include "api/error_names.hpp"
 #include "api/failure_rule.hpp"
+#include "api/logs.hpp"
 #include "api/process.hpp"
 #include "ctxbroker/software_device.h"
 
@@ -149,8 +150,9 @@ bool means_any(const char* name) {
 }  // namespace
 
 // For the calls that are not implemented, which are in C.
-extern "C" int ctxb_count_unsupported_call(const char* name) {
-  return count_call(name);
+extern "C" int ctxb_refuse_unsupported_call(const char* name) {
+  if (CUresult status = count_call(name); status != CUDA_SUCCESS) return status;
+  return at_any_time([&] { refuse(name); });
 }
 
 CTXB_EXPORT int ctxb_software_fail_call(const char* name, std::uint64_t nth, int status) {

@@ -62,6 +62,13 @@ HostSide host_side_of(const Surface& surface, bool is_pageable) {
   return block->on_device() ? HostSide::managed : HostSide::own;
 }
 
+// By CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
+bool always_synchronises(const Surface& surface) {
+  if (surface.side == Side::array) return false;
+  const std::shared_ptr<Block> block = Process::instance().memory.find(surface.address);
+  return block != nullptr && block->sync_memops;
+}
+
 // The memory of a surface, from the call to the end of the work. What is freed in between stays
 // whole, so that nobody else gets the address, but the work may touch it no more than a kernel may.
 class HeldMemory {
@@ -165,12 +172,14 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
   }
   // As NVIDIA's page on the synchronisation behaviour of the API has it.
   const bool between_host_memory = source.is_host() && target.is_host();
-  const bool only_on_device = source.is_device_only() && target.is_device_only();
+  const bool only_on_device = source.is_device_only() && target.is_device_only() &&
+                              !always_synchronises(to) && !always_synchronises(from);
   // A graph's node copies when it is launched, from and to pageable memory too.
   bool wait =
       !captured && (waiting == Waiting::done || target.is_pageable() || between_host_memory ||
                     (waiting == Waiting::unless_on_device && !only_on_device));
   if (wait && executor.ahead_of_new(*stream).empty()) {
+    const auto stays = Process::instance().memory.stay();
     copy_rows(to, from, extent);  // nothing to wait behind: no need for the other thread
     return Process::fault();
   }
@@ -222,9 +231,10 @@ CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::s
   command->work = fill_work(address, pitch, pattern, extent);
   const std::shared_ptr<Block> block = Process::instance().memory.find(address);
   const bool wait = waiting != Waiting::as_driver && !is_captured(*stream) && block != nullptr &&
-                    block->on_host();
+                    (block->on_host() || block->sync_memops);
   if (wait && stream->context.device.executor.ahead_of_new(*stream).empty()) {
     check_use(*stream);
+    const auto stays = Process::instance().memory.stay();
     return command->work();  // nothing to wait behind: no need for the other thread
   }
   enqueue(stream, command);

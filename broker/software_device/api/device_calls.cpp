@@ -141,6 +141,10 @@ CTXB_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     unsigned domain = 0, bus = 0, slot = 0, function = 0;
     int count =
         std::sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function);  // NOLINT(cert-err34-c)
+    if (count < 3) {                                                        // without a domain
+      domain = 0;
+      count = std::sscanf(text, "%x:%x.%x", &bus, &slot, &function);  // NOLINT(cert-err34-c)
+    }
     require_value(count >= 3);
     require(domain == pci_domain && bus == pci_bus && function == 0, CUDA_ERROR_INVALID_DEVICE);
     *device = find_device(static_cast<CUdevice>(slot)).ordinal;

@@ -2,15 +2,12 @@
  * called with arguments they do not look at, which the platform's calling convention allows. */
 #include "api/entry_points.h"
 
-enum { not_supported = 801 }; /* CUDA_ERROR_NOT_SUPPORTED */
-
-int ctxb_count_unsupported_call(const char* name);
+int ctxb_refuse_unsupported_call(const char* name); /* CUDA_ERROR_NOT_SUPPORTED */
 
 #define CTXB_ENTRY(symbol, base, version, per_thread)            \
   __attribute__((weak, visibility("default"))) int symbol(void); \
   int symbol(void) {                                             \
-    int status = ctxb_count_unsupported_call(#symbol);           \
-    return status != 0 ? status : not_supported;                 \
+    return ctxb_refuse_unsupported_call(#symbol);                \
   }
 #include "api/entry_points.inc"
 #undef CTXB_ENTRY

@@ -9,20 +9,28 @@
 #include "api/capture.hpp"
 #include "api/command.hpp"
 #include "api/cuda_api.hpp"
+#include "api/shared_record.hpp"
 
 namespace ctxbroker::software {
 
 struct Context;
 
 struct Event {
-  Event(Context& of, unsigned its_flags) : context(of), flags(its_flags) {}
+  Event(Context& of, unsigned its_flags, std::shared_ptr<SharedRecord> its_shared = nullptr)
+      : context(of), flags(its_flags), shared(std::move(its_shared)) {}
 
   Context& context;  // never a green one
   CUevent handle = nullptr;
   const unsigned flags;
+  const std::shared_ptr<SharedRecord> shared;  // with other processes; null: not shared
 
+  // The command that stands for a new record, to be enqueued and then set.
+  std::shared_ptr<Command> new_record() const {
+    return shared != nullptr ? shared->begin() : std::make_shared<Command>();
+  }
   // The command of the last record; null before the first.
   std::shared_ptr<Command> latest() const {
+    if (shared != nullptr) return shared->latest();
     std::lock_guard lock(mutex_);
     return latest_;
   }

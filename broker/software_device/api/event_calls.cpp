@@ -19,6 +19,18 @@ CUresult destroy(CUevent event) {
   return working([&] { Process::instance().events.take(event); });
 }
 
+// What cannot be enqueued is over, for other processes too.
+void enqueue_record(const std::shared_ptr<Stream>& stream, Event& event,
+                    const std::shared_ptr<Command>& point) {
+  try {
+    enqueue(stream, point);
+  } catch (...) {
+    if (point->work != nullptr) point->work();
+    throw;
+  }
+  event.set_latest(point);
+}
+
 CUresult record(CUevent event, CUstream stream, unsigned flags) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
@@ -29,9 +41,7 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
     require(&recorded->context == &found->context.owner, CUDA_ERROR_INVALID_HANDLE);
     if (capture_record(found, recorded, flags != 0)) return;
     require(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
-    auto point = std::make_shared<Command>();
-    enqueue(found, point);
-    recorded->set_latest(std::move(point));
+    enqueue_record(found, *recorded, recorded->new_record());
   });
 }
 
@@ -41,13 +51,13 @@ void record_context(Context& context, CUevent event) {
   require(&recorded->context == &context.owner, CUDA_ERROR_INVALID_HANDLE);
   refuse_waiting(context);
   Executor& executor = context.device.executor;
-  auto point = std::make_shared<Command>();
+  std::shared_ptr<Command> point = recorded->new_record();
   point->after = context.kind == ContextKind::green ? executor.pending_of_group(&context)
                                                     : executor.pending_of_family(&context);
   // In a stream of its own: it must wait for the others and nobody for it.
-  enqueue(std::make_shared<Stream>(context, Ordering::independent, CU_STREAM_NON_BLOCKING, 0),
-          point);
-  recorded->set_latest(std::move(point));
+  enqueue_record(
+      std::make_shared<Stream>(context, Ordering::independent, CU_STREAM_NON_BLOCKING, 0),
+      *recorded, point);
 }
 
 // What is enqueued in the context from now on waits for the event.
@@ -93,12 +103,15 @@ CTXB_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
     constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
     require((flags & ~(known | CU_EVENT_INTERPROCESS)) == 0, CUDA_ERROR_INVALID_VALUE);
     require_value(event != nullptr);
+    std::shared_ptr<SharedRecord> shared;
     if ((flags & CU_EVENT_INTERPROCESS) != 0) {
       require_value((flags & CU_EVENT_DISABLE_TIMING) != 0);
-      fail(CUDA_ERROR_NOT_SUPPORTED);
+      shared = std::make_shared<SharedRecord>(
+          std::make_shared<SharedFile>(context.device.ordinal, SharedRecord::bytes));
     }
-    *event = Process::instance().events.insert(std::make_shared<Event>(context, flags),
-                                               [&] { context.require_alive(); });
+    *event = Process::instance().events.insert(
+        std::make_shared<Event>(context, flags, std::move(shared)),
+        [&] { context.require_alive(); });
   });
 }
 

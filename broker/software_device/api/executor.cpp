@@ -149,12 +149,29 @@ void Executor::wake() {
     std::lock_guard lock(mutex_);
     settled = settle();
     tell_threads();
+    if (waiters_ > 0) finished_.notify_all();  // it may have been no queue's
   }
   if (settled) hooks_.on_finished();
 }
 
+void Executor::pause() {
+  std::lock_guard lock(mutex_);
+  ++pauses_;
+}
+
+void Executor::resume() {
+  std::lock_guard lock(mutex_);
+  if (--pauses_ == 0) tell_threads();
+}
+
+bool Executor::executes_nothing() {
+  std::lock_guard lock(mutex_);
+  return running_ == 0;
+}
+
 // The queue whose head is ready, most urgent, and oldest; null.
 const std::shared_ptr<StreamQueue>* Executor::find_ready(Wanted wanted) const {
+  if (pauses_ > 0) return nullptr;
   bool kernels = wanted != Wanted::transfers && kernel_may_start();
   bool transfers = wanted != Wanted::kernels;
   const std::shared_ptr<StreamQueue>* best = nullptr;

@@ -55,6 +55,11 @@ class Executor {
   // Returns when every command is done, which after a fault is soon.
   void wait(const Commands& commands);
 
+  // Between the two nothing begins to execute, host functions aside. What executes goes on.
+  void pause();
+  void resume();
+  bool executes_nothing();  // host functions aside
+
   // Runs `change` under the executor's lock.
   void locked(const std::function<void()>& change);
 
@@ -64,7 +69,8 @@ class Executor {
   // Holds `object` until no command that runs now can still use it.
   void retire(std::shared_ptr<void> object);
 
-  // Looks again whether something is ready: a command of another executor was finished.
+  // Looks again whether something is ready: a command of another executor was finished, or one that
+  // is in no queue.
   void wake();
 
   // True once stop or interrupt was called: running kernels watch it and end soon.
@@ -126,6 +132,7 @@ class Executor {
   std::uint64_t last_serial_ = 0;
   std::atomic<std::uint64_t> changes_ = 0;  // of what may be ready
   unsigned waiters_ = 0;
+  unsigned pauses_ = 0;
   unsigned running_ = 0;  // commands that execute now, host functions aside
   std::vector<RunningKernel> kernels_;
   bool kernel_runs_ = false;  // on the first thread

@@ -47,6 +47,7 @@ int ConfiguredKernel::attribute(CUfunction_attribute which) const {
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
       return static_cast<int>(kernel.registers);
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+      return static_cast<int>(kernel.target);
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
       return compute_capability();
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:

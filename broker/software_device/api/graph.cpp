@@ -10,6 +10,7 @@
 #include "api/event.hpp"
 #include "api/graph_memory.hpp"
 #include "api/launch.hpp"
+#include "api/logs.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
 
@@ -57,6 +58,7 @@ void check_step(const Operation& operation, const Stream& stream) {
 
 std::shared_ptr<Command> command_of(const Operation& operation,
                                     const std::shared_ptr<GraphExec>& exec) {
+  if (operation.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) return operation.event->new_record();
   auto command = std::make_shared<Command>();
   command->kind = operation.kind;
   command->uses = operation.uses;
@@ -124,6 +126,12 @@ std::vector<std::shared_ptr<GraphNode>> in_order(const Graph& graph) {
       if (--missing[node.get()] == 0) order.push_back(node);
   require_value(order.size() == graph.nodes.size());
   return order;
+}
+
+void require_plain(const CUgraphEdgeData* edges, std::size_t count) {
+  for (std::size_t i = 0; edges != nullptr && i < count; ++i)
+    if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0)
+      refuse("an edge of a graph with a port or a type");
 }
 
 Operation allocation(Device& device, std::size_t bytes) {

@@ -108,13 +108,6 @@ CUresult change_edges(CUgraph graph, const CUgraphNode* from, const CUgraphNode*
   });
 }
 
-// Edges that say more than that they are: only between kernels that the software device has not.
-void require_plain(const CUgraphEdgeData* edges, std::size_t count) {
-  for (std::size_t i = 0; edges != nullptr && i < count; ++i)
-    require(edges[i].from_port == 0 && edges[i].to_port == 0 && edges[i].type == 0,
-            CUDA_ERROR_NOT_SUPPORTED);
-}
-
 void fill_plain(CUgraphEdgeData* edges, std::size_t count) {
   for (std::size_t i = 0; edges != nullptr && i < count; ++i) edges[i] = {};
 }

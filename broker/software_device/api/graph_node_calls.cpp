@@ -9,6 +9,7 @@
 #include "api/graph.hpp"
 #include "api/graph_memory.hpp"
 #include "api/launch.hpp"
+#include "api/logs.hpp"
 
 using namespace ctxbroker::software;
 
@@ -169,6 +170,77 @@ Operation event_operation(CUevent event, CUgraphNodeType type) {
   return operation;
 }
 
+// The address is the node's answer.
+Operation allocation_operation(const CUmemPoolProps& properties, std::size_t bytes,
+                               CUdeviceptr& address) {
+  require_value(properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+                properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+  Operation operation = allocation(find_device(properties.location.id), bytes);
+  address = operation.memory->address();
+  return operation;
+}
+
+const char* name_of(CUgraphNodeType type) {
+  switch (static_cast<int>(type)) {
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return "a child graph";
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+      return "a graph's node for an external semaphore";
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return "a graph's node for stream memory operations";
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      return "a conditional node of a graph";
+    default:
+      fail(CUDA_ERROR_INVALID_VALUE);
+  }
+}
+
+// Of any type, as cuGraphAddNode takes it.
+Operation any_operation(CUgraphNodeParams& p) {
+  require_value(p.reserved0[0] == 0 && p.reserved0[1] == 0 && p.reserved0[2] == 0 &&
+                p.reserved2 == 0);
+  switch (static_cast<int>(p.type)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      const CUDA_KERNEL_NODE_PARAMS_v3& k = p.kernel;
+      return kernel_operation({k.func, k.gridDimX, k.gridDimY, k.gridDimZ, k.blockDimX, k.blockDimY,
+                               k.blockDimZ, k.sharedMemBytes, k.kernelParams, k.extra, k.kern,
+                               k.ctx});
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      require_value(p.memcpy.flags == 0);
+      return copy_operation(p.memcpy.copyParams, p.memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const CUDA_MEMSET_NODE_PARAMS_v2& m = p.memset;
+      return fill_operation({m.dst, m.pitch, m.value, m.elementSize, m.width, m.height}, m.ctx);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return host_operation({p.host.fn, p.host.userData});
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return {};
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return event_operation(p.eventWait.event, p.type);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return event_operation(p.eventRecord.event, p.type);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return allocation_operation(p.alloc.poolProps, p.alloc.bytesize, p.alloc.dptr);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return freeing(p.free.dptr);
+    default:
+      refuse(name_of(p.type));
+  }
+}
+
+CUresult add_any(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
+                 const CUgraphEdgeData* edges, CUgraphNodeParams* parameters) {
+  return add(node, graph, dependencies, [&] {
+    require_value(parameters != nullptr);
+    require_plain(edges, dependencies.count);
+    return any_operation(*parameters);
+  });
+}
+
 }  // namespace
 
 CTXB_EXPORT CUresult cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph,
@@ -264,13 +336,8 @@ CTXB_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph,
                                             CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
   CTXB_COUNT_CALL();
   return add(node, graph, {dependencies, count}, [&] {
-    const CUmemPoolProps& properties = given(parameters).poolProps;
-    require_value(properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-                  properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
-                  properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
-    Operation operation = allocation(find_device(properties.location.id), parameters->bytesize);
-    parameters->dptr = operation.memory->address();
-    return operation;
+    return allocation_operation(given(parameters).poolProps, parameters->bytesize,
+                                parameters->dptr);
   });
 }
 CTXB_EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph,
@@ -278,6 +345,20 @@ CTXB_EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph,
                                            CUdeviceptr address) {
   CTXB_COUNT_CALL();
   return add(node, graph, {dependencies, count}, [&] { return freeing(address); });
+}
+
+CTXB_EXPORT CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph,
+                                    const CUgraphNode* dependencies, std::size_t count,
+                                    CUgraphNodeParams* parameters) {
+  CTXB_COUNT_CALL();
+  return add_any(node, graph, {dependencies, count}, nullptr, parameters);
+}
+CTXB_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph,
+                                       const CUgraphNode* dependencies,
+                                       const CUgraphEdgeData* edges, std::size_t count,
+                                       CUgraphNodeParams* parameters) {
+  CTXB_COUNT_CALL();
+  return add_any(node, graph, {dependencies, count}, edges, parameters);
 }
 
 CTXB_EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,

@@ -71,6 +71,11 @@ void log_error(const std::string& text) noexcept {
   }
 }
 
+void refuse(const std::string& what) {
+  log_error(what + " is not supported by ctxbroker's software device");
+  fail(CUDA_ERROR_NOT_SUPPORTED);
+}
+
 }  // namespace ctxbroker::software
 
 #if CUDA_VERSION >= 12090

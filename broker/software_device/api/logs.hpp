@@ -10,4 +10,7 @@ namespace ctxbroker::software {
 // One sentence, without a line end. Any thread; never throws.
 void log_error(const std::string& text) noexcept;
 
+// Tells that the software device has no such thing, and fails with CUDA_ERROR_NOT_SUPPORTED.
+[[noreturn]] void refuse(const std::string& what);
+
 }  // namespace ctxbroker::software

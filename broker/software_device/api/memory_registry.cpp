@@ -1,15 +1,21 @@
 #include "api/memory_registry.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "api/context.hpp"
 #include "api/device.hpp"
+#include "api/managed_advice.hpp"
 #include "api/process.hpp"
+#include "api/shared_file.hpp"
 #include "api/status.hpp"
 
 namespace ctxbroker::software {
@@ -18,7 +24,6 @@ namespace {
 constexpr std::size_t page_alignment = 4096;                // bytes, as with NVIDIA's driver
 constexpr std::size_t fill_wholly = std::size_t(64) << 20;  // bytes
 constexpr std::size_t fill_at_least = std::size_t(1) << 20;
-constexpr int undefined_byte = 0xCD;
 
 // Device memory of a context's, charged to its device.
 struct DeviceCharge : BlockCharge {
@@ -36,7 +41,9 @@ struct DeviceCharge : BlockCharge {
 };
 
 void* new_memory(Block::Kind kind, std::size_t bytes) {
-  bool pages = kind == Block::Kind::pinned || kind == Block::Kind::managed;
+  // Memory of cuMemAlloc too, because its pages may move into a file (share).
+  bool pages =
+      kind == Block::Kind::pinned || kind == Block::Kind::managed || kind == Block::Kind::device;
   std::size_t alignment = pages ? page_alignment : device_limits::alignment;
   void* memory = nullptr;
   if (bytes <= SIZE_MAX - alignment)
@@ -44,6 +51,51 @@ void* new_memory(Block::Kind kind, std::size_t bytes) {
   require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
   std::memset(memory, undefined_byte, bytes <= fill_wholly ? bytes : fill_at_least);
   return memory;
+}
+
+void* pointer_to(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + page_alignment - 1) / page_alignment * page_alignment;
+}
+
+// While it lives no device begins anything.
+class Pause {
+ public:
+  Pause() {
+    for (const auto& device : Process::instance().devices) device->executor.pause();
+  }
+  ~Pause() {
+    for (const auto& device : Process::instance().devices) device->executor.resume();
+  }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+  // Waits a short time for what executes. Not for long: it may wait for work that cannot begin now.
+  static bool is_quiet() {
+    const auto& devices = Process::instance().devices;
+    for (int looks = 0; looks < 200; ++looks) {
+      if (std::all_of(devices.begin(), devices.end(),
+                      [](const auto& device) { return device->executor.executes_nothing(); }))
+        return true;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return false;
+  }
+};
+
+// The file, with what the block holds, in the place of the block's pages. Null: no memory for it.
+std::shared_ptr<SharedFile> move_into_file(const Block& block) {
+  const std::size_t bytes = whole_pages(block.size);
+  auto file = std::make_shared<SharedFile>(block.device.ordinal, bytes);
+  void* const shown = file->show(bytes, PROT_READ | PROT_WRITE);
+  if (shown == nullptr) return nullptr;
+  std::memcpy(shown, pointer_to(block.begin), bytes);
+  munmap(shown, bytes);
+  return file->show(bytes, PROT_READ | PROT_WRITE, pointer_to(block.begin)) != nullptr ? file
+                                                                                       : nullptr;
 }
 
 }  // namespace
@@ -56,11 +108,21 @@ Block::Block(Kind its_kind, Device& its_device, Context* of, std::uintptr_t its_
       begin(its_begin),
       size(its_size),
       host_flags(its_flags),
-      id(next_id()) {}
+      id(next_id()),
+      advice(its_kind == Kind::managed ? std::make_unique<ManagedAdvice>() : nullptr) {}
 
 Block::~Block() {
   if (kind == Kind::registered || kind == Kind::mapped) return;
-  std::free(reinterpret_cast<void*>(begin));  // NOLINT(performance-no-int-to-ptr)
+  void* const memory = pointer_to(begin);
+  if (kind == Kind::opened) {
+    munmap(memory, whole_pages(size));
+    return;
+  }
+  // The allocator gets back what it gave, pages of this process's own, or nothing.
+  if (file != nullptr && mmap(memory, whole_pages(size), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return;
+  std::free(memory);
 }
 
 std::shared_ptr<Block> MemoryRegistry::allocate(Block::Kind kind, Context& context,
@@ -87,6 +149,39 @@ std::shared_ptr<Block> MemoryRegistry::allocate_charged(Block::Kind kind, Device
 
 void MemoryRegistry::add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes) {
   insert(std::make_shared<Block>(Block::Kind::mapped, device, nullptr, begin, bytes, 0));
+}
+
+std::shared_ptr<Block> MemoryRegistry::add_opened(Context& context,
+                                                  std::shared_ptr<SharedFile> file,
+                                                  std::size_t bytes) {
+  void* const shown = file->show(whole_pages(bytes), PROT_READ | PROT_WRITE);
+  require(shown != nullptr, CUDA_ERROR_MAP_FAILED);
+  auto block = std::make_shared<Block>(Block::Kind::opened, context.device, &context,
+                                       reinterpret_cast<std::uintptr_t>(shown), bytes, 0);
+  block->file = std::move(file);
+  block->opens = 1;
+  insert(block);
+  return block;
+}
+
+std::shared_lock<std::shared_mutex> MemoryRegistry::stay() const {
+  std::lock_guard behind_who_moves(turnstile_);
+  return std::shared_lock(moving_);
+}
+
+std::shared_ptr<SharedFile> MemoryRegistry::share(Block& block) {
+  for (bool done = false; !done;) {
+    for (const auto& device : Process::instance().devices)
+      device->executor.wait(device->executor.pending_everywhere());
+    const Pause pause;
+    if (!Pause::is_quiet()) continue;
+    std::lock_guard next(turnstile_);
+    std::unique_lock lock(moving_);
+    if (block.file == nullptr) block.file = move_into_file(block);
+    done = true;
+  }
+  require(block.file != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+  return block.file;
 }
 
 void MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
@@ -120,6 +215,14 @@ std::shared_ptr<Block> MemoryRegistry::find(std::uintptr_t address) const {
   if (after == blocks_.begin()) return nullptr;
   const std::shared_ptr<Block>& block = std::prev(after)->second;
   return block->holds(address, 1) ? block : nullptr;
+}
+
+std::shared_ptr<Block> MemoryRegistry::find_if(
+    const std::function<bool(const Block&)>& chosen) const {
+  std::shared_lock lock(mutex_);
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                  [&](const auto& entry) { return chosen(*entry.second); });
+  return found == blocks_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<Block> MemoryRegistry::require_range(std::uintptr_t address,

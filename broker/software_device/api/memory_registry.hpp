@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 
 #include "api/cuda_api.hpp"
@@ -15,12 +17,17 @@ namespace ctxbroker::software {
 
 struct Context;
 class Device;
+class ManagedAdvice;
+class SharedFile;
 
 // What a block costs somebody: given back once, with the block at the latest.
 struct BlockCharge {
   virtual ~BlockCharge() = default;
   virtual void give_back() noexcept = 0;
 };
+
+// What memory is filled with that was never written.
+inline constexpr int undefined_byte = 0xCD;
 
 struct Block {
   enum class Kind : std::uint8_t {
@@ -30,6 +37,7 @@ struct Block {
     pooled,      // cuMemAllocAsync: a pool's
     graph,       // a graph's own
     mapped,      // cuMemMap, made accessible
+    opened,      // another process's, cuIpcOpenMemHandle
     pinned,      // cuMemAllocHost, cuMemHostAlloc
     registered,  // the application's memory, cuMemHostRegister
   };
@@ -47,8 +55,12 @@ struct Block {
   const std::size_t size;     // bytes, as asked for
   const unsigned host_flags;  // of pinned and registered memory
   const std::uint64_t id;
-  std::shared_ptr<BlockCharge> charge;  // null: none
-  std::atomic<bool> freed = false;      // by cuMemFreeAsync, which may still be to come
+  std::shared_ptr<BlockCharge> charge;          // null: none
+  std::atomic<bool> freed = false;              // by cuMemFreeAsync, which may still be to come
+  std::atomic<bool> sync_memops = false;        // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  const std::unique_ptr<ManagedAdvice> advice;  // of managed memory; else null
+  std::shared_ptr<SharedFile> file;             // that other processes show too; null: none does
+  unsigned opens = 0;                           // of opened memory, not yet closed
 
   bool on_device() const noexcept { return kind != Kind::pinned && kind != Kind::registered; }
   // The processor may use the address too.
@@ -69,6 +81,9 @@ class MemoryRegistry {
                                           std::shared_ptr<BlockCharge> charge);
   // Memory that somebody else holds.
   void add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes);
+  // What another process has shared. CUDA_ERROR_MAP_FAILED.
+  std::shared_ptr<Block> add_opened(Context& context, std::shared_ptr<SharedFile> file,
+                                    std::size_t bytes);
   // The application's memory. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where it overlaps.
   void add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
                       unsigned host_flags);
@@ -81,6 +96,15 @@ class MemoryRegistry {
   std::shared_ptr<Block> find(std::uintptr_t address) const;
   // The block that holds the whole range; CUDA_ERROR_INVALID_VALUE.
   std::shared_ptr<Block> require_range(std::uintptr_t address, std::size_t bytes) const;
+
+  // The first block that `chosen` is true for; null.
+  std::shared_ptr<Block> find_if(const std::function<bool(const Block&)>& chosen) const;
+
+  // Moves the pages of memory of cuMemAlloc into a file, at the same address, so that other
+  // processes can show them too. Waits until no device executes anything.
+  std::shared_ptr<SharedFile> share(Block& block);
+  // Whoever touches device memory on another thread than a device's holds this meanwhile.
+  std::shared_lock<std::shared_mutex> stay() const;
 
   // Takes the block out. Its memory goes when no command uses it any more. False when another
   // thread was first.
@@ -96,6 +120,8 @@ class MemoryRegistry {
   template <class Chosen>
   void remove_where(Chosen chosen);
 
+  mutable std::mutex turnstile_;      // so that readers do not hold up who moves for ever
+  mutable std::shared_mutex moving_;  // alone while pages move
   mutable std::shared_mutex mutex_;
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;
   MemoryMap map_;

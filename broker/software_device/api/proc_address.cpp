@@ -96,9 +96,11 @@ CTXB_EXPORT CUresult cuGetExportTable(const void** table, const CUuuid* identity
     static std::once_flag told;
     std::call_once(told, [] {
       constexpr const char* text =
-          "NVIDIA's runtime library does not work on ctxbroker's software device, because it needs "
-          "private tables of NVIDIA's driver; use the driver API (cu* functions) with PTX here, or "
-          "a machine with an NVIDIA GPU";
+          "NVIDIA's runtime library (cuda* functions, <<<>>>) does not work on ctxbroker's "
+          "software "
+          "device, because it needs private tables of NVIDIA's driver; use the driver API (cu* "
+          "functions) or give ctxbroker the kernels as data here, or use a machine with an NVIDIA "
+          "GPU";
       std::fprintf(stderr, "%s\n", text);
       log_error(text);
     });

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "api/device.hpp"
 #include "api/process.hpp"
+#include "api/shared_file.hpp"
 #include "api/status.hpp"
 
 namespace ctxbroker::software {
@@ -26,23 +28,36 @@ bool make_empty(std::uintptr_t begin, std::size_t bytes) {
               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
+CUmemAllocationProp shareable_on(CUdevice device) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  return properties;
+}
+
 }  // namespace
 
-// A file without a name, so that several ranges can show the same memory.
 struct VirtualMemory::Physical {
   Physical(Device& of, std::size_t its_bytes, const CUmemAllocationProp& its_properties)
       : device(of), bytes(its_bytes), properties(its_properties), handle(next_id()) {
     require(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
-    file = memfd_create("ctxbroker software device", MFD_CLOEXEC);
-    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0) return;
-    if (file >= 0) close(file);
-    device.give_back(bytes);
-    fail(CUDA_ERROR_OUT_OF_MEMORY);
+    charged = bytes;
+    try {
+      file = std::make_shared<SharedFile>(device.ordinal, bytes);
+    } catch (...) {
+      device.give_back(charged);
+      throw;
+    }
   }
-  ~Physical() {
-    close(file);
-    device.give_back(bytes);
-  }
+  // Another process's, whose device it is charged to there.
+  Physical(Device& of, std::shared_ptr<SharedFile> its_file)
+      : device(of),
+        bytes(its_file->bytes()),
+        properties(shareable_on(of.ordinal)),
+        handle(next_id()),
+        file(std::move(its_file)) {}
+  ~Physical() { device.give_back(charged); }
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
@@ -50,7 +65,8 @@ struct VirtualMemory::Physical {
   const std::size_t bytes;
   const CUmemAllocationProp properties;
   const CUmemGenericAllocationHandle handle;
-  int file = -1;
+  std::shared_ptr<SharedFile> file;
+  std::size_t charged = 0;  // bytes
 };
 
 bool VirtualMemory::Mapping::accessible() const {
@@ -90,10 +106,27 @@ void VirtualMemory::free(CUdeviceptr begin, std::size_t bytes) {
 CUmemGenericAllocationHandle VirtualMemory::create(Device& device, std::size_t bytes,
                                                    const CUmemAllocationProp& properties) {
   require_value(bytes != 0 && whole_units(bytes));
-  auto memory = std::make_shared<Physical>(device, bytes, properties);
+  return enter(std::make_shared<Physical>(device, bytes, properties));
+}
+
+CUmemGenericAllocationHandle VirtualMemory::enter(const std::shared_ptr<Physical>& memory) {
   std::lock_guard lock(mutex_);
   handles_[memory->handle] = {memory};
   return memory->handle;
+}
+
+int VirtualMemory::export_descriptor(CUmemGenericAllocationHandle handle) {
+  std::lock_guard lock(mutex_);
+  const Physical& memory = *find(handle).memory;
+  require_value(memory.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  return memory.file->duplicate();
+}
+
+CUmemGenericAllocationHandle VirtualMemory::import_descriptor(int descriptor) {
+  std::shared_ptr<SharedFile> file = SharedFile::of_descriptor(descriptor);
+  require_value(file->bytes() != 0 && whole_units(file->bytes()));
+  Device& device = find_device(file->device());
+  return enter(std::make_shared<Physical>(device, std::move(file)));
 }
 
 VirtualMemory::Handle& VirtualMemory::find(CUmemGenericAllocationHandle handle) {
@@ -156,8 +189,7 @@ void VirtualMemory::map(CUdeviceptr begin, std::size_t bytes, std::size_t offset
     auto previous = std::prev(next);
     require_value(previous->first + previous->second.bytes <= begin);
   }
-  require(mmap(pointer_to(begin), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->file, 0) !=
-              MAP_FAILED,
+  require(memory->file->show(bytes, PROT_NONE, pointer_to(begin)) != nullptr,
           CUDA_ERROR_OUT_OF_MEMORY);
   mappings_[begin] = {bytes, std::move(memory), {}};
 }
@@ -214,6 +246,27 @@ void VirtualMemory::set_access(CUdeviceptr begin, std::size_t bytes, CUdevice de
     else if (std::shared_ptr<Block> block = registry.find(entry->first))
       registry.remove(*block);
   }
+}
+
+std::optional<VirtualMemory::Place> VirtualMemory::place(std::uintptr_t address) const {
+  std::lock_guard lock(mutex_);
+  auto reserved = reserved_.upper_bound(address);
+  if (reserved == reserved_.begin()) return std::nullopt;
+  --reserved;
+  if (address - reserved->first >= reserved->second) return std::nullopt;
+  Place place;
+  place.begin = reserved->first;
+  place.bytes = reserved->second;
+  auto mapped = mappings_.upper_bound(address);
+  if (mapped == mappings_.begin()) return place;
+  --mapped;
+  if (address - mapped->first >= mapped->second.bytes) return place;
+  place.mapping_begin = mapped->first;
+  place.mapping_bytes = mapped->second.bytes;
+  place.device = &mapped->second.memory->device;
+  place.memory = mapped->second.memory->handle;
+  place.handle_types = mapped->second.memory->properties.requestedHandleTypes;
+  return place;
 }
 
 CUmemAccess_flags VirtualMemory::access(CUdeviceptr address, CUdevice device) const {

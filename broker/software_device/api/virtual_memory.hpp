@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "api/cuda_api.hpp"
 
@@ -30,6 +31,10 @@ class VirtualMemory {
                                       const CUmemAllocationProp& properties);
   void release(CUmemGenericAllocationHandle handle);
   CUmemAllocationProp properties(CUmemGenericAllocationHandle handle) const;
+  // A descriptor of memory that may be shared, which is the caller's to close; and memory of a
+  // descriptor, which the caller keeps. The memory of both is one.
+  int export_descriptor(CUmemGenericAllocationHandle handle);
+  CUmemGenericAllocationHandle import_descriptor(int descriptor);
   // One more use of the handle of what is mapped at the address.
   CUmemGenericAllocationHandle retain(std::uintptr_t address);
 
@@ -40,6 +45,18 @@ class VirtualMemory {
   // Of whole mappings. Accessible to one device is accessible: devices share one memory.
   void set_access(CUdeviceptr begin, std::size_t bytes, CUdevice device, CUmemAccess_flags flags);
   CUmemAccess_flags access(CUdeviceptr address, CUdevice device) const;
+
+  struct Place {
+    std::uintptr_t begin = 0;  // of the reserved range
+    std::size_t bytes = 0;
+    std::uintptr_t mapping_begin = 0;  // of what is mapped there; 0 bytes: nothing
+    std::size_t mapping_bytes = 0;
+    Device* device = nullptr;  // of that memory, as the following
+    CUmemGenericAllocationHandle memory = 0;
+    unsigned long long handle_types = 0;
+  };
+  // Where an address lies; nothing for one that is not reserved.
+  std::optional<Place> place(std::uintptr_t address) const;
 
  private:
   struct Physical;
@@ -55,6 +72,8 @@ class VirtualMemory {
     unsigned uses = 1;
   };
   using Mappings = std::map<std::uintptr_t, Mapping>;
+
+  CUmemGenericAllocationHandle enter(const std::shared_ptr<Physical>& memory);
 
   // With mutex_ held.
   Handle& find(CUmemGenericAllocationHandle handle);

@@ -1,5 +1,6 @@
 // cuMemAddressReserve, cuMemCreate, cuMemMap and their relatives.
-#include <string>
+#include <cstdint>
+#include <cstring>
 
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -13,13 +14,14 @@ VirtualMemory& virtual_memory() {
   return Process::instance().virtual_memory;
 }
 
-// The device of memory with these properties. Plain device memory is all there is: none for the
-// host, none for other processes.
+// The device of memory with these properties: device memory, which other processes may share by
+// file descriptor. There is none for the host.
 Device& checked_device(const CUmemAllocationProp* properties) {
   require_value(properties != nullptr && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
   require_value(properties->location.type != CU_MEM_LOCATION_TYPE_INVALID);
   require(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-              properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE,
+              (properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
+               properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
           CUDA_ERROR_NOT_SUPPORTED);
   return find_device(properties->location.id);
 }
@@ -89,6 +91,40 @@ CTXB_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp*
   return working([&] {
     require_value(properties != nullptr);
     *properties = virtual_memory().properties(handle);
+  });
+}
+
+namespace {
+
+void require_descriptor(CUmemAllocationHandleType type) {
+  require(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+          type == CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE);
+}
+
+}  // namespace
+
+CTXB_EXPORT CUresult cuMemExportToShareableHandle(void* shareable,
+                                                  CUmemGenericAllocationHandle handle,
+                                                  CUmemAllocationHandleType type,
+                                                  unsigned long long flags) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(shareable != nullptr && flags == 0);
+    require_descriptor(type);
+    const int descriptor = virtual_memory().export_descriptor(handle);
+    std::memcpy(shareable, &descriptor, sizeof descriptor);
+  });
+}
+
+CTXB_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle,
+                                                    void* shareable,
+                                                    CUmemAllocationHandleType type) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    require_value(handle != nullptr);
+    require_descriptor(type);
+    *handle = virtual_memory().import_descriptor(
+        static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)));
   });
 }
 

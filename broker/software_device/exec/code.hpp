@@ -117,8 +117,9 @@ class Code {
   std::vector<Place> slots;  // the distinct places, to move a lane between engines
   std::uint32_t lockstep_bytes = 0, scalar_bytes = 0;  // of a frame (scalar: of one lane)
   std::uint32_t static_shared_bytes = 0, local_bytes = 0;
-  bool uses_stack = false;  // calls functions that are not expanded in place
-  bool uses_heap = false;   // calls malloc or free
+  std::uint32_t shared_variable_bytes = 0;  // of those, without what aligns dynamic memory
+  bool uses_stack = false;                  // calls functions that are not expanded in place
+  bool uses_heap = false;                   // calls malloc or free
   bool has_barrier = false;
   bool has_warp_operation = false;   // needs the lockstep engine
   bool has_atomic = false;           // lanes may wait for each other

@@ -27,6 +27,7 @@ struct Kernel {
   std::uint32_t constant_bytes = 0;       // of all .const variables of the module
   std::uint32_t registers = 0;            // per thread, as the driver would report (an estimate)
   std::uint32_t max_threads = 1024;       // per block
+  unsigned target = 0;                    // 75 of PTX for sm_75; 0: unknown
   bool uses_heap = false;                 // calls malloc or free
   std::shared_ptr<const Code> code;
 };

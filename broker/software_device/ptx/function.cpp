@@ -54,6 +54,7 @@ std::vector<std::uint32_t> parse_numbers(Context& context, const Directive& dire
 
 void apply_directive(Function& function, std::string_view name, std::vector<std::uint32_t> numbers,
                      std::uint32_t line) {
+  if (name == "maxnreg") function.max_registers = numbers.front();
   if (name != "maxntid" && name != "reqntid") return;
   numbers.resize(3, 1);
   if (name == "reqntid") {

@@ -10,7 +10,8 @@ namespace ctxbroker::software::ptx {
 
 namespace {
 
-constexpr std::string_view drivers_own[] = {"vprintf", "malloc", "free", "__assertfail"};
+constexpr std::string_view drivers_own[] = {"vprintf", "malloc", "free", "__assertfail",
+                                            "cudaGraphSetConditional"};
 
 bool is_definition(const Variable& variable) noexcept {
   return !variable.is_extern;

@@ -152,6 +152,7 @@ struct Function {
   std::vector<CallPrototype> prototypes = {};
   std::optional<std::uint32_t> max_threads = {};          // product of .maxntid
   std::optional<std::uint32_t> required_threads[3] = {};  // .reqntid; all three or none
+  std::optional<std::uint32_t> max_registers = {};        // .maxnreg
 };
 
 struct Module {

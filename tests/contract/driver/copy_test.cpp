@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -203,6 +204,39 @@ TEST_F(CopyTest, LargeCopiesArriveWhole) {
 }
 
 // The host may look at once: it finds what was set, also where the call had to wait for a kernel.
+// By NVIDIA's page on the synchronisation behaviour of the API.
+TEST_F(CopyTest, SynchronousOnesThatReachHostMemoryAreDoneWhenTheyReturn) {
+  constexpr std::size_t bytes = std::size_t(1) << 20;
+  const CUdeviceptr plain = allocate(bytes), other = allocate(bytes);
+  void *first = nullptr, *second = nullptr;
+  CUdeviceptr managed = 0;
+  ASSERT_EQ(d.cuMemAllocHost_v2(&first, bytes), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAllocHost_v2(&second, bytes), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAllocManaged(&managed, bytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  const CUdeviceptr pinned = device_address(first);
+  const auto waits = [&](CUdeviceptr to, CUdeviceptr from, decltype(d.cuMemcpy) copy) {
+    Hold hold(function("hold"), nullptr);
+    std::atomic<bool> released = false;
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      released = true;
+      hold.let_go();
+    });
+    EXPECT_EQ(copy(to, from, bytes), CUDA_SUCCESS);
+    const bool waited = released;
+    later.join();
+    return waited;
+  };
+  EXPECT_FALSE(waits(plain, other, d.cuMemcpyDtoD_v2)) << "only the device can see it";
+  EXPECT_TRUE(waits(plain, pinned, d.cuMemcpy));
+  EXPECT_TRUE(waits(pinned, plain, d.cuMemcpy));
+  EXPECT_TRUE(waits(device_address(second), pinned, d.cuMemcpy));
+  EXPECT_TRUE(waits(managed, plain, d.cuMemcpy));
+  EXPECT_TRUE(waits(plain, managed, d.cuMemcpy));
+  EXPECT_EQ(d.cuMemFreeHost(first), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFreeHost(second), CUDA_SUCCESS);
+}
+
 TEST_F(CopyTest, SetsMemoryThatTheHostSeesBeforeItReturns) {
   void* pinned = nullptr;
   CUdeviceptr managed = 0;

@@ -77,6 +77,48 @@ TEST_F(DeviceTest, AnswersEveryAttributeItsHeaderNames) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(DeviceTest, SaysMoreThanNothingOfWhatEveryDeviceHas) {
+  for (const auto attribute : {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                               CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+                               CU_DEVICE_ATTRIBUTE_MAX_PITCH,
+                               CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK,
+                               CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
+                               CU_DEVICE_ATTRIBUTE_CLOCK_RATE,
+                               CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
+                               CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+                               CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
+                               CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT,
+                               CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT,
+                               CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT,
+                               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                               CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS,
+                               CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT,
+                               CU_DEVICE_ATTRIBUTE_GPU_OVERLAP,
+                               CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+                               CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR,
+                               CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+                               CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH,
+                               CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
+                               CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT}) {
+    int value = 0;
+    EXPECT_EQ(d.cuDeviceGetAttribute(&value, attribute, device), CUDA_SUCCESS);
+    EXPECT_GT(value, 0) << attribute;
+  }
+}
+
+TEST_F(DeviceTest, HasNoLuidOnLinux) {
+  char luid[8] = {};
+  unsigned mask = 0;
+  EXPECT_EQ(d.cuDeviceGetLuid(luid, &mask, device), CUDA_ERROR_NOT_SUPPORTED);
+}
+
 TEST_F(DeviceTest, AgreesWithItself) {
   int major = 0, minor = 0, by_attribute = 0;
   EXPECT_EQ(d.cuDeviceComputeCapability(&major, &minor, device), CUDA_SUCCESS);
@@ -103,6 +145,7 @@ TEST_F(DeviceTest, IsFoundByItsBusId) {
   EXPECT_EQ(d.cuDeviceGetPCIBusId(id, 12, device), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(d.cuDeviceGetPCIBusId(id, 13, device), CUDA_SUCCESS);
   EXPECT_EQ(d.cuDeviceGetByPCIBusId(&found, "0000:ff:1f.7"), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(d.cuDeviceGetByPCIBusId(&found, "ff:1f.7"), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(d.cuDeviceGetByPCIBusId(&found, "junk"), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -111,6 +154,10 @@ TEST_F(DeviceTest, HasAUuidThatStays) {
   EXPECT_EQ(d.cuDeviceGetUuid_v2(&first, device), CUDA_SUCCESS);
   EXPECT_EQ(d.cuDeviceGetUuid_v2(&again, device), CUDA_SUCCESS);
   EXPECT_EQ(std::memcmp(&first, &again, sizeof first), 0);
+  EXPECT_EQ(d.cuDeviceGetUuid(&again, device), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(&first, &again, sizeof first), 0);
+  EXPECT_EQ(d.cuDeviceGetUuid_v2(nullptr, device), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuDeviceGetUuid_v2(&again, 77), CUDA_ERROR_INVALID_DEVICE);
   CUuuid none = {};
   EXPECT_NE(std::memcmp(&first, &none, sizeof first), 0);
 }

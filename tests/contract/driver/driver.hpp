@@ -32,7 +32,8 @@ namespace ctxbroker::test {
 #endif
 #if CUDA_VERSION >= 13000
 #define CTXB_DRIVER_CALLS_13000(X) \
-  X(cuMemGetDefaultMemPool) X(cuMemGetMemPool) X(cuMemSetMemPool)
+  X(cuMemGetDefaultMemPool) X(cuMemGetMemPool) X(cuMemSetMemPool) X(cuMemPrefetchBatchAsync) \
+  X(cuMemDiscardBatchAsync) X(cuMemDiscardAndPrefetchBatchAsync)
 #else
 #define CTXB_DRIVER_CALLS_13000(X)
 #endif
@@ -106,7 +107,12 @@ namespace ctxbroker::test {
   X(cuGraphExecKernelNodeSetParams_v2) X(cuGraphKernelNodeGetParams_v2) \
   X(cuGraphKernelNodeSetParams_v2) X(cuDeviceGraphMemTrim) X(cuDeviceGetGraphMemAttribute) \
   X(cuDeviceSetGraphMemAttribute) X(cuGraphExecUpdate_v2) \
-  X(cuOccupancyAvailableDynamicSMemPerBlock) \
+  X(cuOccupancyAvailableDynamicSMemPerBlock) X(cuMemAdvise) X(cuMemAdvise_v2) \
+  X(cuMemPrefetchAsync) X(cuMemPrefetchAsync_v2) X(cuMemRangeGetAttribute) \
+  X(cuMemRangeGetAttributes) X(cuPointerSetAttribute) X(cuIpcGetMemHandle) \
+  X(cuIpcOpenMemHandle_v2) X(cuIpcCloseMemHandle) X(cuIpcGetEventHandle) X(cuIpcOpenEventHandle) \
+  X(cuDeviceGetLuid) X(cuDeviceGetUuid) X(cuGraphAddNode) X(cuGraphAddNode_v2) \
+  X(cuGraphConditionalHandleCreate) \
   CTXB_DRIVER_CALLS_12050(X) CTXB_DRIVER_CALLS_12090(X) CTXB_DRIVER_CALLS_13000(X)
 // clang-format on
 

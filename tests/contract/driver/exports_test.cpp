@@ -82,7 +82,7 @@ TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
 TEST(Exports, WhatIsNotImplementedSaysSo) {
   CTXB_REQUIRE_DEVICE();
   using Unknown = CUresult (*)();
-  for (const char* name : {"cuIpcGetMemHandle", "cuTexObjectCreate", "cuGetExportTable"}) {
+  for (const char* name : {"cuImportExternalMemory", "cuTexObjectCreate", "cuGetExportTable"}) {
     auto call = reinterpret_cast<Unknown>(dlsym(driver().library, name));
     ASSERT_NE(call, nullptr) << name;
     EXPECT_EQ(call(), CUDA_ERROR_NOT_SUPPORTED) << name;

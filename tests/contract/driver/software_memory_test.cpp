@@ -1,4 +1,5 @@
 // What the software device promises about memory beyond what drivers do.
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -22,6 +23,64 @@ TEST_F(SoftwareMemoryTest, NewMemoryIsNotZero) {
     EXPECT_EQ(data, std::vector<unsigned char>(bytes, 0xCD));
     ASSERT_EQ(d.cuMemFree_v2(address), CUDA_SUCCESS);
   }
+}
+
+// The pages of an allocation move when its handle is asked for: what is written meanwhile stays,
+// whether the host writes it or a kernel.
+TEST_F(SoftwareMemoryTest, SharingMemoryLosesNoWrite) {
+  constexpr std::size_t words = std::size_t(4) << 20;
+  for (const bool by_kernels : {false, true}) {
+    CUdeviceptr address = 0;
+    ASSERT_EQ(d.cuMemAlloc_v2(&address, 4 * words), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuMemsetD32_v2(address, 0, words), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+    std::atomic<bool> shared = false;
+    std::atomic<unsigned> writes = 0;
+    std::vector<unsigned> expected(words), found(words);
+    std::thread writer([&] {
+      EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+      for (unsigned value = 1; !shared || value < 100; ++value, ++writes) {
+        const std::size_t index = value * std::size_t(2654435761) % words;  // all over it
+        expected[index] = value;
+        const CUresult status = by_kernels ? fill(address + 4 * index, value, 1, nullptr)
+                                           : d.cuMemcpyHtoD_v2(address + 4 * index, &value, 4);
+        EXPECT_EQ(status, CUDA_SUCCESS);
+      }
+    });
+    EXPECT_TRUE(eventually([&] { return writes > 0; }));
+    CUipcMemHandle handle = {};
+    EXPECT_EQ(d.cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
+    shared = true;
+    writer.join();
+    EXPECT_EQ(d.cuMemcpyDtoH_v2(found.data(), address, 4 * words), CUDA_SUCCESS);
+    EXPECT_TRUE(found == expected) << by_kernels;
+    EXPECT_EQ(d.cuMemFree_v2(address), CUDA_SUCCESS);
+  }
+}
+
+// What executes may need work that has not begun: that is not held back for long.
+TEST_F(SoftwareMemoryTest, SharingMemoryHoldsUpNoWorkThatAKernelWaitsFor) {
+  CUdeviceptr address = 0;
+  void* flag = nullptr;
+  CUstream waiting = nullptr, releasing = nullptr;
+  ASSERT_EQ(d.cuMemAlloc_v2(&address, 4096), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAllocHost_v2(&flag, 4), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemsetD32_v2(device_address(flag), 0, 1), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamCreate(&waiting, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamCreate(&releasing, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  void* arguments[] = {&flag};
+  ASSERT_EQ(launch("hold", waiting, arguments), CUDA_SUCCESS);
+  std::thread sharing([&] {
+    EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    CUipcMemHandle handle = {};
+    EXPECT_EQ(d.cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(d.cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(d.cuMemsetD32Async(device_address(flag), 1, 1, releasing), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamSynchronize(waiting), CUDA_SUCCESS);
+  sharing.join();
+  EXPECT_EQ(d.cuMemFreeHost(flag), CUDA_SUCCESS);
 }
 
 TEST(SoftwareMemoryBudget, IsWhatTheEnvironmentSays) {

@@ -127,6 +127,7 @@ std::shared_ptr<Code> Builder::finish(const std::string& kernel_name) {
   code->presets = std::move(presets_);
   give_places(flow, *code);
   code->static_shared_bytes = static_cast<std::uint32_t>(shared);
+  code->shared_variable_bytes = static_cast<std::uint32_t>(shared_bytes_);
   code->local_bytes = static_cast<std::uint32_t>(frame_size(0));
   code->uses_stack = !outlined_.empty();
   for (const Step& step : code->steps) {

@@ -112,6 +112,15 @@ std::uint32_t estimated_registers(const Code& code) {
   return std::clamp<std::uint32_t>(static_cast<std::uint32_t>(round_up(bytes / 4, 8)), 16, 255);
 }
 
+// A multiprocessor has 65,536 registers for the threads of a block, which get them in steps of 8.
+std::uint32_t most_registers(const ptx::Function& function, std::uint32_t threads) {
+  const bool bounded = function.max_threads || function.required_threads[0];
+  const std::uint32_t by_threads =
+      bounded ? 65536 / static_cast<std::uint32_t>(round_up(std::max(threads, 1U), 32)) / 8 * 8
+              : 255;
+  return std::min(by_threads, function.max_registers.value_or(255));
+}
+
 std::uint32_t most_threads(const ptx::Function& function) {
   constexpr std::uint32_t hardware = 1024;
   std::uint64_t threads = function.max_threads.value_or(hardware);
@@ -139,10 +148,12 @@ Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& nam
   lower::lower_instruction(builder);
   lower::lower_outlined(builder);
   const std::shared_ptr<Code> code = builder.finish(function.name);
-  kernel.static_shared_bytes = code->static_shared_bytes;
+  kernel.static_shared_bytes = code->shared_variable_bytes;
   kernel.local_bytes = code->local_bytes;
-  kernel.registers = estimated_registers(*code);
   kernel.max_threads = most_threads(function);
+  kernel.registers =
+      std::min(estimated_registers(*code), most_registers(function, kernel.max_threads));
+  kernel.target = names.target;
   kernel.uses_heap = code->uses_heap;
   kernel.code = code;
   return kernel;
