@@ -111,7 +111,9 @@ typedef struct ctxb_tenant_options {
   uint32_t lease;              /**< CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN. */
   uint32_t multiprocessors;    /**< Green: at least this many, reserved. 0: all, none reserved. */
   uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD: not green. */
-  uint32_t unload_at_close;    /**< 1: close unloads its libraries. Otherwise they stay loaded. */
+  /** 1: close unloads its libraries, unless the driver may still call functions of them. Otherwise
+   * they stay loaded. */
+  uint32_t unload_at_close;
   uint32_t reserved;           /**< 0. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
    * gate. 0: as the policy says, or no limit. */

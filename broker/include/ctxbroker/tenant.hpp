@@ -37,6 +37,11 @@ struct TenantOptions {
   bool per_thread_streams = false;
   /// Close unloads the tenant's libraries. Otherwise they stay in the process, which is safe for
   /// libraries that leave threads or callbacks behind.
+  ///
+  /// Close first waits for host functions and destructors of user objects that the tenant's code
+  /// gave to the driver, at most BrokerOptions::end_timeout. If the driver may still call the code
+  /// after that, the libraries stay in the process, and a record with the topic "tenant" says why.
+  /// The broker knows of such functions only with the gate.
   bool unload_at_close = false;
   /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. It gets
   /// CUDA_ERROR_OUT_OF_MEMORY beyond that. This needs the gate. 0: as the policy says, or no limit.

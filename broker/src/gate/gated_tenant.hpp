@@ -17,6 +17,7 @@
 #include "context/lease.hpp"
 #include "context/tenant_identity.hpp"
 #include "ctxbroker/lease.hpp"
+#include "gate/pending_calls.hpp"
 #include "memory/holding.hpp"
 
 namespace ctxbroker::detail {
@@ -217,6 +218,9 @@ class GatedTenant {
   // Of the device memory that its code takes.
   Budget& budget() noexcept { return budget_; }
 
+  // What of its code the driver has still to call.
+  PendingCalls& pending_calls() noexcept { return pending_calls_; }
+
   // A guarded call of this tenant. `policy`: its place in the table of policies.
   void count_hit(std::size_t policy) noexcept {
     hits_[policy].fetch_add(1, std::memory_order_relaxed);
@@ -265,6 +269,7 @@ class GatedTenant {
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
   Budget budget_;
+  PendingCalls pending_calls_;
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each policy

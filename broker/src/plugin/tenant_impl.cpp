@@ -111,7 +111,16 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
   // mapped unless it says that it can go. What is enqueued may call its functions, too.
-  unload = unload && !identity_->hung.anywhere();
+  try {
+    const std::string caller = unload ? what_may_call_code() : "";
+    if (!caller.empty()) {
+      unload = false;
+      identity_->log(Severity::warning, "tenant",
+                     library.path.string() + " stays in the process, because " + caller);
+    }
+  } catch (...) {
+    unload = false;
+  }
   if (!unload) {
     keep_resident(library.path);
     resident_ = true;

@@ -156,6 +156,7 @@ struct AddsNode {
     const Caller caller = enter_policy<Real>();
     const auto add = [&] { return Real::call(node, graph, after, rest..., parameters); };
     if (caller.tenant == nullptr || parameters == nullptr) return add();
+    if (parameters->type == CU_GRAPH_NODE_TYPE_HOST) caller.tenant->pending_calls().mark_graph();
     if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
       return make_graph_memory(*caller.tenant, graph, parameters->alloc.bytesize,
                                &parameters->alloc.dptr, add);
