@@ -114,13 +114,22 @@ typedef struct ctxb_tenant_options {
   /** 1: close unloads its libraries, unless the driver may still call functions of them. Otherwise
    * they stay loaded. */
   uint32_t unload_at_close;
-  uint32_t reserved;           /**< 0. */
+  uint32_t reserved; /**< 0. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
    * gate. 0: as the policy says, or no limit. */
   uint64_t driver_memory_budget;
   ctxb_loss_function
       on_loss;        /**< Called by ctxb_broker_poll for each lost generation. May be null. */
   void* on_loss_data; /**< Passed to on_loss. */
+  /** What else its code may hold through its own driver calls. This needs the gate. 0: as the
+   * policy says, or the default. UINT64_MAX: no limit. */
+  uint64_t
+      pinned_memory_limit; /**< Pinned host memory, in bytes. Default: half of the machine's. */
+  uint64_t stream_limit;   /**< Default: 4,096. */
+  uint64_t event_limit;    /**< Default: 65,536. */
+  uint64_t graph_limit;    /**< Graphs and executable graphs. Default: 16,384. */
+  uint64_t module_limit;   /**< Modules and libraries. Default: 16,384. */
+  uint64_t context_limit;  /**< Contexts and green contexts. Default: 64. */
 } ctxb_tenant_options;
 
 /** How to open a broker. All members may be 0. */

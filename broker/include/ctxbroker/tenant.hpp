@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ctxbroker/cuda_handles.hpp"
+#include "ctxbroker/driver_limits.hpp"
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/guard.hpp"
 #include "ctxbroker/lease.hpp"
@@ -46,6 +47,8 @@ struct TenantOptions {
   /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. It gets
   /// CUDA_ERROR_OUT_OF_MEMORY beyond that. This needs the gate. 0: as the policy says, or no limit.
   std::uint64_t driver_memory_budget = 0;
+  /// The same for pinned memory, streams, events, graphs, modules and contexts.
+  DriverLimits driver_limits{};
   /// Called by Broker::poll once for each generation that one of the tenant's leases loses. May be
   /// empty. It is not called for a tenant that ends before the next poll.
   LossCallback on_loss{};

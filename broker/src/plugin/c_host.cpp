@@ -52,6 +52,11 @@ DriverChoice read_driver(const char* text) {
   return *choice;
 }
 
+std::optional<std::uint64_t> read_limit(std::uint64_t given) {
+  if (given == 0) return std::nullopt;
+  return given == UINT64_MAX ? 0 : given;
+}
+
 LeaseChoice read_lease(const ctxb_tenant_options& given) {
   switch (given.lease) {
     case CTXB_LEASE_AUTO:
@@ -175,6 +180,9 @@ TenantOptions read(const ctxb_tenant_options* options) {
   wanted.per_thread_streams = given.per_thread_streams != 0;
   wanted.unload_at_close = given.unload_at_close != 0;
   wanted.driver_memory_budget = given.driver_memory_budget;
+  wanted.driver_limits = {read_limit(given.pinned_memory_limit), read_limit(given.stream_limit),
+                          read_limit(given.event_limit),         read_limit(given.graph_limit),
+                          read_limit(given.module_limit),        read_limit(given.context_limit)};
   if (given.on_loss != nullptr) {
     wanted.on_loss = [tell = given.on_loss, data = given.on_loss_data](const LeaseLoss& one) {
       const ctxb_lease_loss loss{

@@ -138,7 +138,7 @@ class TenantImpl final : private LeaseSource {
   BrokerImpl& broker_;
   std::shared_ptr<const TenantIdentity> identity_;
   TenantOptions options_;
-  bool told_of_budget_ = false;
+  bool told_of_limits_ = false;
   bool resident_ = false;    // code of the tenant stays in the process
   bool work_hangs_ = false;  // it did not end in its time, when the tenant was closed
   std::vector<Slot> slots_;  // by device
