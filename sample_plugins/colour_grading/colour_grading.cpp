@@ -7,6 +7,7 @@
 
 #include "grade.hpp"
 #include "runtime.hpp"
+#include "sizes.hpp"
 #include "tone.hpp"
 
 namespace {
@@ -52,6 +53,7 @@ class ColourGrading final : public Plugin {
   using Plugin::Plugin;
 
   void activate(const Activation& activation) override {
+    sample::check_image(activation);
     try {
       prepare(activation);
     } catch (...) {

@@ -3,6 +3,7 @@
 
 #include "colour_matrix_kernels.hpp"
 #include "matrix.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -47,6 +48,7 @@ class ColourMatrix final : public Plugin {
   using Plugin::Plugin;
 
   void activate(const Activation& activation) override {
+    sample::check_image(activation);
     kernel_ = activation.kernel("colour_matrix");
   }
 

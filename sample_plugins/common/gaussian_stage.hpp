@@ -6,12 +6,14 @@
 #include <ctxbroker/plugin.hpp>
 
 #include "gaussian.hpp"
+#include "sizes.hpp"
 
 namespace sample {
 
 class GaussianStage {
  public:
   void activate(const ctxbroker::sdk::Activation& activation) {
+    check_image(activation);
     rows_ = activation.kernel("gaussian_rows");
     sums_ =
         activation.buffer<float>(std::size_t{4} * activation.max_width() * activation.max_height());

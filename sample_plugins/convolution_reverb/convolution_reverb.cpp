@@ -10,6 +10,7 @@
 #include "impulse.hpp"
 #include "partitions.hpp"
 #include "runtime.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -97,6 +98,8 @@ class ConvolutionReverb final : public Plugin, public Latent {
   using Plugin::Plugin;
 
   void activate(const Activation& activation) override {
+    sample::check_audio(activation);
+    sample::checked_rate(activation.sample_rate());
     try {
       prepare(activation);
     } catch (...) {

@@ -5,6 +5,7 @@
 #include <ctxbroker/plugin.hpp>
 
 #include "delay_kernels.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -32,8 +33,10 @@ class Delay final : public Plugin, public Latent {
   using Plugin::Plugin;
 
   void activate(const Activation& activation) override {
+    sample::check_audio(activation);
+    const double rate = sample::checked_rate(activation.sample_rate());
     kernel_ = activation.kernel("delay");
-    const double frames = std::round(activation[time_ms] / 1000 * activation.sample_rate());
+    const double frames = std::round(activation[time_ms] / 1000 * rate);
     delay_ = static_cast<std::uint32_t>(std::max(frames, 1.0));
     feedback_ = activation[feedback];
     capacity_ = delay_ + activation.max_frames();

@@ -6,6 +6,7 @@
 
 #include "bands.hpp"
 #include "equaliser_kernels.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -76,6 +77,8 @@ class Equaliser final : public Plugin {
   using Plugin::Plugin;
 
   void activate(const Activation& activation) override {
+    sample::check_audio(activation);
+    sample::checked_rate(activation.sample_rate());
     kernel_ = activation.kernel("equaliser");
     max_channels_ = activation.max_channels();
     history_ = activation.buffer<double>(std::size_t{2} * band_count * max_channels_);
@@ -83,7 +86,7 @@ class Equaliser final : public Plugin {
   }
 
   Outcome process(const Job& job) override {
-    const double rate = job.sample_rate();
+    const double rate = sample::checked_rate(job.sample_rate());
     const Bands bands{{shelf({job[low_freq], job[low_gain], job[low_q], rate}, 1),
                        peak({job[mid_freq], job[mid_gain], job[mid_q], rate}),
                        shelf({job[high_freq], job[high_gain], job[high_q], rate}, -1)}};

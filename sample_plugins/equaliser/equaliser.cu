@@ -30,7 +30,7 @@ extern "C" __global__ void equaliser(AudioView in, AudioView out, double* histor
   double state[2 * band_count];
 #pragma unroll
   for (int k = 0; k < 2 * band_count; ++k) {
-    state[k] = reset != 0 ? 0.0 : history[static_cast<unsigned>(k) * max_channels + c];
+    state[k] = reset != 0 ? 0.0 : history[static_cast<size_t>(k) * max_channels + c];
   }
   const float* source = in.channel(c);
   float* target = out.channel(c);
@@ -55,6 +55,6 @@ extern "C" __global__ void equaliser(AudioView in, AudioView out, double* histor
   }
 #pragma unroll
   for (int k = 0; k < 2 * band_count; ++k) {
-    history[static_cast<unsigned>(k) * max_channels + c] = state[k];
+    history[static_cast<size_t>(k) * max_channels + c] = state[k];
   }
 }

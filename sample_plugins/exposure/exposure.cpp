@@ -3,6 +3,7 @@
 #include <ctxbroker/plugin.hpp>
 
 #include "exposure_kernels.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -27,7 +28,10 @@ class Exposure final : public Plugin {
 
   using Plugin::Plugin;
 
-  void activate(const Activation& activation) override { kernel_ = activation.kernel("exposure"); }
+  void activate(const Activation& activation) override {
+    sample::check_image(activation);
+    kernel_ = activation.kernel("exposure");
+  }
 
   Outcome process(const Job& job) override {
     const ImageView in = job.input_image();

@@ -7,6 +7,7 @@
 
 #include "design.hpp"
 #include "fir_kernels.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -44,6 +45,10 @@ class Fir final : public Plugin, public Stateful, public Latent {
   using Plugin::Plugin;
 
   void activate(const Activation& activation) override {
+    sample::check_audio(activation);
+    if (own_.count == 0) {
+      sample::checked_rate(activation.sample_rate());
+    }
     kernel_ = activation.kernel("fir");
     taps_.count = own_.count != 0 ? own_.count : static_cast<std::size_t>(activation[tap_count]);
     uploaded_ = false;
@@ -107,7 +112,9 @@ class Fir final : public Plugin, public Stateful, public Latent {
  private:
   void update_taps(const Job& job) {
     const auto response = static_cast<Response>(job[kind]);
-    const double relative = job[cutoff] / job.sample_rate();
+    // A filter that came as a state has no cutoff.
+    const double relative =
+        own_.count != 0 ? 0 : job[cutoff] / sample::checked_rate(job.sample_rate());
     if (uploaded_ && (own_.count != 0 || (response == response_ && relative == relative_))) {
       return;
     }

@@ -3,6 +3,7 @@
 #include <ctxbroker/plugin.hpp>
 
 #include "gain_kernels.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -26,7 +27,10 @@ class Gain final : public Plugin {
 
   using Plugin::Plugin;
 
-  void activate(const Activation& activation) override { kernel_ = activation.kernel("gain"); }
+  void activate(const Activation& activation) override {
+    sample::check_audio(activation);
+    kernel_ = activation.kernel("gain");
+  }
 
   Outcome process(const Job& job) override {
     const AudioView out = job.output_audio();

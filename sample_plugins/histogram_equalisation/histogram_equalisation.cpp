@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "equaliser.hpp"
+#include "sizes.hpp"
 
 namespace {
 
@@ -32,6 +33,7 @@ class HistogramEqualisation final : public Plugin {
   using Plugin::Plugin;
 
   void activate(const Activation& activation) override {
+    sample::check_image(activation);
     try {
       equaliser_.allocate(std::uint64_t{activation.max_width()} * activation.max_height(),
                           static_cast<std::uint32_t>(activation[levels]));

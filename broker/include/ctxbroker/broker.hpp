@@ -175,9 +175,12 @@ class CTXB_API Broker {
   [[nodiscard]] std::vector<LeaseInfo> leases() const;
 
   /// Stops creating ready contexts, because creating one delays work on the device by up to a
-  /// millisecond. If one is being created, the call waits for it. Calls nest. Thread-safe.
+  /// millisecond. If one is being created, the call waits for it. Calls nest. Without a driver,
+  /// this and end_realtime do nothing. Thread-safe.
   void begin_realtime();
-  /// Ends what the matching begin_realtime began. Thread-safe.
+  /// Ends what the matching begin_realtime began.
+  ///
+  /// @throws Error  `wrong_state` when no begin_realtime is open. Thread-safe.
   void end_realtime();
 
   /// Waits until the contexts that BrokerOptions::ready asks for exist on all devices in use, as

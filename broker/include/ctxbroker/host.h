@@ -28,7 +28,9 @@
  *
  * STRUCTS begin with `size`, their size in bytes, which the caller fills in: sizeof the struct. The
  * caller sets members that it does not use to 0. Later versions append members. If the caller's
- * header is older, the broker takes members that the header lacks as 0, and does not write them.
+ * header is older, the broker takes members that the header lacks as 0, and does not write them. If
+ * the caller's header is newer, and a member that the broker does not know is not 0, the call
+ * fails.
  *
  * TEXT is UTF-8 and ends with 0. Text that goes into a function is copied where it is kept.
  *
@@ -109,16 +111,28 @@ typedef void (*ctxb_loss_function)(void* data, const ctxb_lease_loss* loss);
 typedef struct ctxb_tenant_options {
   uint32_t size;               /**< sizeof(ctxb_tenant_options). */
   uint32_t lease;              /**< CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN. */
-  uint32_t multiprocessors;    /**< Green: at least this many, reserved. 0: all, none reserved. */
+  uint32_t multiprocessors;    /**< Green: at least this many, reserved. 0: all, none reserved.
+                                * Other leases: 0. */
   uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD: not green. */
-  uint32_t unload_at_close;    /**< 1: close unloads its libraries. Otherwise they stay loaded. */
-  uint32_t reserved;           /**< 0. */
+  /** 1: close unloads its libraries, unless the driver may still call functions of them. Otherwise
+   * they stay loaded. */
+  uint32_t unload_at_close;
+  uint32_t reserved; /**< 0. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
    * gate. 0: as the policy says, or no limit. */
   uint64_t driver_memory_budget;
   ctxb_loss_function
       on_loss;        /**< Called by ctxb_broker_poll for each lost generation. May be null. */
   void* on_loss_data; /**< Passed to on_loss. */
+  /** What else its code may hold through its own driver calls. This needs the gate. 0: as the
+   * policy says, or the default. UINT64_MAX: no limit. */
+  uint64_t
+      pinned_memory_limit; /**< Pinned host memory, in bytes. Default: half of the machine's. */
+  uint64_t stream_limit;   /**< Default: 4,096. */
+  uint64_t event_limit;    /**< Default: 65,536. */
+  uint64_t graph_limit;    /**< Graphs and executable graphs. Default: 16,384. */
+  uint64_t module_limit;   /**< Modules and libraries. Default: 16,384. */
+  uint64_t context_limit;  /**< Contexts and green contexts. Default: 64. */
 } ctxb_tenant_options;
 
 /** How to open a broker. All members may be 0. */
@@ -226,7 +240,9 @@ CTXB_EXPORT ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_in
 /** Stops creating ready contexts, because creating one delays work on the device by up to a
  * millisecond. Calls nest. [any] */
 CTXB_EXPORT ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker);
-/** Ends what the matching ctxb_broker_begin_realtime began. [any] */
+/** Ends what the matching ctxb_broker_begin_realtime began. [any]
+ *
+ * @return CTXB_ERROR_WRONG_STATE when none is open. */
 CTXB_EXPORT ctxb_status ctxb_broker_end_realtime(ctxb_broker* broker);
 
 /** Waits until the ready contexts exist, as far as their budget allows. It does not wait between
@@ -262,7 +278,8 @@ typedef struct ctxb_timeline_summary {
  * @return CTXB_ERROR_WRONG_STATE while one is recorded; CTXB_ERROR_INVALID_ARGUMENT for too little
  *         memory. */
 CTXB_EXPORT ctxb_status ctxb_broker_start_timeline(ctxb_broker* broker, uint64_t memory_bytes);
-/** Ends recording. What was recorded stays until the next start. */
+/** Ends recording. What was recorded stays until the next start. It does nothing while nothing is
+ * recorded. */
 CTXB_EXPORT ctxb_status ctxb_broker_stop_timeline(ctxb_broker* broker);
 /** Ends recording and writes a file that Perfetto and chrome://tracing open. After an error there
  * is no new file.
@@ -372,7 +389,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int3
  *         refuses it. */
 CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
                                           ctxb_library** library);
-/** Returns the address of an exported symbol, or null when there is none. */
+/** Returns the address of an exported symbol, or null when there is none. ctxb_last_error tells why
+ * if the library is dead, or library or name is null. */
 CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* name);
 
 /** Allocates device memory, which the tenant holds until release or close.
@@ -411,15 +429,17 @@ CTXB_EXPORT uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant);
 /** Returns how often the tenant's code called a guarded driver function. It needs the gate.
  *
  * @param function  "cuMemAlloc_v2" for example; null for all of them together.
- * @return 0 for a null tenant, and without the gate. */
+ * @return 0 for a null tenant, and without the gate. Also 0 for a function that is not guarded;
+ * then ctxb_last_error says so. */
 CTXB_EXPORT uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function);
 
 /** Counts what the tenant's code made through its own driver calls and holds now. It needs the
  * gate.
  *
  * @param kind    "stream", "device memory", ...; null for all kinds together.
- * @param things  gets how many. May be null.
- * @param bytes   gets the bytes of device memory that they take. May be null. */
+ * @param things  gets how many. It or bytes may be null.
+ * @param bytes   gets the bytes of device memory that they take.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for a kind that there is not. The error's text names all. */
 CTXB_EXPORT ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind,
                                          uint64_t* things, uint64_t* bytes);
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "ctxbroker/driver_limits.hpp"
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/placement.hpp"
@@ -26,14 +27,16 @@ struct PluginPolicy {
   /// Device memory, in bytes, that the plug-in's library may hold through its own driver calls. It
   /// needs the gate, which counts them. 0: no limit.
   std::optional<std::uint64_t> driver_memory_budget;
+  /// The same for pinned memory, streams, events, graphs, modules and contexts.
+  DriverLimits driver_limits{};
 };
 
 /// Decisions for plug-ins by their ids. What the host itself asks for (InstanceOptions,
 /// TenantOptions) comes first, then `by_id`, then `for_all`.
 ///
 /// A library has one lease on a device, so an entry for one of its plug-ins counts for all of them.
-/// If two entries match, the stronger lease kind (private, green, shared) and the smaller driver
-/// memory budget apply. An id that no loaded plug-in has is ignored.
+/// If two entries match, the stronger lease kind (private, green, shared), the smaller driver
+/// memory budget and the smaller driver limits apply. An id that no loaded plug-in has is ignored.
 struct Policy {
   PluginPolicy for_all;
   std::map<std::string, PluginPolicy> by_id;  ///< The key is a plug-in's id: "com.example.blur".

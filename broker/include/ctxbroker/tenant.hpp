@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ctxbroker/cuda_handles.hpp"
+#include "ctxbroker/driver_limits.hpp"
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/guard.hpp"
 #include "ctxbroker/lease.hpp"
@@ -37,10 +38,17 @@ struct TenantOptions {
   bool per_thread_streams = false;
   /// Close unloads the tenant's libraries. Otherwise they stay in the process, which is safe for
   /// libraries that leave threads or callbacks behind.
+  ///
+  /// Close first waits for host functions and destructors of user objects that the tenant's code
+  /// gave to the driver, at most BrokerOptions::end_timeout. If the driver may still call the code
+  /// after that, the libraries stay in the process, and a record with the topic "tenant" says why.
+  /// The broker knows of such functions only with the gate.
   bool unload_at_close = false;
   /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. It gets
   /// CUDA_ERROR_OUT_OF_MEMORY beyond that. This needs the gate. 0: as the policy says, or no limit.
   std::uint64_t driver_memory_budget = 0;
+  /// The same for pinned memory, streams, events, graphs, modules and contexts.
+  DriverLimits driver_limits{};
   /// Called by Broker::poll once for each generation that one of the tenant's leases loses. May be
   /// empty. It is not called for a tenant that ends before the next poll.
   LossCallback on_loss{};

@@ -49,12 +49,14 @@ void ContextFiller::begin_realtime() {
   changed_.wait(lock, [this] { return !busy_; });
 }
 
-void ContextFiller::end_realtime() {
+bool ContextFiller::end_realtime() {
   {
     const std::lock_guard lock(mutex_);
-    if (realtime_ > 0) --realtime_;
+    if (realtime_ == 0) return false;
+    --realtime_;
   }
   changed_.notify_all();
+  return true;
 }
 
 bool ContextFiller::wait_until_filled() {

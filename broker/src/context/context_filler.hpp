@@ -36,7 +36,8 @@ class ContextFiller {
 
   // The calls nest. begin_realtime waits until the context that is being made is finished.
   void begin_realtime();
-  void end_realtime();
+  // False: none is open.
+  bool end_realtime();
 
   // Waits until all wanted contexts exist or no more can be made. After begin_realtime it does not
   // wait, and returns false when some are missing.

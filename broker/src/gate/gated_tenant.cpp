@@ -41,6 +41,7 @@ bool GatedTenant::open_as(LeaseSource& source,
     waits_ = nanoseconds_waited_ = longest_wait_ = 0;
   }
   source_ = &source;
+  pending_calls_.admit();
   main_.store(&main, std::memory_order_release);
   openings_.fetch_add(1, std::memory_order_release);
   open_.store(true, std::memory_order_release);

@@ -17,7 +17,9 @@
 #include "context/lease.hpp"
 #include "context/tenant_identity.hpp"
 #include "ctxbroker/lease.hpp"
+#include "gate/pending_calls.hpp"
 #include "memory/holding.hpp"
+#include "memory/limits.hpp"
 
 namespace ctxbroker::detail {
 
@@ -210,12 +212,16 @@ class GatedTenant {
   // A pool of its keeps memory that it does not use.
   void mark_kept_unused() noexcept { keeps_unused_.store(true, std::memory_order_relaxed); }
   // What it keeps so may be more than its budget leaves.
-  bool may_keep_too_much() const noexcept {
-    return keeps_unused_.load(std::memory_order_relaxed) && budget_.limit() != 0;
+  bool may_keep_too_much() noexcept {
+    return keeps_unused_.load(std::memory_order_relaxed) && budget().limit() != 0;
   }
 
-  // Of the device memory that its code takes.
-  Budget& budget() noexcept { return budget_; }
+  // Of what its code takes.
+  Limits& limits() noexcept { return limits_; }
+  Budget& budget() noexcept { return limits_.of(Limit::device_memory); }
+
+  // What of its code the driver has still to call.
+  PendingCalls& pending_calls() noexcept { return pending_calls_; }
 
   // A guarded call of this tenant. `policy`: its place in the table of policies.
   void count_hit(std::size_t policy) noexcept {
@@ -264,7 +270,8 @@ class GatedTenant {
   std::vector<std::string> logged_;
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
-  Budget budget_;
+  Limits limits_;
+  PendingCalls pending_calls_;
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each policy

@@ -63,15 +63,24 @@ bool relieve_device(GatedTenant& tenant) noexcept {
   return tenant.relieve(current_context());
 }
 
-void log_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept {
-  char text[200];
+void log_used_up(GatedTenant& tenant, Limit limit, std::uint64_t more) noexcept {
+  const LimitRow& row = limit_rows()[static_cast<std::size_t>(limit)];
+  const Budget& budget = tenant.limits().of(limit);
+  char text[300];
   std::snprintf(text, sizeof text,
-                "of the %llu bytes of device memory that its code may hold through the driver %llu "
-                "are held; %llu more were refused",
-                static_cast<unsigned long long>(tenant.budget().limit()),
-                static_cast<unsigned long long>(tenant.budget().held()),
-                static_cast<unsigned long long>(bytes));
-  tenant.log_once("budget", text, Severity::warning);
+                "the tenant's code may hold %llu %s through the driver and holds %llu; %llu more "
+                "were refused. The host can raise the limit in TenantOptions, and the user in a "
+                "policy file",
+                static_cast<unsigned long long>(budget.limit()), row.what,
+                static_cast<unsigned long long>(budget.held()),
+                static_cast<unsigned long long>(more));
+  tenant.log_once(row.name, text, Severity::warning);
+}
+
+bool take_share(GatedTenant& tenant, Holding& holding) noexcept {
+  const auto refused = tenant.limits().take(holding);
+  if (refused) log_used_up(tenant, *refused, Limits::need_of(holding, *refused));
+  return !refused;
 }
 
 void hold_again(const Holding& holding) noexcept {

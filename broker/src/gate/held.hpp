@@ -54,8 +54,17 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
 [[gnu::cold]] GatedTenant* other_holder(const GatedTenant& tenant, Kind kind,
                                         std::uint64_t handle) noexcept;
 
-// The tenant asked for so much more than its budget leaves. Said once.
-void log_used_up(GatedTenant& tenant, std::uint64_t bytes) noexcept;
+// Of the machine's memory, and not of a device's.
+inline bool is_of_host(const CUmemLocation& location) noexcept {
+  return location.type > CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+// The tenant asked for so much more than a limit leaves. Said once for each limit.
+void log_used_up(GatedTenant& tenant, Limit limit, std::uint64_t more) noexcept;
+
+// Takes what the holding needs of the tenant's limits. False, and the host is told: there is no
+// room for it.
+bool take_share(GatedTenant& tenant, Holding& holding) noexcept;
 
 // There is too little device memory for what a tenant asks for. True when something was given up,
 // so that it is worth asking again.
@@ -73,12 +82,7 @@ CUresult end_peer_access(std::uint64_t handle) noexcept;
 // host memory stays the tenant's own affair.
 template <typename Make, typename Handle>
 CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& make) noexcept {
-  const std::uint64_t bytes = holding.bytes;
-  if (bytes != 0 && !tenant.budget().take(bytes)) {
-    log_used_up(tenant, bytes);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  holding.budget = &tenant.budget();
+  if (!take_share(tenant, holding)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult status = make();
   if (status == CUDA_ERROR_OUT_OF_MEMORY && relieve_device(tenant)) status = make();
   bool entered = false;
@@ -86,8 +90,8 @@ CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& mak
     holding.handle = handle_value(*out);
     entered = enter_holding(tenant, holding);
   }
-  if (!entered && bytes != 0) tenant.budget().give(bytes);
-  if (entered && bytes != 0 && tenant.may_keep_too_much()) give_up_unused(tenant);
+  if (!entered) stop_counting(holding);
+  if (entered && holding.bytes != 0 && tenant.may_keep_too_much()) give_up_unused(tenant);
   return status;
 }
 template <typename Make, typename Handle>

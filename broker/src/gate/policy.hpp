@@ -88,6 +88,7 @@ std::span<const PolicyRow> virtual_memory_policies() noexcept;  // addresses, ph
 std::span<const PolicyRow> pool_policies() noexcept;            // pools, and what comes of them
 std::span<const PolicyRow> object_policies() noexcept;          // memory, modules, streams, events
 std::span<const PolicyRow> graph_policies() noexcept;           // graphs and captures
+std::span<const PolicyRow> callback_policies() noexcept;        // functions that the driver calls
 std::span<const PolicyRow> wait_policies() noexcept;            // synchronise
 std::span<const PolicyRow> process_policies() noexcept;         // profiler, core dumps, callbacks
 

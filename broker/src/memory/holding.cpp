@@ -8,14 +8,15 @@ namespace {
 struct About {
   const char* name;
   bool waits = false;
+  Limit limit = Limit::none;
 };
 constexpr std::array<About, kind_count> about{{{"memory of a graph", true},
-                                               {"executable graph"},
-                                               {"graph"},
-                                               {"event"},
-                                               {"stream"},
-                                               {"library", true},
-                                               {"module", true},
+                                               {"executable graph", false, Limit::graphs},
+                                               {"graph", false, Limit::graphs},
+                                               {"event", false, Limit::events},
+                                               {"stream", false, Limit::streams},
+                                               {"library", true, Limit::modules},
+                                               {"module", true, Limit::modules},
                                                {"array", true},
                                                {"mipmapped array", true},
                                                {"device memory", true},
@@ -28,8 +29,8 @@ constexpr std::array<About, kind_count> about{{{"memory of a graph", true},
                                                {"memory pool"},
                                                {"memory pool for the default one"},
                                                {"peer access"},
-                                               {"green context", true},
-                                               {"context", true}}};
+                                               {"green context", true, Limit::contexts},
+                                               {"context", true, Limit::contexts}}};
 
 }  // namespace
 
@@ -39,6 +40,10 @@ const char* to_string(Kind kind) noexcept {
 
 bool waits_for_work(Kind kind) noexcept {
   return about[static_cast<std::size_t>(kind)].waits;
+}
+
+Limit limit_of(Kind kind) noexcept {
+  return about[static_cast<std::size_t>(kind)].limit;
 }
 
 Home home_of(const Holding& holding) noexcept {
@@ -76,6 +81,7 @@ void count(const Holding& holding) noexcept {
 
 void stop_counting(const Holding& holding) noexcept {
   if (holding.budget != nullptr) holding.budget->give(holding.bytes);
+  if (holding.counted_in != nullptr) holding.counted_in->give(holding.amount);
   if (holding.lease == nullptr) return;
   add_to_count(holding, -1);
   holding.lease->holdings().memory.give(holding.bytes);

@@ -39,6 +39,20 @@ enum class Kind : std::uint8_t {
 };
 inline constexpr std::size_t kind_count = static_cast<std::size_t>(Kind::context) + 1;
 const char* to_string(Kind kind) noexcept;  // "stream"
+// What is limited for the code of a tenant; see limits.hpp.
+enum class Limit : std::uint8_t {
+  device_memory,  // bytes
+  pinned_memory,  // bytes
+  streams,
+  events,
+  graphs,
+  modules,
+  contexts,
+  none,
+};
+inline constexpr std::size_t limit_count = static_cast<std::size_t>(Limit::none);
+// Of how many things of that kind there may be.
+Limit limit_of(Kind kind) noexcept;
 // Whether the driver waits for work on the device before it ends a thing of that kind.
 bool waits_for_work(Kind kind) noexcept;
 
@@ -59,14 +73,15 @@ struct Holder {
 
 struct Holding {
   Kind kind = Kind::nothing;
-  bool pooled = false;  // memory of a pool
+  bool pooled = false;  // memory of a pool; a pool: of the host's memory
   // It ended with its context when an earlier tenant of the code did. Code that stays may still use
   // the handle, which must not reach the driver.
   bool ended = false;
   bool given_up = false;  // its holder has given it back, but the driver refused to end it
   Holder holder{};
-  std::uint64_t handle = 0;  // the handle's value, or the address
-  std::uint64_t bytes = 0;   // of device memory
+  std::uint64_t handle = 0;      // the handle's value, or the address
+  std::uint64_t bytes = 0;       // of device memory
+  std::uint64_t host_bytes = 0;  // of pinned memory
   // The generation of the tenant's lease that it was made in. 0: it was made in none, or in a
   // context that the tenant made itself, which is `context`.
   std::uint64_t generation = 0;
@@ -75,6 +90,9 @@ struct Holding {
   // was retained.
   std::uint64_t extent = 0;
   Budget* budget = nullptr;  // that its bytes are taken from; outlives it
+  // The same for what else it needs of a limit, which is `amount`.
+  Budget* counted_in = nullptr;
+  std::uint64_t amount = 0;
   // The lease that it was made in; null where its origin is code, which must not keep a lease.
   std::shared_ptr<Lease> lease{};
   // What physical memory is charged with. It is there until nobody holds its handle and nothing

@@ -104,7 +104,7 @@ void Ledger::end_with_context(Kind kind, std::uint64_t handle, const Holder& hol
   auto entry = entries_.extract(found);
   stop_counting(entry.mapped());
   entry.mapped().ended = true;
-  entry.mapped().bytes = 0;
+  entry.mapped().bytes = entry.mapped().amount = 0;
   entries_.insert(std::move(entry));
 }
 

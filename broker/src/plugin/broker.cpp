@@ -161,7 +161,9 @@ void Broker::begin_realtime() {
 }
 
 void Broker::end_realtime() {
-  if (open_impl().has_driver()) impl_->leases().filler().end_realtime();
+  if (!open_impl().has_driver() || impl_->leases().filler().end_realtime()) return;
+  throw Error(ErrorKind::wrong_state,
+              "end_realtime: no begin_realtime is open; call each of them once for the other");
 }
 
 bool Broker::wait_until_ready() {

@@ -52,7 +52,22 @@ DriverChoice read_driver(const char* text) {
   return *choice;
 }
 
+std::optional<std::uint64_t> read_limit(std::uint64_t given) {
+  if (given == 0) return std::nullopt;
+  return given == UINT64_MAX ? 0 : given;
+}
+
+bool read_flag(std::uint32_t given, const char* member) {
+  if (given > 1) {
+    throw Error(ErrorKind::invalid_argument,
+                std::string(member) + " is " + std::to_string(given) + "; it has to be 0 or 1");
+  }
+  return given == 1;
+}
+
 LeaseChoice read_lease(const ctxb_tenant_options& given) {
+  need(given.multiprocessors == 0 || given.lease == CTXB_LEASE_GREEN,
+       "multiprocessors is given, but only CTXB_LEASE_GREEN has multiprocessors of its own");
   switch (given.lease) {
     case CTXB_LEASE_AUTO:
       return {};
@@ -157,7 +172,7 @@ BrokerOptions read(const ctxb_broker_options* options) {
     };
   }
   wanted.policy = read_policy_of(given);
-  wanted.use_gate = given.without_gate == 0;
+  wanted.use_gate = !read_flag(given.without_gate, "without_gate");
   wanted.job_timeout = std::chrono::milliseconds(given.job_timeout_ms);
   if (given.end_timeout_ms != 0) {
     wanted.end_timeout = std::chrono::milliseconds(given.end_timeout_ms);
@@ -172,9 +187,13 @@ TenantOptions read(const ctxb_tenant_options* options) {
   const ctxb_tenant_options given =
       taken(options, "the options' size is not sizeof(ctxb_tenant_options)");
   wanted.lease = read_lease(given);
-  wanted.per_thread_streams = given.per_thread_streams != 0;
-  wanted.unload_at_close = given.unload_at_close != 0;
+  wanted.per_thread_streams = read_flag(given.per_thread_streams, "per_thread_streams");
+  wanted.unload_at_close = read_flag(given.unload_at_close, "unload_at_close");
+  need(given.reserved == 0, "reserved is not 0");
   wanted.driver_memory_budget = given.driver_memory_budget;
+  wanted.driver_limits = {read_limit(given.pinned_memory_limit), read_limit(given.stream_limit),
+                          read_limit(given.event_limit),         read_limit(given.graph_limit),
+                          read_limit(given.module_limit),        read_limit(given.context_limit)};
   if (given.on_loss != nullptr) {
     wanted.on_loss = [tell = given.on_loss, data = given.on_loss_data](const LeaseLoss& one) {
       const ctxb_lease_loss loss{

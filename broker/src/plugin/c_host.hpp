@@ -68,11 +68,27 @@ inline void need(bool holds, const char* what) {
   if (!holds) throw Error(ErrorKind::invalid_argument, what);
 }
 
+// Whether a size can be that of a version of the struct: its members end at multiples of 4, and a
+// version with several times as many is garbage.
+template <typename Struct>
+bool has_size(const Struct* given) noexcept {
+  return is_sound(given, sizeof given->size) && given->size % 4 == 0 &&
+         given->size <= 4 * sizeof *given;
+}
+
 // A struct of the caller's, with 0 in the members that its header does not have. Throws Error
 // (invalid_argument) with `complaint` when its size cannot be.
 template <typename Struct>
 Struct taken(const Struct* given, const char* complaint) {
-  need(is_sound(given, sizeof given->size), complaint);
+  need(has_size(given), complaint);
+  // Of a later version; what is asked for there would not be done.
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
+  const bool is_known =
+      std::all_of(bytes + std::min<std::size_t>(given->size, sizeof *given), bytes + given->size,
+                  [](unsigned char one) { return one == 0; });
+  need(is_known,
+       "a struct has members that this version of the broker does not know; use a newer "
+       "one, or leave them 0");
   Struct whole{};
   std::memcpy(&whole, given, std::min<std::size_t>(given->size, sizeof whole));
   return whole;
@@ -81,7 +97,7 @@ Struct taken(const Struct* given, const char* complaint) {
 // Fills the members that the caller's header has. Throws as `taken`.
 template <typename Struct>
 void give(Struct* target, Struct whole, const char* complaint) {
-  need(is_sound(target, sizeof target->size), complaint);
+  need(has_size(target), complaint);
   whole.size = target->size;
   std::memcpy(target, &whole, std::min<std::size_t>(target->size, sizeof whole));
 }

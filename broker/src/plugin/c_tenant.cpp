@@ -2,6 +2,8 @@
 #include <new>
 #include <utility>
 
+#include "gate/policy.hpp"
+#include "memory/holding.hpp"
 #include "plugin/c_host.hpp"
 
 namespace {
@@ -14,6 +16,30 @@ using ctxbroker::detail::give;
 using ctxbroker::detail::need;
 
 static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= alignof(ctxb_guard));
+
+// Of what ctxb_tenant_held counts.
+void need_kind(const std::string& kind) {
+  using ctxbroker::detail::Kind;
+  constexpr const char* retained = "primary context";
+  std::string known = retained;
+  if (kind == retained) return;
+  for (std::size_t index = 0; index < ctxbroker::detail::kind_count; ++index) {
+    const char* const one = to_string(static_cast<Kind>(index));
+    if (kind == one) return;
+    known += std::string(", ") + one;
+  }
+  throw ctxbroker::Error(ctxbroker::ErrorKind::invalid_argument,
+                         "\"" + kind + "\" is no kind of thing; there are " + known);
+}
+
+void need_guarded(const std::string& function) {
+  for (std::size_t index = 0; index < ctxbroker::detail::policy_count(); ++index) {
+    const auto& row = ctxbroker::detail::policy_at(index);
+    if (row.policy != nullptr && function == row.symbol) return;
+  }
+  throw ctxbroker::Error(ctxbroker::ErrorKind::invalid_argument,
+                         "\"" + function + "\" is no guarded function of the driver");
+}
 
 TenantMetrics metrics_of(const ctxb_tenant& tenant) {
   for (TenantMetrics& one : tenant.broker->metrics().tenants) {
@@ -86,6 +112,7 @@ uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* functi
   uint64_t calls = 0;
   answered([&] {
     need(tenant != nullptr, "tenant is null");
+    if (function != nullptr) need_guarded(function);
     for (const auto& [name, count] : metrics_of(*tenant).guarded_calls) {
       if (function == nullptr || name == function) calls += count;
     }
@@ -95,8 +122,12 @@ uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* functi
 
 ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind, uint64_t* things,
                              uint64_t* bytes) {
+  if (things != nullptr) *things = 0;
+  if (bytes != nullptr) *bytes = 0;
   return answered([&] {
     need(tenant != nullptr, "tenant is null");
+    need(things != nullptr || bytes != nullptr, "things and bytes are both null");
+    if (kind != nullptr) need_kind(kind);
     ctxbroker::HeldThings all;
     for (const auto& [name, held] : metrics_of(*tenant).held) {
       if (kind != nullptr && name != kind) continue;
@@ -146,7 +177,10 @@ ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path, ctxb_librar
 
 void* ctxb_library_symbol(const ctxb_library* library, const char* name) {
   void* symbol = nullptr;
-  if (library != nullptr) answered([&] { symbol = library->library.symbol(name); });
+  answered([&] {
+    need(library != nullptr && name != nullptr, "library or name is null");
+    symbol = library->library.symbol(name);
+  });
   return symbol;
 }
 

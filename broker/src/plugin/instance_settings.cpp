@@ -46,18 +46,40 @@ PlacementOrder placement_order(const InstanceOptions& options, const Policy& pol
   return {};
 }
 
-std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
-                                   const std::vector<std::string>& ids) {
-  if (by_host != 0) return by_host;
+namespace {
+
+// Of the numbers for the plug-ins the smallest; 0 stands for no limit. `said` finds what a policy
+// says; where it says nothing, `preset` counts.
+template <typename Said>
+std::uint64_t smallest_limit(const Policy& policy, const std::vector<std::string>& ids,
+                             std::uint64_t preset, Said&& said) {
   std::uint64_t smallest = 0;
   for (const std::string& id : ids) {
     const PluginPolicy* own = find(policy, id);
-    const std::uint64_t budget = own != nullptr && own->driver_memory_budget
-                                     ? *own->driver_memory_budget
-                                     : policy.for_all.driver_memory_budget.value_or(0);
-    if (budget != 0 && (smallest == 0 || budget < smallest)) smallest = budget;
+    std::optional<std::uint64_t> limit;
+    if (own != nullptr) limit = said(*own);
+    if (!limit) limit = said(policy.for_all);
+    if (!limit) limit = preset;
+    if (*limit != 0 && (smallest == 0 || *limit < smallest)) smallest = *limit;
   }
   return smallest;
+}
+
+}  // namespace
+
+std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
+                                   const std::vector<std::string>& ids) {
+  if (by_host != 0) return by_host;
+  return smallest_limit(policy, ids, 0,
+                        [](const PluginPolicy& one) { return one.driver_memory_budget; });
+}
+
+std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, const Policy& policy,
+                           const std::vector<std::string>& ids) {
+  if (row.member == nullptr) return driver_memory_budget(options.driver_memory_budget, policy, ids);
+  if (const auto by_host = options.driver_limits.*row.member) return *by_host;
+  return smallest_limit(policy, ids, row.preset,
+                        [&](const PluginPolicy& one) { return one.driver_limits.*row.member; });
 }
 
 std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy,

@@ -10,6 +10,8 @@
 #include "ctxbroker/plugin_description.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/policy.hpp"
+#include "ctxbroker/tenant.hpp"
+#include "memory/limits.hpp"
 
 namespace ctxbroker::detail {
 
@@ -40,6 +42,9 @@ std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy
 // (0: none) stands above the policy; of the plug-ins' budgets the smallest counts.
 std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
                                    const std::vector<std::string>& ids);
+// The same for any row of the limits. Where nobody says a number, the row's own counts.
+std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, const Policy& policy,
+                           const std::vector<std::string>& ids);
 
 // An instance's own copy.
 struct InstanceSettings {

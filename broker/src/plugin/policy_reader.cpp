@@ -106,6 +106,16 @@ void read_placement(const Json& value, const Location& location, PluginPolicy& p
       std::to_string(largest_device));
 }
 
+template <std::optional<std::uint64_t> DriverLimits::*limit>
+void read_limit(const Json& value, const Location& location, DriverLimits& limits) {
+  limits.*limit = whole_number(value, largest_budget);
+  if (!(limits.*limit)) {
+    location.refuse(described(value) +
+                    " is no limit; allowed is a whole number from 0 (no limit) to " +
+                    std::to_string(largest_budget));
+  }
+}
+
 template <std::optional<std::uint64_t> PluginPolicy::*budget>
 void read_budget(const Json& value, const Location& location, PluginPolicy& policy) {
   policy.*budget = whole_number(value, largest_budget);
@@ -139,12 +149,26 @@ void read_members(const Json& object, const Location& location, const Readers& r
   }
 }
 
+using LimitReader = void (*)(const Json&, const Location&, DriverLimits&);
+constexpr std::array<std::pair<const char*, LimitReader>, 6> limit_members{
+    {{"pinned_memory", read_limit<&DriverLimits::pinned_memory>},
+     {"streams", read_limit<&DriverLimits::streams>},
+     {"events", read_limit<&DriverLimits::events>},
+     {"graphs", read_limit<&DriverLimits::graphs>},
+     {"modules", read_limit<&DriverLimits::modules>},
+     {"contexts", read_limit<&DriverLimits::contexts>}}};
+
+void read_limits(const Json& value, const Location& location, PluginPolicy& policy) {
+  read_members(value, location, limit_members, policy.driver_limits);
+}
+
 using PluginReader = void (*)(const Json&, const Location&, PluginPolicy&);
-constexpr std::array<std::pair<const char*, PluginReader>, 4> plugin_members{
+constexpr std::array<std::pair<const char*, PluginReader>, 5> plugin_members{
     {{"lease", read_lease},
      {"placement", read_placement},
      {"memory_budget", read_budget<&PluginPolicy::memory_budget>},
-     {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>}}};
+     {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>},
+     {"driver_limits", read_limits}}};
 
 void read_schema(const Json& value, const Location& location, Policy&) {
   if (value != schema_name) {

@@ -87,21 +87,19 @@ void TenantImpl::wait_for_other_devices(const Leases& leases, int device) noexce
 
 void TenantImpl::close() {
   std::vector<std::shared_ptr<LibraryImage>> libraries;
-  bool idle = true;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     refuse_closed();
     close_to_users();
     closing_by_ = std::this_thread::get_id();
-    idle = wait_for_work();
+    work_hangs_ = !wait_for_work();
     for (const auto& lease : leases_) wait_for_other_devices(leases_, lease->device_ordinal());
-    idle = idle && !identity_->hung.anywhere();
     libraries.swap(libraries_);
   }
   // Not under the lock: destructors of the library may ask the gate for a lease.
   for (auto library = libraries.rbegin(); library != libraries.rend(); ++library) {
-    dismiss(**library, options_.unload_at_close && idle);
+    dismiss(**library, options_.unload_at_close);
   }
   give_back_what_is_left();
   const std::lock_guard lock(mutex_);
@@ -117,6 +115,28 @@ void TenantImpl::end_leases() noexcept {
     lease->users().close_for_good();
     lease->end();
   }
+}
+
+// In words; empty: nothing may. Throws std::bad_alloc.
+std::string TenantImpl::what_may_call_code() {
+  if (work_hangs_ || identity_->hung.anywhere()) return "work that hangs may call it";
+  if (gated() == nullptr) return {};
+  std::chrono::milliseconds limit = broker_.end_timeout();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& lease : leases_) {
+      // What was enqueued there may never be called.
+      if (lease->lost()) limit = std::chrono::milliseconds(1);
+    }
+  }
+  const std::vector<GatedTenant*> all = gated()->all_of_tenant();
+  for (GatedTenant* const one : all) {
+    std::string left = one->pending_calls().wait(limit);
+    if (left.empty()) continue;
+    for (GatedTenant* const other : all) other->pending_calls().admit();
+    return left;
+  }
+  return {};
 }
 
 // All of them or none. Other users of a lease, plug-in instances, have their own ends.

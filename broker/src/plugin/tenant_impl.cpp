@@ -29,17 +29,21 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
 }
 
 void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
-  const std::uint64_t budget =
-      driver_memory_budget(options_.driver_memory_budget, broker_.policy(), ids);
-  if (gated() != nullptr) {
-    gated()->budget().set_limit(budget);
-  } else if (budget != 0 && !told_of_budget_) {
-    told_of_budget_ = true;
-    identity_->log(Severity::warning, "gate",
-                   "without the gate nobody counts what the tenant takes from the driver: its "
-                   "budget of " +
-                       std::to_string(budget) + " bytes is not kept");
+  std::string not_kept;
+  for (const LimitRow& row : limit_rows()) {
+    const std::uint64_t limit = driver_limit(row, options_, broker_.policy(), ids);
+    if (gated() != nullptr) {
+      gated()->limits().of(row.limit).set_limit(limit);
+    } else if (limit != 0 && limit != row.preset) {
+      not_kept += (not_kept.empty() ? "" : ", ") + std::to_string(limit) + " " + row.what;
+    }
   }
+  if (not_kept.empty() || told_of_limits_) return;
+  told_of_limits_ = true;
+  identity_->log(Severity::warning, "gate",
+                 "without the gate nobody counts what the tenant takes from the driver, so its "
+                 "limits are not kept: " +
+                     not_kept);
 }
 
 namespace {
@@ -102,7 +106,9 @@ void TenantImpl::open_left_code(const void* code) {
                        !ledger().held_by(own.holder()).empty();
   own.open_beside(*left);
   if (has_own) return;
-  left->budget().set_limit(own.budget().limit());
+  for (const LimitRow& row : limit_rows()) {
+    left->limits().of(row.limit).set_limit(own.limits().of(row.limit).limit());
+  }
   own.give_way_to(*left);
   identity_->gated.store(left, std::memory_order_release);
 }
@@ -111,7 +117,16 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
   // mapped unless it says that it can go. What is enqueued may call its functions, too.
-  unload = unload && !identity_->hung.anywhere();
+  try {
+    const std::string caller = unload ? what_may_call_code() : "";
+    if (!caller.empty()) {
+      unload = false;
+      identity_->log(Severity::warning, "tenant",
+                     library.path.string() + " stays in the process, because " + caller);
+    }
+  } catch (...) {
+    unload = false;
+  }
   if (!unload) {
     keep_resident(library.path);
     resident_ = true;

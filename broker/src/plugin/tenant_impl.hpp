@@ -46,6 +46,7 @@ class TenantImpl final : private LeaseSource {
   // Loads a library under guard, with no context current. Throws Error (plugin_load). Unloaded, or
   // left resident, by dismiss or at close.
   std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical);
+  // `unload`: it may go. It stays, and the host is told why, while something may still call it.
   void dismiss(LibraryImage& library, bool unload) noexcept;
 
   // The lease in force on a device, made when there is none or it is lost. It exists until the
@@ -94,6 +95,7 @@ class TenantImpl final : private LeaseSource {
   void open_left_code(const void* code);
   bool wait_for(Lease& lease, CUstream stream) noexcept;
   bool wait_for_work() noexcept;
+  std::string what_may_call_code();
   using Leases = std::vector<std::shared_ptr<Lease>>;
   void wait_for_other_devices(const Leases& leases, int device) noexcept;
   // Of what the host makes for the tenant.
@@ -136,8 +138,9 @@ class TenantImpl final : private LeaseSource {
   BrokerImpl& broker_;
   std::shared_ptr<const TenantIdentity> identity_;
   TenantOptions options_;
-  bool told_of_budget_ = false;
+  bool told_of_limits_ = false;
   bool resident_ = false;    // code of the tenant stays in the process
+  bool work_hangs_ = false;  // it did not end in its time, when the tenant was closed
   std::vector<Slot> slots_;  // by device
   std::atomic<bool> closed_{false};
   mutable std::mutex mutex_;    // of all below

@@ -260,6 +260,8 @@ TEST_F(CHostTest, ReadyContextsArePausedAndWaitedFor) {
   EXPECT_EQ(ctxb_broker_begin_realtime(broker), CTXB_OK);
   EXPECT_EQ(ctxb_broker_wait_until_ready(broker, nullptr), CTXB_OK);
   EXPECT_EQ(ctxb_broker_end_realtime(broker), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_end_realtime(broker), CTXB_ERROR_WRONG_STATE) << "one too many";
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("no begin_realtime is open"));
   ctxb_tenant* tenant = open();
   EXPECT_NE(ctxb_tenant_enable_peer_access(tenant, 0, 0), CTXB_OK)
       << "a device is no peer of itself";

@@ -183,7 +183,8 @@ TEST_F(PoliciesTest, APolicysBudgetIsKeptByTheGate) {
   EXPECT_EQ(most(limited, "org.example.effect", 2 * mib), 2U) << "the host's stands above it";
   EXPECT_EQ(most(broker, "org.example.effect", 0), 8U) << "without a policy";
   EXPECT_EQ(most(without, "org.example.effect", 0), 8U);
-  EXPECT_THAT(said(), Contains(HasSubstr("its budget of 1048576 bytes is not kept")));
+  EXPECT_THAT(said(),
+              Contains(HasSubstr("its limits are not kept: 1048576 bytes of device memory")));
 }
 
 // ---- contexts in the budget ------------------------------------------------------------------

@@ -116,6 +116,35 @@ TEST(DriverMemoryBudgetTest, HostThenTheSmallestOfThePlugins) {
   EXPECT_EQ(driver_memory_budget(7, policy, {"a.x", "a.y"}), 7U);
 }
 
+TEST(InstanceSettingsTest, LimitsAreTheHostsThenThePoliciesThenTheDefaults) {
+  Policy policy;
+  TenantOptions options;
+  for (const LimitRow& row : limit_rows()) {
+    SCOPED_TRACE(row.name);
+    const auto limit = [&] { return driver_limit(row, options, policy, {"a.x", "a.y"}); };
+    EXPECT_EQ(limit(), row.preset);
+    if (row.member == nullptr) {
+      policy.for_all.driver_memory_budget = 3;
+      EXPECT_EQ(limit(), 3U) << "the same table has the budget of device memory";
+      continue;
+    }
+    EXPECT_GT(row.preset, 0U);
+    policy.by_id["a.x"].driver_limits.*row.member = 0;
+    EXPECT_EQ(limit(), row.preset) << "of the other plug-in";
+    policy.for_all.driver_limits.*row.member = 100;
+    EXPECT_EQ(limit(), 100U);
+    policy.by_id["a.x"].driver_limits.*row.member = 50;
+    EXPECT_EQ(limit(), 50U);
+    policy.by_id["a.x"].driver_limits.*row.member = 0;
+    policy.by_id["a.y"].driver_limits.*row.member = 0;
+    EXPECT_EQ(limit(), 0U) << "no limit";
+    options.driver_limits.*row.member = 7;
+    EXPECT_EQ(limit(), 7U);
+    options.driver_limits.*row.member = 0;
+    EXPECT_EQ(limit(), 0U);
+  }
+}
+
 TEST(MostFreeTest, MemoryThenFewerLeasesThenTheLowerNumber) {
   EXPECT_EQ(most_free({{0, 10, 0}, {1, 30, 5}, {2, 20, 0}}), 1);
   EXPECT_EQ(most_free({{0, 30, 2}, {1, 30, 1}, {2, 30, 1}}), 1);

@@ -48,7 +48,9 @@ TEST(PolicyTest, ReadsEverythingThatThereIs) {
     "by_id": {
       "com.example.blur": {"lease": "green:16", "placement": 3, "memory_budget": 1073741824},
       "com.example.gain": {"lease": "private", "placement": "most-free-memory",
-                           "driver_memory_budget": 1048576},
+                           "driver_memory_budget": 1048576,
+                           "driver_limits": {"pinned_memory": 1, "streams": 2, "events": 3,
+                                             "graphs": 4, "modules": 5, "contexts": 0}},
       "org.never-loaded.x_1": {}
     }
   })",
@@ -67,6 +69,13 @@ TEST(PolicyTest, ReadsEverythingThatThereIs) {
   EXPECT_FALSE(gain.memory_budget);
   EXPECT_EQ(gain.driver_memory_budget, std::uint64_t{1} << 20U);
   EXPECT_FALSE(blur.driver_memory_budget);
+  EXPECT_EQ(gain.driver_limits.pinned_memory, 1U);
+  EXPECT_EQ(gain.driver_limits.streams, 2U);
+  EXPECT_EQ(gain.driver_limits.events, 3U);
+  EXPECT_EQ(gain.driver_limits.graphs, 4U);
+  EXPECT_EQ(gain.driver_limits.modules, 5U);
+  EXPECT_EQ(gain.driver_limits.contexts, 0U);
+  EXPECT_FALSE(blur.driver_limits.contexts);
   const PluginPolicy& other = policy.by_id.at("org.never-loaded.x_1");
   EXPECT_FALSE(other.lease || other.placement || other.memory_budget);
 }
@@ -122,6 +131,9 @@ const std::vector<Document> documents{
     {"budget_0", for_all(R"("memory_budget": 0)"), {}},
     {"budget_exponent", for_all(R"("memory_budget": 1e9)"), {}},
     {"budget_largest", for_all(R"("memory_budget": 9007199254740991)"), {}},
+    {"limits_empty", for_all(R"("driver_limits": {})"), {}},
+    {"limit_0", for_all(R"("driver_limits": {"streams": 0})"), {}},
+    {"limit_largest", for_all(R"("driver_limits": {"events": 9007199254740991})"), {}},
     {"driver_budget", for_all(R"("driver_memory_budget": 9007199254740991)"), {}},
     {"id", by_id("com.example.blur"), {}},
     {"id_of_two_parts", by_id("example.Blur-2_b"), {}},
@@ -178,6 +190,20 @@ const std::vector<Document> documents{
     {"budget_half", for_all(R"("memory_budget": 0.5)"), {"a whole number of bytes"}},
     {"budget_text", for_all(R"("memory_budget": "1 GiB")"), {"\"1 GiB\" is no memory budget"}},
     {"budget_too_large", for_all(R"("memory_budget": 9007199254740992)"), {"9007199254740991"}},
+    {"limits_number",
+     for_all(R"("driver_limits": 1)"),
+     {"$.for_all.driver_limits: the number 1", "\"pinned_memory\", \"streams\""}},
+    {"limits_unknown",
+     for_all(R"("driver_limits": {"threads": 1})"),
+     {"$.for_all.driver_limits.threads: there is no such member", "\"contexts\""}},
+    {"limit_minus",
+     for_all(R"("driver_limits": {"graphs": -1})"),
+     {"$.for_all.driver_limits.graphs: the number -1 is no limit"}},
+    {"limit_half", for_all(R"("driver_limits": {"modules": 0.5})"), {"a whole number"}},
+    {"limit_text", for_all(R"("driver_limits": {"contexts": "2"})"), {"\"2\" is no limit"}},
+    {"limit_too_large",
+     for_all(R"("driver_limits": {"pinned_memory": 9007199254740992})"),
+     {"9007199254740991"}},
     {"driver_budget_minus",
      for_all(R"("driver_memory_budget": -1)"),
      {"$.for_all.driver_memory_budget: the number -1 is no memory budget"}},

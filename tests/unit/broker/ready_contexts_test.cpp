@@ -60,7 +60,8 @@ TEST_F(ReadyContextsTest, NothingIsMadeInRealTime) {
   table.filler().end_realtime();
   EXPECT_FALSE(table.filler().wait_until_filled()) << "nested";
   EXPECT_EQ(books.contexts.size(), 0u);
-  table.filler().end_realtime();
+  EXPECT_TRUE(table.filler().end_realtime());
+  EXPECT_FALSE(table.filler().end_realtime()) << "one too many";
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(books.contexts.size(), 2u);
 }

@@ -156,6 +156,7 @@ struct AddsNode {
     const Caller caller = enter_policy<Real>();
     const auto add = [&] { return Real::call(node, graph, after, rest..., parameters); };
     if (caller.tenant == nullptr || parameters == nullptr) return add();
+    if (parameters->type == CU_GRAPH_NODE_TYPE_HOST) caller.tenant->pending_calls().mark_graph();
     if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
       return make_graph_memory(*caller.tenant, graph, parameters->alloc.bytesize,
                                &parameters->alloc.dptr, add);
@@ -168,6 +169,17 @@ struct AddsNode {
   }
 };
 
+// A capture has ended for which the tenant may hold no graph, because the driver goes on capturing
+// until it is asked for the graph. One that the capture only continued is the tenant's already.
+using DestroyMadeGraph = DriverFunction<"cuGraphDestroy", CUresult(CUgraph)>;
+CUresult refuse_graph(GatedTenant& tenant, CUgraph& graph) noexcept {
+  if (ledger().holds(tenant.holder(), Kind::graph, handle_value(graph))) return CUDA_SUCCESS;
+  static_cast<void>(end_graph(tenant, Kind::graph, handle_value(graph),
+                              [&] { return DestroyMadeGraph::call(graph); }));
+  graph = nullptr;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 // The graph is the call's second parameter.
 template <SymbolName name>
 struct EndsCapture {
@@ -175,8 +187,15 @@ struct EndsCapture {
   static CUresult call(CUstream stream, CUgraph* graph) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(stream, graph);
-    const CUresult status =
-        make_held(*caller.tenant, Kind::graph, graph, 0, [&] { return Real::call(stream, graph); });
+    bool ended = false;
+    CUresult status = make_held(*caller.tenant, Kind::graph, graph, 0, [&] {
+      ended = true;
+      return Real::call(stream, graph);
+    });
+    if (!ended) {
+      status = Real::call(stream, graph);
+      if (status == CUDA_SUCCESS && graph != nullptr) status = refuse_graph(*caller.tenant, *graph);
+    }
     // A capture that was invalid has ended too.
     if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
       stream_capture_ended(stream);

@@ -30,6 +30,17 @@ struct AllocatesPitched {
   }
 };
 
+template <SymbolName name, typename Size, typename... Flags>
+struct AllocatesPinned {
+  using Real = DriverFunction<name, CUresult(void**, Size, Flags...)>;
+  static CUresult call(void** out, Size bytes, Flags... flags) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(out, bytes, flags...);
+    return make_held(*caller.tenant, Holding{.kind = Kind::host_memory, .host_bytes = bytes}, out,
+                     [&] { return Real::call(out, bytes, flags...); });
+  }
+};
+
 // The address is the caller's own, so the call goes in and nothing comes out.
 template <SymbolName name>
 struct Registers {
@@ -37,8 +48,8 @@ struct Registers {
   static CUresult call(void* address, std::size_t bytes, unsigned flags) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(address, bytes, flags);
-    return make_held(*caller.tenant, Kind::registration, &address, 0,
-                     [&] { return Real::call(address, bytes, flags); });
+    return make_held(*caller.tenant, Holding{.kind = Kind::registration, .host_bytes = bytes},
+                     &address, [&] { return Real::call(address, bytes, flags); });
   }
 };
 
@@ -90,9 +101,9 @@ constexpr PolicyRow object_rows[] = {
     row<FreesAsync<"cuMemFreeAsync">>(),
     row<FreesAsync<"cuMemFreeAsync_ptsz">>(),
 
-    row<Makes<"cuMemAllocHost", Kind::host_memory, no_bytes, void*, Old>>(),
-    row<Makes<"cuMemAllocHost_v2", Kind::host_memory, no_bytes, void*, std::size_t>>(),
-    row<Makes<"cuMemHostAlloc", Kind::host_memory, no_bytes, void*, std::size_t, unsigned>>(),
+    row<AllocatesPinned<"cuMemAllocHost", Old>>(),
+    row<AllocatesPinned<"cuMemAllocHost_v2", std::size_t>>(),
+    row<AllocatesPinned<"cuMemHostAlloc", std::size_t, unsigned>>(),
     row<Ends<"cuMemFreeHost", Kind::host_memory, void*>>(),
     row<Registers<"cuMemHostRegister">>(),
     row<Registers<"cuMemHostRegister_v2">>(),

@@ -86,7 +86,7 @@ using CaptureInfo = DriverFunction<name, CUresult(CUstream, CUstreamCaptureStatu
 // the graph's. Calls `allocate(captured)`.
 template <SymbolName info, typename Allocate>
 CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes, CUstream stream,
-                        Allocate&& allocate) noexcept {
+                        bool pinned, Allocate&& allocate) noexcept {
   using Info = CaptureInfo<info>;
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
@@ -95,8 +95,9 @@ CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes
       Info::call(stream, &capture, nullptr, &graph, nullptr, nullptr) == CUDA_SUCCESS &&
       capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (!captured) {
-    return make_held(tenant, Holding{.kind = Kind::memory, .pooled = true, .bytes = bytes}, out,
-                     [&] { return allocate(false); });
+    Holding memory{.kind = Kind::memory, .pooled = true};
+    (pinned ? memory.host_bytes : memory.bytes) = bytes;
+    return make_held(tenant, memory, out, [&] { return allocate(false); });
   }
   return make_graph_memory(tenant, graph, bytes, out, [&] { return allocate(true); });
 }
@@ -109,7 +110,7 @@ struct AllocatesAsync {
   static CUresult call(CUdeviceptr* out, std::size_t bytes, CUstream stream) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, stream);
-    return allocate_async<info>(*caller.tenant, out, bytes, stream, [&](bool captured) {
+    return allocate_async<info>(*caller.tenant, out, bytes, stream, false, [&](bool captured) {
       CUmemoryPool pool = nullptr;
       if (captured) return Real::call(out, bytes, stream);
       const CUresult status = pool_of_stream(*caller.tenant, stream, &pool);
@@ -127,7 +128,9 @@ struct AllocatesFromPool {
                        CUstream stream) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, pool, stream);
-    return allocate_async<info>(*caller.tenant, out, bytes, stream,
+    const auto held = ledger().find(Kind::pool, handle_value(pool));
+    const bool pinned = held && held->pooled;
+    return allocate_async<info>(*caller.tenant, out, bytes, stream, pinned,
                                 [&](bool) { return Real::call(out, bytes, pool, stream); });
   }
 };
@@ -135,9 +138,10 @@ struct AllocatesFromPool {
 CUresult create(CUmemoryPool* out, const CUmemPoolProps* properties) noexcept {
   const Caller caller = enter_policy<Create>();
   if (caller.tenant == nullptr || properties == nullptr) return Create::call(out, properties);
+  const bool of_host = is_of_host(properties->location);
   const auto device = static_cast<std::uint64_t>(properties->location.id);
-  return make_held(*caller.tenant, Holding{.kind = Kind::pool, .extent = device}, out,
-                   [&] { return Create::call(out, properties); });
+  return make_held(*caller.tenant, Holding{.kind = Kind::pool, .pooled = of_host, .extent = device},
+                   out, [&] { return Create::call(out, properties); });
 }
 
 // The pool that stands for the default one lives as long as the tenant.

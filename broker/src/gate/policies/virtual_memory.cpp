@@ -12,10 +12,10 @@ namespace {
 
 using Physical = CUmemGenericAllocationHandle;
 
-// Counts as device memory of the tenant's code until the last of these is gone. Null: its budget
-// has no room for it. Throws std::bad_alloc.
-std::shared_ptr<const void> take_charge(GatedTenant& tenant, std::uint64_t bytes) {
-  Budget& budget = tenant.budget();
+// Counts as memory of the tenant's code until the last of these is gone. Null: the limit has no
+// room for it. Throws std::bad_alloc.
+std::shared_ptr<const void> take_charge(GatedTenant& tenant, Limit limit, std::uint64_t bytes) {
+  Budget& budget = tenant.limits().of(limit);
   if (!budget.take(bytes)) return nullptr;
   return {static_cast<const void*>(&budget), [&budget, bytes](const void*) { budget.give(bytes); }};
 }
@@ -159,16 +159,21 @@ CUresult release(Physical memory) noexcept {
   return status;
 }
 
-using CreatePhysical = DriverFunction<"cuMemCreate", CUresult(Physical*, std::size_t, const void*,
-                                                              unsigned long long)>;
-CUresult create(Physical* out, std::size_t bytes, const void* properties,
+using CreatePhysical =
+    DriverFunction<"cuMemCreate", CUresult(Physical*, std::size_t, const CUmemAllocationProp*,
+                                           unsigned long long)>;
+CUresult create(Physical* out, std::size_t bytes, const CUmemAllocationProp* properties,
                 unsigned long long flags) noexcept {
   const Caller caller = enter_policy<CreatePhysical>();
-  if (caller.tenant == nullptr) return CreatePhysical::call(out, bytes, properties, flags);
+  if (caller.tenant == nullptr || properties == nullptr) {
+    return CreatePhysical::call(out, bytes, properties, flags);
+  }
+  const Limit limit =
+      is_of_host(properties->location) ? Limit::pinned_memory : Limit::device_memory;
   try {
-    Holding memory{.kind = Kind::physical, .charge = take_charge(*caller.tenant, bytes)};
+    Holding memory{.kind = Kind::physical, .charge = take_charge(*caller.tenant, limit, bytes)};
     if (memory.charge == nullptr) {
-      log_used_up(*caller.tenant, bytes);
+      log_used_up(*caller.tenant, limit, bytes);
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult status = make_held(*caller.tenant, std::move(memory), out, [&] {

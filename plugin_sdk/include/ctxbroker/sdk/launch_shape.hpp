@@ -47,7 +47,8 @@ constexpr std::uint32_t at_most(std::uint32_t value, std::uint32_t limit) {
 ///
 ///     for (y = blockIdx.y * blockDim.y + threadIdx.y; y < height; y += gridDim.y * blockDim.y)
 ///
-/// and to compare x with the width.
+/// and to compare x with the width. Beyond 4,294,443,016 rows, y wraps: refuse so many in
+/// activate.
 ///
 /// @param columns  items in a row.
 /// @param rows     rows.

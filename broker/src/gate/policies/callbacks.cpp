@@ -1,0 +1,155 @@
+// Functions of a tenant's code that the driver calls later. Each is counted until it has run, so
+// that its library is not unloaded before that.
+#include <memory>
+#include <new>
+
+#include "driver/driver_error.hpp"
+#include "gate/held.hpp"
+#include "gate/policy.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using What = PendingCalls::What;
+
+// What the driver gets in place of such a function: a function of the broker's that calls it.
+template <typename... Leading>
+struct Pending {
+  using Function = void (*)(Leading..., void*);
+  PendingCalls& calls;
+  What what;
+  Function function;
+  void* data;
+
+  static void call(Leading... leading, void* given) {
+    const std::unique_ptr<Pending> self(static_cast<Pending*>(given));
+    self->function(leading..., self->data);
+    self->calls.end(self->what);
+  }
+};
+
+// `pass` gives the driver a function and its data.
+template <typename... Leading, typename Pass>
+CUresult pass_counted(GatedTenant& tenant, const char* name, What what,
+                      typename Pending<Leading...>::Function function, void* data,
+                      Pass&& pass) noexcept {
+  if (function == nullptr) return pass(function, data);
+  PendingCalls& calls = tenant.pending_calls();
+  std::unique_ptr<Pending<Leading...>> pending(
+      new (std::nothrow) Pending<Leading...>{calls, what, function, data});
+  if (pending == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!calls.begin(what)) {
+    tenant.log_once(name, "refused: the function's library is being unloaded");
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
+  const CUresult status = pass(Pending<Leading...>::call, pending.get());
+  // After a fault nobody knows whether the driver has it: then it stays counted.
+  if (status == CUDA_SUCCESS || is_process_fault(status)) {
+    static_cast<void>(pending.release());
+  } else {
+    calls.end(what);
+  }
+  return status;
+}
+
+// In a capture it becomes a node of a graph, which may call it any number of times.
+template <SymbolName name, SymbolName is_capturing>
+struct LaunchesHostFunction {
+  using Real = DriverFunction<name, CUresult(CUstream, CUhostFn, void*)>;
+  using IsCapturing = DriverFunction<is_capturing, CUresult(CUstream, CUstreamCaptureStatus*)>;
+  static CUresult call(CUstream stream, CUhostFn function, void* data) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(stream, function, data);
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (IsCapturing::is_bound() && IsCapturing::call(stream, &capture) == CUDA_SUCCESS &&
+        capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+      caller.tenant->pending_calls().mark_graph();
+      return Real::call(stream, function, data);
+    }
+    return pass_counted<>(
+        *caller.tenant, Real::symbol, What::host_function, function, data,
+        [&](CUhostFn passed, void* its_data) { return Real::call(stream, passed, its_data); });
+  }
+  static constexpr PolicyRow capturing_row() { return unguarded<IsCapturing>(); }
+};
+
+// The driver does not take it in a capture.
+template <SymbolName name>
+struct AddsCallback {
+  using Real = DriverFunction<name, CUresult(CUstream, CUstreamCallback, void*, unsigned)>;
+  static CUresult call(CUstream stream, CUstreamCallback function, void* data,
+                       unsigned flags) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(stream, function, data, flags);
+    return pass_counted<CUstream, CUresult>(*caller.tenant, Real::symbol, What::host_function,
+                                            function, data,
+                                            [&](CUstreamCallback passed, void* its_data) {
+                                              return Real::call(stream, passed, its_data, flags);
+                                            });
+  }
+};
+
+using MakeObject = DriverFunction<"cuUserObjectCreate",
+                                  CUresult(CUuserObject*, void*, CUhostFn, unsigned, unsigned)>;
+CUresult make_object(CUuserObject* out, void* data, CUhostFn destroy, unsigned count,
+                     unsigned flags) noexcept {
+  const Caller caller = enter_policy<MakeObject>();
+  if (caller.tenant == nullptr) return MakeObject::call(out, data, destroy, count, flags);
+  return pass_counted<>(*caller.tenant, MakeObject::symbol, What::user_object, destroy, data,
+                        [&](CUhostFn passed, void* its_data) {
+                          return MakeObject::call(out, its_data, passed, count, flags);
+                        });
+}
+
+// Puts a host function into a graph.
+template <SymbolName name, typename... Parameters>
+struct PutsIntoGraph {
+  using Real = DriverFunction<name, CUresult(Parameters...)>;
+  static CUresult call(Parameters... parameters) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant != nullptr) caller.tenant->pending_calls().mark_graph();
+    return Real::call(parameters...);
+  }
+};
+
+// Changes a node of any kind.
+template <SymbolName name, typename... Graph>
+struct ChangesNode {
+  using Real = DriverFunction<name, CUresult(Graph..., CUgraphNode, CUgraphNodeParams*)>;
+  static CUresult call(Graph... graph, CUgraphNode node, CUgraphNodeParams* parameters) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant != nullptr && parameters != nullptr &&
+        parameters->type == CU_GRAPH_NODE_TYPE_HOST) {
+      caller.tenant->pending_calls().mark_graph();
+    }
+    return Real::call(graph..., node, parameters);
+  }
+};
+
+using Launch = LaunchesHostFunction<"cuLaunchHostFunc", "cuStreamIsCapturing">;
+using LaunchPerThread = LaunchesHostFunction<"cuLaunchHostFunc_ptsz", "cuStreamIsCapturing_ptsz">;
+using HostNode = const CUDA_HOST_NODE_PARAMS*;
+
+constexpr PolicyRow callback_rows[] = {
+    row<Launch>(),
+    Launch::capturing_row(),
+    row<LaunchPerThread>(),
+    LaunchPerThread::capturing_row(),
+    row<AddsCallback<"cuStreamAddCallback">>(),
+    row<AddsCallback<"cuStreamAddCallback_ptsz">>(),
+    policy<MakeObject, make_object>(),
+    row<PutsIntoGraph<"cuGraphAddHostNode", CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                      HostNode>>(),
+    row<PutsIntoGraph<"cuGraphHostNodeSetParams", CUgraphNode, HostNode>>(),
+    row<PutsIntoGraph<"cuGraphExecHostNodeSetParams", CUgraphExec, CUgraphNode, HostNode>>(),
+    row<ChangesNode<"cuGraphNodeSetParams">>(),
+    row<ChangesNode<"cuGraphExecNodeSetParams", CUgraphExec>>(),
+};
+
+}  // namespace
+
+std::span<const PolicyRow> callback_policies() noexcept {
+  return callback_rows;
+}
+
+}  // namespace ctxbroker::detail
