@@ -45,7 +45,7 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept;
 // The driver has refused to end it: it is held as before.
 void hold_again(const Holding& holding) noexcept;
 
-// What a tenant is told that ends what it does not hold. The strike says whose it is.
+// What a tenant is told that ends or changes what it does not hold. The strike says whose it is.
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
 
@@ -123,6 +123,10 @@ void forget_freed(GatedTenant& tenant, std::uint64_t address) noexcept;
 bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept;
 // That graph has ended.
 void forget_graph_memory(Kind kind, std::uint64_t graph) noexcept;
+
+// Ends the captures that the tenant's code began outside of guards and left open. With the policies
+// for captures.
+void end_open_captures(GatedTenant& tenant) noexcept;
 
 // A node of a graph that allocates. The driver chooses the address at once, and the memory counts
 // from then on, because nobody sees the launches.
