@@ -26,7 +26,7 @@ struct Activation {
   PinnedMemory staging;      // CTXB_UPLOAD_MAX bytes, for uploads in process
   std::uint64_t staged = 0;  // bytes of it that the running job has used
   Stream stream;
-  LentStream lent;  // that stream, to the plug-in
+  LentStream lent;     // that stream, to the plug-in
   JobGraph job_graph;  // last, so that it ends first
 };
 
