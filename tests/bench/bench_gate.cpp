@@ -4,6 +4,7 @@
 //     primary context current; "allocate_free" from a block that the driver already has, as most
 //     allocations are, "allocate_free_block" with a block that comes and goes with it; "allocate"
 //     and "free" one without the other, of many in a row;
+//     "record_wait": an event is recorded in one stream, and another stream waits for it;
 //   - unguarded: a launch, and a copy of 4 KiB to the device, by the address that a look-up gives
 //     (the driver's own) and by the exported name (one jump);
 //   - unowned: what the host pays for the same calls on a thread of its own.
@@ -136,6 +137,36 @@ double set_current(Session& session, benchmark::State& state) {
       session, state, [&] { must(own(here)); }, [&] { must(gated(primary)); });
 }
 
+// As programs with several streams do at every step.
+double record_and_wait(Session& session, benchmark::State& state) {
+  const RawDriver& raw = session.raw();
+  void* const driver = dlopen(session.broker().driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  const auto own = [&](const char* symbol) { return dlsym(driver, symbol); };
+  using Create = CUresult (*)(CUevent*, unsigned);
+  using Record = CUresult (*)(CUevent, CUstream);
+  using Wait = CUresult (*)(CUstream, CUevent, unsigned);
+  using Destroy = CUresult (*)(CUevent);
+  CUstream streams[2] = {};
+  CUevent event = nullptr;
+  for (CUstream& stream : streams)
+    must(by_name<decltype(raw.cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
+  must(by_name<Create>("cuEventCreate")(&event, CU_EVENT_DISABLE_TIMING));
+  const auto pair = [&](Record record, Wait wait) {
+    must(record(event, streams[0]));
+    must(wait(streams[1], event, 0));
+  };
+  const auto record = reinterpret_cast<Record>(own("cuEventRecord"));
+  const auto wait = reinterpret_cast<Wait>(own("cuStreamWaitEvent"));
+  const auto gated_record = by_name<Record>("cuEventRecord");
+  const auto gated_wait = by_name<Wait>("cuStreamWaitEvent");
+  const double time = measure(
+      session, state, [&] { pair(record, wait); }, [&] { pair(gated_record, gated_wait); });
+  must(by_name<Destroy>("cuEventDestroy_v2")(event));
+  for (CUstream stream : streams)
+    must(by_name<decltype(raw.cuStreamDestroy_v2)>("cuStreamDestroy_v2")(stream));
+  return time;
+}
+
 double launches(Session& session, benchmark::State& state, bool looked_up) {
   const RawDriver& raw = session.raw();
   auto const gated = looked_up ? by_look_up<decltype(raw.cuLaunchKernel)>("cuLaunchKernel")
@@ -202,6 +233,7 @@ void enrol(Session& session) {
     }
     measure_once("guarded/stream/" + name, benchmark::kNanosecond, guarded(streams));
     measure_once("guarded/set_current/" + name, benchmark::kNanosecond, guarded(set_current));
+    measure_once("guarded/record_wait/" + name, benchmark::kNanosecond, guarded(record_and_wait));
     for (const bool looked_up : {true, false}) {
       measure_once(
           std::string("unguarded/launch_") + (looked_up ? "looked_up/" : "by_name/") + name,

@@ -128,10 +128,11 @@ bool is_loaded_as(const std::string& path, const std::string& other) {
   return libraries[0] != nullptr && libraries[0] == libraries[1];
 }
 
-constexpr std::array groups{primary_policies,        context_policies,  peer_policies,
-                            virtual_memory_policies, pool_policies,     object_policies,
-                            graph_policies,          callback_policies, wait_policies,
-                            process_policies};
+constexpr std::array groups{primary_policies,        context_policies,      peer_policies,
+                            virtual_memory_policies, pool_policies,         object_policies,
+                            graph_policies,          graph_change_policies, capture_policies,
+                            callback_policies,       use_policies,          interop_policies,
+                            wait_policies,           process_policies};
 
 // One for the process, because it has one library with the driver's name.
 GateLibrary& gate_library() {

@@ -6,6 +6,7 @@
 
 #include "context/guard.hpp"
 #include "gate/held.hpp"
+#include "gate/use.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -37,6 +38,14 @@ CUresult end_physical(const Holding& holding) noexcept {
   return status;
 }
 
+// With all references that the tenant has. Graphs have their own.
+CUresult end_user_object(const Holding& holding) noexcept {
+  using Real = DriverFunction<"cuUserObjectRelease", CUresult(CUuserObject, unsigned)>;
+  return Real::is_bound() ? Real::call(reinterpret_cast<CUuserObject>(holding.handle),
+                                       static_cast<unsigned>(holding.extent))
+                          : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult end_peer(const Holding& holding) noexcept {
   return end_peer_access(holding.handle);
 }
@@ -49,8 +58,12 @@ constexpr std::array<HowItEnds, kind_count> endings{{
     {Kind::graph_memory, end<"cuMemFree_v2", CUdeviceptr>},
     {Kind::graph_exec, end<"cuGraphExecDestroy", CUgraphExec>},
     {Kind::graph, end<"cuGraphDestroy", CUgraph>},
+    {Kind::user_object, end_user_object},
     {Kind::event, end<"cuEventDestroy_v2", CUevent>},
     {Kind::stream, end<"cuStreamDestroy_v2", CUstream>},
+    {Kind::link, end<"cuLinkDestroy", CUlinkState>},
+    {Kind::texture, end<"cuTexObjectDestroy", CUtexObject>},
+    {Kind::surface, end<"cuSurfObjectDestroy", CUsurfObject>},
     {Kind::library, end<"cuLibraryUnload", CUlibrary>},
     {Kind::module, end<"cuModuleUnload", CUmodule>},
     {Kind::array, end<"cuArrayDestroy", CUarray>},
@@ -59,6 +72,9 @@ constexpr std::array<HowItEnds, kind_count> endings{{
     {Kind::host_memory, end<"cuMemFreeHost", void*>},
     {Kind::registration, end<"cuMemHostUnregister", void*>},
     {Kind::ipc_memory, end<"cuIpcCloseMemHandle", CUdeviceptr>},
+    {Kind::external_memory, end<"cuDestroyExternalMemory", CUexternalMemory>},
+    {Kind::external_semaphore, end<"cuDestroyExternalSemaphore", CUexternalSemaphore>},
+    {Kind::graphics_resource, end<"cuGraphicsUnregisterResource", CUgraphicsResource>},
     {Kind::mapping, end_range<"cuMemUnmap">},
     {Kind::reservation, end_range<"cuMemAddressFree">},
     {Kind::physical, end_physical},
@@ -127,6 +143,7 @@ LeftThing end_left(GatedTenant& tenant, bool resident, const Holding& holding) n
   if (!ended) return {Fate::put_off};
   if (kind == Kind::graph || kind == Kind::graph_exec) {
     forget_graph_memory(kind, holding.handle);  // what it allocates was freed before it
+    forget_parts_of(kind, holding.handle);
   }
   if (kind == Kind::own_pool) tenant.forget_pools();  // which the tenant has never asked for
   // Memory that no launch has allocated, or that was freed, is nothing to give back.
@@ -166,6 +183,7 @@ std::optional<CUresult> end_holding(GatedTenant& tenant, const Holding& holding,
 }
 
 void give_back(GatedTenant& tenant, bool resident, const Reason& reason) {
+  end_open_captures(tenant);
   give_back(tenant.holder(), reason,
             [&](const Holding& holding) { return end_left(tenant, resident, holding); });
 }

@@ -132,9 +132,15 @@ GatedTenant* other_holder(const GatedTenant& tenant, Kind kind, std::uint64_t ha
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept {
-  char text[200];
-  const auto held = ledger().find(kind, handle);
-  const char* whose = held ? "a neighbour's" : "not the tenant's own";
+  char text[300];
+  char neighbour[120] = "a neighbour's";
+  const auto held =
+      kind == Kind::memory ? ledger().find_memory_at(handle) : ledger().find(kind, handle);
+  const char* whose = held ? neighbour : "not the tenant's own";
+  if (GatedTenant* const holder = held ? gated_tenant_of(held->holder.tenant) : nullptr) {
+    std::snprintf(neighbour, sizeof neighbour, "a neighbour's, %s",
+                  holder->identity().name.c_str());
+  }
   if (held && held->holder.tenant == tenant.identity().id) {
     if (held->holder.origin == Origin::sdk) {
       whose = "an instance's, which releases it with the SDK's release";
@@ -158,6 +164,9 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
     case Kind::physical:
     case Kind::pool:
     case Kind::own_pool:
+    case Kind::texture:
+    case Kind::surface:
+    case Kind::user_object:
       return CUDA_ERROR_INVALID_VALUE;
     case Kind::registration:
       return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -45,7 +45,7 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept;
 // The driver has refused to end it: it is held as before.
 void hold_again(const Holding& holding) noexcept;
 
-// What a tenant is told that ends what it does not hold. The strike says whose it is.
+// What a tenant is told that ends or changes what it does not hold. The strike says whose it is.
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
 
@@ -125,8 +125,14 @@ void forget_freed(GatedTenant& tenant, std::uint64_t address) noexcept;
 // Whether memory at that address can still be the tenant's: a graph that it holds names it, or it
 // has outlived its graphs. A capture that failed leaves names behind that belong to no graph.
 bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept;
+// Destroys a graph that is in no ledger, with the names of the memory that it allocates.
+CUresult destroy_graph(GatedTenant& tenant, CUgraph graph) noexcept;
 // That graph has ended.
 void forget_graph_memory(Kind kind, std::uint64_t graph) noexcept;
+
+// Ends the captures that the tenant's code began outside of guards and left open. With the policies
+// for captures.
+void end_open_captures(GatedTenant& tenant) noexcept;
 
 // A node of a graph that allocates. The driver chooses the address at once, and the memory counts
 // from then on, because nobody sees the launches.

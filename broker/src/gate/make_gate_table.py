@@ -83,9 +83,18 @@ def main() -> None:
         for base, (symbols, scope, policy, words) in sorted(by_base.items()):
             document.write(f"| {', '.join('`' + one + '`' for one in symbols)} | {scope} | "
                            f"{policy} | {words} |\n")
-        document.write("\n## What is not guarded\n\nThese functions affect only their caller, as "
-                       "far as the driver's own rules go:\n\n")
-        others = sorted({row[1] for row in rows if row[5] == "pass"})
+        document.write("\n## What is not guarded\n\nA plug-in can affect others by these functions, and "
+                       "the gate lets them through:\n\n| function | what it reaches, and why it is "
+                       "not guarded |\n|---|---|\n")
+        unheld = {row[1]: row[6] for row in rows if row[5] == "pass" and row[6]}
+        by_words = {}
+        for base, words in sorted(unheld.items()):
+            by_words.setdefault(words, []).append(f"`{base}`")
+        for words, bases in by_words.items():
+            document.write(f"| {', '.join(bases)} | {words} |\n")
+        document.write("\nThese functions affect only their caller, as far as the driver's own rules "
+                       "go:\n\n")
+        others = sorted({row[1] for row in rows if row[5] == "pass"} - set(unheld))
         document.write(", ".join(f"`{one}`" for one in others) + ".\n")
 
 

@@ -87,8 +87,12 @@ std::span<const PolicyRow> peer_policies() noexcept;            // access to oth
 std::span<const PolicyRow> virtual_memory_policies() noexcept;  // addresses, physical memory
 std::span<const PolicyRow> pool_policies() noexcept;            // pools, and what comes of them
 std::span<const PolicyRow> object_policies() noexcept;          // memory, modules, streams, events
-std::span<const PolicyRow> graph_policies() noexcept;           // graphs and captures
+std::span<const PolicyRow> graph_policies() noexcept;           // graphs, and memory of theirs
+std::span<const PolicyRow> graph_change_policies() noexcept;    // nodes, and what changes them
+std::span<const PolicyRow> capture_policies() noexcept;         // captures, which make graphs
 std::span<const PolicyRow> callback_policies() noexcept;        // functions that the driver calls
+std::span<const PolicyRow> use_policies() noexcept;             // work on what others may hold
+std::span<const PolicyRow> interop_policies() noexcept;         // other APIs, textures, the linker
 std::span<const PolicyRow> wait_policies() noexcept;            // synchronise
 std::span<const PolicyRow> process_policies() noexcept;         // profiler, core dumps, callbacks
 

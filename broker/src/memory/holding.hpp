@@ -17,19 +17,26 @@ enum class Kind : std::uint8_t {
   graph_memory,  // that graphs allocate for themselves; by address
   graph_exec,
   graph,
+  user_object,  // its references are `extent`
   event,
   stream,
+  link,  // an invocation of the driver's linker
+  texture,
+  surface,
   library,
   module,
   array,
   mipmapped_array,
-  memory,        // device memory, managed too; by address
-  host_memory,   // pinned; by address
-  registration,  // of host memory; by address
-  ipc_memory,    // another process's; by address
-  mapping,       // of physical memory; by address
-  reservation,   // of addresses
-  physical,      // physical memory
+  memory,              // device memory, managed too; by address
+  host_memory,         // pinned; by address
+  registration,        // of host memory; by address
+  ipc_memory,          // another process's; by address
+  external_memory,     // another API's
+  external_semaphore,  // another API's
+  graphics_resource,   // another API's
+  mapping,             // of physical memory; by address
+  reservation,         // of addresses
+  physical,            // physical memory
   pool,
   own_pool,  // what the tenant has instead of a device's default pool
   peer_access,

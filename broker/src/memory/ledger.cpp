@@ -4,6 +4,14 @@
 #include <new>
 
 namespace ctxbroker::detail {
+namespace {
+
+// After the entry has gone, and before the driver ends the thing.
+void gone(Kind kind) noexcept {
+  if (kind == Kind::stream || kind == Kind::event) ownership_changed();
+}
+
+}  // namespace
 
 void Ledger::enter(Holding holding, bool is_one_more_hold) {
   Entries replaced;  // whose end may end a lease: that comes after the lock
@@ -23,6 +31,7 @@ void Ledger::enter(Holding holding, bool is_one_more_hold) {
       const Holding& held = older->second;
       const bool is_gone = held.lease != nullptr && !held.lease->end_target(home_of(held));
       if (!is_gone || held.holder == added->second.holder) replaced.insert(entries_.extract(older));
+      gone(key.first);
     }
   }
   for (const auto& [key, held] : replaced) stop_counting(held);
@@ -50,6 +59,7 @@ std::optional<Holding> Ledger::remove(Kind kind, std::uint64_t handle, IfHeldBy 
   const std::lock_guard lock(mutex_);
   const auto found = locate(kind, handle, holder);
   if (found == entries_.end()) return std::nullopt;
+  gone(kind);
   return std::move(entries_.extract(found).mapped());
 }
 
@@ -73,6 +83,16 @@ std::optional<Holding> Ledger::find_around(Kind kind, std::uint64_t address,
   const Holding& one = (--range)->second;
   const bool is_it =
       range->first.first == kind && one.holder == holder && address - one.handle < one.extent;
+  return is_it ? std::optional(one) : std::nullopt;
+}
+
+std::optional<Holding> Ledger::find_memory_at(std::uint64_t address) const noexcept {
+  const std::lock_guard lock(mutex_);
+  auto range = entries_.upper_bound({Kind::memory, address});
+  if (range == entries_.begin()) return std::nullopt;
+  const Holding& one = (--range)->second;
+  const bool is_it = range->first.first == Kind::memory &&
+                     (address == one.handle || address - one.handle < one.bytes);
   return is_it ? std::optional(one) : std::nullopt;
 }
 
@@ -106,6 +126,7 @@ void Ledger::end_with_context(Kind kind, std::uint64_t handle, const Holder& hol
   entry.mapped().ended = true;
   entry.mapped().bytes = entry.mapped().amount = 0;
   entries_.insert(std::move(entry));
+  gone(kind);
 }
 
 bool Ledger::holds_range(const Holder& holder, Kind kind, std::uint64_t address,

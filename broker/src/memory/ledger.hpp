@@ -2,6 +2,7 @@
 // them, and what instances made through the SDK. It is the process's, because handles are.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -33,6 +34,8 @@ class Ledger {
   // The mapping, or reservation, of that holder that contains the address.
   std::optional<Holding> find_around(Kind kind, std::uint64_t address,
                                      const Holder& holder) const noexcept;
+  // The memory that contains the address, whoever holds it.
+  std::optional<Holding> find_memory_at(std::uint64_t address) const noexcept;
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind. Throws std::bad_alloc.
   std::vector<Holding> held_by(const Holder& holder) const;
@@ -62,6 +65,13 @@ class Ledger {
 };
 
 Ledger& ledger() noexcept;
+
+// Rises when a stream or an event stops being somebody's. What was found out about whose one is
+// holds until then.
+inline constinit std::atomic<std::uint64_t> ownership_changes{0};
+inline void ownership_changed() noexcept {
+  ownership_changes.fetch_add(1, std::memory_order_acq_rel);
+}
 
 // Enters what the broker has made in a lease. Its bytes are taken from `budget` already, if there
 // is one. Throws std::bad_alloc; then it is ended again, and they are given back.

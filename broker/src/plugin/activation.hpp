@@ -9,6 +9,7 @@
 #include "context/resources.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/plugin_instance.hpp"
+#include "memory/lent_streams.hpp"
 #include "module/kernel.hpp"
 #include "module/module_set.hpp"
 #include "plugin/descriptor_reader.hpp"
@@ -25,6 +26,7 @@ struct Activation {
   PinnedMemory staging;      // CTXB_UPLOAD_MAX bytes, for uploads in process
   std::uint64_t staged = 0;  // bytes of it that the running job has used
   Stream stream;
+  LentStream lent;     // that stream, to the plug-in
   JobGraph job_graph;  // last, so that it ends first
 };
 

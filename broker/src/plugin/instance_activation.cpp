@@ -40,6 +40,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   modules_ = broker_.modules().at(lease_);
   const UseScope use(modules_->gate());
   activation_ = make_activation(modules_, broker_.modules(), plugin(), sizes);
+  activation_->lent = LentStream(activation_->stream.get(), tenant().id);
   activation_->job_graph.want(settings_.job_graphs);
   failed_renewal_.reset();
   const DeviceInfo& device =

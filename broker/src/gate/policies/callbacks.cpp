@@ -4,8 +4,7 @@
 #include <new>
 
 #include "driver/driver_error.hpp"
-#include "gate/held.hpp"
-#include "gate/policy.hpp"
+#include "gate/use.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -60,6 +59,9 @@ struct LaunchesHostFunction {
   static CUresult call(CUstream stream, CUhostFn function, void* data) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(stream, function, data);
+    const CUresult refused =
+        check_use(*caller.tenant, Real::symbol, Kind::stream, handle_value(stream));
+    if (refused != CUDA_SUCCESS) return refused;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     if (IsCapturing::is_bound() && IsCapturing::call(stream, &capture) == CUDA_SUCCESS &&
         capture != CU_STREAM_CAPTURE_STATUS_NONE) {
@@ -81,6 +83,9 @@ struct AddsCallback {
                        unsigned flags) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(stream, function, data, flags);
+    const CUresult refused =
+        check_use(*caller.tenant, Real::symbol, Kind::stream, handle_value(stream));
+    if (refused != CUDA_SUCCESS) return refused;
     return pass_counted<CUstream, CUresult>(*caller.tenant, Real::symbol, What::host_function,
                                             function, data,
                                             [&](CUstreamCallback passed, void* its_data) {
@@ -95,40 +100,17 @@ CUresult make_object(CUuserObject* out, void* data, CUhostFn destroy, unsigned c
                      unsigned flags) noexcept {
   const Caller caller = enter_policy<MakeObject>();
   if (caller.tenant == nullptr) return MakeObject::call(out, data, destroy, count, flags);
-  return pass_counted<>(*caller.tenant, MakeObject::symbol, What::user_object, destroy, data,
-                        [&](CUhostFn passed, void* its_data) {
-                          return MakeObject::call(out, its_data, passed, count, flags);
-                        });
+  return pass_counted<>(
+      *caller.tenant, MakeObject::symbol, What::user_object, destroy, data,
+      [&](CUhostFn passed, void* its_data) {
+        // Its holder has that number of references.
+        return make_held(*caller.tenant, Holding{.kind = Kind::user_object, .extent = count}, out,
+                         [&] { return MakeObject::call(out, its_data, passed, count, flags); });
+      });
 }
-
-// Puts a host function into a graph.
-template <SymbolName name, typename... Parameters>
-struct PutsIntoGraph {
-  using Real = DriverFunction<name, CUresult(Parameters...)>;
-  static CUresult call(Parameters... parameters) noexcept {
-    const Caller caller = enter_policy<Real>();
-    if (caller.tenant != nullptr) caller.tenant->pending_calls().mark_graph();
-    return Real::call(parameters...);
-  }
-};
-
-// Changes a node of any kind.
-template <SymbolName name, typename... Graph>
-struct ChangesNode {
-  using Real = DriverFunction<name, CUresult(Graph..., CUgraphNode, CUgraphNodeParams*)>;
-  static CUresult call(Graph... graph, CUgraphNode node, CUgraphNodeParams* parameters) noexcept {
-    const Caller caller = enter_policy<Real>();
-    if (caller.tenant != nullptr && parameters != nullptr &&
-        parameters->type == CU_GRAPH_NODE_TYPE_HOST) {
-      caller.tenant->pending_calls().mark_graph();
-    }
-    return Real::call(graph..., node, parameters);
-  }
-};
 
 using Launch = LaunchesHostFunction<"cuLaunchHostFunc", "cuStreamIsCapturing">;
 using LaunchPerThread = LaunchesHostFunction<"cuLaunchHostFunc_ptsz", "cuStreamIsCapturing_ptsz">;
-using HostNode = const CUDA_HOST_NODE_PARAMS*;
 
 constexpr PolicyRow callback_rows[] = {
     row<Launch>(),
@@ -138,12 +120,6 @@ constexpr PolicyRow callback_rows[] = {
     row<AddsCallback<"cuStreamAddCallback">>(),
     row<AddsCallback<"cuStreamAddCallback_ptsz">>(),
     policy<MakeObject, make_object>(),
-    row<PutsIntoGraph<"cuGraphAddHostNode", CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
-                      HostNode>>(),
-    row<PutsIntoGraph<"cuGraphHostNodeSetParams", CUgraphNode, HostNode>>(),
-    row<PutsIntoGraph<"cuGraphExecHostNodeSetParams", CUgraphExec, CUgraphNode, HostNode>>(),
-    row<ChangesNode<"cuGraphNodeSetParams">>(),
-    row<ChangesNode<"cuGraphExecNodeSetParams", CUgraphExec>>(),
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Graphs, and captures, which make graphs. A tenant's graphs and the memory that they allocate are
+// Graphs. A tenant's graphs and the memory that they allocate are
 // counted, and only their holder ends them.
 #include <algorithm>
 #include <map>
@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "context/guard.hpp"
-#include "gate/held.hpp"
+#include "gate/use.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -83,11 +82,29 @@ CUresult end_graph(GatedTenant& tenant, Kind kind, std::uint64_t graph, End&& en
 }
 
 template <SymbolName name, typename... Rest>
+struct MakesGraph {
+  using Real = DriverFunction<name, CUresult(CUgraph*, Rest...)>;
+  static CUresult call(CUgraph* out, Rest... rest) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant == nullptr) return Real::call(out, rest...);
+    return make_held(*caller.tenant, Kind::graph, out, 0, [&] {
+      const CUresult status = Real::call(out, rest...);
+      if (status == CUDA_SUCCESS) forget_part(handle_value(*out));
+      return status;
+    });
+  }
+};
+
+template <SymbolName name, typename... Rest>
 struct Instantiates {
   using Real = DriverFunction<name, CUresult(CUgraphExec*, CUgraph, Rest...)>;
   static CUresult call(CUgraphExec* out, CUgraph graph, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(out, graph, rest...);
+    // A graph that allocates can have one executable graph only.
+    const CUresult refused =
+        check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(graph));
+    if (refused != CUDA_SUCCESS) return refused;
     const CUresult status = make_held(*caller.tenant, Kind::graph_exec, out, 0,
                                       [&] { return Real::call(out, graph, rest...); });
     if (status == CUDA_SUCCESS && out != nullptr) {
@@ -105,22 +122,66 @@ struct EndsGraph {
     const Caller caller = enter_policy<Real>();
     if (graph == nullptr || !any_gated_tenant()) return Real::call(graph);
     const std::uint64_t value = handle_value(graph);
-    const auto end_of = [&](GatedTenant& tenant) {
-      return end_graph(tenant, kind, value, [&] { return Real::call(graph); });
+    const auto end = [&] {
+      // Before their values can be another graph's.
+      if (kind == Kind::graph) forget_parts_of(kind, value);
+      return Real::call(graph);
     };
+    const auto end_of = [&](GatedTenant& tenant) { return end_graph(tenant, kind, value, end); };
     if (caller.tenant != nullptr) {
       return end_held(*caller.tenant, Real::symbol, kind, value,
                       [&] { return end_of(*caller.tenant); });
     }
     const auto held = ledger().find(kind, value);
     GatedTenant* const tenant = held ? gated_tenant_of(held->holder.tenant) : nullptr;
-    return end_by_host(kind, value,
-                       [&] { return tenant != nullptr ? end_of(*tenant) : Real::call(graph); });
+    return end_by_host(kind, value, [&] { return tenant != nullptr ? end_of(*tenant) : end(); });
   }
 };
 
 bool is_own(const GatedTenant& tenant, CUdeviceptr address) noexcept {
   return ledger().holds(tenant.holder(), Kind::graph_memory, address);
+}
+
+// A node of the tenant's graph, which it may change from now on.
+template <typename Add>
+CUresult add_to_graph(GatedTenant& tenant, const char* function, CUgraph graph, CUgraphNode* node,
+                      Add&& add) noexcept {
+  const std::uint64_t value = handle_value(graph);
+  CUresult status = check_use(tenant, function, Kind::graph, value);
+  if (status == CUDA_SUCCESS) status = add();
+  if (status == CUDA_SUCCESS && node != nullptr) note_part(Kind::graph, value, handle_value(*node));
+  return status;
+}
+
+// What a node of that kind does to things that the tenant may not hold.
+CUresult check_node(GatedTenant& tenant, const char* function,
+                    const CUgraphNodeParams* node) noexcept {
+  if (node == nullptr) return CUDA_SUCCESS;
+  switch (node->type) {
+    case CU_GRAPH_NODE_TYPE_HOST:
+      tenant.pending_calls().mark_graph();
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return is_own(tenant, node->free.dptr)
+                 ? CUDA_SUCCESS
+                 : refuse_end(tenant, function, Kind::graph_memory, node->free.dptr);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return check_use(tenant, function, Kind::event, handle_value(node->eventRecord.event));
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return check_use(tenant, function, Kind::event, handle_value(node->eventWait.event), lent);
+    case CU_GRAPH_NODE_TYPE_GRAPH:  // it may go over to the other graph
+      return check_use(tenant, function, Kind::graph, handle_value(node->graph.graph));
+    default:
+      return CUDA_SUCCESS;
+  }
+}
+
+// The graphs that a conditional node executes are parts of its own.
+void note_bodies(CUgraph graph, const CUgraphNodeParams* node) noexcept {
+  if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL) return;
+  const auto& conditional = node->conditional;
+  if (conditional.phGraph_out == nullptr) return;
+  note_parts(Kind::graph, handle_value(graph), conditional.phGraph_out, conditional.size);
 }
 
 using AddAllocation =
@@ -130,8 +191,12 @@ CUresult add_allocation(CUgraphNode* node, CUgraph graph, const CUgraphNode* aft
                         std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) noexcept {
   const Caller caller = enter_policy<AddAllocation>();
   const auto add = [&] { return AddAllocation::call(node, graph, after, count, parameters); };
-  if (caller.tenant == nullptr || parameters == nullptr) return add();
-  return make_graph_memory(*caller.tenant, graph, parameters->bytesize, &parameters->dptr, add);
+  if (caller.tenant == nullptr) return add();
+  return add_to_graph(*caller.tenant, AddAllocation::symbol, graph, node, [&] {
+    return parameters == nullptr ? add()
+                                 : make_graph_memory(*caller.tenant, graph, parameters->bytesize,
+                                                     &parameters->dptr, add);
+  });
 }
 
 using AddFreeing =
@@ -143,7 +208,10 @@ CUresult add_freeing(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
   if (caller.tenant != nullptr && !is_own(*caller.tenant, address)) {
     return refuse_end(*caller.tenant, AddFreeing::symbol, Kind::graph_memory, address);
   }
-  return AddFreeing::call(node, graph, after, count, address);
+  const auto add = [&] { return AddFreeing::call(node, graph, after, count, address); };
+  return caller.tenant == nullptr
+             ? add()
+             : add_to_graph(*caller.tenant, AddFreeing::symbol, graph, node, add);
 }
 
 // A node of any kind.
@@ -155,110 +223,47 @@ struct AddsNode {
                        CUgraphNodeParams* parameters) noexcept {
     const Caller caller = enter_policy<Real>();
     const auto add = [&] { return Real::call(node, graph, after, rest..., parameters); };
-    if (caller.tenant == nullptr || parameters == nullptr) return add();
-    if (parameters->type == CU_GRAPH_NODE_TYPE_HOST) caller.tenant->pending_calls().mark_graph();
-    if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-      return make_graph_memory(*caller.tenant, graph, parameters->alloc.bytesize,
-                               &parameters->alloc.dptr, add);
-    }
-    if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
-        !is_own(*caller.tenant, parameters->free.dptr)) {
-      return refuse_end(*caller.tenant, Real::symbol, Kind::graph_memory, parameters->free.dptr);
-    }
-    return add();
-  }
-};
-
-// A capture has ended for which the tenant may hold no graph, because the driver goes on capturing
-// until it is asked for the graph. One that the capture only continued is the tenant's already.
-using DestroyMadeGraph = DriverFunction<"cuGraphDestroy", CUresult(CUgraph)>;
-CUresult refuse_graph(GatedTenant& tenant, CUgraph& graph) noexcept {
-  if (ledger().holds(tenant.holder(), Kind::graph, handle_value(graph))) return CUDA_SUCCESS;
-  static_cast<void>(end_graph(tenant, Kind::graph, handle_value(graph),
-                              [&] { return DestroyMadeGraph::call(graph); }));
-  graph = nullptr;
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-// The graph is the call's second parameter.
-template <SymbolName name>
-struct EndsCapture {
-  using Real = DriverFunction<name, CUresult(CUstream, CUgraph*)>;
-  static CUresult call(CUstream stream, CUgraph* graph) noexcept {
-    const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr) return Real::call(stream, graph);
-    bool ended = false;
-    CUresult status = make_held(*caller.tenant, Kind::graph, graph, 0, [&] {
-      ended = true;
-      return Real::call(stream, graph);
+    if (caller.tenant == nullptr) return add();
+    GatedTenant& tenant = *caller.tenant;
+    return add_to_graph(tenant, Real::symbol, graph, node, [&] {
+      const CUresult refused = check_node(tenant, Real::symbol, parameters);
+      if (refused != CUDA_SUCCESS) return refused;
+      const bool allocates =
+          parameters != nullptr && parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+      const CUresult status = allocates
+                                  ? make_graph_memory(tenant, graph, parameters->alloc.bytesize,
+                                                      &parameters->alloc.dptr, add)
+                                  : add();
+      if (status == CUDA_SUCCESS) note_bodies(graph, parameters);
+      return status;
     });
-    if (!ended) {
-      status = Real::call(stream, graph);
-      if (status == CUDA_SUCCESS && graph != nullptr) status = refuse_graph(*caller.tenant, *graph);
+  }
+};
+
+// The node's own parameters, or those that it has in an executable graph.
+template <SymbolName name, typename... Exec>
+struct SetsNode {
+  using Real = DriverFunction<name, CUresult(Exec..., CUgraphNode, CUgraphNodeParams*)>;
+  static CUresult call(Exec... exec, CUgraphNode node, CUgraphNodeParams* parameters) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant != nullptr) {
+      GatedTenant& tenant = *caller.tenant;
+      CUresult refused = CUDA_SUCCESS;
+      if constexpr (sizeof...(Exec) == 0) {
+        refused = check_use(tenant, Real::symbol, Kind::graph, handle_value(node));
+      } else {
+        refused = check_use(tenant, Real::symbol, Kind::graph_exec, handle_value(exec...));
+      }
+      if (refused == CUDA_SUCCESS) refused = check_node(tenant, Real::symbol, parameters);
+      if (refused != CUDA_SUCCESS) return refused;
     }
-    // A capture that was invalid has ended too.
-    if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
-      stream_capture_ended(stream);
-    }
-    return status;
-  }
-};
-
-// While a capture in global mode is open, calls that are unsafe in a capture, such as allocations,
-// fail on every thread. In thread-local mode they fail on this thread alone.
-CUstreamCaptureMode narrowed(const Caller& caller, CUstreamCaptureMode mode) noexcept {
-  return caller.tenant != nullptr && mode == CU_STREAM_CAPTURE_MODE_GLOBAL
-             ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-             : mode;
-}
-
-// The guard ends captures that its code leaves open.
-CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept {
-  if (status == CUDA_SUCCESS && caller.guarded) stream_capture_begun(stream);
-  return status;
-}
-
-template <SymbolName name>
-using WithMode = DriverFunction<name, CUresult(CUstream, CUstreamCaptureMode)>;
-
-// The first version of the call has no mode, which means global.
-template <SymbolName name, SymbolName with_mode>
-struct BeginsGlobalCapture {
-  using Real = DriverFunction<name, CUresult(CUstream)>;
-  static CUresult call(CUstream stream) noexcept {
-    const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr) return Real::call(stream);
-    return begun(caller, stream,
-                 WithMode<with_mode>::call(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-  }
-};
-
-template <SymbolName name>
-struct BeginsCapture {
-  using Real = WithMode<name>;
-  static CUresult call(CUstream stream, CUstreamCaptureMode mode) noexcept {
-    const Caller caller = enter_policy<Real>();
-    return begun(caller, stream, Real::call(stream, narrowed(caller, mode)));
-  }
-};
-
-template <SymbolName name>
-struct BeginsCaptureToGraph {
-  using Real = DriverFunction<name, CUresult(CUstream, CUgraph, const void*, const void*,
-                                             std::size_t, CUstreamCaptureMode)>;
-  static CUresult call(CUstream stream, CUgraph graph, const void* nodes, const void* edges,
-                       std::size_t count, CUstreamCaptureMode mode) noexcept {
-    const Caller caller = enter_policy<Real>();
-    return begun(caller, stream,
-                 Real::call(stream, graph, nodes, edges, count, narrowed(caller, mode)));
+    return Real::call(exec..., node, parameters);
   }
 };
 
 constexpr PolicyRow graph_rows[] = {
-    row<Makes<"cuGraphCreate", Kind::graph, no_bytes, CUgraph, unsigned>>(),
-    row<Makes<"cuGraphClone", Kind::graph, no_bytes, CUgraph, CUgraph>>(),
-    row<EndsCapture<"cuStreamEndCapture">>(),
-    row<EndsCapture<"cuStreamEndCapture_ptsz">>(),
+    row<MakesGraph<"cuGraphCreate", unsigned>>(),
+    row<MakesGraph<"cuGraphClone", CUgraph>>(),
     row<EndsGraph<"cuGraphDestroy", Kind::graph, CUgraph>>(),
     row<Instantiates<"cuGraphInstantiate", CUgraphNode*, char*, std::size_t>>(),
     row<Instantiates<"cuGraphInstantiate_v2", CUgraphNode*, char*, std::size_t>>(),
@@ -270,13 +275,9 @@ constexpr PolicyRow graph_rows[] = {
     policy<AddFreeing, add_freeing>(),
     row<AddsNode<"cuGraphAddNode", std::size_t>>(),
     row<AddsNode<"cuGraphAddNode_v2", const void*, std::size_t>>(),
+    row<SetsNode<"cuGraphNodeSetParams">>(),
+    row<SetsNode<"cuGraphExecNodeSetParams", CUgraphExec>>(),
 
-    row<BeginsGlobalCapture<"cuStreamBeginCapture", "cuStreamBeginCapture_v2">>(),
-    row<BeginsGlobalCapture<"cuStreamBeginCapture_ptsz", "cuStreamBeginCapture_v2_ptsz">>(),
-    row<BeginsCapture<"cuStreamBeginCapture_v2">>(),
-    row<BeginsCapture<"cuStreamBeginCapture_v2_ptsz">>(),
-    row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph">>(),
-    row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph_ptsz">>(),
     unguarded<PointerAttribute>(),
 };
 
@@ -286,6 +287,15 @@ void name_graph_memory(std::uint64_t graph, std::uint64_t address) {
   Names& names = Names::one();
   const std::lock_guard lock(names.mutex);
   names.memory[{Kind::graph, graph}].push_back(address);
+}
+
+CUresult destroy_graph(GatedTenant& tenant, CUgraph graph) noexcept {
+  using Destroy = DriverFunction<"cuGraphDestroy", CUresult(CUgraph)>;
+  const std::uint64_t value = handle_value(graph);
+  return end_graph(tenant, Kind::graph, value, [&] {
+    forget_parts_of(Kind::graph, value);
+    return Destroy::call(graph);
+  });
 }
 
 void forget_freed(GatedTenant& tenant, std::uint64_t address) noexcept {

@@ -1,0 +1,163 @@
+// Calls that hold up or change streams, events, contexts and memory: on what the caller does not
+// hold they are refused. Launches, copies, memsets and queries are not guarded.
+#include "context/guard.hpp"
+#include "gate/use.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// ---- events: often called, so what the thread knows is asked first ------------------------------
+
+struct EventUse {
+  CUevent event;
+  CUstream stream;
+};
+
+[[gnu::cold, gnu::noinline]] CUresult check_event_use(GatedTenant& tenant, const char* function,
+                                                      EventUse use, bool may_be_lent) noexcept {
+  const CUresult status = check_use(tenant, function, Kind::stream, handle_value(use.stream));
+  return status != CUDA_SUCCESS
+             ? status
+             : check_use(tenant, function, Kind::event, handle_value(use.event), may_be_lent);
+}
+
+// An event that the host made may be lent to be waited for, and not to be recorded.
+CUresult allow_event_use(const Caller& caller, const char* function, EventUse use,
+                         bool may_be_lent) noexcept {
+  if (caller.tenant == nullptr ||
+      (is_known_own(*caller.tenant, Kind::stream, handle_value(use.stream)) &&
+       is_known_own(*caller.tenant, Kind::event, handle_value(use.event)))) {
+    return CUDA_SUCCESS;
+  }
+  return check_event_use(*caller.tenant, function, use, may_be_lent);
+}
+
+template <SymbolName name, typename... Flags>
+struct Records {
+  using Real = DriverFunction<name, CUresult(CUevent, CUstream, Flags...)>;
+  static CUresult call(CUevent event, CUstream stream, Flags... flags) noexcept {
+    const Caller caller = enter_policy<Real>();
+    const CUresult status = allow_event_use(caller, Real::symbol, {event, stream}, false);
+    return status != CUDA_SUCCESS ? status : Real::call(event, stream, flags...);
+  }
+};
+
+template <SymbolName name>
+struct WaitsForEvent {
+  using Real = DriverFunction<name, CUresult(CUstream, CUevent, unsigned)>;
+  static CUresult call(CUstream stream, CUevent event, unsigned flags) noexcept {
+    const Caller caller = enter_policy<Real>();
+    const CUresult status = allow_event_use(caller, Real::symbol, {event, stream}, lent);
+    return status != CUDA_SUCCESS ? status : Real::call(stream, event, flags);
+  }
+};
+
+// ---- contexts -----------------------------------------------------------------------------------
+
+using ContextWaits = DriverFunction<"cuCtxWaitEvent", CUresult(CUcontext, CUevent)>;
+CUresult context_waits(CUcontext context, CUevent event) noexcept {
+  const Caller caller = enter_policy<ContextWaits>();
+  if (GatedTenant* const tenant = caller.tenant) {
+    CUresult status =
+        check_use(*tenant, ContextWaits::symbol, Kind::context, handle_value(context));
+    if (status == CUDA_SUCCESS) {
+      status = check_use(*tenant, ContextWaits::symbol, Kind::event, handle_value(event), lent);
+    }
+    if (status == CUDA_SUCCESS && is_of_shared_lease(*tenant, context)) {
+      tenant->log_once(ContextWaits::symbol,
+                       "refused: in a shared lease, all plug-ins of the context would wait");
+      status = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (status != CUDA_SUCCESS) return status;
+  }
+  return ContextWaits::call(context, event);
+}
+
+using FromGreen = DriverFunction<"cuCtxFromGreenCtx", CUresult(CUcontext*, CUgreenCtx)>;
+CUresult from_green(CUcontext* context, CUgreenCtx green) noexcept {
+  const Caller caller = enter_policy<FromGreen>();
+  const CUresult status = FromGreen::call(context, green);
+  if (status == CUDA_SUCCESS && caller.tenant != nullptr) {
+    note_part(Kind::green_context, handle_value(green), handle_value(*context));
+  }
+  return status;
+}
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+constexpr Use stream_at(std::size_t position) {
+  return {position, Kind::stream};
+}
+constexpr Use memory_at(std::size_t position) {
+  return {position, Kind::memory, lent};
+}
+constexpr Use memory_list(std::size_t position, std::size_t count_at) {
+  return {position, Kind::memory, lent, count_at};
+}
+
+template <SymbolName name, std::size_t words, Use... uses>
+using OnStream = Uses<name, words, stream_at(0), uses...>;
+
+constexpr PolicyRow use_rows[] = {
+    row<Records<"cuEventRecord">>(),
+    row<Records<"cuEventRecord_ptsz">>(),
+    row<Records<"cuEventRecordWithFlags", unsigned>>(),
+    row<Records<"cuEventRecordWithFlags_ptsz", unsigned>>(),
+    row<WaitsForEvent<"cuStreamWaitEvent">>(),
+    row<WaitsForEvent<"cuStreamWaitEvent_ptsz">>(),
+
+    row<OnStream<"cuStreamAttachMemAsync", 4, memory_at(1)>>(),
+    row<OnStream<"cuStreamAttachMemAsync_ptsz", 4, memory_at(1)>>(),
+    row<OnStream<"cuStreamBatchMemOp", 4>>(),
+    row<OnStream<"cuStreamBatchMemOp_ptsz", 4>>(),
+    row<OnStream<"cuStreamBatchMemOp_v2", 4>>(),
+    row<OnStream<"cuStreamBatchMemOp_v2_ptsz", 4>>(),
+    row<OnStream<"cuStreamCopyAttributes", 2>>(),
+    row<OnStream<"cuStreamCopyAttributes_ptsz", 2>>(),
+    row<OnStream<"cuStreamSetAttribute", 3>>(),
+    row<OnStream<"cuStreamSetAttribute_ptsz", 3>>(),
+    row<OnStream<"cuStreamWaitValue32", 4>>(),
+    row<OnStream<"cuStreamWaitValue32_ptsz", 4>>(),
+    row<OnStream<"cuStreamWaitValue32_v2", 4>>(),
+    row<OnStream<"cuStreamWaitValue32_v2_ptsz", 4>>(),
+    row<OnStream<"cuStreamWaitValue64", 4>>(),
+    row<OnStream<"cuStreamWaitValue64_ptsz", 4>>(),
+    row<OnStream<"cuStreamWaitValue64_v2", 4>>(),
+    row<OnStream<"cuStreamWaitValue64_v2_ptsz", 4>>(),
+    row<OnStream<"cuStreamWriteValue32", 4>>(),
+    row<OnStream<"cuStreamWriteValue32_ptsz", 4>>(),
+    row<OnStream<"cuStreamWriteValue32_v2", 4>>(),
+    row<OnStream<"cuStreamWriteValue32_v2_ptsz", 4>>(),
+    row<OnStream<"cuStreamWriteValue64", 4>>(),
+    row<OnStream<"cuStreamWriteValue64_ptsz", 4>>(),
+    row<OnStream<"cuStreamWriteValue64_v2", 4>>(),
+    row<OnStream<"cuStreamWriteValue64_v2_ptsz", 4>>(),
+
+    row<Uses<"cuCtxRecordEvent", 2, Use{0, Kind::context}, Use{1, Kind::event}>>(),
+    policy<ContextWaits, context_waits>(),
+    policy<FromGreen, from_green>(),
+    row<Uses<"cuGreenCtxRecordEvent", 2, Use{0, Kind::green_context}, Use{1, Kind::event}>>(),
+    row<Uses<"cuGreenCtxWaitEvent", 2, Use{0, Kind::green_context}, Use{1, Kind::event, lent}>>(),
+
+    row<Uses<"cuMemAdvise", 4, memory_at(0)>>(),
+    row<Uses<"cuMemAdvise_v2", 4, memory_at(0)>>(),
+    row<Uses<"cuMemPrefetchAsync", 4, memory_at(0), stream_at(3)>>(),
+    row<Uses<"cuMemPrefetchAsync_ptsz", 4, memory_at(0), stream_at(3)>>(),
+    row<Uses<"cuMemPrefetchAsync_v2", 5, memory_at(0), stream_at(4)>>(),
+    row<Uses<"cuMemPrefetchAsync_v2_ptsz", 5, memory_at(0), stream_at(4)>>(),
+    row<Uses<"cuMemPrefetchBatchAsync", 8, memory_list(0, 2), stream_at(7)>>(),
+    row<Uses<"cuMemPrefetchBatchAsync_ptsz", 8, memory_list(0, 2), stream_at(7)>>(),
+    row<Uses<"cuMemDiscardBatchAsync", 5, memory_list(0, 2), stream_at(4)>>(),
+    row<Uses<"cuMemDiscardBatchAsync_ptsz", 5, memory_list(0, 2), stream_at(4)>>(),
+    row<Uses<"cuMemDiscardAndPrefetchBatchAsync", 8, memory_list(0, 2), stream_at(7)>>(),
+    row<Uses<"cuMemDiscardAndPrefetchBatchAsync_ptsz", 8, memory_list(0, 2), stream_at(7)>>(),
+    row<Uses<"cuPointerSetAttribute", 3, memory_at(2)>>(),
+};
+
+}  // namespace
+
+std::span<const PolicyRow> use_policies() noexcept {
+  return use_rows;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,214 @@
+#include "gate/use.hpp"
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "memory/lent_streams.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// ---- parts --------------------------------------------------------------------------------------
+
+struct Whole {
+  Kind kind = Kind::nothing;
+  std::uint64_t handle = 0;
+  friend auto operator<=>(const Whole&, const Whole&) = default;
+};
+
+struct Parts {
+  std::mutex mutex;
+  std::unordered_map<std::uint64_t, Whole> whole_of;
+  std::map<Whole, std::vector<std::uint64_t>> of;
+
+  static Parts& all() {
+    static auto* const one = new Parts;  // threads of plug-ins may ask until the process ends
+    return *one;
+  }
+  void forget_all_of(const Whole& whole) noexcept {
+    const auto parts = of.extract(whole);
+    if (parts.empty()) return;
+    for (const std::uint64_t part : parts.mapped()) {
+      const auto found = whole_of.find(part);
+      // A later part of another whole may have its value.
+      if (found == whole_of.end() || found->second != whole) continue;
+      whole_of.erase(found);
+      forget_all_of({Kind::graph, part});
+    }
+  }
+};
+
+// The outermost whole, which may be in the ledger.
+Whole outermost(Whole thing) noexcept {
+  if (thing.kind != Kind::graph && thing.kind != Kind::context) return thing;
+  Parts& parts = Parts::all();
+  const std::lock_guard lock(parts.mutex);
+  for (auto found = parts.whole_of.find(thing.handle); found != parts.whole_of.end();
+       found = parts.whole_of.find(thing.handle)) {
+    thing = found->second;
+  }
+  return thing;
+}
+
+// ---- whose it is --------------------------------------------------------------------------------
+
+enum class Whose { callers, nobodys, anothers, gone };
+
+// The GatedTenant among those of the tenant that holds it; null: none does.
+GatedTenant* holder_among(GatedTenant& tenant, const Holder& holder) noexcept {
+  if (holder.tenant == tenant.id()) return &tenant;
+  GatedTenant* const other = gated_tenant_of(holder.tenant);
+  return other != nullptr && other->stands_with(tenant) ? other : nullptr;
+}
+
+Whose whose(GatedTenant& tenant, const Holding& held) noexcept {
+  if (held.holder.origin != Origin::code) {
+    return held.holder.tenant == tenant.identity().id ? Whose::callers : Whose::anothers;
+  }
+  GatedTenant* const holder = holder_among(tenant, held.holder);
+  if (holder == nullptr) return Whose::anothers;
+  return ended_with_context(*holder, held) ? Whose::gone : Whose::callers;
+}
+
+Whose whose(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
+  std::optional<Holding> held;
+  if (kind == Kind::memory) {
+    held = ledger().find_memory_at(handle);
+  } else {
+    held = ledger().find(kind, handle, tenant.holder());
+    if (!held) held = ledger().find(kind, handle);
+  }
+  if (held) return whose(tenant, *held);
+  if (kind == Kind::stream) {
+    const auto borrower = borrower_of(reinterpret_cast<CUstream>(handle));
+    if (borrower) return *borrower == tenant.identity().id ? Whose::callers : Whose::anothers;
+  }
+  if (kind == Kind::context) {
+    auto* const context = reinterpret_cast<CUcontext>(handle);
+    if (tenant.holds(context) || is_of_shared_lease(tenant, context)) return Whose::callers;
+    if (holder_of_context(context, tenant) != nullptr) return Whose::anothers;
+  }
+  return Whose::nobodys;
+}
+
+// The handles of the legacy stream and the per-thread stream of the current context, which is the
+// caller's: nobody makes a neighbour's current.
+bool is_standard_stream(Kind kind, std::uint64_t handle) noexcept {
+  return kind == Kind::stream && handle <= handle_value(CU_STREAM_PER_THREAD);
+}
+
+// ---- what was found out before ------------------------------------------------------------------
+
+// Each place has the mark of one answer "it is the tenant's", which names all that it depends on.
+// No mark is ever taken back: when something ends that it may be about, nobody asks for it again.
+constexpr std::size_t most_known = 256;
+constinit std::array<std::atomic<std::uint64_t>, most_known> known_own{};
+
+std::uint64_t mixed(std::uint64_t mark, std::uint64_t value) noexcept {
+  mark = (mark ^ value) * 0x9e3779b97f4a7c15U;
+  return mark ^ (mark >> 32);
+}
+
+}  // namespace
+
+bool is_of_shared_lease(GatedTenant& tenant, CUcontext context) noexcept {
+  const int device = tenant.device_of(context);
+  TranslatedLease lease;
+  return device >= 0 && tenant.has_lease(device) && tenant.lease(device, &lease) == CUDA_SUCCESS &&
+         lease.kind == LeaseKind::shared;
+}
+
+bool is_known_own(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
+  if (is_standard_stream(kind, handle) || handle == 0) return true;
+  // Read before it is asked.
+  const std::uint64_t changes = ownership_changes.load(std::memory_order_acquire);
+  const std::uint64_t of_handle = mixed(static_cast<std::uint64_t>(kind), handle);
+  const std::uint64_t mark =
+      mixed(mixed(mixed(of_handle, tenant.openings()), handle_value(&tenant)), changes);
+  std::atomic<std::uint64_t>& known = known_own[of_handle % most_known];
+  if (known.load(std::memory_order_relaxed) == mark) return true;
+  if (whose(tenant, kind, handle) != Whose::callers) return false;
+  known.store(mark, std::memory_order_relaxed);
+  return true;
+}
+
+CUresult check_use(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
+                   bool may_be_lent) noexcept {
+  if (handle == 0) return CUDA_SUCCESS;  // the driver itself answers for that
+  // A lease's context may have the value of one that came of a green context and has ended.
+  if (kind == Kind::context && whose(tenant, kind, handle) == Whose::callers) return CUDA_SUCCESS;
+  const Whole whole = outermost({kind, handle});
+  if (is_standard_stream(whole.kind, whole.handle)) return CUDA_SUCCESS;
+  switch (whose(tenant, whole.kind, whole.handle)) {
+    case Whose::callers:
+      return CUDA_SUCCESS;
+    case Whose::gone:
+      return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    case Whose::nobodys:
+      if (may_be_lent) return CUDA_SUCCESS;
+      break;
+    case Whose::anothers:
+      break;
+  }
+  return refuse_end(tenant, function, whole.kind, whole.handle);
+}
+
+CUresult check_uses(GatedTenant& tenant, const char* function, std::span<const Word> words,
+                    std::span<const Use> uses) noexcept {
+  for (const Use& use : uses) {
+    const Word word = words[use.position];
+    const auto* const array = reinterpret_cast<const std::uint64_t*>(word);
+    const bool is_array = use.count_at != is_one;
+    if (is_array && array == nullptr) continue;  // the driver itself answers for that
+    const std::size_t count =
+        is_array ? static_cast<std::uint32_t>(words[use.count_at]) : std::size_t{1};
+    for (std::size_t i = 0; i < count; ++i) {
+      const CUresult status =
+          check_use(tenant, function, use.kind, is_array ? array[i] : word, use.may_be_lent);
+      if (status != CUDA_SUCCESS) return status;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+void note_part(Kind kind, std::uint64_t whole, std::uint64_t part) noexcept {
+  if (part == 0 || part == whole) return;
+  Parts& parts = Parts::all();
+  const std::lock_guard lock(parts.mutex);
+  try {
+    const Whole of{kind, whole};
+    const auto [entry, is_new] = parts.whole_of.try_emplace(part, of);
+    if (!is_new && entry->second == of) return;
+    entry->second = of;
+    parts.of[of].push_back(part);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see the header
+  }
+}
+
+std::uint64_t graph_of(std::uint64_t node_or_graph) noexcept {
+  Parts& parts = Parts::all();
+  const std::lock_guard lock(parts.mutex);
+  const auto found = parts.whole_of.find(node_or_graph);
+  return found != parts.whole_of.end() && found->second.kind == Kind::graph ? found->second.handle
+                                                                            : node_or_graph;
+}
+
+void forget_part(std::uint64_t part) noexcept {
+  Parts& parts = Parts::all();
+  const std::lock_guard lock(parts.mutex);
+  parts.whole_of.erase(part);
+}
+
+void forget_parts_of(Kind kind, std::uint64_t whole) noexcept {
+  Parts& parts = Parts::all();
+  const std::lock_guard lock(parts.mutex);
+  parts.forget_all_of({kind, whole});
+}
+
+}  // namespace ctxbroker::detail

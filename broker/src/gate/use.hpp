@@ -1,0 +1,91 @@
+// Policies for calls that change, or hold up, something that the caller may not hold. A row of a
+// table says which argument of the call that is. One function looks at them all.
+//
+//   row<Uses<"cuStreamSetAttribute", 3, Use{0, Kind::stream}>>(),
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "gate/held.hpp"
+
+namespace ctxbroker::detail {
+
+// An argument, or what a call only passes on. Every argument of these functions is passed in one
+// register or one word of the stack.
+using Word = std::uintptr_t;
+
+inline constexpr std::size_t is_one = ~std::size_t{0};
+
+// What a call does with one of its arguments.
+struct Use {
+  std::size_t position;
+  Kind kind;  // Kind::graph: or a node of one. Kind::memory: an address in it
+  // Only another tenant's is refused. What nobody holds may be the host's, lent to the caller.
+  bool may_be_lent = false;
+  // The argument is an array of such handles, and this is the position of its length.
+  std::size_t count_at = is_one;
+};
+inline constexpr bool lent = true;
+
+// Whether the tenant may use that. Otherwise, the tenant is given a strike and this is what the
+// call answers. What ended with its context answers CUDA_ERROR_CONTEXT_IS_DESTROYED.
+CUresult check_use(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
+                   bool may_be_lent = false) noexcept;
+CUresult check_uses(GatedTenant& tenant, const char* function, std::span<const Word> words,
+                    std::span<const Use> uses) noexcept;
+
+// Whether it is the tenant's, or lent to it: asked of a stream and an event at each record and wait
+// of the tenant. Takes no lock if it was asked before and no stream or event has ended since.
+bool is_known_own(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept;
+
+// The context is that of the tenant's shared lease, in which others work too.
+bool is_of_shared_lease(GatedTenant& tenant, CUcontext context) noexcept;
+
+// What a whole consists of and is not in the ledger: nodes and inner graphs of a graph, the graph
+// of a stream's capture, the context of a green context. The caller has learnt of it by a call.
+// Without memory for that, the caller may not change it.
+void note_part(Kind kind, std::uint64_t whole, std::uint64_t part) noexcept;
+template <typename Part>
+void note_parts(Kind kind, std::uint64_t whole, const Part* parts, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) note_part(kind, whole, handle_value(parts[i]));
+}
+// The graph that a node is a part of; of anything else, itself.
+std::uint64_t graph_of(std::uint64_t node_or_graph) noexcept;
+void forget_part(std::uint64_t part) noexcept;
+// That whole has ended.
+void forget_parts_of(Kind kind, std::uint64_t whole) noexcept;
+
+// The call gives a function to a graph, which may call it any number of times.
+template <SymbolName name>
+inline constexpr bool gives_function =
+    std::string_view(name.text).find("HostNode") != std::string_view::npos;
+
+template <SymbolName name, typename Places, Use... uses>
+struct UsesAs;
+template <SymbolName name, std::size_t... places, Use... uses>
+struct UsesAs<name, std::index_sequence<places...>, uses...> {
+  template <std::size_t>
+  using WordAt = Word;
+  using Real = DriverFunction<name, CUresult(WordAt<places>...)>;
+  static constexpr std::array<Use, sizeof...(uses)> all{uses...};
+  static CUresult call(WordAt<places>... arguments) noexcept {
+    const Caller caller = enter_policy<Real>();
+    if (caller.tenant != nullptr) {
+      const Word words[] = {arguments...};
+      const CUresult status = check_uses(*caller.tenant, Real::symbol, words, all);
+      if (status != CUDA_SUCCESS) return status;
+      if constexpr (gives_function<name>) caller.tenant->pending_calls().mark_graph();
+    }
+    return Real::call(arguments...);
+  }
+};
+// CUresult name(...) of so many words.
+template <SymbolName name, std::size_t words, Use... uses>
+using Uses = UsesAs<name, std::make_index_sequence<words>, uses...>;
+
+}  // namespace ctxbroker::detail
