@@ -32,7 +32,7 @@ class Ledger {
   std::optional<Holding> remove_hold(Kind kind, std::uint64_t handle, IfHeldBy holder) noexcept;
   // The mapping, or reservation, of that holder that contains the address.
   std::optional<Holding> find_around(Kind kind, std::uint64_t address,
-                                     const Holder& holder) const noexcept;
+                                     IfHeldBy holder = {}) const noexcept;
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind. Throws std::bad_alloc.
   std::vector<Holding> held_by(const Holder& holder) const;

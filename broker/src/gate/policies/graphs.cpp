@@ -114,7 +114,7 @@ struct EndsGraph {
     }
     const auto held = ledger().find(kind, value);
     GatedTenant* const tenant = held ? gated_tenant_of(held->holder.tenant) : nullptr;
-    return end_by_host(kind, value,
+    return end_by_host(caller, Real::symbol, kind, value,
                        [&] { return tenant != nullptr ? end_of(*tenant) : Real::call(graph); });
   }
 };
@@ -142,6 +142,10 @@ CUresult add_freeing(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
   const Caller caller = enter_policy<AddFreeing>();
   if (caller.tenant != nullptr && !is_own(*caller.tenant, address)) {
     return refuse_end(*caller.tenant, AddFreeing::symbol, Kind::graph_memory, address);
+  }
+  if (caller.tenant == nullptr) {
+    const auto refused = refuse_nobody(caller, AddFreeing::symbol, Kind::graph_memory, address);
+    if (refused) return *refused;
   }
   return AddFreeing::call(node, graph, after, count, address);
 }
