@@ -134,4 +134,10 @@ Caller calling_on_a_bare_thread() noexcept {
   return {calling != nullptr ? &calling->main() : nullptr, false};
 }
 
+bool is_nobodys(const Caller& caller, const GatedTenant& holder) {
+  const void* const code = static_cast<const char*>(caller.from) - 1;
+  const GatedTenant* const owner = owner_of_code(code).tenant;
+  return owner != nullptr ? !owner->stands_with(holder) : !is_hosts_code(code);
+}
+
 }  // namespace ctxbroker::detail

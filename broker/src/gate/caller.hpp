@@ -9,6 +9,7 @@ namespace ctxbroker::detail {
 struct Caller {
   GatedTenant* tenant = nullptr;  // null: the host
   bool guarded = false;           // by a guard of that tenant on this thread
+  const void* from = nullptr;     // where the call returns to
 };
 
 // Once, before anything calls.
@@ -19,7 +20,8 @@ Caller calling_on_a_bare_thread() noexcept;
 
 // In this order: the thread's innermost guard or host frame; the tenant whose code the thread was
 // started with, which is decided once per thread; a tenant's code among the callers; else the host.
-// An address can name a tenant, and never the host, because a tail call hides its caller.
+// An address can name a tenant, and never the host, because a tail call hides its caller: what is
+// said to be the host's may be nobody's. `from` is left to enter_policy.
 inline Caller calling() noexcept {
   if (!any_gated_tenant()) return {};
   const FrameOwner frame = frame_owner();
@@ -28,6 +30,11 @@ inline Caller calling() noexcept {
       frame.tenant != nullptr ? frame.tenant->gated.load(std::memory_order_acquire) : nullptr;
   return {tenant, tenant != nullptr};
 }
+
+// Whether a call that is taken for the host's comes from nobody's code, for all that the return
+// address tells: it returns to a library that calls whatever function it was given, to code of
+// another tenant than `holder`, or to no library. Slow. Throws std::bad_alloc.
+bool is_nobodys(const Caller& caller, const GatedTenant& holder);
 
 // Another tenant has adopted the code of the calling thread, which is outside of guards. Where the
 // lease of the earlier tenant is current, this one's is made current. In policies/contexts.cpp.

@@ -27,6 +27,26 @@ struct Object {
 constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", "libstdc++.so.6",
                                                 "libc++.so.1"};
 
+// The beginnings of the names of libraries that call functions that anybody has given them: when a
+// thread starts or ends, a timer expires, the process exits.
+constexpr std::string_view callers_for_others[] = {"ld-linux",
+                                                   "linux-vdso.so.",
+                                                   "libc.so.",
+                                                   "libpthread.so.",
+                                                   "librt.so.",
+                                                   "libanl.so.",
+                                                   "libgcc_s.so.",
+                                                   "libgomp.so",
+                                                   "libomp.so",
+                                                   "libiomp5.so",
+                                                   "libstdc++.so.",
+                                                   "libc++.so.",
+                                                   "libc++abi.",
+                                                   "libasan.so",
+                                                   "libtsan.so",
+                                                   "libcuda.so",
+                                                   "libctxbroker_software_device.so"};
+
 struct Map {
   std::shared_mutex lock;
   std::vector<Object> objects;     // by address
@@ -92,6 +112,11 @@ void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& p
 bool is_starter(const LoadedObject& object) {
   return std::find(std::begin(thread_starters), std::end(thread_starters), object.name) !=
          std::end(thread_starters);
+}
+
+bool calls_for_others(const LoadedObject& object) {
+  return std::any_of(std::begin(callers_for_others), std::end(callers_for_others),
+                     [&](std::string_view name) { return object.name.starts_with(name); });
 }
 
 bool holds(const LoadedObject& object, std::uintptr_t address) noexcept {
@@ -264,6 +289,15 @@ std::vector<Extent> code_of(const GatedTenant& tenant) {
     if (one.tenant == &tenant) all.push_back({one.begin, one.end});
   }
   return all;
+}
+
+bool is_hosts_code(const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  // The map may be older than the library.
+  const std::vector<LoadedObject> present = loaded_objects();
+  const auto object = std::find_if(present.begin(), present.end(),
+                                   [&](const LoadedObject& one) { return holds(one, at); });
+  return object != present.end() && !calls_for_others(*object);
 }
 
 CodeOwner owner_of_code(const void* address) noexcept {

@@ -42,6 +42,10 @@ struct CodeOwner {
   bool starts_threads = false;    // the C or C++ library, whose code every thread begins with
 };
 CodeOwner owner_of_code(const void* address) noexcept;  // any thread
+// Whether the code there is the host's, and calls the driver only if the host wants that. False for
+// libraries that call whatever function anybody gives them: those of C and C++, and the driver.
+// Also false for code of no library. The code is no tenant's. Throws std::bad_alloc. Any thread.
+bool is_hosts_code(const void* address);
 // An address inside the library that dlopen returned.
 const void* address_in(void* library) noexcept;
 

@@ -195,6 +195,15 @@ void GatedTenant::strike(const char* function, const char* what) noexcept {
   if (source_ != nullptr) detail::strike(identity(), nullptr, function, what);
 }
 
+void GatedTenant::warn(const char* function, const char* what) noexcept {
+  const std::shared_lock lock(source_lock_);
+  if (source_ == nullptr) return;
+  try {
+    identity().log(Severity::warning, "gate", std::string(function) + ": " + what);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
+  }
+}
+
 void GatedTenant::log_once(std::string_view function, const char* what,
                            Severity severity) noexcept {
   const std::shared_lock lock(source_lock_);
@@ -225,20 +234,34 @@ GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity)
 GatedTenant* gated_tenant_of(TenantId id) noexcept {
   All& process = all();
   const std::shared_lock lock(process.lock);
-  const auto found = std::find_if(process.tenants.begin(), process.tenants.end(),
-                                  [&](const auto& tenant) { return tenant->id() == id; });
-  return found != process.tenants.end() ? found->get() : nullptr;
+  GatedTenant* opened = nullptr;
+  for (const auto& tenant : process.tenants) {
+    if (tenant->id() == id) return tenant.get();
+    if (tenant->identity().id == id) opened = &tenant->main();
+  }
+  return opened;
 }
 
-GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept {
+namespace {
+
+GatedTenant* find_holder(CUcontext context, const GatedTenant* but) noexcept {
   All& process = all();
   const std::shared_lock lock(process.lock);
   for (const auto& tenant : process.tenants) {
-    if (!tenant->stands_with(but) && tenant->is_open() && tenant->holds(context)) {
-      return tenant.get();
-    }
+    const bool is_other = but == nullptr || !tenant->stands_with(*but);
+    if (is_other && tenant->is_open() && tenant->holds(context)) return tenant.get();
   }
   return nullptr;
+}
+
+}  // namespace
+
+GatedTenant* holder_of_context(CUcontext context) noexcept {
+  return find_holder(context, nullptr);
+}
+
+GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept {
+  return find_holder(context, &but);
 }
 
 }  // namespace ctxbroker::detail

@@ -240,6 +240,8 @@ class GatedTenant {
   // The same for what is worth a word, and no breach; once per `function`.
   void log_once(std::string_view function, const char* what,
                 Severity severity = Severity::info) noexcept;
+  // Tells the host, each time, what somebody else tried to do to the tenant.
+  void warn(const char* function, const char* what) noexcept;
 
  private:
   template <typename Answer, typename... Parameters, typename... Arguments>
@@ -280,7 +282,8 @@ class GatedTenant {
 
 // The one of this tenant. Throws std::bad_alloc.
 GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity);
-// Null: it never had one. Looks through all of them.
+// The one with that number, or else the one that the tenant of that number has open. Null: it never
+// had one. Looks through all of them.
 [[gnu::cold]] GatedTenant* gated_tenant_of(TenantId id) noexcept;
 
 // True once any tenant was made: until then nobody but the host is calling.
@@ -288,7 +291,9 @@ inline constinit std::atomic<bool> gated_tenants{false};
 inline bool any_gated_tenant() noexcept {
   return gated_tenants.load(std::memory_order_acquire);
 }
-// Another open tenant that holds this context; null: none.
+// The open tenant in whose leases this context is; null: none.
+GatedTenant* holder_of_context(CUcontext context) noexcept;
+// The same among the others.
 GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept;
 
 // For a tenant, whose lease `from` is current. Answers as the driver: ALREADY_ENABLED to a tenant

@@ -10,6 +10,32 @@ namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
+// So the driver answers for a handle that it does not know.
+CUresult refusal_of(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::context:
+    case Kind::green_context:
+      return CUDA_ERROR_INVALID_CONTEXT;
+    case Kind::graph_memory:
+    case Kind::memory:
+    case Kind::host_memory:
+    case Kind::ipc_memory:
+    case Kind::mapping:
+    case Kind::reservation:
+    case Kind::physical:
+    case Kind::pool:
+    case Kind::own_pool:
+    case Kind::texture:
+    case Kind::surface:
+    case Kind::user_object:
+      return CUDA_ERROR_INVALID_VALUE;
+    case Kind::registration:
+      return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    default:
+      return CUDA_ERROR_INVALID_HANDLE;
+  }
+}
+
 }  // namespace
 
 Holding made_here(GatedTenant& tenant, Holding holding) noexcept {
@@ -130,6 +156,29 @@ GatedTenant* other_holder(const GatedTenant& tenant, Kind kind, std::uint64_t ha
   return other != nullptr && other != &tenant && other->stands_with(tenant) ? other : nullptr;
 }
 
+std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function, Kind kind,
+                                      std::uint64_t handle) noexcept {
+  if (!any_gated_tenant()) return std::nullopt;
+  const auto held = ledger().find(kind, handle);
+  GatedTenant* const holder = held ? gated_tenant_of(held->holder.tenant) : nullptr;
+  return holder != nullptr ? refuse_nobody(caller, function, kind, handle, *holder) : std::nullopt;
+}
+
+std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function, Kind kind,
+                                      std::uint64_t handle, GatedTenant& holder) noexcept {
+  try {
+    if (!is_nobodys(caller, holder)) return std::nullopt;
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): not known, and so refused
+  }
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "%s 0x%llx is this tenant's, and the call came from nobody's code, such as the C "
+                "library; it was left alone",
+                to_string(kind), static_cast<unsigned long long>(handle));
+  holder.warn(function, text);
+  return refusal_of(kind);
+}
+
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept {
   char text[300];
@@ -151,28 +200,7 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
   std::snprintf(text, sizeof text, "%s 0x%llx is %s; it was left alone", to_string(kind),
                 static_cast<unsigned long long>(handle), whose);
   tenant.strike(function, text);
-  switch (kind) {
-    case Kind::context:
-    case Kind::green_context:
-      return CUDA_ERROR_INVALID_CONTEXT;
-    case Kind::graph_memory:
-    case Kind::memory:
-    case Kind::host_memory:
-    case Kind::ipc_memory:
-    case Kind::mapping:
-    case Kind::reservation:
-    case Kind::physical:
-    case Kind::pool:
-    case Kind::own_pool:
-    case Kind::texture:
-    case Kind::surface:
-    case Kind::user_object:
-      return CUDA_ERROR_INVALID_VALUE;
-    case Kind::registration:
-      return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    default:
-      return CUDA_ERROR_INVALID_HANDLE;
-  }
+  return refusal_of(kind);
 }
 
 }  // namespace ctxbroker::detail

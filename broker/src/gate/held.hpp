@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <new>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -48,6 +49,15 @@ void hold_again(const Holding& holding) noexcept;
 // What a tenant is told that ends or changes what it does not hold. The strike says whose it is.
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
+
+// For a call that is taken for the host's. From nobody's code it ends or changes nothing of a
+// tenant's: that is refused, and the host is told. Nothing: the call may go on.
+std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function, Kind kind,
+                                      std::uint64_t handle) noexcept;
+// The same where it is known whose the thing is.
+[[gnu::cold]] std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function,
+                                                    Kind kind, std::uint64_t handle,
+                                                    GatedTenant& holder) noexcept;
 
 // What code that stays has left may be held by another GatedTenant that the same tenant has open:
 // that one. Null: it is not the tenant's.
@@ -195,8 +205,10 @@ CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uin
 
 // The same by the host, which is not held back: then it is nobody's any more.
 template <typename End>
-CUresult end_by_host(Kind kind, std::uint64_t handle, End&& end) noexcept {
+CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std::uint64_t handle,
+                     End&& end) noexcept {
   if (!any_gated_tenant()) return end();
+  if (const auto refused = refuse_nobody(caller, function, kind, handle)) return *refused;
   const auto held = ledger().remove(kind, handle);
   const CUresult status = end();
   if (held) settle_end(*held, status);
@@ -227,7 +239,8 @@ struct Ends {
       return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle),
                       [&] { return Real::call(handle, rest...); });
     }
-    return end_by_host(kind, handle_value(handle), [&] { return Real::call(handle, rest...); });
+    return end_by_host(caller, Real::symbol, kind, handle_value(handle),
+                       [&] { return Real::call(handle, rest...); });
   }
 };
 

@@ -46,10 +46,12 @@ struct DriverFunction<name, CUresult(Parameters...)> {
   static inline std::atomic<std::size_t> place{0};  // among the policies, for counting
 };
 
-// Every policy begins with this. It finds out who is calling, and counts the call of a tenant.
+// Every policy begins with this. It finds out who is calling, and counts the call of a tenant. It
+// is inlined, because the return address has to be the policy's own.
 template <typename Real>
-Caller enter_policy() noexcept {
-  const Caller caller = calling();
+[[gnu::always_inline]] inline Caller enter_policy() noexcept {
+  Caller caller = calling();
+  caller.from = __builtin_return_address(0);
   if (caller.tenant != nullptr) {
     caller.tenant->count_hit(Real::place.load(std::memory_order_relaxed));
   }

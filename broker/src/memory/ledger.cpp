@@ -76,13 +76,13 @@ std::optional<Holding> Ledger::remove_hold(Kind kind, std::uint64_t handle,
 }
 
 std::optional<Holding> Ledger::find_around(Kind kind, std::uint64_t address,
-                                           const Holder& holder) const noexcept {
+                                           IfHeldBy holder) const noexcept {
   const std::lock_guard lock(mutex_);
   auto range = entries_.upper_bound({kind, address});
   if (range == entries_.begin()) return std::nullopt;
   const Holding& one = (--range)->second;
-  const bool is_it =
-      range->first.first == kind && one.holder == holder && address - one.handle < one.extent;
+  const bool is_it = range->first.first == kind && (!holder || one.holder == *holder) &&
+                     address - one.handle < one.extent;
   return is_it ? std::optional(one) : std::nullopt;
 }
 

@@ -33,7 +33,7 @@ class Ledger {
   std::optional<Holding> remove_hold(Kind kind, std::uint64_t handle, IfHeldBy holder) noexcept;
   // The mapping, or reservation, of that holder that contains the address.
   std::optional<Holding> find_around(Kind kind, std::uint64_t address,
-                                     const Holder& holder) const noexcept;
+                                     IfHeldBy holder = {}) const noexcept;
   // The memory that contains the address, whoever holds it.
   std::optional<Holding> find_memory_at(std::uint64_t address) const noexcept;
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "attacks/attacks.h"
+#include "attacks/callbacks.h"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver_by_name.hpp"
@@ -348,6 +349,21 @@ TEST_F(UnclearCodeTest, TheDriverByItsPathIsTheGateToo) {
   EXPECT_THAT(file_of(dlsym(hosts, "cuDevicePrimaryCtxReset_v2")),
               ::testing::Not(HasSubstr("ctxbroker_gate.so")));
   unsetenv(OPENS_BY_NAME);  // NOLINT(concurrency-mt-unsafe)
+}
+
+// The driver behind the gate has other names too, such as the software device's.
+TEST_F(UnclearCodeTest, TheDriverBehindTheGateIsTheGateToTenants) {
+  Tenant tenant = open("by its other name");
+  const AdoptedLibrary library = tenant.adopt(test_library("attacks_callbacks"));
+  auto* const open_library = symbol<open_function>(library, OPEN);
+  const std::string path = broker.driver().path;
+  void* const tenants = open_library(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(tenants, nullptr);
+  EXPECT_THAT(file_of(dlsym(tenants, "cuMemFree_v2")), HasSubstr("ctxbroker_gate.so"));
+  // The control: the host gets what it asks for.
+  void* const hosts = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  EXPECT_THAT(file_of(dlsym(hosts, "cuMemFree_v2")),
+              ::testing::Not(HasSubstr("ctxbroker_gate.so")));
 }
 
 TEST_F(UnclearCodeTest, ThreadsOfALibraryThatTwoTenantsNeed) {

@@ -282,6 +282,10 @@ static ctxb_gate_function driver_function(uint32_t index) {
   return real[index];
 }
 
+int ctxb_gate_is_driver(const void* library) {
+  return library == __atomic_load_n(&driver_library, __ATOMIC_ACQUIRE);
+}
+
 static int claim(const void* owner) {
   pthread_mutex_lock(&state_lock);
   if (first_owner == NULL) first_owner = owner;

@@ -16,15 +16,24 @@ void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open 
   __atomic_store_n(&before_open, before, __ATOMIC_RELEASE);
 }
 
+static const char* own_file(void) {
+  Dl_info self;
+  return dladdr((const void*)&before_open, &self) != 0 ? self.dli_fname : NULL;
+}
+
 /* The driver, by whatever path, is the gate: a second one in a process does not work, and a tool's
- * dlopen may have the driver's own for that name. */
-static const char* file_to_open(const char* file) {
+ * dlopen may have the driver's own for that name. So is the driver behind the gate under any other
+ * name. */
+static void* open_library(const char* file, int mode) {
+  const char* own = own_file();
+  if (own == NULL) return dlopen(file, mode);
   const char* slash = strrchr(file, '/');
   const char* name = slash != NULL ? slash + 1 : file;
-  if (strncmp(name, "libcuda.so", strlen("libcuda.so")) != 0) return file;
-  Dl_info self;
-  return dladdr((const void*)&before_open, &self) != 0 && self.dli_fname != NULL ? self.dli_fname
-                                                                                 : file;
+  if (strncmp(name, "libcuda.so", strlen("libcuda.so")) == 0) return dlopen(own, mode);
+  void* library = dlopen(file, mode);
+  if (library == NULL || !ctxb_gate_is_driver(library)) return library;
+  dlclose(library); /* this call's count only */
+  return dlopen(own, mode);
 }
 
 int ctxb_gate_open_watched(const char* file, int mode, const void* caller, void** library) {
@@ -32,7 +41,7 @@ int ctxb_gate_open_watched(const char* file, int mode, const void* caller, void*
   void* answer = before != NULL ? before(file, caller) : NULL;
   if (answer == NULL) return 0;
   /* This library has no run path: what is found does not depend on it. */
-  *library = dlopen(file_to_open(file), mode);
+  *library = open_library(file, mode);
   after_open(answer, *library);
   return 1;
 }

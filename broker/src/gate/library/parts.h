@@ -32,6 +32,9 @@ extern const char ctxb_gate_watched_dlopen[];
 extern const char ctxb_gate_late_dlsym[];
 extern const char ctxb_gate_late_dlvsym[];
 
+/* Whether that is the library of the driver behind the gate. */
+int ctxb_gate_is_driver(const void* library);
+
 void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open after);
 
 /* Opens a library for a tenant's code. 1: done, with what dlopen answered; 0: the loader is to

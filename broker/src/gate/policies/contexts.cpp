@@ -225,7 +225,13 @@ struct DestroysContext {
     const Caller caller = enter_policy<Real>();
     current_may_have_changed();
     if (caller.tenant == nullptr) {
-      return end_by_host(Kind::context, handle_value(context), [&] { return Real::call(context); });
+      const std::uint64_t value = handle_value(context);
+      if (GatedTenant* const holder = holder_of_context(context)) {
+        const auto refused = refuse_nobody(caller, Real::symbol, Kind::context, value, *holder);
+        if (refused) return *refused;
+      }
+      return end_by_host(caller, Real::symbol, Kind::context, value,
+                         [&] { return Real::call(context); });
     }
     const bool was_current = current_context() == context;
     const CUresult status = end_held(*caller.tenant, Real::symbol, Kind::context,

@@ -134,7 +134,8 @@ struct EndsGraph {
     }
     const auto held = ledger().find(kind, value);
     GatedTenant* const tenant = held ? gated_tenant_of(held->holder.tenant) : nullptr;
-    return end_by_host(kind, value, [&] { return tenant != nullptr ? end_of(*tenant) : end(); });
+    return end_by_host(caller, Real::symbol, kind, value,
+                       [&] { return tenant != nullptr ? end_of(*tenant) : end(); });
   }
 };
 
@@ -209,9 +210,11 @@ CUresult add_freeing(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
     return refuse_end(*caller.tenant, AddFreeing::symbol, Kind::graph_memory, address);
   }
   const auto add = [&] { return AddFreeing::call(node, graph, after, count, address); };
-  return caller.tenant == nullptr
-             ? add()
-             : add_to_graph(*caller.tenant, AddFreeing::symbol, graph, node, add);
+  if (caller.tenant != nullptr) {
+    return add_to_graph(*caller.tenant, AddFreeing::symbol, graph, node, add);
+  }
+  const auto refused = refuse_nobody(caller, AddFreeing::symbol, Kind::graph_memory, address);
+  return refused ? *refused : add();
 }
 
 // A node of any kind.

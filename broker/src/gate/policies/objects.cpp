@@ -63,7 +63,10 @@ struct FreesAs {
     const std::uint64_t value = address;
     if (address == 0) return Real::call(address, rest...);
     if (caller.tenant == nullptr) {
-      return end_by_host(Kind::memory, value, [&] { return Real::call(address, rest...); });
+      const auto refused = refuse_nobody(caller, Real::symbol, Kind::graph_memory, value);
+      if (refused) return *refused;
+      return end_by_host(caller, Real::symbol, Kind::memory, value,
+                         [&] { return Real::call(address, rest...); });
     }
     GatedTenant& tenant = *caller.tenant;
     const auto free = [&] { return Real::call(address, rest...); };

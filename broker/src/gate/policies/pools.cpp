@@ -21,6 +21,12 @@ CUresult refuse_pool(GatedTenant& tenant, const char* function) noexcept {
   return CUDA_ERROR_NOT_PERMITTED;
 }
 
+std::optional<CUresult> refuse_change_by_nobody(const Caller& caller, const char* function,
+                                                CUmemoryPool pool) noexcept {
+  const auto refused = refuse_nobody(caller, function, Kind::pool, handle_value(pool));
+  return refused ? refused : refuse_nobody(caller, function, Kind::own_pool, handle_value(pool));
+}
+
 // A pool can be made while a stream of this thread is capturing. The capture must not see that.
 class OutsideCaptures {
  public:
@@ -150,7 +156,10 @@ CUresult destroy(CUmemoryPool pool) noexcept {
   const Caller caller = enter_policy<Destroy>();
   const std::uint64_t value = handle_value(pool);
   if (caller.tenant == nullptr) {
-    return end_by_host(Kind::pool, value, [&] { return Destroy::call(pool); });
+    const auto refused = refuse_change_by_nobody(caller, Destroy::symbol, pool);
+    if (refused) return *refused;
+    return end_by_host(caller, Destroy::symbol, Kind::pool, value,
+                       [&] { return Destroy::call(pool); });
   }
   GatedTenant& tenant = *caller.tenant;
   if (ledger().holds(tenant.holder(), Kind::own_pool, value)) return CUDA_ERROR_INVALID_VALUE;
@@ -230,9 +239,13 @@ CUresult set_of_place(CUmemLocation* location, CUmemAllocationType type,
 template <SymbolName name, typename... Rest>
 struct ChangesPool {
   using Real = DriverFunction<name, CUresult(CUmemoryPool, Rest...)>;
-  static CUresult call(CUmemoryPool pool, Rest... rest) noexcept {
+  [[gnu::always_inline]] static CUresult call(CUmemoryPool pool, Rest... rest) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr || holds(*caller.tenant, pool)) return Real::call(pool, rest...);
+    if (caller.tenant == nullptr) {
+      const auto refused = refuse_change_by_nobody(caller, Real::symbol, pool);
+      return refused ? *refused : Real::call(pool, rest...);
+    }
+    if (holds(*caller.tenant, pool)) return Real::call(pool, rest...);
     return refuse_pool(*caller.tenant, Real::symbol);
   }
 };

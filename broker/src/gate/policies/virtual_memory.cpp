@@ -80,6 +80,12 @@ CUresult unmap(CUdeviceptr address, std::size_t bytes) noexcept {
   const Caller caller = enter_policy<Unmap>();
   if (caller.tenant == nullptr && !any_gated_tenant()) return Unmap::call(address, bytes);
   try {
+    if (caller.tenant == nullptr) {
+      for (const std::uint64_t start : ledger().starts_within(Kind::mapping, address, bytes)) {
+        const auto refused = refuse_nobody(caller, Unmap::symbol, Kind::mapping, start);
+        if (refused) return *refused;
+      }
+    }
     const std::vector<Holding> taken = caller.tenant != nullptr
                                            ? take_mappings(*caller.tenant, address, bytes)
                                            : take_any_mappings(address, bytes);
@@ -118,6 +124,12 @@ CUresult set_access(CUdeviceptr address, std::size_t bytes, const void* descript
       !ledger().holds_range(caller.tenant->holder(), Kind::mapping, address, bytes)) {
     return refuse_end(*caller.tenant, SetAccess::symbol, Kind::mapping, address);
   }
+  if (caller.tenant == nullptr) {
+    const auto mapping = ledger().find_around(Kind::mapping, address);
+    const auto refused = refuse_nobody(caller, SetAccess::symbol, Kind::mapping,
+                                       mapping ? mapping->handle : address);
+    if (refused) return *refused;
+  }
   return SetAccess::call(address, bytes, descriptions, count);
 }
 
@@ -140,6 +152,10 @@ using Release = DriverFunction<"cuMemRelease", CUresult(Physical)>;
 CUresult release(Physical memory) noexcept {
   const Caller caller = enter_policy<Release>();
   if (caller.tenant == nullptr && !any_gated_tenant()) return Release::call(memory);
+  if (caller.tenant == nullptr) {
+    const auto refused = refuse_nobody(caller, Release::symbol, Kind::physical, memory);
+    if (refused) return *refused;
+  }
   const auto held = ledger().remove_hold(
       Kind::physical, memory,
       caller.tenant != nullptr ? std::optional(caller.tenant->holder()) : std::nullopt);
