@@ -15,7 +15,7 @@
 
 namespace ctxbroker {
 
-/// What a policy says of one plug-in or of all. A member that is not set decides nothing.
+/// What a policy says of one plug-in or of all. A member that is not set leaves that choice open.
 struct PluginPolicy {
   /// The lease. `automatic` follows the plug-ins' own wishes, whatever Policy::for_all says.
   std::optional<LeaseChoice> lease;
