@@ -14,7 +14,7 @@ enum class LossReason : std::uint32_t {
   destroyed =
       CTXB_LOSS_DESTROYED,  ///< Somebody destroyed it. The next activation gets another one.
   fault = CTXB_LOSS_FAULT,  ///< A kernel faulted. CUDA has ended in this process.
-  hung = CTXB_LOSS_HUNG,    ///< Its work did not end in time. The host stops using the plug-in.
+  hung = CTXB_LOSS_HUNG,    ///< Work exceeded its timeout. The host stops using the plug-in.
 };
 
 /// Whether this plug-in is to blame.
