@@ -252,7 +252,7 @@ typedef struct ctxb_timeline_summary {
   uint32_t size;     /**< sizeof(ctxb_timeline_summary). */
   uint32_t reserved; /**< 0. */
   uint64_t spans;    /**< Spans in the text, the device's included. */
-  uint64_t dropped;  /**< Spans for which there was no room. */
+  uint64_t dropped;  /**< Spans that did not fit into memory. */
   uint64_t threads;  /**< Threads that recorded something. */
 } ctxb_timeline_summary;
 

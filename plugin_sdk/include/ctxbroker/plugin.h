@@ -149,7 +149,7 @@ typedef struct ctxb_parameter {
  * The host loads each module into the plug-in's lease before activate and unloads it after
  * deactivate. A module's code is one image, or several parts that are linked into one, or CUDA C++
  * that is compiled on the user's machine, or a file that is watched while the plug-in is written.
- * An image is PTX text (of whatever language), a cubin, or a fatbin. */
+ * An image is PTX text (from any compiler), a cubin, or a fatbin. */
 
 /** How the driver compiles PTX. Machine code is not affected. Zero in a member leaves it to the
  * driver. Since 1.1. */
@@ -208,7 +208,7 @@ typedef struct ctxb_module {
   const char* name;           /**< unique in the plug-in; "exposure" */
   const void* data;           /**< PTX text (ending with 0), cubin or fatbin; static data */
   uint64_t data_size;         /**< bytes */
-  const char* const* kernels; /**< names, ending with null; or null: whatever the image holds */
+  const char* const* kernels; /**< names, ending with null; or null: all that the image holds */
   /** Since 1.1. One of data, parts, source and file gives the code. If `file` is set beside one of
    * the others, the host uses the file as long as it exists. */
   uint32_t flags;                 /**< CTXB_MODULE_* */
