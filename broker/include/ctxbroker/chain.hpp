@@ -58,7 +58,8 @@ class CTXB_API Chain {
   /// If a plug-in answers that it was not ready (CTXB_AGAIN), the chain waits for the plug-in's
   /// work and calls it once more; a second CTXB_AGAIN is `plugin_failed`.
   /// If the work takes longer than BrokerOptions::job_timeout, the lease of the first instance
-  /// whose work has not ended becomes hung, and the call throws `context_lost`.
+  /// whose work has not ended becomes hung, the leases of later instances that wait for that work
+  /// are lost, and the call throws `context_lost`.
   ///
   /// @param input   host memory without gaps. An image has width * height * 4 floats (RGBA). Audio
   ///                has `height` channels of `width` floats each, channel after channel. It is only
