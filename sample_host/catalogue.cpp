@@ -36,10 +36,10 @@ Failure unknown_plugin(const std::string& name, const Catalogue& catalogue) {
   const std::string guess = nearest(name, all_names);
   if (!guess.empty()) text += "; did you mean \"" + guess + "\"?";
   if (short_names.empty()) {
-    text += "; none was found in " + folder_list(catalogue.folders()) +
-            "; name a folder with --plugin-path";
+    text += "; no plug-in was found in " + folder_list(catalogue.folders()) +
+            "; name another folder with --plugin-path";
   } else {
-    text += (guess.empty() ? "; there are: " : " There are: ") + join(short_names);
+    text += (guess.empty() ? "; the plug-ins are: " : " The plug-ins are: ") + join(short_names);
   }
   const std::size_t bad = catalogue.problems().size();
   if (bad > 0) {
@@ -56,7 +56,7 @@ std::vector<std::filesystem::path> plugin_folders(const std::vector<std::filesys
   for (const std::filesystem::path& folder : first) {
     if (std::filesystem::is_directory(folder, error)) continue;
     throw Failure(ExitCode::usage, "--plugin-path \"" + folder.string() +
-                                       "\" is no folder that can be read; name one that exists");
+                                       "\" is not a folder, or cannot be read; name another");
   }
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   std::vector<std::filesystem::path> beside;
@@ -91,8 +91,8 @@ std::vector<std::string> Catalogue::passed_over(const std::string& id) const {
       const auto [known, is_new] = first.emplace(plugin.id, &library);
       if (is_new || (!id.empty() && id != plugin.id)) continue;
       texts.push_back("plug-in " + plugin.id + " is in \"" + known->second->path().string() +
-                      "\", which counts, and in \"" + library.path().string() +
-                      "\"; name the other by its path to use it");
+                      "\", which is used, and in \"" + library.path().string() +
+                      "\"; to use the second one, give its path");
     }
   }
   return texts;
@@ -115,7 +115,7 @@ Choice Catalogue::find(const std::string& name) const {
   }
   if (by_short_name.empty()) throw unknown_plugin(name, *this);
   if (by_short_name.size() > 1) {
-    throw Failure(ExitCode::plugin, "plug-in \"" + name + "\" is ambiguous; it may be " +
+    throw Failure(ExitCode::plugin, "plug-in name \"" + name + "\" is ambiguous; it can mean " +
                                         join(ids) + "; write the whole id");
   }
   return by_short_name.front();
@@ -126,7 +126,7 @@ Choice load_choice(Broker& broker, const PluginArgument& argument) {
   if (!std::filesystem::exists(argument.library, error)) {
     throw Failure(ExitCode::plugin,
                   "plug-in library \"" + argument.library.string() +
-                      "\" does not exist; see sample_host list for what there is");
+                      "\" does not exist; sample_host list shows the plug-ins that were found");
   }
   const PluginLibrary library = broker.load(argument.library);
   if (argument.plugin.empty()) {

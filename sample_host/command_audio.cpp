@@ -92,11 +92,11 @@ void warn_of_clips(const ClipCount& clips) {
   if (clips.clipped > 0) {
     log(Severity::warning, "audio",
         std::to_string(clips.clipped) +
-            " samples were beyond full scale and are clipped; lower the level");
+            " samples were beyond full scale and were clipped; lower the level");
   }
   if (clips.not_a_number > 0) {
     log(Severity::warning, "audio",
-        std::to_string(clips.not_a_number) + " samples were no numbers and are written as silence");
+        std::to_string(clips.not_a_number) + " samples were not numbers and became silence");
   }
 }
 

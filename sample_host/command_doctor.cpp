@@ -25,10 +25,11 @@ struct Protection {
 // What stands between plug-ins and the process, in the words of the documents; the shield is tried.
 constexpr Protection protections[] = {
     {"guards", true,
-     "every call into a plug-in is surrounded; the context stack is restored afterwards"},
+     "a guard surrounds every call into a plug-in and restores the thread's contexts after it"},
     {"leases", true,
-     "a shared, private or green context per plug-in library and device, by --lease or --policy"},
-    {"ledger", true, "device memory that a plug-in forgets is given back"},
+     "each plug-in library gets a shared, private or green context on each device; see --lease and "
+     "--policy"},
+    {"ledger", true, "the broker frees what a plug-in forgets to free"},
 };
 
 struct DeviceShield {
@@ -88,14 +89,13 @@ void look_at_driver(const Options& options, Findings& findings) {
     findings.driver_error = error.what();
     findings.advice.emplace_back(
         "no usable driver: use --driver software, which needs no GPU; for a GPU, install NVIDIA's "
-        "driver from your distribution, and let neither --driver nor CTXBROKER_DRIVER choose "
-        "another one");
+        "driver from your distribution, and use --driver nvidia");
     return;
   }
   if (findings.driver->kind == DriverChoice::software) {
     findings.advice.emplace_back(
-        "no GPU is used: the software device runs the kernels on the CPU, slower than a GPU; with "
-        "a GPU, install NVIDIA's driver and use --driver auto");
+        "no GPU is used: the software device runs the kernels on the CPU, more slowly than a GPU; "
+        "if there is a GPU, install NVIDIA's driver and use --driver auto");
   }
 }
 
@@ -119,11 +119,11 @@ std::string gate_text(const Findings& findings) {
   if (findings.gate.mode == GateMode::late) return "in force, but LATE: " + findings.gate.reason;
   if (findings.gate.in_force) {
     return "in force (" + findings.gate.reason +
-           "): driver calls of a plug-in's own code reach its own lease, and end only its own "
-           "things";
+           "): a plug-in's own driver calls work in its own lease, and free or destroy only what "
+           "the plug-in made";
   }
   return "NOT IN FORCE (" + findings.gate.reason +
-         "): driver calls of a plug-in's own code are held by guards and shield alone";
+         "): only the guards and the shield protect against a plug-in's own driver calls";
 }
 
 void print_text(const Findings& findings) {
@@ -189,7 +189,7 @@ void print_json(const Findings& findings) {
                                 {"tools", findings.gate.tools}});
   Json shield{{"name", "shield"},
               {"built", true},
-              {"text", "a reset of the device is refused by the driver"},
+              {"text", "the driver refuses to reset the device"},
               {"devices", Json::array()}};
   for (const DeviceShield& one : findings.shields) {
     shield["devices"].push_back({{"device", one.device}, {"up", one.up}, {"text", one.text}});

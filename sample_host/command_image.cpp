@@ -18,7 +18,7 @@ void check_extension(const std::filesystem::path& path) {
   const std::string extension = path.extension().string();
   if (extension == ".png" || extension == ".PNG") return;
   throw Failure(ExitCode::output, "output file \"" + path.string() +
-                                      "\": only PNG is written; let its name end with .png");
+                                      "\": images are written as PNG only; end its name with .png");
 }
 
 FileFacts facts(const std::filesystem::path& path, const PngImage& image, const PngFormat& format) {

@@ -20,7 +20,7 @@ KernelImage read_image(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (!file && !file.eof()) {
-    throw Failure(ExitCode::input, path.string() + ": cannot be read to its end");
+    throw Failure(ExitCode::input, path.string() + ": cannot be read completely");
   }
   try {
     return describe_image(bytes.data(), bytes.size());
@@ -47,7 +47,7 @@ std::vector<std::string> names_in(const ImageEntry& entry) {
   std::vector<std::string> names = entry.kernels;
   for (const ImageVariable& variable : entry.variables) {
     names.push_back(variable.name + " (" + (variable.is_constant ? "constant, " : "variable, ") +
-                    (variable.bytes == 0 ? "no size written" : format_bytes(variable.bytes)) + ")");
+                    (variable.bytes == 0 ? "size unknown" : format_bytes(variable.bytes)) + ")");
   }
   if (names.empty()) names.emplace_back("-");
   return names;

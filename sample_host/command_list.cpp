@@ -33,7 +33,7 @@ void print_text(const Catalogue& catalogue) {
   if (!plugins.empty()) return;
   std::puts("No plug-ins found. Searched:");
   for (const auto& folder : catalogue.folders()) std::printf("  %s\n", folder.c_str());
-  std::puts("Name their folder with --plugin-path or in CTXBROKER_PLUGIN_PATH.");
+  std::puts("Name a folder with plug-ins by --plugin-path or in CTXBROKER_PLUGIN_PATH.");
 }
 
 }  // namespace

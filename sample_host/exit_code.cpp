@@ -8,8 +8,8 @@ namespace ctxbroker::sample_host {
 namespace {
 
 constexpr std::array rows{
-    ExitCodeRow{ExitCode::ok, "all went well"},
-    ExitCodeRow{ExitCode::internal, "a mistake in sample_host or the broker itself"},
+    ExitCodeRow{ExitCode::ok, "success"},
+    ExitCodeRow{ExitCode::internal, "an internal error of sample_host or the broker"},
     ExitCodeRow{ExitCode::usage,
                 "the command line: unknown option, bad --plugin, unknown parameter, bad value, bad "
                 "policy file"},

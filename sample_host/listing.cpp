@@ -47,7 +47,7 @@ std::string format_plugin(const PluginDescription& plugin) {
                      " " + plugin.version + (plugin.vendor.empty() ? "" : ", " + plugin.vendor) +
                      "\n  " + plugin.id + "\n";
   if (!plugin.description.empty()) text += "  " + plugin.description + "\n";
-  if (plugin.needs_nvidia_driver) text += "  needs a GPU: it works on NVIDIA's driver only\n";
+  if (plugin.needs_nvidia_driver) text += "  needs a GPU: it works with NVIDIA's driver only\n";
   if (plugin.lease_wish != LeaseKind::automatic) {
     text += std::string("  wishes a ") + to_string(plugin.lease_wish) + " lease\n";
   }

@@ -33,8 +33,8 @@ std::string exit_code_help() {
 void add_common(CLI::App& command, Raw& raw) {
   command
       .add_option("--plugin-path", raw.plugin_path,
-                  "Folder with plug-in libraries, searched first; may be repeated. Then come the "
-                  "folders of CTXBROKER_PLUGIN_PATH and ../plugins beside this program")
+                  "Folder with plug-in libraries, searched first; may be repeated. The folders of "
+                  "CTXBROKER_PLUGIN_PATH follow, then ../plugins relative to this program's folder")
       ->type_name("FOLDER")
       ->allow_extra_args(false);
   command.add_flag("-v,--verbose", raw.verbose, "Print more on standard error; -vv prints most");
@@ -63,37 +63,38 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
   command
       .add_option("--lease", raw.lease,
                   "Lease of the plug-ins: shared, private, green, green:N (at least N "
-                  "multiprocessors of each library's own), or auto (as the policy says, else as "
-                  "each plug-in wishes, else green where the driver offers it)")
+                  "multiprocessors of each library's own), or auto (the policy's choice, else the "
+                  "plug-in's wish, else green where the driver offers it, else shared)")
       ->type_name("KIND")
       ->capture_default_str()
       ->check(CLI::Validator(
           [](const std::string& text) {
             if (parse_lease_choice(text)) return std::string();
             return "\"" + text +
-                   "\" is no lease; there are auto, shared, private, green and green:N with N "
-                   "above 0";
+                   "\" is not a lease; use auto, shared, private, green, or green:N with N above 0";
           },
           ""));
   command
       .add_option("--policy", raw.policy,
-                  "JSON file that decides by plug-in id what --lease and --device leave open")
+                  "JSON file that sets leases, devices and budgets by plug-in id; --lease and "
+                  "--device override it")
       ->type_name("FILE");
   command
       .add_option("--device", raw.device,
                   "CUDA device's number, or the rule that chooses each plug-in library's device: "
-                  "round-robin or most-free-memory. Default: as the policy says, else 0")
+                  "round-robin or most-free-memory. Default: the policy's choice, else 0")
       ->type_name("DEVICE")
       ->check(CLI::Validator(
           [](const std::string& text) {
             if (parse_placement(text)) return std::string();
             return "\"" + text +
-                   "\" is no device; there are numbers from 0 to 1023, round-robin and "
+                   "\" is not a device; use a number from 0 to 1023, round-robin or "
                    "most-free-memory";
           },
           ""));
   command.add_flag("--graphs", raw.options.graphs,
-                   "Launch what a plug-in enqueues for a job as one graph, if it can be captured");
+                   "Launch what a plug-in enqueues for a job as one CUDA graph, if the work can be "
+                   "captured");
   command
       .add_option("--json", raw.options.report,
                   "Write a report to this file, or with - to standard output instead of the table")
@@ -109,10 +110,10 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
 
 void add_image(CLI::App& app, Raw& raw) {
   CLI::App& command = *app.add_subcommand("image", "Run a PNG through a chain of image plug-ins");
-  add_run(command, raw, "PNG to read; its samples are taken as sRGB", "PNG to write");
+  add_run(command, raw, "PNG to read; its samples are read as sRGB", "PNG to write");
   command
       .add_option("--depth", raw.options.depth,
-                  "Bits per sample of the output, 8 or 16. Default: as the input")
+                  "Bits per sample of the output, 8 or 16. Default: those of the input")
       ->type_name("BITS")
       ->check(CLI::IsMember({8, 16}));
 }
@@ -144,12 +145,13 @@ void add_list(CLI::App& app, Raw& raw) {
 
 void add_doctor(CLI::App& app, Raw& raw) {
   CLI::App& command = *app.add_subcommand(
-      "doctor", "Show driver, devices, what is protected, what is missing and how to get it");
+      "doctor",
+      "Show the driver, the devices, what protects the process, what is missing and how to get it");
   command.add_flag("--json", raw.options.json, "Print JSON");
   CLI::Option* probe = command.add_flag(
       "--probe", raw.options.probe,
       "Measure what the driver does here: whether the shield holds, how far a fault reaches, which "
-      "calls wait. It takes some seconds the first time; the results are kept");
+      "calls wait. This takes some seconds the first time; later runs use the kept results");
   command.add_flag("--again", raw.options.again, "Measure again instead of using the kept results")
       ->needs(probe);
   add_driver(command, raw);
@@ -179,9 +181,9 @@ Options finish(const CLI::App& app, Raw raw) {
   for (const CommandRow& row : commands) {
     if (app.got_subcommand(row.name)) options.command = row.command;
   }
-  if (!std::isfinite(options.tail)) throw Failure(ExitCode::usage, "--tail: is no finite number");
+  if (!std::isfinite(options.tail)) throw Failure(ExitCode::usage, "--tail: not a finite number");
   if (raw.quiet && raw.verbose > 0) {
-    throw Failure(ExitCode::usage, "--quiet and --verbose exclude each other");
+    throw Failure(ExitCode::usage, "--quiet and --verbose cannot be used together");
   }
   options.verbosity = raw.quiet ? -1 : std::min(raw.verbose, 2);
   options.plugin_path.assign(raw.plugin_path.begin(), raw.plugin_path.end());
@@ -203,13 +205,13 @@ void check_command(int argc, const char* const* argv) {
   for (const CommandRow& row : commands) names.emplace_back(row.name);
   if (argc < 2) {
     throw Failure(ExitCode::usage,
-                  "a command is missing; there are: " + join(names) + "; see sample_host --help");
+                  "a command is missing; use one of: " + join(names) + "; see sample_host --help");
   }
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
   const std::string guess = nearest(argv[1], names);
   throw Failure(ExitCode::usage, "there is no command \"" + std::string(argv[1]) + "\"" +
                                      (guess.empty() ? "" : "; did you mean \"" + guess + "\"?") +
-                                     "; there are: " + join(names));
+                                     "; the commands are: " + join(names));
 }
 
 // "see sample_host image --help" for the subcommand that was being read.
@@ -223,7 +225,7 @@ std::string help_hint(const CLI::App& app) {
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   Raw raw;
-  CLI::App app("Runs photographs and recordings through CUDA plug-ins, on a GPU or without one.",
+  CLI::App app("Runs images and recordings through CUDA plug-ins, with or without a GPU.",
                "sample_host");
   app.set_version_flag("--version", std::string("sample_host ") + version());
   app.require_subcommand(1);

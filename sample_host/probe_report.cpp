@@ -83,7 +83,8 @@ std::string format_probe(const ModelProbe& probe) {
   }
   std::string text = heading(probe);
   text += format_table({{"question"}, {"here"}, {"expected (H200, CUDA 13.0)"}}, rows);
-  text += "Times are of a call beside a kernel of 100 ms in a neighbour of the same kind.\n";
+  text +=
+      "A time is that of one call while a kernel of 100 ms runs in another lease of that kind.\n";
   for (const std::string& reason : reasons) text += reason + "\n";
   for (const std::string& note : report.notes) text += note + "\n";
   return text;

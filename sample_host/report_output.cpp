@@ -18,8 +18,8 @@ ReportOutput::ReportOutput(const Options& options)
       json_on_stdout_(options.report == "-") {
   if (options.report.empty() || json_on_stdout_) return;
   if (same_place(options.report, options.output) || same_place(options.report, options.input)) {
-    throw Failure(ExitCode::usage,
-                  "--json \"" + options.report + "\" names the input or output file; name another");
+    throw Failure(ExitCode::usage, "--json \"" + options.report +
+                                       "\" is the input or the output file; name another file");
   }
   file_.emplace(options.report);
 }

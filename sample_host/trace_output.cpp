@@ -11,8 +11,9 @@ TraceOutput::TraceOutput(const Options& options) {
   for (const std::filesystem::path& other :
        {options.input, options.output, std::filesystem::path(options.report)}) {
     if (other.empty() || !same_place(options.trace, other)) continue;
-    throw Failure(ExitCode::usage, "--trace \"" + options.trace.string() +
-                                       "\" names the input, output or report; name another file");
+    throw Failure(ExitCode::usage,
+                  "--trace \"" + options.trace.string() +
+                      "\" is the input, the output or the report; name another file");
   }
   file_.emplace(options.trace);
 }
@@ -25,7 +26,7 @@ void TraceOutput::write(Broker& broker) {
   if (summary.dropped > 0) {
     log(Severity::warning, "trace",
         std::to_string(summary.dropped) + " of " + std::to_string(summary.dropped + summary.spans) +
-            " spans did not fit into memory and are not in the trace; use a shorter input");
+            " spans did not fit into memory and are missing in the trace; use a shorter input");
   }
 }
 

@@ -20,8 +20,8 @@ std::uint64_t number(const unsigned char* bytes, int count, bool big_endian) {
 }
 
 std::string missing(std::string_view chunk, std::uint64_t said, std::uint64_t there) {
-  return "its \"" + std::string(chunk) + "\" chunk says " + std::to_string(said) + " bytes, " +
-         std::to_string(there) + " are there";
+  return "its \"" + std::string(chunk) + "\" chunk should have " + std::to_string(said) +
+         " bytes and has " + std::to_string(there);
 }
 
 // Sizes that programs write when they stream and cannot go back: 0, 0x7FFFF000 and above.

@@ -106,10 +106,10 @@ int type_of_extension(const std::filesystem::path& path) {
   for (const ExtensionRow& row : extensions) {
     if (extension == row.extension) return row.type;
   }
-  throw output_failure(path,
-                       (extension.empty() ? "has no extension"
-                                          : "the extension \"" + extension + "\" is not written") +
-                           "; use .wav, .flac, .aif or .aiff");
+  throw output_failure(path, (extension.empty() ? "has no extension"
+                                                : "no format with the extension \"" + extension +
+                                                      "\" can be written") +
+                                 "; use .wav, .flac, .aif or .aiff");
 }
 
 }  // namespace
@@ -162,7 +162,8 @@ AudioFormat choose_output_format(const AudioFormat& input, const std::filesystem
   const auto channels = static_cast<std::uint64_t>(output.channels);
   if (frames > wav_limit / (sample_bytes * channels)) {
     if (is_wav(type)) output.code = SF_FORMAT_RF64 | (output.code & SF_FORMAT_SUBMASK);
-    if (type == SF_FORMAT_AIFF) throw output_failure(path, "AIFF ends at 4 GiB; use .wav or .flac");
+    if (type == SF_FORMAT_AIFF)
+      throw output_failure(path, "an AIFF file has at most 4 GiB; use .wav or .flac");
   }
   return output;
 }

@@ -52,13 +52,13 @@ AudioReader::AudioReader(const std::filesystem::path& path) : impl_(std::make_un
   SF_INFO info = {};
   impl_->file.reset(sf_open(path.c_str(), SFM_READ, &info));
   if (!impl_->file) {
-    throw input_failure(path,
-                        std::string("is no recording that can be read (WAV, FLAC, AIFF, Ogg): ") +
-                            sf_strerror(nullptr));
+    throw input_failure(
+        path, std::string("is not a recording that can be read (WAV, FLAC, AIFF, Ogg): ") +
+                  sf_strerror(nullptr));
   }
   impl_->format = {info.format, info.channels, info.samplerate};
   if (!readable(impl_->format)) {
-    throw input_failure(path, "is of a kind that is not read; convert it to WAV, FLAC or AIFF");
+    throw input_failure(path, "has an unsupported format; convert it to WAV, FLAC or AIFF");
   }
   if (info.frames == 0) throw input_failure(path, "holds no samples");
   if (info.frames > 0 && info.frames < SF_COUNT_MAX) {
@@ -92,9 +92,9 @@ std::size_t AudioReader::read(float* interleaved, std::size_t frames) {
   }
   if (count < frames) {
     if (impl_->frames && impl_->position < *impl_->frames) {
-      throw input_failure(impl_->path, "is truncated: it says " + std::to_string(*impl_->frames) +
-                                           " frames, " + std::to_string(impl_->position) +
-                                           " can be read; copy it again");
+      throw input_failure(impl_->path, "is truncated: it should have " +
+                                           std::to_string(*impl_->frames) + " frames and has " +
+                                           std::to_string(impl_->position) + "; copy it again");
     }
     if (impl_->position == 0) throw input_failure(impl_->path, "holds no samples");
   }

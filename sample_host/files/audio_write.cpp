@@ -74,7 +74,7 @@ AudioWriter::AudioWriter(OutputFile& file, const AudioFormat& format, const Audi
   impl_->file = sf_open_virtual(&io, SFM_WRITE, &info, &file);
   if (impl_->file == nullptr) {
     file.check();
-    throw impl_->failure("cannot be begun: " + std::string(sf_strerror(nullptr)));
+    throw impl_->failure("cannot be started: " + std::string(sf_strerror(nullptr)));
   }
   // The chunk with the peak holds the time of day: equal input shall give equal bytes.
   sf_command(impl_->file, SFC_SET_ADD_PEAK_CHUNK, nullptr, SF_FALSE);

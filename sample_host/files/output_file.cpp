@@ -42,11 +42,11 @@ void check_destination(const std::filesystem::path& given,
                                     errno_text(errno) + "; create it or name another");
   }
   if (!S_ISDIR(status.st_mode)) {
-    throw output_failure(given, "\"" + folder.string() + "\" is no folder");
+    throw output_failure(given, "\"" + folder.string() + "\" is not a folder");
   }
   if (::stat(destination.c_str(), &status) != 0) return;
   if (S_ISDIR(status.st_mode)) throw output_failure(given, "is a folder; add a file name");
-  if (!S_ISREG(status.st_mode)) throw output_failure(given, "is no regular file; name another");
+  if (!S_ISREG(status.st_mode)) throw output_failure(given, "is not a regular file; name another");
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ void OutputFile::commit() {
   if (error_ == 0 && closed != 0) error_ = errno;
   check();
   if (::rename(part_.c_str(), destination_.c_str()) != 0) {
-    throw output_failure(path_, "cannot be put in its place: " + errno_text(errno));
+    throw output_failure(path_, "cannot be moved to its place: " + errno_text(errno));
   }
   cleanup::release(slot_);
   slot_ = -1;

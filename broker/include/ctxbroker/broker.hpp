@@ -53,10 +53,10 @@ struct BrokerOptions {
   std::chrono::milliseconds job_timeout{0};
   /// Contexts that the broker creates ahead of need. None by default.
   ReadyContexts ready{};
-  /// How long deactivation and close wait for each stream that still has work. A tenant's work that
-  /// takes longer is hung. The limit also holds for every call that frees or unloads something. If
-  /// the driver would wait longer, for anybody's work, the broker puts the call off until that work
-  /// ends. Zero: no limit. It must not be negative.
+  /// How long deactivation and close wait for each stream that still has work. Work that takes
+  /// longer is hung. The limit also applies to every call that frees or unloads something: if the
+  /// driver waits longer, for anybody's work, the broker postpones the call until that work ends.
+  /// Zero: no limit. It must not be negative.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;
@@ -89,6 +89,8 @@ class CTXB_API Broker {
 
   /// Opens a broker without a driver, for listing plug-ins on any machine. It can load and describe
   /// libraries. It cannot create instances or tenants.
+  ///
+  /// @throws Error  `invalid_argument`, which names the option.
   [[nodiscard]] static Broker open_without_driver(BrokerOptions options = {});
 
   Broker(Broker&&) noexcept;
@@ -130,14 +132,15 @@ class CTXB_API Broker {
   /// does that too. The shield stays up until close. Thread-safe.
   ///
   /// @param device  CUDA device ordinal.
-  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`.
+  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`; `wrong_state`
+  ///                without a driver.
   void use_device(int device);
 
   /// Tells whether a device's primary context is protected. It creates nothing on the device.
   /// Thread-safe.
   ///
   /// @param device  CUDA device ordinal.
-  /// @throws Error  `no_device`.
+  /// @throws Error  `no_device`; `wrong_state` without a driver.
   [[nodiscard]] ShieldInfo shield(int device) const;
 
   /// Creates an instance of a plug-in.
@@ -148,12 +151,13 @@ class CTXB_API Broker {
   /// @throws Error  `plugin_not_found`, `plugin_failed`, `driver_call`; `needs_gpu` when the
   ///                plug-in works on NVIDIA's driver only; `kernel_image` when the device's compute
   ///                capability is too low; `invalid_argument` for another broker's library, an
-  ///                unknown lease kind or placement rule; what Tenant::lease throws.
+  ///                unknown lease kind or placement rule; `wrong_state` without a driver; what
+  ///                Tenant::lease throws.
   [[nodiscard]] PluginInstance create(const PluginLibrary& library, std::string_view plugin,
                                       const InstanceOptions& options = {});
 
-  /// Opens a tenant of the host's own making. The gate remembers each tenant until the process
-  /// ends, which takes about 2 KB of host memory.
+  /// Opens a tenant, for example for a library of a plug-in format that the broker does not know.
+  /// The gate remembers each tenant until the process ends, which takes about 2 KB of host memory.
   ///
   /// @param name     what records and reports call it, and the id under which the policy knows it.
   ///                 A policy file takes only names that look like an id: "com.example.painter".
@@ -210,18 +214,18 @@ class CTXB_API Broker {
   ///
   /// @param device  CUDA device ordinal.
   /// @return how many were unloaded. Thread-safe.
-  /// @throws Error  `no_device`.
+  /// @throws Error  `no_device`; `wrong_state` without a driver.
   std::size_t unload_idle_modules(int device);
 
   /// Does the work that belongs on the main thread. Call it regularly, when the user interface is
-  /// idle or once per block. It is cheap when there is nothing to do. Never call it from inside a
-  /// plug-in.
+  /// idle or once per block. It is cheap when there is nothing to do. Other threads can run chains
+  /// meanwhile. Never call it from inside a plug-in.
   ///
   /// It may run beside jobs. An instance is told of a loss between two jobs only.
   ///
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
-  /// that were lost and that nothing can use any more.
+  /// that were lost and that nothing can use any more. Exceptions of TenantOptions::on_loss pass.
   void poll();
 
   /// What every tenant used so far and holds now.
@@ -236,7 +240,7 @@ class CTXB_API Broker {
   /// Ends recording. What was recorded stays until the next start.
   void stop_timeline() noexcept;
   /// Ends recording and writes what was recorded to a file. After an exception the file is as it
-  /// was before. A device or a pipe is written to as it is.
+  /// was before. If the path names a device or a pipe, the text goes there directly.
   ///
   /// @throws Error  `wrong_state` when nothing was recorded; `output_file`.
   TimelineSummary write_timeline(const std::filesystem::path& path);

@@ -15,12 +15,14 @@ class Broker;
 
 /// One job: an image, or a block of audio.
 struct JobInfo {
-  std::uint32_t width = 1;        ///< Pixels in a row, or frames in this block.
-  std::uint32_t height = 1;       ///< Rows, or channels.
-  std::int64_t position = 0;      ///< The frame's number, or the first sample's.
-  double sample_rate = 0;         ///< Hz; 0 for images.
-  std::uint64_t deadline_ns = 0;  ///< The time that plug-ins are told for the job, in ns. 0: none.
-  bool discontinuity = false;     ///< The job does not follow the last one.
+  std::uint32_t width = 1;    ///< Pixels in a row, or frames in this block.
+  std::uint32_t height = 1;   ///< Rows, or channels.
+  std::int64_t position = 0;  ///< The frame's number, or the first sample's.
+  double sample_rate = 0;     ///< Hz; 0 for images.
+  /// How long the job may take, in ns; 0: no limit. The broker tells the plug-ins and does not
+  /// enforce it.
+  std::uint64_t deadline_ns = 0;
+  bool discontinuity = false;  ///< The job does not follow the last one.
 };
 
 /// Instances in a row. A job goes from host memory to the first device, through every instance, and
@@ -29,8 +31,9 @@ struct JobInfo {
 /// The instances may be on several devices. Between neighbours whose leases share memory (shared
 /// and green leases of one device do), a buffer is handed over; between others it is copied.
 ///
-/// A chain belongs to the activations of its instances. It is move-only, and a moved-from chain
-/// must not be used. Destroy it before its instances and before the broker.
+/// A chain belongs to the activations of its instances: after a deactivate, make a new chain. It is
+/// move-only, and a moved-from chain must not be used. Destroy it before its instances and before
+/// the broker.
 ///
 /// Threads: any thread may call process, but only one at a time per chain, and one at a time for
 /// chains that have an instance in common. It may run beside the other chains, and beside all calls
@@ -45,7 +48,8 @@ class CTXB_API Chain {
   ///                least `sizes`. They are borrowed and must outlive the chain.
   /// @param sizes   the largest job, in pixels or frames and channels.
   /// @throws Error  `invalid_argument`, `out_of_memory`, `context_lost`, `driver_call`;
-  ///                `wrong_state` when the broker is closed.
+  ///                `wrong_state` when the broker is closed; what PluginInstance::activate throws,
+  ///                if a lost lease is renewed.
   Chain(Broker& broker, std::vector<PluginInstance*> stages, const ActivationSizes& sizes);
   Chain(Chain&&) noexcept;
   Chain& operator=(Chain&&) noexcept;
@@ -56,8 +60,11 @@ class CTXB_API Chain {
   /// An instance whose lease was lost is activated again first, unless it is active for real time.
   /// The broker calls the plug-in's functions for that on this thread, but never beside those that
   /// another thread has it call for any plug-in.
+  /// If a plug-in answers that it was not ready (CTXB_AGAIN), the chain waits for the plug-in's
+  /// work and calls it once more; a second CTXB_AGAIN is `plugin_failed`.
   /// If the work takes longer than BrokerOptions::job_timeout, the lease of the first instance
-  /// whose work has not ended becomes hung, and the call throws `context_lost`.
+  /// whose work has not ended becomes hung, the leases of later instances that wait for that work
+  /// are lost, and the call throws `context_lost`.
   ///
   /// @param input   host memory without gaps. An image has width * height * 4 floats (RGBA). Audio
   ///                has `height` channels of `width` floats each, channel after channel. It is only

@@ -12,13 +12,13 @@ namespace ctxbroker {
 /// What went wrong, coarse enough for a program to act on.
 enum class ErrorKind {
   invalid_argument,   ///< The caller passed something wrong. The text names the argument.
-  wrong_state,        ///< The call is right, but not now.
-  driver_choice,      ///< CTXBROKER_DRIVER, or the option, is not the name of a driver.
+  wrong_state,        ///< The object's present state does not allow the call.
+  driver_choice,      ///< CTXBROKER_DRIVER, or the option, does not name a driver.
   no_driver,          ///< This machine does not have the chosen driver.
   no_device,          ///< The driver has no such device, or none at all.
   driver_call,        ///< A CUDA driver call failed. See Error::Origin.
   out_of_memory,      ///< A CUDA driver call failed because device memory is short.
-  context_lost,       ///< The lease's context is gone.
+  context_lost,       ///< The lease's context is gone, or the lease is hung.
   lease_unavailable,  ///< The device cannot give the lease that was asked for.
   kernel_image,       ///< A module's image cannot be loaded here. The text ends with the JIT log.
   plugin_not_found,   ///< There is no library or no plug-in of that name.

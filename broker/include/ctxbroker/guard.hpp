@@ -45,8 +45,8 @@ class CTXB_API Guard {
   /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `context_lost`,
   ///                `driver_call`; `wrong_state` if the tenant is closed. The thread is unchanged
   ///                after an exception.
-  /// Thread-safe, also beside Tenant::close. Once the lease exists and has had as many threads
-  /// inside at once before, it allocates nothing and takes no lock.
+  /// Thread-safe, also beside Tenant::close. It allocates or takes a lock only if the lease is new
+  /// or was lost, or if more threads are inside at once than ever before.
   explicit Guard(Tenant& tenant, int device = 0, const char* function = "guard");
   /// Leaves the lease.
   ~Guard() {

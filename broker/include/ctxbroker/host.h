@@ -98,8 +98,8 @@ typedef struct ctxb_lease_loss {
   const char* text;      /**< The same in one sentence. Valid during the call. */
 } ctxb_lease_loss;
 
-/** Takes one loss. ctxb_broker_poll calls it on its own thread, without a lock held, so it may use
- * the broker and its tenants.
+/** Takes one loss. ctxb_broker_poll calls it on the thread that calls ctxb_broker_poll, without a
+ * lock held, so it may use the broker and its tenants. It must not close the broker.
  *
  * @param data  ctxb_tenant_options.on_loss_data.
  * @param loss  valid during the call. */
@@ -113,13 +113,13 @@ typedef struct ctxb_tenant_options {
   uint32_t lease;              /**< CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN. */
   uint32_t multiprocessors;    /**< Green: at least this many, reserved. 0: all, none reserved.
                                 * Other leases: 0. */
-  uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD: not green. */
+  uint32_t per_thread_streams; /**< 1: its code uses CU_STREAM_PER_THREAD; excludes green. */
   /** 1: close unloads its libraries, unless the driver may still call functions of them. Otherwise
    * they stay loaded. */
   uint32_t unload_at_close;
   uint32_t reserved; /**< 0. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
-   * gate. 0: as the policy says, or no limit. */
+   * gate. 0: the policy's limit, or none if the policy sets none. */
   uint64_t driver_memory_budget;
   ctxb_loss_function
       on_loss;        /**< Called by ctxb_broker_poll for each lost generation. May be null. */
@@ -149,11 +149,11 @@ typedef struct ctxb_broker_options {
   ctxb_record_function record; /**< Takes the log. May be null. */
   void* record_data;           /**< Passed to record. */
   /** What users decide for tenants by their names, as JSON (docs/policy.schema.json): a file's
-   * path, or the text itself in policy_text. At most one of them. If it has a mistake, nothing is
-   * opened, and the error's text says where it is. */
+   * path, or the text itself in policy_text. Set at most one of them. If the JSON has a mistake,
+   * ctxb_broker_open fails, and the error's text says where the mistake is. */
   const char* policy_file;
   const char* policy_text;         /**< See policy_file. */
-  uint32_t job_timeout_ms;         /**< After how long a plug-in's job is hung, in ms. 0: never. */
+  uint32_t job_timeout_ms;         /**< A job that takes longer is hung, in ms. 0: no limit. */
   uint32_t end_timeout_ms;         /**< How long close waits for each stream, in ms. 0: 2000. */
   const ctxb_tenant_options* host; /**< What the host's own tenant gets. May be null. */
 } ctxb_broker_options;
@@ -198,7 +198,7 @@ typedef struct ctxb_device_info {
   uint32_t compute_major;   /**< Compute capability 9.0: 9. */
   uint32_t compute_minor;   /**< Compute capability 9.0: 0. */
   uint32_t multiprocessors; /**< Streaming multiprocessors (SMs). */
-  uint32_t in_use;          /**< 1: the broker uses it. Before that it creates nothing on it. */
+  uint32_t in_use;          /**< 1: the broker uses it. 0: the broker has created nothing on it. */
   uint32_t shielded;        /**< 1: the driver refuses to destroy its primary context. */
   uint32_t reserved;        /**< 0. */
   uint64_t memory_bytes;    /**< Device memory, in bytes. */
@@ -227,7 +227,7 @@ typedef struct ctxb_gate_info {
   uint32_t in_force;  /**< 1: mode is CTXB_GATE_BEFORE_DRIVER or CTXB_GATE_LATE. */
   uint32_t mode;      /**< CTXB_GATE_*. */
   uint32_t reserved;  /**< 0. */
-  const char* reason; /**< Why it is not in force; else how it came into the process. */
+  const char* reason; /**< Why the gate is not in force, or how it came into the process. */
   /** One line for each profiler, checker, debugger or interposer that was in the process when the
    * broker was opened, then a null. These and reason are valid until the broker's close. */
   const char* const* tools;
@@ -268,7 +268,7 @@ typedef struct ctxb_timeline_summary {
   uint32_t size;     /**< sizeof(ctxb_timeline_summary). */
   uint32_t reserved; /**< 0. */
   uint64_t spans;    /**< Spans in the text, the device's included. */
-  uint64_t dropped;  /**< Spans for which there was no room. */
+  uint64_t dropped;  /**< Spans that did not fit into memory. */
   uint64_t threads;  /**< Threads that recorded something. */
 } ctxb_timeline_summary;
 
@@ -281,8 +281,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_start_timeline(ctxb_broker* broker, uint64_t
 /** Ends recording. What was recorded stays until the next start. It does nothing while nothing is
  * recorded. */
 CTXB_EXPORT ctxb_status ctxb_broker_stop_timeline(ctxb_broker* broker);
-/** Ends recording and writes a file that Perfetto and chrome://tracing open. After an error there
- * is no new file.
+/** Ends recording and writes a file that Perfetto and chrome://tracing open. After an error, the
+ * file is as it was before.
  *
  * @param path     the file.
  * @param summary  may be null.
@@ -314,8 +314,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
  * @param tenant  gets the handle, which ctxb_tenant_close ends. */
 CTXB_EXPORT ctxb_status ctxb_broker_host(ctxb_broker* broker, ctxb_tenant** tenant);
 
-/** Gives back everything that the tenant holds, and ends the handle. Its libraries are then dead.
- * If hung work stands in the way, the rest is given back when that work ends.
+/** Gives back everything that the tenant holds, and ends the handle. Its ctxb_library handles are
+ * then dead. What hung work may still use is given back when that work ends.
  *
  * @return CTXB_ERROR_WRONG_STATE while a thread is inside. The tenant is then still open. */
 CTXB_EXPORT ctxb_status ctxb_tenant_close(ctxb_tenant* tenant);
@@ -330,7 +330,7 @@ CTXB_EXPORT const char* ctxb_tenant_name(const ctxb_tenant* tenant);
 #define CTXB_STATE_READY 0 /**< It can be used. */
 #define CTXB_STATE_LOST 1  /**< Its context is gone. The next use creates a new one. */
 #define CTXB_STATE_ENDED 2 /**< CUDA has ended in this process. */
-#define CTXB_STATE_HUNG 3  /**< Its work did not end in its time. It takes no new work. */
+#define CTXB_STATE_HUNG 3  /**< Its work exceeded its timeout. It takes no new work. */
 
 /** A lease as it was at one moment. */
 typedef struct ctxb_lease_info {
@@ -342,7 +342,7 @@ typedef struct ctxb_lease_info {
   uint32_t asked_multiprocessors; /**< What was asked for; 0: no number. */
   uint32_t state;                 /**< CTXB_STATE_*. */
   uint32_t reserved;              /**< 0. */
-  uint64_t generation; /**< Never used twice in a process; a later context has a larger one. */
+  uint64_t generation; /**< The number of its context. A later context has a larger number. */
   void* context; /**< The CUcontext. Never destroy it. Valid while the generation is in force. */
   const char* tenant; /**< The tenant's name. Valid until its close. */
   const char* reason; /**< Why this kind was granted. Valid until the tenant's close. */
@@ -359,7 +359,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
  * own calls. [any]
  *
  * @param driver_status  a CUresult.
- * @return the lease's CTXB_STATE_*; CTXB_STATE_LOST when there is none. */
+ * @return the lease's CTXB_STATE_*; CTXB_STATE_LOST when there is no lease. */
 CTXB_EXPORT uint32_t ctxb_tenant_report_status(ctxb_tenant* tenant, int32_t device,
                                                int32_t driver_status);
 
@@ -433,8 +433,8 @@ CTXB_EXPORT uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant);
  * then ctxb_last_error says so. */
 CTXB_EXPORT uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function);
 
-/** Counts what the tenant's code made through its own driver calls and holds now. It needs the
- * gate.
+/** Counts the resources that the tenant's code made through its own driver calls and holds now. It
+ * needs the gate.
  *
  * @param kind    "stream", "device memory", ...; null for all kinds together.
  * @param things  gets how many. It or bytes may be null.
@@ -457,8 +457,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_t
 
 /* ---- Guards ---------------------------------------------------------------------------------*/
 
-/** A guard, on the caller's stack from enter to leave. Its content is the broker's own, and its
- * size stays the same as long as the library's SONAME does. */
+/** A guard. Keep it on the stack from ctxb_tenant_enter to ctxb_guard_leave. Its content is
+ * private to the broker. Its size stays the same as long as the library's SONAME does. */
 typedef struct ctxb_guard {
   void* reserved[64];
 } ctxb_guard;
@@ -467,7 +467,7 @@ typedef struct ctxb_guard {
  * reverse order. [any]
  *
  * @param doing  what runs inside, as strikes name it. Static text, or null.
- * @param guard  to be passed to ctxb_guard_leave. Nothing was entered after an error.
+ * @param guard  pass it to ctxb_guard_leave, unless this call fails.
  * @return as ctxb_tenant_lease. */
 CTXB_EXPORT ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, const char* doing,
                                           ctxb_guard* guard);

@@ -67,9 +67,10 @@ struct KernelImage {
 /// Describes an image. It is safe for any bytes, damaged ones too.
 ///
 /// @param data   the image. It is only read during the call.
-/// @param bytes  how many bytes lie there. There may be more than the image has.
+/// @param bytes  how many bytes can be read there. The image may be shorter.
 /// @return the description, a copy. Thread-safe.
-/// @throws Error  `kernel_image`, when the bytes are no image, or a truncated or damaged one.
+/// @throws Error  `kernel_image`, when the bytes are not an image, or when it is truncated or
+///                damaged.
 [[nodiscard]] CTXB_API KernelImage describe_image(const void* data, std::size_t bytes);
 
 /// Returns "ptx", "machine-code", "link-time" or "unknown". Static text. Thread-safe.
@@ -91,7 +92,8 @@ struct KernelImage {
 ///
 /// @param compute_capability  the device's, as 10 * major + minor. Thread-safe.
 [[nodiscard]] CTXB_API bool runs_on(const ImageEntry& entry, int compute_capability) noexcept;
-/// Tells the same of an image: whether one of its entries runs there, or all of a linked image's.
+/// Tells whether a device can run an image: one of its entries or, in a linked image, all of them.
+/// Thread-safe.
 [[nodiscard]] CTXB_API bool runs_on(const KernelImage& image, int compute_capability) noexcept;
 
 }  // namespace ctxbroker

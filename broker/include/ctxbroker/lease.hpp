@@ -15,7 +15,9 @@ namespace ctxbroker {
 
 /// What kind of context a lease gives.
 enum class LeaseKind {
-  automatic,    ///< Never granted. It asks for green where the driver offers it, else shared.
+  /// Never granted. It leaves the choice to the policy, then to the plug-ins. If neither asks for a
+  /// kind, the lease is green where the driver offers it, else shared.
+  automatic,
   shared,       ///< The device's retained primary context, which other leases share.
   private_own,  ///< A context of the tenant's own. Its name in text is "private".
   green,        ///< A green context: its own streams and, on request, its own multiprocessors.
@@ -53,8 +55,8 @@ struct LeaseChoice {
   friend bool operator!=(const LeaseChoice& a, const LeaseChoice& b) noexcept { return !(a == b); }
 };
 
-/// Returns the kind's name and, for a green lease, how many multiprocessors it has: "green:16". A
-/// lease that was granted without a partition has all of the device's. Thread-safe.
+/// Returns the kind's name and, for a green lease, the number of multiprocessors, if it is not 0:
+/// "green:16". A granted lease without a partition has the whole device's number. Thread-safe.
 [[nodiscard]] CTXB_API std::string to_string(const LeaseChoice& choice);
 
 /// Reads a lease that a host may ask for.
@@ -69,8 +71,8 @@ enum class LeaseState {
   ready,  ///< It can be used.
   lost,   ///< Its context is gone. The next use creates a new one, of the next generation.
   ended,  ///< CUDA has ended in this process. No lease of the process works again.
-  /// Its work on the device did not end in its time. The lease takes no new work. Whatever cannot
-  /// be given back while that work runs is put off until it ends; BrokerMetrics::put_off lists it.
+  /// Its work on the device did not finish within its timeout. The lease takes no new work. What
+  /// cannot be freed while that work runs is freed when it ends; BrokerMetrics::put_off lists it.
   hung,
 };
 
@@ -82,7 +84,7 @@ struct LeaseInfo {
   TenantId tenant;          ///< Whose lease it is.
   std::string tenant_name;  ///< The plug-in library's name, the opened tenant's name, or "host".
   int device = 0;           ///< CUDA device ordinal.
-  LeaseChoice asked;        ///< What the host or its policy asked for; automatic when it did not.
+  LeaseChoice asked;        ///< What the host or its policy asked for; automatic if neither did.
   LeaseChoice granted;      ///< The kind in force, with the multiprocessors that it can use.
   std::string reason;       ///< Why this kind was granted.
   /// Counts the contexts that the process's leases have had. A number is never used twice, and a

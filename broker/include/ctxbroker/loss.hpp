@@ -13,10 +13,11 @@ namespace ctxbroker {
 
 /// Why a lease's context is gone. The numbers are those of CTXB_LOSS_* in plugin.h.
 enum class LossReason : std::uint32_t {
-  given_up = 1,   ///< The host gave the context up (Broker::force_loss), or its handles went bad.
-  destroyed = 2,  ///< Somebody destroyed the context.
-  fault = 3,      ///< A kernel faulted. CUDA has ended in this process, for every tenant.
-  hung = 4,       ///< GPU work hung. The broker takes no new work for this lease.
+  given_up = 1,  ///< The host gave the context up (Broker::force_loss), or its handles went bad.
+  /// Somebody destroyed the context, or its work waits for a neighbour's hung work.
+  destroyed = 2,
+  fault = 3,  ///< A kernel faulted. CUDA has ended in this process, for every tenant.
+  hung = 4,   ///< Work on the device hung. The lease takes no new work.
 };
 
 /// The reason's name: "given_up", "destroyed", "fault" or "hung". Static text. Thread-safe.

@@ -19,7 +19,7 @@ struct Metrics {
   std::uint64_t launches = 0;           ///< Kernels launched through the broker.
   std::uint64_t graph_jobs = 0;         ///< The jobs that ran as one graph.
   double device_seconds = 0;            ///< The jobs' time on the device, measured with events.
-  std::uint64_t memory_bytes = 0;       ///< Device memory that it holds now, without lent buffers.
+  std::uint64_t memory_bytes = 0;       ///< Device memory that it holds now, without jobs' buffers.
   std::uint64_t memory_peak_bytes = 0;  ///< The most that it held at once.
   std::uint64_t strikes = 0;            ///< Recorded breaches of the plug-in contract.
 };
@@ -36,7 +36,7 @@ struct LeaseMetrics {
   std::uint64_t launches = 0;        ///< Kernels launched through the broker.
   double device_seconds = 0;         ///< The jobs' time on the device.
   std::uint64_t memory_bytes = 0;    ///< Device memory that the tenant asked for and holds now.
-  std::uint64_t memory_peak_bytes = 0;  ///< The most of it at once.
+  std::uint64_t memory_peak_bytes = 0;  ///< The most that was held at once.
   std::uint64_t streams = 0;            ///< Streams that exist now, the broker's own included.
   std::uint64_t events = 0;             ///< Events that exist now, the broker's own included.
   std::uint64_t modules = 0;            ///< Modules that are loaded now.
@@ -44,8 +44,8 @@ struct LeaseMetrics {
   std::uint64_t graphs = 0;             ///< Executable graphs of jobs that exist now.
   std::uint64_t module_bytes = 0;       ///< Bytes of the loaded modules' images.
   std::uint64_t module_loads = 0;       ///< Loads of modules, reloads included.
-  /// Loads of what was loaded before: in an older generation, before memory ran short, or before
-  /// the module's file changed.
+  /// Loads that repeat an earlier one: after a loss, after an unload, or after the module's file
+  /// changed.
   std::uint64_t module_reloads = 0;
   std::uint64_t module_unloads = 0;
   double module_load_seconds = 0;  ///< Time for loads, compiling and linking included.
@@ -58,7 +58,7 @@ struct InstanceMetrics {
   Metrics metrics;
 };
 
-/// Things of one kind that a tenant's code made through the driver and still holds.
+/// Resources of one kind that a tenant's code made through the driver and still holds.
 struct HeldThings {
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;  ///< The device memory that they take.
@@ -82,18 +82,18 @@ struct TenantMetrics {
   /// members below need the gate and are empty without it.
   std::map<std::string, std::uint64_t> guarded_calls{};
   std::uint64_t held_bytes = 0;              ///< Device memory that its code took and still holds.
-  std::uint64_t held_things = 0;             ///< How many things its code made and still holds.
+  std::uint64_t held_things = 0;             ///< How many resources its code made and still holds.
   std::map<std::string, HeldThings> held{};  ///< The same by kind: "stream", "device memory", ...
   DriverWaits waits{};
 };
 
-/// What the broker could not end yet, because the driver would have waited for hung work. It is
-/// done when that work ends. Until then the bytes count as held.
+/// Resources that the broker could not free yet, because the driver would have waited for hung
+/// work. The broker frees them when that work ends. Until then their bytes count as held.
 struct PutOffMetrics {
-  TenantId tenant;          ///< Whose it is.
+  TenantId tenant;          ///< The tenant that held them.
   std::string tenant_name;  ///< The tenant's name.
   int device = 0;           ///< CUDA device ordinal.
-  std::string what;         ///< What it is, such as "device memory" or "stream".
+  std::string what;         ///< What they are, such as "device memory" or "stream".
   std::uint64_t count = 0;  ///< How many.
   std::uint64_t bytes = 0;  ///< Their device memory, in bytes.
 };
@@ -101,7 +101,7 @@ struct PutOffMetrics {
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
   std::vector<TenantMetrics> tenants;    ///< In the order of their ids, the host first.
-  std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Empty when nothing hangs.
+  std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Empty if nothing hangs.
 };
 
 /// Writes metrics as JSON text.

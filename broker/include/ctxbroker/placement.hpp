@@ -19,9 +19,9 @@ enum class PlacementRule {
 
 /// Where an instance is to work.
 ///
-/// A fixed placement names a device. The other rules choose among the devices whose compute
-/// capability is high enough for all plug-ins of the library, and only for a tenant without a
-/// lease: further instances follow the tenant to its device.
+/// A fixed placement names a device. The other rules choose for a tenant without a lease, among the
+/// devices whose compute capability is high enough for all plug-ins of the library. Further
+/// instances follow the tenant to its device.
 struct Placement {
   PlacementRule rule = PlacementRule::fixed;
   int device = 0;  ///< CUDA device ordinal. Only a fixed placement uses it.

@@ -60,7 +60,7 @@ struct CTXB_API ParameterDescription {
   /// @param text  a number, a choice's name, or for a boolean "true", "on", "yes", "false", "off"
   ///              or "no".
   /// @return the value. Thread-safe.
-  /// @throws Error  `parameter_value`, with the values allowed, when the text is no such value.
+  /// @throws Error  `parameter_value`, with the values allowed, when the text is not one of them.
   [[nodiscard]] double parse(std::string_view text) const;
 
   /// Checks a value. Thread-safe.

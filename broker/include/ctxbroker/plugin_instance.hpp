@@ -104,11 +104,11 @@ class CTXB_API PluginInstance {
   /// Thread-safe.
   [[nodiscard]] bool active() const noexcept;
 
-  /// By how many frames the output is late. 0 when the instance is not active or the plug-in does
-  /// not say.
+  /// The plug-in's latency: by how many frames its output is late. 0 when the instance is not
+  /// active or the plug-in does not report a latency.
   [[nodiscard]] std::uint64_t latency_frames() const;
-  /// For how many frames the output goes on after the input ends; UINT64_MAX: for ever. 0 when the
-  /// instance is not active or the plug-in does not say.
+  /// The plug-in's tail: for how many frames its output goes on after the input ends; UINT64_MAX:
+  /// for ever. 0 when the instance is not active or the plug-in does not report a tail.
   [[nodiscard]] std::uint64_t tail_frames() const;
 
   /// Asks the plug-in for what it remembers beyond its parameters.
@@ -119,8 +119,8 @@ class CTXB_API PluginInstance {
   /// Gives the plug-in back what save_state returned, perhaps in another process.
   ///
   /// @param state  the bytes. Empty bytes do nothing for a plug-in that has nothing to remember.
-  /// @throws Error  `wrong_state` while active; `plugin_failed`. The plug-in's state is then what
-  ///                it was.
+  /// @throws Error  `wrong_state` while active; `plugin_failed`. The plug-in's state is unchanged
+  ///                after an exception.
   void load_state(const std::vector<std::byte>& state);
 
  private:

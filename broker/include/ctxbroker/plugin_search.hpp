@@ -23,8 +23,8 @@ namespace ctxbroker {
 /// Lists the shared libraries in some folders. It does not look into subfolders.
 ///
 /// @param folders  in order of preference. A folder that cannot be read is skipped.
-/// @return the files by folder, then by name. Of two files of the same name the first folder's
-///         counts. Thread-safe.
+/// @return the files, in the order of the folders, then of their names. If two files have the same
+///         name, only the first one is listed. Thread-safe.
 [[nodiscard]] CTXB_API std::vector<std::filesystem::path> find_plugin_libraries(
     const std::vector<std::filesystem::path>& folders);
 

@@ -16,9 +16,10 @@
 
 namespace ctxbroker {
 
-/// What a policy says of one plug-in or of all. A member that is not set decides nothing.
+/// What a policy says of one plug-in or of all. A member that is not set leaves that choice open.
 struct PluginPolicy {
-  /// The lease. `automatic` follows the plug-ins' own wishes, whatever Policy::for_all says.
+  /// The lease. `automatic` follows the plug-ins' own wishes, even if Policy::for_all names a
+  /// lease.
   std::optional<LeaseChoice> lease;
   /// The device.
   std::optional<Placement> placement;

@@ -43,8 +43,8 @@ struct ProbeAnswer {
   std::string title;  ///< The question in words.
   ProbeUnit unit = ProbeUnit::yes_no;
   ProbeOutcome outcome = ProbeOutcome::not_measured;
-  double value = 0;       ///< The value, when it was measured.
-  std::string reason;     ///< Why there is no value, when it was not.
+  double value = 0;       ///< The value. It is 0 unless `outcome` is measured.
+  std::string reason;     ///< Why there is no value. Empty if there is one.
   std::string reference;  ///< What an H200 with driver 580.159.04 (CUDA 13.0) answered.
 };
 
@@ -67,20 +67,20 @@ struct ProbeReport {
 struct ProbeOptions {
   /// A program of the host's that calls run_probe, for example itself with a hidden command.
   std::filesystem::path program;
-  std::vector<std::string> arguments;  ///< What `program` gets before the words for run_probe.
+  std::vector<std::string> arguments;  ///< `program` gets these before the words for run_probe.
   /// The driver. Unset: what the environment variable CTXBROKER_DRIVER names, else automatic.
   std::optional<DriverChoice> driver;
   std::filesystem::path software_device;       ///< As BrokerOptions::software_device.
   int device = 0;                              ///< CUDA device ordinal.
   std::chrono::milliseconds deadline{30'000};  ///< A process that takes longer is killed.
-  bool again = false;                          ///< Measures anew, whatever the cache holds.
+  bool again = false;                          ///< Ignores cached results and measures again.
   /// Empty: $XDG_CACHE_HOME/ctxbroker, or ~/.cache/ctxbroker.
   std::filesystem::path cache_folder;
 };
 
-/// Reads from the cache what this GPU model did with this driver before, or measures it.
+/// Returns the cached results for this GPU model and driver. If there are none, it measures.
 ///
-/// Measuring starts processes and takes some seconds. Trouble with the cache is not an error; see
+/// Measuring starts processes and takes some seconds. Problems with the cache are not errors; see
 /// ProbeReport::notes. Call it on the main thread.
 ///
 /// @return the report, a copy.
@@ -90,15 +90,15 @@ struct ProbeOptions {
 
 /// Reads the cache only. It starts no process and creates no context. Call it on the main thread.
 ///
-/// @return the report, or nothing when there is none.
+/// @return the report, or nothing when the cache has none.
 /// @throws Error  as probe.
 [[nodiscard]] CTXB_API std::optional<ProbeReport> cached_probe(const ProbeOptions& options);
 
-/// Measures in this process and writes the answers to standard output. It is for the program that
-/// ProbeOptions names, and may crash the process. Call it before any other use of CUDA.
+/// Measures in this process and writes the answers to standard output. The program that
+/// ProbeOptions names calls it, before any other use of CUDA. It may crash the process.
 ///
-/// @param words  the program's arguments behind ProbeOptions::arguments.
-/// @return the exit status for the program.
+/// @param words  the program's arguments that follow ProbeOptions::arguments.
+/// @return the exit status that the program should end with.
 [[nodiscard]] CTXB_API int run_probe(const std::vector<std::string>& words) noexcept;
 
 /// Writes a report as JSON text with a line break at the end. The schema is "ctxbroker.probe/1".

@@ -44,8 +44,9 @@ struct TenantOptions {
   /// after that, the libraries stay in the process, and a record with the topic "tenant" says why.
   /// The broker knows of such functions only with the gate.
   bool unload_at_close = false;
-  /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. It gets
-  /// CUDA_ERROR_OUT_OF_MEMORY beyond that. This needs the gate. 0: as the policy says, or no limit.
+  /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. Beyond
+  /// that, its calls return CUDA_ERROR_OUT_OF_MEMORY. This needs the gate. 0: the policy's limit,
+  /// or none if the policy sets none.
   std::uint64_t driver_memory_budget = 0;
   /// The same for pinned memory, streams, events, graphs, modules and contexts.
   DriverLimits driver_limits{};
@@ -133,8 +134,8 @@ class CTXB_API Tenant {
   /// Tells the broker what a driver call of the tenant's own code returned. The broker sees only
   /// its own calls.
   ///
-  /// A fault ends every lease of the process, and a destroyed context loses this lease. Any other
-  /// status changes nothing.
+  /// If the status is a fault, every lease of the process is `ended`. If it says that the context
+  /// was destroyed, this lease is `lost`. Any other status changes nothing.
   ///
   /// @param driver_status  a CUresult.
   /// @param device         CUDA device ordinal of the lease in which the call was made.
@@ -189,8 +190,8 @@ class CTXB_API Tenant {
   [[nodiscard]] std::uint64_t strikes() const noexcept;
 
   /// Ends the tenant: waits for its work, at most BrokerOptions::end_timeout for each stream, and
-  /// gives back everything that it holds. If hung work stands in the way, that is put off until the
-  /// work ends; BrokerMetrics::put_off lists it. A second call does nothing.
+  /// gives back everything that it holds. What hung work may still use is given back when that work
+  /// ends; BrokerMetrics::put_off lists it. A second call does nothing.
   ///
   /// First, close stops threads from entering. A guard that begins meanwhile waits until close has
   /// succeeded or failed. After a successful close, guards throw `wrong_state`, and so does every

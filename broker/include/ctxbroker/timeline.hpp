@@ -21,7 +21,7 @@ struct TimelineOptions {
 /// What was written.
 struct TimelineSummary {
   std::uint64_t spans = 0;    ///< Spans in the file, the device's included.
-  std::uint64_t dropped = 0;  ///< Spans for which there was no room.
+  std::uint64_t dropped = 0;  ///< Spans that did not fit into memory.
   std::uint64_t threads = 0;  ///< Threads that recorded something.
 };
 

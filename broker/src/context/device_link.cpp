@@ -16,7 +16,7 @@ void ProcessFault::report_status(CUresult status, const DriverTable& driver, int
     tenant.log(Severity::error, "fault",
                "CUDA has ended in this process: " + status_text(driver, status) +
                    ", seen on device " + std::to_string(device) +
-                   "; every lease on every device is gone until the process is started anew");
+                   "; every lease on every device is gone until the process is started again");
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }

@@ -303,7 +303,7 @@ void Lease::hang(CUstream stream) noexcept {
   try {
     tenant_->log(Severity::error, "lease",
                  "work in generation " + std::to_string(generation()) +
-                     " did not end in its time; the lease is hung and takes no new work, and what "
+                     " exceeded its timeout; the lease is hung and takes no new work, and what "
                      "would wait for the work is put off" +
                      (driver().handles.size() > 1
                           ? ", and so is the end of the tenant's memory on other devices, which "

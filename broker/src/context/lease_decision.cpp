@@ -101,7 +101,7 @@ LeaseDecision wanted(const LeaseRequest& request) {
   if (request.wish.kind != LeaseKind::automatic) {
     return {request.wish, wisher + " wishes " + to_string(request.wish)};
   }
-  return {LeaseChoice(), "neither host nor plug-in asked for another"};
+  return {LeaseChoice(), "neither host nor plug-in asked for a kind"};
 }
 
 }  // namespace

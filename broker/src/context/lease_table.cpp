@@ -56,10 +56,11 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
   std::shared_ptr<Lease> lease = slot.lock();
   if (lease != nullptr && lease->is_over()) lease = nullptr;
   if (tenant->hung.is_refused(request.device)) {
-    throw Error(ErrorKind::context_lost,
-                "the lease is hung: work on it did not end in its time, and no other is given to " +
-                    tenant->name,
-                {.device = request.device, .tenant = tenant->name});
+    throw Error(
+        ErrorKind::context_lost,
+        "the lease is hung: its work exceeded its timeout, and no other lease is given to " +
+            tenant->name,
+        {.device = request.device, .tenant = tenant->name});
   }
   if (lease == nullptr || lease->lost()) {
     const ScopedSpan span(SpanCategory::lease, "make lease", tenant->name.c_str(), tenant->id,

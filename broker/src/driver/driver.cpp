@@ -115,7 +115,7 @@ Driver open_file(DriverChoice kind, const std::filesystem::path& name, DriverLoa
   driver.info.path = file.path;
   const auto missing = fill(driver.table, file.handle, find_symbol);
   if (!missing.empty()) {
-    throw Error(ErrorKind::no_driver, file.path + " is no driver that can be used: it lacks " +
+    throw Error(ErrorKind::no_driver, file.path + " cannot be used as a driver: it lacks " +
                                           join(missing) +
                                           "; a driver for CUDA 12.4 or later is needed");
   }

@@ -36,12 +36,12 @@ Elf64_Ehdr read_header(Bytes image) {
   const auto header = at<Elf64_Ehdr>(image, 0);
   if (header.e_machine != machine_cuda) {
     fail(Reason::invalid,
-         "the image is an ELF file, but not one with code for NVIDIA GPUs; a program or object "
-         "file is no image, even where images are inside: give the cubin or fatbin itself "
-         "(nvcc -cubin, nvcc -fatbin)");
+         "the image is an ELF file, but not one with code for NVIDIA GPUs; use the cubin or "
+         "fatbin itself (nvcc -cubin, nvcc -fatbin), not a program or an object file that contains "
+         "it");
   }
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB) {
-    fail_cubin("it is no 64-bit little-endian ELF file");
+    fail_cubin("it is not a 64-bit little-endian ELF file");
   }
   return header;
 }

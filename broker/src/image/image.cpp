@@ -235,7 +235,8 @@ std::string extract_ptx(Bytes image, int compute) {
     case Format::elf:
       fail_elf(image, compute);
     case Format::linked:
-      fail(Reason::invalid, "the image is linked from several texts of PTX: it is no one text");
+      fail(Reason::invalid,
+           "the image is linked from several texts of PTX, so it is not a single text");
     case Format::unknown:
       break;
   }

@@ -58,7 +58,7 @@ std::string ptx_too_new(const Driver& driver, const StoredImage* image) {
   const std::string ours = image != nullptr && image->about ? ptx_in(*image->about) : std::string();
   return "its PTX " + (ours.empty() ? "is" : "(version " + ours + ") is") +
          " too new for the driver, which is of CUDA " + cuda_text(driver.info.version) +
-         "; update the driver, or build the module with a toolkit that is no newer than it";
+         "; update the driver, or build the module with an older toolkit";
 }
 
 // Why the driver took what the reader of images does not know for an image it cannot load; empty
@@ -69,7 +69,7 @@ std::string reason_of_unknown(CUresult status) {
     case CUDA_ERROR_INVALID_PTX:
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_INVALID_SOURCE:
-      return "it is neither PTX nor a cubin nor a fatbin, or it is corrupt; build it anew";
+      return "it is neither PTX nor a cubin nor a fatbin, or it is corrupt; build it again";
     default:
       return {};
   }
@@ -90,7 +90,7 @@ std::string reason_of_known(const Device& device, const StoredImage& image, CUre
         return "it was compiled for linking (nvcc -rdc=true): give it to the module as one of its "
                "parts";
       }
-      return "the driver finds it corrupt (" + summary(*image.about) + "); build it anew";
+      return "the driver finds it corrupt (" + summary(*image.about) + "); build it again";
     default:
       return {};
   }

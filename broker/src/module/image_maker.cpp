@@ -46,7 +46,7 @@ void must_be_whole(std::span<const std::byte> bytes, std::uint32_t checksum,
               who + " cannot be loaded: the checksum of its " + std::to_string(bytes.size()) +
                   " bytes is " + std::to_string(found) + " and was " + std::to_string(checksum) +
                   " when the plug-in was built: its library is damaged, or something has written "
-                  "into it; install the plug-in anew");
+                  "into it; install the plug-in again");
 }
 
 std::shared_ptr<const StoredImage> compile(const Lease& lease, const ModuleImage& module,

@@ -35,7 +35,7 @@ std::optional<KernelImage> describe(std::span<const std::byte> bytes, const std:
     if (!is_container(bytes)) return std::nullopt;
     throw Error(ErrorKind::kernel_image, who + " cannot be loaded: " + error.message() +
                                              "; it is " + std::to_string(bytes.size()) +
-                                             " bytes long: build or copy it anew");
+                                             " bytes long: build or copy it again");
   }
 }
 

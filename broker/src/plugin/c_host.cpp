@@ -47,7 +47,7 @@ DriverChoice read_driver(const char* text) {
   const auto choice = parse_driver_choice(text);
   if (!choice) {
     throw Error(ErrorKind::driver_choice,
-                "\"" + std::string(text) + "\" is no driver; there are auto, nvidia, software");
+                "\"" + std::string(text) + "\" is not a driver; use auto, nvidia or software");
   }
   return *choice;
 }
@@ -80,8 +80,8 @@ LeaseChoice read_lease(const ctxb_tenant_options& given) {
     default:
       throw Error(ErrorKind::invalid_argument,
                   "lease " + std::to_string(given.lease) +
-                      " is none that can be asked for; there are CTXB_LEASE_AUTO, _SHARED, "
-                      "_PRIVATE and _GREEN");
+                      " cannot be asked for; use CTXB_LEASE_AUTO, _SHARED, _PRIVATE or "
+                      "_GREEN");
   }
 }
 

@@ -98,7 +98,8 @@ void Chain::Impl::check_job(const float* input, const float* output, const JobIn
            " does not fit into " + std::to_string(sizes.max_width) + " x " +
            std::to_string(sizes.max_height));
   }
-  if (!std::isfinite(job.sample_rate) || job.sample_rate < 0) refuse("the sample rate is no rate");
+  if (!std::isfinite(job.sample_rate) || job.sample_rate < 0)
+    refuse("the sample rate is negative or not finite");
   for (const Stage& stage : stages) {
     const Activation* activation = stage.instance->activation();
     // After a loss another chain may have renewed it: then it is followed.
@@ -135,7 +136,7 @@ bool Chain::Impl::renew_lost_stages() {
     }
     if (state == LeaseState::hung) {
       throw Error(ErrorKind::context_lost,
-                  who + " is hung: its work did not end in its time, and it takes no other",
+                  who + " is hung: its work exceeded its timeout, and it takes no new work",
                   origin);
     }
     // Nothing that allocates, compiles or calls [main] functions belongs on an audio thread.
@@ -169,7 +170,7 @@ Chain& Chain::operator=(Chain&&) noexcept = default;
 Chain::~Chain() = default;
 
 void Chain::process(const float* input, float* output, const JobInfo& job) {
-  if (impl_ == nullptr) throw Error(ErrorKind::wrong_state, "chain: it was moved away");
+  if (impl_ == nullptr) throw Error(ErrorKind::wrong_state, "chain: it was moved from");
   impl_->process(input, output, job);
 }
 

@@ -276,7 +276,7 @@ Meaning meaning(const Location& location,
   for (const auto& [known, value] : table) {
     if (known == code) return value;
   }
-  location.refuse(std::string(member) + " is " + std::to_string(code) + ", which means nothing");
+  location.refuse(std::string(member) + " is " + std::to_string(code) + ", which has no meaning");
 }
 
 constexpr std::array<std::pair<std::uint32_t, Media>, 2> medias{
@@ -319,7 +319,7 @@ PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::str
   description.lease_wish = meaning(location, lease_wishes, given->lease, "lease");
   description.flags = given->flags;
   description.needs_nvidia_driver = (given->flags & CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER) != 0;
-  location.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency means nothing");
+  location.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency has an unknown value");
   record.one_at_a_time = given->concurrency == CTXB_CONCURRENCY_LIBRARY;
   location.must(given->min_compute_major <= 1000 && given->min_compute_minor <= 1000,
                 "the least compute capability is absurd");

@@ -161,7 +161,7 @@ Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kerne
     return status == CTXB_OK ? &kernel : nullptr;
   }
   status = refuse_breach(instance, CTXB_ERROR_CONTEXT_LOST, function,
-                         "the kernel is none that get_kernel gave in this activation");
+                         "the kernel does not come from get_kernel in this activation");
   return nullptr;
 }
 

@@ -23,7 +23,8 @@ std::string quoted(const char* text) {
 ctxb_status no_such_module(Instance& instance, const char* function, const char* module) {
   return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, function,
                        module == nullptr
-                           ? std::string("a null module needs a plug-in with just one")
+                           ? std::string("module may be null only if the plug-in has exactly one "
+                                         "module")
                            : "there is no module " + quoted(module));
 }
 

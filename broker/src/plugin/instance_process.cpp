@@ -114,7 +114,8 @@ void Instance::give_up_graphs(const JobGraph::Outcome& why) noexcept {
     broker_.recorder().record(
         Severity::warning, tenant().id, tenant().name, "graph",
         "plug-in " + description_.short_name + ": its jobs cannot be graphs: " + why.what + driver +
-            "; until it is activated again they are enqueued call by call, this one anew");
+            "; until it is activated again, its jobs are enqueued call by call, and this "
+            "job is repeated");
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
 }

@@ -77,7 +77,7 @@ std::filesystem::path canonical_library(const std::filesystem::path& path) {
                 "there is no plug-in library \"" + path.string() + "\": " + error.message());
   }
   if (!std::filesystem::is_regular_file(canonical, error)) {
-    throw Error(ErrorKind::plugin_load, "\"" + path.string() + "\" is no file");
+    throw Error(ErrorKind::plugin_load, "\"" + path.string() + "\" is not a file");
   }
   return canonical;
 }

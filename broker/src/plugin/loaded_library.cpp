@@ -71,9 +71,9 @@ Error::Origin LoadedLibrary::origin(const char* function) const {
 
 void LoadedLibrary::read_entry() {
   if (!image_->library.has(entry_symbol)) {
-    throw Error(
-        ErrorKind::plugin_entry,
-        "\"" + path_.string() + "\" is no ctxbroker plug-in: it does not export " + entry_symbol);
+    throw Error(ErrorKind::plugin_entry, "\"" + path_.string() +
+                                             "\" is not a ctxbroker plug-in: it does not export " +
+                                             entry_symbol);
   }
   entry_ = &image_->library.get<const ctxb_plugin_entry_type>(entry_symbol);
   const auto refuse = [&](const std::string& why) {

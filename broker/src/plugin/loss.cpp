@@ -60,11 +60,11 @@ LeaseLoss describe_loss(const Lease& lease) {
   } else if (state == LeaseState::hung) {
     loss.reason = LossReason::hung;
     loss.driver_status = CUDA_ERROR_TIMEOUT;
-    loss.text = "the work in this lease did not end in its time";
+    loss.text = "the work in this lease exceeded its timeout";
   } else if (lease.is_hung()) {
     loss.reason = LossReason::destroyed;
     loss.driver_status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    loss.text = "the work in this lease waits for a neighbour's that hangs";
+    loss.text = "the work in this lease waits for hung work of a neighbour";
   } else if (lease.ended_early() || lease.end_target(Home::context)) {
     // Not destroyed: what is in it can still be given back, or was.
     loss.reason = LossReason::given_up;

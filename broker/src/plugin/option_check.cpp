@@ -16,7 +16,7 @@ void check_enumerator(Enum value, const char* member, const char* type,
                       ErrorKind kind = ErrorKind::invalid_argument) {
   if (std::string_view(to_string(value)) != "unknown") return;
   throw Error(kind, std::string(member) + " is " + std::to_string(static_cast<int>(value)) +
-                        ", which is none of " + type + "; use one of its enumerators");
+                        ", which is not an enumerator of " + type);
 }
 
 void check_placement(const std::optional<Placement>& placement, const char* member) {
@@ -27,10 +27,9 @@ void check_placement(const std::optional<Placement>& placement, const char* memb
     case PlacementRule::most_free_memory:
       return;
   }
-  throw Error(ErrorKind::invalid_argument,
-              std::string(member) + " has the rule " +
-                  std::to_string(static_cast<int>(placement->rule)) +
-                  ", which is none of PlacementRule; use one of its enumerators");
+  throw Error(ErrorKind::invalid_argument, std::string(member) + " has the rule " +
+                                               std::to_string(static_cast<int>(placement->rule)) +
+                                               ", which is not an enumerator of PlacementRule");
 }
 
 void check_policy(const PluginPolicy& policy) {

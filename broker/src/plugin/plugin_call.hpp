@@ -38,7 +38,8 @@ CallOutcome call_plugin(const GuardTarget& target, const GuardedCall& call,
     }
   } catch (...) {
     outcome.threw = true;
-    strike(*call.tenant, call.strikes, call.function, "threw something that is no std::exception");
+    strike(*call.tenant, call.strikes, call.function,
+           "threw an object that is not a std::exception");
   }
   return outcome;
 }

@@ -82,7 +82,7 @@ void read_lease(const Json& value, const Location& location, PluginPolicy& polic
   }
   if (!choice) {
     location.refuse(described(value) +
-                    " is no lease; allowed are \"auto\", \"shared\", \"private\", \"green\" and "
+                    " is not a lease; allowed are \"auto\", \"shared\", \"private\", \"green\" and "
                     "\"green:N\", where N is a number of multiprocessors from 1");
   }
   policy.lease = choice;
@@ -101,7 +101,7 @@ void read_placement(const Json& value, const Location& location, PluginPolicy& p
   }
   location.refuse(
       described(value) +
-      " is no placement; allowed are \"round-robin\", \"most-free-memory\" and a device's "
+      " is not a placement; allowed are \"round-robin\", \"most-free-memory\" and a device's "
       "number from 0 to " +
       std::to_string(largest_device));
 }
@@ -121,7 +121,7 @@ void read_budget(const Json& value, const Location& location, PluginPolicy& poli
   policy.*budget = whole_number(value, largest_budget);
   if (!(policy.*budget)) {
     location.refuse(described(value) +
-                    " is no memory budget; allowed is a whole number of bytes from "
+                    " is not a memory budget; allowed is a whole number of bytes from "
                     "0 (no limit) to " +
                     std::to_string(largest_budget));
   }
@@ -190,8 +190,8 @@ void read_by_id(const Json& value, const Location& location, Policy& policy) {
     const Location where = member(location, item.key());
     if (!detail::is_reverse_dns(item.key())) {
       where.refuse(quoted(item.key()) +
-                   " is no plug-in id; ids are of the form com.example.name, of letters, digits, "
-                   "'-' and '_'");
+                   " is not a plug-in id; an id looks like com.example.name and consists of "
+                   "letters, digits, '-', '_' and '.'");
     }
     read_members(item.value(), where, plugin_members, policy.by_id[item.key()]);
   }

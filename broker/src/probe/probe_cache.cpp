@@ -117,7 +117,7 @@ std::string write_probe(const ProbeReport& report, const ProbeKey& key) {
 
 ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) return {std::nullopt, "it is no JSON object"};
+  if (json.is_discarded() || !json.is_object()) return {std::nullopt, "it is not a JSON object"};
   try {
     const bool same = json.at("schema") == schema && json.at("broker") == version() &&
                       json.at("gpu") == key.gpu &&

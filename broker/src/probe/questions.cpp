@@ -39,28 +39,33 @@ const std::vector<Question>& questions() {
   constexpr const char* waits = "waits: 100 ms";
   constexpr const char* at_once = "at once: under 10 ms";
   static const std::vector<Question> all = {
-      {"shield", "shield.control", "without a green context a reset ends the primary", yes_no,
+      {"shield", "shield.control", "without a green context, a reset ends the primary context",
+       yes_no, "yes"},
+      {"shield", "shield.reset_refused",
+       "with a green context, a reset is refused (CUDA_ERROR_NOT_PERMITTED)", yes_no, "yes"},
+      {"shield", "shield.primary_survives",
+       "the primary context and its memory survive a refused reset", yes_no, "yes"},
+
+      {"fault", "fault.primary", "a trap in a private context ends the primary context", yes_no,
        "yes"},
-      {"shield", "shield.reset_refused", "with one a reset is refused (CUDA_ERROR_NOT_PERMITTED)",
+      {"fault", "fault.private", "a trap in a private context ends another private context", yes_no,
+       "yes"},
+      {"fault", "fault.other_device", "a trap ends the contexts of another GPU", yes_no, "yes"},
+      {"fault", "fault.recovery", "after a trap, a new context can be made", yes_no, "no"},
+
+      {"memory", "memory.copy", "a private context can copy another one's memory", yes_no, "yes"},
+      {"memory", "memory.kernel", "a private context's kernels can use another one's memory",
        yes_no, "yes"},
-      {"shield", "shield.primary_survives", "the primary and its memory are there afterwards",
-       yes_no, "yes"},
 
-      {"fault", "fault.primary", "a trap in a private context ends the primary", yes_no, "yes"},
-      {"fault", "fault.private", "it ends another private context", yes_no, "yes"},
-      {"fault", "fault.other_device", "it ends the contexts of another GPU", yes_no, "yes"},
-      {"fault", "fault.recovery", "a new context can be made afterwards", yes_no, "no"},
-
-      {"memory", "memory.copy", "a private context copies another one's memory", yes_no, "yes"},
-      {"memory", "memory.kernel", "its kernels read and write that memory", yes_no, "yes"},
-
-      {"stream", "stream.shared", "a per-thread default stream in the primary", yes_no, "yes"},
-      {"stream", "stream.private", "one in a private context", yes_no, "yes"},
-      {"stream", "stream.green", "one in a green context", yes_no, "no"},
+      {"stream", "stream.shared", "the primary context has a per-thread default stream", yes_no,
+       "yes"},
+      {"stream", "stream.private", "a private context has a per-thread default stream", yes_no,
+       "yes"},
+      {"stream", "stream.green", "a green context has a per-thread default stream", yes_no, "no"},
 
       {"partition", "partition.multiprocessors", "multiprocessors of the device", count, "132"},
-      {"partition", "partition.smallest", "in the smallest partition", count, "8"},
-      {"partition", "partition.alignment", "sizes are multiples of", count, "8"},
+      {"partition", "partition.smallest", "multiprocessors of the smallest partition", count, "8"},
+      {"partition", "partition.alignment", "partition sizes are multiples of", count, "8"},
       {"partition", "partition.groups", "partitions of the smallest size", count, "15"},
 
       {"waits_shared", "waits.shared.synchronize", "shared: cuCtxSynchronize", ms, waits},

@@ -10,7 +10,7 @@
  * LIFE OF A LIBRARY AND OF AN INSTANCE
  *   1. The host loads the library and reads `size` and `abi_major` of the entry. If they do not
  *      fit, it calls nothing.
- *   2. entry.init(path). It makes no CUDA call. It may come several times.
+ *   2. entry.init(path). It makes no CUDA call. The host may call it several times.
  *   3. entry.get_factory(CTXB_PLUGIN_FACTORY_ID). The descriptors are static data. A host that only
  *      looks for plug-ins stops here, so looking is cheap and needs no GPU.
  *   4. factory.create(index, host) returns an instance.
@@ -19,8 +19,9 @@
  *      never allocates, never synchronises and never waits.
  *   7. instance.deactivate(). Then activate may follow again, with other sizes or a new context.
  *   8. instance.destroy(). After the last instance: entry.deinit(), once for each init.
- *   context_lost may come at any time after activate. Every handle of that activation is then dead,
- *   and the plug-in makes no GPU call in context_lost. The host deactivates and activates again.
+ *   The host may call context_lost at any time after activate. Every handle of that activation is
+ *   then dead, and the plug-in makes no GPU call in context_lost. The host calls deactivate, and
+ *   activate again if it can give another context.
  *
  * TAGS, in the last line above every function
  *   thread:  [main]   the host's main thread, or one thread at a time serialised with it. Only
@@ -28,7 +29,8 @@
  *            [render] one thread at a time per instance; may wait for memory, must not wait for I/O
  *            [audio]  as [render], and real-time: no lock, no allocation, no system call that waits
  *            [any]    any thread, several at once
- *            [render|audio] is [render] or [audio], as the host runs the plug-in.
+ *            [render|audio] is [render] or [audio], as the host runs the plug-in; [main|render]
+ *            is either.
  *   context: [ctx]     a CUDA context of the plug-in's lease is current during the call
  *            [no-ctx]  no context is current; make no CUDA call
  *            [balanced] leave the context stack as you found it (every [ctx] function is balanced)
@@ -37,8 +39,7 @@
  *
  * RULES FOR EVERY STRUCT AND FUNCTION
  *   - `size` comes first: sizeof the struct in the header of the side that FILLED it. Versions only
- *     append members. Read a member that is not in version 1.0 only after CTXB_HAS says it is
- *     there.
+ *     append members. Before you read a member that is newer than version 1.0, ask CTXB_HAS.
  *   - Text is UTF-8, ends with 0, and belongs to the side that handed it out. Unless a comment says
  *     otherwise, it is valid during the call; copy it to keep it.
  *   - No exception leaves a function of this header, and neither does a longjmp.
@@ -92,7 +93,7 @@ typedef int32_t ctxb_status;
 #define CTXB_ERROR_OUT_OF_HOST_MEMORY (-6)
 #define CTXB_ERROR_NO_KERNEL_IMAGE (-7) /**< no image of the module runs on this device */
 #define CTXB_ERROR_CONTEXT_LOST (-8)    /**< the lease's context is gone: activate again */
-#define CTXB_ERROR_DEADLINE (-9)        /**< the job could not be enqueued in its time */
+#define CTXB_ERROR_DEADLINE (-9)        /**< the job could not be enqueued within deadline_ns */
 #define CTXB_ERROR_VERSION (-10) /**< an unknown version of the ABI, an extension or the state */
 #define CTXB_ERROR_WRONG_STATE (-11) /**< called in the wrong phase of the life cycle */
 #define CTXB_ERROR_DRIVER (-12)      /**< a CUDA driver call failed: see ctxb_host.fail */
@@ -148,18 +149,18 @@ typedef struct ctxb_parameter {
  * The host loads each module into the plug-in's lease before activate and unloads it after
  * deactivate. A module's code is one image, or several parts that are linked into one, or CUDA C++
  * that is compiled on the user's machine, or a file that is watched while the plug-in is written.
- * An image is PTX text (of whatever language), a cubin, or a fatbin. */
+ * An image is PTX text (from any compiler), a cubin, or a fatbin. */
 
 /** How the driver compiles PTX. Machine code is not affected. Zero in a member leaves it to the
  * driver. Since 1.1. */
 typedef struct ctxb_jit_options {
   uint32_t size;
   uint32_t flags;          /**< CTXB_JIT_* */
-  uint32_t max_registers;  /**< most registers of a thread */
+  uint32_t max_registers;  /**< limit on the registers of a thread */
   uint32_t optimisation;   /**< CTXB_JIT_LEVEL(0) to CTXB_JIT_LEVEL(4); the driver's own is 4 */
   uint32_t target;         /**< 10 * major + minor, with CTXB_JIT_TARGET_A or _F; 0: the device's */
-  uint32_t loader_threads; /**< most threads that load machine code (drivers since CUDA 13.1) */
-  uint32_t log_bytes;      /**< of each log; 0: 16 KiB; at most 1 MiB */
+  uint32_t loader_threads; /**< limit on threads that load machine code (CUDA 13.1 and later) */
+  uint32_t log_bytes;      /**< size of each log; 0: 16 KiB; at most 1 MiB */
 } ctxb_jit_options;
 
 #define CTXB_JIT_DEBUG_INFO (1u << 0)
@@ -190,15 +191,16 @@ typedef struct ctxb_cuda_source {
   const char* const* options; /**< "-DTAPS=8", ...; ending with null, or null */
 } ctxb_cuda_source;
 
-/** The module is loaded at the first get_kernel or get_global, or, if the host knows the image's
- * kernels, at their first launch. Without this flag, it is loaded before activate. A plug-in with
- * CTXB_PLUGIN_REALTIME gets all its modules before activate, and so does an activation for real
- * time. */
+/** The module is loaded at the first get_global, or at the first launch of one of its kernels. If
+ * the host cannot see the image's kernels, it loads the module at the first get_kernel. Without
+ * this flag, with CTXB_PLUGIN_REALTIME, and in an activation for real time, the host loads the
+ * module before activate. */
 #define CTXB_MODULE_ON_FIRST_USE (1u << 0)
-/** The host looks at `file` before each job that is not real-time. If the file has changed, the job
- * uses the new code. If that cannot be loaded, the host says why, once, and keeps the old code.
- * Kernels keep their handles. If the plug-in has asked for the address of a variable, it is
- * activated again. */
+/** The host looks at `file` before a job, at most five times a second. If the file has changed, the
+ * job uses the new code. If the new code cannot be loaded, the host says why, once, and keeps the
+ * old code. Kernels keep their handles. If the plug-in has asked for the address of a variable, it
+ * is activated again. The flag has no effect with CTXB_PLUGIN_REALTIME or in an activation for real
+ * time. */
 #define CTXB_MODULE_DEVELOPMENT (1u << 1)
 
 typedef struct ctxb_module {
@@ -206,9 +208,9 @@ typedef struct ctxb_module {
   const char* name;           /**< unique in the plug-in; "exposure" */
   const void* data;           /**< PTX text (ending with 0), cubin or fatbin; static data */
   uint64_t data_size;         /**< bytes */
-  const char* const* kernels; /**< names, ending with null; or null: whatever the image holds */
-  /** Since 1.1. One of data, parts, source and file gives the code. If `file` is given beside
-   * another one, it is used as long as it exists. */
+  const char* const* kernels; /**< names, ending with null; or null: all that the image holds */
+  /** Since 1.1. One of data, parts, source and file gives the code. If `file` is set beside one of
+   * the others, the host uses the file as long as it exists. */
   uint32_t flags;                 /**< CTXB_MODULE_* */
   uint32_t part_count;            /**< of parts */
   const ctxb_module_part* parts;  /**< linked in this order; step is parts[0].size */
@@ -237,7 +239,7 @@ typedef struct ctxb_module {
 #define CTXB_LEASE_SHARED 1  /**< the device's primary context, shared with others */
 #define CTXB_LEASE_PRIVATE 2 /**< a context of the plug-in's own */
 #define CTXB_LEASE_GREEN 3   /**< a green context: its own streams, perhaps its own SMs */
-#define CTXB_LEASE_WORKER 4  /**< a process of its own */
+#define CTXB_LEASE_WORKER 4  /**< a process of its own; this version takes it as AUTO */
 
 /** How many instances may be in `process` at once. */
 #define CTXB_CONCURRENCY_INSTANCES 0 /**< any number, each on one thread at a time */
@@ -246,7 +248,7 @@ typedef struct ctxb_module {
 #define CTXB_PLUGIN_UNLOADABLE (1u << 0) /**< the library may be unloaded after the last deinit */
 #define CTXB_PLUGIN_IN_PLACE (1u << 1)   /**< input and output may be the same buffer */
 #define CTXB_PLUGIN_REALTIME (1u << 2)   /**< process keeps the [audio] rules */
-#define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /**< uses CU_STREAM_PER_THREAD: not green */
+#define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /**< uses CU_STREAM_PER_THREAD; excludes green */
 /** The plug-in works on NVIDIA's driver only, because it uses CUDA libraries that do (cudart,
  * cuBLAS, cuFFT, ...). A host on another driver lists the plug-in as needing a GPU and does not
  * create it. A host that does not know this flag ignores it, and then activate fails. */
@@ -313,7 +315,7 @@ typedef struct ctxb_activation {
   uint32_t size;
   int32_t device; /**< CUDA device ordinal */
   uint32_t compute_major, compute_minor;
-  uint64_t generation;    /**< which generation of the lease's context this is; only grows */
+  uint64_t generation;    /**< the number of the lease's context; a later one is larger */
   uint64_t memory_budget; /**< bytes of device memory the instance may allocate; 0: no limit */
   uint32_t max_width, max_height; /**< largest buffer extents that process will be given */
   uint32_t realtime;              /**< 1: process will be called on an [audio] thread */
@@ -343,10 +345,12 @@ typedef struct ctxb_job {
 
 /* ---- Loss -----------------------------------------------------------------------------------
  * Why the context of an activation is gone, and whether this plug-in is to blame. */
-#define CTXB_LOSS_GIVEN_UP 1  /**< the host gave the context up; the next activate gets another */
-#define CTXB_LOSS_DESTROYED 2 /**< somebody destroyed it; the next activate gets another */
-#define CTXB_LOSS_FAULT 3     /**< a kernel faulted: CUDA has ended in this process */
-#define CTXB_LOSS_HUNG 4      /**< its work did not end in time; the host stops using the plug-in */
+#define CTXB_LOSS_GIVEN_UP 1 /**< the host gave the context up; the next activate gets another */
+/** Somebody destroyed it, or its work waits for a neighbour's hung work; the next activate gets
+ * another. */
+#define CTXB_LOSS_DESTROYED 2
+#define CTXB_LOSS_FAULT 3 /**< a kernel faulted: CUDA has ended in this process */
+#define CTXB_LOSS_HUNG 4  /**< work exceeded its timeout; the host stops using the plug-in */
 
 #define CTXB_GUILT_UNKNOWN 0  /**< work of others was in flight too, or may have been */
 #define CTXB_GUILT_INNOCENT 1 /**< none of this plug-in's work was in flight */
@@ -441,9 +445,9 @@ extern CTXB_EXPORT const ctxb_plugin_entry_type ctxb_plugin_entry;
 /* ---- Extensions: id "name/revision". A revision never changes; its successor gets a new number.
  * A draft keeps its id when it is promoted. --------------------------------------------------- */
 
-/** Host's side: device memory, kernels and launches in the instance's lease. The host lists all of
- * it, and takes back at deactivate what was not given back. Handles are dead after deactivate or
- * context_lost. The host refuses a dead handle with CTXB_ERROR_CONTEXT_LOST. */
+/** Host's side: device memory, kernels and launches in the instance's lease. After deactivate, the
+ * host frees what the plug-in has not released. Handles are dead after deactivate or context_lost.
+ * The host refuses a dead handle with CTXB_ERROR_CONTEXT_LOST. */
 #define CTXB_EXT_GPU "ctxbroker.gpu/1"
 
 typedef struct ctxb_kernel ctxb_kernel; /**< opaque; owned by the host; one generation */
@@ -484,23 +488,24 @@ typedef struct ctxb_gpu_extension {
    * [main] [ctx]; in activate or deactivate */
   ctxb_status (*release)(const ctxb_host* host, uint64_t address);
 
-  /** Enqueues a launch.
-   * [render|audio] [ctx] [no-sync] */
+  /** Enqueues a launch. The arguments may be reused when the call returns.
+   * [render|audio] [ctx] [no-sync]; also in activate */
   ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch);
 
-  /** Enqueues a copy of `bytes` from host memory to the device. In process, at most CTXB_UPLOAD_MAX
-   * bytes are allowed; in activate, there is no limit. The source may be reused when the call
-   * returns.
-   * [render|audio] [ctx] [no-sync] */
+  /** Copies `bytes` from host memory to the device. The source may be reused when the call returns.
+   * In process, it enqueues the copy, and the uploads of one call of process are at most
+   * CTXB_UPLOAD_MAX bytes in all. In activate, it waits for the copy, and there is no limit.
+   * [render|audio] [ctx] [no-sync]; also in activate */
   ctxb_status (*upload)(const ctxb_host* host, void* stream, uint64_t destination,
                         const void* source, uint64_t bytes);
 
-  /** Enqueues setting `bytes` (a multiple of 4) at `destination` to zero.
-   * [render|audio] [ctx] [no-sync] */
+  /** Enqueues a fill of `bytes` at `destination` with zeros. `bytes` and `destination`
+   * are multiples of 4.
+   * [render|audio] [ctx] [no-sync]; also in activate */
   ctxb_status (*clear)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t bytes);
 
-  /** Enqueues a copy between two places of device memory; they do not overlap.
-   * [render|audio] [ctx] [no-sync] */
+  /** Enqueues a copy between two places in device memory, which must not overlap.
+   * [render|audio] [ctx] [no-sync]; also in activate */
   ctxb_status (*copy)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t source,
                       uint64_t bytes);
 } ctxb_gpu_extension;
@@ -520,18 +525,18 @@ typedef struct ctxb_gpu_extension {
  * waits before it needs the results of that work (griddepcontrol.wait,
  * cudaGridDependencySynchronize). It has no effect on devices below compute capability 9.0. */
 #define CTXB_LAUNCH_PROGRAMMATIC (1u << 1)
-/** `priority` counts. */
+/** The launch has the priority that ctxb_launch_options.priority says. */
 #define CTXB_LAUNCH_PRIORITY (1u << 2)
 
-/** How to launch. If the host finds that an argument's size differs from the kernel's, it returns
- * CTXB_ERROR_INVALID_ARGUMENT, and the text has the argument's number. In the packed form,
+/** How to launch. If an argument's size differs from the kernel's, launch returns
+ * CTXB_ERROR_INVALID_ARGUMENT, and the error text has the argument's number. In the packed form,
  * ctxb_launch.arguments is null, and argument_count, argument_sizes and argument_offsets say what
  * lies where in `packed`. If argument_count is 0, only the length is checked. */
 typedef struct ctxb_launch_options {
   uint32_t size;
   uint32_t flags;        /**< CTXB_LAUNCH_* */
   uint32_t cluster[3];   /**< blocks of a cluster, which divides the grid. All 0: no clusters */
-  int32_t priority;      /**< as of streams: a lower number goes first */
+  int32_t priority;      /**< as for CUDA streams: a lower number goes first */
   const void* packed;    /**< all arguments in one piece, each at a multiple of its type's alignment
                             from the beginning; null: ctxb_launch.arguments is used */
   uint64_t packed_bytes; /**< of `packed`, up to the end of the last argument or of a struct
@@ -544,8 +549,8 @@ typedef struct ctxb_launch_options {
 typedef struct ctxb_kernel_info {
   uint32_t size;
   uint32_t argument_count;       /**< CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
-  uint32_t argument_bytes;       /**< of the packed form */
-  uint32_t block_threads;        /**< most of one block */
+  uint32_t argument_bytes;       /**< size of the packed form */
+  uint32_t block_threads;        /**< most threads of one block */
   uint32_t registers;            /**< of one thread */
   uint32_t static_shared_bytes;  /**< of one block */
   uint32_t dynamic_shared_bytes; /**< the most for a launch; the host opts in above 48 KiB */
@@ -567,7 +572,7 @@ typedef struct ctxb_launch_extension {
   /** Enqueues a launch. `options` may be null. If a launch exceeds a limit, the host refuses it and
    * names the limit: CTXB_ERROR_INVALID_ARGUMENT, or CTXB_ERROR_UNSUPPORTED if the device can never
    * do it.
-   * [render|audio] [ctx] [no-sync] */
+   * [render|audio] [ctx] [no-sync]; also in activate */
   ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch,
                         const ctxb_launch_options* options);
 
@@ -605,8 +610,9 @@ typedef struct ctxb_launch_extension {
 
 typedef struct ctxb_native_context_extension {
   uint32_t size;
-  /** Gets the CUcontext of the lease and its device. The context belongs to the host: never destroy
-   * it, and never make it current.
+  /** Gets the CUcontext that is current on the calling thread, and the lease's device. In a green
+   * lease, each thread has a context of its own. The context belongs to the host: never destroy it,
+   * and never make it current.
    * [any] [ctx] */
   ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
 } ctxb_native_context_extension;
@@ -616,9 +622,12 @@ typedef struct ctxb_native_context_extension {
 
 typedef struct ctxb_thread_check_extension {
   uint32_t size;
-  /** 1 when the calling thread is the one the tag names, else 0. [any] */
+  /** Returns 1 on the [main] thread, else 0.
+   * [any] */
   uint32_t (*is_main_thread)(const ctxb_host* host);
-  uint32_t (*is_process_thread)(const ctxb_host* host); /**< inside this instance's process call */
+  /** Returns 1 inside this instance's process call, else 0.
+   * [any] */
+  uint32_t (*is_process_thread)(const ctxb_host* host);
 } ctxb_thread_check_extension;
 
 /** Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
@@ -634,8 +643,8 @@ typedef struct ctxb_output_stream {
 typedef struct ctxb_input_stream {
   uint32_t size;
   void* data;
-  /** Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. A short read is
-   * no error and no end. */
+  /** Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. After a short
+   * read, read again. */
   int64_t (*read)(const struct ctxb_input_stream* stream, void* destination, uint64_t bytes);
 } ctxb_input_stream;
 
@@ -644,13 +653,12 @@ typedef struct ctxb_state_extension {
   /** Writes the state. The instance is not active.
    * [main] [no-ctx] */
   ctxb_status (*save)(const ctxb_plugin* plugin, const ctxb_output_stream* stream);
-  /** Reads what save wrote. The instance is not active. A load that fails leaves the state as it
-   * was.
+  /** Reads what save wrote. The instance is not active. If load fails, the state is unchanged.
    * [main] [no-ctx] */
   ctxb_status (*load)(const ctxb_plugin* plugin, const ctxb_input_stream* stream);
 } ctxb_state_extension;
 
-/** Plug-in's side: how late its output is, and how long it goes on after the input ends. */
+/** Plug-in's side: latency and tail, in frames. */
 #define CTXB_EXT_LATENCY "ctxbroker.latency/1"
 
 #define CTXB_TAIL_INFINITE UINT64_MAX
@@ -667,8 +675,8 @@ typedef struct ctxb_latency_extension {
   uint64_t (*tail)(const ctxb_plugin* plugin);
 } ctxb_latency_extension;
 
-/** Plug-in's side: turns a parameter's value into text for people, and back. Without it, the host
- * prints numbers and names of choices. */
+/** Plug-in's side: turns a parameter's value into text for people, and back. This version of the
+ * host does not call it. It prints numbers and names of choices. */
 #define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
 
 typedef struct ctxb_parameter_text_extension {

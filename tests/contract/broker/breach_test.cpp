@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, ProcessBreachTest,
     ::testing::Values(
         Breach{"process_allocates", "not allowed while the instance is in process"},
-        Breach{"invented_kernel", "none that get_kernel gave", ErrorKind::context_lost},
+        Breach{"invented_kernel", "does not come from get_kernel", ErrorKind::context_lost},
         Breach{"null_stream", "the stream is not the one lent"},
         Breach{"too_many_threads", "a block of 1024 x 2 x 1 has 2048 threads; at most"},
         Breach{"upload_too_much", "32769 bytes after 32769; one process may upload 65536"}),
@@ -49,7 +49,7 @@ TEST_F(BrokerTest, KernelsOfAnEarlierActivationAreDead) {
   instance.deactivate();
   instance.activate(test_sizes);
   EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { run({&instance}); }),
-              HasSubstr("none that get_kernel gave in this activation"));
+              HasSubstr("does not come from get_kernel in this activation"));
 }
 
 TEST_F(BrokerTest, ArgumentSizesAreComparedWhereTheDriverTellsThem) {

@@ -277,7 +277,7 @@ TEST_F(CHostTest, BadArgumentsAreAnsweredWithASentence) {
   options.size = sizeof options;
   options.driver = "amd";
   EXPECT_EQ(ctxb_broker_open(&options, &other), CTXB_ERROR_INVALID_ARGUMENT);
-  EXPECT_THAT(ctxb_last_error(), HasSubstr("\"amd\" is no driver"));
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("\"amd\" is not a driver"));
   ctxb_tenant* tenant = open();
   EXPECT_EQ(ctxb_tenant_lease(tenant, 0, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   ctxb_guard guard;
@@ -439,7 +439,7 @@ TEST_F(CHostTest, APolicyThatCannotBeUsedIsRefusedWithThePlaceInIt) {
   };
   for (const Case& one : {
            Case{nullptr, R"({"schema": "ctxbroker.policy/1", "for_all": {"lease": "blue"}})",
-                "policy \"policy_text\": $.for_all.lease: \"blue\" is no lease"},
+                "policy \"policy_text\": $.for_all.lease: \"blue\" is not a lease"},
            Case{nullptr, "", "policy \"policy_text\": is not JSON"},
            Case{"/no/such/policy.json", nullptr, "\"/no/such/policy.json\": there is no such file"},
            Case{"a", "b", "both policy_file and policy_text are given"},

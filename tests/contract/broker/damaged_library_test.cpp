@@ -67,7 +67,7 @@ class DamagedLibrary : public BrokerTest {
 TEST_F(DamagedLibrary, IsKnownByTheChecksumOfItsImage) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("module \"mixed\" cannot be loaded: the checksum"),
                                HasSubstr("and was " + std::to_string(checksum_)),
-                               HasSubstr("install the plug-in anew")));
+                               HasSubstr("install the plug-in again")));
 }
 
 TEST_F(DamagedLibrary, WithoutTheChecksumItIsLoadedOrRefusedForWhatItSays) {

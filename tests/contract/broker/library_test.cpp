@@ -118,7 +118,7 @@ TEST_F(BrokerTest, FilesThatAreNoLibraries) {
       error_text(ErrorKind::plugin_not_found, [&] { return broker.load("/no/such/file.so"); }),
       AllOf(HasSubstr("/no/such/file.so"), HasSubstr("No such file")));
   EXPECT_THAT(error_text(ErrorKind::plugin_load, [&] { return broker.load("/tmp"); }),
-              HasSubstr("is no file"));
+              HasSubstr("is not a file"));
   EXPECT_THAT(error_text(ErrorKind::plugin_load, [&] { return broker.load("/proc/self/exe"); }),
               HasSubstr("this program itself"));
 }

@@ -57,7 +57,7 @@ TEST_F(ListCommand, OfTwoPluginsWithOneIdTheOtherIsNamed) {
   const std::vector<std::string> both = {"--plugin-path", at("plugins")};
   const auto said =
       HasSubstr("plug-in org.ctxbroker.sample.exposure is in \"" + at("plugins/older.so") +
-                "\", which counts, and in \"" + sample.string() + "\"");
+                "\", which is used, and in \"" + sample.string() + "\"");
   EXPECT_THAT(run({"list", both[0], both[1]}).err, said);
   run_well({"list"});  // says nothing
   png("in.png", 2, 2);
@@ -71,7 +71,7 @@ TEST_F(ListCommand, OfTwoPluginsWithOneIdTheOtherIsNamed) {
     return ended.err;
   };
   EXPECT_THAT(with("exposure"), said);
-  EXPECT_THAT(with("blur"), Not(HasSubstr("which counts"))) << "nobody asked for it";
+  EXPECT_THAT(with("blur"), Not(HasSubstr("which is used"))) << "nobody asked for it";
 }
 
 TEST_F(ListCommand, ABadLibraryIsAWarningNotAnEnd) {
@@ -89,7 +89,7 @@ TEST_F(ListCommand, ABadLibraryIsAWarningNotAnEnd) {
 TEST_F(ListCommand, AFolderThatTheUserNamedMustExist) {
   const Ended ended = run({"list", "--plugin-path", at("nowhere")});
   EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("nowhere\" is no folder"));
+  EXPECT_THAT(ended.err, HasSubstr("nowhere\" is not a folder"));
 }
 
 TEST_F(ListCommand, FoldersOfTheEnvironmentAreSearched) {
@@ -115,8 +115,9 @@ TEST_F(ListCommand, NamesWhatNeedsAGpu) {
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(test_plugin("needs_gpu"), folder / "plugins/needs_gpu.so");
   const std::vector<std::string> environment = {"CTXBROKER_PLUGIN_PATH=" + at("plugins")};
-  EXPECT_THAT(run_well({"list"}, environment).out,
-              HasSubstr("Passes the image on.\n  needs a GPU: it works on NVIDIA's driver only\n"));
+  EXPECT_THAT(
+      run_well({"list"}, environment).out,
+      HasSubstr("Passes the image on.\n  needs a GPU: it works with NVIDIA's driver only\n"));
   const json list = json::parse(run_well({"list", "--json"}, environment).out);
   for (const json& plugin : list["plugins"]) {
     if (plugin["short_name"] == "broken") {

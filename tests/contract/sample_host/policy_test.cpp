@@ -53,11 +53,12 @@ TEST_F(PolicyOption, ABadFileIsAUsageErrorThatNamesIt) {
   };
   expect_error(start(at("missing.json")), ExitCode::usage, {"missing.json", "no such file"});
   const std::string budget = policy(R"("for_all": {"driver_memory_budget": "much"})");
-  expect_error(start(budget), ExitCode::usage,
-               {"policy.json", "$.for_all.driver_memory_budget", "\"much\" is no memory budget"});
+  expect_error(
+      start(budget), ExitCode::usage,
+      {"policy.json", "$.for_all.driver_memory_budget", "\"much\" is not a memory budget"});
   const std::string file = policy(R"("by_id": {"org.example.x": {"lease": "green:0"}})");
   expect_error(start(file), ExitCode::usage,
-               {"policy.json", "$.by_id[\"org.example.x\"].lease", "\"green:0\" is no lease"});
+               {"policy.json", "$.by_id[\"org.example.x\"].lease", "\"green:0\" is not a lease"});
 }
 
 TEST_F(PolicyOption, DevicesAreChosenByRule) {

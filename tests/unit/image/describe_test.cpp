@@ -224,7 +224,7 @@ TEST(Describe, Refusals) {
       {"// nothing", "is not PTX"},
       {host_file, "not one with code for NVIDIA GPUs"},
       {section_beyond, "lies beyond its end"},
-      {odd_class, "no 64-bit little-endian"},
+      {odd_class, "not a 64-bit little-endian"},
       {std::string(cubin.substr(0, 20)), "less than its header"},
       {wrapper, "give the fatbin itself"},
       {std::string(fixtures::usual_fatbin.substr(0, 100)), "truncated"},

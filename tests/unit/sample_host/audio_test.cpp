@@ -248,11 +248,11 @@ TEST(Audio, WhatIsNoRecordingIsRefused) {
   refuse("empty.wav", "empty");
   write_bytes(folder / "text.wav",
               "This is a text, and a rather long one, of no samples at all.\n");
-  refuse("text.wav", "no recording");
+  refuse("text.wav", "not a recording");
   write_raw_audio(folder / "none.wav", {SF_FORMAT_WAV | SF_FORMAT_PCM_16, 2, 48000, {}});
   refuse("none.wav", "holds no samples");
   write_raw_audio(folder / "sun.au", sine(SF_FORMAT_AU | SF_FORMAT_PCM_16, 1, 48000, 10, 100));
-  refuse("sun.au", "not read");
+  refuse("sun.au", "unsupported format");
 }
 
 TEST(Planar, ThereAndBack) {

@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--lease", "greenish"}, "--lease"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "-1"}, "--device"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "one"},
-            "\"one\" is no device"},
+            "\"one\" is not a device"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "1024"}, "--device"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--policy"}, "--policy"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--driver", "amd"}, "--driver"},

@@ -87,7 +87,7 @@ TEST(OutputFile, RefusesBadPlaces) {
   refuse(folder / "plain/out", "plain");
   refuse(folder.path(), "is a folder");
   refuse(folder.path() / "", "names a folder");
-  refuse("/dev/null", "no regular file");
+  refuse("/dev/null", "not a regular file");
   EXPECT_THAT(folder.names(), ElementsAre("plain"));
 }
 

@@ -309,7 +309,7 @@ TEST_F(SdkPlugin, NoExceptionCrossesTheBorder) {
       {"failure", CTXB_ERROR_DEADLINE, 719, "told to fail"},
       {"bad_alloc", CTXB_ERROR_OUT_OF_HOST_MEMORY, 0, "memory"},
       {"exception", CTXB_ERROR, 0, "something else"},
-      {"int", CTXB_ERROR, 0, "no std::exception"},
+      {"int", CTXB_ERROR, 0, "not a std::exception"},
   };
   create_active();
   for (const auto& one : cases) {

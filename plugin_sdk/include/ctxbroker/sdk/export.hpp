@@ -40,7 +40,8 @@ struct Library {
       return nullptr;
     }
     if (index >= sizeof...(Plugins)) {
-      host->fail(host, CTXB_ERROR_INVALID_ARGUMENT, 0, "the library has no plug-in of that index");
+      host->fail(host, CTXB_ERROR_INVALID_ARGUMENT, 0,
+                 "the library has no plug-in with that index");
       return nullptr;
     }
     return all[index](host);

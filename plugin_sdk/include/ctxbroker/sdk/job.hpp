@@ -152,9 +152,9 @@ class Job : public Stream, public ParameterValues {
   Job(const detail::Gpu& gpu, const ctxb_job& raw) noexcept
       : Stream(gpu, raw.stream), ParameterValues(raw.parameters, raw.parameter_count), raw_(&raw) {}
 
-  /// The job's images or blocks, in device memory.
+  /// The job's images or blocks, in device memory. They are valid during the call of process.
   ///
-  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when the job has none of that kind.
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when the job has no image, or no audio.
   [[nodiscard]] ImageView input_image() const {
     return image(raw_->inputs, raw_->input_count, "input");
   }
@@ -172,9 +172,9 @@ class Job : public Stream, public ParameterValues {
   [[nodiscard]] std::int64_t position() const noexcept { return raw_->position; }
   /// The sample rate in Hz; 0 for images.
   [[nodiscard]] double sample_rate() const noexcept { return raw_->sample_rate; }
-  /// The time for the whole job, in ns; 0: as long as it needs.
+  /// How long the whole job may take, in ns; 0: as long as it needs.
   [[nodiscard]] std::uint64_t deadline_ns() const noexcept { return raw_->deadline_ns; }
-  /// Whether the job does not follow the last one. Forget the history then.
+  /// True when the job does not follow the last one. Then forget what you kept of earlier jobs.
   [[nodiscard]] bool discontinuity() const noexcept { return raw_->discontinuity != 0; }
   /// The host's struct.
   [[nodiscard]] const ctxb_job& raw() const noexcept { return *raw_; }

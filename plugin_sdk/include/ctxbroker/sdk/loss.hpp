@@ -11,10 +11,11 @@ namespace ctxbroker::sdk {
 /// What happened to the context.
 enum class LossReason : std::uint32_t {
   given_up = CTXB_LOSS_GIVEN_UP,  ///< The host gave it up. The next activation gets another one.
-  destroyed =
-      CTXB_LOSS_DESTROYED,  ///< Somebody destroyed it. The next activation gets another one.
+  /// Somebody destroyed it, or its work waits for a neighbour's hung work. The next activation gets
+  /// another one.
+  destroyed = CTXB_LOSS_DESTROYED,
   fault = CTXB_LOSS_FAULT,  ///< A kernel faulted. CUDA has ended in this process.
-  hung = CTXB_LOSS_HUNG,    ///< Its work did not end in time. The host stops using the plug-in.
+  hung = CTXB_LOSS_HUNG,    ///< Work exceeded its timeout. The host stops using the plug-in.
 };
 
 /// Whether this plug-in is to blame.

@@ -6,7 +6,7 @@
 ///                                    watched(blur_kernels::sharpen, "/home/me/sharpen.cu")};
 ///
 /// Everything that goes in is kept by pointer, so it must have static storage. What ctxb_add_plugin
-/// generates is not a compile-time constant, so an array with that in it is const and not
+/// generates is not a compile-time constant, so declare an array that contains it const, not
 /// constexpr.
 #pragma once
 
@@ -97,10 +97,11 @@ ctxb_module compiled(const char* name, const ctxb_cuda_source&& source) = delete
   return given;
 }
 
-/// Returns the module with a file to read instead, while the plug-in is written.
+/// Returns the module with a file that replaces its code, for use while you write the plug-in.
 ///
-/// As long as the file exists, it is used instead of the built-in code. Each job uses what the file
-/// holds when the job begins.
+/// As long as the file exists, the host uses it instead of the built-in code. Before a job, and at
+/// most five times a second, the host looks whether the file has changed. It does not look with
+/// CTXB_PLUGIN_REALTIME or in an activation for real time.
 ///
 /// @param given    the module.
 /// @param file     PTX, a cubin, a fatbin, or a .cu file.

@@ -91,7 +91,8 @@ struct Choice : Parameter<std::uint32_t> {
   }
 };
 
-/// Returns the same parameter, which the host then changes only while the plug-in is not active.
+/// Returns the parameter without CTXB_PARAMETER_AUTOMATABLE: the host changes its value only while
+/// the plug-in is not active.
 template <class Kind>
 [[nodiscard]] constexpr Kind fixed(Kind parameter) {
   parameter.raw.flags &= ~CTXB_PARAMETER_AUTOMATABLE;
@@ -117,7 +118,7 @@ constexpr void check_parameter(const ctxb_parameter& parameter) {
   }
   for (const char* c = parameter.id; *c != '\0'; ++c) {
     if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '_')) {
-      throw std::logic_error("a parameter's id has other letters than a-z, 0-9 and _");
+      throw std::logic_error("a parameter's id has a character other than a-z, 0-9 and _");
     }
   }
 }

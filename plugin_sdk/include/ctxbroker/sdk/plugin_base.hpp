@@ -51,7 +51,7 @@ class Plugin {
   /// device has finished every job. [main] [ctx]; after context_lost [no-ctx]
   virtual void deactivate() {}
 
-  /// Forgets everything of the context, which is gone. Every DeviceBuffer is empty by now, and
+  /// Forgets every handle of the context, which is gone. Every DeviceBuffer is already empty, and
   /// every Kernel is dead. Make no CUDA call. [main] [no-ctx]
   virtual void context_lost(const Loss& /*loss*/) {}
 
@@ -74,20 +74,21 @@ class Stateful {
   virtual ~Stateful() = default;
   /// Writes the state. The instance is not active. [main] [no-ctx]
   virtual void save(StateWriter& writer) const = 0;
-  /// Reads what save wrote. If it throws, the state must be what it was; so read everything before
-  /// you keep anything. The instance is not active. [main] [no-ctx]
+  /// Reads what save wrote. If load throws, the state must be unchanged, so read everything before
+  /// you change anything. The instance is not active. [main] [no-ctx]
   virtual void load(StateReader& reader) = 0;
 };
 
-/// A plug-in whose output is late, or goes on after its input ends, derives from this too. The
-/// answers are constant for one activation.
+/// A plug-in with a latency or a tail derives from this too. The answers are constant for one
+/// activation.
 class Latent {
  public:
   virtual ~Latent() = default;
-  /// Returns by how many frames the output is late. The instance is active. [main] [no-ctx]
+  /// Returns the latency: by how many frames the output is late. The instance is active. [main]
+  /// [no-ctx]
   [[nodiscard]] virtual std::uint64_t latency() const { return 0; }
-  /// Returns for how many frames the output goes on; CTXB_TAIL_INFINITE: for ever. The instance is
-  /// active. [main] [no-ctx]
+  /// Returns the tail: for how many frames the output goes on after the input ends;
+  /// CTXB_TAIL_INFINITE: for ever. The instance is active. [main] [no-ctx]
   [[nodiscard]] virtual std::uint64_t tail() const { return 0; }
 };
 

@@ -30,9 +30,9 @@ struct Kernel {
 
 /// The stream of an activation or a job. Its work happens in order.
 ///
-/// It is valid during the call that brought it. Every function enqueues and returns without
-/// waiting, and throws Failure when the host refuses. Tags: [render|audio] [ctx] [no-sync], and in
-/// activate.
+/// It is valid during the call that passed it. Every function enqueues and returns without waiting,
+/// except that upload and set wait in activate. It throws Failure when the host refuses. Tags:
+/// [render|audio] [ctx] [no-sync], and in activate.
 class Stream {
  public:
   /// Only the SDK constructs one.
@@ -73,15 +73,15 @@ class Stream {
     enqueue(kernel, launch_of(kernel, shape, Layout::count, Layout::sizes), options);
   }
 
-  /// Enqueues a copy from host memory. In process, all uploads of a job together are at most
-  /// CTXB_UPLOAD_MAX bytes.
+  /// Copies from host memory. In process, it enqueues the copy, and all uploads of a job together
+  /// are at most CTXB_UPLOAD_MAX bytes. In activate, it waits for the copy, and there is no limit.
   ///
   /// @param destination  the buffer.
   /// @param source       the values. They may change when the call has returned.
   /// @param count        how many values.
   /// @param first        the buffer's element that gets the first one.
-  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT for what does not fit; CTXB_ERROR_CONTEXT_LOST;
-  ///                  CTXB_ERROR_DRIVER.
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT if the values do not fit into the buffer or
+  ///                  exceed the limit; CTXB_ERROR_CONTEXT_LOST; CTXB_ERROR_DRIVER.
   template <class T>
   void upload(const DeviceBuffer<T>& destination, const T* source, std::size_t count,
               std::size_t first = 0) const {
@@ -94,7 +94,7 @@ class Stream {
     }
   }
 
-  /// Enqueues setting a module's variable. Limits and errors are those of upload.
+  /// Sets a module's variable. Waiting, limits and errors are those of upload.
   template <class T>
   void set(const Global<T>& variable, const T& value) const {
     detail::require_success(gpu_->calls().upload(gpu_->host(), raw_, variable.address(), &value,
@@ -102,7 +102,7 @@ class Stream {
                             "setting a variable");
   }
 
-  /// Enqueues filling a whole buffer with zero bytes.
+  /// Enqueues a fill of a whole buffer with zeros.
   ///
   /// @throws Failure  CTXB_ERROR_CONTEXT_LOST; CTXB_ERROR_DRIVER.
   template <class T>
@@ -117,8 +117,8 @@ class Stream {
 
   /// Enqueues a copy of the first `count` values of one buffer to another one.
   ///
-  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT for what does not fit; CTXB_ERROR_CONTEXT_LOST;
-  ///                  CTXB_ERROR_DRIVER.
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT if one of the buffers is too small;
+  ///                  CTXB_ERROR_CONTEXT_LOST; CTXB_ERROR_DRIVER.
   template <class T>
   void copy(const DeviceBuffer<T>& destination, const DeviceBuffer<T>& source,
             std::size_t count) const {

@@ -28,7 +28,8 @@ ctxb_status guarded(const ctxb_host* host, Body&& body) noexcept {
   } catch (const std::exception& exception) {
     return host->fail(host, CTXB_ERROR, 0, exception.what());
   } catch (...) {
-    return host->fail(host, CTXB_ERROR, 0, "the plug-in threw something that is no std::exception");
+    return host->fail(host, CTXB_ERROR, 0,
+                      "the plug-in threw an object that is not a std::exception");
   }
 }
 
@@ -40,7 +41,7 @@ void guarded_void(const ctxb_host* host, Body&& body) noexcept {
   } catch (const std::exception& exception) {
     host->log(host, CTXB_LOG_ERROR, exception.what());
   } catch (...) {
-    host->log(host, CTXB_LOG_ERROR, "the plug-in threw something that is no std::exception");
+    host->log(host, CTXB_LOG_ERROR, "the plug-in threw an object that is not a std::exception");
   }
 }
 
