@@ -1,6 +1,8 @@
 #include "context/guard.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -98,6 +100,12 @@ Emptied empty_down_to(Frame& frame) noexcept {
   return left;
 }
 
+bool is_translated(Frame& frame, CUcontext context) noexcept {
+  const auto& leases = frame.extras().translated;
+  return std::any_of(leases.begin(), leases.end(),
+                     [&](const auto& lease) { return lease.slot->context == context; });
+}
+
 // Empties the thread's stack, and records a strike when it held anything but the target. Returns
 // the driver's status.
 CUresult clear_stack(Frame& frame) noexcept {
@@ -108,7 +116,7 @@ CUresult clear_stack(Frame& frame) noexcept {
   // A function that starts without a context may call the runtime library, which makes one current
   // and leaves it. The gate made that the tenant's own.
   const bool translated =
-      frame.target.context == nullptr && left.count == 1 && frame.extras().translated.has(left.top);
+      frame.target.context == nullptr && left.count == 1 && is_translated(frame, left.top);
   if (left.status == CUDA_SUCCESS && frame.tenant != nullptr && !translated) {
     char text[128];
     const char* what = damage(frame.target.context, left, text, sizeof text);
@@ -214,7 +222,9 @@ void leave_users(Frame& frame) noexcept {
 // Captures are ended in the context where they were begun.
 void end_stream_captures(Frame& frame) noexcept {
   const DriverTable& driver = *frame.target.driver;
-  while (CUstream stream = frame.extras().captures.take()) {
+  auto& captures = frame.extras().captures;
+  for (; !captures.empty(); captures.pop_front()) {
+    CUstream const stream = captures.front();
     CUgraph graph = nullptr;
     if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) continue;
     if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS && graph != nullptr) {
@@ -267,7 +277,8 @@ bool pop_from_top(Frame& frame) noexcept {
   const CUresult cleared = pop_own(frame, true) ? CUDA_SUCCESS : clear_stack(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, frame.extras().taken);
   leave_users(frame);
-  if (!frame.extras().translated.empty()) frame.extras().translated.leave_all();
+  for (const auto& lease : frame.extras().translated) LeaseUsers::leave(*lease.slot);
+  frame.extras().translated.clear();
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
   if (status != CUDA_SUCCESS) forget_thread();
   report_failed_restore(frame, status);
@@ -359,19 +370,38 @@ void current_may_have_changed() noexcept {
 CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generation,
                           CUcontext* context) noexcept {
   disturb(frame);
-  return frame.extras().translated.enter(users, generation, context);
+  auto& leases = frame.extras().translated;
+  auto lease = std::find_if(leases.begin(), leases.end(),
+                            [&](const auto& one) { return one.generation == generation; });
+  if (lease == leases.end()) {
+    LeaseSlot* slot = nullptr;
+    const CUresult status = users.enter(&slot, false);
+    if (status != CUDA_SUCCESS) return status;
+    try {
+      leases.push_front({slot, generation});
+    } catch (const std::bad_alloc&) {
+      LeaseUsers::leave(*slot);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    lease = leases.begin();
+  }
+  *context = lease->slot->context;
+  return CUDA_SUCCESS;
 }
 
 void stream_capture_begun(CUstream stream) noexcept {
   if (Frame* frame = pushed_frame()) {
     disturb(*frame);
-    frame->extras().captures.begun(stream);
+    try {
+      frame->extras().captures.push_front(stream);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then nobody ends this one
+    }
   }
 }
 
 void stream_capture_ended(CUstream stream) noexcept {
   for (Frame* frame = thread_state.innermost; frame != nullptr; frame = frame->outer) {
-    if (frame->has_extras && frame->extras().captures.ended(stream)) return;
+    if (frame->has_extras && frame->extras().captures.remove(stream) != 0) return;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <forward_list>
 #include <new>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/thread_state.hpp"
-#include "context/translated_leases.hpp"
 #include "driver/driver_table.hpp"
 #include "observe/span.hpp"
 
@@ -46,13 +46,22 @@ struct Frame {
     pushed,   // the context was pushed
   };
 
-  // What only some frames need.
+  // A lease that the gate made current inside, because code of its tenant asked for the primary
+  // context. The thread stays in it until the guard ends, so that no lease ends under it.
+  struct TranslatedLease {
+    LeaseSlot* slot = nullptr;
+    std::uint64_t generation = 0;
+  };
+
+  // What only some frames need. No destructor runs: `restore` empties the lists.
   struct Extras {
     CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's own
-    int pushed = 0;               // contexts that the code inside has pushed through the gate
-    TakenContexts taken;          // the thread's own contexts, until the guard ends
-    TranslatedLeases translated;  // leases that the gate made current inside
-    OpenStreamCaptures captures;  // stream captures begun inside
+    int pushed = 0;       // contexts that the code inside has pushed through the gate
+    TakenContexts taken;  // the thread's own contexts, until the guard ends
+    std::forward_list<TranslatedLease> translated;
+    // Streams whose capture was begun inside and has not ended. The driver refuses many calls of a
+    // thread with an open capture, so the guard ends what is left.
+    std::forward_list<CUstream> captures;
   };
 
   Frame() noexcept = default;
@@ -76,7 +85,7 @@ struct Frame {
         under(thread.outside),
         slot(in) {}
 
-  // Constructs the extras at the first call. They have no destructor.
+  // Constructs the extras at the first call.
   Extras& extras() noexcept {
     if (!has_extras) new (extras_storage) Extras;
     has_extras = true;
