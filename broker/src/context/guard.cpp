@@ -45,15 +45,11 @@ const Frame* frame_inside(const GuardTarget& target) noexcept {
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
   if (is_process_fault(status)) return;  // recorded once, by whoever met the fault
-  if (frame.tenant == nullptr || frame.tenant->recorder == nullptr) return;
-  const TenantIdentity& tenant = *frame.tenant;
-  try {
-    tenant.recorder->record(Severity::error, tenant.id, tenant.name, "guard",
-                            std::string(frame.function) +
-                                ": the thread's context stack could not be restored: " +
-                                status_text(*frame.target.driver, status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  if (frame.tenant == nullptr) return;
+  frame.tenant->log(Severity::error, "guard", [&] {
+    return std::string(frame.function) + ": the thread's context stack could not be restored: " +
+           status_text(*frame.target.driver, status);
+  });
 }
 
 // Describes for a strike what the code inside left behind. Null when it left the stack as it was.

@@ -34,12 +34,10 @@ CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) 
   const CUresult status =
       lease.report_status(lease.device_.make_sibling(lease.context_, green, context));
   if (status != CUDA_SUCCESS) {
-    try {
-      lease.tenant_->log(Severity::warning, "lease",
-                         "no green context can be made for a further thread: " +
-                             status_text(lease.table(), status));
-    } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-    }
+    lease.tenant_->log(Severity::warning, "lease", [&] {
+      return "no green context can be made for a further thread: " +
+             status_text(lease.table(), status);
+    });
   }
   return status;
 }
@@ -115,11 +113,9 @@ void Lease::report_failed_end(CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
       is_process_fault(report_status(status)))
     return;
-  try {
-    tenant_->log(Severity::warning, "lease",
-                 "the lease's context could not be ended: " + status_text(table(), status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
-  }
+  tenant_->log(Severity::warning, "lease", [&] {
+    return "the lease's context could not be ended: " + status_text(table(), status);
+  });
 }
 
 template <typename Wait>
@@ -243,12 +239,10 @@ CUresult Lease::report_status(CUresult status) noexcept {
     if (kind() == LeaseKind::shared) {
       device_.lose_primary(primary_generation_);
     } else if (end_generation(Phase::dead)) {
-      try {
-        tenant_->log(Severity::error, "lease",
-                     "the context of generation " + std::to_string(generation()) +
-                         " was destroyed by somebody; the lease is lost");
-      } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-      }
+      tenant_->log(Severity::error, "lease", [&] {
+        return "the context of generation " + std::to_string(generation()) +
+               " was destroyed by somebody; the lease is lost";
+      });
     }
   } else if (status == CUDA_ERROR_INVALID_HANDLE) {
     if (kind() != LeaseKind::private_own) device_.check_primary();
@@ -259,11 +253,9 @@ CUresult Lease::report_status(CUresult status) noexcept {
 
 void Lease::give_up(const std::string& reason) noexcept {
   if (!end_generation(Phase::given_up)) return;
-  try {
-    tenant_->log(Severity::warning, "lease",
-                 "generation " + std::to_string(generation()) + " was given up: " + reason);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  tenant_->log(Severity::warning, "lease", [&] {
+    return "generation " + std::to_string(generation()) + " was given up: " + reason;
+  });
 }
 
 // Whether the work that is there now has ended is asked of the stream. A default stream is that of
@@ -298,17 +290,15 @@ void Lease::hang(CUstream stream) noexcept {
   put_off_until_done(stream);
   if (known) return;
   tenant_->hung.refuse(device_.ordinal());
-  try {
-    tenant_->log(Severity::error, "lease",
-                 "work in generation " + std::to_string(generation()) +
-                     " did not end in its time; the lease is hung and takes no new work, and what "
-                     "would wait for the work is put off" +
-                     (driver().handles.size() > 1
-                          ? ", and so is the end of the tenant's memory on other devices, which "
-                            "the work may use"
-                          : ""));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  tenant_->log(Severity::error, "lease", [&] {
+    return "work in generation " + std::to_string(generation()) +
+           " did not end in its time; the lease is hung and takes no new work, and what would wait "
+           "for the work is put off" +
+           (driver().handles.size() > 1
+                ? ", and so is the end of the tenant's memory on other devices, which the work may "
+                  "use"
+                : "");
+  });
 }
 
 void Lease::leave_for_good() noexcept {

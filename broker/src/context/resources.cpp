@@ -27,13 +27,9 @@ void report_failed_end(Lease& lease, CUresult status) noexcept {
     lease.report_status(status);
     return;
   }
-  const TenantIdentity& tenant = lease.tenant();
-  try {
-    tenant.recorder->record(
-        Severity::warning, tenant.id, tenant.name, "driver",
-        "a resource could not be given back: " + status_text(lease.table(), status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): called by destructors
-  }
+  lease.tenant().log(Severity::warning, "driver", [&] {
+    return "a resource could not be given back: " + status_text(lease.table(), status);
+  });
 }
 
 Stream create_stream(const std::shared_ptr<Lease>& lease) {
