@@ -23,20 +23,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* schema = "ctxbroker.probe/1";
 
-constexpr std::array<std::pair<ProbeUnit, const char*>, 3> units{{
-    {ProbeUnit::yes_no, "yes-no"},
-    {ProbeUnit::count, "count"},
-    {ProbeUnit::milliseconds, "milliseconds"},
-}};
+constexpr std::array unit_names{"yes-no", "count", "milliseconds"};  // in the order of ProbeUnit
 
-const char* name_of(ProbeUnit unit) {
-  for (const auto& [value, name] : units) {
-    if (value == unit) return name;
-  }
-  return "unknown";
-}
-
-Json value_of(const ProbeAnswer& answer) {
+Json json_of(const ProbeAnswer& answer) {
   if (answer.outcome != ProbeOutcome::measured) return nullptr;
   if (answer.unit == ProbeUnit::yes_no) return answer.value != 0;
   if (answer.unit == ProbeUnit::count) return static_cast<std::int64_t>(answer.value);
@@ -55,9 +44,9 @@ Json to_object(const ProbeReport& report) {
   for (const ProbeAnswer& answer : report.answers) {
     json["answers"].push_back({{"name", answer.name},
                                {"title", answer.title},
-                               {"unit", name_of(answer.unit)},
+                               {"unit", detail::name_of(unit_names, answer.unit)},
                                {"outcome", to_string(answer.outcome)},
-                               {"value", value_of(answer)},
+                               {"value", json_of(answer)},
                                {"reason", answer.reason.empty() ? Json() : Json(answer.reason)},
                                {"reference", answer.reference}});
   }
@@ -69,19 +58,11 @@ std::string text_of(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::optional<ProbeOutcome> outcome_of(const std::string& text) {
-  for (const ProbeOutcome one :
-       {ProbeOutcome::measured, ProbeOutcome::not_measured, ProbeOutcome::failed,
-        ProbeOutcome::crashed, ProbeOutcome::timed_out}) {
-    if (text == to_string(one)) return one;
-  }
-  return std::nullopt;
-}
-
 // Throws Json::exception for a member that is missing or of another type.
 bool read_answer(const Json& json, std::vector<ProbeAnswer>& answers) {
   const auto name = json.at("name").get<std::string>();
-  const auto outcome = outcome_of(json.at("outcome").get<std::string>());
+  const auto outcome =
+      detail::value_of<ProbeOutcome>(detail::outcome_names, json.at("outcome").get<std::string>());
   const auto found = std::find_if(answers.begin(), answers.end(),
                                   [&](const ProbeAnswer& one) { return one.name == name; });
   if (found == answers.end() || !outcome) return false;

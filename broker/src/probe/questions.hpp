@@ -1,11 +1,13 @@
 // The questions that probes answer, and the process that answers each of them.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ctxbroker/probe.hpp"
+#include "observe/enum_names.hpp"
 
 namespace ctxbroker::detail {
 
@@ -16,6 +18,10 @@ struct Question {
   ProbeUnit unit;
   const char* reference;
 };
+
+// In the order of ProbeOutcome.
+inline constexpr std::array outcome_names{"measured", "not-measured", "failed", "crashed",
+                                          "timed-out"};
 
 const std::vector<Question>& questions();
 std::vector<std::string> probe_names();  // without repetition, in order
