@@ -101,11 +101,6 @@ void add_cubin(ImageEntry& entry, Bytes code) {
   entry.variables = std::move(cubin.variables);
 }
 
-Compression compression_of(Packing packing) noexcept {
-  if (packing == Packing::zstd) return Compression::zstd;
-  return packing == Packing::lz4 ? Compression::lz4 : Compression::none;
-}
-
 KernelImage describe_text(Bytes image) {
   std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
   text = text.substr(0, text.find('\0'));
@@ -127,9 +122,10 @@ KernelImage describe_cubin(Bytes image) {
 
 // What an entry unpacks to is held no longer than it is read; `left` bounds the sum.
 ImageEntry describe_entry(const FatbinEntry& from, std::uint64_t& left) {
-  ImageEntry entry{.compression = compression_of(from.packing), .bytes = from.payload.size()};
+  ImageEntry entry{.compression = from.packing, .bytes = from.payload.size()};
   entry.is_64_bit = from.is_64_bit;
-  entry.unpacked_bytes = from.packing == Packing::none ? from.payload.size() : from.unpacked_size;
+  entry.unpacked_bytes =
+      from.packing == Compression::none ? from.payload.size() : from.unpacked_size;
   entry.name = from.name.substr(0, from.name.find('\0'));
   set_target(entry, from.target);
   if (from.kind == FatbinEntry::link_time) entry.kind = CodeKind::link_time;
