@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -129,16 +131,6 @@ ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
 namespace ctxbroker::detail {
 namespace {
 
-// FNV-1a: names a file, no more.
-std::uint64_t hash(const std::string& text) {
-  std::uint64_t value = 14695981039346656037U;
-  for (const char letter : text) {
-    value ^= static_cast<unsigned char>(letter);
-    value *= 1099511628211U;
-  }
-  return value;
-}
-
 std::filesystem::path from_environment(const char* variable) {
   const char* text = std::getenv(variable);
   // The base directory specification: a path that is not absolute is to be ignored.
@@ -156,12 +148,11 @@ std::filesystem::path default_cache_folder() {
 }
 
 std::filesystem::path cache_file(const std::filesystem::path& folder, const ProbeKey& key) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::uint64_t number =
-      hash(key.gpu + '\n' + std::to_string(key.multiprocessors) + '\n' + key.driver_file);
-  std::string name = "probe-";
-  for (int i = 0; i < 16; ++i, number >>= 4) name += digits[number & 15];
-  return folder / (name + ".json");
+  const std::string machine =
+      key.gpu + '\n' + std::to_string(key.multiprocessors) + '\n' + key.driver_file;
+  char name[32] = {};
+  std::snprintf(name, sizeof name, "probe-%016zx.json", std::hash<std::string>()(machine));
+  return folder / name;
 }
 
 ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key) {

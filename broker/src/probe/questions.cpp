@@ -66,14 +66,6 @@ const std::vector<Question>& questions() {
   return all;
 }
 
-std::vector<std::string> probe_names() {
-  std::vector<std::string> names;
-  for (const Question& question : questions()) {
-    if (names.empty() || names.back() != question.probe) names.emplace_back(question.probe);
-  }
-  return names;
-}
-
 std::vector<ProbeAnswer> open_answers() {
   std::vector<ProbeAnswer> answers;
   for (const Question& question : questions()) {

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <array>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "ctxbroker/probe.hpp"
@@ -24,7 +22,6 @@ inline constexpr std::array outcome_names{"measured", "not-measured", "failed", 
                                           "timed-out"};
 
 const std::vector<Question>& questions();
-std::vector<std::string> probe_names();  // without repetition, in order
 
 // Returns one answer for each question, none of them measured yet.
 std::vector<ProbeAnswer> open_answers();
