@@ -94,7 +94,7 @@ void Lease::end_contexts(bool again) noexcept {
       return first;
     };
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
-      return report_failed_end(end_all());
+      return report_failed_end("its context", end_all());
     }
     EndRequest ending{tenant_, "context", 0, true, false, end_all};
     std::shared_ptr<HungWork> family = family_;
@@ -104,17 +104,19 @@ void Lease::end_contexts(bool again) noexcept {
       family = std::move(elsewhere);
     }
     const auto status = family->end(std::move(ending));
-    if (status) report_failed_end(*status);
+    if (status) report_failed_end("its context", *status);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
 }
 
-void Lease::report_failed_end(CUresult status) noexcept {
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
-      is_process_fault(report_status(status)))
+void Lease::report_failed_end(const char* what, CUresult status) noexcept {
+  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
+  if (loses_context(status)) {  // said once, for the lease
+    report_status(status);
     return;
+  }
   tenant_->log(Severity::warning, "lease", [&] {
-    return "the lease's context could not be ended: " + status_text(table(), status);
+    return std::string(what) + " could not be ended: " + status_text(table(), status);
   });
 }
 
@@ -180,10 +182,6 @@ void Lease::end_closed() noexcept {
 
 Error Lease::entry_error(CUresult status, const std::string& doing) const {
   return driver_error(table(), status, "cuCtxPushCurrent_v2", doing, owner());
-}
-
-bool Lease::has_context(CUcontext context) const noexcept {
-  return users_.has_context(context);
 }
 
 LeaseInfo Lease::info() const {
