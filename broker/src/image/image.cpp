@@ -36,13 +36,18 @@ bool begins_with(const char* image, std::size_t size, std::string_view magic) no
            "a fatbin that holds PTX (-gencode arch=compute_NN,code=compute_NN)");
 }
 
-std::string extract_from_text(Bytes image, int compute) {
+std::string_view text_of(Bytes image) {
   std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
   text = text.substr(0, text.find('\0'));
   if (text.size() > limits::ptx_bytes) {
     fail(Reason::invalid, "the PTX text has " + std::to_string(text.size()) +
                               " bytes; the most is " + std::to_string(limits::ptx_bytes));
   }
+  return text;
+}
+
+std::string extract_from_text(Bytes image, int compute) {
+  const std::string_view text = text_of(image);
   const auto target = find_target(text);
   if (!target) {
     fail(Reason::invalid,
@@ -102,12 +107,7 @@ void add_cubin(ImageEntry& entry, Bytes code) {
 }
 
 KernelImage describe_text(Bytes image) {
-  std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
-  text = text.substr(0, text.find('\0'));
-  if (text.size() > limits::ptx_bytes) {
-    fail(Reason::invalid, "the PTX text has " + std::to_string(text.size()) +
-                              " bytes; the most is " + std::to_string(limits::ptx_bytes));
-  }
+  const std::string_view text = text_of(image);
   ImageEntry entry{.bytes = text.size(), .unpacked_bytes = text.size()};
   add_ptx(entry, text, "the image begins like text but is not PTX");
   return {ImageKind::ptx, text.size(), {std::move(entry)}};
