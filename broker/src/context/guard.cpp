@@ -92,7 +92,6 @@ Emptied empty_down_to(Frame& frame) noexcept {
     left.top = found.at(0);
     left.bottom = found.at(static_cast<std::uint32_t>(left.count) - 1);
   }
-  found.clear();
   return left;
 }
 
