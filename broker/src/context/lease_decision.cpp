@@ -56,18 +56,9 @@ namespace ctxbroker::detail {
 namespace {
 
 int strength(LeaseKind kind) noexcept {
-  switch (kind) {
-    case LeaseKind::worker:
-    case LeaseKind::automatic:
-      return 0;
-    case LeaseKind::shared:
-      return 1;
-    case LeaseKind::green:
-      return 2;
-    case LeaseKind::private_own:
-      return 3;
-  }
-  return 0;
+  if (kind == LeaseKind::private_own) return 3;
+  if (kind == LeaseKind::green) return 2;
+  return kind == LeaseKind::shared ? 1 : 0;
 }
 
 LeaseDecision wanted(const LeaseRequest& request) {
