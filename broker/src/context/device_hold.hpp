@@ -105,11 +105,11 @@ class DeviceHold {
 
  private:
   void end_all() noexcept;
+  std::optional<LeaseContext> take_spare(LeaseKind kind, const std::vector<std::size_t>& groups);
   LeaseContext make_private(CallOwner owner);
   LeaseContext make_green(unsigned multiprocessors, CallOwner owner);
   LeaseContext green_over(const std::vector<std::size_t>& groups, CallOwner owner);
   std::uint64_t free_memory() const noexcept;
-  std::uint64_t taken_since(std::uint64_t before) const noexcept;
 
   const DeviceLink link_;
   mutable std::mutex mutex_;
@@ -122,7 +122,9 @@ class DeviceHold {
   MemoryRelief* relief_ = nullptr;
   std::optional<MultiprocessorSplit> split_;  // made at first use
   ShieldContext shield_;
-  SpareContexts spares_;  // their multiprocessors are free; green ones stand on the primary
+  // Usable contexts that no lease has; the next lease of the same shape takes one. Their
+  // multiprocessors are free, and green ones stand on the primary.
+  std::vector<LeaseContext> spares_;
 };
 
 }  // namespace ctxbroker::detail
