@@ -122,7 +122,7 @@ void keep(const Machine& machine, ProbeReport& report) {
     report.notes.emplace_back("not kept: neither XDG_CACHE_HOME nor HOME names a folder");
     return;
   }
-  const std::string trouble = write_cache(machine.file, write_probe(report, machine.key));
+  const std::string trouble = write_cache(machine.file, report, machine.key);
   if (!trouble.empty()) {
     report.notes.push_back("not kept: " + trouble);
   }

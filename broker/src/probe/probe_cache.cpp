@@ -91,12 +91,7 @@ std::string to_json(const ProbeReport& report) {
 
 namespace detail {
 
-std::string write_probe(const ProbeReport& report, const ProbeKey& key) {
-  Json json = to_object(report);
-  json["multiprocessors"] = key.multiprocessors;
-  json["driver_file"] = key.driver_file;
-  return text_of(json);
-}
+namespace {
 
 ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
   const Json json = Json::parse(text, nullptr, false);
@@ -124,12 +119,6 @@ ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
     return {std::nullopt, error.what()};
   }
 }
-
-}  // namespace detail
-}  // namespace ctxbroker
-
-namespace ctxbroker::detail {
-namespace {
 
 std::filesystem::path from_environment(const char* variable) {
   const char* text = std::getenv(variable);
@@ -169,16 +158,21 @@ ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key) {
   return read_probe(text, key);
 }
 
-std::string write_cache(const std::filesystem::path& file, const std::string& text) {
+std::string write_cache(const std::filesystem::path& file, const ProbeReport& report,
+                        const ProbeKey& key) {
+  Json json = to_object(report);
+  json["multiprocessors"] = key.multiprocessors;
+  json["driver_file"] = key.driver_file;
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   if (error) return file.string() + ": " + error.message();
   try {
-    write_whole_file(file, [&](const auto& write) { write(text); });
+    write_whole_file(file, [&](const auto& write) { write(text_of(json)); });
   } catch (const Error& failed) {
     return failed.message();
   }
   return {};
 }
 
-}  // namespace ctxbroker::detail
+}  // namespace detail
+}  // namespace ctxbroker
