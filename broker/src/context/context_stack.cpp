@@ -1,6 +1,6 @@
 #include "context/context_stack.hpp"
 
-#include <cstdlib>
+#include <new>
 
 namespace ctxbroker::detail {
 namespace {
@@ -41,32 +41,22 @@ bool TakenContexts::add(CUcontext context) noexcept {
     own[count++] = context;
     return true;
   }
-  if (count - few == room) {
-    const std::uint32_t larger = room == 0 ? 32 : room * 2;
-    // realloc can grow a trivial type, and does not throw.
-    void* const grown = std::realloc(more, larger * sizeof(CUcontext));
-    if (grown == nullptr) return false;
-    more = static_cast<CUcontext*>(grown);
-    room = larger;
+  try {
+    more.push_back(context);
+  } catch (const std::bad_alloc&) {
+    return false;
   }
-  more[count++ - few] = context;
+  ++count;
   return true;
 }
 
 CUcontext TakenContexts::remove_last() noexcept {
   --count;
-  if (count >= few) return more[count - few];
-  const CUcontext last = own[count];
-  if (count == 0 && more != nullptr) {
-    std::free(more);
-    more = nullptr;
-    room = 0;
-  }
+  if (count < few) return own[count];
+  const CUcontext last = more.back();
+  more.pop_back();
+  if (more.empty()) std::vector<CUcontext>().swap(more);
   return last;
-}
-
-void TakenContexts::clear() noexcept {
-  while (!empty()) remove_last();
 }
 
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "driver/driver_table.hpp"
 
@@ -17,17 +18,15 @@ struct TakenContexts {
   TakenContexts() noexcept {}
 
   bool add(CUcontext context) noexcept;  // false: out of memory
-  CUcontext remove_last() noexcept;      // frees the memory with the last one of all
+  CUcontext remove_last() noexcept;      // frees the memory that is not needed any more
   bool empty() const noexcept { return count == 0; }
   CUcontext at(std::uint32_t index) const noexcept {  // from the top of the stack
     return index < few ? own[index] : more[index - few];
   }
-  void clear() noexcept;
 
   std::uint32_t count = 0;
-  std::uint32_t room = 0;  // of more
-  CUcontext* more = nullptr;
   CUcontext own[few];  // top of the stack first; `more` goes on
+  std::vector<CUcontext> more;
 };
 
 // Takes every context from the calling thread's stack. Returns CUDA_SUCCESS when the stack is

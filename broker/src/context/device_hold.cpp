@@ -1,5 +1,6 @@
 #include "context/device_hold.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -77,7 +78,7 @@ bool DeviceHold::shut_down() {
 }
 
 void DeviceHold::end_all() noexcept {
-  for (const LeaseContext& spare : spares_.all()) {
+  for (const LeaseContext& spare : spares_) {
     if (spare.green != nullptr && !in_use()) continue;  // gone with the primary
     link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
   }
@@ -93,7 +94,8 @@ void DeviceHold::use() {
   primary_.check();
   if (in_use()) return;
   primary_.retain();
-  spares_.forget_green();  // they ended with the primary that was lost
+  // Green ones ended with the primary that was lost.
+  std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
   // A split of its own for each generation would overlap with the partitions cut before.
   if (!split_) split_.emplace(link_.table(), link_.handle());
   shield_.raise(*split_);
@@ -132,10 +134,21 @@ LeaseContext DeviceHold::make(const LeaseChoice& choice, Groups left, CallOwner 
   return made;
 }
 
+// Under the lock.
+std::optional<LeaseContext> DeviceHold::take_spare(LeaseKind kind, const Groups& groups) {
+  const auto found = std::find_if(spares_.begin(), spares_.end(), [&](const LeaseContext& spare) {
+    return spare.granted.kind == kind && spare.groups == groups;
+  });
+  if (found == spares_.end()) return std::nullopt;
+  LeaseContext spare = std::move(*found);
+  spares_.erase(found);
+  return spare;
+}
+
 LeaseContext DeviceHold::make_private(CallOwner owner) {
   {
     const std::lock_guard lock(mutex_);
-    if (auto spare = spares_.take(LeaseKind::private_own, {})) return *std::move(spare);
+    if (auto spare = take_spare(LeaseKind::private_own, {})) return *std::move(spare);
   }
   return create_private(link_, owner);
 }
@@ -155,7 +168,7 @@ LeaseContext DeviceHold::make_green(unsigned multiprocessors, Groups left, CallO
     groups = *std::move(taken);
   }
   try {
-    if (auto spare = spares_.take(LeaseKind::green, groups)) return *std::move(spare);
+    if (auto spare = take_spare(LeaseKind::green, groups)) return *std::move(spare);
     return green_over(groups, owner);
   } catch (...) {
     split_->give_back(groups);
@@ -183,7 +196,7 @@ CUresult DeviceHold::make_sibling(const LeaseContext& of, CUgreenCtx* green,
                                   CUcontext* context) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    if (const auto spare = spares_.take(LeaseKind::green, of.groups)) {
+    if (const auto spare = take_spare(LeaseKind::green, of.groups)) {
       *green = spare->green;
       *context = spare->context;
       return CUDA_SUCCESS;
@@ -200,7 +213,7 @@ CUresult DeviceHold::end(const LeaseContext& context, bool again) noexcept {
   if (again && context.green != nullptr) {
     try {
       const std::lock_guard lock(mutex_);
-      spares_.keep(context);
+      spares_.push_back(context);
       is_spare = true;
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then it is destroyed
     }
@@ -217,34 +230,24 @@ std::uint64_t DeviceHold::free_memory() const noexcept {
   return free;
 }
 
-// What went since there was `before`; 0 where it cannot be told.
-std::uint64_t DeviceHold::taken_since(std::uint64_t before) const noexcept {
-  const std::uint64_t after = free_memory();
-  return after != 0 && before > after ? before - after : 0;
-}
-
 CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept {
   try {
-    // Nobody is given it before it is known to fit.
-    LeaseContext spare;
-    const auto keep_or_end = [&] {
-      if (*bytes <= most) return spares_.keep(spare);
+    const bool is_green = kind == LeaseKind::green;
+    std::unique_lock lock(mutex_, std::defer_lock);
+    // A green one is made and kept in one piece: a primary that is lost meanwhile takes what is
+    // kept with it. A private one takes a tenth of a second.
+    if (is_green) lock.lock();
+    const std::uint64_t before = free_memory();
+    const LeaseContext spare =
+        is_green ? green_over({}, link_.host_call()) : create_private(link_, link_.host_call());
+    const std::uint64_t after = free_memory();
+    *bytes = after != 0 && before > after ? before - after : 0;
+    if (*bytes > most) {
       link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
-    };
-    if (kind == LeaseKind::private_own) {  // takes a tenth of a second: not under the lock
-      const std::uint64_t before = free_memory();
-      spare = create_private(link_, link_.host_call());
-      *bytes = taken_since(before);
-      const std::lock_guard lock(mutex_);
-      keep_or_end();
-    } else {
-      // In one piece: a primary that is lost meanwhile takes what is kept with it.
-      const std::lock_guard lock(mutex_);
-      const std::uint64_t before = free_memory();
-      spare = green_over({}, link_.host_call());
-      *bytes = taken_since(before);
-      keep_or_end();
+      return CUDA_SUCCESS;
     }
+    if (!is_green) lock.lock();
+    spares_.push_back(spare);
     return CUDA_SUCCESS;
   } catch (const Error& error) {
     return static_cast<CUresult>(error.origin().status);
@@ -255,7 +258,10 @@ CUresult DeviceHold::make_spare(LeaseKind kind, std::uint64_t most, std::uint64_
 
 std::size_t DeviceHold::spares(LeaseKind kind) const {
   const std::lock_guard lock(mutex_);
-  return spares_.count(kind);
+  return static_cast<std::size_t>(
+      std::count_if(spares_.begin(), spares_.end(), [&](const LeaseContext& spare) {
+        return spare.granted.kind == kind && spare.groups.empty();
+      }));
 }
 
 void DeviceHold::forget(const Groups& groups) noexcept {

@@ -107,11 +107,11 @@ class DeviceHold {
 
  private:
   void end_all() noexcept;
+  std::optional<LeaseContext> take_spare(LeaseKind kind, const Groups& groups);
   LeaseContext make_private(CallOwner owner);
   LeaseContext make_green(unsigned multiprocessors, Groups left, CallOwner owner);
   LeaseContext green_over(const Groups& groups, CallOwner owner);
   std::uint64_t free_memory() const noexcept;
-  std::uint64_t taken_since(std::uint64_t before) const noexcept;
 
   const DeviceLink link_;
   mutable std::mutex mutex_;
@@ -124,7 +124,9 @@ class DeviceHold {
   MemoryRelief* relief_ = nullptr;
   std::optional<MultiprocessorSplit> split_;  // made at first use
   ShieldContext shield_;
-  SpareContexts spares_;  // their multiprocessors are free; green ones stand on the primary
+  // Usable contexts that no lease has; the next lease of the same shape takes one. Their
+  // multiprocessors are free, and green ones stand on the primary.
+  std::vector<LeaseContext> spares_;
 };
 
 }  // namespace ctxbroker::detail

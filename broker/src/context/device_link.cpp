@@ -12,13 +12,11 @@ void ProcessFault::report_status(CUresult status, const DriverTable& driver, int
   CUresult none = CUDA_SUCCESS;
   const bool first = status_.compare_exchange_strong(none, status, std::memory_order_acq_rel);
   if (!first) return;
-  try {
-    tenant.log(Severity::error, "fault",
-               "CUDA has ended in this process: " + status_text(driver, status) +
-                   ", seen on device " + std::to_string(device) +
-                   "; every lease on every device is gone until the process is started again");
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  tenant.log(Severity::error, "fault", [&] {
+    return "CUDA has ended in this process: " + status_text(driver, status) + ", seen on device " +
+           std::to_string(device) +
+           "; every lease on every device is gone until the process is started again";
+  });
 }
 
 CUresult DeviceLink::report_status(CUresult status) const noexcept {
@@ -27,19 +25,15 @@ CUresult DeviceLink::report_status(CUresult status) const noexcept {
 }
 
 void DeviceLink::log(Severity severity, const char* topic, const std::string& text) const noexcept {
-  try {
-    host.log(severity, topic, "device " + std::to_string(ordinal) + text);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  host.log(severity, topic, [&] { return "device " + std::to_string(ordinal) + text; });
 }
 
 void DeviceLink::report_failed_end(const char* what, CUresult status) const noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
   if (is_process_fault(report_status(status))) return;  // there is nothing left to end
-  try {
-    log(Severity::warning, "device", std::string(what) + ": " + status_text(table(), status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): called by destructors
-  }
+  host.log(Severity::warning, "device", [&] {
+    return "device " + std::to_string(ordinal) + what + ": " + status_text(table(), status);
+  });
 }
 
 }  // namespace ctxbroker::detail

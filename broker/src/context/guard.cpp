@@ -1,6 +1,8 @@
 #include "context/guard.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -43,15 +45,11 @@ const Frame* frame_inside(const GuardTarget& target) noexcept {
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
   if (is_process_fault(status)) return;  // recorded once, by whoever met the fault
-  if (frame.tenant == nullptr || frame.tenant->recorder == nullptr) return;
-  const TenantIdentity& tenant = *frame.tenant;
-  try {
-    tenant.recorder->record(Severity::error, tenant.id, tenant.name, "guard",
-                            std::string(frame.function) +
-                                ": the thread's context stack could not be restored: " +
-                                status_text(*frame.target.driver, status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  if (frame.tenant == nullptr) return;
+  frame.tenant->log(Severity::error, "guard", [&] {
+    return std::string(frame.function) + ": the thread's context stack could not be restored: " +
+           status_text(*frame.target.driver, status);
+  });
 }
 
 // Describes for a strike what the code inside left behind. Null when it left the stack as it was.
@@ -94,8 +92,13 @@ Emptied empty_down_to(Frame& frame) noexcept {
     left.top = found.at(0);
     left.bottom = found.at(static_cast<std::uint32_t>(left.count) - 1);
   }
-  found.clear();
   return left;
+}
+
+bool is_translated(Frame& frame, CUcontext context) noexcept {
+  const auto& leases = frame.extras().translated;
+  return std::any_of(leases.begin(), leases.end(),
+                     [&](const auto& lease) { return lease.slot->context == context; });
 }
 
 // Empties the thread's stack, and records a strike when it held anything but the target. Returns
@@ -108,7 +111,7 @@ CUresult clear_stack(Frame& frame) noexcept {
   // A function that starts without a context may call the runtime library, which makes one current
   // and leaves it. The gate made that the tenant's own.
   const bool translated =
-      frame.target.context == nullptr && left.count == 1 && frame.extras().translated.has(left.top);
+      frame.target.context == nullptr && left.count == 1 && is_translated(frame, left.top);
   if (left.status == CUDA_SUCCESS && frame.tenant != nullptr && !translated) {
     char text[128];
     const char* what = damage(frame.target.context, left, text, sizeof text);
@@ -214,7 +217,9 @@ void leave_users(Frame& frame) noexcept {
 // Captures are ended in the context where they were begun.
 void end_stream_captures(Frame& frame) noexcept {
   const DriverTable& driver = *frame.target.driver;
-  while (CUstream stream = frame.extras().captures.take()) {
+  auto& captures = frame.extras().captures;
+  for (; !captures.empty(); captures.pop_front()) {
+    CUstream const stream = captures.front();
     CUgraph graph = nullptr;
     if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) continue;
     if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS && graph != nullptr) {
@@ -267,7 +272,8 @@ bool pop_from_top(Frame& frame) noexcept {
   const CUresult cleared = pop_own(frame, true) ? CUDA_SUCCESS : clear_stack(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, frame.extras().taken);
   leave_users(frame);
-  if (!frame.extras().translated.empty()) frame.extras().translated.leave_all();
+  for (const auto& lease : frame.extras().translated) LeaseUsers::leave(*lease.slot);
+  frame.extras().translated.clear();
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
   if (status != CUDA_SUCCESS) forget_thread();
   report_failed_restore(frame, status);
@@ -296,25 +302,8 @@ void disturb(Frame& frame) noexcept {
 
 }  // namespace
 
-CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* tenant,
-                   std::atomic<std::uint64_t>* strikes, const char* function,
-                   bool calls_plugin) noexcept {
-  const GuardedCall call = {
-      .tenant = tenant, .strikes = strikes, .function = function, .calls_plugin = calls_plugin};
-  const bool observed = target.driver != nullptr && timeline_observed();
-  const std::uint64_t observed_from = observed ? timeline_now() : 0;
-  if (target.driver != nullptr && can_push_on_top(target)) {
-    LeaseSlot* slot = nullptr;
-    CUresult status = CUDA_SUCCESS;
-    if (target.users != nullptr) status = target.users->enter(&slot, true);
-    if (status == CUDA_SUCCESS) {
-      status = push_on_top(at, target, call, slot);
-    } else {
-      new (at) Frame(target, call);
-    }
-    at->observed_from = observed_from;
-    return status;
-  }
+CUresult enter_any(Frame* at, const GuardTarget& target, const GuardedCall& call) noexcept {
+  const std::uint64_t observed_from = timeline_observed() ? timeline_now() : 0;
   Frame& frame = *new (at) Frame(target, call);
   if (target.driver == nullptr) {
     link(frame);
@@ -359,19 +348,38 @@ void current_may_have_changed() noexcept {
 CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generation,
                           CUcontext* context) noexcept {
   disturb(frame);
-  return frame.extras().translated.enter(users, generation, context);
+  auto& leases = frame.extras().translated;
+  auto lease = std::find_if(leases.begin(), leases.end(),
+                            [&](const auto& one) { return one.generation == generation; });
+  if (lease == leases.end()) {
+    LeaseSlot* slot = nullptr;
+    const CUresult status = users.enter(&slot, false);
+    if (status != CUDA_SUCCESS) return status;
+    try {
+      leases.push_front({slot, generation});
+    } catch (const std::bad_alloc&) {
+      LeaseUsers::leave(*slot);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    lease = leases.begin();
+  }
+  *context = lease->slot->context;
+  return CUDA_SUCCESS;
 }
 
 void stream_capture_begun(CUstream stream) noexcept {
   if (Frame* frame = pushed_frame()) {
     disturb(*frame);
-    frame->extras().captures.begun(stream);
+    try {
+      frame->extras().captures.push_front(stream);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then nobody ends this one
+    }
   }
 }
 
 void stream_capture_ended(CUstream stream) noexcept {
   for (Frame* frame = thread_state.innermost; frame != nullptr; frame = frame->outer) {
-    if (frame->has_extras && frame->extras().captures.ended(stream)) return;
+    if (frame->has_extras && frame->extras().captures.remove(stream) != 0) return;
   }
 }
 

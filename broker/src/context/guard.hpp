@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <forward_list>
 #include <new>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/thread_state.hpp"
-#include "context/translated_leases.hpp"
 #include "driver/driver_table.hpp"
 #include "observe/span.hpp"
 
@@ -46,13 +46,22 @@ struct Frame {
     pushed,   // the context was pushed
   };
 
-  // What only some frames need.
+  // A lease that the gate made current inside, because code of its tenant asked for the primary
+  // context. The thread stays in it until the guard ends, so that no lease ends under it.
+  struct TranslatedLease {
+    LeaseSlot* slot = nullptr;
+    std::uint64_t generation = 0;
+  };
+
+  // What only some frames need. No destructor runs: `restore` empties the lists.
   struct Extras {
     CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's own
-    int pushed = 0;               // contexts that the code inside has pushed through the gate
-    TakenContexts taken;          // the thread's own contexts, until the guard ends
-    TranslatedLeases translated;  // leases that the gate made current inside
-    OpenStreamCaptures captures;  // stream captures begun inside
+    int pushed = 0;       // contexts that the code inside has pushed through the gate
+    TakenContexts taken;  // the thread's own contexts, until the guard ends
+    std::forward_list<TranslatedLease> translated;
+    // Streams whose capture was begun inside and has not ended. The driver refuses many calls of a
+    // thread with an open capture, so the guard ends what is left.
+    std::forward_list<CUstream> captures;
   };
 
   Frame() noexcept = default;
@@ -62,21 +71,8 @@ struct Frame {
         tenant(call.tenant),
         function(call.function),
         strikes(call.strikes) {}
-  // Of a thread without guards, on which this context was pushed in this slot.
-  Frame(const GuardTarget& where, const GuardedCall& call, CUcontext pushed, LeaseSlot* in,
-        const ThreadState& thread) noexcept
-      : way(Way::pushed),
-        calls_plugin(call.calls_plugin),
-        undisturbed(true),
-        changes(thread.changes),
-        target{where.driver, pushed, where.generation, where.users},
-        tenant(call.tenant),
-        function(call.function),
-        strikes(call.strikes),
-        under(thread.outside),
-        slot(in) {}
 
-  // Constructs the extras at the first call. They have no destructor.
+  // Constructs the extras at the first call.
   Extras& extras() noexcept {
     if (!has_extras) new (extras_storage) Extras;
     has_extras = true;
@@ -109,43 +105,40 @@ struct Frame {
 inline CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept;
 void leave(Frame& frame) noexcept;
 
-// Returns whether the target can be pushed on top of what the thread has: the thread is in no
-// guard, and is known to have at most one context.
+// Returns whether the lease's context can be pushed on top of what the thread has: the thread is in
+// no guard, and is known to have at most one context.
 inline bool can_push_on_top(const GuardTarget& target) noexcept {
   const ThreadState& thread = thread_state;
-  return thread.innermost == nullptr && thread.known_at == thread.changes &&
-         target.context != nullptr && target.driver->current_is_watched;
+  return target.users != nullptr && thread.innermost == nullptr &&
+         thread.known_at == thread.changes && target.driver->current_is_watched;
 }
 
 // The general case of enter: nested guards, threads with contexts of their own, a lease's first
-// threads, a timeline. The call comes in parts, so that the usual case need not store it.
+// threads, contexts of no lease, a timeline.
 [[gnu::cold]] CUresult enter_any(Frame* frame, const GuardTarget& target,
-                                 const TenantIdentity* tenant, std::atomic<std::uint64_t>* strikes,
-                                 const char* function, bool calls_plugin) noexcept;
-
-// Pushes in a slot of the target's users. The frame is written last, when all of it is known.
-inline CUresult push_on_top(Frame* frame, const GuardTarget& target, const GuardedCall& call,
-                            LeaseSlot* slot) noexcept {
-  CUcontext const context = slot != nullptr ? slot->context : target.context;
-  const CUresult status = target.driver->ctx_push(context);
-  if (status == CUDA_SUCCESS) [[likely]] {
-    ThreadState& thread = thread_state;
-    thread.innermost = new (frame) Frame(target, call, context, slot, thread);
-    return CUDA_SUCCESS;
-  }
-  if (slot != nullptr) LeaseUsers::leave(*slot);
-  new (frame) Frame(target, call);
-  return status;
-}
+                                 const GuardedCall& call) noexcept;
 
 CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept {
-  if (target.driver != nullptr && target.users != nullptr && can_push_on_top(target) &&
-      !timeline_observed()) [[likely]] {
+  if (can_push_on_top(target) && !timeline_observed()) [[likely]] {
     LeaseSlot* const slot = target.users->enter_again();
-    if (slot != nullptr) [[likely]]
-      return push_on_top(frame, target, call, slot);
+    if (slot != nullptr) [[likely]] {
+      const CUresult status = target.driver->ctx_push(slot->context);
+      new (frame) Frame(target, call);
+      if (status != CUDA_SUCCESS) [[unlikely]] {
+        LeaseUsers::leave(*slot);
+        return status;
+      }
+      frame->way = Frame::Way::pushed;
+      frame->undisturbed = true;
+      frame->changes = thread_state.changes;
+      frame->target.context = slot->context;
+      frame->under = thread_state.outside;
+      frame->slot = slot;
+      thread_state.innermost = frame;
+      return CUDA_SUCCESS;
+    }
   }
-  return enter_any(frame, target, call.tenant, call.strikes, call.function, call.calls_plugin);
+  return enter_any(frame, target, call);
 }
 
 // The same list, for calls from a plug-in back into the host. Makes no driver call.

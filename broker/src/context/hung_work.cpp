@@ -68,6 +68,7 @@ bool HungWork::idle() const noexcept {
 
 void HungWork::update() noexcept {
   hung_.store(!markers_.empty(), std::memory_order_release);
+  done_.notify_all();  // whoever waits for an ending, or for the end of hung work, looks again
   const bool any = blocked_ || !markers_.empty();
   if (any_.exchange(any, std::memory_order_acq_rel) == any) return;
   hung_families.fetch_add(any ? 1 : -1, std::memory_order_acq_rel);
@@ -77,7 +78,6 @@ void HungWork::add(std::function<bool()> has_ended) {
   Lock lock(mutex_);
   markers_.push_back(std::move(has_ended));
   update();
-  done_.notify_all();  // who waits for an ending need not wait out its limit
   ++requests_;
   wake_.notify_all();
   start(lock);
@@ -106,7 +106,6 @@ bool HungWork::wait_within_limit(Lock& lock, IsOver&& is_over) {
 void HungWork::block() noexcept {
   blocked_ = true;
   update();
-  done_.notify_all();
 }
 
 CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
@@ -256,16 +255,9 @@ void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
   if (!lock.owns_lock()) lock.lock();
 }
 
-bool HungWork::wait_until_clear() const noexcept {
-  const auto begin = std::chrono::steady_clock::now();
-  while (is_hung()) {
-    if (limit_ > std::chrono::milliseconds::zero() &&
-        std::chrono::steady_clock::now() - begin > limit_) {
-      return false;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
+bool HungWork::wait_until_clear() {
+  Lock lock(mutex_);
+  return wait_within_limit(lock, [this] { return !is_hung(); });
 }
 
 bool HungWork::wait_for_put_off() {

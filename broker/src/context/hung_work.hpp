@@ -116,7 +116,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   CUresult wait_for_all(std::function<CUresult()> perform);
 
   // Waits on the calling thread until nothing is hung, no longer than the limit. True: nothing is.
-  bool wait_until_clear() const noexcept;
+  bool wait_until_clear();
 
   // For whoever needs the memory: waits until all that is put off has ended, no longer than the
   // limit. False: there was nothing, or it takes longer, or something is known to hang.

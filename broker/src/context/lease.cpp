@@ -35,12 +35,10 @@ CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) 
   const CUresult status =
       lease.report_status(lease.device_.make_sibling(lease.context_, green, context));
   if (status != CUDA_SUCCESS) {
-    try {
-      lease.tenant_->log(Severity::warning, "lease",
-                         "no green context can be made for a further thread: " +
-                             status_text(lease.table(), status));
-    } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-    }
+    lease.tenant_->log(Severity::warning, "lease", [&] {
+      return "no green context can be made for a further thread: " +
+             status_text(lease.table(), status);
+    });
   }
   return status;
 }
@@ -98,7 +96,7 @@ void Lease::end_contexts(bool again) noexcept {
       return first;
     };
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
-      return report_failed_end(end_all());
+      return report_failed_end("its context", end_all());
     }
     EndRequest ending{tenant_, "context", 0, true, false, end_all};
     std::shared_ptr<HungWork> family = family_;
@@ -108,20 +106,20 @@ void Lease::end_contexts(bool again) noexcept {
       family = std::move(elsewhere);
     }
     const auto status = family->end(std::move(ending));
-    if (status) report_failed_end(*status);
+    if (status) report_failed_end("its context", *status);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
 }
 
-void Lease::report_failed_end(CUresult status) noexcept {
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED ||
-      is_process_fault(report_status(status)))
+void Lease::report_failed_end(const char* what, CUresult status) noexcept {
+  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
+  if (loses_context(status)) {  // said once, for the lease
+    report_status(status);
     return;
-  try {
-    tenant_->log(Severity::warning, "lease",
-                 "the lease's context could not be ended: " + status_text(table(), status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
   }
+  tenant_->log(Severity::warning, "lease", [&] {
+    return std::string(what) + " could not be ended: " + status_text(table(), status);
+  });
 }
 
 template <typename Wait>
@@ -188,10 +186,6 @@ Error Lease::entry_error(CUresult status, const std::string& doing) const {
   return driver_error(table(), status, "cuCtxPushCurrent_v2", doing, owner());
 }
 
-bool Lease::has_context(CUcontext context) const noexcept {
-  return users_.has_context(context);
-}
-
 LeaseInfo Lease::info() const {
   LeaseInfo info;
   info.tenant = tenant_->id;
@@ -245,12 +239,10 @@ CUresult Lease::report_status(CUresult status) noexcept {
     if (kind() == LeaseKind::shared) {
       device_.lose_primary(primary_generation_);
     } else if (end_generation(Phase::dead)) {
-      try {
-        tenant_->log(Severity::error, "lease",
-                     "the context of generation " + std::to_string(generation()) +
-                         " was destroyed by somebody; the lease is lost");
-      } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-      }
+      tenant_->log(Severity::error, "lease", [&] {
+        return "the context of generation " + std::to_string(generation()) +
+               " was destroyed by somebody; the lease is lost";
+      });
     }
   } else if (status == CUDA_ERROR_INVALID_HANDLE) {
     if (kind() != LeaseKind::private_own) device_.check_primary();
@@ -261,11 +253,9 @@ CUresult Lease::report_status(CUresult status) noexcept {
 
 void Lease::give_up(const std::string& reason) noexcept {
   if (!end_generation(Phase::given_up)) return;
-  try {
-    tenant_->log(Severity::warning, "lease",
-                 "generation " + std::to_string(generation()) + " was given up: " + reason);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  tenant_->log(Severity::warning, "lease", [&] {
+    return "generation " + std::to_string(generation()) + " was given up: " + reason;
+  });
 }
 
 // Whether the work that is there now has ended is asked of the stream. A default stream is that of
@@ -300,17 +290,15 @@ void Lease::hang(CUstream stream) noexcept {
   put_off_until_done(stream);
   if (known) return;
   tenant_->hung.refuse(device_.ordinal());
-  try {
-    tenant_->log(Severity::error, "lease",
-                 "work in generation " + std::to_string(generation()) +
-                     " exceeded its timeout; the lease is hung and takes no new work, and what "
-                     "would wait for the work is put off" +
-                     (driver().handles.size() > 1
-                          ? ", and so is the end of the tenant's memory on other devices, which "
-                            "the work may use"
-                          : ""));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  tenant_->log(Severity::error, "lease", [&] {
+    return "work in generation " + std::to_string(generation()) +
+           " exceeded its timeout; the lease is hung and takes no new work, and what would wait "
+           "for the work is put off" +
+           (driver().handles.size() > 1
+                ? ", and so is the end of the tenant's memory on other devices, which the work may "
+                  "use"
+                : "");
+  });
 }
 
 void Lease::leave_for_good() noexcept {

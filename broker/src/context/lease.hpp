@@ -55,7 +55,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   unsigned int multiprocessors() const noexcept { return context_.granted.multiprocessors; }
   std::uint64_t generation() const noexcept { return target_.generation; }
   std::uint64_t primary_generation() const noexcept { return primary_generation_; }
-  bool has_context(CUcontext context) const noexcept;  // its own, or a sibling of it
+  bool has_context(CUcontext context) const noexcept {  // its own, or a sibling of it
+    return users_.has_context(context);
+  }
   CUcontext context() const noexcept { return context_.context; }
 
   const Driver& driver() const noexcept { return device_.driver(); }
@@ -81,6 +83,10 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // driver does not know, because the broker passes only its own handles: the context has ended
   // unnoticed.
   CUresult report_status(CUresult status) noexcept;
+
+  // Says that `what` in it ("stream") could not be ended, unless the lease is lost or the driver is
+  // at its exit.
+  void report_failed_end(const char* what, CUresult status) noexcept;
 
   // Returns the Error for a guard that failed with `status`. Its text says that `doing` failed.
   Error entry_error(CUresult status, const std::string& doing) const;
@@ -191,7 +197,6 @@ class Lease : public std::enable_shared_from_this<Lease> {
   std::vector<LeaseContext> contexts() const;
   void end_contexts(bool again) noexcept;
   void put_off_until_done(CUstream stream) noexcept;
-  void report_failed_end(CUresult status) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 
   DeviceHold& device_;

@@ -1,7 +1,5 @@
 #include "context/lease_context.hpp"
 
-#include <algorithm>
-
 #include "context/guard.hpp"
 
 namespace ctxbroker::detail {
@@ -43,28 +41,6 @@ CUresult destroy(const DeviceLink& device, const LeaseContext& context) noexcept
   // Destroying a context that is current pops it: keep the caller's stack out of it.
   return guarded({&device.table(), nullptr, 0}, {},
                  [&] { return device.table().ctx_destroy(context.context); });
-}
-
-std::optional<LeaseContext> SpareContexts::take(LeaseKind kind, const Groups& groups) {
-  const auto found =
-      std::find_if(contexts_.begin(), contexts_.end(), [&](const LeaseContext& spare) {
-        return spare.granted.kind == kind && spare.groups == groups;
-      });
-  if (found == contexts_.end()) return std::nullopt;
-  LeaseContext spare = std::move(*found);
-  contexts_.erase(found);
-  return spare;
-}
-
-void SpareContexts::forget_green() {
-  std::erase_if(contexts_, [](const LeaseContext& spare) { return spare.green != nullptr; });
-}
-
-std::size_t SpareContexts::count(LeaseKind kind) const noexcept {
-  return static_cast<std::size_t>(
-      std::count_if(contexts_.begin(), contexts_.end(), [&](const LeaseContext& spare) {
-        return spare.granted.kind == kind && spare.groups.empty();
-      }));
 }
 
 }  // namespace ctxbroker::detail

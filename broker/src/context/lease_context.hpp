@@ -1,9 +1,7 @@
-// The contexts behind leases: how they are created, destroyed, and kept as spares.
+// The contexts behind leases: how they are created and destroyed.
 #pragma once
 
 #include <cstddef>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "context/device_link.hpp"
@@ -34,22 +32,5 @@ LeaseContext create_private(const DeviceLink& device, CallOwner owner);
 // Destroys a private or green context; does nothing for a shared one. Does not change the thread's
 // context stack.
 CUresult destroy(const DeviceLink& device, const LeaseContext& context) noexcept;
-
-// Usable contexts of one device that no lease has; the next lease of the same shape takes one. The
-// owner serialises the calls, and destroys what is left at the end.
-class SpareContexts {
- public:
-  void keep(LeaseContext context) { contexts_.push_back(std::move(context)); }
-  // Takes a context of this kind over exactly these groups of multiprocessors. No groups: over all.
-  std::optional<LeaseContext> take(LeaseKind kind, const Groups& groups);
-  // Forgets the green contexts, because they ended with the primary context.
-  void forget_green();
-  // How many contexts of this kind over all multiprocessors there are.
-  std::size_t count(LeaseKind kind) const noexcept;
-  const std::vector<LeaseContext>& all() const noexcept { return contexts_; }
-
- private:
-  std::vector<LeaseContext> contexts_;
-};
 
 }  // namespace ctxbroker::detail

@@ -1,46 +1,31 @@
 #include "context/lease_decision.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
+#include "observe/enum_names.hpp"
+
 namespace ctxbroker {
+namespace {
+
+// In the order of the enumerations.
+constexpr std::array lease_kind_names{"auto", "shared", "private", "green", "worker"};
+constexpr std::array lease_state_names{"ready", "lost", "ended", "hung"};
+
+}  // namespace
 
 const char* to_string(LeaseKind kind) noexcept {
-  switch (kind) {
-    case LeaseKind::automatic:
-      return "auto";
-    case LeaseKind::shared:
-      return "shared";
-    case LeaseKind::private_own:
-      return "private";
-    case LeaseKind::green:
-      return "green";
-    case LeaseKind::worker:
-      return "worker";
-  }
-  return "unknown";
+  return detail::name_of(lease_kind_names, kind);
 }
 
 const char* to_string(LeaseState state) noexcept {
-  switch (state) {
-    case LeaseState::ready:
-      return "ready";
-    case LeaseState::lost:
-      return "lost";
-    case LeaseState::ended:
-      return "ended";
-    case LeaseState::hung:
-      return "hung";
-  }
-  return "unknown";
+  return detail::name_of(lease_state_names, state);
 }
 
 std::optional<LeaseKind> parse_lease_kind(std::string_view text) noexcept {
-  for (const auto kind :
-       {LeaseKind::automatic, LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
-    if (text == to_string(kind)) return kind;
-  }
-  return std::nullopt;
+  const auto kind = detail::value_of<LeaseKind>(lease_kind_names, text);
+  return kind == LeaseKind::worker ? std::nullopt : kind;
 }
 
 std::string to_string(const LeaseChoice& choice) {
@@ -71,18 +56,9 @@ namespace ctxbroker::detail {
 namespace {
 
 int strength(LeaseKind kind) noexcept {
-  switch (kind) {
-    case LeaseKind::worker:
-    case LeaseKind::automatic:
-      return 0;
-    case LeaseKind::shared:
-      return 1;
-    case LeaseKind::green:
-      return 2;
-    case LeaseKind::private_own:
-      return 3;
-  }
-  return 0;
+  if (kind == LeaseKind::private_own) return 3;
+  if (kind == LeaseKind::green) return 2;
+  return kind == LeaseKind::shared ? 1 : 0;
 }
 
 LeaseDecision wanted(const LeaseRequest& request) {

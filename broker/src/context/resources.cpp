@@ -21,21 +21,6 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
 
 }  // namespace
 
-void report_failed_end(Lease& lease, CUresult status) noexcept {
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
-  if (loses_context(status)) {  // said once, for the lease
-    lease.report_status(status);
-    return;
-  }
-  const TenantIdentity& tenant = lease.tenant();
-  try {
-    tenant.recorder->record(
-        Severity::warning, tenant.id, tenant.name, "driver",
-        "a resource could not be given back: " + status_text(lease.table(), status));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): called by destructors
-  }
-}
-
 Stream create_stream(const std::shared_ptr<Lease>& lease) {
   // Not ordered with the legacy default stream, which plug-ins of the same context may use.
   return made<Stream, CUstream>(lease, "cuStreamCreate", "a stream", [&](CUstream* stream) {
@@ -62,63 +47,31 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
 }
 
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
-  return {lease, bytes};
-}
-
-PinnedMemory::PinnedMemory(std::shared_ptr<Lease> lease, std::uint64_t bytes) {
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) throw std::bad_alloc();
-  const CUresult status = lease->report_status(guarded(lease->target(), {}, [&] {
-    return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-  }));
-  if (status != CUDA_SUCCESS) {
+  try {
+    return made<PinnedMemory, void*>(
+        lease, "cuMemHostRegister_v2",
+        "a pinned host buffer of " + std::to_string(bytes) + " bytes",
+        [&](void** handle) {
+          *handle = pages;
+          return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+        },
+        bytes);
+  } catch (...) {
     munmap(pages, bytes);
-    throw driver_error(lease->table(), status, "cuMemHostRegister_v2",
-                       "cannot make a pinned host buffer of " + std::to_string(bytes) + " bytes",
-                       lease->owner());
+    throw;
   }
-  lease->holdings().allocations.fetch_add(1, std::memory_order_relaxed);
-  lease_ = std::move(lease);
-  pages_ = pages;
-  bytes_ = bytes;
-}
-
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
-    : lease_(std::move(other.lease_)),
-      pages_(std::exchange(other.pages_, nullptr)),
-      bytes_(other.bytes_) {}
-
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  if (this != &other) {
-    reset();
-    lease_ = std::move(other.lease_);
-    pages_ = std::exchange(other.pages_, nullptr);
-    bytes_ = other.bytes_;
-  }
-  return *this;
 }
 
 // A context that has ended may still have copies on their way, and the driver may still know the
 // address. So the address stays taken then; the memory goes.
-void PinnedMemory::reset() noexcept {
-  if (pages_ == nullptr) return;
-  try {
-    lease_->give_back(
-        {Home::memory, "pinned host memory", 0, true, false,
-         [lease = lease_, pages = pages_] { return lease->table().mem_host_unregister(pages); },
-         [lease = lease_, pages = pages_, bytes = bytes_](CUresult status) {
-           if (status == CUDA_SUCCESS) {
-             munmap(pages, bytes);
-           } else {
-             madvise(pages, bytes, MADV_DONTNEED);
-           }
-           lease->holdings().allocations.fetch_sub(1, std::memory_order_relaxed);
-           report_failed_end(*lease, status);
-         }});
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays, and counted
+void unmap_pages(void* pages, std::uint64_t bytes, CUresult unregistered) noexcept {
+  if (unregistered == CUDA_SUCCESS) {
+    munmap(pages, bytes);
+  } else {
+    madvise(pages, bytes, MADV_DONTNEED);
   }
-  pages_ = nullptr;
-  lease_.reset();
 }
 
 }  // namespace ctxbroker::detail

@@ -9,10 +9,6 @@
 
 namespace ctxbroker::detail {
 
-// Says that the driver refused to end something, unless that is because the lease is lost; silent
-// for DEINITIALIZED.
-void report_failed_end(Lease& lease, CUresult status) noexcept;
-
 // How a handle of one type ends; see Lease::Thing.
 template <typename Handle>
 struct EndOf {
@@ -21,6 +17,8 @@ struct EndOf {
   bool may_wait;
   std::atomic<std::int64_t> Holdings::*count;
   const char* what;
+  // For what is in host memory, else null: called when it has ended, with the status of `call`.
+  void (*after)(Handle handle, std::uint64_t bytes, CUresult status) = nullptr;
 };
 
 // One driver handle with its lease, counted there until it has ended.
@@ -28,7 +26,7 @@ template <typename Handle, const EndOf<Handle>& how>
 class Owned {
  public:
   Owned() = default;
-  // `bytes`: of device memory that it takes.
+  // `bytes`: of device memory that it takes, or of host memory.
   Owned(std::shared_ptr<Lease> lease, Handle handle, std::uint64_t bytes = 0) noexcept
       : lease_(std::move(lease)), handle_(handle), bytes_(bytes) {
     (lease_->holdings().*how.count).fetch_add(1, std::memory_order_relaxed);
@@ -62,12 +60,14 @@ class Owned {
     const std::shared_ptr<Lease> lease = std::move(lease_);
     Handle const handle = std::exchange(handle_, Handle{});
     if (handle == Handle{} || lease == nullptr) return;
+    const std::uint64_t device_bytes = how.after == nullptr ? bytes_ : 0;
     try {
-      lease->give_back({how.home, how.what, bytes_, how.may_wait, false,
+      lease->give_back({how.home, how.what, device_bytes, how.may_wait, false,
                         [lease, handle] { return (lease->table().*how.call)(handle); },
-                        [lease](CUresult status) {
+                        [lease, handle, bytes = bytes_](CUresult status) {
+                          if (how.after != nullptr) how.after(handle, bytes, status);
                           (lease->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
-                          report_failed_end(*lease, status);
+                          lease->report_failed_end(how.what, status);
                         }});
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays, and counted
     }
@@ -92,31 +92,24 @@ using Event = Owned<CUevent, event_end>;
 using DeviceMemory = Owned<CUdeviceptr, memory_end>;
 using Module = Owned<CUmodule, module_end>;
 
-// Page-locked host memory. The pages are the process's own and only registered with the lease's
-// context: when somebody destroys that context behind the broker's back, what the broker writes
-// there next still goes to memory of its own.
-class PinnedMemory {
- public:
-  PinnedMemory() = default;
-  PinnedMemory(std::shared_ptr<Lease> lease, std::uint64_t bytes);
-  PinnedMemory(PinnedMemory&& other) noexcept;
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
-  ~PinnedMemory() { reset(); }
+// Gives the pages of pinned memory back to the system; see make_pinned_memory.
+void unmap_pages(void* pages, std::uint64_t bytes, CUresult unregistered) noexcept;
 
-  void* get() const noexcept { return pages_; }
-
- private:
-  void reset() noexcept;
-
-  std::shared_ptr<Lease> lease_;
-  void* pages_ = nullptr;
-  std::uint64_t bytes_ = 0;
-};
+inline constexpr EndOf<void*> pinned_end{&DriverTable::mem_host_unregister,
+                                         Home::memory,
+                                         true,
+                                         &Holdings::allocations,
+                                         "pinned host memory",
+                                         unmap_pages};
+using PinnedMemory = Owned<void*, pinned_end>;
 
 // All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call.
 Stream create_stream(const std::shared_ptr<Lease>& lease);
 Event make_timing_event(const std::shared_ptr<Lease>& lease);
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
+// Page-locked host memory. The pages are the process's own and only registered with the lease's
+// context: when somebody destroys that context behind the broker's back, what the broker writes
+// there next still goes to memory of its own.
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
 
 }  // namespace ctxbroker::detail

@@ -66,12 +66,7 @@ void strike(const TenantIdentity& tenant, std::atomic<std::uint64_t>* counter, c
     std::snprintf(text, sizeof text, "%s: %s", function, what);
     mark_instant(SpanCategory::strike, "strike", text, tenant.id);
   }
-  if (tenant.recorder == nullptr || !tenant.recorder->listening()) return;
-  try {
-    tenant.recorder->record(Severity::warning, tenant.id, tenant.name, "strike",
-                            std::string(function) + ": " + what);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  tenant.log(Severity::warning, "strike", [&] { return std::string(function) + ": " + what; });
 }
 
 }  // namespace ctxbroker::detail

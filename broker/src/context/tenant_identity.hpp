@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +56,15 @@ struct TenantIdentity {
 
   // One line to the host about this tenant. `topic` is static text. Never throws.
   void log(Severity severity, const char* topic, std::string text) const noexcept;
+  // The same for a text that `make` makes if somebody listens. Without memory the line is lost.
+  template <std::invocable Make>
+  void log(Severity severity, const char* topic, Make&& make) const noexcept {
+    if (recorder == nullptr || !recorder->listening()) return;
+    try {
+      log(severity, topic, std::string(make()));
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see above
+    }
+  }
 };
 
 // Returns an id that no tenant of this process has had.

@@ -7,30 +7,21 @@
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "driver/driver_file.hpp"
+#include "observe/enum_names.hpp"
 
 namespace ctxbroker {
 namespace {
 
-constexpr std::array<std::pair<DriverChoice, const char*>, 3> names{{
-    {DriverChoice::automatic, "auto"},
-    {DriverChoice::nvidia, "nvidia"},
-    {DriverChoice::software, "software"},
-}};
+constexpr std::array choice_names{"auto", "nvidia", "software"};  // in the order of DriverChoice
 
 }  // namespace
 
 const char* to_string(DriverChoice choice) noexcept {
-  for (const auto& [value, name] : names) {
-    if (value == choice) return name;
-  }
-  return "unknown";
+  return detail::name_of(choice_names, choice);
 }
 
 std::optional<DriverChoice> parse_driver_choice(std::string_view text) noexcept {
-  for (const auto& [value, name] : names) {
-    if (text == name) return value;
-  }
-  return std::nullopt;
+  return detail::value_of<DriverChoice>(choice_names, text);
 }
 
 namespace detail {

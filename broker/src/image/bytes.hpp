@@ -1,4 +1,4 @@
-// Reads little-endian numbers from the bytes of an image. Internal to image/.
+// Reads little-endian numbers, and structs of them, from the bytes of an image. Internal to image/.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace ctxbroker::image {
 
 using Bytes = std::span<const std::byte>;
 
-// Reads the number at `offset`. The caller checks first that the number lies inside `bytes`.
-template <typename Number>
-Number read(Bytes bytes, std::size_t offset) noexcept {
-  static_assert(std::is_integral_v<Number>);
-  Number number;
-  std::memcpy(&number, bytes.data() + offset, sizeof number);
-  return number;
+// Reads the number or struct at `offset`. The caller checks first that it lies inside `bytes`.
+template <typename Value>
+Value read(Bytes bytes, std::size_t offset) noexcept {
+  static_assert(std::is_trivially_copyable_v<Value>);
+  Value value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
 }
 
 // Throws an ImageError.

@@ -11,6 +11,8 @@ namespace ctxbroker::image {
 
 namespace {
 
+static_assert(sizeof(Elf64_Ehdr) == elf_header_bytes);
+
 constexpr std::uint16_t machine_cuda = 190;
 constexpr std::uint8_t new_flags_abi = 8;       // CUDA 13: the architecture one byte higher
 constexpr std::uint8_t is_entry = 0x10;         // st_other of a kernel
@@ -20,20 +22,12 @@ constexpr unsigned char type_cuda_object = 13;  // st_info of a variable, beside
   fail(Reason::invalid, "the cubin is truncated or corrupt: " + why);
 }
 
-// `count` structs of the file's; the bytes are checked to be there.
-template <typename Struct>
-Struct at(Bytes bytes, std::uint64_t index) noexcept {
-  Struct result;
-  std::memcpy(&result, bytes.data() + index * sizeof result, sizeof result);
-  return result;
-}
-
 Elf64_Ehdr read_header(Bytes image) {
   if (image.size() < elf_header_bytes) {
     fail(Reason::invalid, "the cubin is truncated: " + std::to_string(image.size()) +
                               " bytes are less than its header");
   }
-  const auto header = at<Elf64_Ehdr>(image, 0);
+  const auto header = read<Elf64_Ehdr>(image, 0);
   if (header.e_machine != machine_cuda) {
     fail(Reason::invalid,
          "the image is an ELF file, but not one with code for NVIDIA GPUs; use the cubin or "
@@ -57,7 +51,9 @@ class Sections {
   }
 
   std::size_t count() const noexcept { return table_.size() / sizeof(Elf64_Shdr); }
-  Elf64_Shdr get(std::size_t index) const noexcept { return at<Elf64_Shdr>(table_, index); }
+  Elf64_Shdr get(std::size_t index) const noexcept {
+    return read<Elf64_Shdr>(table_, index * sizeof(Elf64_Shdr));
+  }
 
   std::string_view name(const Elf64_Shdr& section) const {
     return name_at(names_, section.sh_name);
@@ -119,7 +115,7 @@ void read_symbols(const Sections& sections, const Elf64_Shdr& table, Cubin& cubi
   const std::string_view names = sections.text_of(sections.get(table.sh_link));
   const Bytes symbols = sections.bytes(table);
   for (std::size_t i = 0; i < symbols.size() / sizeof(Elf64_Sym); ++i) {
-    const auto symbol = at<Elf64_Sym>(symbols, i);
+    const auto symbol = read<Elf64_Sym>(symbols, i * sizeof(Elf64_Sym));
     if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= sections.count()) continue;
     const std::string_view name = Sections::name_at(names, symbol.st_name);
     if (name.empty()) continue;
@@ -134,18 +130,19 @@ void read_symbols(const Sections& sections, const Elf64_Shdr& table, Cubin& cubi
 
 }  // namespace
 
-std::uint64_t elf_size(Bytes header) {
-  const auto end_of = [&](std::size_t offset_at, std::size_t entry_size_at, std::size_t count_at) {
-    const auto offset = read<std::uint64_t>(header, offset_at);
+std::uint64_t elf_size(Bytes image) {
+  const auto header = read<Elf64_Ehdr>(image, 0);
+  const auto end_of = [](std::uint64_t offset, std::uint64_t entry_size, std::uint64_t count) {
     if (offset > limits::image_bytes) {
       fail(Reason::invalid,
            "the cubin is corrupt or absurdly large: a table of its stands at byte " +
                std::to_string(offset));
     }
-    return offset + std::uint64_t{read<std::uint16_t>(header, entry_size_at)} *
-                        read<std::uint16_t>(header, count_at);
+    return offset + entry_size * count;
   };
-  return std::max({std::uint64_t{elf_header_bytes}, end_of(32, 54, 56), end_of(40, 58, 60)});
+  return std::max({std::uint64_t{elf_header_bytes},
+                   end_of(header.e_phoff, header.e_phentsize, header.e_phnum),
+                   end_of(header.e_shoff, header.e_shentsize, header.e_shnum)});
 }
 
 Target read_elf_target(Bytes image) {

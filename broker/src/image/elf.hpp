@@ -26,8 +26,8 @@ struct Cubin {
 };
 
 // Returns the size of the file: the end of the later of its two header tables, because linkers
-// write them last. `header` holds elf_header_bytes. Throws ImageError.
-std::uint64_t elf_size(Bytes header);
+// write them last. `image` holds at least elf_header_bytes. Throws ImageError.
+std::uint64_t elf_size(Bytes image);
 
 // Reads only the architecture, from the header. Throws ImageError when the file is not for NVIDIA
 // GPUs.

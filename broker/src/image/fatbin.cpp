@@ -47,17 +47,18 @@ std::string unpack_lz4(Bytes packed, std::uint64_t size, std::string_view what) 
   return text;
 }
 
-std::string unpack_bytes(Bytes packed, Packing packing, std::uint64_t size, std::string_view what) {
-  if (packing == Packing::none) size = packed.size();
+std::string unpack_bytes(Bytes packed, Compression packing, std::uint64_t size,
+                         std::string_view what) {
+  if (packing == Compression::none) size = packed.size();
   if (size > limits::ptx_bytes || packed.size() > limits::ptx_bytes) {
     fail(Reason::invalid, std::string(what) + " would have " + std::to_string(size) +
                               " bytes unpacked; the most is " + std::to_string(limits::ptx_bytes));
   }
-  if (packing == Packing::none) {
+  if (packing == Compression::none) {
     return {reinterpret_cast<const char*>(packed.data()), packed.size()};
   }
-  std::string text =
-      packing == Packing::zstd ? unpack_zstd(packed, size, what) : unpack_lz4(packed, size, what);
+  std::string text = packing == Compression::zstd ? unpack_zstd(packed, size, what)
+                                                  : unpack_lz4(packed, size, what);
   if (text.size() != size) {
     fail_corrupt(what, "it unpacks to " + std::to_string(text.size()) + " bytes, not to " +
                            std::to_string(size));
@@ -83,9 +84,9 @@ constexpr std::uint64_t flag_64_bit = 0x1, flag_lz4 = 0x2000, flag_zstd = 0x8000
                             " at byte " + std::to_string(offset) + " " + why);
 }
 
-Packing packing_of(std::uint64_t flags) noexcept {
-  if ((flags & entry::flag_zstd) != 0) return Packing::zstd;
-  return (flags & entry::flag_lz4) != 0 ? Packing::lz4 : Packing::none;
+Compression packing_of(std::uint64_t flags) noexcept {
+  if ((flags & entry::flag_zstd) != 0) return Compression::zstd;
+  return (flags & entry::flag_lz4) != 0 ? Compression::lz4 : Compression::none;
 }
 
 char variant_of(std::uint64_t flags) noexcept {
@@ -126,7 +127,7 @@ FatbinEntry take_entry(Bytes& rest, std::size_t number, std::size_t offset) {
   // Up to 7 bytes of padding may follow packed data.
   const auto packed_size = read<std::uint32_t>(rest, entry::packed_size);
   std::uint64_t size = payload_size;
-  if (result.packing != Packing::none) {
+  if (result.packing != Compression::none) {
     if (packed_size > payload_size) {
       fail_entry(number, offset,
                  "says it has " + std::to_string(packed_size) + " packed bytes in " +

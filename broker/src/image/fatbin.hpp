@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ctxbroker/kernel_image.hpp"
 #include "image/bytes.hpp"
 #include "image/ptx_text.hpp"
 
@@ -17,15 +18,13 @@ constexpr std::string_view wrapper_magic = "\xB1\x43\x62\x46";
 constexpr std::size_t wrapper_bytes = 24;
 constexpr std::size_t fatbin_header_bytes = 16;
 
-enum class Packing : std::uint8_t { none, zstd, lz4 };
-
 struct FatbinEntry {
   static constexpr std::uint16_t ptx = 1, elf = 2, link_time = 8;  // kinds
 
   std::size_t number = 0;  // from 1
   std::uint16_t kind = 0;
   Target target = {};
-  Packing packing = Packing::none;
+  Compression packing = Compression::none;
   bool is_64_bit = true;
   std::uint64_t unpacked_size = 0;  // undefined when the entry is not packed
   Bytes payload = {};

@@ -38,13 +38,18 @@ bool begins_with(const char* image, std::size_t size, std::string_view magic) no
            name + ",code=" + name + " or lower)");
 }
 
-std::string extract_from_text(Bytes image, int compute) {
+std::string_view text_of(Bytes image) {
   std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
   text = text.substr(0, text.find('\0'));
   if (text.size() > limits::ptx_bytes) {
     fail(Reason::invalid, "the PTX text has " + std::to_string(text.size()) +
                               " bytes; the most is " + std::to_string(limits::ptx_bytes));
   }
+  return text;
+}
+
+std::string extract_from_text(Bytes image, int compute) {
+  const std::string_view text = text_of(image);
   const auto target = find_target(text);
   if (!target) {
     fail(Reason::invalid,
@@ -103,18 +108,8 @@ void add_cubin(ImageEntry& entry, Bytes code) {
   entry.variables = std::move(cubin.variables);
 }
 
-Compression compression_of(Packing packing) noexcept {
-  if (packing == Packing::zstd) return Compression::zstd;
-  return packing == Packing::lz4 ? Compression::lz4 : Compression::none;
-}
-
 KernelImage describe_text(Bytes image) {
-  std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
-  text = text.substr(0, text.find('\0'));
-  if (text.size() > limits::ptx_bytes) {
-    fail(Reason::invalid, "the PTX text has " + std::to_string(text.size()) +
-                              " bytes; the most is " + std::to_string(limits::ptx_bytes));
-  }
+  const std::string_view text = text_of(image);
   ImageEntry entry{.bytes = text.size(), .unpacked_bytes = text.size()};
   add_ptx(entry, text, "the image begins like text but is not PTX");
   return {ImageKind::ptx, text.size(), {std::move(entry)}};
@@ -129,9 +124,10 @@ KernelImage describe_cubin(Bytes image) {
 
 // What an entry unpacks to is held no longer than it is read; `left` bounds the sum.
 ImageEntry describe_entry(const FatbinEntry& from, std::uint64_t& left) {
-  ImageEntry entry{.compression = compression_of(from.packing), .bytes = from.payload.size()};
+  ImageEntry entry{.compression = from.packing, .bytes = from.payload.size()};
   entry.is_64_bit = from.is_64_bit;
-  entry.unpacked_bytes = from.packing == Packing::none ? from.payload.size() : from.unpacked_size;
+  entry.unpacked_bytes =
+      from.packing == Compression::none ? from.payload.size() : from.unpacked_size;
   entry.name = from.name.substr(0, from.name.find('\0'));
   set_target(entry, from.target);
   if (from.kind == FatbinEntry::link_time) entry.kind = CodeKind::link_time;

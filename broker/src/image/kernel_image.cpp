@@ -2,14 +2,21 @@
 #include "ctxbroker/kernel_image.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "ctxbroker/error.hpp"
 #include "image/image.hpp"
 #include "image/ptx_text.hpp"
+#include "observe/enum_names.hpp"
 
 namespace ctxbroker {
 
 namespace {
+
+// In the order of the enumerations.
+constexpr std::array code_names{"ptx", "machine-code", "link-time", "unknown"};
+constexpr std::array compression_names{"none", "lz4", "zstd"};
+constexpr std::array image_names{"ptx", "cubin", "fatbin", "linked"};
 
 image::Target target_of(const ImageEntry& entry) noexcept {
   return {entry.compute_capability, entry.variant};
@@ -40,43 +47,15 @@ KernelImage describe_image(const void* data, std::size_t bytes) {
 }
 
 const char* to_string(CodeKind kind) noexcept {
-  switch (kind) {
-    case CodeKind::ptx:
-      return "ptx";
-    case CodeKind::machine_code:
-      return "machine-code";
-    case CodeKind::link_time:
-      return "link-time";
-    case CodeKind::unknown:
-      break;
-  }
-  return "unknown";
+  return detail::name_of(code_names, kind);
 }
 
 const char* to_string(Compression compression) noexcept {
-  switch (compression) {
-    case Compression::lz4:
-      return "lz4";
-    case Compression::zstd:
-      return "zstd";
-    case Compression::none:
-      break;
-  }
-  return "none";
+  return detail::name_of(compression_names, compression);
 }
 
 const char* to_string(ImageKind kind) noexcept {
-  switch (kind) {
-    case ImageKind::cubin:
-      return "cubin";
-    case ImageKind::fatbin:
-      return "fatbin";
-    case ImageKind::linked:
-      return "linked";
-    case ImageKind::ptx:
-      break;
-  }
-  return "ptx";
+  return detail::name_of(image_names, kind);
 }
 
 std::string target_name(const ImageEntry& entry) {

@@ -18,40 +18,13 @@ void skip_behind(std::string_view& text, std::string_view end, std::size_t from)
 
 constexpr std::string_view blanks = " \t\r\n\f\v";
 
-void skip_blanks(std::string_view& text) {
-  for (;;) {
-    text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
-    std::string_view end;
-    if (text.starts_with("//") || text.starts_with("#")) {
-      end = "\n";
-    } else if (text.starts_with("/*")) {
-      end = "*/";
-    } else {
-      return;
-    }
-    skip_behind(text, end, 2);
-  }
-}
-
-// Returns the directive's first argument, or nothing when the text continues with something else.
-std::string_view take_directive(std::string_view& text, std::string_view name) {
-  skip_blanks(text);
-  if (!text.starts_with(name)) return {};
-  text.remove_prefix(name.size());
-  skip_blanks(text);
-  const std::size_t size = std::min(text.find_first_of(" \t\r\n\f\v,/"), text.size());
-  const std::string_view argument = text.substr(0, size);
-  text.remove_prefix(size);
-  return argument;
-}
-
 bool is_word(char c) noexcept {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '$' || c == '%' || c == '.' || c == ':';
 }
 
-// Words (with their dots) and single other characters; comments, blanks and strings are passed
-// over.
+// Words (with their dots) and single other characters; blanks, comments, strings and lines of the
+// preprocessor ("# 1 "blur.cu"") are passed over.
 class Words {
  public:
   explicit Words(std::string_view text) : text_(text) { next(); }
@@ -81,8 +54,8 @@ class Words {
   void skip_to_word() {
     for (;;) {
       text_.remove_prefix(std::min(text_.find_first_not_of(blanks), text_.size()));
-      if (text_.starts_with("//")) {
-        skip_behind(text_, "\n", 2);
+      if (text_.starts_with("//") || text_.starts_with("#")) {
+        skip_behind(text_, "\n", 1);
       } else if (text_.starts_with("/*")) {
         skip_behind(text_, "*/", 2);
       } else if (text_.starts_with("\"")) {
@@ -184,8 +157,13 @@ void take_kernel(Words& words, std::unordered_set<std::string_view>& seen, PtxCo
 }  // namespace
 
 std::optional<Target> find_target(std::string_view text) {
-  if (take_directive(text, ".version").empty()) return std::nullopt;
-  const std::string_view name = take_directive(text, ".target");
+  Words words(text);
+  if (!words.at(".version")) return std::nullopt;
+  words.next();
+  words.next();
+  if (!words.at(".target")) return std::nullopt;
+  words.next();
+  const std::string_view name = words.word();
   const std::size_t digits = name.find('_') + 1;  // 0 when there is none
   if (!name.starts_with("sm_") && !name.starts_with("compute_")) return std::nullopt;
   Target target;

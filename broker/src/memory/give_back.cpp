@@ -30,13 +30,13 @@ LeftThing end_left_in_lease(const Holding& holding) noexcept {
 
 std::optional<CUresult> end_in_lease(const Holding& holding) noexcept {
   try {
-    return holding.lease->give_back({home_of(holding), to_string(holding.kind), holding.bytes,
-                                     waits_for_work(holding.kind), false,
-                                     [holding] { return end_made_in_lease(holding); },
-                                     [holding](CUresult status) {
-                                       stop_counting(holding);
-                                       report_failed_end(*holding.lease, status);
-                                     }});
+    return holding.lease->give_back(
+        {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
+         false, [holding] { return end_made_in_lease(holding); },
+         [holding](CUresult status) {
+           stop_counting(holding);
+           holding.lease->report_failed_end(to_string(holding.kind), status);
+         }});
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays, and counted
   }

@@ -97,10 +97,10 @@ void LoadedCode::tell(const ModuleImage& module, const JitCall& call, double mil
       !info.empty()) {
     text += ": " + info;
   }
-  tenant.recorder->record(Severity::debug, tenant.id, tenant.name, "module", text);
+  tenant.log(Severity::debug, "module", text);
   if (!call.left_out().empty()) {
-    tenant.recorder->record(Severity::warning, tenant.id, tenant.name, "module",
-                            "module \"" + module.name + "\" is loaded without " + call.left_out());
+    tenant.log(Severity::warning, "module",
+               "module \"" + module.name + "\" is loaded without " + call.left_out());
   }
 }
 

@@ -102,11 +102,10 @@ Unloaded ModuleService::unload_idle(int device) noexcept {
       all.modules += some.modules;
       all.bytes += some.bytes;
       if (some.modules == 0) continue;
-      const TenantIdentity& tenant = one->lease()->tenant();
-      tenant.recorder->record(Severity::info, tenant.id, tenant.name, "module",
-                              std::to_string(some.modules) + " idle module(s) with images of " +
-                                  std::to_string(some.bytes) +
-                                  " bytes are unloaded; they come back when they are used");
+      one->lease()->tenant().log(Severity::info, "module",
+                                 std::to_string(some.modules) + " idle module(s) with images of " +
+                                     std::to_string(some.bytes) +
+                                     " bytes are unloaded; they come back when they are used");
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of host memory: what is done is done
   }

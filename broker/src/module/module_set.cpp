@@ -121,9 +121,8 @@ void ModuleSet::forget_functions(const LoadedCode& code) noexcept {
 // True when the plug-in has to be activated again. What is wrong with the new file is said, and the
 // old code stays.
 bool ModuleSet::exchange(ModuleUse& use, std::chrono::milliseconds end_timeout) {
-  const TenantIdentity& tenant = lease()->tenant();
   const auto log = [&](Severity severity, const std::string& text) {
-    tenant.recorder->record(severity, tenant.id, tenant.name, "module", text);
+    lease()->tenant().log(severity, "module", text);
   };
   const std::string who = "module \"" + use.name() + "\": \"" + use.module->file.string() + "\"";
   try {

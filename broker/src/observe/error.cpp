@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ctxbroker/version.hpp"
+#include "observe/enum_names.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -42,8 +43,7 @@ std::string in_words(const Error::Origin& origin) {
 }  // namespace
 
 const char* to_string(ErrorKind kind) noexcept {
-  const auto index = static_cast<std::size_t>(kind);
-  return index < kind_names.size() ? kind_names[index] : "unknown";
+  return detail::name_of(kind_names, kind);
 }
 
 Error::Error(ErrorKind kind, const std::string& message, Origin origin)

@@ -1,21 +1,15 @@
 #include "observe/recorder.hpp"
 
+#include <array>
 #include <thread>
+
+#include "observe/enum_names.hpp"
 
 namespace ctxbroker {
 
 const char* to_string(Severity severity) noexcept {
-  switch (severity) {
-    case Severity::debug:
-      return "debug";
-    case Severity::info:
-      return "info";
-    case Severity::warning:
-      return "warning";
-    case Severity::error:
-      return "error";
-  }
-  return "unknown";
+  constexpr std::array names{"debug", "info", "warning", "error"};
+  return detail::name_of(names, severity);
 }
 
 namespace detail {

@@ -84,38 +84,27 @@ void set_subject(Span& span, const char* text) noexcept {
 
 void ScopedSpan::begin(SpanCategory category, const char* verb, const char* subject,
                        TenantId tenant, std::uint64_t first, std::uint64_t second) noexcept {
-  seen_by_ = observers.load(std::memory_order_relaxed);
-  verb_ = verb;
-  subject_ = subject;
-  tenant_ = tenant;
-  category_ = category;
-  values_[0] = first;
-  values_[1] = second;
-  const bool in_profiler = (seen_by_ & profiler_observes) != 0 &&
-                           (category == SpanCategory::job || category == SpanCategory::call);
-  if (in_profiler) {
-    push_profiler_range(verb, subject);
-  } else {
-    seen_by_ &= ~profiler_observes;
-  }
-  begin_ = (seen_by_ & timeline_observes) != 0 ? timeline_now() : 0;
+  const unsigned int seen_by = observers.load(std::memory_order_relaxed);
+  in_profiler_ = (seen_by & profiler_observes) != 0 &&
+                 (category == SpanCategory::job || category == SpanCategory::call);
+  if (in_profiler_) push_profiler_range(verb, subject);
+  if ((seen_by & timeline_observes) == 0) return;
+  Span& span = span_.emplace();
+  span.verb = verb;
+  span.values[0] = first;
+  span.values[1] = second;
+  span.tenant = tenant.value;
+  span.category = category;
+  set_subject(span, subject);
+  span.begin = timeline_now();
 }
 
 void ScopedSpan::end() noexcept {
-  if ((seen_by_ & timeline_observes) != 0) {
-    Span span;
-    span.begin = begin_;
-    span.end = timeline_now();
-    span.verb = verb_;
-    span.values[0] = values_[0];
-    span.values[1] = values_[1];
-    span.tenant = tenant_.value;
-    span.status = status_;
-    span.category = category_;
-    set_subject(span, subject_);
-    record_span(span);
+  if (span_) {
+    span_->end = timeline_now();
+    record_span(*span_);
   }
-  if ((seen_by_ & profiler_observes) != 0) pop_profiler_range();
+  if (in_profiler_) pop_profiler_range();
 }
 
 void mark_instant(SpanCategory category, const char* verb, const char* subject,

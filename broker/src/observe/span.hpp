@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "ctxbroker/tenant_id.hpp"
 
@@ -65,34 +66,29 @@ std::uint64_t timeline_now() noexcept;
 // Any thread. Does not lock, allocate or throw.
 class ScopedSpan {
  public:
-  // `verb` is static text such as "launch". `subject`, for example the kernel's name, may be null
-  // and must live until the end of the scope.
+  // `verb` is static text such as "launch". `subject`, for example the kernel's name, may be null.
   ScopedSpan(SpanCategory category, const char* verb, const char* subject, TenantId tenant,
              std::uint64_t first = 0, std::uint64_t second = 0) noexcept {
     if (observed()) begin(category, verb, subject, tenant, first, second);
   }
   ~ScopedSpan() {
-    if (seen_by_ != 0) end();
+    if (span_ || in_profiler_) end();
   }
   ScopedSpan(const ScopedSpan&) = delete;
   ScopedSpan& operator=(const ScopedSpan&) = delete;
 
   // Sets the driver's status of the work in this scope.
-  void set_status(int status) noexcept { status_ = status; }
+  void set_status(int status) noexcept {
+    if (span_) span_->status = status;
+  }
 
  private:
   void begin(SpanCategory category, const char* verb, const char* subject, TenantId tenant,
              std::uint64_t first, std::uint64_t second) noexcept;
   void end() noexcept;
 
-  unsigned int seen_by_ = 0;
-  int status_ = 0;
-  // Filled by begin only.
-  std::uint64_t begin_, values_[2];
-  const char* verb_;
-  const char* subject_;
-  TenantId tenant_;
-  SpanCategory category_;
+  std::optional<Span> span_;  // while a timeline is recorded
+  bool in_profiler_ = false;  // a range of the profiler is open
 };
 
 // Records an instant: a span without a length.

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "ctxbroker/error.hpp"
 
@@ -53,18 +53,13 @@ struct Pool {
 // the thread sees that the session has ended, or the stopper sees the thread and waits for it.
 constinit std::atomic<std::uint32_t> inside{0};
 constinit std::atomic<std::uint32_t> session{0};  // 0: nothing records
-constinit Pool* pool = nullptr;  // changes only while nothing records and nobody is inside
+// Of the last recording. Changes only while nothing records and nobody is inside. Never ended:
+// threads record until the process ends.
+constinit Pool* pool = nullptr;
 
 // For those who start, stop and read; never taken in record_span.
-struct Keeper {
-  std::mutex mutex;
-  std::uint32_t last_session = 0;
-  std::unique_ptr<Pool> pool;
-};
-Keeper& keeper() {
-  static auto* const one = new Keeper();  // never ended: threads record until the process ends
-  return *one;
-}
+constinit std::mutex keeping;
+constinit std::uint32_t last_session = 0;
 
 // Per thread. Nothing in it has a destructor, because guards record until the very end of a thread.
 struct ThreadPlace {
@@ -95,13 +90,6 @@ void append(ThreadPlace& place, std::uint32_t now, const Span& span) noexcept {
   place.chunk->spans[place.chunk->used++] = span;
 }
 
-// Under the keeper's lock.
-void stop() noexcept {
-  observers.fetch_and(~timeline_observes, std::memory_order_relaxed);
-  if (session.exchange(0) == 0) return;
-  while (inside.load() != 0) std::this_thread::yield();
-}
-
 bool outer_first(const Span& a, const Span& b) noexcept {
   return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
 }
@@ -109,8 +97,7 @@ bool outer_first(const Span& a, const Span& b) noexcept {
 }  // namespace
 
 void start_recording(std::size_t memory_bytes) {
-  Keeper& keeper = detail::keeper();
-  const std::lock_guard lock(keeper.mutex);
+  const std::lock_guard lock(keeping);
   if (session.load() != 0) {
     throw Error(ErrorKind::wrong_state, "the timeline is recorded already; stop it first");
   }
@@ -119,24 +106,24 @@ void start_recording(std::size_t memory_bytes) {
     throw Error(ErrorKind::invalid_argument,
                 "the timeline's memory_bytes must be at least " + std::to_string(sizeof(Chunk)));
   }
-  pool = nullptr;
-  keeper.pool.reset();  // before the new one, so that there are never two
+  delete std::exchange(pool, nullptr);  // before the new one, so that there are never two
   try {
-    keeper.pool = std::make_unique<Pool>(chunks);
+    pool = new Pool(chunks);
   } catch (const std::exception&) {  // std::bad_alloc, or more than a vector can ever hold
     throw Error(ErrorKind::invalid_argument,
                 "the timeline's memory_bytes is " + std::to_string(memory_bytes) +
                     ", which this machine cannot allocate; ask for less");
   }
-  pool = keeper.pool.get();
-  if (++keeper.last_session == 0) ++keeper.last_session;
-  session.store(keeper.last_session);
+  if (++last_session == 0) ++last_session;
+  session.store(last_session);
   observers.fetch_or(timeline_observes, std::memory_order_relaxed);
 }
 
 void stop_recording() noexcept {
-  const std::lock_guard lock(keeper().mutex);
-  stop();
+  const std::lock_guard lock(keeping);
+  observers.fetch_and(~timeline_observes, std::memory_order_relaxed);
+  if (session.exchange(0) == 0) return;
+  while (inside.load() != 0) std::this_thread::yield();
 }
 
 void record_span(const Span& span) noexcept {
@@ -147,15 +134,14 @@ void record_span(const Span& span) noexcept {
 }
 
 Recording recorded() {
-  Keeper& keeper = detail::keeper();
-  const std::lock_guard lock(keeper.mutex);
+  const std::lock_guard lock(keeping);
   if (session.load() != 0) {
     throw Error(ErrorKind::wrong_state, "the timeline is still recorded; stop it first");
   }
-  if (keeper.pool == nullptr) {
+  if (pool == nullptr) {
     throw Error(ErrorKind::wrong_state, "no timeline was recorded; start it first");
   }
-  const Pool& from = *keeper.pool;
+  const Pool& from = *pool;
   Recording recording{from.started, from.dropped.load(), {}};
   std::map<std::uint64_t, RecordedThread> threads;
   const std::size_t taken = std::min(from.taken.load(), from.chunks.size());

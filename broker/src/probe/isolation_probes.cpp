@@ -36,7 +36,6 @@ void probe_shield(const Subject& subject) {
   const CUdeviceptr address = subject.memory(64);
   subject.set_word(address, written);
   const std::vector<CUdevResource> groups = subject.smallest_groups();
-  if (groups.empty()) subject.need(CUDA_ERROR_NOT_SUPPORTED, "cuDevSmResourceSplitByCount");
   subject.green(groups.front());
   const CUresult refused = table.primary_reset(subject.device());
   tell_value("shield.reset_refused", refused == CUDA_ERROR_NOT_PERMITTED ? 1 : 0);
@@ -131,7 +130,6 @@ void probe_stream(const Subject& subject) {
     tell_stream(subject, "stream.private");
   }
   const std::vector<CUdevResource> groups = subject.smallest_groups();
-  if (groups.empty()) subject.need(CUDA_ERROR_NOT_SUPPORTED, "cuDevSmResourceSplitByCount");
   Inside inside(subject, subject.green(groups.front()));
   tell_stream(subject, "stream.green");
 }
@@ -143,7 +141,6 @@ void probe_partition(const Subject& subject) {
                "cuDeviceGetAttribute");
   tell_value("partition.multiprocessors", multiprocessors);
   const std::vector<CUdevResource> groups = subject.smallest_groups();
-  if (groups.empty()) subject.need(CUDA_ERROR_NOT_SUPPORTED, "cuDevSmResourceSplitByCount");
   const unsigned int smallest = groups.front().sm.smCount;
   tell_value("partition.smallest", smallest);
   tell_value("partition.groups", static_cast<double>(groups.size()));

@@ -1,6 +1,7 @@
 // Starts the probing processes, caches their answers, and does the work of such a process.
 #include "ctxbroker/probe.hpp"
 
+#include <cstdio>
 #include <ctime>
 #include <exception>
 #include <string_view>
@@ -26,12 +27,11 @@ std::string uuid_of(const Driver& driver, CUdevice device) {
       driver.table.device_get_uuid(&uuid, device) != CUDA_SUCCESS) {
     return {};
   }
-  constexpr char digits[] = "0123456789abcdef";
   std::string text;
   for (const char byte : uuid.bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    text += digits[value >> 4];
-    text += digits[value & 15];
+    char two[3] = {};
+    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(byte));
+    text += two;
   }
   return text;
 }
@@ -122,25 +122,10 @@ void keep(const Machine& machine, ProbeReport& report) {
     report.notes.emplace_back("not kept: neither XDG_CACHE_HOME nor HOME names a folder");
     return;
   }
-  const std::string trouble = write_cache(machine.file, write_probe(report, machine.key));
+  const std::string trouble = write_cache(machine.file, report, machine.key);
   if (!trouble.empty()) {
     report.notes.push_back("not kept: " + trouble);
   }
-}
-
-ProbeReport measure(const ProbeOptions& options, const Machine& machine) {
-  ProbeReport report;
-  report.answers = open_answers();
-  report.measured = now();
-  report.gpu_uuid = machine.uuid;
-  for (const std::string& probe : probe_names()) {
-    std::vector<std::string> arguments = options.arguments;
-    const auto words =
-        write_words({probe, machine.driver.info.kind, options.device, options.software_device});
-    arguments.insert(arguments.end(), words.begin(), words.end());
-    take_answers(probe, run_process(options.program, arguments, options.deadline), report.answers);
-  }
-  return describe(machine, std::move(report));
 }
 
 struct Probe {
@@ -158,6 +143,22 @@ constexpr Probe probes[] = {
     {"waits_private", probe_waits_private},
     {"waits_green", probe_waits_green},
 };
+
+ProbeReport measure(const ProbeOptions& options, const Machine& machine) {
+  ProbeReport report;
+  report.answers = open_answers();
+  report.measured = now();
+  report.gpu_uuid = machine.uuid;
+  for (const Probe& probe : probes) {
+    std::vector<std::string> arguments = options.arguments;
+    const auto words = write_words({std::string(probe.name), machine.driver.info.kind,
+                                    options.device, options.software_device});
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    take_answers(probe.name, run_process(options.program, arguments, options.deadline),
+                 report.answers);
+  }
+  return describe(machine, std::move(report));
+}
 
 void run(const ProbeWords& words) {
   for (const Probe& probe : probes) {

@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -23,20 +25,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* schema = "ctxbroker.probe/1";
 
-constexpr std::array<std::pair<ProbeUnit, const char*>, 3> units{{
-    {ProbeUnit::yes_no, "yes-no"},
-    {ProbeUnit::count, "count"},
-    {ProbeUnit::milliseconds, "milliseconds"},
-}};
+constexpr std::array unit_names{"yes-no", "count", "milliseconds"};  // in the order of ProbeUnit
 
-const char* name_of(ProbeUnit unit) {
-  for (const auto& [value, name] : units) {
-    if (value == unit) return name;
-  }
-  return "unknown";
-}
-
-Json value_of(const ProbeAnswer& answer) {
+Json json_of(const ProbeAnswer& answer) {
   if (answer.outcome != ProbeOutcome::measured) return nullptr;
   if (answer.unit == ProbeUnit::yes_no) return answer.value != 0;
   if (answer.unit == ProbeUnit::count) return static_cast<std::int64_t>(answer.value);
@@ -55,9 +46,9 @@ Json to_object(const ProbeReport& report) {
   for (const ProbeAnswer& answer : report.answers) {
     json["answers"].push_back({{"name", answer.name},
                                {"title", answer.title},
-                               {"unit", name_of(answer.unit)},
+                               {"unit", detail::name_of(unit_names, answer.unit)},
                                {"outcome", to_string(answer.outcome)},
-                               {"value", value_of(answer)},
+                               {"value", json_of(answer)},
                                {"reason", answer.reason.empty() ? Json() : Json(answer.reason)},
                                {"reference", answer.reference}});
   }
@@ -69,19 +60,11 @@ std::string text_of(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::optional<ProbeOutcome> outcome_of(const std::string& text) {
-  for (const ProbeOutcome one :
-       {ProbeOutcome::measured, ProbeOutcome::not_measured, ProbeOutcome::failed,
-        ProbeOutcome::crashed, ProbeOutcome::timed_out}) {
-    if (text == to_string(one)) return one;
-  }
-  return std::nullopt;
-}
-
 // Throws Json::exception for a member that is missing or of another type.
 bool read_answer(const Json& json, std::vector<ProbeAnswer>& answers) {
   const auto name = json.at("name").get<std::string>();
-  const auto outcome = outcome_of(json.at("outcome").get<std::string>());
+  const auto outcome =
+      detail::value_of<ProbeOutcome>(detail::outcome_names, json.at("outcome").get<std::string>());
   const auto found = std::find_if(answers.begin(), answers.end(),
                                   [&](const ProbeAnswer& one) { return one.name == name; });
   if (found == answers.end() || !outcome) return false;
@@ -108,12 +91,7 @@ std::string to_json(const ProbeReport& report) {
 
 namespace detail {
 
-std::string write_probe(const ProbeReport& report, const ProbeKey& key) {
-  Json json = to_object(report);
-  json["multiprocessors"] = key.multiprocessors;
-  json["driver_file"] = key.driver_file;
-  return text_of(json);
-}
+namespace {
 
 ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
   const Json json = Json::parse(text, nullptr, false);
@@ -142,22 +120,6 @@ ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
   }
 }
 
-}  // namespace detail
-}  // namespace ctxbroker
-
-namespace ctxbroker::detail {
-namespace {
-
-// FNV-1a: names a file, no more.
-std::uint64_t hash(const std::string& text) {
-  std::uint64_t value = 14695981039346656037U;
-  for (const char letter : text) {
-    value ^= static_cast<unsigned char>(letter);
-    value *= 1099511628211U;
-  }
-  return value;
-}
-
 std::filesystem::path from_environment(const char* variable) {
   const char* text = std::getenv(variable);
   // The base directory specification: a path that is not absolute is to be ignored.
@@ -175,12 +137,11 @@ std::filesystem::path default_cache_folder() {
 }
 
 std::filesystem::path cache_file(const std::filesystem::path& folder, const ProbeKey& key) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::uint64_t number =
-      hash(key.gpu + '\n' + std::to_string(key.multiprocessors) + '\n' + key.driver_file);
-  std::string name = "probe-";
-  for (int i = 0; i < 16; ++i, number >>= 4) name += digits[number & 15];
-  return folder / (name + ".json");
+  const std::string machine =
+      key.gpu + '\n' + std::to_string(key.multiprocessors) + '\n' + key.driver_file;
+  char name[32] = {};
+  std::snprintf(name, sizeof name, "probe-%016zx.json", std::hash<std::string>()(machine));
+  return folder / name;
 }
 
 ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key) {
@@ -197,16 +158,21 @@ ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key) {
   return read_probe(text, key);
 }
 
-std::string write_cache(const std::filesystem::path& file, const std::string& text) {
+std::string write_cache(const std::filesystem::path& file, const ProbeReport& report,
+                        const ProbeKey& key) {
+  Json json = to_object(report);
+  json["multiprocessors"] = key.multiprocessors;
+  json["driver_file"] = key.driver_file;
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   if (error) return file.string() + ": " + error.message();
   try {
-    write_whole_file(file, [&](const auto& write) { write(text); });
+    write_whole_file(file, [&](const auto& write) { write(text_of(json)); });
   } catch (const Error& failed) {
     return failed.message();
   }
   return {};
 }
 
-}  // namespace ctxbroker::detail
+}  // namespace detail
+}  // namespace ctxbroker

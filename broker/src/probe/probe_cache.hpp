@@ -17,15 +17,11 @@ struct ProbeKey {
   std::string driver_file;  // name, size and date of the library, and how many devices it has
 };
 
-std::string write_probe(const ProbeReport& report, const ProbeKey& key);
-
 struct ReadProbe {
   std::optional<ProbeReport>
       report;           // without driver, cache_file and from_cache, which the text does not hold
   std::string trouble;  // why the text is damaged; empty when it belongs to another machine
 };
-
-ReadProbe read_probe(const std::string& text, const ProbeKey& key);
 
 // Returns $XDG_CACHE_HOME/ctxbroker or ~/.cache/ctxbroker, or nothing when neither is known.
 std::filesystem::path default_cache_folder();
@@ -37,6 +33,7 @@ ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key);
 
 // Writes the file completely or not at all. Returns why that failed, with the file's path, or an
 // empty text.
-std::string write_cache(const std::filesystem::path& file, const std::string& text);
+std::string write_cache(const std::filesystem::path& file, const ProbeReport& report,
+                        const ProbeKey& key);
 
 }  // namespace ctxbroker::detail

@@ -1,27 +1,12 @@
 #include "probe/questions.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace ctxbroker {
-namespace {
-
-constexpr std::array<std::pair<ProbeOutcome, const char*>, 5> outcome_names{{
-    {ProbeOutcome::measured, "measured"},
-    {ProbeOutcome::not_measured, "not-measured"},
-    {ProbeOutcome::failed, "failed"},
-    {ProbeOutcome::crashed, "crashed"},
-    {ProbeOutcome::timed_out, "timed-out"},
-}};
-
-}  // namespace
 
 const char* to_string(ProbeOutcome outcome) noexcept {
-  for (const auto& [value, name] : outcome_names) {
-    if (value == outcome) return name;
-  }
-  return "unknown";
+  return detail::name_of(detail::outcome_names, outcome);
 }
 
 const ProbeAnswer* ProbeReport::find(std::string_view name) const noexcept {
@@ -84,14 +69,6 @@ const std::vector<Question>& questions() {
       {"waits_green", "waits.green.cuda_free", "green: cudaFree", ms, waits},
   };
   return all;
-}
-
-std::vector<std::string> probe_names() {
-  std::vector<std::string> names;
-  for (const Question& question : questions()) {
-    if (names.empty() || names.back() != question.probe) names.emplace_back(question.probe);
-  }
-  return names;
 }
 
 std::vector<ProbeAnswer> open_answers() {

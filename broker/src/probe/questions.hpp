@@ -1,11 +1,11 @@
 // The questions that probes answer, and the process that answers each of them.
 #pragma once
 
-#include <string>
-#include <string_view>
+#include <array>
 #include <vector>
 
 #include "ctxbroker/probe.hpp"
+#include "observe/enum_names.hpp"
 
 namespace ctxbroker::detail {
 
@@ -17,8 +17,11 @@ struct Question {
   const char* reference;
 };
 
+// In the order of ProbeOutcome.
+inline constexpr std::array outcome_names{"measured", "not-measured", "failed", "crashed",
+                                          "timed-out"};
+
 const std::vector<Question>& questions();
-std::vector<std::string> probe_names();  // without repetition, in order
 
 // Returns one answer for each question, none of them measured yet.
 std::vector<ProbeAnswer> open_answers();

@@ -88,11 +88,13 @@ std::vector<CUdevResource> Subject::split(unsigned int least) const {
   return groups;
 }
 
-std::vector<CUdevResource> Subject::smallest_groups() const {
-  return split(1);
+std::vector<CUdevResource> Subject::smallest_groups(std::size_t least) const {
+  std::vector<CUdevResource> groups = split(1);
+  need_entry(groups.size() >= least, "cuDevSmResourceSplitByCount");
+  return groups;
 }
 
-CUcontext Subject::green(CUdevResource resource, CUgreenCtx* handle) const {
+CUcontext Subject::green(CUdevResource resource) const {
   need_entry(table().describe_resources != nullptr && table().green_create != nullptr &&
                  table().green_context != nullptr,
              "cuGreenCtxCreate");
@@ -103,7 +105,6 @@ CUcontext Subject::green(CUdevResource resource, CUgreenCtx* handle) const {
   need(table().green_create(&made, description, device_, CU_GREEN_CTX_DEFAULT_STREAM),
        "cuGreenCtxCreate");
   need(table().green_context(&context, made), "cuCtxFromGreenCtx");
-  if (handle != nullptr) *handle = made;
   return context;
 }
 

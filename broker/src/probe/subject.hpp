@@ -28,10 +28,11 @@ class Subject {
   }
 
   CUcontext private_context() const;  // leaves the current context unchanged
-  // Splits the device once into groups of the smallest size.
-  std::vector<CUdevResource> smallest_groups() const;
+  // Splits the device once into groups of the smallest size. Throws when there are fewer than
+  // `least`.
+  std::vector<CUdevResource> smallest_groups(std::size_t least = 1) const;
   std::vector<CUdevResource> split(unsigned int least) const;
-  CUcontext green(CUdevResource resource, CUgreenCtx* handle = nullptr) const;
+  CUcontext green(CUdevResource resource) const;
 
   // The following functions work in the current context.
   CUfunction kernel(const char* name) const;  // loads the module, which stays loaded

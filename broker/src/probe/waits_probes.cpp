@@ -171,8 +171,7 @@ void probe_waits_private(const Subject& subject) {
 }
 
 void probe_waits_green(const Subject& subject) {
-  const std::vector<CUdevResource> groups = subject.smallest_groups();
-  if (groups.size() < 2) subject.need(CUDA_ERROR_NOT_SUPPORTED, "cuDevSmResourceSplitByCount");
+  const std::vector<CUdevResource> groups = subject.smallest_groups(2);
   measure(subject, {subject.green(groups[0]), subject.green(groups[1])}, "waits.green.");
 }
 

@@ -1,5 +1,6 @@
 #include "ctxbroker/boost_log.hpp"
 
+#include <array>
 #include <boost/core/null_deleter.hpp>
 #include <boost/log/attributes/constant.hpp>
 #include <boost/log/core.hpp>
@@ -9,6 +10,7 @@
 #include <boost/log/sources/record_ostream.hpp>
 #include <boost/make_shared.hpp>
 #include <boost/shared_ptr.hpp>
+#include <cstddef>
 #include <iostream>
 #include <mutex>
 #include <string>
@@ -40,23 +42,12 @@ void write(const Record& record) {
   }
 }
 
-const char* colour_of(Severity level) {
-  switch (level) {
-    case Severity::debug:
-      return "\x1b[2m";
-    case Severity::info:
-      return "";
-    case Severity::warning:
-      return "\x1b[33m";
-    case Severity::error:
-      return "\x1b[31m";
-  }
-  return "";
-}
+// In the order of Severity.
+constexpr std::array colours{"\x1b[2m", "", "\x1b[33m", "\x1b[31m"};
 
 void format(const log::record_view& record, log::formatting_ostream& stream, bool colour) {
   const Severity level = record[severity].get();
-  const char* start = colour ? colour_of(level) : "";
+  const char* start = colour ? colours.at(static_cast<std::size_t>(level)) : "";
   stream << start << '[' << to_string(level) << "] " << record[channel].get() << ": "
          << record[log::expressions::smessage].get() << (*start == '\0' ? "" : "\x1b[0m");
 }
