@@ -109,11 +109,12 @@ void TenantImpl::close() {
 }
 
 // A thread may be about to enter a lease that it has found before: the leases go with the tenant,
-// and nobody can enter them any more.
+// and nobody can enter them any more. One whose work hangs, and for which something is put off,
+// ends with that.
 void TenantImpl::end_leases() noexcept {
   for (const auto& lease : leases_) {
     lease->users().close_for_good();
-    lease->end();
+    if (!lease->is_hung() || lease.use_count() == 1) lease->end();
   }
 }
 
