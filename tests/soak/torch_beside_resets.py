@@ -302,7 +302,41 @@ class TorchWork:
                   tolerance=5e-3)
         self.gradient("backward of softmax", lambda a, b: torch.softmax(a @ b, 1).pow(2).sum(),
                       self.a, self.b)
-        return len(cases) + 3
+        self.graph()
+        return len(cases) + 4
+
+    def graph(self):
+        """Steps of a training as a CUDA graph, which PyTorch captures in a stream of its own."""
+        torch = self.torch
+        inputs = [torch.randn(16, 64) for _ in range(3)]
+        plain = torch.nn.Linear(64, 32)
+        trained = torch.nn.Linear(64, 32).cuda()
+        given = torch.zeros(16, 64, device="cuda")
+
+        def step(model, tensor):
+            loss = model(tensor).pow(2).mean()
+            loss.backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= parameter.grad
+                    parameter.grad.zero_()
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step(trained, given)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step(trained, given)
+        trained.load_state_dict(plain.state_dict())
+        for tensor in inputs:
+            given.copy_(tensor)
+            graph.replay()
+            step(plain, tensor)
+        difference = (trained.weight.cpu() - plain.weight).abs().max().item()
+        expect(difference <= 1e-4, f"training as a CUDA graph: differs by {difference}")
 
     def rate(self, seconds=1.0):
         """Of a matrix product in single precision, in TFLOP/s."""
