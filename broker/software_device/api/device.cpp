@@ -148,11 +148,13 @@ bool Device::reserve(std::size_t bytes) noexcept {
   return true;
 }
 
+bool is_device(CUdevice ordinal) {
+  return ordinal >= 0 && static_cast<std::size_t>(ordinal) < Process::instance().devices.size();
+}
+
 Device& find_device(CUdevice ordinal) {
-  const auto& devices = Process::instance().devices;
-  require(ordinal >= 0 && static_cast<std::size_t>(ordinal) < devices.size(),
-          CUDA_ERROR_INVALID_DEVICE);
-  return *devices[static_cast<std::size_t>(ordinal)];
+  require(is_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
+  return *Process::instance().devices[static_cast<std::size_t>(ordinal)];
 }
 
 int compute_capability() noexcept {

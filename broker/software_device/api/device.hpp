@@ -99,6 +99,7 @@ class Device {
 
 // The device of an ordinal; CUDA_ERROR_INVALID_DEVICE.
 Device& find_device(CUdevice ordinal);
+bool is_device(CUdevice ordinal);
 
 // Of all devices: 75 is 7.5.
 int compute_capability() noexcept;

@@ -62,7 +62,11 @@ CUresult advise(CUdeviceptr address, std::size_t bytes, CUmem_advise advice,
     const Range range = managed_range(address, bytes);
     const bool by =
         advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
-    if (by || advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION) location = checked(location);
+    if (by || advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION) {
+      // A prefetch to such a device is CUDA_ERROR_INVALID_DEVICE.
+      require_value(location.type != CU_MEM_LOCATION_TYPE_DEVICE || is_device(location.id));
+      location = checked(location);
+    }
     require_value(!by || location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA);
     range.block->advice->advise(range.begin, range.end, advice, location);
   });

@@ -29,7 +29,6 @@ struct Pointed {
   // Mapped memory that is not accessible is no block.
   bool mapped() const { return block != nullptr || place->mapping_bytes != 0; }
   Device& device() const {
-    require_value(mapped());
     return block != nullptr ? block->device : *place->device;
   }
 };
@@ -64,21 +63,17 @@ unsigned access_flags(const Pointed& found) {
 CUresult attribute_of(const Pointed& found, CUpointer_attribute attribute, void* target) {
   const Block* const block = found.block.get();
   const VirtualMemory::Place* const place = found.place.has_value() ? &*found.place : nullptr;
-  if (block == nullptr && place == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // These are told of a reserved range too, where nothing is mapped.
+  // Nothing is told of a reserved range where nothing is mapped.
+  if (!found.any() || !found.mapped()) return CUDA_ERROR_INVALID_VALUE;
+  Device& device = found.device();
+  const bool on_host = block != nullptr && block->on_host();
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return give<CUdeviceptr>(target, place != nullptr ? place->begin : block->begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       return give<std::size_t>(target, place != nullptr ? place->bytes : block->size);
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return give<unsigned>(target, found.mapped());
-    default:
-      break;
-  }
-  Device& device = found.device();
-  const bool on_host = block != nullptr && block->on_host();
-  switch (static_cast<int>(attribute)) {
+      return give<unsigned>(target, 1);
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       // Null for what belongs to no context.
       return give<CUcontext>(

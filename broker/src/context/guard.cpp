@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "context/open_captures.hpp"
 #include "driver/driver_error.hpp"
 #include "observe/span.hpp"
 
@@ -217,18 +218,18 @@ void leave_users(Frame& frame) noexcept {
 // Captures are ended in the context where they were begun.
 void end_stream_captures(Frame& frame) noexcept {
   const DriverTable& driver = *frame.target.driver;
-  auto& captures = frame.extras().captures;
-  for (; !captures.empty(); captures.pop_front()) {
-    CUstream const stream = captures.front();
+  int left = 0;
+  OpenCaptures::all().end_left(&frame, [&](CUstream stream) {
     CUgraph graph = nullptr;
-    if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) continue;
+    if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) return;
     if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS && graph != nullptr) {
       driver.graph_destroy(graph);
     }
-    if (frame.tenant != nullptr) {
-      strike(*frame.tenant, frame.strikes, frame.function,
-             "left the capture of a stream open; it was ended");
-    }
+    ++left;
+  });
+  for (; left > 0 && frame.tenant != nullptr; --left) {
+    strike(*frame.tenant, frame.strikes, frame.function,
+           "left the capture of a stream open; it was ended");
   }
 }
 
@@ -267,7 +268,7 @@ bool pop_from_top(Frame& frame) noexcept {
 }
 
 [[gnu::cold, gnu::noinline]] void restore(Frame& frame) noexcept {
-  if (!frame.extras().captures.empty()) end_stream_captures(frame);
+  if (frame.extras().captures) end_stream_captures(frame);
   if (frame.target.context != nullptr && frame.tenant != nullptr) leave_capture_mode(frame);
   const CUresult cleared = pop_own(frame, true) ? CUDA_SUCCESS : clear_stack(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, frame.extras().taken);
@@ -370,16 +371,8 @@ CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generat
 void stream_capture_begun(CUstream stream) noexcept {
   if (Frame* frame = pushed_frame()) {
     disturb(*frame);
-    try {
-      frame->extras().captures.push_front(stream);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then nobody ends this one
-    }
-  }
-}
-
-void stream_capture_ended(CUstream stream) noexcept {
-  for (Frame* frame = thread_state.innermost; frame != nullptr; frame = frame->outer) {
-    if (frame->has_extras && frame->extras().captures.remove(stream) != 0) return;
+    frame->extras().captures = true;
+    OpenCaptures::all().begun(frame, stream);
   }
 }
 

@@ -59,9 +59,9 @@ struct Frame {
     int pushed = 0;       // contexts that the code inside has pushed through the gate
     TakenContexts taken;  // the thread's own contexts, until the guard ends
     std::forward_list<TranslatedLease> translated;
-    // Streams whose capture was begun inside and has not ended. The driver refuses many calls of a
-    // thread with an open capture, so the guard ends what is left.
-    std::forward_list<CUstream> captures;
+    // A stream's capture was begun inside. The driver refuses many calls of a thread with an open
+    // capture, so the guard ends what is left: see OpenCaptures.
+    bool captures = false;
   };
 
   Frame() noexcept = default;
@@ -153,9 +153,8 @@ void current_may_have_changed() noexcept;
 CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generation,
                           CUcontext* context) noexcept;
 
-// The gate reports stream captures of code inside this thread's guards with these.
+// The gate reports a stream capture that code inside this thread's guards has begun.
 void stream_capture_begun(CUstream stream) noexcept;
-void stream_capture_ended(CUstream stream) noexcept;
 
 // Returns whether no call through the gate has changed the thread since the frame was entered.
 // Always false without the gate.

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "context/open_captures.hpp"
 #include "gate/policy.hpp"
 #include "memory/ledger.hpp"
 #include "observe/span.hpp"
@@ -173,6 +174,11 @@ bool ends_in_its_time(const Holding& held) noexcept;
 CUresult end_in_time(GatedTenant& tenant, const Holding& held,
                      std::function<void(CUresult)> settle) noexcept;
 
+// A stream's captures end with it.
+inline void forget_captures_of(const Holding& held) noexcept {
+  if (held.kind == Kind::stream) OpenCaptures::all().ended(reinterpret_cast<CUstream>(held.handle));
+}
+
 // After a call that was to end what a tenant held and nobody knows any more.
 inline void settle_end(const Holding& held, CUresult status) noexcept {
   is_ended(status) ? stop_counting(held) : hold_again(held);
@@ -184,6 +190,7 @@ template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end,
                        bool in_stream_order = false) noexcept {
   const bool is_gone = ended_with_context(tenant, held);
+  forget_captures_of(held);
   if (!is_gone && !in_stream_order && ends_in_its_time(held)) {
     return end_in_time(tenant, held, [held](CUresult status) { settle_end(held, status); });
   }
@@ -210,6 +217,7 @@ CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std:
   if (!any_gated_tenant()) return end();
   if (const auto refused = refuse_nobody(caller, function, kind, handle)) return *refused;
   const auto held = ledger().remove(kind, handle);
+  if (held) forget_captures_of(*held);
   const CUresult status = end();
   if (held) settle_end(*held, status);
   return status;

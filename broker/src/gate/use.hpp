@@ -4,6 +4,7 @@
 //   row<Uses<"cuStreamSetAttribute", 3, Use{0, Kind::stream}>>(),
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +64,7 @@ void forget_parts_of(Kind kind, std::uint64_t whole) noexcept;
 // The call gives a function to a graph, which may call it any number of times.
 template <SymbolName name>
 inline constexpr bool gives_function =
-    std::string_view(name.text).find("HostNode") != std::string_view::npos;
+    std::ranges::search(name.text, std::string_view("HostNode")).size() != 0;
 
 template <SymbolName name, typename Places, Use... uses>
 struct UsesAs;

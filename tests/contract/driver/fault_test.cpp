@@ -221,7 +221,7 @@ TEST_F(FaultTest, AVoteThatLeavesItsThreadOutIsAnIllegalInstruction) {
     constexpr char text[] = R"(.version 7.0
 .target sm_70
 .address_size 64
-.visible .entry vote(.param .u64 out)
+.visible .entry vote(.param .u64 out, .param .u32 mask)
 {
   .reg .pred %p; .reg .b32 %r<3>; .reg .b64 %rd<3>;
   ld.param.u64 %rd1, [out];
@@ -229,7 +229,8 @@ TEST_F(FaultTest, AVoteThatLeavesItsThreadOutIsAnIllegalInstruction) {
   mul.wide.u32 %rd2, %r1, 4;
   add.s64 %rd1, %rd1, %rd2;
   setp.lt.u32 %p, %r1, 8;
-  vote.sync.ballot.b32 %r2, %p, 0xffff;
+  ld.param.u32 %r2, [mask];
+  vote.sync.ballot.b32 %r2, %p, %r2;
   st.global.u32 [%rd1], %r2;
   ret;
 }
@@ -238,7 +239,8 @@ TEST_F(FaultTest, AVoteThatLeavesItsThreadOutIsAnIllegalInstruction) {
     CUfunction vote = nullptr;
     ASSERT_EQ(made.d.cuModuleLoadData(&voting, text), CUDA_SUCCESS);
     ASSERT_EQ(made.d.cuModuleGetFunction(&vote, voting, "vote"), CUDA_SUCCESS);
-    void* arguments[] = {&made.memory};
+    unsigned mask = 0xffff;
+    void* arguments[] = {&made.memory, &mask};
     // Half a warp is all that the mask names, and a whole warp is more.
     EXPECT_EQ(made.d.cuLaunchKernel(vote, 1, 1, 1, 16, 1, 1, 0, nullptr, arguments, nullptr),
               CUDA_SUCCESS);

@@ -42,7 +42,7 @@ AGAIN:
   and.b32 %r2, %r2, 63;
   mul.wide.u32 %rd3, %r2, 4;
   add.s64 %rd4, %rd2, %rd3;
-  st.volatile.local.u32 [%rd4], %r1;
+  st.local.u32 [%rd4], %r1;
   add.u32 %r1, %r1, 1;
   setp.lt.u32 %p1, %r1, 64;
   @%p1 bra AGAIN;
@@ -50,7 +50,7 @@ AGAIN:
   and.b32 %r3, %r3, 63;
   mul.wide.u32 %rd3, %r3, 4;
   add.s64 %rd4, %rd2, %rd3;
-  ld.volatile.local.u32 %r4, [%rd4];
+  ld.local.u32 %r4, [%rd4];
   st.volatile.shared.u32 [cells+4], %r4;
   bar.sync 0;
   ld.volatile.shared.u32 %r5, [cells+4];

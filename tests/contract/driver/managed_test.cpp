@@ -145,8 +145,7 @@ TEST_F(ManagedTest, OtherMemoryAndWhatCannotBeAreRefused) {
             invalid);
   EXPECT_EQ(d.cuMemAdvise_v2(managed, 0, CU_MEM_ADVISE_SET_READ_MOSTLY, here()), invalid);
   EXPECT_EQ(d.cuMemAdvise_v2(managed, all, static_cast<CUmem_advise>(99), here()), invalid);
-  EXPECT_EQ(d.cuMemAdvise_v2(managed, all, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, nowhere),
-            CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(d.cuMemAdvise_v2(managed, all, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, nowhere), invalid);
   EXPECT_EQ(d.cuMemPrefetchAsync_v2(managed, all, nowhere, 0, nullptr), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(d.cuMemPrefetchAsync_v2(managed, all, here(), 1, nullptr), invalid);
   EXPECT_EQ(d.cuMemRangeGetAttribute(&value, 8, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, managed, all),

@@ -126,13 +126,14 @@ TEST_P(EachLimitTest, IsKept) {
                                      HasSubstr("may hold " + std::to_string(2 * thing.each)),
                                      HasSubstr("holds " + std::to_string(2 * thing.each)),
                                      HasSubstr("TenantOptions"), HasSubstr("policy file"))));
+  limited.run(0, [&] {
+    for (const std::size_t left : {0, 1}) EXPECT_EQ(thing.end(made[left]), CUDA_SUCCESS);
+  });
   // Without the limit, the tenant takes them.
   free.run(0, [&] {
     for (std::uint64_t& one : made) EXPECT_EQ(thing.make(&one), CUDA_SUCCESS);
     for (const std::uint64_t one : made) EXPECT_EQ(thing.end(one), CUDA_SUCCESS);
   });
-  // What a tenant leaves counts no longer.
-  limited.close();
 }
 
 INSTANTIATE_TEST_SUITE_P(Things, EachLimitTest, ::testing::Range(std::size_t{0}, things().size()),

@@ -71,7 +71,8 @@ TEST_F(ProbeCache, DamageIsNotedAndMeasuredAnew) {
   const std::string good = read_text(first().cache_file);
   const std::filesystem::path file = only_file();
   std::vector<std::string> damaged = {"", "{", "[]", "null", "no JSON at all", "\xff\xfe{}"};
-  for (std::size_t cut = 1; cut < good.size(); cut += good.size() / 40) {
+  // The line feed at the end is not missed.
+  for (std::size_t cut = 1; cut + 1 < good.size(); cut += good.size() / 40) {
     damaged.push_back(good.substr(0, cut));
   }
   const auto with = [&](const std::string& from, const std::string& to) {

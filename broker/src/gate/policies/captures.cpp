@@ -1,29 +1,12 @@
 // Captures of streams, which make graphs. A tenant captures its own streams only.
-#include <map>
-#include <mutex>
-#include <new>
-
 #include "context/guard.hpp"
+#include "context/open_captures.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 // ---- captures that no guard ends ----------------------------------------------------------------
-
-struct Open {
-  std::mutex mutex;
-  std::multimap<const GatedTenant*, CUstream> captures;
-
-  static Open& all() {
-    static auto* const one = new Open;  // threads of plug-ins may capture until the process ends
-    return *one;
-  }
-  void forget(CUstream stream) noexcept {
-    const std::lock_guard lock(mutex);
-    std::erase_if(captures, [&](const auto& one) { return one.second == stream; });
-  }
-};
 
 // The guard ends captures that its code leaves open. Others end with the tenant. The per-thread
 // stream is known to its own thread only, and is left to that.
@@ -32,12 +15,7 @@ CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept 
   if (caller.guarded) {
     stream_capture_begun(stream);
   } else if (stream != CU_STREAM_PER_THREAD) {
-    Open& open = Open::all();
-    const std::lock_guard lock(open.mutex);
-    try {
-      open.captures.emplace(&caller.tenant->main(), stream);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is the tenant's to end
-    }
+    OpenCaptures::all().begun(&caller.tenant->main(), stream);
   }
   return status;
 }
@@ -143,8 +121,7 @@ struct EndsCapture {
     }
     // A capture that was invalid has ended too.
     if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
-      stream_capture_ended(named<ptsz>(stream));
-      Open::all().forget(named<ptsz>(stream));
+      OpenCaptures::all().ended(named<ptsz>(stream));
     }
     return status;
   }
@@ -208,22 +185,18 @@ constexpr PolicyRow capture_rows[] = {
 void end_open_captures(GatedTenant& tenant) noexcept {
   using EndCapture = DriverFunction<"cuStreamEndCapture", CUresult(CUstream, CUgraph*)>;
   using DestroyGraph = DriverFunction<"cuGraphDestroy", CUresult(CUgraph)>;
-  Open& open = Open::all();
-  for (;;) {
-    CUstream stream = nullptr;
-    {
-      const std::lock_guard lock(open.mutex);
-      const auto found = open.captures.extract(&tenant.main());
-      if (found.empty()) return;
-      stream = found.mapped();
-    }
-    // Its stream may have ended.
-    if (!is_known_own(tenant, Kind::stream, handle_value(stream))) continue;
+  int left = 0;
+  OpenCaptures::all().end_left(&tenant.main(), [&](CUstream stream) {
+    // A stream that was lent may have ended.
+    if (!is_known_own(tenant, Kind::stream, handle_value(stream))) return;
     CUgraph graph = nullptr;
     // Another thread may have begun it. The driver says so, and has ended it all the same.
     const CUresult status = EndCapture::call(stream, &graph);
-    if (status == CUDA_ERROR_ILLEGAL_STATE) continue;  // it has no capture
+    if (status == CUDA_ERROR_ILLEGAL_STATE) return;  // it has no capture
     if (graph != nullptr) DestroyGraph::call(graph);
+    ++left;
+  });
+  for (; left > 0; --left) {
     tenant.strike("cuStreamBeginCapture", "left the capture of a stream open; it was ended");
   }
 }
