@@ -303,7 +303,11 @@ void disturb(Frame& frame) noexcept {
 
 }  // namespace
 
-CUresult enter_any(Frame* at, const GuardTarget& target, const GuardedCall& call) noexcept {
+CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* tenant,
+                   std::atomic<std::uint64_t>* strikes, const char* function,
+                   bool calls_plugin) noexcept {
+  const GuardedCall call = {
+      .tenant = tenant, .strikes = strikes, .function = function, .calls_plugin = calls_plugin};
   const std::uint64_t observed_from = timeline_observed() ? timeline_now() : 0;
   Frame& frame = *new (at) Frame(target, call);
   if (target.driver == nullptr) {

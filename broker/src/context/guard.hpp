@@ -71,6 +71,19 @@ struct Frame {
         tenant(call.tenant),
         function(call.function),
         strikes(call.strikes) {}
+  // Of a thread without guards, on which the slot's context was pushed.
+  Frame(const GuardTarget& where, const GuardedCall& call, LeaseSlot& in,
+        const ThreadState& thread) noexcept
+      : way(Way::pushed),
+        calls_plugin(call.calls_plugin),
+        undisturbed(true),
+        changes(thread.changes),
+        target{where.driver, in.context, where.generation, where.users},
+        tenant(call.tenant),
+        function(call.function),
+        strikes(call.strikes),
+        under(thread.outside),
+        slot(&in) {}
 
   // Constructs the extras at the first call.
   Extras& extras() noexcept {
@@ -114,31 +127,29 @@ inline bool can_push_on_top(const GuardTarget& target) noexcept {
 }
 
 // The general case of enter: nested guards, threads with contexts of their own, a lease's first
-// threads, contexts of no lease, a timeline.
+// threads, contexts of no lease, a timeline. The call comes in parts, so that the usual case need
+// not store it.
 [[gnu::cold]] CUresult enter_any(Frame* frame, const GuardTarget& target,
-                                 const GuardedCall& call) noexcept;
+                                 const TenantIdentity* tenant, std::atomic<std::uint64_t>* strikes,
+                                 const char* function, bool calls_plugin) noexcept;
 
 CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept {
   if (can_push_on_top(target) && !timeline_observed()) [[likely]] {
     LeaseSlot* const slot = target.users->enter_again();
     if (slot != nullptr) [[likely]] {
       const CUresult status = target.driver->ctx_push(slot->context);
-      new (frame) Frame(target, call);
-      if (status != CUDA_SUCCESS) [[unlikely]] {
+      if (status == CUDA_SUCCESS) [[likely]] {
+        // The frame is written last, when all of it is known.
+        ThreadState& thread = thread_state;
+        thread.innermost = new (frame) Frame(target, call, *slot, thread);
+      } else {
         LeaseUsers::leave(*slot);
-        return status;
+        new (frame) Frame(target, call);
       }
-      frame->way = Frame::Way::pushed;
-      frame->undisturbed = true;
-      frame->changes = thread_state.changes;
-      frame->target.context = slot->context;
-      frame->under = thread_state.outside;
-      frame->slot = slot;
-      thread_state.innermost = frame;
-      return CUDA_SUCCESS;
+      return status;
     }
   }
-  return enter_any(frame, target, call);
+  return enter_any(frame, target, call.tenant, call.strikes, call.function, call.calls_plugin);
 }
 
 // The same list, for calls from a plug-in back into the host. Makes no driver call.
