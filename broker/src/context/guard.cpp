@@ -308,7 +308,20 @@ CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* t
                    bool calls_plugin) noexcept {
   const GuardedCall call = {
       .tenant = tenant, .strikes = strikes, .function = function, .calls_plugin = calls_plugin};
-  const std::uint64_t observed_from = timeline_observed() ? timeline_now() : 0;
+  const bool observed = target.driver != nullptr && timeline_observed();
+  const std::uint64_t observed_from = observed ? timeline_now() : 0;
+  if (target.driver != nullptr && can_push_on_top(target)) {
+    LeaseSlot* slot = nullptr;
+    CUresult status = CUDA_SUCCESS;
+    if (target.users != nullptr) status = target.users->enter(&slot, true);
+    if (status == CUDA_SUCCESS) {
+      status = push_on_top(at, target, call, slot);
+    } else {
+      new (at) Frame(target, call);
+    }
+    at->observed_from = observed_from;
+    return status;
+  }
   Frame& frame = *new (at) Frame(target, call);
   if (target.driver == nullptr) {
     link(frame);

@@ -71,19 +71,19 @@ struct Frame {
         tenant(call.tenant),
         function(call.function),
         strikes(call.strikes) {}
-  // Of a thread without guards, on which the slot's context was pushed.
-  Frame(const GuardTarget& where, const GuardedCall& call, LeaseSlot& in,
+  // Of a thread without guards, on which this context was pushed in this slot.
+  Frame(const GuardTarget& where, const GuardedCall& call, CUcontext pushed, LeaseSlot* in,
         const ThreadState& thread) noexcept
       : way(Way::pushed),
         calls_plugin(call.calls_plugin),
         undisturbed(true),
         changes(thread.changes),
-        target{where.driver, in.context, where.generation, where.users},
+        target{where.driver, pushed, where.generation, where.users},
         tenant(call.tenant),
         function(call.function),
         strikes(call.strikes),
         under(thread.outside),
-        slot(&in) {}
+        slot(in) {}
 
   // Constructs the extras at the first call.
   Extras& extras() noexcept {
@@ -118,36 +118,41 @@ struct Frame {
 inline CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept;
 void leave(Frame& frame) noexcept;
 
-// Returns whether the lease's context can be pushed on top of what the thread has: the thread is in
-// no guard, and is known to have at most one context.
+// Returns whether the target can be pushed on top of what the thread has: the thread is in no
+// guard, and is known to have at most one context.
 inline bool can_push_on_top(const GuardTarget& target) noexcept {
   const ThreadState& thread = thread_state;
-  return target.users != nullptr && thread.innermost == nullptr &&
-         thread.known_at == thread.changes && target.driver->current_is_watched;
+  return thread.innermost == nullptr && thread.known_at == thread.changes &&
+         target.context != nullptr && target.driver->current_is_watched;
 }
 
 // The general case of enter: nested guards, threads with contexts of their own, a lease's first
-// threads, contexts of no lease, a timeline. The call comes in parts, so that the usual case need
-// not store it.
+// threads, a timeline. The call comes in parts, so that the usual case need not store it.
 [[gnu::cold]] CUresult enter_any(Frame* frame, const GuardTarget& target,
                                  const TenantIdentity* tenant, std::atomic<std::uint64_t>* strikes,
                                  const char* function, bool calls_plugin) noexcept;
 
+// Pushes in a slot of the target's users. The frame is written last, when all of it is known.
+inline CUresult push_on_top(Frame* frame, const GuardTarget& target, const GuardedCall& call,
+                            LeaseSlot* slot) noexcept {
+  CUcontext const context = slot != nullptr ? slot->context : target.context;
+  const CUresult status = target.driver->ctx_push(context);
+  if (status == CUDA_SUCCESS) [[likely]] {
+    ThreadState& thread = thread_state;
+    thread.innermost = new (frame) Frame(target, call, context, slot, thread);
+    return CUDA_SUCCESS;
+  }
+  if (slot != nullptr) LeaseUsers::leave(*slot);
+  new (frame) Frame(target, call);
+  return status;
+}
+
 CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept {
-  if (can_push_on_top(target) && !timeline_observed()) [[likely]] {
+  if (target.driver != nullptr && target.users != nullptr && can_push_on_top(target) &&
+      !timeline_observed()) [[likely]] {
     LeaseSlot* const slot = target.users->enter_again();
-    if (slot != nullptr) [[likely]] {
-      const CUresult status = target.driver->ctx_push(slot->context);
-      if (status == CUDA_SUCCESS) [[likely]] {
-        // The frame is written last, when all of it is known.
-        ThreadState& thread = thread_state;
-        thread.innermost = new (frame) Frame(target, call, *slot, thread);
-      } else {
-        LeaseUsers::leave(*slot);
-        new (frame) Frame(target, call);
-      }
-      return status;
-    }
+    if (slot != nullptr) [[likely]]
+      return push_on_top(frame, target, call, slot);
   }
   return enter_any(frame, target, call.tenant, call.strikes, call.function, call.calls_plugin);
 }

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -254,12 +253,6 @@ class WatchedGuardTest : public GuardTest {
     EXPECT_EQ(running_tenant(), host_tenant);
     current_may_have_changed();
   }
-  // In a lease, because only a lease's context is pushed on top of a thread's own.
-  GuardTarget in(int context) {
-    GuardTarget target = GuardTest::in(context);
-    target.users = &users.try_emplace(context, fake_context(context)).first->second;
-    return target;
-  }
   // The thread's own contexts are there, and a guard has looked.
   void know(const std::vector<int>& contexts) {
     for (const int context : contexts) push(context);
@@ -274,8 +267,6 @@ class WatchedGuardTest : public GuardTest {
     current_may_have_changed();
     pop();
   }
-
-  std::map<int, LeaseUsers> users;
 };
 
 TEST_F(WatchedGuardTest, StandsOnAThreadsOwnContextWithoutTakingItAway) {
