@@ -150,8 +150,6 @@ CUresult status_of(exec::Fault fault) {
     case exec::Fault::trap:
     case exec::Fault::bad_free:
       return CUDA_ERROR_LAUNCH_FAILED;
-    case exec::Fault::unnamed_lane:
-      return CUDA_ERROR_ILLEGAL_INSTRUCTION;
     case exec::Fault::invalid_pc:
       return CUDA_ERROR_INVALID_PC;
     case exec::Fault::stack_overflow:

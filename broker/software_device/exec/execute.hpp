@@ -53,7 +53,6 @@ enum class Fault {
   illegal_address,     // CUDA_ERROR_ILLEGAL_ADDRESS
   misaligned_address,  // CUDA_ERROR_MISALIGNED_ADDRESS
   trap,                // CUDA_ERROR_LAUNCH_FAILED
-  unnamed_lane,        // CUDA_ERROR_ILLEGAL_INSTRUCTION: its own mask leaves it out
   invalid_pc,          // CUDA_ERROR_INVALID_PC: a call of what is no function
   bad_free,            // CUDA_ERROR_LAUNCH_FAILED: a free of what malloc did not give, or again
   stack_overflow,      // CUDA_ERROR_ILLEGAL_ADDRESS, as a GPU says it

@@ -107,10 +107,6 @@ std::string describe(const FaultRecord& fault, const std::string& kernel, const 
     case Fault::trap:
       std::snprintf(what, sizeof(what), "trap");
       break;
-    case Fault::unnamed_lane:
-      std::snprintf(what, sizeof(what),
-                    "the member mask 0x%08" PRIx64 " leaves out the thread itself", fault.address);
-      break;
     case Fault::invalid_pc:
       std::snprintf(what, sizeof(what),
                     "calls 0x%" PRIx64

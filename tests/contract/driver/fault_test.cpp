@@ -208,51 +208,6 @@ TEST_F(FaultTest, EndsEndlessKernelsToo) {
   });
 }
 
-// As seen on an H100. Older GPUs let such votes pass.
-TEST_F(FaultTest, AVoteThatLeavesItsThreadOutIsAnIllegalInstruction) {
-  int major = 0;
-  const Driver& d = driver();
-  ASSERT_EQ(d.cuInit(0), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0),
-            CUDA_SUCCESS);
-  if (!d.is_software && major < 9) GTEST_SKIP() << "needs compute capability 9.0";
-  expect_in_child([] {
-    Made made;
-    constexpr char text[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry vote(.param .u64 out, .param .u32 mask)
-{
-  .reg .pred %p; .reg .b32 %r<3>; .reg .b64 %rd<3>;
-  ld.param.u64 %rd1, [out];
-  mov.u32 %r1, %tid.x;
-  mul.wide.u32 %rd2, %r1, 4;
-  add.s64 %rd1, %rd1, %rd2;
-  setp.lt.u32 %p, %r1, 8;
-  ld.param.u32 %r2, [mask];
-  vote.sync.ballot.b32 %r2, %p, %r2;
-  st.global.u32 [%rd1], %r2;
-  ret;
-}
-)";
-    CUmodule voting = nullptr;
-    CUfunction vote = nullptr;
-    ASSERT_EQ(made.d.cuModuleLoadData(&voting, text), CUDA_SUCCESS);
-    ASSERT_EQ(made.d.cuModuleGetFunction(&vote, voting, "vote"), CUDA_SUCCESS);
-    unsigned mask = 0xffff;
-    void* arguments[] = {&made.memory, &mask};
-    // Half a warp is all that the mask names, and a whole warp is more.
-    EXPECT_EQ(made.d.cuLaunchKernel(vote, 1, 1, 1, 16, 1, 1, 0, nullptr, arguments, nullptr),
-              CUDA_SUCCESS);
-    unsigned ballots[16] = {};
-    EXPECT_EQ(made.d.cuMemcpyDtoH_v2(ballots, made.memory, sizeof ballots), CUDA_SUCCESS);
-    EXPECT_EQ(ballots[15], 0xffU);
-    EXPECT_EQ(made.d.cuLaunchKernel(vote, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr),
-              CUDA_SUCCESS);
-    EXPECT_EQ(made.d.cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_INSTRUCTION);
-  });
-}
-
 TEST_F(FaultTest, WakesWhoWaitsInAnotherStream) {
   expect_in_child([] {
     Made made;

@@ -244,7 +244,9 @@ TEST_P(NobodysCode, EndsTheHostsThingsAndNothingOfATenants) {
   }
   if (!driver_is_software() && !way.on_hosts_thread) return;
   const std::string without = run_cell(way.name, "cuMemFree_v2", "off");
-  EXPECT_EQ(count(without, "DAMAGE"), 6U) << without;
+  // A GPU's driver may end the process at the second free of the same memory.
+  const bool has_ended = without.find("DAMAGE: the process ended") != std::string::npos;
+  EXPECT_TRUE(count(without, "DAMAGE") == 6 || has_ended) << without;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, NobodysCode, ::testing::ValuesIn(ways),

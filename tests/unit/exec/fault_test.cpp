@@ -124,28 +124,6 @@ TEST(Faults, Traps) {
   expect_fault("mov.u32 %r1, 16; bar.sync %r1;", 0, Fault::trap, "trap");
 }
 
-// The mask names the lower half of the warp. Half of the warp votes in the first case, and all of
-// it in the second.
-TEST(Faults, VotesOfThreadsThatTheirMaskLeavesOut) {
-  const std::string vote = "vote.sync.ballot.b32 %r4, %p1, 0xffff;";
-  for (const std::string& body : {"@%p1 bra VOTE; ret; VOTE: " + vote, vote}) {
-    SCOPED_TRACE(body);
-    Device device(kernel_text("",
-                              ".reg .b32 %r<5>; .reg .pred %p<2>; mov.u32 %r1, %laneid;"
-                              "setp.lt.u32 %p1, %r1, 16; " +
-                                  body + " ret;"));
-    for (const Config& config : all_configs()) {
-      SCOPED_TRACE(name_of(config));
-      const Outcome outcome = device.launch(config, "k", {1}, {64}, Arguments());
-      EXPECT_EQ(outcome.fault, body == vote ? Fault::unnamed_lane : Fault::none) << outcome.message;
-      EXPECT_EQ(outcome.message.find("thread (16, 0, 0): the member mask 0x0000ffff leaves out") !=
-                    std::string::npos,
-                body == vote)
-          << outcome.message;
-    }
-  }
-}
-
 // As nvcc writes assert(). The message is CUDA's.
 TEST(Faults, FailedAssertsSayWhatFailedWhere) {
   const std::string before = R"(

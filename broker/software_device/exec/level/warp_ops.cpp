@@ -56,22 +56,8 @@ bool shuffle(Group& g, const Instr& in, u64 mask) {
 
 enum class Vote { all, any, uni, ballot };
 
-// Whether the mask of each lane names the lane itself. On an H100 this counts for vote.sync.
-bool names_itself(Group& g, const Instr& in, u64 mask) {
-  if (in.d == no_offset) return true;
-  const u32* members = lanes_at<u32>(g.frame, in.d);
-  for (u64 left = mask; left != 0; left &= left - 1) {
-    const u32 i = static_cast<u32>(__builtin_ctzll(left));
-    if ((members[i] >> (i % warp_lanes) & 1) != 0) continue;
-    record_fault(g, in, i, Fault::unnamed_lane, members[i], 0);
-    return false;
-  }
-  return true;
-}
-
 template <Vote Mode>
 bool vote(Group& g, const Instr& in, u64 mask) {
-  if (!names_itself(g, in, mask)) return false;
   const u64 holds = predicate_mask(g.frame + in.a);
   each_warp(mask, [&](u32 first, u32 active) {
     const u32 yes = static_cast<u32>(holds >> first) & active;
