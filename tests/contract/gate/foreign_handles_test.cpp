@@ -168,10 +168,13 @@ TEST(ForeignHandles, DISABLED_Run) {
   Broker broker = Broker::open(std::move(options));
   Scene scene(broker, given, refusals);
   for (const ForeignAttack& attack : foreign_attacks) {
+    // NVIDIA's driver crashes in a later cuLinkDestroy when another thread than its maker's has
+    // destroyed a linker's state (580.159.04).
+    const bool crashes_driver = !driver_is_software() && attack.name == std::string("destroy_link");
     const bool is_meant =
         given.attack != "all" ? given.attack == attack.name
         : given.protection == "own"
-            ? attack.is_harmful
+            ? attack.is_harmful && !crashes_driver
             : attack.not_held == nullptr && !(given.is_hosts() && attack.spares_host);
     if (is_meant) scene.play(attack);
   }
