@@ -28,9 +28,7 @@ struct Pointed {
   bool any() const { return block != nullptr || place.has_value(); }
   // Mapped memory that is not accessible is no block.
   bool mapped() const { return block != nullptr || place->mapping_bytes != 0; }
-  Device& device() const {
-    return block != nullptr ? block->device : *place->device;
-  }
+  Device& device() const { return block != nullptr ? block->device : *place->device; }
 };
 
 Pointed look_at(CUdeviceptr address) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -62,9 +63,11 @@ void forget_part(std::uint64_t part) noexcept;
 void forget_parts_of(Kind kind, std::uint64_t whole) noexcept;
 
 // The call gives a function to a graph, which may call it any number of times.
+inline constexpr std::string_view host_node = "HostNode";
 template <SymbolName name>
-inline constexpr bool gives_function =
-    std::ranges::search(name.text, std::string_view("HostNode")).size() != 0;
+inline constexpr bool gives_function = std::search(std::begin(name.text), std::end(name.text),
+                                                   host_node.begin(),
+                                                   host_node.end()) != std::end(name.text);
 
 template <SymbolName name, typename Places, Use... uses>
 struct UsesAs;

@@ -98,8 +98,8 @@ Access access_of(Builder& b, bool is_load) {
   const bool synchronises = m.take(is_load ? "acquire" : "release");
   if (is_load && m.take("nc") && access.space != Space::global) b.unsupported();
   // Nobody else sees a thread's own memory.
-  const bool is_seen = access.space == Space::global || access.space == Space::shared ||
-                       access.space == Space::none;
+  const bool is_seen =
+      access.space == Space::global || access.space == Space::shared || access.space == Space::none;
   if ((ordered || synchronises) && !is_seen) b.unsupported();
   m.ignore(hints);
   access.count = m.take("v2") ? 2 : m.take("v4") ? 4 : 1;
