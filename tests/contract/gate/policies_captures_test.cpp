@@ -1,6 +1,8 @@
 // Captures of streams that a tenant's code begins and leaves open.
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "attacks/attacks.h"
 #include "policies_fixture.hpp"
 #include "test_library.hpp"
@@ -40,6 +42,26 @@ TEST_F(CapturesTest, OneThatWasBegunInAGuardEndsWithIt) {
   tenant.run(0, [&] { EXPECT_EQ(leave_capture(library, ATTACK), CUDA_SUCCESS); });
   EXPECT_THAT(said(), Contains(HasSubstr(ended)));
   EXPECT_EQ(work_in_legacy_stream(neighbour), CUDA_SUCCESS);
+}
+
+// NVIDIA's driver crashes when the capture of a stream that is gone is ended.
+TEST_F(CapturesTest, OneThatEndedOnAnotherThreadIsNotEndedAgain) {
+  Tenant tenant = open(broker, "captures", LeaseKind::shared);
+  tenant.run(0, [&] {
+    CUstream stream = nullptr;
+    EXPECT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+              CUDA_SUCCESS);
+    std::thread([&] {
+      tenant.run(0, [&] {
+        CUgraph graph = nullptr;
+        EXPECT_EQ(driver_call("cuStreamEndCapture", stream, &graph), CUDA_SUCCESS);
+        EXPECT_EQ(driver_call("cuGraphDestroy", graph), CUDA_SUCCESS);
+      });
+    }).join();
+    EXPECT_EQ(driver_call("cuStreamDestroy_v2", stream), CUDA_SUCCESS);
+  });
+  EXPECT_THAT(said(), Not(Contains(HasSubstr(ended))));
 }
 
 // The code, and its stream, stay in the process.

@@ -1,5 +1,5 @@
-// Graphs. A tenant's graphs and the memory that they allocate are
-// counted, and only their holder ends them.
+// Graphs. A tenant's graphs and the memory that they allocate are counted, and only their holder
+// ends them.
 #include <algorithm>
 #include <map>
 #include <mutex>
