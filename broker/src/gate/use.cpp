@@ -7,6 +7,7 @@
 #include <new>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "memory/lent_streams.hpp"
@@ -19,13 +20,19 @@ namespace {
 struct Whole {
   Kind kind = Kind::nothing;
   std::uint64_t handle = 0;
-  friend auto operator<=>(const Whole&, const Whole&) = default;
+  bool operator==(const Whole& other) const = default;
+};
+
+struct Before {
+  bool operator()(const Whole& one, const Whole& other) const noexcept {
+    return std::pair(one.kind, one.handle) < std::pair(other.kind, other.handle);
+  }
 };
 
 struct Parts {
   std::mutex mutex;
   std::unordered_map<std::uint64_t, Whole> whole_of;
-  std::map<Whole, std::vector<std::uint64_t>> of;
+  std::map<Whole, std::vector<std::uint64_t>, Before> of;
 
   static Parts& all() {
     static auto* const one = new Parts;  // threads of plug-ins may ask until the process ends
