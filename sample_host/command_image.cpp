@@ -72,7 +72,7 @@ ExitCode run_image(const Options& options) {
   if (options.depth != 0) format.depth = options.depth;
   {
     const Progress progress("writing", show_progress);
-    write_png(output, image, format);
+    write_png(output, image, format, options.png_compression);
     output.commit();
   }
   report.output = facts(options.output, image, format);

@@ -116,6 +116,13 @@ void add_image(CLI::App& app, Raw& raw) {
                   "Bits per sample of the output, 8 or 16. Default: those of the input")
       ->type_name("BITS")
       ->check(CLI::IsMember({8, 16}));
+  command
+      .add_option(
+          "--png-compression", raw.options.png_compression,
+          "How hard a PNG is compressed, from 0 (stored) over 1 (fast) to 9 (smallest file)")
+      ->type_name("LEVEL")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 9));
 }
 
 void add_audio(CLI::App& app, Raw& raw) {

@@ -32,6 +32,7 @@ struct Options {
   std::string report;               // file name, "-" for standard output, empty for none
   std::filesystem::path trace;      // file name for the timeline, empty for none
   int depth = 0;                    // image: bits per sample of the output; 0: as the input
+  int png_compression = 1;          // image: 0 to 9
   std::uint32_t block = 0;          // audio: frames
   double tail = 0;                  // audio: seconds
 

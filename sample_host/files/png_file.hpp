@@ -63,7 +63,9 @@ PngImage read_png(const std::filesystem::path& path,
 
 // Encodes `image` as `format` says, each sample rounded to the nearest code. Grey is the luminance
 // (Rec. 709) where red, green and blue differ; alpha is dropped where the format has none. Does
-// not commit. Throws Failure (output).
-void write_png(OutputFile& file, const PngImage& image, const PngFormat& format);
+// not commit. Throws Failure (output). `compression`: 0 stores the samples, 1 is the fastest that
+// compresses, 9 makes the smallest file.
+void write_png(OutputFile& file, const PngImage& image, const PngFormat& format,
+               int compression = 1);
 
 }  // namespace ctxbroker::sample_host

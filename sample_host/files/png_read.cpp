@@ -1,13 +1,13 @@
 #include <png.h>
 
 #include <array>
-#include <bit>
 #include <csetjmp>
 #include <cstdio>
 #include <memory>
 #include <new>
 
 #include "files/input_file.hpp"
+#include "files/parallel.hpp"
 #include "files/png_file.hpp"
 #include "files/png_samples.hpp"
 
@@ -72,7 +72,6 @@ bool read_header_guarded(Reader& reader) {
   if (colour_type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
   if (colour_type == PNG_COLOR_TYPE_GRAY && reader.depth < 8) png_set_expand_gray_1_2_4_to_8(png);
   if (png_get_valid(png, info, PNG_INFO_tRNS) != 0) png_set_tRNS_to_alpha(png);
-  if (reader.depth == 16 && std::endian::native == std::endian::little) png_set_swap(png);
   png_set_interlace_handling(png);
   return true;
 }
@@ -170,11 +169,11 @@ PngImage read_png(const std::filesystem::path& path,
   image.format = {reader.depth, reader.channels};
   image.metadata = read_metadata(reader);
   image.pixels.resize(std::size_t{reader.width} * reader.height * 4);
-  const SrgbTables tables(reader.depth);
-  for (std::size_t y = 0; y < rows.size(); ++y) {
-    decode_row(rows[y], image.format, tables, image.width,
-               image.pixels.data() + y * image.width * 4);
-  }
+  for_each_band(image.height, [&](std::size_t first, std::size_t end) {
+    for (std::size_t y = first; y < end; ++y) {
+      decode_row(rows[y], image.format, image.width, image.pixels.data() + y * image.width * 4);
+    }
+  });
   return image;
 }
 

@@ -6,27 +6,43 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-template <typename Sample>
-void decode(const Sample* raw, int channels, const SrgbTables& tables, std::uint32_t width,
-            float* pixels) {
-  constexpr double top = static_cast<double>(static_cast<Sample>(-1));
+// A sample of 1 or 2 bytes, the high one first.
+template <int bytes>
+std::uint16_t load(const unsigned char* from) {
+  if constexpr (bytes == 1) return from[0];
+  return static_cast<std::uint16_t>(from[0] << 8 | from[1]);
+}
+
+template <int bytes>
+void store(std::uint16_t sample, unsigned char* to) {
+  if constexpr (bytes == 2) *to++ = static_cast<unsigned char>(sample >> 8);
+  *to = static_cast<unsigned char>(sample);
+}
+
+template <int bytes>
+constexpr double top = bytes == 1 ? 255 : 65535;
+
+template <int bytes>
+void decode(const unsigned char* raw, int channels, std::uint32_t width, float* pixels) {
+  const SrgbTables& tables = srgb_tables(8 * bytes);
   const bool colour = channels >= 3;
   const bool alpha = channels == 2 || channels == 4;
-  for (std::uint32_t x = 0; x < width; ++x, raw += channels, pixels += 4) {
-    pixels[0] = tables.decode(raw[0]);
-    pixels[1] = colour ? tables.decode(raw[1]) : pixels[0];
-    pixels[2] = colour ? tables.decode(raw[2]) : pixels[0];
-    pixels[3] = alpha ? static_cast<float>(raw[channels - 1] / top) : 1.0F;
+  const int pixel_bytes = channels * bytes;
+  for (std::uint32_t x = 0; x < width; ++x, raw += pixel_bytes, pixels += 4) {
+    pixels[0] = tables.decode(load<bytes>(raw));
+    pixels[1] = colour ? tables.decode(load<bytes>(raw + bytes)) : pixels[0];
+    pixels[2] = colour ? tables.decode(load<bytes>(raw + 2 * bytes)) : pixels[0];
+    pixels[3] =
+        alpha ? static_cast<float>(load<bytes>(raw + pixel_bytes - bytes) / top<bytes>) : 1.0F;
   }
 }
 
 // Alpha is linear: nearest code, with 0 for what is not a number.
-template <typename Sample>
-Sample encode_alpha(float alpha) {
-  constexpr double top = static_cast<double>(static_cast<Sample>(-1));
+template <int bytes>
+std::uint16_t encode_alpha(float alpha) {
   if (!(alpha > 0.0F)) return 0;
-  if (alpha >= 1.0F) return static_cast<Sample>(-1);
-  return static_cast<Sample>(std::lround(static_cast<double>(alpha) * top));
+  if (alpha >= 1.0F) return static_cast<std::uint16_t>(top<bytes>);
+  return static_cast<std::uint16_t>(std::lround(static_cast<double>(alpha) * top<bytes>));
 }
 
 // Equal components stay exactly what they are, so that grey files come back unchanged.
@@ -37,39 +53,34 @@ float luminance(const float* pixel) {
                             0.0722 * static_cast<double>(pixel[2]));
 }
 
-template <typename Sample>
-void encode(const float* pixels, int channels, const SrgbTables& tables, std::uint32_t width,
-            Sample* raw) {
+template <int bytes>
+void encode(const float* pixels, int channels, std::uint32_t width, unsigned char* raw) {
+  const SrgbTables& tables = srgb_tables(8 * bytes);
   const bool colour = channels >= 3;
   const bool alpha = channels == 2 || channels == 4;
-  for (std::uint32_t x = 0; x < width; ++x, raw += channels, pixels += 4) {
+  const int pixel_bytes = channels * bytes;
+  for (std::uint32_t x = 0; x < width; ++x, raw += pixel_bytes, pixels += 4) {
     if (colour) {
-      for (int c = 0; c < 3; ++c) raw[c] = static_cast<Sample>(tables.encode(pixels[c]));
+      for (int c = 0; c < 3; ++c) store<bytes>(tables.encode(pixels[c]), raw + c * bytes);
     } else {
-      raw[0] = static_cast<Sample>(tables.encode(luminance(pixels)));
+      store<bytes>(tables.encode(luminance(pixels)), raw);
     }
-    if (alpha) raw[channels - 1] = encode_alpha<Sample>(pixels[3]);
+    if (alpha) store<bytes>(encode_alpha<bytes>(pixels[3]), raw + pixel_bytes - bytes);
   }
 }
 
 }  // namespace
 
-void decode_row(const unsigned char* raw, const PngFormat& format, const SrgbTables& tables,
-                std::uint32_t width, float* pixels) {
-  if (format.depth == 16) {
-    decode(reinterpret_cast<const std::uint16_t*>(raw), format.channels, tables, width, pixels);
-  } else {
-    decode(raw, format.channels, tables, width, pixels);
-  }
+void decode_row(const unsigned char* raw, const PngFormat& format, std::uint32_t width,
+                float* pixels) {
+  const auto function = format.depth == 16 ? decode<2> : decode<1>;
+  function(raw, format.channels, width, pixels);
 }
 
-void encode_row(const float* pixels, const PngFormat& format, const SrgbTables& tables,
-                std::uint32_t width, unsigned char* raw) {
-  if (format.depth == 16) {
-    encode(pixels, format.channels, tables, width, reinterpret_cast<std::uint16_t*>(raw));
-  } else {
-    encode(pixels, format.channels, tables, width, raw);
-  }
+void encode_row(const float* pixels, const PngFormat& format, std::uint32_t width,
+                unsigned char* raw) {
+  const auto function = format.depth == 16 ? encode<2> : encode<1>;
+  function(pixels, format.channels, width, raw);
 }
 
 }  // namespace ctxbroker::sample_host

@@ -8,11 +8,11 @@
 
 namespace ctxbroker::sample_host {
 
-// `raw` holds samples of format.depth bits as libpng delivers them, 16 bits in the machine's byte
-// order and aligned for them; `pixels` holds width * 4 floats. `tables` are of format.depth.
-void decode_row(const unsigned char* raw, const PngFormat& format, const SrgbTables& tables,
-                std::uint32_t width, float* pixels);
-void encode_row(const float* pixels, const PngFormat& format, const SrgbTables& tables,
-                std::uint32_t width, unsigned char* raw);
+// `raw` holds samples of format.depth bits as in the file, the high byte of 16 bits first; `pixels`
+// holds width * 4 floats. Any thread.
+void decode_row(const unsigned char* raw, const PngFormat& format, std::uint32_t width,
+                float* pixels);
+void encode_row(const float* pixels, const PngFormat& format, std::uint32_t width,
+                unsigned char* raw);
 
 }  // namespace ctxbroker::sample_host

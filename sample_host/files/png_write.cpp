@@ -1,12 +1,15 @@
 #include <png.h>
+#include <zlib.h>
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <csetjmp>
 #include <cstdio>
 #include <new>
 
 #include "exit_code.hpp"
+#include "files/parallel.hpp"
+#include "files/png_compress.hpp"
 #include "files/png_file.hpp"
 #include "files/png_samples.hpp"
 
@@ -87,20 +90,44 @@ bool write_header_guarded(Writer& writer, const PngImage& image, const PngFormat
                    const_cast<png_bytep>(metadata.exif.data()));
   }
   png_write_info(png, info);
-  if (format.depth == 16 && std::endian::native == std::endian::little) png_set_swap(png);
   return true;
 }
 
-bool write_row_guarded(Writer& writer, png_const_bytep row) {
+bool write_chunk_guarded(Writer& writer, const char* name, const png_byte* data,
+                         std::size_t bytes) {
   if (setjmp(png_jmpbuf(writer.png)) != 0) return false;
-  png_write_row(writer.png, row);
+  png_write_chunk(writer.png, reinterpret_cast<png_const_bytep>(name), data, bytes);
   return true;
 }
 
-bool write_end_guarded(Writer& writer) {
-  if (setjmp(png_jmpbuf(writer.png)) != 0) return false;
-  png_write_end(writer.png, writer.info);
+// A chunk's length has 31 bits.
+bool write_pixel_data(Writer& writer, const std::vector<unsigned char>& data) {
+  constexpr std::size_t longest = std::size_t{1} << 30;
+  for (std::size_t at = 0; at < data.size(); at += longest) {
+    const std::size_t bytes = std::min(longest, data.size() - at);
+    if (!write_chunk_guarded(writer, "IDAT", data.data() + at, bytes)) return false;
+  }
   return true;
+}
+
+// Some bands at a time, so that no more than these are in memory, are made on all cores and
+// written in order.
+bool write_pixels(Writer& writer, const PngRows& rows, int level) {
+  constexpr std::size_t bands_at_once = 64;
+  const std::size_t band_rows = png_band_rows(rows);
+  const std::size_t bands = (rows.count + band_rows - 1) / band_rows;
+  uLong adler = 1;
+  for (std::size_t first = 0; first < bands; first += bands_at_once) {
+    std::vector<PngBand> made(std::min(bands_at_once, bands - first));
+    for_each_part(made.size(), [&](std::size_t i) {
+      made[i] = compress_png_band(rows, (first + i) * band_rows, level);
+    });
+    for (const PngBand& band : made) {
+      if (!write_pixel_data(writer, band.data)) return false;
+      adler = adler32_combine(adler, band.adler, static_cast<z_off_t>(band.bytes));
+    }
+  }
+  return write_pixel_data(writer, png_checksum(static_cast<std::uint32_t>(adler)));
 }
 
 }  // namespace
@@ -111,7 +138,7 @@ std::string to_string(const PngFormat& format) {
          std::to_string(format.depth) + " bit";
 }
 
-void write_png(OutputFile& file, const PngImage& image, const PngFormat& format) {
+void write_png(OutputFile& file, const PngImage& image, const PngFormat& format, int compression) {
   Writer writer;
   writer.file = &file;
   writer.png =
@@ -126,15 +153,15 @@ void write_png(OutputFile& file, const PngImage& image, const PngFormat& format)
     return {ExitCode::output, "output file \"" + file.path().string() + "\": " + why};
   };
   if (!write_header_guarded(writer, image, format)) throw fail();
-  const SrgbTables tables(format.depth);
-  const std::size_t samples = std::size_t{image.width} * static_cast<std::size_t>(format.channels);
-  std::vector<std::uint16_t> row(format.depth == 16 ? samples : (samples + 1) / 2);
-  auto* bytes = reinterpret_cast<unsigned char*>(row.data());
-  for (std::size_t y = 0; y < image.height; ++y) {
-    encode_row(image.pixels.data() + y * image.width * 4, format, tables, image.width, bytes);
-    if (!write_row_guarded(writer, bytes)) throw fail();
-  }
-  if (!write_end_guarded(writer)) throw fail();
+  PngRows rows;
+  rows.count = image.height;
+  rows.pixel_bytes = static_cast<std::size_t>(format.channels * format.depth / 8);
+  rows.row_bytes = image.width * rows.pixel_bytes;
+  rows.make = [&](std::size_t row, unsigned char* bytes) {
+    encode_row(image.pixels.data() + row * image.width * 4, format, image.width, bytes);
+  };
+  if (!write_pixels(writer, rows, compression)) throw fail();
+  if (!write_chunk_guarded(writer, "IEND", nullptr, 0)) throw fail();
 }
 
 }  // namespace ctxbroker::sample_host

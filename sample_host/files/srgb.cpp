@@ -1,6 +1,5 @@
 #include "files/srgb.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -45,6 +44,7 @@ SrgbTables::SrgbTables(int depth) {
     linear_[code] = static_cast<float>(srgb_to_linear(value / top));
     lower_[code] = code == 0 ? 0.0F : round_up(srgb_to_linear((value - 0.5) / top));
   }
+  lower_.push_back(std::numeric_limits<float>::infinity());
   start_.resize(bucket_count);
   std::size_t code = 0;
   for (std::uint32_t bucket = 0; bucket < bucket_count; ++bucket) {
@@ -53,15 +53,26 @@ SrgbTables::SrgbTables(int depth) {
   }
 }
 
+// Within a bucket the curve is almost straight, so the code between the bucket's first and the next
+// bucket's is the right one or beside it.
 std::uint16_t SrgbTables::encode(float linear) const noexcept {
   if (!(linear > 0.0F)) return 0;
-  if (linear >= 1.0F) return static_cast<std::uint16_t>(lower_.size() - 1);
-  const std::uint32_t bucket = std::bit_cast<std::uint32_t>(linear) >> bucket_shift;
-  const auto first = lower_.begin() + start_[bucket];
-  const auto last =
-      bucket + 1 < bucket_count ? lower_.begin() + start_[bucket + 1] + 1 : lower_.end();
-  const auto above = std::upper_bound(first, last, linear);
-  return static_cast<std::uint16_t>(above - lower_.begin() - 1);
+  if (linear >= 1.0F) return static_cast<std::uint16_t>(linear_.size() - 1);
+  const auto bits = std::bit_cast<std::uint32_t>(linear);
+  const std::uint32_t bucket = bits >> bucket_shift;
+  const std::uint32_t part = bits & ((1U << bucket_shift) - 1);
+  const std::uint32_t first = start_[bucket];
+  std::uint32_t code = first + ((start_[bucket + 1] - first) * part >> bucket_shift);
+  while (lower_[code] > linear) --code;
+  while (lower_[code + 1] <= linear) ++code;
+  return static_cast<std::uint16_t>(code);
+}
+
+const SrgbTables& srgb_tables(int depth) {
+  static const SrgbTables narrow(8);
+  if (depth == 8) return narrow;
+  static const SrgbTables wide(16);
+  return wide;
 }
 
 }  // namespace ctxbroker::sample_host

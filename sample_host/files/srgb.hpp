@@ -21,9 +21,13 @@ class SrgbTables {
   std::uint16_t encode(float linear) const noexcept;
 
  private:
-  std::vector<float> linear_;         // [code]
-  std::vector<float> lower_;          // [code]: least float that encodes as this code or higher
+  std::vector<float> linear_;  // [code]
+  // [code]: least float that encodes as this code or higher; infinity behind the last code.
+  std::vector<float> lower_;
   std::vector<std::uint16_t> start_;  // [top bits of the float]: lowest code in that bucket
 };
+
+// The tables of a depth (8 or 16), made once. Any thread.
+const SrgbTables& srgb_tables(int depth);
 
 }  // namespace ctxbroker::sample_host

@@ -112,6 +112,20 @@ TEST_F(ImageCommand, SizesAndDepths) {
   EXPECT_EQ(read_raw_png(folder / "wide.png").depth, 16);
 }
 
+TEST_F(ImageCommand, CompressionChangesTheFileAndNoSample) {
+  const std::string in = png("in.png", 200, 100);
+  for (const char* level : {"0", "1", "9"}) {
+    run_well({"image", in, "-o", at(std::string(level) + ".png"), "--plugin",
+              test_plugin("passes_on"), "--png-compression", level});
+    EXPECT_EQ(read_raw_png(folder / (std::string(level) + ".png")).samples,
+              read_raw_png(in).samples);
+  }
+  EXPECT_GT(read_bytes(folder / "0.png").size(), 60'000U);
+  EXPECT_NE(read_bytes(folder / "1.png"), read_bytes(folder / "9.png"));
+  run_well({"image", in, "-o", at("default.png"), "--plugin", test_plugin("passes_on")});
+  EXPECT_EQ(read_bytes(folder / "default.png"), read_bytes(folder / "1.png"));
+}
+
 TEST_F(ImageCommand, TheOutputMayBeTheInput) {
   const std::string in = png("in.png", 20, 10);
   run_well({"image", in, "-o", in, "--plugin", "exposure:stops=-16"});

@@ -35,6 +35,8 @@ TEST(OptionsTest, ImageWithEverything) {
                                  "r.json",
                                  "--depth",
                                  "16",
+                                 "--png-compression",
+                                 "9",
                                  "--plugin-path",
                                  "a",
                                  "--plugin-path",
@@ -50,6 +52,7 @@ TEST(OptionsTest, ImageWithEverything) {
   EXPECT_EQ(options.driver, DriverChoice::software);
   EXPECT_EQ(options.report, "r.json");
   EXPECT_EQ(options.depth, 16);
+  EXPECT_EQ(options.png_compression, 9);
   EXPECT_THAT(options.plugin_path, ElementsAre("a", "b"));
   EXPECT_EQ(options.verbosity, 2);
 }
@@ -128,6 +131,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"image", "in.png", "-o", "out.png"}, "--plugin"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--bogus"}, "--bogus"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--depth", "12"}, "--depth"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--png-compression", "10"},
+            "--png-compression"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--lease", "greenish"}, "--lease"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "-1"}, "--device"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "one"},

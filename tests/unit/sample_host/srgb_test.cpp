@@ -28,6 +28,19 @@ TEST_P(SrgbTablesTest, RoundsToTheNearestCode) {
   }
 }
 
+// The two floats beside the border between two codes belong to one each.
+TEST_P(SrgbTablesTest, BordersAreInTheirPlaces) {
+  const SrgbTables tables(GetParam());
+  const double top = (1U << GetParam()) - 1;
+  for (std::uint32_t code = 1; code < 1U << GetParam(); ++code) {
+    const double border = srgb_to_linear((code - 0.5) / top);
+    float above = static_cast<float>(border);
+    if (static_cast<double>(above) < border) above = std::nextafter(above, 1.0F);
+    ASSERT_EQ(tables.encode(above), code);
+    ASSERT_EQ(tables.encode(std::nextafter(above, 0.0F)), code - 1);
+  }
+}
+
 TEST_P(SrgbTablesTest, ClampsWhatIsOutside) {
   const SrgbTables tables(GetParam());
   const std::uint32_t top = (1U << GetParam()) - 1;
