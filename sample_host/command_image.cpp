@@ -1,7 +1,7 @@
-// sample_host image: one PNG through a chain.
+// sample_host image: one picture through a chain.
 #include "commands.hpp"
+#include "files/image_file.hpp"
 #include "files/output_file.hpp"
-#include "files/png_file.hpp"
 #include "logging.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -14,17 +14,10 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-void check_extension(const std::filesystem::path& path) {
-  const std::string extension = path.extension().string();
-  if (extension == ".png" || extension == ".PNG") return;
-  throw Failure(ExitCode::output, "output file \"" + path.string() +
-                                      "\": images are written as PNG only; end its name with .png");
-}
-
-FileFacts facts(const std::filesystem::path& path, const PngImage& image, const PngFormat& format) {
+FileFacts facts(const std::filesystem::path& path, const Image& image, const ImageFormat& format) {
   FileFacts file;
   file.path = path.string();
-  file.format = "PNG, " + to_string(format);
+  file.format = to_string(format);
   file.width = image.width;
   file.height = image.height;
   return file;
@@ -36,14 +29,14 @@ ExitCode run_image(const Options& options) {
   const Stopwatch stopwatch;
   const bool show_progress = options.verbosity >= 0;
   const std::vector<PluginArgument> arguments = parse_plugin_arguments(options);
-  PngImage image;
+  Image image;
   {
     const Progress progress("reading", show_progress);
-    image = read_png(options.input, [](const std::string& text) {
-      log(Severity::info, "png", "input file: " + text);
+    image = read_image_file(options.input, [&](Severity severity, const std::string& text) {
+      log(severity, "image", "input file \"" + options.input.string() + "\": " + text);
     });
   }
-  check_extension(options.output);
+  const ImageFormat format = choose_image_format(image.format, options.output, options.depth);
   OutputFile output(options.output);
   ReportOutput report_output(options);
   TraceOutput trace_output(options);
@@ -68,11 +61,9 @@ ExitCode run_image(const Options& options) {
   }
   describe_session(session, report);
 
-  PngFormat format = image.format;
-  if (options.depth != 0) format.depth = options.depth;
   {
     const Progress progress("writing", show_progress);
-    write_png(output, image, format, options.png_compression);
+    write_image_file(output, image, format, options.png_compression);
     output.commit();
   }
   report.output = facts(options.output, image, format);

@@ -109,13 +109,17 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
 }
 
 void add_image(CLI::App& app, Raw& raw) {
-  CLI::App& command = *app.add_subcommand("image", "Run a PNG through a chain of image plug-ins");
-  add_run(command, raw, "PNG to read; its samples are read as sRGB", "PNG to write");
+  CLI::App& command =
+      *app.add_subcommand("image", "Run a picture through a chain of image plug-ins");
+  add_run(command, raw, "PNG to read, whose samples are read as sRGB, or OpenEXR",
+          "PNG or OpenEXR to write, by its extension");
   command
-      .add_option("--depth", raw.options.depth,
-                  "Bits per sample of the output, 8 or 16. Default: those of the input")
+      .add_option(
+          "--depth", raw.options.depth,
+          "Bits per sample of the output: 8 or 16 for PNG, 16 (half) or 32 (float) for OpenEXR. "
+          "Default: those of the input, or those that lose least in another type")
       ->type_name("BITS")
-      ->check(CLI::IsMember({8, 16}));
+      ->check(CLI::IsMember({8, 16, 32}));
   command
       .add_option(
           "--png-compression", raw.options.png_compression,

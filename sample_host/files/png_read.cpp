@@ -130,15 +130,15 @@ void check_signature(const std::filesystem::path& path, std::FILE* file) {
   std::array<unsigned char, 8> start{};
   const std::size_t got = std::fread(start.data(), 1, start.size(), file);
   if (got == 0 || png_sig_cmp(start.data(), 0, got) != 0) {
-    throw input_failure(path, "is not a PNG file; convert it to PNG first");
+    throw input_failure(path, "is not a PNG or OpenEXR file; convert it to one of them first");
   }
   std::rewind(file);
 }
 
 }  // namespace
 
-PngImage read_png(const std::filesystem::path& path,
-                  const std::function<void(const std::string&)>& warning) {
+Image read_png(const std::filesystem::path& path,
+               const std::function<void(const std::string&)>& warning) {
   check_input_file(path);
   Reader reader;
   reader.warning = &warning;
@@ -151,10 +151,10 @@ PngImage read_png(const std::filesystem::path& path,
   if (reader.info == nullptr) throw std::bad_alloc();
 
   if (!read_header_guarded(reader)) throw read_failure(path, reader);
-  if (std::uint64_t{reader.width} * reader.height > png_max_pixels) {
+  if (std::uint64_t{reader.width} * reader.height > image_max_pixels) {
     throw input_failure(path, "is too large: " + std::to_string(reader.width) + " x " +
                                   std::to_string(reader.height) + " pixels, at most " +
-                                  std::to_string(png_max_pixels) + " in all are read");
+                                  std::to_string(image_max_pixels) + " in all are read");
   }
   if (!start_rows_guarded(reader)) throw read_failure(path, reader);
 
@@ -163,10 +163,10 @@ PngImage read_png(const std::filesystem::path& path,
   for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = raw.data() + y * reader.row_bytes;
   if (!read_rows_guarded(reader, rows.data())) throw read_failure(path, reader);
 
-  PngImage image;
+  Image image;
   image.width = reader.width;
   image.height = reader.height;
-  image.format = {reader.depth, reader.channels};
+  image.format = {reader.depth, reader.channels, ImageType::png};
   image.metadata = read_metadata(reader);
   image.pixels.resize(std::size_t{reader.width} * reader.height * 4);
   for_each_band(image.height, [&](std::size_t first, std::size_t end) {

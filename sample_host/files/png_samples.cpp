@@ -45,14 +45,6 @@ std::uint16_t encode_alpha(float alpha) {
   return static_cast<std::uint16_t>(std::lround(static_cast<double>(alpha) * top<bytes>));
 }
 
-// Equal components stay exactly what they are, so that grey files come back unchanged.
-float luminance(const float* pixel) {
-  if (pixel[0] == pixel[1] && pixel[1] == pixel[2]) return pixel[0];
-  return static_cast<float>(0.2126 * static_cast<double>(pixel[0]) +
-                            0.7152 * static_cast<double>(pixel[1]) +
-                            0.0722 * static_cast<double>(pixel[2]));
-}
-
 template <int bytes>
 void encode(const float* pixels, int channels, std::uint32_t width, unsigned char* raw) {
   const SrgbTables& tables = srgb_tables(8 * bytes);
@@ -71,13 +63,13 @@ void encode(const float* pixels, int channels, std::uint32_t width, unsigned cha
 
 }  // namespace
 
-void decode_row(const unsigned char* raw, const PngFormat& format, std::uint32_t width,
+void decode_row(const unsigned char* raw, const ImageFormat& format, std::uint32_t width,
                 float* pixels) {
   const auto function = format.depth == 16 ? decode<2> : decode<1>;
   function(raw, format.channels, width, pixels);
 }
 
-void encode_row(const float* pixels, const PngFormat& format, std::uint32_t width,
+void encode_row(const float* pixels, const ImageFormat& format, std::uint32_t width,
                 unsigned char* raw) {
   const auto function = format.depth == 16 ? encode<2> : encode<1>;
   function(pixels, format.channels, width, raw);

@@ -51,13 +51,13 @@ constexpr std::array colour_types{PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA
                                   PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA};
 
 // A profile says whether it is for grey or colour; one that does not fit is left out.
-bool profile_fits(const PngMetadata::Profile& profile, const PngFormat& format) {
+bool profile_fits(const PngMetadata::Profile& profile, const ImageFormat& format) {
   if (profile.data.size() < 20) return false;
   const std::string space(profile.data.begin() + 16, profile.data.begin() + 20);
   return space == (format.channels >= 3 ? "RGB " : "GRAY");
 }
 
-bool write_header_guarded(Writer& writer, const PngImage& image, const PngFormat& format) {
+bool write_header_guarded(Writer& writer, const Image& image, const ImageFormat& format) {
   png_structp png = writer.png;
   png_infop info = writer.info;
   const PngMetadata& metadata = image.metadata;
@@ -132,13 +132,7 @@ bool write_pixels(Writer& writer, const PngRows& rows, int level) {
 
 }  // namespace
 
-std::string to_string(const PngFormat& format) {
-  static constexpr std::array names{"grey", "grey and alpha", "RGB", "RGBA"};
-  return std::string(names[static_cast<std::size_t>(format.channels - 1)]) + ", " +
-         std::to_string(format.depth) + " bit";
-}
-
-void write_png(OutputFile& file, const PngImage& image, const PngFormat& format, int compression) {
+void write_png(OutputFile& file, const Image& image, const ImageFormat& format, int compression) {
   Writer writer;
   writer.file = &file;
   writer.png =

@@ -114,7 +114,8 @@ TEST_F(BadInput, OutputPlaces) {
                {"no/such", "No such file or directory"});
   expect_error(to("audio", "in.wav", at("no/such/out.wav"), "gain"), ExitCode::output,
                {"no/such", "No such file or directory"});
-  expect_error(to("image", "in.png", at("out.jpg"), "exposure"), ExitCode::output, {".png"});
+  expect_error(to("image", "in.png", at("out.jpg"), "exposure"), ExitCode::output,
+               {"out.jpg", ".png or .exr"});
   expect_error(to("audio", "in.wav", at("out.mp3"), "gain"), ExitCode::output, {".mp3", ".flac"});
   expect_error(to("image", "in.png", at("in.png") + "/out.png", "exposure"), ExitCode::output,
                {"in.png"});

@@ -71,7 +71,7 @@ TEST(PngCompress, EveryFilterIsUsedAndUndone) {
   }
   const TempFolder folder;
   write_raw_png(folder / "in.png", raw);
-  const PngImage image = read_png(folder / "in.png");
+  const Image image = read_png(folder / "in.png");
   for (int level = 0; level <= 9; ++level) {
     OutputFile file(folder / "out.png");
     write_png(file, image, image.format, level);

@@ -13,7 +13,7 @@
 namespace ctxbroker::sample_host::test {
 namespace {
 
-void write(const std::filesystem::path& path, const PngImage& image, const PngFormat& format) {
+void write(const std::filesystem::path& path, const Image& image, const ImageFormat& format) {
   OutputFile file(path);
   write_png(file, image, format);
   file.commit();
@@ -74,7 +74,7 @@ TEST_P(PngRoundTrip, SamplesAndFormatStayTheSame) {
   fill_samples(raw, extent.width * 31 + extent.height);
   write_raw_png(folder / "in.png", raw);
 
-  const PngImage image = read_png(folder / "in.png");
+  const Image image = read_png(folder / "in.png");
   EXPECT_EQ(image.width, extent.width);
   EXPECT_EQ(image.height, extent.height);
   ASSERT_EQ(image.pixels.size(), std::size_t{4} * extent.width * extent.height);
@@ -106,7 +106,7 @@ TEST(Png, PixelsAreLinearWithStraightAlpha) {
   const TempFolder folder;
   RawPng raw{2, 1, 8, 6, false, false, {255, 128, 0, 64, 10, 20, 30, 0}};
   write_raw_png(folder / "in.png", raw);
-  const PngImage image = read_png(folder / "in.png");
+  const Image image = read_png(folder / "in.png");
   EXPECT_FLOAT_EQ(image.pixels[0], 1.0F);
   EXPECT_NEAR(image.pixels[1], 0.21586050, 1e-7);  // 128 / 255 decoded
   EXPECT_FLOAT_EQ(image.pixels[2], 0.0F);
@@ -119,7 +119,7 @@ TEST(Png, DepthCanChange) {
   RawPng raw{16, 16, 8, 2, false, false, {}};
   fill_samples(raw, 5);
   write_raw_png(folder / "in.png", raw);
-  const PngImage image = read_png(folder / "in.png");
+  const Image image = read_png(folder / "in.png");
   write(folder / "wide.png", image, {16, 3});
   RawPng wide = read_raw_png(folder / "wide.png");
   ASSERT_EQ(wide.depth, 16);
@@ -132,7 +132,7 @@ TEST(Png, DepthCanChange) {
 
 TEST(Png, GreyOfColourIsLuminance) {
   const TempFolder folder;
-  PngImage image;
+  Image image;
   image.width = 1;
   image.height = 1;
   image.pixels = {1.0F, 0.0F, 0.0F, 1.0F};
@@ -145,7 +145,7 @@ TEST(Png, OutOfRangePixelsAreClamped) {
   const TempFolder folder;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
-  PngImage image;
+  Image image;
   image.width = 2;
   image.height = 1;
   image.pixels = {-1.0F, 2.0F, nan, nan, infinity, -infinity, 1.0F, 3.0F};
@@ -208,7 +208,7 @@ TEST(Png, AHugeHeaderIsRefusedBeforeMemoryIsTaken) {
 
 TEST(Png, ResolutionAndProfileAreCarriedOver) {
   const TempFolder folder;
-  PngImage image;
+  Image image;
   image.width = 1;
   image.height = 1;
   image.pixels = {0.5F, 0.5F, 0.5F, 1.0F};
@@ -216,7 +216,7 @@ TEST(Png, ResolutionAndProfileAreCarriedOver) {
   image.metadata.gamma = 0.45455;
   image.metadata.exif = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0};
   write(folder / "a.png", image, {8, 3});
-  const PngImage again = read_png(folder / "a.png");
+  const Image again = read_png(folder / "a.png");
   ASSERT_TRUE(again.metadata.resolution);
   EXPECT_EQ(again.metadata.resolution->x, 2835U);
   EXPECT_EQ(again.metadata.resolution->y, 2834U);

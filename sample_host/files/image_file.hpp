@@ -1,0 +1,31 @@
+// Image files of every type that is read and written.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "ctxbroker/record.hpp"
+#include "files/image.hpp"
+#include "files/output_file.hpp"
+
+namespace ctxbroker::sample_host {
+
+// Told of what is no error: at Severity::info of oddities that harm nothing, at Severity::warning
+// of what the file holds and the image leaves out.
+using ImageNotice = std::function<void(Severity, const std::string&)>;
+
+// Reads a PNG or an OpenEXR file; its first bytes say which of them it is. Throws Failure (input).
+Image read_image_file(const std::filesystem::path& path, const ImageNotice& notice = {});
+
+// The format of the output: the type by the extension of `path`, channels and depth as the input's.
+// `depth` of 0 chooses the depth that loses least. Throws Failure: output, if no image has this
+// extension; usage, if the type has no samples of this depth.
+ImageFormat choose_image_format(const ImageFormat& input, const std::filesystem::path& path,
+                                int depth);
+
+// Does not commit. Throws Failure (output). `png_compression` is that of write_png.
+void write_image_file(OutputFile& file, const Image& image, const ImageFormat& format,
+                 int png_compression);
+
+}  // namespace ctxbroker::sample_host
