@@ -17,7 +17,7 @@ namespace {
 struct Raw {
   Options options;
   std::vector<std::string> plugin_path;
-  std::string input, output, trace, driver, device, policy, lease = "auto";
+  std::string input, output, trace, driver, device, policy, frames, lease = "auto";
   int verbose = 0;
   bool quiet = false;
 };
@@ -127,6 +127,24 @@ void add_image(CLI::App& app, Raw& raw) {
       ->type_name("LEVEL")
       ->capture_default_str()
       ->check(CLI::Range(0, 9));
+  CLI::Option* frames =
+      command
+          .add_option(
+              "--frames", raw.frames,
+              "Run frames A to B of a sequence, one after the other. The names of input and "
+              "output have a place for the number, such as shot.%04d.png")
+          ->type_name("A-B")
+          ->check(CLI::Validator(
+              [](const std::string& text) {
+                if (parse_frame_range(text)) return std::string();
+                return "\"" + text +
+                       "\" is not a range of frames; write the first and the last, such as 1-100";
+              },
+              ""));
+  command
+      .add_flag("--skip-existing", raw.options.skip_existing,
+                "With --frames: leave out frames whose output is there already")
+      ->needs(frames);
 }
 
 void add_audio(CLI::App& app, Raw& raw) {
@@ -203,6 +221,7 @@ Options finish(const CLI::App& app, Raw raw) {
   options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.policy = raw.policy;
+  if (!raw.frames.empty()) options.frames = parse_frame_range(raw.frames);
   options.device = parse_placement(raw.device);
   options.lease = parse_lease_choice(raw.lease).value_or(LeaseChoice());
   return options;

@@ -10,6 +10,7 @@
 #include "ctxbroker/driver.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/placement.hpp"
+#include "frames.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -26,15 +27,17 @@ struct Options {
   std::filesystem::path input, output;
   std::vector<std::string> plugins;  // as written behind --plugin; at least one
   LeaseChoice lease;
-  std::filesystem::path policy;     // empty: none
-  bool graphs = false;              // each job of a plug-in as one graph
-  std::optional<Placement> device;  // unset: as the policy says, else device 0
-  std::string report;               // file name, "-" for standard output, empty for none
-  std::filesystem::path trace;      // file name for the timeline, empty for none
-  int depth = 0;                    // image: bits per sample of the output; 0: as the input
-  int png_compression = 1;          // image: 0 to 9
-  std::uint32_t block = 0;          // audio: frames
-  double tail = 0;                  // audio: seconds
+  std::filesystem::path policy;      // empty: none
+  bool graphs = false;               // each job of a plug-in as one graph
+  std::optional<Placement> device;   // unset: as the policy says, else device 0
+  std::string report;                // file name, "-" for standard output, empty for none
+  std::filesystem::path trace;       // file name for the timeline, empty for none
+  int depth = 0;                     // image: bits per sample of the output; 0: as the input
+  int png_compression = 1;           // image: 0 to 9
+  std::optional<FrameRange> frames;  // image: input and output are names of a sequence
+  bool skip_existing = false;        // image: with frames, those whose output is there
+  std::uint32_t block = 0;           // audio: frames
+  double tail = 0;                   // audio: seconds
 
   std::vector<std::string> kernel_images;  // kernels
 

@@ -161,6 +161,13 @@ std::string format_report(const Report& report, bool reasons) {
   }
   lines.push_back({"input", describe(report.input)});
   lines.push_back({"output", describe(report.output)});
+  if (report.frames) {
+    const FrameFacts& frames = *report.frames;
+    lines.push_back({"frames", std::to_string(frames.range.first) + " to " +
+                                   std::to_string(frames.range.last) + ": " +
+                                   std::to_string(frames.written) + " written, " +
+                                   std::to_string(frames.skipped) + " skipped"});
+  }
   lines.push_back({"time", time});
   if (report.audio && report.audio->clips.clipped > 0) {
     lines.push_back({"clipped", std::to_string(report.audio->clips.clipped) + " samples"});
@@ -187,6 +194,12 @@ Json report_to_json(const Report& report) {
                      {"clipped_samples", audio.clips.clipped},
                      {"not_a_number_samples", audio.clips.not_a_number},
                      {"realtime_factor", realtime_factor(report)}};
+  }
+  if (report.frames) {
+    json["frames"] = {{"first", report.frames->range.first},
+                      {"last", report.frames->range.last},
+                      {"written", report.frames->written},
+                      {"skipped", report.frames->skipped}};
   }
   json["wall_seconds"] = report.wall_seconds;
   json["process_seconds"] = report.process_seconds;

@@ -13,6 +13,7 @@
 #include "ctxbroker/metrics.hpp"
 #include "ctxbroker/plugin_description.hpp"
 #include "files/audio_file.hpp"
+#include "frames.hpp"
 #include "lease_rows.hpp"
 #include "session.hpp"
 
@@ -35,6 +36,13 @@ struct FileFacts {
   std::uint64_t frames = 0;  // recordings
 };
 
+// Of a sequence.
+struct FrameFacts {
+  FrameRange range;
+  std::size_t written = 0;
+  std::size_t skipped = 0;  // were there already
+};
+
 struct AudioFacts {
   int channels = 0;
   int sample_rate = 0;  // Hz
@@ -47,7 +55,8 @@ struct Report {
   std::string command;  // "image" or "audio"
   DriverInfo driver;
   std::vector<DeviceInfo> devices;  // that plug-ins worked on; never empty
-  FileFacts input, output;
+  FileFacts input, output;          // of a sequence: of its last frame
+  std::optional<FrameFacts> frames;
   std::optional<AudioFacts> audio;
   double wall_seconds = 0;     // the whole command, until the output was complete
   double process_seconds = 0;  // of these in the chain

@@ -112,8 +112,10 @@ Session::Session(const Options& options, const std::vector<PluginArgument>& argu
 }
 
 void Session::activate(const ActivationSizes& sizes) {
+  chain_.reset();
   std::vector<PluginInstance*> stages;
   for (PluginInstance& instance : instances_) {
+    instance.deactivate();
     instance.activate(sizes);
     stages.push_back(&instance);
   }

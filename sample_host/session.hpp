@@ -23,7 +23,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Throws Error.
+  // May be called again with other sizes; the chain is then a new one. Throws Error.
   void activate(const ActivationSizes& sizes);
   // After activate.
   Chain& chain() { return *chain_; }

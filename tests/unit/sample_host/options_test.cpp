@@ -83,6 +83,14 @@ TEST(OptionsTest, DevicesByRule) {
   EXPECT_EQ(device("most-free-memory"), Placement(PlacementRule::most_free_memory));
 }
 
+TEST(OptionsTest, Sequences) {
+  const Options options = parse(
+      {"image", "in.%d.png", "-o", "o.%d.png", "-p", "x", "--frames", "7-12", "--skip-existing"});
+  EXPECT_EQ(options.frames, (FrameRange{7, 12}));
+  EXPECT_TRUE(options.skip_existing);
+  EXPECT_FALSE(parse({"image", "in.png", "-o", "o.png", "-p", "x"}).frames);
+}
+
 TEST(OptionsTest, ListAndDoctor) {
   EXPECT_EQ(parse({"list"}).command, Command::list);
   EXPECT_TRUE(parse({"list", "--json"}).json);
@@ -133,6 +141,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--depth", "12"}, "--depth"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--png-compression", "10"},
             "--png-compression"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--frames", "9-3"},
+            "\"9-3\" is not a range of frames"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--skip-existing"}, "--frames"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--lease", "greenish"}, "--lease"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "-1"}, "--device"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--device", "one"},
