@@ -2,6 +2,7 @@
 
 #include <ImfChromaticitiesAttribute.h>
 #include <ImfCompression.h>
+#include <ImfOutputFile.h>  // else clang-tidy takes its declaration elsewhere for that of ours
 #include <ImfStandardAttributes.h>
 #include <ImfStringAttribute.h>
 #include <ImfTileDescription.h>
