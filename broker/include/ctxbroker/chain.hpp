@@ -65,6 +65,10 @@ class CTXB_API Chain {
   /// If the work takes longer than BrokerOptions::job_timeout, the lease of the first instance
   /// whose work has not ended becomes hung, the leases of later instances that wait for that work
   /// are lost, and the call throws `context_lost`.
+  /// If a kernel faults, the call throws `context_lost` and names the first instance whose work had
+  /// not ended. If the driver does not let the broker know which one that is, the text names all
+  /// that it can be ("one of the plug-ins a, b"). A fault of somebody else's work at that moment
+  /// looks the same.
   ///
   /// @param input   host memory without gaps. An image has width * height * 4 floats (RGBA). Audio
   ///                has `height` channels of `width` floats each, channel after channel. It is only

@@ -86,7 +86,7 @@ void Chain::Impl::build() {
   }
   const std::uint64_t bytes = bytes_of(sizes.max_width, sizes.max_height);
   buffers = make_buffers(leases, bytes);
-  staging = make_pinned_memory(leases.front(), bytes);
+  staging = make_pinned_memory(leases.front(), bytes + stages.size() * sizeof(std::uint32_t));
   built = true;
 }
 

@@ -7,6 +7,7 @@
 
 #include "context/resources.hpp"
 #include "ctxbroker/chain.hpp"
+#include "ctxbroker/error.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/stage_times.hpp"
@@ -63,6 +64,9 @@ struct Chain::Impl {
   void fetch(std::uint64_t bytes);
   void add_times() noexcept;
   void settle() noexcept;
+  void mark_end_of(std::size_t stage, CUstream stream) noexcept;
+  std::uint32_t* end_mark(std::size_t stage) const noexcept;
+  void throw_fault(const Error& seen);
   void wait(std::size_t stage, const char* doing);
   void give_up_hung();
   void must_be_inside(std::size_t stage, CUresult entered);
@@ -90,9 +94,15 @@ struct Chain::Impl {
   std::uint32_t channels = 4;  // floats per pixel
   std::vector<Stage> stages;
   detail::ChainBuffers buffers;
-  detail::PinnedMemory staging;  // the job's samples on their way in and out
-  detail::BufferIndex current;   // of the running job
-  bool built = false;            // false when the last build failed: the next job tries again
+  // The job's samples on their way in and out, and then a mark for each stage: the number of the
+  // last job whose work the stage has ended. A mark can still be read after a fault, when the
+  // driver answers nothing any more.
+  detail::PinnedMemory staging;
+  std::uint32_t job_number = 0;
+  bool marked = true;     // the running job has a mark for each stage that another one follows
+  std::size_t begun = 0;  // stages of the running job whose plug-in was called
+  detail::BufferIndex current;  // of the running job
+  bool built = false;           // false when the last build failed: the next job tries again
 };
 
 }  // namespace ctxbroker

@@ -1,4 +1,6 @@
 // Chain: one job.
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -55,6 +57,7 @@ void Chain::Impl::bring_here(std::size_t stage, std::uint64_t bytes) {
   CUstream const stream = stages[stage].stream;
   must_between(stage, driver.stream_wait_event(stream, stages[stage - 1].times.end().get(), 0),
                "cuStreamWaitEvent", "the work before cannot be waited for");
+  mark_end_of(stage - 1, stream);
   const BufferIndex here{buffers.pair_of_stage[stage], 0};
   if (here.pair == current.pair) return;
   const ScopedSpan span(SpanCategory::copy, "copy between contexts", nullptr, host_tenant, bytes);
@@ -84,6 +87,7 @@ void Chain::Impl::run_stage(std::size_t stage, const JobInfo& job) {
   given.discontinuity = job.discontinuity ? 1 : 0;
   must(stage, driver.event_record(at.times.begin().get(), at.stream), "cuEventRecord",
        "the start of the work cannot be marked");
+  begun = stage + 1;
   Instance::Processed processed = at.instance->process(given);
   if (processed.outcome.ran() && processed.status == CTXB_AGAIN) {
     // Once more, when all is done that the first try may have enqueued; then it is an error.
@@ -103,6 +107,9 @@ void Chain::Impl::run(const float* input, const JobInfo& job) {
   const std::uint64_t bytes = bytes_of(job.width, job.height);
   std::memcpy(staging.get(), input, bytes);
   current = {};
+  ++job_number;
+  marked = true;
+  begun = 0;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     Stage& at = stages[stage];
     const ContextGuard guard(at.lease->target(), blame(stage));
@@ -203,12 +210,58 @@ void Chain::Impl::settle() noexcept {
   }
 }
 
+std::uint32_t* Chain::Impl::end_mark(std::size_t stage) const noexcept {
+  auto* const samples = static_cast<float*>(staging.get());
+  const std::uint64_t count = bytes_of(sizes.max_width, sizes.max_height) / sizeof(float);
+  return reinterpret_cast<std::uint32_t*>(samples + count) + stage;
+}
+
+// In the stream of the next stage, whose own work comes after the mark.
+void Chain::Impl::mark_end_of(std::size_t stage, CUstream stream) noexcept {
+  const auto address = reinterpret_cast<CUdeviceptr>(end_mark(stage));
+  const DriverTable& driver = stages[stage + 1].lease->table();
+  if (driver.memset_d32_async(address, job_number, 1, stream) != CUDA_SUCCESS) marked = false;
+}
+
+// After a fault that the job has met. Each stage waits for the one before it, so only the first one
+// that has not ended can have caused it. The work of the others is no longer taken for a suspect.
+void Chain::Impl::throw_fault(const Error& seen) {
+  std::size_t first = 0, end = begun;
+  if (marked) {
+    while (first < begun && std::atomic_ref(*end_mark(first)).load() == job_number) ++first;
+    end = std::min(first + 1, begun);
+  }
+  std::string names;
+  for (std::size_t stage = first; stage < end; ++stage) {
+    names += (names.empty() ? "" : ", ") + stages[stage].instance->description().short_name;
+  }
+  const auto is_suspect = [&](const Stage& one) {
+    return std::any_of(stages.begin() + static_cast<std::ptrdiff_t>(first),
+                       stages.begin() + static_cast<std::ptrdiff_t>(end),
+                       [&](const Stage& suspect) { return suspect.instance == one.instance; });
+  };
+  for (const Stage& stage : stages) {
+    if (!is_suspect(stage)) stage.instance->set_in_flight(false);
+  }
+  const Stage& at = stages[std::min(first, stages.size() - 1)];
+  const std::string who =
+      end == first       ? "the job failed while no work of its plug-ins was under way"
+      : end == first + 1 ? "the work of plug-in " + names + " failed"
+                         : "the work of one of the plug-ins " + names + " failed";
+  throw driver_error(at.lease->table(), broker.fault().status(), seen.origin().call.c_str(), who,
+                     at.lease->owner());
+}
+
 void Chain::Impl::process(const float* input, float* output, JobInfo job) {
   check_job(input, output, job);
   const ScopedSpan span(SpanCategory::job, "job", nullptr, host_tenant, job.width, job.height);
   if (renew_lost_stages()) job.discontinuity = true;
   try {
     run(input, job);
+  } catch (const Error& error) {
+    settle();
+    if (broker.fault().happened()) throw_fault(error);
+    throw;
   } catch (...) {
     settle();
     throw;

@@ -256,11 +256,35 @@ TEST_F(LossChildTest, DISABLED_AFaultIsOneClearStateAndTheHostGoesOn) {
               HasSubstr("only a new process"));
 }
 
+// Wherever the faulty one is in the chain, the error names it, and no other is a suspect.
+TEST_F(LossChildTest, DISABLED_TheStageThatFaultedIsNamed) {
+  const char* const place = std::getenv("CTXB_TEST_PLACE");
+  const std::size_t where = place == nullptr ? 1 : static_cast<std::size_t>(*place - '0');
+  PluginInstance faulty = active("faults");
+  PluginInstance others[] = {active("affine"), active("bias")};
+  std::vector<PluginInstance*> stages{&others[0], &others[1]};
+  stages.insert(stages.begin() + static_cast<std::ptrdiff_t>(where), &faulty);
+  Chain good(broker, {&others[0], &others[1]}, test_sizes), chain(broker, stages, test_sizes);
+  float pixel[4] = {1, 2, 3, 4};
+  good.process(pixel, pixel, {});
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+              AllOf(HasSubstr("the work of plug-in faults failed"), HasSubstr("CUDA_ERROR_"),
+                    Not(HasSubstr("affine")), Not(HasSubstr("bias"))));
+  for (PluginInstance* one : stages) one->deactivate();
+  EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, guilty, reason 3")),
+                                    Contains(HasSubstr("faults is taken for the cause")),
+                                    Not(Contains(HasSubstr("context lost, unknown")))));
+}
+
+// Without the marks that stages leave, nobody is called guilty.
 TEST_F(LossChildTest, DISABLED_InAChainNobodyIsCalledGuiltyWithoutEvidence) {
+  const SoftwareControls controls(broker.driver().path);
   PluginInstance faulty = active("faults"), other = active("affine");
   Chain chain(broker, {&other, &faulty}, test_sizes);
   float pixel[4] = {1, 2, 3, 4};
-  error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+  controls.fail_call("cuMemsetD32Async", 1, CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+              HasSubstr("the work of one of the plug-ins affine, faults failed"));
   faulty.deactivate();
   other.deactivate();
   EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, unknown")),
@@ -333,7 +357,16 @@ TEST(LossTest, AFaultIsOneClearStateAndTheHostGoesOn) {
   passes_in_a_child("AFaultIsOneClearStateAndTheHostGoesOn");
 }
 
-TEST(LossTest, InAChainNobodyIsCalledGuiltyWithoutEvidence) {
+TEST(LossTest, TheStageThatFaultedIsNamed) {
+  for (const char* place : {"0", "1", "2"}) {
+    passes_in_a_child("TheStageThatFaultedIsNamed", {{"CTXB_TEST_PLACE", place}});
+  }
+}
+
+TEST_F(BrokerTest, InAChainNobodyIsCalledGuiltyWithoutEvidence) {
+  if (broker.driver().kind != DriverChoice::software) {
+    GTEST_SKIP() << "only the software device lets a call of one's choice fail";
+  }
   passes_in_a_child("InAChainNobodyIsCalledGuiltyWithoutEvidence");
 }
 
