@@ -18,7 +18,7 @@ struct JobInfo {
   std::uint32_t width = 1;    ///< Pixels in a row, or frames in this block.
   std::uint32_t height = 1;   ///< Rows, or channels.
   std::int64_t position = 0;  ///< The frame's number, or the first sample's.
-  double sample_rate = 0;     ///< Hz; 0 for images.
+  double sample_rate = 0;     ///< Hz, for audio that of the activation; 0 for images.
   /// How long the job may take, in ns; 0: no limit. The broker tells the plug-ins and does not
   /// enforce it.
   std::uint64_t deadline_ns = 0;
@@ -46,7 +46,8 @@ class CTXB_API Chain {
   /// @param broker  the broker of the instances. It must outlive the chain.
   /// @param stages  the instances in order, at least one, all for the same media and active for at
   ///                least `sizes`. They are borrowed and must outlive the chain.
-  /// @param sizes   the largest job, in pixels or frames and channels.
+  /// @param sizes   the largest job, in pixels or frames and channels. For audio, the sample rate
+  ///                is the one for which all instances are active.
   /// @throws Error  `invalid_argument`, `out_of_memory`, `context_lost`, `driver_call`;
   ///                `wrong_state` when the broker is closed; what PluginInstance::activate throws,
   ///                if a lost lease is renewed.
@@ -75,8 +76,9 @@ class CTXB_API Chain {
   ///                read during the call.
   /// @param output  host memory of the same size. It may be `input`.
   /// @param job     no larger than the chain's sizes.
-  /// @throws Error  `invalid_argument` for a job that is too large; `wrong_state`; `plugin_failed`,
-  ///                `driver_call`, `context_lost`. The output is undefined after an exception. The
+  /// @throws Error  `invalid_argument` for a job that is too large or, for audio, has another sample
+  ///                rate than the chain; `wrong_state`; `plugin_failed`, `driver_call`,
+  ///                `context_lost`. The output is undefined after an exception. The
   ///                chain can be used again unless the text says otherwise.
   void process(const float* input, float* output, const JobInfo& job);
 

@@ -47,7 +47,7 @@ struct InstanceOptions {
 struct ActivationSizes {
   std::uint32_t max_width = 1;   ///< Pixels in a row, or frames in a block. At least 1.
   std::uint32_t max_height = 1;  ///< Rows, or channels. At least 1.
-  double sample_rate = 0;        ///< Hz; 0 for images.
+  double sample_rate = 0;        ///< Hz, above 0 for audio; 0 for images.
   bool realtime = false;         ///< Jobs come from a thread with real-time constraints.
 };
 

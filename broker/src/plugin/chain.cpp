@@ -2,6 +2,7 @@
 #include "ctxbroker/chain.hpp"
 
 #include <cmath>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,15 @@ namespace {
   throw Error(ErrorKind::invalid_argument, "chain: " + why);
 }
 
+// What depends on the rate (filters, delays) was made in activate, so another rate would be wrong.
+void check_rate(const char* what, double rate, const std::string& plugin, double active) {
+  if (rate == active) return;
+  std::ostringstream text;
+  text << what << " has a sample rate of " << rate << " Hz, but " << plugin << " is active for "
+       << active << " Hz; deactivate and activate the plug-in to change its rate";
+  refuse(text.str());
+}
+
 void check_stages(const std::vector<PluginInstance*>& instances, const BrokerImpl& broker,
                   const ActivationSizes& sizes) {
   if (instances.empty()) refuse("it needs at least one plug-in instance");
@@ -36,6 +46,9 @@ void check_stages(const std::vector<PluginInstance*>& instances, const BrokerImp
     if (sizes.max_width > active.max_width || sizes.max_height > active.max_height) {
       refuse(name + " is active for " + std::to_string(active.max_width) + " x " +
              std::to_string(active.max_height) + " only");
+    }
+    if (instance->description().media == Media::audio) {
+      check_rate("the chain", sizes.sample_rate, name, active.sample_rate);
     }
   }
   if (sizes.max_width == 0 || sizes.max_height == 0) refuse("a size is 0");
@@ -100,6 +113,10 @@ void Chain::Impl::check_job(const float* input, const float* output, const JobIn
   }
   if (!std::isfinite(job.sample_rate) || job.sample_rate < 0)
     refuse("the sample rate is negative or not finite");
+  if (media == Media::audio) {
+    check_rate("the job", job.sample_rate, stages[0].instance->description().short_name,
+               sizes.sample_rate);
+  }
   for (const Stage& stage : stages) {
     const Activation* activation = stage.instance->activation();
     // After a loss another chain may have renewed it: then it is followed.

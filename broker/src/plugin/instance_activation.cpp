@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t largest_buffer = std::uint64_t{1} << 40;  // bytes; more is a mistake
 
-void check_sizes(const ActivationSizes& sizes) {
+void check_sizes(const ActivationSizes& sizes, Media media) {
   const auto refuse = [](const char* why) { throw Error(ErrorKind::invalid_argument, why); };
   if (sizes.max_width == 0 || sizes.max_height == 0) {
     refuse("max_width and max_height must be at least 1");
@@ -24,6 +24,9 @@ void check_sizes(const ActivationSizes& sizes) {
   }
   if (!std::isfinite(sizes.sample_rate) || sizes.sample_rate < 0) {
     refuse("sample_rate must be a finite number of Hz, 0 for images");
+  }
+  if (media == Media::audio && sizes.sample_rate == 0) {
+    refuse("sample_rate is 0, but audio needs the rate of its samples in Hz (48000, for example)");
   }
 }
 
@@ -35,7 +38,7 @@ void Instance::activate(const ActivationSizes& sizes) {
     throw Error(ErrorKind::wrong_state,
                 "plug-in " + description_.short_name + " is active already; deactivate it first");
   }
-  check_sizes(sizes);
+  check_sizes(sizes, description_.media);
   renew_lost_lease();
   modules_ = broker_.modules().at(lease_);
   const UseScope use(modules_->gate());

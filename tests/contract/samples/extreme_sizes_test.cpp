@@ -83,6 +83,10 @@ TEST_P(ExtremeSizesTest, SampleRatesAreRefusedInWordsOrWork) {
   for (const double rate : rates) {
     SCOPED_TRACE(rate);
     const std::string said = activate(1, 1, rate);
+    if (GetParam().audio && rate == 0) {
+      EXPECT_THAT(said, HasSubstr("sample_rate is 0, but audio needs the rate"));
+      continue;
+    }
     if (GetParam().needs_rate && (rate < 1 || rate > 768000)) {
       EXPECT_THAT(said, HasSubstr("it has to be from 1 to 10,000,000 Hz"));
       continue;
@@ -92,6 +96,39 @@ TEST_P(ExtremeSizesTest, SampleRatesAreRefusedInWordsOrWork) {
     EXPECT_TRUE(std::isfinite(result)) << result;
     EXPECT_LE(std::abs(result), 2.0F);
   }
+}
+
+// A filter that was made for another rate would be wrong, and nobody would notice.
+TEST(SampleRateTest, OfAJobAndOfAChainIsThatOfTheActivation) {
+  SampleRunner runner;
+  PluginInstance gain = runner.create({"gain"});
+  ActivationSizes sizes;
+  sizes.sample_rate = 48000;
+  gain.activate(sizes);
+  ActivationSizes other = sizes;
+  other.sample_rate = 44100;
+  const auto refusal = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  EXPECT_THAT(
+      refusal([&] { Chain(runner.broker(), {&gain}, other); }),
+      HasSubstr("the chain has a sample rate of 44100 Hz, but gain is active for 48000 Hz"));
+  Chain chain(runner.broker(), {&gain}, sizes);
+  float sample = 1;
+  JobInfo job;
+  for (const double rate : {0.0, 44100.0}) {
+    job.sample_rate = rate;
+    EXPECT_THAT(refusal([&] { chain.process(&sample, &sample, job); }),
+                HasSubstr("Hz, but gain is active for 48000 Hz"));
+  }
+  job.sample_rate = 48000;
+  chain.process(&sample, &sample, job);
 }
 
 INSTANTIATE_TEST_SUITE_P(Samples, ExtremeSizesTest, ::testing::ValuesIn(all_samples),
