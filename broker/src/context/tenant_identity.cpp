@@ -66,7 +66,10 @@ void strike(const TenantIdentity& tenant, std::atomic<std::uint64_t>* counter, c
     std::snprintf(text, sizeof text, "%s: %s", function, what);
     mark_instant(SpanCategory::strike, "strike", text, tenant.id);
   }
-  tenant.log(Severity::warning, "strike", [&] { return std::string(function) + ": " + what; });
+  const std::uint64_t count = tenant.repeats.count(function, what);
+  if (!is_told(count)) return;
+  tenant.log(Severity::warning, "strike",
+             [&] { return std::string(function) + ": " + what + repeats_text(count); });
 }
 
 }  // namespace ctxbroker::detail

@@ -14,6 +14,7 @@
 #include "context/holdings.hpp"
 #include "ctxbroker/tenant_id.hpp"
 #include "observe/recorder.hpp"
+#include "observe/repeats.hpp"
 
 namespace ctxbroker::detail {
 
@@ -50,6 +51,7 @@ struct TenantIdentity {
   std::string name;                                  // the plug-in library's name, or "host"
   const Recorder* recorder = nullptr;                // borrowed; outlives the tenant
   mutable std::atomic<std::uint64_t> strikes{0};     // all that this tenant ever got
+  mutable Repeats repeats;                           // of strikes and of what is logged once
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
   mutable HungFamilies hung;
   mutable Budget memory;  // that the host API holds for it; without a limit
@@ -74,7 +76,8 @@ TenantId next_tenant_id() noexcept;
 // unique in the process and grow.
 std::uint64_t next_generation() noexcept;
 
-// Records one breach of the plug-in contract. `function` is where it happened ("process"),
+// Records one breach of the plug-in contract. All are counted; of those that repeat, the log has
+// the first three and then the 10th, 100th, ... `function` is where it happened ("process"),
 // `counter` the instance's count, or null. Never throws.
 void strike(const TenantIdentity& tenant, std::atomic<std::uint64_t>* counter, const char* function,
             const char* what) noexcept;

@@ -36,7 +36,6 @@ bool GatedTenant::open_as(LeaseSource& source,
   if (identity != identities_.back()) {
     identities_.push_back(identity);
     identity_.store(identity.get(), std::memory_order_release);
-    logged_.clear();
     for (std::size_t policy = 0; policy < policy_count(); ++policy) hits_[policy] = 0;
     waits_ = nanoseconds_waited_ = longest_wait_ = 0;
   }
@@ -209,11 +208,7 @@ void GatedTenant::log_once(std::string_view function, const char* what,
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return;
   try {
-    {
-      const std::lock_guard views(mutex_);
-      if (std::find(logged_.begin(), logged_.end(), function) != logged_.end()) return;
-      logged_.emplace_back(function);
-    }
+    if (identity().repeats.count(function, {}) > 1) return;
     identity().log(severity, "gate", std::string(function) + ": " + what);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -269,7 +268,6 @@ class GatedTenant {
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LeaseGeneration>
       generations_;  // that something was made in, by generation
-  std::vector<std::string> logged_;
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
   Limits limits_;

@@ -51,15 +51,15 @@ std::string_view declared_name(std::string_view line, std::string_view directive
   return rest.substr(0, rest.find_first_of(" \t\r(,;{"));
 }
 
-struct Location {
+struct LogLocation {
   std::string function = {};  // "kernel \"blur\""
   std::string file = {};      // of the source
   std::size_t line = 0;       // likewise
 };
 
 // What stands around line `wanted`, from 1, of PTX text.
-Location find_location(std::string_view ptx, std::size_t wanted) {
-  Location location;
+LogLocation find_location(std::string_view ptx, std::size_t wanted) {
+  LogLocation location;
   std::map<std::size_t, std::string_view> files;
   std::size_t file = 0, number = 0;
   for (std::string_view rest = ptx; !rest.empty();) {
@@ -99,7 +99,7 @@ std::string explain_line(std::string_view line, std::string_view ptx, const std:
   const std::size_t end = line.find(';', at);
   std::string text(line.substr(0, at));
   text += name + ", PTX line " + std::to_string(*number);
-  const Location location = find_location(ptx, *number);
+  const LogLocation location = find_location(ptx, *number);
   if (!location.function.empty()) text += ", in " + location.function;
   if (!location.file.empty())
     text += " (" + location.file + ", line " + std::to_string(location.line) + ")";

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "module/image_error.hpp"
+#include "module/image_maker.hpp"
 #include "module/jit_call.hpp"
+#include "module/kernel_names.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
@@ -13,15 +15,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void check_promised_kernels(Lease& lease, const ModuleImage& module, CUmodule handle) {
+void check_promised_kernels(Lease& lease, const ModuleImage& module, const StoredImage& image,
+                            CUmodule handle) {
   for (const auto& kernel : module.kernels) {
     CUfunction function = nullptr;
     const CUresult status =
         lease.report_status(lease.table().module_get_function(&function, handle, kernel.c_str()));
     if (status == CUDA_ERROR_NOT_FOUND) {
       throw Error(ErrorKind::kernel_image,
-                  "module \"" + module.name + "\" has no kernel \"" + kernel +
-                      "\", which its descriptor promises; was it declared extern \"C\"?",
+                  "its descriptor promises a kernel: " +
+                      no_such_kernel(module.name, kernel, image, capability_of(lease)),
                   {.device = lease.device_ordinal(), .tenant = lease.tenant().name});
     }
     check(lease.table(), status, "cuModuleGetFunction", lease.owner(),
@@ -68,7 +71,7 @@ Module LoadedCode::load_now(const ModuleImage& module) {
         &handle, image_->bytes.data(), call.count(), call.names(), call.values()));
     if (status == CUDA_SUCCESS) {
       Module loaded(lease_, handle);
-      check_promised_kernels(*lease_, module, handle);
+      check_promised_kernels(*lease_, module, *image_, handle);
       tell(module, call, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
       return loaded;
     }

@@ -5,6 +5,7 @@
 
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
+#include "module/kernel_names.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -91,6 +92,12 @@ CUresult ModuleSet::find_function(Kernel& kernel, CUmodule module) const {
 
 CUresult ModuleSet::find_function(Kernel& kernel) {
   return find_function(kernel, need(*find(kernel.module.c_str())));
+}
+
+std::string ModuleSet::no_such_kernel(const Kernel& kernel) {
+  return detail::no_such_kernel(kernel.module, kernel.name,
+                                find(kernel.module.c_str())->code->image(),
+                                capability_of(*lease()));
 }
 
 void ModuleSet::bring_all() noexcept {

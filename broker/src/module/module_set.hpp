@@ -52,6 +52,8 @@ class ModuleSet {
   // Finds the kernel's function, for the first time or again. Throws Error when the module cannot
   // be loaded; otherwise the driver's status. The kernel's other members are made anew.
   CUresult find_function(Kernel& kernel);
+  // Says that there is no such kernel, and which there are. Its module is loaded.
+  std::string no_such_kernel(const Kernel& kernel);
 
   // Loads what the kernels at hand are in, where that can be done; what cannot be is said when such
   // a kernel is launched.

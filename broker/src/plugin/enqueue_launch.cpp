@@ -116,9 +116,8 @@ CUresult call_driver(const Activation& activation, const Kernel& kernel, const c
   return with_modules(instance, function, [&] {
     const CUresult status = activation.modules->find_function(kernel);
     if (status != CUDA_ERROR_NOT_FOUND) return answer(instance, function, status);
-    return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
-                  std::string(function) + ": module \"" + kernel.module + "\" has no kernel \"" +
-                      kernel.name + "\"; was it declared extern \"C\"?",
+    return refuse(instance, CTXB_ERROR_NOT_FOUND,
+                  std::string(function) + ": " + activation.modules->no_such_kernel(kernel),
                   status);
   });
 }

@@ -67,7 +67,7 @@ ctxb_status look_up_global(Instance& instance, Activation& activation, ModuleUse
   const CUresult status = activation.lease->table().module_get_global(
       &found, &size, activation.modules->need(use), name);
   if (status == CUDA_ERROR_NOT_FOUND) {
-    return refuse(instance, CTXB_ERROR_NO_KERNEL_IMAGE,
+    return refuse(instance, CTXB_ERROR_NOT_FOUND,
                   "get_global: module \"" + use.name() + "\" has no variable " + quoted(name),
                   status);
   }

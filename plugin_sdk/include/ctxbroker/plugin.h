@@ -81,7 +81,10 @@ extern "C" {
 typedef int32_t ctxb_status;
 
 #define CTXB_OK 0
-/** Not ready: the output was not written. The host may offer the same job again. */
+/** Only from process: not ready, and the output was not written. The host waits until the work that
+ * this call has enqueued is done, and gives the same job once more. If process returns CTXB_AGAIN
+ * for the second time, the job fails. Use it for something that the work on the device makes ready;
+ * on an [audio] thread, the wait costs part of the deadline. */
 #define CTXB_AGAIN 1
 /** The plug-in has nothing to do for this job. The host passes the input on as the output. */
 #define CTXB_BYPASS 2
@@ -97,6 +100,7 @@ typedef int32_t ctxb_status;
 #define CTXB_ERROR_VERSION (-10) /**< an unknown version of the ABI, an extension or the state */
 #define CTXB_ERROR_WRONG_STATE (-11) /**< called in the wrong phase of the life cycle */
 #define CTXB_ERROR_DRIVER (-12)      /**< a CUDA driver call failed: see ctxb_host.fail */
+#define CTXB_ERROR_NOT_FOUND (-13)   /**< the module has no kernel or variable of that name */
 
 /* ---- Media ----------------------------------------------------------------------------------
  * What a job's buffers hold. Samples are 32-bit floats in device memory. */
@@ -229,10 +233,10 @@ typedef struct ctxb_module {
 
 /* ---- Descriptor -----------------------------------------------------------------------------*/
 
-/** How the plug-in uses CUDA. */
+/** How the plug-in uses CUDA. Each of these may have modules, which the host loads. */
 #define CTXB_CUDA_KERNELS 1 /**< modules and launches through the host; links no CUDA library */
-#define CTXB_CUDA_DRIVER 2  /**< calls the driver API in the lent context */
-#define CTXB_CUDA_RUNTIME 3 /**< cudart, cuBLAS, cuFFT, Thrust, ... */
+#define CTXB_CUDA_DRIVER 2  /**< also calls the driver API in the lent context */
+#define CTXB_CUDA_RUNTIME 3 /**< also calls cudart, cuBLAS, cuFFT, Thrust, ... */
 
 /** Which lease the plug-in would like; the host decides. */
 #define CTXB_LEASE_AUTO 0
@@ -468,12 +472,14 @@ typedef struct ctxb_gpu_extension {
   uint32_t size;
 
   /** Finds a kernel of one of the descriptor's modules. `module` may be null if there is only one
-   * module.
+   * module. If the module has no such kernel, get_kernel returns CTXB_ERROR_NOT_FOUND, and the
+   * error text lists the kernels that there are.
    * [main] [ctx]; in activate */
   ctxb_status (*get_kernel)(const ctxb_host* host, const char* module, const char* name,
                             const ctxb_kernel** kernel);
 
-  /** Finds the address and the size, in bytes, of a module's __device__ or __constant__ variable.
+  /** Finds the address and the size, in bytes, of a module's __device__ or __constant__ variable;
+   * CTXB_ERROR_NOT_FOUND if there is none.
    * [main] [ctx]; in activate */
   ctxb_status (*get_global)(const ctxb_host* host, const char* module, const char* name,
                             uint64_t* address, uint64_t* bytes);

@@ -166,6 +166,15 @@ TEST_F(BrokerTest, BypassPassesTheInputOnWhereverItStands) {
   EXPECT_EQ(run({&affine, &apart, &affine, &apart, &bypass})[3], 12.0F);
 }
 
+TEST_F(BrokerTest, APluginThatAnswersAgainFindsItsWorkDone) {
+  PluginInstance instance = active("again_when_done");
+  for (int job = 0; job < 2; ++job) {
+    const std::vector<float> samples = run({&instance});
+    EXPECT_EQ(samples[1], 1) << "the second call passes the input on";
+  }
+  EXPECT_EQ(instance.metrics().launches, 2u);
+}
+
 TEST_F(BrokerTest, AgainIsTriedOnceMore) {
   PluginInstance instance = active("again_once");
   EXPECT_EQ(run({&instance})[3], 3.0F);

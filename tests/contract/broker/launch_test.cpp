@@ -124,6 +124,22 @@ TEST_F(BrokerLaunchTest, StructsOfOtherVersionsAreFilledAsFarAsTheyGo) {
   EXPECT_TRUE(instance.active());
 }
 
+// Such a plug-in's own calls and its launches go to the same stream.
+TEST_F(BrokerLaunchTest, APluginThatCallsCudaItselfMayHaveKernels) {
+  const PluginLibrary library = broker.load(test_plugin("both"));
+  for (const char* name : {"with_driver", "with_runtime"}) {
+    SCOPED_TRACE(name);
+    PluginInstance instance = broker.create(library, name);
+    instance.activate(test_sizes);
+    const std::vector<float> samples = run({&instance});
+    ASSERT_EQ(samples.size(), 8u * 4 * 4);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      ASSERT_EQ(samples[i], i == 1 ? 0 : 2 * static_cast<float>(i)) << i;
+    }
+    EXPECT_EQ(instance.metrics().launches, 1u);
+  }
+}
+
 // float4, double, pointers, char and short, one by one and in a struct, as pointers and packed.
 class TypedLaunchTest : public BrokerLaunchTest {
  protected:

@@ -17,6 +17,7 @@
 #include "ctxbroker/error.hpp"
 #include "module/image_error.hpp"
 #include "module/jit_call.hpp"
+#include "module/kernel_names.hpp"
 #include "module/runtime_compiler.hpp"
 #include "module/stored_image.hpp"
 #include "module/use_gate.hpp"
@@ -257,6 +258,31 @@ TEST(UseGateTest, UsersAndCloserAreNeverInsideTogether) {
   for (auto& user : users) user.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(plain, 2 * closed);
+}
+
+TEST(KernelNamesTest, AreThoseOfTheDeviceAndTheClosestComesFirst) {
+  StoredImage image;
+  image.about.emplace();
+  const auto add = [&](int capability, std::vector<std::string> kernels) {
+    ImageEntry entry;
+    entry.kind = CodeKind::ptx;
+    entry.compute_capability = capability;
+    entry.kernels = std::move(kernels);
+    image.about->entries.push_back(std::move(entry));
+  };
+  add(75, {"rows", "columns", "blur"});
+  add(80, {"rows", "_Z4colsv"});
+  add(100, {"cols"});  // the device is older
+  EXPECT_THAT(kernels_like("cols", image, 90), ElementsAre("_Z4colsv", "rows", "columns", "blur"));
+  EXPECT_EQ(no_such_kernel("filter", "cols", image, 90),
+            "module \"filter\" has no kernel \"cols\"; it has \"_Z4colsv\", \"rows\", \"columns\", "
+            "\"blur\"; was it declared extern \"C\"?");
+  add(75, {"a", "b", "c", "d", "e", "f"});
+  EXPECT_THAT(no_such_kernel("filter", "cols", image, 90), HasSubstr(" and 2 more;"));
+  image.about.reset();
+  EXPECT_EQ(no_such_kernel("filter", "cols", image, 90),
+            "module \"filter\" has no kernel \"cols\"; was it declared extern \"C\"?")
+      << "of an image that the reader does not know";
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "context/tenant_identity.hpp"
 #include "ctxbroker/version.hpp"
+#include "observe/repeats.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -29,6 +31,37 @@ TEST(RecorderTest, ASinkThatThrowsHurtsNobody) {
   const detail::Recorder none;
   none.record(Severity::error, host_tenant, "host", "broker", "text");
   EXPECT_FALSE(none.listening());
+}
+
+TEST(RepeatsTest, NumbersDoNotMakeAnotherKind) {
+  detail::Repeats repeats;
+  EXPECT_EQ(repeats.count("process", "12 bytes at 0x7fab00 for args2"), 1u);
+  EXPECT_EQ(repeats.count("process", "7 bytes at 0xfe for args2"), 2u);
+  EXPECT_EQ(repeats.count("process", "7 bytes at 0xfe for args3"), 1u) << "that is a name";
+  EXPECT_EQ(repeats.count("activate", "7 bytes at 0xfe for args2"), 1u);
+  EXPECT_EQ(repeats.count("process", "7 words at 0xfe for args2"), 1u);
+}
+
+// Every strike counts, and the log has the first three and then powers of ten.
+TEST(RepeatsTest, AStrikeThatRepeatsDoesNotFillTheLog) {
+  std::vector<std::string> texts;
+  const detail::Recorder recorder([&](const Record& record) { texts.push_back(record.text); });
+  const detail::TenantIdentity tenant(TenantId{4}, "blur", &recorder), other({5}, "fir", &recorder);
+  std::atomic<std::uint64_t> counter{0};
+  for (int i = 0; i < 1500; ++i) detail::strike(tenant, &counter, "process", "left a context");
+  EXPECT_THAT(texts, testing::ElementsAre(
+                         "process: left a context", "process: left a context",
+                         "process: left a context (from now on, only the 10th, 100th, ... of these "
+                         "is logged)",
+                         "process: left a context (10 times so far)",
+                         "process: left a context (100 times so far)",
+                         "process: left a context (1000 times so far)"));
+  EXPECT_EQ(counter, 1500u);
+  EXPECT_EQ(tenant.strikes, 1500u);
+  texts.clear();
+  detail::strike(tenant, nullptr, "process", "something else");
+  detail::strike(other, nullptr, "process", "left a context");
+  EXPECT_EQ(texts.size(), 2u) << "another kind, and another tenant";
 }
 
 TEST(RecorderTest, SeveritiesAndVersionHaveNames) {

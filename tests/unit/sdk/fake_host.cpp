@@ -62,7 +62,7 @@ FakeHost::FakeHost() : box_{}, gpu_{} {
                        std::uint64_t* bytes) -> ctxb_status {
     const auto& known = owner(self).globals;
     const auto found = known.find(name);
-    if (found == known.end()) return CTXB_ERROR_NO_KERNEL_IMAGE;
+    if (found == known.end()) return CTXB_ERROR_NOT_FOUND;
     *address = found->second.first;
     *bytes = found->second.second;
     return CTXB_OK;

@@ -43,6 +43,8 @@ namespace ctxbroker::sdk {
       return "called in the wrong state";
     case CTXB_ERROR_DRIVER:
       return "CUDA driver error";
+    case CTXB_ERROR_NOT_FOUND:
+      return "not found";
     default:
       return "unknown status";
   }

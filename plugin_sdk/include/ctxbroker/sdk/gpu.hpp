@@ -56,18 +56,23 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu() { forget_all(); }
 
-  // Looks the extensions up. Throws Failure when the host does not have the first one.
-  void open() {
-    calls_ = &host_.require<ctxb_gpu_extension>(CTXB_EXT_GPU);
+  // Looks the extensions up. Throws Failure (unsupported) when the plug-in needs the first one and
+  // the host does not have it.
+  void open(bool is_needed = true) {
+    opened_ = true;
+    calls_ = host_.find<ctxb_gpu_extension>(CTXB_EXT_GPU);
     launches_ = host_.find<ctxb_launch_extension>(CTXB_EXT_LAUNCH);
+    if (is_needed) {
+      calls();
+    }
   }
 
-  // Throws Failure (wrong state) before open().
+  // Throws Failure: wrong state before open(), unsupported when the host has no such extension.
   const ctxb_gpu_extension& calls() const {
-    if (calls_ == nullptr) {
+    if (!opened_) {
       throw Failure(CTXB_ERROR_WRONG_STATE, "the GPU was used before activate");
     }
-    return *calls_;
+    return calls_ != nullptr ? *calls_ : host_.require<ctxb_gpu_extension>(CTXB_EXT_GPU);
   }
   // Null when the host is older than the extension.
   const ctxb_launch_extension* launches() const noexcept { return launches_; }
@@ -93,6 +98,7 @@ class Gpu {
 
  private:
   Host host_;
+  bool opened_ = false;
   const ctxb_gpu_extension* calls_ = nullptr;
   const ctxb_launch_extension* launches_ = nullptr;
   Allocation* first_ = nullptr;  // newest first, so that release_all goes backwards

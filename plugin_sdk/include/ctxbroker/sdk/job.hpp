@@ -52,7 +52,8 @@ class Activation : public Stream, public ParameterValues {
   /// @param name    its name, mangled for C++. It is kept by pointer, so pass a literal.
   /// @param module  its module's name. Null is enough when the plug-in has one module.
   /// @return the kernel, good for this activation.
-  /// @throws Failure  when there is no such kernel, or its module cannot be loaded.
+  /// @throws Failure  CTXB_ERROR_NOT_FOUND when there is no such kernel; otherwise when its module
+  ///                  cannot be loaded.
   [[nodiscard]] Kernel kernel(const char* name, const char* module = nullptr) const {
     Kernel found{nullptr, name};
     detail::require_success(gpu().calls().get_kernel(gpu().host(), module, name, &found.handle),

@@ -20,8 +20,11 @@ struct Thunks;
 
 /// What process did.
 enum class Outcome : ctxb_status {
-  done = CTXB_OK,      ///< It enqueued the job's work.
-  again = CTXB_AGAIN,  ///< It was not ready and wrote no output. The host may offer the job again.
+  done = CTXB_OK,  ///< It enqueued the job's work.
+  /// It was not ready and wrote no output. The host waits until the work that this call has
+  /// enqueued is done, and calls process once more with the same job. A second `again` fails the
+  /// job.
+  again = CTXB_AGAIN,
   bypass = CTXB_BYPASS,  ///< There is nothing to do. The host passes the input on as the output.
 };
 

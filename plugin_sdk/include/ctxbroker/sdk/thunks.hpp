@@ -79,9 +79,9 @@ struct Thunks {
     return guarded(host_of(plugin), [&]() -> ctxb_status {
       Plugin& base = base_of(plugin);
       try {
-        if (Derived::descriptor.raw().cuda_use == CTXB_CUDA_KERNELS) {
-          base.gpu_.open();
-        }
+        // A plug-in that calls CUDA itself may have kernels too.
+        constexpr const ctxb_plugin_descriptor& raw = Derived::descriptor.raw();
+        base.gpu_.open(raw.cuda_use == CTXB_CUDA_KERNELS || raw.module_count != 0);
         base.activate(Activation(base.gpu_, *activation));
       } catch (...) {
         base.gpu_.release_all();
