@@ -19,7 +19,9 @@ std::pair<std::string, std::string> parse_setting(const std::string& text,
   const std::size_t equals = setting.find('=');
   if (setting.empty()) throw failure(text, "a parameter is missing behind \":\" or \",\"");
   if (equals == std::string_view::npos) {
-    throw failure(text, "\"" + std::string(setting) + "\" has no value");
+    const bool is_number = setting.find_first_not_of("0123456789") == std::string_view::npos;
+    throw failure(text, "\"" + std::string(setting) + "\" has no value" +
+                            (is_number ? " (write decimals with a point: 2.5)" : ""));
   }
   if (equals == 0) throw failure(text, "a parameter's name is missing before \"=\"");
   if (equals + 1 == setting.size()) {

@@ -54,13 +54,13 @@ AudioReader::AudioReader(const std::filesystem::path& path) : impl_(std::make_un
   if (!impl_->file) {
     throw input_failure(
         path, std::string("is not a recording that can be read (WAV, FLAC, AIFF, Ogg): ") +
-                  sf_strerror(nullptr));
+                  sf_strerror(nullptr) + " Copy it again, or convert it to one of these");
   }
   impl_->format = {info.format, info.channels, info.samplerate};
   if (!readable(impl_->format)) {
     throw input_failure(path, "has an unsupported format; convert it to WAV, FLAC or AIFF");
   }
-  if (info.frames == 0) throw input_failure(path, "holds no samples");
+  if (info.frames == 0) throw input_failure(path, "holds no samples; record or copy it again");
   if (info.frames > 0 && info.frames < SF_COUNT_MAX) {
     impl_->frames = static_cast<std::uint64_t>(info.frames);
   }
@@ -88,7 +88,8 @@ std::size_t AudioReader::read(float* interleaved, std::size_t frames) {
   impl_->position += count;
   if (sf_error(impl_->file.get()) != SF_ERR_NO_ERROR) {
     throw input_failure(impl_->path, "is damaged after " + std::to_string(impl_->position) +
-                                         " frames: " + sf_strerror(impl_->file.get()));
+                                         " frames: " + sf_strerror(impl_->file.get()) +
+                                         " Copy it again");
   }
   if (count < frames) {
     if (impl_->frames && impl_->position < *impl_->frames) {
@@ -96,7 +97,8 @@ std::size_t AudioReader::read(float* interleaved, std::size_t frames) {
                                            std::to_string(*impl_->frames) + " frames and has " +
                                            std::to_string(impl_->position) + "; copy it again");
     }
-    if (impl_->position == 0) throw input_failure(impl_->path, "holds no samples");
+    if (impl_->position == 0)
+      throw input_failure(impl_->path, "holds no samples; record or copy it again");
   }
   return count;
 }

@@ -24,7 +24,7 @@ std::uint64_t check_input_file(const std::filesystem::path& path) {
   if (result != 0) throw fail("cannot be read: " + errno_text(error));
   if (S_ISDIR(status.st_mode)) throw fail("is a folder; name a file in it");
   if (!S_ISREG(status.st_mode)) throw fail("is not a regular file; copy the data into one first");
-  if (status.st_size == 0) throw fail("is empty (0 bytes)");
+  if (status.st_size == 0) throw fail("is empty (0 bytes); copy or save it again");
   return static_cast<std::uint64_t>(status.st_size);
 }
 

@@ -32,7 +32,7 @@ std::filesystem::path follow(const std::filesystem::path& path) {
 void check_destination(const std::filesystem::path& given,
                        const std::filesystem::path& destination) {
   if (!destination.has_filename() || given.filename() == "." || given.filename() == "..") {
-    throw output_failure(given, "names a folder; add a file name");
+    throw output_failure(given, "names a folder; write the name of a file in it");
   }
   const std::filesystem::path folder =
       destination.has_parent_path() ? destination.parent_path() : ".";
@@ -42,10 +42,11 @@ void check_destination(const std::filesystem::path& given,
                                     errno_text(errno) + "; create it or name another");
   }
   if (!S_ISDIR(status.st_mode)) {
-    throw output_failure(given, "\"" + folder.string() + "\" is not a folder");
+    throw output_failure(given, "\"" + folder.string() + "\" is not a folder; name another");
   }
   if (::stat(destination.c_str(), &status) != 0) return;
-  if (S_ISDIR(status.st_mode)) throw output_failure(given, "is a folder; add a file name");
+  if (S_ISDIR(status.st_mode))
+    throw output_failure(given, "is a folder; write the name of a file in it");
   if (!S_ISREG(status.st_mode)) throw output_failure(given, "is not a regular file; name another");
 }
 

@@ -123,7 +123,8 @@ Failure read_failure(const std::filesystem::path& path, const Reader& reader) {
   if (reader.at_end) {
     return input_failure(path, "is truncated: the PNG ends before its last chunk; copy it again");
   }
-  return input_failure(path, "is damaged: " + std::string(reader.error.data()));
+  return input_failure(path, "is damaged: " + std::string(reader.error.data()) +
+                                 "; copy it again, or save it anew from an image editor");
 }
 
 void check_signature(const std::filesystem::path& path, std::FILE* file) {

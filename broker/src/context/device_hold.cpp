@@ -15,7 +15,10 @@ Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallO
       split.groups() == 0
           ? "this device's multiprocessors cannot be split"
           : std::to_string(split.free()) + " of " + std::to_string(split.total()) +
-                " multiprocessors are free, in groups of " + std::to_string(split.group_size());
+                " multiprocessors are free, in groups of " + std::to_string(split.group_size()) +
+                " (other partitions have " + std::to_string(split.grouped() - split.free()) +
+                "; the driver puts " + std::to_string(split.total() - split.grouped()) +
+                " into no group, and no partition can have those)";
   return {ErrorKind::lease_unavailable,
           "a green lease of " + std::to_string(asked) + " multiprocessors cannot be had: " + why +
               "; ask for fewer, or for \"green\", which reserves none",

@@ -46,6 +46,12 @@ unsigned MultiprocessorSplit::free() const noexcept {
   return free;
 }
 
+unsigned MultiprocessorSplit::grouped() const noexcept {
+  unsigned grouped = 0;
+  for (const CUdevResource& group : groups_) grouped += group.sm.smCount;
+  return grouped;
+}
+
 std::optional<std::vector<std::size_t>> MultiprocessorSplit::take(unsigned multiprocessors) {
   std::vector<std::size_t> chosen;
   unsigned size = 0;

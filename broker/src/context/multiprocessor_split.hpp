@@ -25,7 +25,8 @@ class MultiprocessorSplit {
     return group_size_;
   }  // of the smallest partition; 0: none
   std::size_t groups() const noexcept { return groups_.size(); }
-  unsigned free() const noexcept;  // multiprocessors in groups that nobody has
+  unsigned free() const noexcept;     // multiprocessors in groups that nobody has
+  unsigned grouped() const noexcept;  // multiprocessors in groups; the rest is in no partition
 
   // Takes groups with at least this many multiprocessors. Returns nothing when too few are free.
   std::optional<std::vector<std::size_t>> take(unsigned multiprocessors);

@@ -13,6 +13,7 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -375,7 +376,10 @@ TEST_F(BrokerTest, PartitionsAreUnionsOfGroupsOfOneSplit) {
   EXPECT_LE(granted + second.lease().granted.multiprocessors, all) << "disjoint";
   Tenant third = broker.open_tenant("third", {{LeaseKind::green, all}});
   EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { third.lease(); }),
-              HasSubstr("multiprocessors are free, in groups of"));
+              AllOf(HasSubstr("multiprocessors are free, in groups of"),
+                    HasSubstr("(other partitions have " +
+                              std::to_string(granted + second.lease().granted.multiprocessors) +
+                              "; the driver puts ")));
   first.close();
   second.close();
   Tenant again = broker.open_tenant("again", {{LeaseKind::green, all / 2}});

@@ -245,10 +245,10 @@ TEST(Audio, WhatIsNoRecordingIsRefused) {
   };
   refuse("missing.wav", "No such file");
   write_bytes(folder / "empty.wav", "");
-  refuse("empty.wav", "empty");
+  refuse("empty.wav", "is empty (0 bytes); copy or save it again");
   write_bytes(folder / "text.wav",
               "This is a text, and a rather long one, of no samples at all.\n");
-  refuse("text.wav", "not a recording");
+  refuse("text.wav", "Copy it again, or convert it");
   write_raw_audio(folder / "none.wav", {SF_FORMAT_WAV | SF_FORMAT_PCM_16, 2, 48000, {}});
   refuse("none.wav", "holds no samples");
   write_raw_audio(folder / "sun.au", sine(SF_FORMAT_AU | SF_FORMAT_PCM_16, 1, 48000, 10, 100));

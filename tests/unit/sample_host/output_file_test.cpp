@@ -85,8 +85,8 @@ TEST(OutputFile, RefusesBadPlaces) {
   };
   refuse(folder / "no/such/out", "No such file or directory");
   refuse(folder / "plain/out", "plain");
-  refuse(folder.path(), "is a folder");
-  refuse(folder.path() / "", "names a folder");
+  refuse(folder.path(), "is a folder; write the name of a file in it");
+  refuse(folder.path() / "", "names a folder; write the name");
   refuse("/dev/null", "not a regular file");
   EXPECT_THAT(folder.names(), ElementsAre("plain"));
 }

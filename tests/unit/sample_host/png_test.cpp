@@ -186,7 +186,7 @@ TEST(Png, WhatIsNoPngIsRefused) {
   };
   refuse("missing.png", "No such file");
   write_bytes(folder / "empty.png", "");
-  refuse("empty.png", "empty");
+  refuse("empty.png", "is empty (0 bytes); copy or save it again");
   write_bytes(folder / "text.png", "This is a text.\n");
   refuse("text.png", "not a PNG");
   std::filesystem::create_directory(folder / "folder.png");
