@@ -76,8 +76,8 @@ class CTXB_API Chain {
   ///                read during the call.
   /// @param output  host memory of the same size. It may be `input`.
   /// @param job     no larger than the chain's sizes.
-  /// @throws Error  `invalid_argument` for a job that is too large or, for audio, has another sample
-  ///                rate than the chain; `wrong_state`; `plugin_failed`, `driver_call`,
+  /// @throws Error  `invalid_argument` for a job that is too large, or for audio of another sample
+  ///                rate than the chain's; `wrong_state`; `plugin_failed`, `driver_call`,
   ///                `context_lost`. The output is undefined after an exception. The
   ///                chain can be used again unless the text says otherwise.
   void process(const float* input, float* output, const JobInfo& job);

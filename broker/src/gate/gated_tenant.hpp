@@ -267,7 +267,7 @@ class GatedTenant {
   std::vector<GatedTenant*> beside_;
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LeaseGeneration>
-      generations_;  // that something was made in, by generation
+      generations_;         // that something was made in, by generation
   std::mutex pools_mutex_;  // before mutex_
   std::map<int, OwnPools> pools_;
   Limits limits_;
