@@ -12,13 +12,12 @@ constexpr std::chrono::milliseconds between_looks{20};
 constexpr std::chrono::milliseconds linger{50};  // a thread serves a burst of endings
 constexpr std::chrono::microseconds moment{50};
 
-// Most calls return at once, and whoever sleeps wakes up late: both sides look for a moment first.
+// Most calls return at once, and whoever sleeps wakes up late: both sides look for a moment first,
+// outside the lock.
 template <typename IsTrue>
-void look_for_a_moment(std::unique_lock<std::mutex>& lock, IsTrue&& is_true) {
-  lock.unlock();
+void look_for_a_moment(IsTrue&& is_true) {
   const auto end = std::chrono::steady_clock::now() + moment;
   while (!is_true() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  lock.lock();
 }
 
 // "2 x device memory (8192 bytes)"
@@ -37,6 +36,12 @@ void add_to(std::vector<PutOff>& list, const EndRequest& ending) {
   }
   ++line->count;
   line->bytes += ending.bytes;
+}
+
+// It has ended.
+CUresult settled(const EndRequest& ending, CUresult status) {
+  if (ending.after) ending.after(status);
+  return status;
 }
 
 using Clock = std::chrono::steady_clock;
@@ -83,15 +88,18 @@ void HungWork::add(std::function<bool()> has_ended) {
   start(lock);
 }
 
-bool HungWork::enqueue(Lock& lock, const std::shared_ptr<Task>& task) {
-  tasks_.push_back(task);
-  if (!start(lock)) {
-    tasks_.pop_back();
-    return false;
+bool HungWork::enqueue(const std::shared_ptr<Task>& task) {
+  {
+    Lock lock(mutex_);
+    tasks_.push_back(task);
+    if (!start(lock)) {
+      tasks_.pop_back();
+      return false;
+    }
+    wake_.notify_all();
   }
-  ++requests_;
-  wake_.notify_all();
-  if (!any()) look_for_a_moment(lock, [&] { return task->done.load(std::memory_order_acquire); });
+  ++requests_;  // and whoever looks finds the lock free
+  if (!any()) look_for_a_moment([&] { return task->done.load(std::memory_order_acquire); });
   return true;
 }
 
@@ -112,11 +120,9 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
   if (is_own_thread()) return perform();
   const auto task = std::make_shared<Task>();
   task->ending.perform = std::move(perform);
+  if (!enqueue(task)) return task->ending.perform();
+  if (task->done) return task->status;
   Lock lock(mutex_);
-  if (!enqueue(lock, task)) {
-    lock.unlock();
-    return task->ending.perform();
-  }
   const auto is_over = [&] { return task->done || is_hung(); };
   if (!wait_within_limit(lock, is_over)) {
     block();
@@ -128,16 +134,19 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
 
 std::optional<CUresult> HungWork::end(EndRequest ending) {
   // What the family's own thread ends follows from an ending that was put off.
-  if (is_own_thread() || (!ending.may_wait && !any())) return ending.perform();
+  if (is_own_thread() || (!ending.may_wait && !any())) {
+    return settled(ending, ending.perform());
+  }
   const auto task = std::make_shared<Task>();
   task->ending = std::move(ending);
+  if (!enqueue(task)) return settled(task->ending, task->ending.perform());  // this thread waits
+  if (task->done) return settled(task->ending, task->status);
   Lock lock(mutex_);
-  if (!enqueue(lock, task)) {
-    lock.unlock();
-    return task->ending.perform();  // this thread waits, then
-  }
   if (!wait_within_limit(lock, [&] { return task->done || any(); })) block();
-  if (task->done) return task->status;
+  if (task->done) {
+    lock.unlock();
+    return settled(task->ending, task->status);
+  }
   std::vector<PutOff> told;
   add_to(told, task->ending);
   const auto tenant = task->ending.tenant;
@@ -182,7 +191,10 @@ void HungWork::work(Lock& lock) {
     } else if (!tasks_.empty()) {
       perform_next(lock);
     } else {
-      look_for_a_moment(lock, [this, before = requests_.load()] { return requests_ != before; });
+      const std::uint64_t before = requests_;
+      lock.unlock();
+      look_for_a_moment([&] { return requests_ != before; });
+      lock.lock();
       const auto is_wanted = [this] { return abandoned_ || !tasks_.empty() || !markers_.empty(); };
       if (!wake_.wait_for(lock, linger, is_wanted)) return;
     }
@@ -222,7 +234,7 @@ void HungWork::perform_next(Lock& lock) {
   done_.notify_all();
   if (task->put_off) {
     lock.unlock();
-    if (task->ending.after) task->ending.after(status);
+    settled(task->ending, status);
     task->ending.after = nullptr;
     lock.lock();
   }

@@ -59,7 +59,8 @@ struct EndRequest {
   bool may_wait = true;     // whether the driver's call can wait for work on the device
   bool quiet = false;       // the caller tells the host of it when it is put off
   std::function<CUresult()> perform;
-  // Called after `perform` when the ending was put off, on the family's own thread.
+  // Called after `perform` with its status: by `end`, or by the family's own thread when the ending
+  // was put off.
   std::function<void(CUresult)> after{};
 };
 
@@ -137,8 +138,9 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  // Puts it into the queue. False: no thread can be had for it.
-  bool enqueue(Lock& lock, const std::shared_ptr<Task>& task);
+  // Puts it into the queue, and looks for a moment whether it gets done. False: no thread can be
+  // had for it. Throws std::bad_alloc.
+  bool enqueue(const std::shared_ptr<Task>& task);
   // False when it is not over within the limit.
   template <typename IsOver>
   bool wait_within_limit(Lock& lock, IsOver&& is_over);

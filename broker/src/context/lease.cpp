@@ -317,7 +317,7 @@ std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
 }
 
-std::optional<CUresult> Lease::give_back(const Thing& thing) noexcept {
+std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
   if (phase_.load(std::memory_order_acquire) == Phase::left) return std::nullopt;
   const auto here = end_target(thing.home);
   if (!here) {
@@ -335,24 +335,21 @@ std::optional<CUresult> Lease::give_back(const Thing& thing) noexcept {
     if (elsewhere != nullptr) {  // and then it may have to wait here
       device_.keep_primary();
       EndRequest later{tenant_, thing.what, thing.bytes, true, thing.quiet, {}};
-      later.perform = [self = shared_from_this(), thing] {
+      later.perform = [self = shared_from_this(), thing = std::move(thing)] {
         return self->give_back(thing).value_or(CUDA_SUCCESS);
       };
-      const auto status = elsewhere->end(std::move(later));
-      return status;
+      return elsewhere->end(std::move(later));
     }
-    EndRequest ending{tenant_, thing.what, thing.bytes, thing.may_wait, thing.quiet, {}};
-    ending.perform = [self = shared_from_this(), home = thing.home, call = thing.call] {
+    EndRequest ending{tenant_,     thing.what, thing.bytes,           thing.may_wait,
+                      thing.quiet, {},         std::move(thing.after)};
+    ending.perform = [self = shared_from_this(), home = thing.home, call = std::move(thing.call)] {
       const auto where = self->end_target(home);
       if (!where) return gone;
       // A green context is for one thread at a time, and its streams can be ended in the primary.
       const bool is_green = self->kind() == LeaseKind::green;
       return call_in(self->table(), is_green ? self->device_.primary() : where->context, call);
     };
-    ending.after = thing.after;
-    const auto status = family_->end(std::move(ending));
-    if (status && thing.after) thing.after(*status);
-    return status;
+    return family_->end(std::move(ending));
   } catch (...) {  // out of memory: it stays
     return std::nullopt;
   }

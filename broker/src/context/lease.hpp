@@ -171,7 +171,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
     std::function<void(CUresult)> after{};
   };
   static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
-  std::optional<CUresult> give_back(const Thing& thing) noexcept;
+  std::optional<CUresult> give_back(Thing thing) noexcept;
 
   // How many threads have its context current without a guard; they hold the counter, not the
   // lease. While there is one, the context is not ended.

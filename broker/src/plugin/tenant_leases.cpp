@@ -166,7 +166,7 @@ Waiting TenantImpl::waiting(CUcontext context) noexcept {
 std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,
                                         Lease::Thing thing) noexcept {
   if (const auto lease = find_lease(has_this_generation, &made_in.generation)) {
-    return lease->give_back(thing);
+    return lease->give_back(std::move(thing));
   }
   const auto where = end_target(made_in, thing.home);
   if (!where) {
@@ -176,15 +176,13 @@ std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,
   DeviceHold& hold = broker_.leases().device(made_in.device);
   try {
     const auto elsewhere = identity_->hung.on_other_device(made_in.device);
-    EndRequest ending{identity_,   thing.what, thing.bytes, thing.may_wait,
-                      thing.quiet, {},         thing.after};
-    ending.perform = [&hold, where = *where, call = thing.call] {
+    EndRequest ending{identity_,   thing.what, thing.bytes,           thing.may_wait,
+                      thing.quiet, {},         std::move(thing.after)};
+    ending.perform = [&hold, where = *where, call = std::move(thing.call)] {
       if (!hold.primary_is_current(where.generation)) return Lease::gone;
       return call_in(*where.driver, where.context, call);
     };
-    const auto status = (elsewhere != nullptr ? elsewhere : hold.family())->end(std::move(ending));
-    if (status && thing.after) thing.after(*status);
-    return status;
+    return (elsewhere != nullptr ? elsewhere : hold.family())->end(std::move(ending));
   } catch (...) {  // out of memory: it stays
     return std::nullopt;
   }

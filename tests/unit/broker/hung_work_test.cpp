@@ -64,6 +64,16 @@ TEST_F(HungWorkTest, TheCallersStatusIsTheCalls) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(HungWorkTest, WhoeverAskedIsToldHowItEnded) {
+  for (const bool may_wait : {true, false}) {
+    std::vector<CUresult> told;
+    EndRequest one{tenant, "", 0, may_wait, false, [] { return CUDA_ERROR_INVALID_VALUE; }};
+    one.after = [&](CUresult status) { told.push_back(status); };
+    EXPECT_EQ(family->end(std::move(one)), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_THAT(told, ElementsAre(CUDA_ERROR_INVALID_VALUE)) << "before the call returns";
+  }
+}
+
 TEST_F(HungWorkTest, WhatIsKnownToHangIsNotWaitedFor) {
   std::atomic<bool> over{false};
   family->add([&] { return over.load(); });
