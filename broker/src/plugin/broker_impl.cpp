@@ -159,23 +159,27 @@ void BrokerImpl::end_lost_contexts() noexcept {
   }
 }
 
+std::optional<std::size_t> BrokerImpl::count_suspects() {
+  const std::unique_lock lock(main_mutex_, std::try_to_lock);
+  if (!lock) return std::nullopt;
+  const auto has_been_inside = [](const std::weak_ptr<TenantImpl>& opened) {
+    const auto tenant = opened.lock();
+    return tenant != nullptr && tenant->has_been_inside();
+  };
+  auto count = std::count_if(instances_.begin(), instances_.end(),
+                             [](const Instance* one) { return one->in_flight(); }) +
+               std::count_if(opened_.begin(), opened_.end(), has_been_inside) +
+               (has_been_inside(host_tenant_) ? 1 : 0);
+  for (const auto& lease : leases_->all()) {  // what does not end goes on, whoever has gone
+    if (lease->state() == LeaseState::hung) ++count;
+  }
+  return static_cast<std::size_t>(count);
+}
+
 std::size_t BrokerImpl::suspects() {
   const std::lock_guard lock(main_mutex_);
-  if (!suspects_) {
-    const auto has_been_inside = [](const std::weak_ptr<TenantImpl>& opened) {
-      const auto tenant = opened.lock();
-      return tenant != nullptr && tenant->has_been_inside();
-    };
-    suspects_ = static_cast<std::size_t>(
-        std::count_if(instances_.begin(), instances_.end(),
-                      [](const Instance* one) { return one->in_flight(); }) +
-        std::count_if(opened_.begin(), opened_.end(), has_been_inside) +
-        (has_been_inside(host_tenant_) ? 1 : 0));
-    for (const auto& lease : leases_->all()) {  // what does not end goes on, whoever has gone
-      if (lease->state() == LeaseState::hung) ++*suspects_;
-    }
-  }
-  return *suspects_;
+  if (!suspects_) suspects_ = count_suspects();
+  return suspects_.value_or(0);
 }
 
 std::string BrokerImpl::alive() const {

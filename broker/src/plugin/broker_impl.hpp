@@ -42,8 +42,12 @@ class BrokerImpl {
   std::chrono::milliseconds job_timeout() const noexcept { return options_.job_timeout; }
   std::chrono::milliseconds end_timeout() const noexcept { return options_.end_timeout; }
   const ProcessFault& fault() const noexcept { return fault_; }
-  // After a fault: how many instances had work in flight. Counted once, at the first question:
-  // instances that end later do not make the others more suspicious.
+  // How many may have work on the device: instances with work in flight, tenants that have been
+  // inside a lease, and hung leases. No value: a plug-in's [main] function runs on another thread,
+  // and nobody waits for that. Throws std::bad_alloc.
+  std::optional<std::size_t> count_suspects();
+  // After a fault: the same, counted once, at the first question. Instances that end later do not
+  // make the others more suspicious. Throws std::bad_alloc.
   std::size_t suspects();
 
   bool has_driver() const noexcept { return driver_.has_value(); }

@@ -180,10 +180,13 @@ void Chain::Impl::give_up_hung() {
   const Instance* guilty = nullptr;
   for (Stage& stage : stages) {
     const CUresult status = stage.lease->table().stream_query(stage.stream);
-    if (status == CUDA_SUCCESS) continue;
+    if (status == CUDA_SUCCESS) {
+      stage.instance->set_in_flight(false);
+      continue;
+    }
     if (guilty == nullptr) {
       guilty = stage.instance;
-      stage.lease->hang(stage.stream);
+      stage.instance->hang(*stage.lease, stage.stream);
     } else if (stage.lease != guilty->lease()) {
       stage.lease->hang_behind(stage.stream);
     }
@@ -206,7 +209,7 @@ void Chain::Impl::settle() noexcept {
     const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
     const CUresult status = stage.lease->report_status(
         wait_for(stage.lease->table(), stage.stream, broker.end_timeout()));
-    if (status == CUDA_ERROR_TIMEOUT) stage.lease->hang(stage.stream);
+    if (status == CUDA_ERROR_TIMEOUT) stage.instance->hang(*stage.lease, stage.stream);
   }
 }
 

@@ -81,6 +81,10 @@ class Instance {
     in_flight_.store(in_flight, std::memory_order_release);
   }
   bool in_flight() const noexcept { return in_flight_.load(std::memory_order_acquire); }
+  // Its work in that stream did not end in its time: the lease is hung, and whether nobody else's
+  // work was in flight is kept for tell_loss.
+  void hang(Lease& lease, CUstream stream) noexcept;
+  bool hung_alone() const noexcept { return hung_alone_.load(std::memory_order_acquire); }
   // By the thread that is inside the plug-in's activate or process. The lease counts with it when
   // that call has ended, for others count there too and every one would lock the bus.
   void count_launch() noexcept {
@@ -181,7 +185,7 @@ class Instance {
   std::atomic<std::thread::id> main_thread_{};     // inside a [main] function of this instance
   std::atomic<std::thread::id> process_thread_{};  // inside process
   std::atomic<bool> callback_asked_{false};
-  std::atomic<bool> in_flight_{false};
+  std::atomic<bool> in_flight_{false}, hung_alone_{false};
   std::optional<ActivationSizes> failed_renewal_;
 };
 

@@ -135,8 +135,17 @@ void Instance::wait_for_work() noexcept {
   const CUresult status = lease_->report_status(guarded(lease_->target(), {}, [&] {
     return wait_for(lease_->table(), activation_->stream.get(), broker_.end_timeout());
   }));
-  if (status == CUDA_ERROR_TIMEOUT) lease_->hang(activation_->stream.get());
+  if (status == CUDA_ERROR_TIMEOUT) hang(*lease_, activation_->stream.get());
   if (status == CUDA_SUCCESS) set_in_flight(false);
+}
+
+// Its suspects are counted before its lease becomes one of them.
+void Instance::hang(Lease& lease, CUstream stream) noexcept {
+  try {
+    if (!lease.is_hung()) hung_alone_ = in_flight() && broker_.count_suspects() == 1U;
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it is not known
+  }
+  lease.hang(stream);
 }
 
 // After a failed activate, or a deactivate: nothing of the activation stays.

@@ -36,12 +36,13 @@ std::uint32_t guilt_of(LossReason reason, const Instance& instance) {
     case LossReason::destroyed:
       return CTXB_GUILT_UNKNOWN;
     case LossReason::hung:
-      return CTXB_GUILT_GUILTY;
     case LossReason::fault:
       break;
   }
   if (!instance.in_flight()) return CTXB_GUILT_INNOCENT;
-  return instance.broker().suspects() == 1 ? CTXB_GUILT_GUILTY : CTXB_GUILT_UNKNOWN;
+  const bool alone =
+      reason == LossReason::hung ? instance.hung_alone() : instance.broker().suspects() == 1;
+  return alone ? CTXB_GUILT_GUILTY : CTXB_GUILT_UNKNOWN;
 }
 
 }  // namespace

@@ -348,7 +348,7 @@ typedef struct ctxb_job {
 } ctxb_job;
 
 /* ---- Loss -----------------------------------------------------------------------------------
- * Why the context of an activation is gone, and whether this plug-in is to blame. */
+ * Why the context of an activation is gone, and whether this instance is to blame. */
 #define CTXB_LOSS_GIVEN_UP 1 /**< the host gave the context up; the next activate gets another */
 /** Somebody destroyed it, or its work waits for a neighbour's hung work; the next activate gets
  * another. */
@@ -356,9 +356,10 @@ typedef struct ctxb_job {
 #define CTXB_LOSS_FAULT 3 /**< a kernel faulted: CUDA has ended in this process */
 #define CTXB_LOSS_HUNG 4  /**< work exceeded its timeout; the host stops using the plug-in */
 
-#define CTXB_GUILT_UNKNOWN 0  /**< work of others was in flight too, or may have been */
-#define CTXB_GUILT_INNOCENT 1 /**< none of this plug-in's work was in flight */
-#define CTXB_GUILT_GUILTY 2   /**< only this plug-in's work was in flight */
+#define CTXB_GUILT_UNKNOWN 0 /**< work of others was in flight too, or may have been */
+/** None of this instance's work was in flight, or the host gave the context up. */
+#define CTXB_GUILT_INNOCENT 1
+#define CTXB_GUILT_GUILTY 2 /**< only this instance's work was in flight */
 
 typedef struct ctxb_loss {
   uint32_t size;

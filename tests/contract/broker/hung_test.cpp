@@ -16,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
 // The kernel works for four seconds; what is over by then has not waited for it.
@@ -79,6 +80,32 @@ TEST_P(HungChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
     Chain alone(broker, {&behind}, test_sizes);
     alone.process(pixel, pixel, {});
   }
+}
+
+// Guilty is whose work alone was in flight. The stage before has ended by then, and the idle
+// instance in the same lease has enqueued nothing.
+TEST_P(HungChildTest, DISABLED_OnlyWhoeverWasAloneIsCalledGuilty) {
+  PluginInstance before = twin(GetParam());
+  PluginInstance lingering = active("lingers", GetParam()), idle = active("affine", GetParam());
+  Chain chain(broker, {&before, &lingering}, test_sizes);
+  error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+  for (PluginInstance* const one : {&lingering, &idle}) {
+    EXPECT_EQ(one->lease().state, LeaseState::hung);
+    one->deactivate();
+  }
+  EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, guilty, reason 4")),
+                                    Contains(HasSubstr("context lost, innocent, reason 4"))));
+}
+
+TEST_P(HungChildTest, DISABLED_BesideOthersNobodyIsCalledGuilty) {
+  Tenant tenant = broker.open_tenant("another");
+  { const Guard guard(tenant); }
+  PluginInstance lingering = active("lingers", GetParam());
+  Chain chain(broker, {&lingering}, test_sizes);
+  error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+  lingering.deactivate();
+  EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, unknown, reason 4")),
+                                    Not(Contains(HasSubstr("guilty")))));
 }
 
 // It is in force, with what it holds, when nobody has it any more.
@@ -189,6 +216,8 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, HungTest,
     ::testing::Combine(::testing::Values("NobodyWaitsForIt",
                                          "WorkLeftAtDeactivateIsNotWaitedForEither",
+                                         "OnlyWhoeverWasAloneIsCalledGuilty",
+                                         "BesideOthersNobodyIsCalledGuilty",
                                          "ItStaysWhenItsPluginsHaveGone", "ItsCodeStays",
                                          "ACallThatNeverReturnsHoldsNobodyUp"),
                        ::testing::Values("shared", "private", "green")),

@@ -18,11 +18,12 @@ enum class LossReason : std::uint32_t {
   hung = CTXB_LOSS_HUNG,    ///< Work exceeded its timeout. The host stops using the plug-in.
 };
 
-/// Whether this plug-in is to blame.
+/// Whether this instance is to blame.
 enum class Guilt : std::uint32_t {
-  unknown = CTXB_GUILT_UNKNOWN,    ///< Work of others was in flight too, or may have been.
-  innocent = CTXB_GUILT_INNOCENT,  ///< None of this plug-in's work was in flight.
-  guilty = CTXB_GUILT_GUILTY,      ///< Only this plug-in's work was in flight.
+  unknown = CTXB_GUILT_UNKNOWN,  ///< Work of others was in flight too, or may have been.
+  /// None of this instance's work was in flight, or the host gave the context up.
+  innocent = CTXB_GUILT_INNOCENT,
+  guilty = CTXB_GUILT_GUILTY,  ///< Only this instance's work was in flight.
 };
 
 /// What Plugin::context_lost gets. It is valid during the call. A later host can have reasons and
