@@ -1,6 +1,8 @@
 // Broker::poll on the main thread, and a tenant's end, beside work on other threads.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -18,7 +20,35 @@ using ::testing::IsEmpty;
 constexpr auto long_enough = std::chrono::milliseconds(400);
 constexpr auto too_long = std::chrono::seconds(30);
 
-class PollTest : public BrokerTest {};
+class PollTest : public BrokerTest {
+ protected:
+  // Runs a job on another thread, and loses the lease while the plug-in `rests` is held up in a
+  // call of that job. Returns the job's error.
+  std::string error_beside_a_loss(Chain& chain, const PluginInstance& rests) {
+    void* const library = dlopen(test_plugin("behaviours").c_str(), RTLD_NOW | RTLD_NOLOAD);
+    auto& hold_up = *static_cast<std::atomic<bool>*>(dlsym(library, "behaviours_hold_up"));
+    hold_up = true;
+    std::string error;
+    std::thread job([&] {
+      float pixel[4] = {1, 2, 3, 4};
+      error = error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    });
+    const auto is_held_up = [&] {
+      const std::vector<std::string> texts = said("plugin");
+      return std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
+        return text.find("held up") != std::string::npos;
+      });
+    };
+    const auto deadline = std::chrono::steady_clock::now() + too_long;
+    while (!is_held_up() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(is_held_up());
+    EXPECT_TRUE(broker.force_loss(rests.lease().tenant, 0, "once more"));
+    hold_up = false;
+    job.join();
+    dlclose(library);
+    return error;
+  }
+};
 
 // Runs `work` again and again on another thread until the object ends.
 class Meanwhile {
@@ -100,57 +130,24 @@ TEST_F(PollTest, TellsOfLossesOnlyBetweenJobs) {
 }
 
 TEST_F(PollTest, ALossDuringARenewalIsRenewedByTheNextJob) {
-  std::atomic<bool> armed{false};
-  std::atomic<std::uint32_t> tenant{0};
-  Broker* other_broker = nullptr;
-  BrokerOptions impatient = options();
-  impatient.records = [&](const Record& record) {
-    if (record.text.find("hello from activate") == std::string::npos || !armed.exchange(false)) {
-      return;
-    }
-    EXPECT_TRUE(other_broker->force_loss(TenantId{tenant}, 0, "once more"));
-  };
-  Broker other = Broker::open(impatient);
-  other_broker = &other;
-  const PluginLibrary library = other.load(test_plugin("behaviours"));
-  PluginInstance instance = other.create(library, "affine");
-  instance.activate(test_sizes);
-  {
-    Chain chain(other, {&instance}, test_sizes);
-    tenant = instance.lease().tenant.value;
-    float pixel[4] = {1, 2, 3, 4};
-    chain.process(pixel, pixel, {});
-    armed = true;
-    other.force_loss(instance.lease().tenant, 0, "a test");
-    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
-                HasSubstr("affine"));
-    EXPECT_NO_THROW(chain.process(pixel, pixel, {}));
-    instance.deactivate();
-    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { chain.process(pixel, pixel, {}); }),
-                HasSubstr("was deactivated"));
-  }
+  PluginInstance instance = active("rests");
+  Chain chain(broker, {&instance}, test_sizes);
+  float pixel[4] = {1, 2, 3, 4};
+  chain.process(pixel, pixel, {});
+  broker.force_loss(instance.lease().tenant, 0, "a test");
+  EXPECT_THAT(error_beside_a_loss(chain, instance), HasSubstr("rests")) << "it is being activated";
+  EXPECT_NO_THROW(chain.process(pixel, pixel, {}));
+  instance.deactivate();
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { chain.process(pixel, pixel, {}); }),
+              HasSubstr("was deactivated"));
 }
 
 // The second stage is refused while the work of the first is in flight.
 TEST_F(PollTest, AJobThatMeetsALossWaitsForItsWork) {
-  BrokerOptions wanted = options();
-  Broker* other_broker = nullptr;
-  TenantId tenant;
-  wanted.records = [&](const Record& record) {
-    if (record.text.find("hello from process") == std::string::npos) return;
-    EXPECT_TRUE(other_broker->force_loss(tenant, 0, "a test"));
-  };
-  Broker other = Broker::open(wanted);
-  other_broker = &other;
-  const PluginLibrary library = other.load(test_plugin("behaviours"));
-  PluginInstance rests = other.create(library, "rests"), asks = other.create(library, "asks");
-  tenant = rests.lease().tenant;
-  for (PluginInstance* const each : {&rests, &asks}) each->activate(test_sizes);
-  Chain chain(other, {&rests, &asks}, test_sizes);
-  float pixel[4] = {1, 2, 3, 4};
+  PluginInstance rests = active("rests"), asks = active("asks");
+  Chain chain(broker, {&rests, &asks}, test_sizes);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
-              HasSubstr("asks"));
+  EXPECT_THAT(error_beside_a_loss(chain, rests), HasSubstr("asks"));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
 }
 
