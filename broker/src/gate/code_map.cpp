@@ -205,6 +205,7 @@ void record_opened_code(GatedTenant& tenant, void* library) {
   const auto opened = std::find_if(present.begin(), present.end(),
                                    [&](const LoadedObject& one) { return holds(one, inside); });
   if (opened == present.end() || is_starter(*opened)) return;
+  tenant.mark_code();
   std::vector<const LoadedObject*> mine{&*opened};
   std::vector<Object> objects = process.objects;
   if (is_known(objects, *opened)) {
@@ -248,6 +249,7 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
   if (way == Way::leaves) {
     std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
   }
+  tenant.mark_code();
   process.changing = &tenant;
   changing.store(true, std::memory_order_release);
 }

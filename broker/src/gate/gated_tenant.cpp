@@ -47,6 +47,19 @@ bool GatedTenant::open_as(LeaseSource& source,
   return true;
 }
 
+bool GatedTenant::take_over() {
+  if (!over_ || had_code_ || has_private_tables() || pending_calls_.any()) return false;
+  for (const LimitRow& row : limit_rows()) {
+    if (limits_.of(row.limit).held() != 0) return false;  // something of it is put off
+  }
+  if (!ledger().held_by(holder()).empty()) return false;
+  over_ = false;
+  keeps_unused_ = false;
+  const std::lock_guard lock(mutex_);
+  generations_.clear();
+  return true;
+}
+
 bool GatedTenant::open(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity) {
   const std::unique_lock lock(source_lock_);
   const std::lock_guard views(mutex_);
@@ -219,11 +232,16 @@ GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity)
   All& process = all();
   const std::unique_lock lock(process.lock);
   if (GatedTenant* known = identity->gated.load(std::memory_order_relaxed)) return *known;
-  process.tenants.push_back(std::make_unique<GatedTenant>(identity));
-  GatedTenant& made = *process.tenants.back();
-  identity->gated.store(&made, std::memory_order_release);
+  auto its_one = std::find_if(process.tenants.begin(), process.tenants.end(),
+                              [](const auto& one) { return one->take_over(); });
+  if (its_one == process.tenants.end()) {
+    its_one =
+        process.tenants.insert(process.tenants.end(), std::make_unique<GatedTenant>(identity));
+  }
+  GatedTenant& its = **its_one;
+  identity->gated.store(&its, std::memory_order_release);
   gated_tenants.store(true, std::memory_order_release);
-  return made;
+  return its;
 }
 
 GatedTenant* gated_tenant_of(TenantId id) noexcept {

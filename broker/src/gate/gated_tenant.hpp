@@ -104,7 +104,8 @@ struct WaitTotals {
 //
 // It is never ended, because code and threads of a plug-in outlive their tenant. Where a library
 // stays in the process, its code and what that holds stay with its GatedTenant, which is closed;
-// the next tenant that adopts the library opens it again. Any thread.
+// the next tenant that adopts the library opens it again. One that never had code, and of whose
+// tenant nothing is left, is the next tenant's. Any thread.
 class GatedTenant {
  public:
   explicit GatedTenant(std::shared_ptr<const TenantIdentity> identity);
@@ -124,6 +125,13 @@ class GatedTenant {
   // Waits for calls that ask the source, and closes what was opened beside it.
   void close() noexcept;
   bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
+  // Code of the tenant has come into the process. Its threads name this from then on.
+  void mark_code() noexcept { had_code_.store(true, std::memory_order_release); }
+  // The tenant has ended, and no thread is inside any more.
+  void mark_over() noexcept { over_.store(true, std::memory_order_release); }
+  // Takes it for the next tenant. False: it is open, or something names it still. Throws
+  // std::bad_alloc.
+  bool take_over();
   // A tenant has several open where its code loads what others left: guards of the tenant stand for
   // the main one, and calls of the others' code are the main one's. Opens `left` beside this one,
   // if it is closed. Throws std::bad_alloc.
@@ -263,6 +271,7 @@ class GatedTenant {
   mutable std::shared_mutex source_lock_;
   LeaseSource* source_ = nullptr;
   std::atomic<bool> open_{false}, private_tables_{false}, keeps_unused_{false};
+  std::atomic<bool> had_code_{false}, over_{false};
   std::mutex mutex_;  // of what follows
   std::vector<GatedTenant*> beside_;
   std::map<int, PrimaryView> primaries_;
@@ -278,7 +287,7 @@ class GatedTenant {
   Counter waits_{0}, nanoseconds_waited_{0}, longest_wait_{0};
 };
 
-// The one of this tenant. Throws std::bad_alloc.
+// The one of this tenant, to be opened. Throws std::bad_alloc.
 GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity);
 // The one with that number, or else the one that the tenant of that number has open. Null: it never
 // had one. Looks through all of them.

@@ -117,7 +117,7 @@ class TimedWait {
  public:
   // `function` is static text.
   TimedWait(GatedTenant& tenant, const char* function) noexcept
-      : tenant_(tenant), span_(SpanCategory::wait, function, nullptr, tenant.id()) {}
+      : tenant_(tenant), span_(SpanCategory::wait, function, nullptr, tenant.identity().id) {}
   ~TimedWait() { tenant_.count_wait(timeline_now() - from_); }
   TimedWait(const TimedWait&) = delete;
   TimedWait& operator=(const TimedWait&) = delete;

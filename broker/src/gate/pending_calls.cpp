@@ -20,6 +20,11 @@ void PendingCalls::mark_graph() noexcept {
   in_graph_ = true;
 }
 
+bool PendingCalls::any() noexcept {
+  const std::lock_guard lock(mutex_);
+  return in_graph_ || counts_ != decltype(counts_){};
+}
+
 std::string PendingCalls::wait(std::chrono::milliseconds limit) {
   using std::chrono::steady_clock;
   // The destructor of an object that somebody forgot never runs.

@@ -23,6 +23,8 @@ class PendingCalls {
   // A graph has a function of the code. Nobody sees how often, and when, graphs call it.
   void mark_graph() noexcept;
 
+  // Whether anything is pending, or a graph has a function.
+  bool any() noexcept;
   // Waits until nothing is pending, no longer than the limit; zero: as long as host functions take.
   // Empty: nothing is, and `begin` says false from now on. Else what still points into the code, in
   // words. Throws std::bad_alloc.

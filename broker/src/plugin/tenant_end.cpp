@@ -106,6 +106,7 @@ void TenantImpl::close() {
   for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
   end_leases();
   closed_.store(true, std::memory_order_release);
+  if (gated() != nullptr && !work_hangs_) gated()->mark_over();  // the last use of it
 }
 
 // A thread may be about to enter a lease that it has found before: the leases go with the tenant,

@@ -64,6 +64,7 @@ void keep_for_good(std::vector<std::shared_ptr<Lease>>& leases) noexcept {
 TenantImpl::~TenantImpl() {
   try {
     close();
+    return;
   } catch (const Error& error) {
     // A thread that is inside goes on using the context: it stays until the process ends.
     identity_->log(Severity::error, "tenant", error.what());

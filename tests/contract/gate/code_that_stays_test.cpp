@@ -1,8 +1,10 @@
 // Code of a tenant that stays in the process when the tenant ends: what it holds, its threads, and
 // the next tenants that adopt it.
 #include <gmock/gmock.h>
+#include <malloc.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -118,6 +120,54 @@ TEST_F(CodeThatStaysTest, AThreadOfCodeThatStaysIsItsNextTenants) {
   ASSERT_EQ(adopt(second), on_worker) << "the same code";
   EXPECT_NE(second.lease().context, of_first);
   EXPECT_EQ(context_of(on_worker(64)), second.lease().context);
+}
+
+// What the gate knows of a tenant without code serves the next one. A process may open tenants for
+// as long as it runs, and each of them keeps a name and a few counters only.
+TEST_F(CodeThatStaysTest, ATenantWithoutCodeKeepsLittleMemory) {
+  const auto heap = [] { return static_cast<std::int64_t>(mallinfo2().uordblks); };
+  if (heap() == 0) GTEST_SKIP() << "sanitizers have a heap of their own";
+  const auto cycles = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      Tenant tenant = broker.open_tenant("passes", {LeaseChoice(LeaseKind::shared)});
+      const Guard guard(tenant);
+    }
+  };
+  cycles(10);
+  const std::int64_t before = heap();
+  cycles(1000);
+  EXPECT_LT(heap() - before, 1000 * 500) << "it was 3,700 bytes for each";
+}
+
+TEST_F(CodeThatStaysTest, ATenantHasNothingOfTheOneBeforeIt) {
+  const auto calls = [&](const char* tenant) {
+    std::uint64_t sum = 0;
+    for (const TenantMetrics& metrics : broker.metrics().tenants) {
+      if (metrics.name != tenant) continue;
+      for (const auto& [function, count] : metrics.guarded_calls) sum += count;
+    }
+    return sum;
+  };
+  TenantOptions small{LeaseChoice(LeaseKind::shared)};
+  small.driver_memory_budget = 64;
+  Tenant first = broker.open_tenant("first", small);
+  CUdeviceptr address = 0;
+  const auto allocate = [&] { return driver_call("cuMemAlloc_v2", &address, std::size_t{4096}); };
+  EXPECT_EQ(first.run(0, allocate), CUDA_ERROR_OUT_OF_MEMORY);
+  first.close();
+  Tenant second = broker.open_tenant("second", {LeaseChoice(LeaseKind::private_own)});
+  EXPECT_EQ(calls("second"), 0U);
+  EXPECT_EQ(second.run(0, allocate), CUDA_SUCCESS) << "it has a budget of its own";
+  EXPECT_EQ(context_of(address), second.lease().context);
+  EXPECT_EQ(calls("second"), 1U);
+  EXPECT_EQ(calls("first"), 0U);
+  EXPECT_EQ(held_bytes("second"), 4096U);
+  Tenant third = broker.open_tenant("third", {LeaseChoice(LeaseKind::shared)});
+  EXPECT_EQ(third.run(0, [&] { return driver_call("cuMemFree_v2", address); }),
+            CUDA_ERROR_INVALID_VALUE)
+      << "it is the second one's";
+  EXPECT_EQ(third.strikes(), 1U);
+  EXPECT_EQ(second.run(0, [&] { return driver_call("cuMemFree_v2", address); }), CUDA_SUCCESS);
 }
 
 // A host may keep a closed tenant's object for as long as it likes.
