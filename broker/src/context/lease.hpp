@@ -58,6 +58,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   bool has_context(CUcontext context) const noexcept {  // its own, or a sibling of it
     return users_.has_context(context);
   }
+  bool has_green(CUgreenCtx green) const noexcept {  // null: no lease has it
+    return green != nullptr && (context_.green == green || users_.has_sibling(green));
+  }
   CUcontext context() const noexcept { return context_.context; }
 
   const Driver& driver() const noexcept { return device_.driver(); }

@@ -165,6 +165,13 @@ bool LeaseUsers::has_context(CUcontext context) const noexcept {
   return false;
 }
 
+bool LeaseUsers::has_sibling(CUgreenCtx green) const noexcept {
+  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+    if (at(index).green == green) return true;
+  }
+  return false;
+}
+
 bool borrow_on_this_thread(const std::shared_ptr<Borrowers>& borrowers) noexcept {
   if (borrowed.borrowers == borrowers) return true;
   if (borrowers != nullptr) {

@@ -88,6 +88,7 @@ class LeaseUsers {
   std::size_t slot_count() const noexcept { return slot_count_.load(std::memory_order_acquire); }
   const LeaseSlot& slot(std::size_t index) const noexcept { return at(index); }
   bool has_context(CUcontext context) const noexcept;
+  bool has_sibling(CUgreenCtx green) const noexcept;  // that `make` made
 
  private:
   static constexpr std::size_t block_size = 16;

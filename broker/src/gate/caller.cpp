@@ -140,4 +140,8 @@ bool is_nobodys(const Caller& caller, const GatedTenant& holder) {
   return owner != nullptr ? !owner->stands_with(holder) : !is_hosts_code(code);
 }
 
+bool is_nobodys(const Caller& caller) {
+  return is_code_that_calls_for_others(static_cast<const char*>(caller.from) - 1);
+}
+
 }  // namespace ctxbroker::detail

@@ -35,6 +35,9 @@ inline Caller calling() noexcept {
 // address tells: it returns to a library that calls whatever function it was given, to code of
 // another tenant than `holder`, or to no library. Slow. Throws std::bad_alloc.
 bool is_nobodys(const Caller& caller, const GatedTenant& holder);
+// The same of a call that names no thing of a tenant's. Code of no library may be the host's here,
+// because a host's code can be made at run time.
+bool is_nobodys(const Caller& caller);
 
 // Another tenant has adopted the code of the calling thread, which is outside of guards. Where the
 // lease of the earlier tenant is current, this one's is made current. In policies/contexts.cpp.

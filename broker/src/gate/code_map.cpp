@@ -293,13 +293,25 @@ std::vector<Extent> code_of(const GatedTenant& tenant) {
   return all;
 }
 
-bool is_hosts_code(const void* address) {
+namespace {
+
+// The map may be older than the library.
+template <typename Fits>
+bool is_code_of_any(const void* address, Fits&& fits) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  // The map may be older than the library.
   const std::vector<LoadedObject> present = loaded_objects();
-  const auto object = std::find_if(present.begin(), present.end(),
-                                   [&](const LoadedObject& one) { return holds(one, at); });
-  return object != present.end() && !calls_for_others(*object);
+  return std::any_of(present.begin(), present.end(),
+                     [&](const LoadedObject& one) { return holds(one, at) && fits(one); });
+}
+
+}  // namespace
+
+bool is_hosts_code(const void* address) {
+  return is_code_of_any(address, [](const LoadedObject& one) { return !calls_for_others(one); });
+}
+
+bool is_code_that_calls_for_others(const void* address) {
+  return is_code_of_any(address, calls_for_others);
 }
 
 CodeOwner owner_of_code(const void* address) noexcept {

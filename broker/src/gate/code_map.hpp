@@ -46,6 +46,8 @@ CodeOwner owner_of_code(const void* address) noexcept;  // any thread
 // libraries that call whatever function anybody gives them: those of C and C++, and the driver.
 // Also false for code of no library. The code is no tenant's. Throws std::bad_alloc. Any thread.
 bool is_hosts_code(const void* address);
+// The code there is of such a library. Throws std::bad_alloc. Any thread.
+bool is_code_that_calls_for_others(const void* address);
 // An address inside the library that dlopen returned.
 const void* address_in(void* library) noexcept;
 

@@ -257,12 +257,12 @@ GatedTenant* gated_tenant_of(TenantId id) noexcept {
 
 namespace {
 
-GatedTenant* find_holder(CUcontext context, const GatedTenant* but) noexcept {
+template <typename Matches>
+GatedTenant* find_open(Matches&& matches) noexcept {
   All& process = all();
   const std::shared_lock lock(process.lock);
   for (const auto& tenant : process.tenants) {
-    const bool is_other = but == nullptr || !tenant->stands_with(*but);
-    if (is_other && tenant->is_open() && tenant->holds(context)) return tenant.get();
+    if (tenant->is_open() && matches(*tenant)) return tenant.get();
   }
   return nullptr;
 }
@@ -270,11 +270,20 @@ GatedTenant* find_holder(CUcontext context, const GatedTenant* but) noexcept {
 }  // namespace
 
 GatedTenant* holder_of_context(CUcontext context) noexcept {
-  return find_holder(context, nullptr);
+  return find_open([&](GatedTenant& tenant) { return tenant.holds(context); });
 }
 
 GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept {
-  return find_holder(context, &but);
+  return find_open(
+      [&](GatedTenant& tenant) { return !tenant.stands_with(but) && tenant.holds(context); });
+}
+
+GatedTenant* holder_of_green(CUgreenCtx green) noexcept {
+  return find_open([&](GatedTenant& tenant) { return tenant.holds_green(green); });
+}
+
+GatedTenant* tenant_on(int device) noexcept {
+  return find_open([&](GatedTenant& tenant) { return tenant.has_lease(device); });
 }
 
 }  // namespace ctxbroker::detail

@@ -68,6 +68,7 @@ class LeaseSource {
   virtual bool relieve(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
   virtual bool holds(CUcontext context) noexcept = 0;
+  virtual bool holds_green(CUgreenCtx green) noexcept = 0;  // the same by its other handle
   virtual int device_count() noexcept = 0;
   // The generation that a context is of; none when it is of none that stands.
   virtual LeaseGeneration generation_of(CUcontext context) noexcept = 0;
@@ -166,6 +167,9 @@ class GatedTenant {
   }
   bool relieve(CUcontext context) noexcept { return ask(&LeaseSource::relieve, false, context); }
   bool holds(CUcontext context) noexcept { return ask(&LeaseSource::holds, false, context); }
+  bool holds_green(CUgreenCtx green) noexcept {
+    return ask(&LeaseSource::holds_green, false, green);
+  }
   // What a wait in that context meets.
   Waiting waiting(CUcontext context) noexcept {
     return ask(&LeaseSource::waiting, Waiting{}, context);
@@ -302,6 +306,10 @@ inline bool any_gated_tenant() noexcept {
 GatedTenant* holder_of_context(CUcontext context) noexcept;
 // The same among the others.
 GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept;
+
+GatedTenant* holder_of_green(CUgreenCtx green) noexcept;
+// An open tenant that has a lease on the device; null: none has.
+GatedTenant* tenant_on(int device) noexcept;
 
 // For a tenant, whose lease `from` is current. Answers as the driver: ALREADY_ENABLED to a tenant
 // that has the access. With the policies for peers.

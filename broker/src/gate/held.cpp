@@ -9,6 +9,7 @@ namespace ctxbroker::detail {
 namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
+using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 
 // So the driver answers for a handle that it does not know.
 CUresult refusal_of(Kind kind) noexcept {
@@ -177,6 +178,27 @@ std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function
                 to_string(kind), static_cast<unsigned long long>(handle));
   holder.warn(function, text);
   return refusal_of(kind);
+}
+
+std::optional<CUresult> refuse_nobody_on(const Caller& caller, const char* function,
+                                         CUdevice device) noexcept {
+  if (!any_gated_tenant()) return std::nullopt;
+  GatedTenant* const tenant = tenant_on(device);
+  if (tenant == nullptr) return std::nullopt;
+  try {
+    if (!is_nobodys(caller)) return std::nullopt;
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): not known, and so refused
+  }
+  tenant->warn(function,
+               "it reaches what this tenant works in, and the call came from nobody's code, such "
+               "as the C library; it was left alone");
+  return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+std::optional<CUresult> refuse_nobody_here(const Caller& caller, const char* function) noexcept {
+  CUdevice device = -1;
+  if (!any_gated_tenant() || CurrentDevice::call(&device) != CUDA_SUCCESS) return std::nullopt;
+  return refuse_nobody_on(caller, function, device);
 }
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,

@@ -60,6 +60,12 @@ std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function
                                                     Kind kind, std::uint64_t handle,
                                                     GatedTenant& holder) noexcept;
 
+// For a call that is taken for the host's and that reaches everybody who works on the device, or in
+// the context that is current. From nobody's code it is refused while a tenant has a lease there.
+std::optional<CUresult> refuse_nobody_on(const Caller& caller, const char* function,
+                                         CUdevice device) noexcept;
+std::optional<CUresult> refuse_nobody_here(const Caller& caller, const char* function) noexcept;
+
 // What code that stays has left may be held by another GatedTenant that the same tenant has open:
 // that one. Null: it is not the tenant's.
 [[gnu::cold]] GatedTenant* other_holder(const GatedTenant& tenant, Kind kind,
@@ -131,8 +137,9 @@ class TimedWait {
 // Memory that graphs allocate for themselves; with the policies for graphs. A graph names it here.
 // Throws std::bad_alloc.
 void name_graph_memory(std::uint64_t graph, std::uint64_t address);
-// The tenant has freed it. It is held no longer, unless a graph still names it.
-void forget_freed(GatedTenant& tenant, std::uint64_t address) noexcept;
+// After a call that was to free it, which its holder does not hold meanwhile. It is held again if
+// that failed, or if a graph still names it.
+void settle_freed(const Holding& held, CUresult status) noexcept;
 // Whether memory at that address can still be the tenant's: a graph that it holds names it, or it
 // has outlived its graphs. A capture that failed leaves names behind that belong to no graph.
 bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept;

@@ -1,5 +1,6 @@
 #include "gate/tenant_imports.hpp"
 
+#include <dlfcn.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "driver/driver_file.hpp"
 #include "gate/code_map.hpp"
 #include "gate/loaded_objects.hpp"
 
@@ -175,7 +177,8 @@ PatchResult patch_imports(const dl_phdr_info& object, std::span<const Import> im
 
 struct Led {
   bool late = false;
-  std::vector<Import> imports;  // by name
+  const void* driver = nullptr;  // its cuInit
+  std::vector<Import> imports;   // by name
 };
 std::atomic<const Led*> led{nullptr};  // set once, and never freed
 
@@ -226,6 +229,17 @@ const void* before_return(const void* caller) noexcept {
   return static_cast<const char*>(caller) - 1;
 }
 
+// The gate's name, wherever that is, or a name that the driver behind the gate is known by in the
+// process, such as the software device's.
+bool names_driver(const char* file) noexcept {
+  if (std::string_view(file).starts_with("libcuda.so")) return true;
+  void* const library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  const void* const found = find_symbol(library, "cuInit");
+  dlclose(library);  // this call's count only
+  return found != nullptr && found == led.load(std::memory_order_acquire)->driver;
+}
+
 // Answers with the tenant whose code opens the file, or with null where the loader's answer depends
 // on who asks.
 void* before_open(const char* file, const void* caller) noexcept {
@@ -234,9 +248,8 @@ void* before_open(const char* file, const void* caller) noexcept {
     if (tenant == nullptr || file == nullptr) return nullptr;
     const std::string_view name = file;
     if (name.find('$') != std::string_view::npos) return nullptr;  // "$ORIGIN" is the caller's
-    const bool is_driver = name.starts_with("libcuda.so");         // the gate's, wherever that is
-    const bool is_searched_for = name.find('/') == std::string_view::npos && !is_driver;
-    if (is_searched_for && has_run_path(*tenant)) return nullptr;
+    const bool is_searched_for = name.find('/') == std::string_view::npos;
+    if (is_searched_for && has_run_path(*tenant) && !names_driver(file)) return nullptr;
     record_code_before_open();
     return tenant;
   } catch (...) {  // out of memory: what is opened is nobody's
@@ -258,8 +271,12 @@ void after_open(void* answer, void* library) noexcept {
 }  // namespace
 
 void start_leading_imports(const ctxb_gate& gate, bool late) {
-  auto* const made = new Led{late, {}};  // never freed
+  auto* const made = new Led{late, nullptr, {}};  // never freed
   made->imports.push_back({"dlopen", 0, address_of(gate.watched_dlopen)});
+  for (std::uint32_t index = 0; index < gate.count; ++index) {
+    if (std::string_view(gate.entries[index].symbol) != "cuInit") continue;
+    made->driver = reinterpret_cast<const void*>(gate.driver_function(index));
+  }
   if (late) {
     made->imports.push_back({"dlsym", 0, address_of(gate.late_dlsym)});
     made->imports.push_back({"dlvsym", 0, address_of(gate.late_dlvsym)});

@@ -166,7 +166,20 @@ CUresult check_use(GatedTenant& tenant, const char* function, Kind kind, std::ui
   return refuse_end(tenant, function, whole.kind, whole.handle);
 }
 
-CUresult check_uses(GatedTenant& tenant, const char* function, std::span<const Word> words,
+CUresult check_use(const Caller& caller, const char* function, Kind kind, std::uint64_t handle,
+                   bool may_be_lent) noexcept {
+  if (caller.tenant != nullptr) {
+    return check_use(*caller.tenant, function, kind, handle, may_be_lent);
+  }
+  if (may_be_lent || handle == 0 || !any_gated_tenant()) return CUDA_SUCCESS;
+  const Whole whole = outermost({kind, handle});
+  const auto held = ledger().find(whole.kind, whole.handle);
+  // What the host has made for a tenant is the host's to use, and its code may be of no library.
+  if (!held || held->holder.origin != Origin::code) return CUDA_SUCCESS;
+  return refuse_nobody(caller, function, whole.kind, whole.handle).value_or(CUDA_SUCCESS);
+}
+
+CUresult check_uses(const Caller& caller, const char* function, std::span<const Word> words,
                     std::span<const Use> uses) noexcept {
   for (const Use& use : uses) {
     const Word word = words[use.position];
@@ -177,7 +190,7 @@ CUresult check_uses(GatedTenant& tenant, const char* function, std::span<const W
         is_array ? static_cast<std::uint32_t>(words[use.count_at]) : std::size_t{1};
     for (std::size_t i = 0; i < count; ++i) {
       const CUresult status =
-          check_use(tenant, function, use.kind, is_array ? array[i] : word, use.may_be_lent);
+          check_use(caller, function, use.kind, is_array ? array[i] : word, use.may_be_lent);
       if (status != CUDA_SUCCESS) return status;
     }
   }
@@ -206,10 +219,11 @@ std::uint64_t graph_of(std::uint64_t node_or_graph) noexcept {
                                                                             : node_or_graph;
 }
 
-void forget_part(std::uint64_t part) noexcept {
+std::uint64_t forget_part(std::uint64_t part) noexcept {
   Parts& parts = Parts::all();
   const std::lock_guard lock(parts.mutex);
-  parts.whole_of.erase(part);
+  const auto found = parts.whole_of.extract(part);
+  return found.empty() ? 0 : found.mapped().handle;
 }
 
 void forget_parts_of(Kind kind, std::uint64_t whole) noexcept {

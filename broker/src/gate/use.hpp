@@ -38,7 +38,11 @@ inline constexpr bool lent = true;
 // call answers. What ended with its context answers CUDA_ERROR_CONTEXT_IS_DESTROYED.
 CUresult check_use(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
                    bool may_be_lent = false) noexcept;
-CUresult check_uses(GatedTenant& tenant, const char* function, std::span<const Word> words,
+// The same for any caller. The host may use everything. From nobody's code, nothing is used that a
+// tenant's code has made.
+CUresult check_use(const Caller& caller, const char* function, Kind kind, std::uint64_t handle,
+                   bool may_be_lent = false) noexcept;
+CUresult check_uses(const Caller& caller, const char* function, std::span<const Word> words,
                     std::span<const Use> uses) noexcept;
 
 // Whether it is the tenant's, or lent to it: asked of a stream and an event at each record and wait
@@ -58,7 +62,8 @@ void note_parts(Kind kind, std::uint64_t whole, const Part* parts, std::size_t c
 }
 // The graph that a node is a part of; of anything else, itself.
 std::uint64_t graph_of(std::uint64_t node_or_graph) noexcept;
-void forget_part(std::uint64_t part) noexcept;
+// Returns the whole that it was a part of; 0: of none.
+std::uint64_t forget_part(std::uint64_t part) noexcept;
 // That whole has ended.
 void forget_parts_of(Kind kind, std::uint64_t whole) noexcept;
 
@@ -79,11 +84,11 @@ struct UsesAs<name, std::index_sequence<places...>, uses...> {
   static constexpr std::array<Use, sizeof...(uses)> all{uses...};
   static CUresult call(WordAt<places>... arguments) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant != nullptr) {
-      const Word words[] = {arguments...};
-      const CUresult status = check_uses(*caller.tenant, Real::symbol, words, all);
-      if (status != CUDA_SUCCESS) return status;
-      if constexpr (gives_function<name>) caller.tenant->pending_calls().mark_graph();
+    const Word words[] = {arguments...};
+    const CUresult status = check_uses(caller, Real::symbol, words, all);
+    if (status != CUDA_SUCCESS) return status;
+    if constexpr (gives_function<name>) {
+      if (caller.tenant != nullptr) caller.tenant->pending_calls().mark_graph();
     }
     return Real::call(arguments...);
   }

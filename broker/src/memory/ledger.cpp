@@ -110,11 +110,12 @@ std::vector<Holding> Ledger::held_by(const Holder& holder) const {
   return all;
 }
 
-void Ledger::forget_context(const Holder& holder, std::uint64_t context) {
-  for (const Holding& one : held_by(holder)) {
-    if (one.context != context || context == 0) continue;
-    if (remove(one.kind, one.handle, holder)) stop_counting(one);
-  }
+std::vector<Holding> Ledger::take_context(const Holder& holder, std::uint64_t context) {
+  std::vector<Holding> all = held_by(holder);
+  std::erase_if(all, [&](const Holding& one) {
+    return one.context != context || context == 0 || !remove(one.kind, one.handle, holder);
+  });
+  return all;
 }
 
 void Ledger::end_with_context(Kind kind, std::uint64_t handle, const Holder& holder) noexcept {

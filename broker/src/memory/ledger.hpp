@@ -39,9 +39,9 @@ class Ledger {
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind. Throws std::bad_alloc.
   std::vector<Holding> held_by(const Holder& holder) const;
-  // Forgets all that was made in a context that a tenant's code made and that has ended. Throws
-  // std::bad_alloc.
-  void forget_context(const Holder& holder, std::uint64_t context);
+  // Forgets all that was made in a context that a tenant's code made and that is about to end.
+  // Returns it. Throws std::bad_alloc; then nothing is forgotten.
+  std::vector<Holding> take_context(const Holder& holder, std::uint64_t context);
   // Notes that it ended with its context. Its handle stays known.
   void end_with_context(Kind kind, std::uint64_t handle, const Holder& holder) noexcept;
   // Whether all of these addresses are in mappings, or reservations, of that holder.

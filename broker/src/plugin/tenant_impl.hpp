@@ -125,6 +125,7 @@ class TenantImpl final : private LeaseSource {
   int device_of_ended(CUcontext context) noexcept override;
   bool relieve(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
+  bool holds_green(CUgreenCtx green) noexcept override;
   int device_count() noexcept override { return static_cast<int>(slots_.size()); }
   LeaseGeneration generation_of(CUcontext context) noexcept override;
   std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,

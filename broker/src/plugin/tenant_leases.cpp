@@ -32,6 +32,10 @@ bool had_this_context(const Lease& lease, const void* context) {
          lease.has_context(static_cast<CUcontext>(const_cast<void*>(context)));
 }
 
+bool has_this_green(const Lease& lease, const void* green) {
+  return !lease.ended_early() && lease.has_green(static_cast<CUgreenCtx>(const_cast<void*>(green)));
+}
+
 bool has_this_generation(const Lease& lease, const void* generation) {
   return lease.generation() == *static_cast<const std::uint64_t*>(generation);
 }
@@ -128,6 +132,10 @@ bool TenantImpl::relieve(CUcontext context) noexcept {
 bool TenantImpl::holds(CUcontext context) noexcept {
   const auto lease = find_lease(has_this_context, context);
   return lease != nullptr && lease->kind() != LeaseKind::shared;  // which is everybody's
+}
+
+bool TenantImpl::holds_green(CUgreenCtx green) noexcept {
+  return find_lease(has_this_green, green) != nullptr;
 }
 
 LeaseGeneration TenantImpl::generation_of(CUcontext context) noexcept {

@@ -386,6 +386,30 @@ TEST(LateHazard, WithoutTheGateOrBeforeItThereIsDamage) {
   }
 }
 
+// Ways past the gate that the_gate.md names. If one of these is held one day, that page has to
+// change. A late gate answers for dlsym, whatever library it is given.
+TEST(HazardPastTheGate, TheDriversOwnFunctionsDoTheirDamage) {
+  const Behaviour behaviour{"free_memory", false, nullptr};
+  for (const char* mode : {"by_link_map", "by_base"}) {
+    SCOPED_TRACE(mode);
+    const Seen past = see(behaviour, mode, "guarded", "on");
+    EXPECT_TRUE(past.attacked && past.damaged) << past.output;
+    const Seen late = see(behaviour, mode, "guarded", "late");
+    EXPECT_TRUE(late.attacked && !late.damaged) << late.output;
+  }
+}
+
+// A second driver knows nothing of what the first has.
+TEST(HazardPastTheGate, ASecondDriverReachesNothing) {
+  if (!driver_is_software()) GTEST_SKIP() << "NVIDIA's refuses to start, or ends the process";
+  for (const char* protection : {"on", "late"}) {
+    const Seen other = see({"free_memory", false, nullptr}, "by_namespace", "guarded", protection);
+    EXPECT_TRUE(other.attacked && !other.damaged) << other.output;
+    EXPECT_THAT(other.output, ::testing::Not(::testing::HasSubstr("ATTACKED: 0")));
+    EXPECT_THAT(other.output, ::testing::Not(::testing::HasSubstr("ATTACKED: -1")));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Behaviours, HazardMatrix, ::testing::ValuesIn(behaviours),
                          [](const auto& one) { return std::string(one.param.name); });
 

@@ -36,6 +36,38 @@ unsigned primary_flags() {
   return flags;
 }
 
+// What everybody in a context shares.
+struct Limit {
+  CUlimit which;
+  const char* changed;
+};
+constexpr Limit limits[] = {{CU_LIMIT_STACK_SIZE, "the limit was changed"},
+                            {CU_LIMIT_PRINTF_FIFO_SIZE, "the size of printf's buffer was changed"},
+                            {CU_LIMIT_MALLOC_HEAP_SIZE, "the size of the heap was changed"}};
+
+CUarray make_array() {
+  CUarray array = nullptr;
+  CUDA_ARRAY_DESCRIPTOR shape{};
+  shape.Width = shape.Height = 16;
+  shape.Format = CU_AD_FORMAT_FLOAT;
+  shape.NumChannels = 1;
+  need(driver_call("cuArrayCreate_v2", &array, static_cast<const CUDA_ARRAY_DESCRIPTOR*>(&shape)),
+       "an array");
+  return array;
+}
+
+// Null where the driver makes none.
+CUmipmappedArray make_mipmapped() {
+  CUmipmappedArray array = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  shape.Width = shape.Height = 16;
+  shape.Format = CU_AD_FORMAT_FLOAT;
+  shape.NumChannels = 1;
+  const CUresult status = driver_call("cuMipmappedArrayCreate", &array,
+                                      static_cast<const CUDA_ARRAY3D_DESCRIPTOR*>(&shape), 2U);
+  return status == CUDA_SUCCESS ? array : nullptr;
+}
+
 // Physical memory at addresses of its own; 0 where the driver maps none.
 CUdeviceptr map_memory(std::size_t* mapped_bytes) {
   int there = 0;
@@ -80,8 +112,21 @@ void Neighbour::settle(void* own_context) {
   // Setting memory goes on after the call.
   need(driver_call("cuCtxSynchronize"), "its work's end");
   need(driver_call("cuModuleLoadData", &module, static_cast<const void*>(image)), "a module");
-  need(driver_call("cuCtxGetLimit", &stack_limit_, CU_LIMIT_STACK_SIZE), "a limit");
+  for (std::size_t i = 0; i < limits_.size(); ++i) {
+    need(driver_call("cuCtxGetLimit", &limits_[i], limits[i].which), "a limit");
+  }
+  need(driver_call("cuCtxGetCacheConfig", &cache_), "a preference");
   flags_ = primary_flags();
+  target_.array = make_array();
+  target_.mipmapped = make_mipmapped();
+  CUgraphNode node = nullptr;
+  need(driver_call("cuGraphCreate", &graph_, 0U), "a graph");
+  need(driver_call("cuGraphAddEmptyNode", &node, graph_, static_cast<const CUgraphNode*>(nullptr),
+                   std::size_t{0}),
+       "a node");
+  target_.node = node;
+  CUgreenCtx green = nullptr;
+  if (driver_call("cuStreamGetGreenCtx", stream, &green) == CUDA_SUCCESS) target_.green = green;
   target_.mapped = map_memory(&target_.mapped_bytes);
   target_.context = own_context;
   target_.stream = stream;
@@ -117,10 +162,28 @@ std::vector<std::string> Neighbour::damage() const {
   check(driver_call("cuModuleGetFunction", &function, as<CUmodule>(target_.module), "neighbour") ==
             CUDA_SUCCESS,
         "the module is gone");
-  std::size_t limit = 0;
-  check(driver_call("cuCtxGetLimit", &limit, CU_LIMIT_STACK_SIZE) == CUDA_SUCCESS &&
-            limit == stack_limit_,
-        "the limit was changed");
+  for (std::size_t i = 0; i < limits_.size(); ++i) {
+    std::size_t limit = 0;
+    check(driver_call("cuCtxGetLimit", &limit, limits[i].which) == CUDA_SUCCESS &&
+              limit == limits_[i],
+          limits[i].changed);
+  }
+  CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
+  check(driver_call("cuCtxGetCacheConfig", &cache) == CUDA_SUCCESS && cache == cache_,
+        "the preference for caches was changed");
+  CUDA_ARRAY_DESCRIPTOR shape{};
+  check(driver_call("cuArrayGetDescriptor_v2", &shape, as<CUarray>(target_.array)) == CUDA_SUCCESS,
+        "the array is gone");
+  CUarray level = nullptr;
+  check(target_.mipmapped == nullptr ||
+            driver_call("cuMipmappedArrayGetLevel", &level, as<CUmipmappedArray>(target_.mipmapped),
+                        0U) == CUDA_SUCCESS,
+        "the array with levels is gone");
+  std::size_t nodes = 0;
+  check(driver_call("cuGraphGetNodes", graph_, static_cast<CUgraphNode*>(nullptr), &nodes) ==
+                CUDA_SUCCESS &&
+            nodes == 1,
+        "the graph has another number of nodes");
   check(primary_flags() == flags_, "the primary's flags were changed");
 
   CUcontext here = nullptr;

@@ -2,6 +2,10 @@
 // it is all still there.
 #pragma once
 
+#include <cuda.h>
+
+#include <array>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -20,7 +24,9 @@ class Neighbour {
 
  private:
   AttackTarget target_{};
-  std::size_t stack_limit_ = 0;
+  CUgraph graph_ = nullptr;
+  std::array<std::size_t, 3> limits_{};
+  CUfunc_cache cache_ = CU_FUNC_CACHE_PREFER_NONE;
   unsigned flags_ = 0;
 };
 

@@ -53,8 +53,31 @@ constexpr Blow blows[] = {
     {"cuStreamDestroy_v2", [](const AttackTarget& target) { return target.stream; }},
     {"cuEventDestroy_v2", [](const AttackTarget& target) { return target.event; }},
     {"cuModuleUnload", [](const AttackTarget& target) { return target.module; }},
-    // Only a private lease has a context that this call ends.
+    {"cuGraphDestroyNode", [](const AttackTarget& target) { return target.node; }},
+    // Only a private lease has a context that this call ends, and only a green one that the other
+    // does.
     {"cuCtxDestroy_v2", [](const AttackTarget& target) { return target.context; }},
+    {"cuGreenCtxDestroy", [](const AttackTarget& target) { return target.green; }},
+};
+
+// Calls that name nothing of a tenant's, and reach all that work on the device or in the context.
+struct WideBlow {
+  const char* function;
+  const char* way;
+  std::uint64_t argument, second;
+  bool shows;              // without the gate, the neighbour sees it
+  bool on_gpu_too = true;  // or only on the software device
+  int times = 1;
+};
+constexpr WideBlow wide_blows[] = {
+    {"cuDevicePrimaryCtxRelease_v2", "thread", 0, 0, true, true, 8},
+    {"cuDevicePrimaryCtxReset_v2", "thread", 0, 0, false},  // the shield stops it
+    {"cuDevicePrimaryCtxSetFlags_v2", "context", 0, CU_CTX_SCHED_BLOCKING_SYNC, true},
+    {"cuCtxSetFlags", "context", CU_CTX_SCHED_BLOCKING_SYNC, 0, true, false},
+    {"cuCtxSetLimit", "context", CU_LIMIT_PRINTF_FIFO_SIZE, 4U << 20, true},
+    {"cuCtxSetCacheConfig", "context", CU_FUNC_CACHE_PREFER_L1, 0, true, false},
+    {"cuCtxResetPersistingL2Cache", "context", 1, 0, false},
+    {"cuDeviceGraphMemTrim", "thread", 0, 0, false},
 };
 
 // ---- in the child
@@ -91,6 +114,7 @@ class Scene {
     attacker_.push_back(broker().open_tenant("attacker", {LeaseChoice(LeaseKind::shared)}));
     libraries_.push_back(attacker_.front().adopt(test_library("attacks_callbacks")));
     hand_over_ = reinterpret_cast<hand_over_function*>(libraries_.back().symbol(HAND_OVER));
+    second_ = static_cast<void**>(libraries_.back().symbol(SECOND_ARGUMENT));
   }
 
   // Of each neighbour, from inside a guard of the attacker's and outside.
@@ -100,6 +124,47 @@ class Scene {
       if (blow.function == std::string("cuCtxDestroy_v2") && !is_private) continue;
       for (const bool guarded : {true, false}) attack(tenant, way, blow, guarded);
     }
+  }
+
+  // On a neighbour in a shared lease, whose context is the host's too.
+  void strike_all(const WideBlow& blow) {
+    Tenant& tenant = tenants_.front();
+    Neighbour& neighbour = neighbours_.emplace_back();
+    tenant.run(0, [&] { neighbour.settle(tenant.lease().context); });
+    const int refused_before = refused();
+    *second_ = address(blow.second);
+    for (int i = 0; i < blow.times; ++i) {
+      hand_over(blow.way, blow.function, address(blow.argument), false);
+    }
+    if (refused() - refused_before != blow.times) std::printf("SILENCE %s\n", blow.function);
+    std::vector<std::string> damage;
+    tenant.run(0, [&] { damage = neighbour.damage(); });
+    for (const std::string& one : damage) {
+      std::printf("DAMAGE %s: %s\n", blow.function, one.c_str());
+    }
+    if (driver_call("cuDevicePrimaryCtxRelease_v2", 0) != CUDA_SUCCESS) {
+      std::printf("DAMAGE %s: the host has no primary context to release\n", blow.function);
+    }
+    driver_call("cuDevicePrimaryCtxRetain", &hosts_, 0);
+    std::printf("LOOKED %s\n", blow.function);
+  }
+
+  // The same calls by the host.
+  void change_own() {
+    std::size_t bytes = 0;
+    unsigned flags = 0;
+    int active = 0;
+    driver_call("cuCtxSetCurrent", hosts_);
+    EXPECT_EQ(driver_call("cuCtxSetLimit", CU_LIMIT_PRINTF_FIFO_SIZE, std::size_t{4} << 20),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuCtxGetLimit", &bytes, CU_LIMIT_PRINTF_FIFO_SIZE), CUDA_SUCCESS);
+    EXPECT_GE(bytes, std::size_t{4} << 20);
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxSetFlags_v2", 0, CU_CTX_SCHED_BLOCKING_SYNC),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxGetState", 0, &flags, &active), CUDA_SUCCESS);
+    EXPECT_EQ(flags & CU_CTX_SCHED_MASK, CU_CTX_SCHED_BLOCKING_SYNC);
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxRelease_v2", 0), CUDA_SUCCESS);
+    EXPECT_EQ(refused(), 0);
   }
 
   // The host's own memory.
@@ -139,6 +204,7 @@ class Scene {
     tenant.run(0, [&] { neighbour.settle(tenant.lease().context); });
     const int refused_before = refused();
     void* const argument = blow.argument(neighbour.target());
+    if (argument == nullptr) return;
     bool done = false;
     const auto hand_over = [&] { done = hand_over_(way.c_str(), blow.function, argument) != 0; };
     std::thread([&] {  // of the host's
@@ -189,6 +255,7 @@ class Scene {
   std::vector<Tenant> tenants_, attacker_;
   std::vector<AdoptedLibrary> libraries_;
   hand_over_function* hand_over_ = nullptr;
+  void** second_ = nullptr;
   std::deque<Neighbour> neighbours_;
   std::vector<std::function<void()>> looks_;
 };
@@ -203,6 +270,11 @@ TEST(NobodysCodeCell, DISABLED_Run) {
   scene = new Scene(protection);
   std::atexit([] { scene->look_at_exit(); });
   if (function == "own") scene->free_own(way);
+  if (function == "change") return scene->change_own();
+  for (const WideBlow& blow : wide_blows) {
+    if (way == "wide" && function == blow.function) scene->strike_all(blow);
+  }
+  if (way == "wide") return;
   for (const Blow& blow : blows) {
     if (function == "all" || function == blow.function) scene->attack_all(way, blow);
   }
@@ -238,7 +310,7 @@ TEST_P(NobodysCode, EndsTheHostsThingsAndNothingOfATenants) {
     SCOPED_TRACE(protection);
     const std::string with = run_cell(way.name, "all", protection);
     if (with.find("IMPOSSIBLE") != std::string::npos) GTEST_SKIP() << "not on this machine";
-    EXPECT_EQ(count(with, "LOOKED"), 2 * (3 * (std::size(blows) - 1) + 1)) << with;
+    EXPECT_EQ(count(with, "LOOKED"), 2 * (3 * (std::size(blows) - 2) + 2)) << with;
     EXPECT_THAT(with, Not(HasSubstr("DAMAGE")));
     if (driver_is_software() || way.on_hosts_thread) {
       EXPECT_THAT(run_cell(way.name, "own", protection), HasSubstr("FREED"));
@@ -259,6 +331,35 @@ TEST(NobodysCodeWithoutGate, EndsAllThatANeighbourHas) {
   for (const Blow& blow : blows) {
     const std::string without = run_cell("key", blow.function, "off");
     EXPECT_THAT(without, HasSubstr("DAMAGE")) << blow.function;
+  }
+}
+
+class NobodysCodeOnTheDevice : public ::testing::TestWithParam<WideBlow> {};
+
+TEST_P(NobodysCodeOnTheDevice, ReachesNoTenant) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer crashes where a thread begins in other code";
+#endif
+  const WideBlow& blow = GetParam();
+  for (const char* protection : {"on", "late"}) {
+    SCOPED_TRACE(protection);
+    const std::string with = run_cell("wide", blow.function, protection);
+    EXPECT_THAT(with, HasSubstr("LOOKED"));
+    EXPECT_THAT(with, Not(HasSubstr("DAMAGE")));
+    EXPECT_THAT(with, Not(HasSubstr("SILENCE")));
+  }
+  const std::string without = run_cell("wide", blow.function, "off");
+  if (driver_is_software() || blow.on_gpu_too) {
+    EXPECT_EQ(without.find("DAMAGE") != std::string::npos, blow.shows) << without;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Blows, NobodysCodeOnTheDevice, ::testing::ValuesIn(wide_blows),
+                         [](const auto& one) { return std::string(one.param.function); });
+
+TEST(NobodysCodeOfTheHost, IsNotHeldBack) {
+  for (const char* protection : {"on", "late"}) {
+    EXPECT_THAT(run_cell("wide", "change", protection), Not(HasSubstr("DAMAGE")));
   }
 }
 

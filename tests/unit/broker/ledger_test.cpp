@@ -134,7 +134,7 @@ TEST(LedgerTest, AContextTakesAlongWhatWasMadeInIt) {
     EXPECT_TRUE(budget.take(held->bytes));
     all.add(*held);
   }
-  all.forget_context(one, 0xc0);
+  for (const Holding& ended : all.take_context(one, 0xc0)) stop_counting(ended);
   EXPECT_EQ(budget.held(), 50u);
   EXPECT_FALSE(all.find(Kind::memory, 0x3000).has_value());
   EXPECT_TRUE(all.remove(Kind::memory, 0x4000).has_value());

@@ -31,9 +31,7 @@ CUstream named(CUstream stream) noexcept {
 }
 
 CUresult check_stream(const Caller& caller, const char* function, CUstream stream) noexcept {
-  return caller.tenant == nullptr
-             ? CUDA_SUCCESS
-             : check_use(*caller.tenant, function, Kind::stream, handle_value(stream));
+  return check_use(caller, function, Kind::stream, handle_value(stream));
 }
 
 // While a capture in global mode is open, calls that are unsafe in a capture, such as allocations,
@@ -104,9 +102,9 @@ struct EndsCapture {
   using Real = DriverFunction<name, CUresult(CUstream, CUgraph*)>;
   static CUresult call(CUstream stream, CUgraph* graph) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr) return Real::call(stream, graph);
     const CUresult refused = check_stream(caller, Real::symbol, stream);
     if (refused != CUDA_SUCCESS) return refused;
+    if (caller.tenant == nullptr) return Real::call(stream, graph);
     bool ended = false;
     const auto end = [&] {
       ended = true;

@@ -2,6 +2,7 @@
 // a tenant, "the primary" is its own lease, and nothing below its guard is popped.
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "context/guard.hpp"
 #include "context/lease_users.hpp"
@@ -209,12 +210,17 @@ struct CreatesContext {
   }
 };
 
-// All that was made in a context ends with it.
-void forget_what_ended(GatedTenant& tenant, CUcontext context) noexcept {
+// All that was made in a context ends with it. It is forgotten first, as in end_forgotten.
+template <typename End>
+CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context, End&& end) noexcept {
+  std::vector<Holding> inside;
   try {
-    ledger().forget_context(tenant.holder(), handle_value(context));
+    inside = ledger().take_context(tenant.holder(), handle_value(context));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
   }                                  // the driver knows the handles no more
+  const CUresult status = end();
+  for (const Holding& one : inside) settle_end(one, status);
+  return status;
 }
 
 // The driver pops a current context that is destroyed.
@@ -234,9 +240,10 @@ struct DestroysContext {
                          [&] { return Real::call(context); });
     }
     const bool was_current = current_context() == context;
-    const CUresult status = end_held(*caller.tenant, Real::symbol, Kind::context,
-                                     handle_value(context), [&] { return Real::call(context); });
-    if (status == CUDA_SUCCESS) forget_what_ended(*caller.tenant, context);
+    const CUresult status =
+        end_held(*caller.tenant, Real::symbol, Kind::context, handle_value(context), [&] {
+          return end_with_all_in_it(*caller.tenant, context, [&] { return Real::call(context); });
+        });
     if (Frame* frame = frame_of(caller);
         status == CUDA_SUCCESS && was_current && frame != nullptr && frame->extras().pushed > 0) {
       --frame->extras().pushed;
@@ -259,7 +266,11 @@ CUresult attach(CUcontext* context, unsigned flags) noexcept {
 using SetLimit = DriverFunction<"cuCtxSetLimit", CUresult(CUlimit, std::size_t)>;
 CUresult set_limit(CUlimit limit, std::size_t value) noexcept {
   const Caller caller = enter_policy<SetLimit>();
-  if (caller.tenant == nullptr || alone_in_context(caller)) return SetLimit::call(limit, value);
+  if (caller.tenant == nullptr) {
+    const auto refused = refuse_nobody_here(caller, SetLimit::symbol);
+    return refused ? *refused : SetLimit::call(limit, value);
+  }
+  if (alone_in_context(caller)) return SetLimit::call(limit, value);
   std::size_t there = 0;
   const CUresult status = GetLimit::call(&there, limit);
   if (status != CUDA_SUCCESS || value <= there) return status;
@@ -275,13 +286,35 @@ struct SetsPreference {
   using Real = DriverFunction<name, CUresult(Value...)>;
   static CUresult call(Value... value) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr || alone_in_context(caller)) return Real::call(value...);
+    if (caller.tenant == nullptr) {
+      const auto refused = refuse_nobody_here(caller, Real::symbol);
+      return refused ? *refused : Real::call(value...);
+    }
+    if (alone_in_context(caller)) return Real::call(value...);
     caller.tenant->log_once(Real::symbol,
                             "ignored: it would be the preference of every plug-in on the device; "
                             "a private lease has its own");
     return CUDA_SUCCESS;
   }
 };
+
+// A lease's own is in no ledger.
+using DestroyGreen = DriverFunction<"cuGreenCtxDestroy", CUresult(CUgreenCtx)>;
+CUresult destroy_green(CUgreenCtx green) noexcept {
+  const Caller caller = enter_policy<DestroyGreen>();
+  constexpr const char* name = DestroyGreen::symbol;
+  const std::uint64_t value = handle_value(green);
+  const auto end = [&] { return DestroyGreen::call(green); };
+  if (green == nullptr) return end();
+  if (caller.tenant != nullptr) {
+    return end_held(*caller.tenant, name, Kind::green_context, value, end);
+  }
+  if (GatedTenant* const holder = holder_of_green(green)) {
+    const auto refused = refuse_nobody(caller, name, Kind::green_context, value, *holder);
+    if (refused) return *refused;
+  }
+  return end_by_host(caller, name, Kind::green_context, value, end);
+}
 
 using PushV1 = DriverFunction<"cuCtxPushCurrent", CUresult(CUcontext)>;
 using PushV2 = DriverFunction<"cuCtxPushCurrent_v2", CUresult(CUcontext)>;
@@ -311,7 +344,7 @@ constexpr PolicyRow context_rows[] = {
     policy<Attach, attach>(),
     row<Makes<"cuGreenCtxCreate", Kind::green_context, bytes_of_green, CUgreenCtx,
               CUdevResourceDesc, CUdevice, unsigned>>(),
-    row<Ends<"cuGreenCtxDestroy", Kind::green_context, CUgreenCtx>>(),
+    policy<DestroyGreen, destroy_green>(),
     policy<SetLimit, set_limit>(),
     row<SetsPreference<"cuCtxSetCacheConfig", CUfunc_cache>>(),
     row<SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>>(),

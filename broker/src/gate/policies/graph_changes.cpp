@@ -19,11 +19,11 @@ struct AddsAs<name, std::index_sequence<places...>, uses...> {
   using Real = DriverFunction<name, CUresult(CUgraphNode*, Word, WordAt<places>...)>;
   static CUresult call(CUgraphNode* node, Word graph, WordAt<places>... arguments) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr) return Real::call(node, graph, arguments...);
     constexpr std::array<Use, 1 + sizeof...(uses)> all{to_graph, uses...};
     const Word words[] = {0, graph, arguments...};
-    CUresult status = check_uses(*caller.tenant, Real::symbol, words, all);
+    CUresult status = check_uses(caller, Real::symbol, words, all);
     if (status != CUDA_SUCCESS) return status;
+    if (caller.tenant == nullptr) return Real::call(node, graph, arguments...);
     if constexpr (gives_function<name>) caller.tenant->pending_calls().mark_graph();
     status = Real::call(node, graph, arguments...);
     if (status == CUDA_SUCCESS && node != nullptr) {
@@ -92,12 +92,16 @@ CUresult child_graph(Word node, CUgraph* graph) noexcept {
 using DestroyNode = DriverFunction<"cuGraphDestroyNode", CUresult(Word)>;
 CUresult destroy_node(Word node) noexcept {
   const Caller caller = enter_policy<DestroyNode>();
-  if (caller.tenant != nullptr) {
-    const CUresult refused = check_use(*caller.tenant, DestroyNode::symbol, Kind::graph, node);
-    if (refused != CUDA_SUCCESS) return refused;
+  const CUresult refused = check_use(caller, DestroyNode::symbol, Kind::graph, node);
+  if (refused != CUDA_SUCCESS) return refused;
+  // Both are forgotten first: as soon as it has ended, its value may be another graph's node.
+  const std::uint64_t graph = forget_part(node);
+  if (graph == 0 && caller.tenant != nullptr) {  // another thread was quicker
+    return refuse_end(*caller.tenant, DestroyNode::symbol, Kind::graph, node);
   }
+  forget_parts_of(Kind::graph, node);
   const CUresult status = DestroyNode::call(node);
-  if (status == CUDA_SUCCESS) forget_parts_of(Kind::graph, node);
+  if (status != CUDA_SUCCESS && graph != 0) note_part(Kind::graph, graph, node);
   return status;
 }
 

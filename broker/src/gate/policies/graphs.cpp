@@ -249,17 +249,16 @@ struct SetsNode {
   using Real = DriverFunction<name, CUresult(Exec..., CUgraphNode, CUgraphNodeParams*)>;
   static CUresult call(Exec... exec, CUgraphNode node, CUgraphNodeParams* parameters) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant != nullptr) {
-      GatedTenant& tenant = *caller.tenant;
-      CUresult refused = CUDA_SUCCESS;
-      if constexpr (sizeof...(Exec) == 0) {
-        refused = check_use(tenant, Real::symbol, Kind::graph, handle_value(node));
-      } else {
-        refused = check_use(tenant, Real::symbol, Kind::graph_exec, handle_value(exec...));
-      }
-      if (refused == CUDA_SUCCESS) refused = check_node(tenant, Real::symbol, parameters);
-      if (refused != CUDA_SUCCESS) return refused;
+    CUresult refused = CUDA_SUCCESS;
+    if constexpr (sizeof...(Exec) == 0) {
+      refused = check_use(caller, Real::symbol, Kind::graph, handle_value(node));
+    } else {
+      refused = check_use(caller, Real::symbol, Kind::graph_exec, handle_value(exec...));
     }
+    if (refused == CUDA_SUCCESS && caller.tenant != nullptr) {
+      refused = check_node(*caller.tenant, Real::symbol, parameters);
+    }
+    if (refused != CUDA_SUCCESS) return refused;
     return Real::call(exec..., node, parameters);
   }
 };
@@ -301,10 +300,11 @@ CUresult destroy_graph(GatedTenant& tenant, CUgraph graph) noexcept {
   });
 }
 
-void forget_freed(GatedTenant& tenant, std::uint64_t address) noexcept {
+void settle_freed(const Holding& held, CUresult status) noexcept {
   Names& names = Names::one();
   const std::lock_guard lock(names.mutex);
-  if (!names.has(address)) forget(tenant, address);
+  const bool is_gone = status == CUDA_SUCCESS && !names.has(held.handle);
+  is_gone ? stop_counting(held) : hold_again(held);
 }
 
 bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept {

@@ -1,5 +1,7 @@
 // The driver's linker, textures, surfaces, user objects, and what other APIs and other devices
 // share: who made it holds it, and only its holder changes or ends it.
+#include <mutex>
+
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -21,14 +23,21 @@ struct BeginsLink {
 
 // ---- user objects: their holder has a number of references --------------------------------------
 
-// After a call that has changed how many the tenant has.
-void change_references(GatedTenant& tenant, std::uint64_t object, std::int64_t by) noexcept {
+// With a call that changes how many the tenant has. False: it has none.
+bool change_references(GatedTenant& tenant, std::uint64_t object, std::int64_t by) noexcept {
+  static constinit std::mutex changing;
+  const std::lock_guard lock(changing);
   auto held = ledger().remove(Kind::user_object, object, tenant.holder());
-  if (!held) return;
+  if (!held) {
+    GatedTenant* const other = other_holder(tenant, Kind::user_object, object);
+    if (other != nullptr) held = ledger().remove(Kind::user_object, object, other->holder());
+  }
+  if (!held) return false;
   const auto now = static_cast<std::int64_t>(held->extent) + by;
-  if (now <= 0) return;
+  if (now <= 0) return true;
   held->extent = static_cast<std::uint64_t>(now);
   hold_again(*held);
+  return true;
 }
 
 using ReleaseUserObject = DriverFunction<"cuUserObjectRelease", CUresult(CUuserObject, unsigned)>;
@@ -36,12 +45,17 @@ using RetainUserObject = DriverFunction<"cuUserObjectRetain", CUresult(CUuserObj
 template <typename Real, int sign>
 CUresult count_references(CUuserObject object, unsigned count) noexcept {
   const Caller caller = enter_policy<Real>();
-  if (caller.tenant == nullptr) return Real::call(object, count);
   const std::uint64_t value = handle_value(object);
+  if (caller.tenant == nullptr) {
+    const auto refused = refuse_nobody(caller, Real::symbol, Kind::user_object, value);
+    return refused ? *refused : Real::call(object, count);
+  }
   CUresult status = check_use(*caller.tenant, Real::symbol, Kind::user_object, value);
   if (status != CUDA_SUCCESS) return status;
   // Forgotten first: as soon as it has ended, its value may be another object's.
-  if (sign < 0) change_references(*caller.tenant, value, -static_cast<std::int64_t>(count));
+  if (sign < 0 && !change_references(*caller.tenant, value, -static_cast<std::int64_t>(count))) {
+    return refuse_end(*caller.tenant, Real::symbol, Kind::user_object, value);
+  }
   status = Real::call(object, count);
   if (sign > 0 && status == CUDA_SUCCESS) change_references(*caller.tenant, value, count);
   return status;

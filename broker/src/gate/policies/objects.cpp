@@ -72,11 +72,10 @@ struct FreesAs {
     const auto free = [&] { return Real::call(address, rest...); };
     const auto held = ledger().remove(Kind::memory, value, tenant.holder());
     if (held) return end_forgotten(tenant, *held, free, in_stream_order);
-    if (!ledger().holds(tenant.holder(), Kind::graph_memory, value)) {
-      return end_held(tenant, Real::symbol, Kind::memory, value, free);
-    }
+    const auto of_graph = ledger().remove(Kind::graph_memory, value, tenant.holder());
+    if (!of_graph) return end_held(tenant, Real::symbol, Kind::memory, value, free);
     const CUresult status = free();
-    if (status == CUDA_SUCCESS) forget_freed(tenant, value);
+    settle_freed(*of_graph, status);
     return status;
   }
 };

@@ -279,7 +279,10 @@ std::uint64_t unused_of(CUmemoryPool pool) noexcept {
 using GraphMemTrim = DriverFunction<"cuDeviceGraphMemTrim", CUresult(CUdevice)>;
 CUresult trim_graph_memory(CUdevice device) noexcept {
   const Caller caller = enter_policy<GraphMemTrim>();
-  if (caller.tenant == nullptr) return GraphMemTrim::call(device);
+  if (caller.tenant == nullptr) {
+    const auto refused = refuse_nobody_on(caller, GraphMemTrim::symbol, device);
+    return refused ? *refused : GraphMemTrim::call(device);
+  }
   if (!caller.tenant->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   caller.tenant->log_once(GraphMemTrim::symbol,
                           "ignored: it would free what the neighbours' graphs keep for their next "
