@@ -163,6 +163,9 @@ class Scene {
               CUDA_SUCCESS);
     EXPECT_EQ(driver_call("cuDevicePrimaryCtxGetState", 0, &flags, &active), CUDA_SUCCESS);
     EXPECT_EQ(flags & CU_CTX_SCHED_MASK, CU_CTX_SCHED_BLOCKING_SYNC);
+    // A host's code may be made at run time, and is in no library then.
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxRetain", &hosts_, 0), CUDA_SUCCESS);
+    hand_over("code", "cuDevicePrimaryCtxRelease_v2", address(0), false);
     EXPECT_EQ(driver_call("cuDevicePrimaryCtxRelease_v2", 0), CUDA_SUCCESS);
     EXPECT_EQ(refused(), 0);
   }

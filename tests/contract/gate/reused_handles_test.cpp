@@ -91,7 +91,7 @@ Value make_graph_memory() {
   CUgraphNode node = nullptr;
   CUDA_MEM_ALLOC_NODE_PARAMS allocation{};
   allocation.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  allocation.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  allocation.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   allocation.bytesize = 4096;
   EXPECT_EQ(driver_call("cuGraphCreate", &graph, 0U), CUDA_SUCCESS);
   EXPECT_EQ(driver_call("cuGraphAddMemAllocNode", &node, graph,
