@@ -4,7 +4,7 @@
 
 namespace ctxbroker::detail {
 
-OpenCaptures& OpenCaptures::all() noexcept {
+OpenCaptures& OpenCaptures::all() {
   static auto* const one = new OpenCaptures;  // threads of plug-ins may capture until the end
   return *one;
 }

@@ -11,7 +11,7 @@ namespace ctxbroker::detail {
 // Of the process, as streams are. Any thread.
 class OpenCaptures {
  public:
-  static OpenCaptures& all() noexcept;
+  static OpenCaptures& all();
 
   // `owner` ends what is left open: a guard's frame, or a tenant. Without memory for that, the
   // capture is its code's to end.

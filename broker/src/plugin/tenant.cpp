@@ -104,8 +104,9 @@ void Tenant::close() {
   }
 }
 
-// The storage is not cleared: it is large, and a nested guard uses one byte of it.
-Guard::Guard(Tenant& tenant, int device, const char* function) {
+// The storage is not cleared: it is large, and a nested guard uses one byte of it. "flatten" puts
+// `enter` into this function, which saves a guard about 2 ns.
+[[gnu::flatten]] Guard::Guard(Tenant& tenant, int device, const char* function) {
   storage_.entered = false;
   static_assert(sizeof(detail::Frame) <= sizeof storage_.frame &&
                 alignof(detail::Frame) <= alignof(detail::GuardStorage));
