@@ -310,12 +310,13 @@ CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* t
       .tenant = tenant, .strikes = strikes, .function = function, .calls_plugin = calls_plugin};
   const bool observed = target.driver != nullptr && timeline_observed();
   const std::uint64_t observed_from = observed ? timeline_now() : 0;
-  if (target.driver != nullptr && can_push_on_top(target)) {
+  if (target.context != nullptr && can_push_on_top(*target.driver)) {
     LeaseSlot* slot = nullptr;
     CUresult status = CUDA_SUCCESS;
     if (target.users != nullptr) status = target.users->enter(&slot, true);
     if (status == CUDA_SUCCESS) {
-      status = push_on_top(at, target, call, slot);
+      CUcontext const context = slot != nullptr ? slot->context : target.context;
+      status = push_on_top(at, target, call, context, slot);
     } else {
       new (at) Frame(target, call);
     }

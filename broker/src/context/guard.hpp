@@ -23,7 +23,8 @@ struct GuardTarget {
   const DriverTable* driver = nullptr;  // null: no driver is open, and the guard does nothing
   CUcontext context = nullptr;          // null: no context is to be current
   std::uint64_t generation = 0;         // 0 exactly when `context` is null
-  LeaseUsers* users = nullptr;          // of the lease, which may choose another context; or null
+  // Of the lease, which may choose another context. If it is there, so are the three above.
+  LeaseUsers* users = nullptr;
 };
 
 // Whose function runs inside, and where a breach is counted. The guard borrows it until it ends.
@@ -118,12 +119,12 @@ struct Frame {
 inline CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept;
 void leave(Frame& frame) noexcept;
 
-// Returns whether the target can be pushed on top of what the thread has: the thread is in no
-// guard, and is known to have at most one context.
-inline bool can_push_on_top(const GuardTarget& target) noexcept {
+// Returns whether a context can be pushed on top of what the thread has: the thread is in no guard,
+// and is known to have at most one context.
+inline bool can_push_on_top(const DriverTable& driver) noexcept {
   const ThreadState& thread = thread_state;
   return thread.innermost == nullptr && thread.known_at == thread.changes &&
-         target.context != nullptr && target.driver->current_is_watched;
+         driver.current_is_watched;
 }
 
 // The general case of enter: nested guards, threads with contexts of their own, a lease's first
@@ -132,10 +133,10 @@ inline bool can_push_on_top(const GuardTarget& target) noexcept {
                                  const TenantIdentity* tenant, std::atomic<std::uint64_t>* strikes,
                                  const char* function, bool calls_plugin) noexcept;
 
-// Pushes in a slot of the target's users. The frame is written last, when all of it is known.
+// Pushes a context, in a slot of the target's users or without one. The frame is written last, when
+// all of it is known.
 inline CUresult push_on_top(Frame* frame, const GuardTarget& target, const GuardedCall& call,
-                            LeaseSlot* slot) noexcept {
-  CUcontext const context = slot != nullptr ? slot->context : target.context;
+                            CUcontext context, LeaseSlot* slot) noexcept {
   const CUresult status = target.driver->ctx_push(context);
   if (status == CUDA_SUCCESS) [[likely]] {
     ThreadState& thread = thread_state;
@@ -148,11 +149,11 @@ inline CUresult push_on_top(Frame* frame, const GuardTarget& target, const Guard
 }
 
 CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept {
-  if (target.driver != nullptr && target.users != nullptr && can_push_on_top(target) &&
-      !timeline_observed()) [[likely]] {
+  if (target.users != nullptr && can_push_on_top(*target.driver) && !timeline_observed())
+      [[likely]] {
     LeaseSlot* const slot = target.users->enter_again();
     if (slot != nullptr) [[likely]]
-      return push_on_top(frame, target, call, slot);
+      return push_on_top(frame, target, call, slot->context, slot);
   }
   return enter_any(frame, target, call.tenant, call.strikes, call.function, call.calls_plugin);
 }
