@@ -142,7 +142,7 @@ painter=(env CTXBROKER_DRIVER=software "$documents/host/build/painter" "$documen
 run env LD_LIBRARY_PATH="$prefix/lib/software_device" "${painter[@]}"
 expect_status 0
 expect_err "was given up: to show what comes after"
-[[ "$(grep -c "status 0, last pixel 255, green:" <<<"$out")" == 2 ]] || failed "not painted twice"
+[[ "$(grep -c "status 0, last pixel 255, green lease" <<<"$out")" == 2 ]] || failed "not painted twice"
 [[ "$(sed 's/.*generation \([0-9]*\).*/\1/' <<<"$out" | sort -u | wc -l)" == 2 ]] ||
   failed "the lost lease was not renewed"
 

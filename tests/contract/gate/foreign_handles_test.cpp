@@ -92,7 +92,12 @@ class Scene {
       // Its own thread, because the victim's guard goes on: a capture ends with that.
       std::thread([&] { this->attack(attack, &target, *victim); }).join();
       if (case_.protection != "own") {
-        for (const std::string& one : victim->damage()) std::printf("DAMAGE: %s\n", one.c_str());
+        std::vector<std::string> damage = victim->damage();
+        // The driver ends user objects on a thread of its own.
+        if (case_.protection == "off" && damage.empty() && victim->object_ends_soon()) {
+          damage.emplace_back("its user object is gone");
+        }
+        for (const std::string& one : damage) std::printf("DAMAGE: %s\n", one.c_str());
       }
       std::fflush(stdout);
       std::thread([&] { end_attack(target); }).join();

@@ -142,6 +142,10 @@ std::uint32_t Victim::result_of(CUgraphExec exec) const {
   return result;
 }
 
+bool Victim::object_ends_soon() const {
+  return soon([&] { return object_ended_.load(); });
+}
+
 std::vector<std::string> Victim::damage() {
   std::vector<std::string> found;
   const auto check = [&](bool well, const char* what) {

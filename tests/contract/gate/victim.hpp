@@ -24,6 +24,7 @@ class Victim {
 
   // What is damaged, in words. With the context current in which it was made.
   std::vector<std::string> damage();
+  bool object_ends_soon() const;
   // Ends what it has, whatever state that is in.
   void end();
 
