@@ -234,16 +234,12 @@ void end_stream_captures(Frame& frame) noexcept {
 }
 
 // Pops the frame's context. False, and the stack is as it was, when another context was on top, or
-// what should be below is not there. With `always_looks` false, it looks there only when a
-// plug-in's call has ended above a context of the thread's own.
-[[gnu::always_inline]] inline bool pop_own(const Frame& frame, bool always_looks) noexcept {
+// it looks below and what should be there is not.
+bool pop_own(const Frame& frame, bool looks_below) noexcept {
   CUcontext left = nullptr;
   const DriverTable& driver = *frame.target.driver;
   if (frame.target.context == nullptr || driver.ctx_pop(&left) != CUDA_SUCCESS) return false;
-  const bool looks_below =
-      always_looks || (frame.under != nullptr && frame.calls_plugin && frame.tenant != nullptr);
-  if (left == frame.target.context && (!looks_below || is_current(driver, frame.under)))
-      [[likely]] {
+  if (left == frame.target.context && (!looks_below || is_current(driver, frame.under))) {
     return true;
   }
   put_back(driver, left);
@@ -255,11 +251,10 @@ void end_stream_captures(Frame& frame) noexcept {
   ++thread_state.changes;
 }
 
-// The usual end: pops what was pushed. Returns false when something else has happened.
+// Pops what was pushed. Returns false when something else has happened.
 bool pop_from_top(Frame& frame) noexcept {
-  if (!frame.undisturbed || !is_untouched(frame)) [[unlikely]]
-    return false;
-  if (!pop_own(frame, false)) [[unlikely]] {
+  if (!frame.undisturbed || !is_untouched(frame)) return false;
+  if (!pop_own(frame, frame.looks_below)) {
     forget_thread();
     return false;
   }
@@ -299,6 +294,17 @@ void disturb(Frame& frame) noexcept {
   if (!frame.undisturbed) return;
   frame.undisturbed = false;
   if (frame.under != nullptr) take_what_is_under(frame);
+}
+
+// The general case of leave.
+[[gnu::noinline]] void leave_any(Frame& frame) noexcept {
+  if (frame.way == Frame::Way::pushed) {
+    if (!pop_from_top(frame)) restore(frame);
+    if (frame.observed_from != 0) record_guard(frame);
+  } else if (frame.way == Frame::Way::nested && frame.tenant != nullptr && frame.calls_plugin) {
+    leave_nested(frame);
+  }
+  thread_state.innermost = frame.outer;
 }
 
 }  // namespace
@@ -343,15 +349,18 @@ CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* t
 }
 
 void leave(Frame& frame) noexcept {
-  if (frame.way == Frame::Way::pushed) [[likely]] {
-    if (!pop_from_top(frame)) [[unlikely]]
-      restore(frame);
-    if (frame.observed_from != 0) [[unlikely]]
-      record_guard(frame);
-  } else if (frame.way == Frame::Way::nested && frame.tenant != nullptr && frame.calls_plugin) {
-    leave_nested(frame);
+  CUcontext left = nullptr;
+  const bool is_usual =
+      frame.undisturbed && !frame.looks_below && frame.observed_from == 0 && is_untouched(frame);
+  if (is_usual && frame.target.driver->ctx_pop(&left) == CUDA_SUCCESS) [[likely]] {
+    if (left == frame.target.context) [[likely]] {
+      leave_users(frame);
+      thread_state.innermost = frame.outer;
+      return;
+    }
+    put_back(*frame.target.driver, left);
   }
-  thread_state.innermost = frame.outer;
+  leave_any(frame);
 }
 
 void enter_host(Frame& frame) noexcept {

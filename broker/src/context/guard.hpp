@@ -78,6 +78,7 @@ struct Frame {
       : way(Way::pushed),
         calls_plugin(call.calls_plugin),
         undisturbed(true),
+        looks_below(call.calls_plugin && call.tenant != nullptr && thread.outside != nullptr),
         changes(thread.changes),
         target{where.driver, pushed, where.generation, where.users},
         tenant(call.tenant),
@@ -98,6 +99,9 @@ struct Frame {
   // Whether the context was pushed on top of the thread's own, and nothing has happened since that
   // has to be checked when the guard ends.
   bool undisturbed = false;
+  // Whether its end looks for `under`, too: a plug-in's call has run above a context of the
+  // thread's own.
+  bool looks_below = false;
   bool has_extras = false;
   std::uint64_t changes = 0;  // the thread's, when it entered; 0: the gate is not in force
   Frame* outer = nullptr;
