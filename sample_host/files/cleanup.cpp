@@ -32,10 +32,12 @@ constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,
 // Async-signal-safe. The action is reset on entry (SA_RESETHAND), so the signal that is raised here
 // ends the process with its own status as soon as the handler returns.
 extern "C" void handle_ending_signal(int signal_number) {
+  const int error_before = errno;
   for (const Slot& slot : slots) {
     if (slot.armed.load(std::memory_order_acquire)) ::unlink(slot.path.data());
   }
   ::raise(signal_number);
+  errno = error_before;
 }
 
 }  // namespace
