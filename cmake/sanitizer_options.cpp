@@ -22,8 +22,8 @@ CTXB_VISIBLE const char* __tsan_default_options() {
 }
 
 // glibc frees the thread-local variables of a thread that has ended when it takes its stack for
-// another thread. ThreadSanitizer does not see that this is later. Nor does it see how the threads of
-// OpenEXR, which is built without it, wait for each other.
+// another thread. ThreadSanitizer does not see that this is later. Nor does it see how the threads
+// of OpenEXR, which is built without it, wait for each other.
 CTXB_VISIBLE const char* __tsan_default_suppressions() {
   return "race:_dl_deallocate_tls\nrace:libOpenEXR\nrace:libIlmThread\nrace:libIex\n";
 }

@@ -73,7 +73,7 @@ ImageFormat choose_image_format(const ImageFormat& input, const std::filesystem:
 }
 
 void write_image_file(OutputFile& file, const Image& image, const ImageFormat& format,
-                 int png_compression) {
+                      int png_compression) {
   if (format.type == ImageType::exr) {
     write_exr(file, image, format);
   } else if (const std::optional<Image> shown = show_display_window(image)) {

@@ -26,6 +26,6 @@ ImageFormat choose_image_format(const ImageFormat& input, const std::filesystem:
 
 // Does not commit. Throws Failure (output). `png_compression` is that of write_png.
 void write_image_file(OutputFile& file, const Image& image, const ImageFormat& format,
-                 int png_compression);
+                      int png_compression);
 
 }  // namespace ctxbroker::sample_host
