@@ -41,6 +41,7 @@ std::vector<std::string> kernels_like(std::string_view wanted, const StoredImage
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
   std::vector<std::string> names;
+  names.reserve(found.size());
   for (auto& [distance, name] : found) names.push_back(std::move(name));
   return names;
 }
