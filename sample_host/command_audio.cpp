@@ -1,4 +1,4 @@
-// sample_host audio: one recording through a chain, block by block.
+// sample_host audio: one recording through a graph, block by block.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -45,8 +45,8 @@ class Source {
   bool ended_ = false;
 };
 
-// Reads, processes and writes until the source ends. The first `latency` frames that the chain
-// gives are its delay, not sound, and are dropped. Returns the seconds spent in the chain.
+// Reads, processes and writes until the source ends. The first `latency` frames that the graph
+// gives are its delay, not sound, and are dropped. Returns the seconds spent in the graph.
 double process_all(Session& session, Source& source, AudioWriter& writer, const AudioFormat& format,
                    std::size_t block, std::uint64_t latency,
                    const std::function<void(std::uint64_t)>& done) {
@@ -64,7 +64,7 @@ double process_all(Session& session, Source& source, AudioWriter& writer, const 
     deinterleave(interleaved.data(), frames, channels, planar.data());
     job.width = static_cast<std::uint32_t>(frames);
     const Stopwatch stopwatch;
-    session.chain().process(planar.data(), planar.data(), job);
+    session.graph().process(planar.data(), planar.data(), job);
     seconds += stopwatch.seconds();
     session.broker().poll();
     interleave(planar.data(), frames, channels, interleaved.data());

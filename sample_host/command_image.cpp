@@ -1,4 +1,4 @@
-// sample_host image: a picture, or a sequence of pictures, through a chain.
+// sample_host image: a picture, or a sequence of pictures, through a graph.
 #include <algorithm>
 #include <optional>
 
@@ -79,7 +79,7 @@ void process(Work& work, const Frame& frame, Image& image, bool show_progress) {
   JobInfo job;
   job.width = image.width;
   job.height = image.height;
-  work.session->chain().process(image.pixels.data(), image.pixels.data(), job);
+  work.session->graph().process(image.pixels.data(), image.pixels.data(), job);
   work.report.process_seconds += stopwatch.seconds();
 }
 

@@ -1,4 +1,4 @@
-// Image sequences: numbered files that go through the chain one after the other.
+// Image sequences: numbered files that go through the graph one after the other.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ struct LeaseRow {
   std::uint64_t strikes = 0;       // of the tenant; in its first row
 };
 
-// In the chain's order.
+// In the graph's order.
 std::vector<LeaseRow> lease_rows(const Session& session);
 
 // A table; `reasons` adds a column that tells why each lease is of its kind.

@@ -25,6 +25,40 @@ Json to_json(const ParameterDescription& parameter) {
   return json;
 }
 
+Json to_json(const PortDescription& port) {
+  Json json{{"id", port.id}, {"name", port.name}, {"optional", port.optional}};
+  if (port.side_chain) json["side_chain"] = true;
+  if (port.result_bytes != 0) {
+    json["result_bytes"] = port.result_bytes;
+    return json;
+  }
+  Json channels = Json::array(), samples = Json::array();
+  for (std::uint32_t bit = 0; bit < 32 && port.channels != UINT32_MAX; ++bit) {
+    if ((port.channels >> bit & 1) != 0) channels.push_back(bit + 1);
+  }
+  for (const SampleType type : {SampleType::float32, SampleType::float16}) {
+    if ((port.samples & static_cast<std::uint32_t>(type)) != 0) samples.push_back(to_string(type));
+  }
+  json["channels"] = port.channels == UINT32_MAX ? Json("any") : channels;
+  json["samples"] = samples;
+  return json;
+}
+
+Json to_json(const std::vector<PortDescription>& ports) {
+  Json json = Json::array();
+  for (const PortDescription& port : ports) json.push_back(to_json(port));
+  return json;
+}
+
+// "a, b, mask (optional)"
+std::string names(const std::vector<PortDescription>& ports) {
+  std::vector<std::string> all;
+  for (const PortDescription& port : ports) {
+    all.push_back(port.id + (port.optional ? " (optional)" : ""));
+  }
+  return all.empty() ? "none" : join(all);
+}
+
 }  // namespace
 
 std::string format_value(const ParameterDescription& parameter, double value) {
@@ -50,6 +84,9 @@ std::string format_plugin(const PluginDescription& plugin) {
   if (plugin.needs_nvidia_driver) text += "  needs a GPU: it works with NVIDIA's driver only\n";
   if (plugin.lease_wish != LeaseKind::automatic) {
     text += std::string("  wishes a ") + to_string(plugin.lease_wish) + " lease\n";
+  }
+  if (plugin.inputs.size() != 1 || plugin.outputs.size() != 1) {
+    text += "  inputs: " + names(plugin.inputs) + "; outputs: " + names(plugin.outputs) + "\n";
   }
   std::vector<std::vector<std::string>> rows;
   for (const ParameterDescription& parameter : plugin.parameters) {
@@ -80,6 +117,8 @@ Json to_json(const PluginDescription& plugin) {
                                          std::to_string(plugin.min_compute_minor)},
           {"modules", plugin.modules},
           {"library", plugin.library_path},
+          {"inputs", to_json(plugin.inputs)},
+          {"outputs", to_json(plugin.outputs)},
           {"parameters", parameters}};
 }
 

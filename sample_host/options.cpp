@@ -56,7 +56,7 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
       .add_option(
           "-p,--plugin", raw.options.plugins,
           "NAME[:parameter=value,...]. NAME is a plug-in's id, its short name, or a library's "
-          "path (path.so#name if the library holds several); repeat it for a chain")
+          "path (path.so#name if the library holds several); repeat it for a row")
       ->required()
       ->type_name("PLUGIN")
       ->allow_extra_args(false);
@@ -110,7 +110,7 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
 
 void add_image(CLI::App& app, Raw& raw) {
   CLI::App& command =
-      *app.add_subcommand("image", "Run a picture through a chain of image plug-ins");
+      *app.add_subcommand("image", "Run a picture through image plug-ins");
   add_run(command, raw, "PNG to read, whose samples are read as sRGB, or OpenEXR",
           "PNG or OpenEXR to write, by its extension");
   command
@@ -149,7 +149,7 @@ void add_image(CLI::App& app, Raw& raw) {
 
 void add_audio(CLI::App& app, Raw& raw) {
   CLI::App& command =
-      *app.add_subcommand("audio", "Run a recording through a chain of audio plug-ins");
+      *app.add_subcommand("audio", "Run a recording through audio plug-ins");
   add_run(command, raw, "WAV, FLAC, AIFF or Ogg to read", "WAV, FLAC or AIFF to write");
   raw.options.block = 256;
   command.add_option("--block", raw.options.block, "Frames per block, 1 to 65536")

@@ -59,7 +59,7 @@ struct Report {
   std::optional<FrameFacts> frames;
   std::optional<AudioFacts> audio;
   double wall_seconds = 0;     // the whole command, until the output was complete
-  double process_seconds = 0;  // of these in the chain
+  double process_seconds = 0;  // of these in the graph
   std::vector<PluginRow> plugins;
   BrokerMetrics metrics;
   std::vector<LeaseRow> leases;
@@ -68,7 +68,7 @@ struct Report {
 // Driver, devices, one row per plug-in and one per lease. While the instances are active.
 void describe_session(Session& session, Report& report);
 
-// Seconds of sound per second in the chain; 0 for images.
+// Seconds of sound per second in the graph; 0 for images.
 double realtime_factor(const Report& report);
 
 // `reasons`: also why each lease is of its kind.

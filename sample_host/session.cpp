@@ -112,14 +112,14 @@ Session::Session(const Options& options, const std::vector<PluginArgument>& argu
 }
 
 void Session::activate(const ActivationSizes& sizes) {
-  chain_.reset();
+  graph_.reset();
   std::vector<PluginInstance*> stages;
   for (PluginInstance& instance : instances_) {
     instance.deactivate();
     instance.activate(sizes);
     stages.push_back(&instance);
   }
-  chain_.emplace(broker_, std::move(stages), sizes);
+  graph_.emplace(broker_, std::move(stages), sizes);
 }
 
 std::vector<DeviceInfo> Session::devices() const {

@@ -6,7 +6,7 @@
 
 #include "catalogue.hpp"
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "options.hpp"
 
 namespace ctxbroker::sample_host {
@@ -14,7 +14,7 @@ namespace ctxbroker::sample_host {
 // All of --plugin, in order. Throws Failure (usage).
 std::vector<PluginArgument> parse_plugin_arguments(const Options& options);
 
-// Stays where it is made: the chain refers to the broker and the instances.
+// Stays where it is made: the graph refers to the broker and the instances.
 class Session {
  public:
   // Opens the driver, finds the plug-ins, checks every parameter and only then creates instances.
@@ -23,26 +23,26 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // May be called again with other sizes; the chain is then a new one. Throws Error.
+  // May be called again with other sizes; the graph is then a new one. Throws Error.
   void activate(const ActivationSizes& sizes);
   // After activate.
-  Chain& chain() { return *chain_; }
+  Graph& graph() { return *graph_; }
 
   Broker& broker() noexcept { return broker_; }
   const Broker& broker() const noexcept { return broker_; }
   const std::vector<PluginInstance>& instances() const noexcept { return instances_; }
   // The one that instance `index` comes from.
   const PluginLibrary& library(std::size_t index) const { return libraries_[index]; }
-  std::vector<DeviceInfo> devices() const;  // that instances are on, in the chain's order
+  std::vector<DeviceInfo> devices() const;  // that instances are on, in the graph's order
 
-  // Sum over the chain, in frames. While active.
+  // Sum over the graph, in frames. While active.
   std::uint64_t latency_frames() const;
 
  private:
   Broker broker_;  // first: it outlives everything below
   std::vector<PluginLibrary> libraries_;
   std::vector<PluginInstance> instances_;
-  std::optional<Chain> chain_;
+  std::optional<Graph> graph_;
 };
 
 }  // namespace ctxbroker::sample_host

@@ -27,7 +27,8 @@ class Blur final : public Plugin {
           .features(features)
           .parameters(parameters)
           .modules(blur_kernels::modules)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_UNLOADABLE);
+          .in_place()
+          .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
 

@@ -43,7 +43,8 @@ class ColourMatrix final : public Plugin {
           .features(features)
           .parameters(parameters)
           .modules(colour_matrix_kernels::modules)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_UNLOADABLE);
+          .in_place()
+          .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
 

@@ -93,7 +93,8 @@ class ConvolutionReverb final : public Plugin, public Latent {
           .features(features)
           .parameters(parameters)
           .cuda_use(CTXB_CUDA_RUNTIME)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER);
+          .in_place()
+          .flags(CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER);
 
   using Plugin::Plugin;
 

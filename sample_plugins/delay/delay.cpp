@@ -28,7 +28,8 @@ class Delay final : public Plugin, public Latent {
           .features(features)
           .parameters(parameters)
           .modules(delay_kernels::modules)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_REALTIME | CTXB_PLUGIN_UNLOADABLE);
+          .in_place()
+          .flags(CTXB_PLUGIN_REALTIME | CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
 

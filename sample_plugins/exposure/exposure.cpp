@@ -24,7 +24,8 @@ class Exposure final : public Plugin {
           .features(features)
           .parameters(parameters)
           .modules(exposure_kernels::modules)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_UNLOADABLE);
+          .in_place()
+          .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
 

@@ -23,7 +23,8 @@ class Gain final : public Plugin {
           .features(features)
           .parameters(parameters)
           .modules(gain_kernels::modules)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_REALTIME | CTXB_PLUGIN_UNLOADABLE);
+          .in_place()
+          .flags(CTXB_PLUGIN_REALTIME | CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
 

@@ -28,7 +28,8 @@ class HistogramEqualisation final : public Plugin {
           .features(features)
           .parameters(parameters)
           .cuda_use(CTXB_CUDA_RUNTIME)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER);
+          .in_place()
+          .flags(CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER);
 
   using Plugin::Plugin;
 

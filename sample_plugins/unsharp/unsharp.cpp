@@ -30,7 +30,8 @@ class Unsharp final : public Plugin {
           .features(features)
           .parameters(parameters)
           .modules(unsharp_kernels::modules)
-          .flags(CTXB_PLUGIN_IN_PLACE | CTXB_PLUGIN_UNLOADABLE);
+          .in_place()
+          .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
 

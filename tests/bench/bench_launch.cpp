@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "launch/control.hpp"
 #include "support/allocation_count.hpp"
 #include "support/benchmark_main.hpp"
@@ -82,7 +82,7 @@ class Plugins {
       instances_.push_back(std::make_unique<PluginInstance>(
           session.broker().create(session.broker().load(copy), "launching", options)));
       instances_.back()->activate(sizes);
-      chains_.push_back(std::make_unique<Chain>(
+      graphs_.push_back(std::make_unique<Graph>(
           session.broker(), std::vector<PluginInstance*>{instances_.back().get()}, sizes));
     }
     files::remove_all(folder);
@@ -95,7 +95,7 @@ class Plugins {
     JobInfo job;
     job.width = 16;
     job.sample_rate = 48000;
-    chains_[plugin]->process(samples, samples, job);
+    graphs_[plugin]->process(samples, samples, job);
     if (control.failure != nullptr) throw std::runtime_error(control.failure);
     if (allocations != nullptr) *allocations += control.allocations;
     return control.nanoseconds;
@@ -105,7 +105,7 @@ class Plugins {
 
  private:
   std::vector<std::unique_ptr<PluginInstance>> instances_;
-  std::vector<std::unique_ptr<Chain>> chains_;
+  std::vector<std::unique_ptr<Graph>> graphs_;
 };
 
 double compare_ways(Session& session, Plugins& plugins, Way way, unsigned plugin_count,
@@ -187,18 +187,18 @@ class ChainOfEight {
 
 double chain_of_eight(Session& session, LeaseKind kind, benchmark::State& state) {
   const Guard guard(session.tenant(kind, 0));
-  ChainOfEight chain(session.raw());
+  ChainOfEight graph(session.raw());
   const unsigned count = session.quick() ? 2 : 50;
   const auto timed = [count](auto&& once) {
     const auto start = Clock::now();
     for (unsigned i = 0; i < count; ++i) once();
     return nanoseconds_since(start) / count;
   };
-  chain.launches();
-  chain.graph();
+  graph.launches();
+  graph.graph();
   return report(state, compare(
-                           session.rounds(40), [&] { return timed([&] { chain.launches(); }); },
-                           [&] { return timed([&] { chain.graph(); }); }));
+                           session.rounds(40), [&] { return timed([&] { graph.launches(); }); },
+                           [&] { return timed([&] { graph.graph(); }); }));
 }
 
 // A job of eight launches from a plug-in, from host memory to host memory: enqueued one by one, and

@@ -17,7 +17,7 @@
 #include "bench_images_plain_kernels.hpp"
 #include "bench_images_size_kernels.hpp"
 #include "bench_images_speed_kernels.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "many_modules/module_text.hpp"
 #include "support/benchmark_main.hpp"
 #include "support/kernels.hpp"
@@ -125,13 +125,13 @@ double plug_ins(bool quick, const char* name, benchmark::State& state) {
   JobInfo job;
   job.width = job.height = 64;
   std::vector<double> first, next, again;
-  std::vector<Chain> chains;
+  std::vector<Graph> graphs;
   for (unsigned i = 0; i < used; ++i) {
-    chains.emplace_back(session.broker(), std::vector<PluginInstance*>{&instances[i]}, sizes);
+    graphs.emplace_back(session.broker(), std::vector<PluginInstance*>{&instances[i]}, sizes);
   }
   const auto run_all = [&](std::vector<double>& times) {
-    for (Chain& chain : chains) {
-      times.push_back(timed([&] { chain.process(samples.data(), samples.data(), job); }));
+    for (Graph& graph : graphs) {
+      times.push_back(timed([&] { graph.process(samples.data(), samples.data(), job); }));
     }
   };
   run_all(first);
@@ -143,7 +143,7 @@ double plug_ins(bool quick, const char* name, benchmark::State& state) {
   state.counters["first_job_us"] = percentile(first, 0.5) / 1000;
   state.counters["next_job_us"] = percentile(next, 0.5) / 1000;
   state.counters["job_after_idle_us"] = percentile(again, 0.5) / 1000;
-  chains.clear();
+  graphs.clear();
   return activation;
 }
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 
 namespace {
 
@@ -68,7 +68,7 @@ void audio_minute(benchmark::State& state, const std::string& only) {
     instance.activate(sizes);
     order.push_back(&instance);
   }
-  Chain chain(broker, order, sizes);
+  Graph graph(broker, order, sizes);
   std::vector<float> samples(std::size_t{channels} * block);
   std::vector<float> result(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -78,14 +78,14 @@ void audio_minute(benchmark::State& state, const std::string& only) {
   job.width = block;
   job.height = channels;
   job.sample_rate = rate;
-  chain.process(samples.data(), result.data(), job);  // the first one also readies the device
+  graph.process(samples.data(), result.data(), job);  // the first one also readies the device
 
   double seconds = 0;
   while (state.KeepRunning()) {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < blocks; ++i) {
       job.position += block;
-      chain.process(samples.data(), result.data(), job);
+      graph.process(samples.data(), result.data(), job);
     }
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     benchmark::DoNotOptimize(result.data());
@@ -113,7 +113,7 @@ void blur_full_hd(benchmark::State& state) {
   sizes.max_width = width;
   sizes.max_height = height;
   blur.activate(sizes);
-  Chain chain(broker, {&blur}, sizes);
+  Graph graph(broker, {&blur}, sizes);
   std::vector<float> pixels(std::size_t{4} * width * height);
   std::vector<float> result(pixels.size());
   for (std::size_t i = 0; i < pixels.size(); ++i) {
@@ -122,9 +122,9 @@ void blur_full_hd(benchmark::State& state) {
   JobInfo job;
   job.width = width;
   job.height = height;
-  chain.process(pixels.data(), result.data(), job);
+  graph.process(pixels.data(), result.data(), job);
   while (state.KeepRunning()) {
-    chain.process(pixels.data(), result.data(), job);
+    graph.process(pixels.data(), result.data(), job);
     benchmark::DoNotOptimize(result.data());
   }
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "observe/timeline.hpp"
 
 namespace {
@@ -72,14 +72,14 @@ void job(benchmark::State& state, bool recorded) {
   sizes.max_height = 2;
   sizes.sample_rate = 48000;
   gain.activate(sizes);
-  Chain chain(broker, {&gain}, sizes);
+  Graph graph(broker, {&gain}, sizes);
   std::vector<float> samples(64 * 2, 0.5F);
   JobInfo info;
   info.width = 64;
   info.height = 2;
   info.sample_rate = 48000;
   if (recorded) broker.start_timeline({memory});
-  for ([[maybe_unused]] auto _ : state) chain.process(samples.data(), samples.data(), info);
+  for ([[maybe_unused]] auto _ : state) graph.process(samples.data(), samples.data(), info);
   broker.stop_timeline();
 }
 BENCHMARK_CAPTURE(job, timeline_off, false)->UseRealTime();

@@ -70,7 +70,7 @@ struct BrokerOptions {
 
 /// Loads plug-ins and keeps their CUDA work apart. A host opens one and keeps it until it ends.
 ///
-/// It is move-only, and must outlive its libraries, instances, chains and tenants. A moved-from or
+/// It is move-only, and must outlive its libraries, instances, graphs and tenants. A moved-from or
 /// closed broker can be destroyed, assigned to and closed. Its has_driver returns false, and every
 /// other function throws `wrong_state`.
 ///
@@ -95,13 +95,13 @@ class CTXB_API Broker {
 
   Broker(Broker&&) noexcept;
   Broker& operator=(Broker&&) noexcept;
-  /// Closes the broker. If libraries, instances, chains or tenants are still alive, the broker
+  /// Closes the broker. If libraries, instances, graphs or tenants are still alive, the broker
   /// records an error and keeps what they need until the process ends.
   ~Broker();
 
   /// Closes the broker. A second call does nothing.
   ///
-  /// @throws Error  `wrong_state` while libraries, instances, chains or tenants are alive. The
+  /// @throws Error  `wrong_state` while libraries, instances, graphs or tenants are alive. The
   ///                broker is then still open.
   void close();
 
@@ -218,7 +218,7 @@ class CTXB_API Broker {
   std::size_t unload_idle_modules(int device);
 
   /// Does the work that belongs on the main thread. Call it regularly, when the user interface is
-  /// idle or once per block. It is cheap when there is nothing to do. Other threads can run chains
+  /// idle or once per block. It is cheap when there is nothing to do. Other threads can run graphs
   /// meanwhile. Never call it from inside a plug-in.
   ///
   /// It may run beside jobs. An instance is told of a loss between two jobs only.

@@ -16,8 +16,14 @@ namespace ctxbroker {
 
 /// What a plug-in processes.
 enum class Media {
-  image,  ///< RGBA pixels, four floats each.
+  image,  ///< Pixels, row by row.
   audio,  ///< Samples, one float each, channel by channel.
+};
+
+/// How a sample is stored.
+enum class SampleType : std::uint32_t {
+  float32 = 1,  ///< CTXB_SAMPLE_FLOAT.
+  float16 = 2,  ///< CTXB_SAMPLE_HALF. Images only.
 };
 
 /// How a plug-in uses CUDA.
@@ -37,6 +43,8 @@ enum class ParameterType {
 
 /// Returns "image" or "audio". Static text. Thread-safe.
 [[nodiscard]] CTXB_API const char* to_string(Media media) noexcept;
+/// Returns "float" or "half". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(SampleType type) noexcept;
 /// Returns "kernels", "driver" or "runtime". Static text. Thread-safe.
 [[nodiscard]] CTXB_API const char* to_string(CudaUse use) noexcept;
 /// Returns "float", "integer", "boolean" or "choice". Static text. Thread-safe.
@@ -70,6 +78,20 @@ struct CTXB_API ParameterDescription {
   void check(double value) const;
 };
 
+/// One input or output of a plug-in.
+struct PortDescription {
+  std::string id;           ///< Unique among the inputs or the outputs, and fixed for ever: "mask".
+  std::string name;         ///< For people: "Mask".
+  bool optional = false;    ///< It may stay unconnected.
+  bool side_chain = false;  ///< An audio input that is listened to and is not part of the mix.
+  /// For each number of channels of a pixel or of audio that it takes, bit number - 1. 0 for results.
+  std::uint32_t channels = 0;
+  std::uint32_t samples = 0;  ///< The SampleTypes that it takes, combined with |. 0 for results.
+  /// The bytes of an analyser's results. 0: the port is an image or audio.
+  std::uint32_t result_bytes = 0;
+  int in_place = -1;  ///< The input whose buffer this output may have; -1: none.
+};
+
 /// One plug-in of a library.
 struct CTXB_API PluginDescription {
   std::string id;                     ///< In reverse DNS and fixed for ever: "com.example.blur".
@@ -87,6 +109,8 @@ struct CTXB_API PluginDescription {
   bool needs_nvidia_driver = false;
   int min_compute_major = 0;  ///< The least compute capability that it needs; 0.0: any.
   int min_compute_minor = 0;
+  std::vector<PortDescription> inputs;   ///< None: it generates.
+  std::vector<PortDescription> outputs;  ///< At least one.
   std::vector<ParameterDescription> parameters;
   std::vector<std::string> modules;  ///< The names of its modules.
   std::string library_path;          ///< The file that it comes from.

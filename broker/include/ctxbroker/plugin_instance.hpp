@@ -51,14 +51,14 @@ struct ActivationSizes {
   bool realtime = false;         ///< Jobs come from a thread with real-time constraints.
 };
 
-/// A plug-in's object. Broker::create returns it, and a Chain runs its jobs.
+/// A plug-in's object. Broker::create returns it, and a Graph runs its jobs.
 ///
 /// It is move-only, and a moved-from instance must not be used. The destructor deactivates the
 /// plug-in and destroys the plug-in's object. It records errors and never throws. Destroy the
-/// instance before the broker, and the chains that use it before the instance.
+/// instance before the broker, and the graphs that use it before the instance.
 ///
 /// Threads: call it on the thread that opened the broker, or serialise the calls with it. Do not
-/// call it while a chain runs a job of this instance. Functions that say that they are thread-safe
+/// call it while a graph runs a job of this instance. Functions that say that they are thread-safe
 /// can be called on any thread at any time.
 class CTXB_API PluginInstance {
  public:

@@ -174,7 +174,7 @@ class CTXB_API Tenant {
   void destroy_stream(CUstream stream);
 
   /// Lets kernels on `device` use the tenant's memory on `peer` by its address. Copies between
-  /// devices (cuMemcpyPeerAsync, chains) do not need it.
+  /// devices (cuMemcpyPeerAsync, graphs) do not need it.
   ///
   /// With a shared or green lease it applies to all shared and green leases of the device, as long
   /// as one of them has it. The gate takes it back when the tenant ends; without the gate it stays.

@@ -50,6 +50,23 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds eager{100};
 constexpr std::chrono::microseconds longest_nap{500};
 
+// Asks until the answer is something else than "not ready".
+template <typename Query>
+CUresult poll(Query&& query, std::chrono::milliseconds limit) noexcept {
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    const CUresult status = query();
+    if (status != CUDA_ERROR_NOT_READY) return status;
+    const auto waited = Clock::now() - begin;
+    if (waited > limit) return CUDA_ERROR_TIMEOUT;
+    if (waited < eager) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::min<Clock::duration>(longest_nap, waited / 8));
+    }
+  }
+}
+
 }  // namespace
 
 bool HungWork::is_own_thread() const noexcept {
@@ -311,18 +328,13 @@ void HungWork::abandon() noexcept {
 CUresult wait_for(const DriverTable& driver, CUstream stream,
                   std::chrono::milliseconds limit) noexcept {
   if (limit <= std::chrono::milliseconds::zero()) return driver.stream_synchronize(stream);
-  const Clock::time_point begin = Clock::now();
-  for (;;) {
-    const CUresult status = driver.stream_query(stream);
-    if (status != CUDA_ERROR_NOT_READY) return status;
-    const auto waited = Clock::now() - begin;
-    if (waited > limit) return CUDA_ERROR_TIMEOUT;
-    if (waited < eager) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::min<Clock::duration>(longest_nap, waited / 8));
-    }
-  }
+  return poll([&] { return driver.stream_query(stream); }, limit);
+}
+
+CUresult wait_for_event(const DriverTable& driver, CUevent event,
+                        std::chrono::milliseconds limit) noexcept {
+  if (limit <= std::chrono::milliseconds::zero()) return driver.event_synchronize(event);
+  return poll([&] { return driver.event_query(event); }, limit);
 }
 
 }  // namespace ctxbroker::detail

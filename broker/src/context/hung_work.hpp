@@ -33,6 +33,9 @@ namespace ctxbroker::detail {
 // driver's own functions do not return here.
 CUresult wait_for(const DriverTable& driver, CUstream stream,
                   std::chrono::milliseconds limit) noexcept;
+// Waits in the same way until an event has happened.
+CUresult wait_for_event(const DriverTable& driver, CUevent event,
+                        std::chrono::milliseconds limit) noexcept;
 
 // Makes a call in a context, on a family's own thread. No guard is needed there, because no code of
 // a plug-in has ever run on it. Captures of other threads are left alone. A context that cannot be

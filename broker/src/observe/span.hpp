@@ -13,7 +13,7 @@ namespace ctxbroker::detail {
 // In the order of the table in trace_file.cpp.
 enum class SpanCategory : std::uint8_t {
   guard,   // the thread is in a lease's context
-  job,     // one job of a chain
+  job,     // one job of a graph
   call,    // a function of a plug-in runs
   launch,  // a kernel is enqueued
   copy,    // a copy or a clear is enqueued

@@ -4,6 +4,12 @@
 
 namespace ctxbroker::detail {
 
+void Activation::make_staging(std::size_t jobs) {
+  if (jobs <= staging_jobs) return;
+  staging = make_pinned_memory(lease, jobs * std::uint64_t{CTXB_UPLOAD_MAX});
+  staging_jobs = jobs;
+}
+
 std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>& at,
                                             ModuleService& service, const PluginRecord& plugin,
                                             const ActivationSizes& sizes) {
@@ -16,7 +22,7 @@ std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>&
       std::make_unique<ModuleSet>(service, at, plugin.modules, activation->kernels, real_time);
   activation->modules->set_before_forget([graph = &activation->job_graph] { graph->forget(); });
   activation->modules->load();
-  activation->staging = make_pinned_memory(activation->lease, CTXB_UPLOAD_MAX);
+  activation->make_staging(1);
   activation->stream = create_stream(activation->lease);
   activation->modules->set_stream(activation->stream.get());
   return activation;

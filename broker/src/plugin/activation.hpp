@@ -2,6 +2,7 @@
 // instance's ledger instead. The destructor gives everything back.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,11 +24,17 @@ struct Activation {
   std::uint64_t serial = 0;  // unique in the process; part of every kernel handle
   std::vector<Kernel> kernels;
   std::unique_ptr<ModuleSet> modules;
-  PinnedMemory staging;      // CTXB_UPLOAD_MAX bytes, for uploads in process
-  std::uint64_t staged = 0;  // bytes of it that the running job has used
+  // CTXB_UPLOAD_MAX bytes for each job in flight, for uploads in process.
+  PinnedMemory staging;
+  std::size_t staging_jobs = 0;
+  std::byte* staging_now = nullptr;  // the running job's part of it
+  std::uint64_t staged = 0;          // bytes of that part that are used
   Stream stream;
   LentStream lent;     // that stream, to the plug-in
   JobGraph job_graph;  // last, so that it ends first
+
+  // For at least so many jobs in flight. None is in flight now. Throws Error.
+  void make_staging(std::size_t jobs);
 };
 
 // Loads the plug-in's modules and creates the rest. The caller is inside the gate of `at`. Throws

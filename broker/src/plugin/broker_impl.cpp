@@ -99,7 +99,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
   auto tenant = std::make_shared<TenantImpl>(
       *this, std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), &recorder_),
       options);
-  const std::lock_guard lock(main_mutex_);  // a chain may be asking for suspects
+  const std::lock_guard lock(main_mutex_);  // a graph may be asking for suspects
   std::erase_if(opened_, [](const auto& one) { return !is_open(one); });
   opened_.push_back(tenant);
   opened_names_[tenant->identity()->id.value] = tenant->identity()->name;
@@ -189,7 +189,7 @@ std::string BrokerImpl::alive() const {
   for (const auto& tenant : opened_) tenants += is_open(tenant) ? 1 : 0;
   std::string text;
   for (const auto& part : {counted(tenants, "tenant", "tenants"),
-                           counted(static_cast<std::size_t>(chains_), "chain", "chains"),
+                           counted(static_cast<std::size_t>(graphs_), "graph", "graphs"),
                            counted(instances_.size(), "plug-in instance", "plug-in instances"),
                            counted(libraries, "plug-in library", "plug-in libraries")}) {
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;

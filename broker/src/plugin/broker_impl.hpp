@@ -1,5 +1,5 @@
 // What stands behind ctxbroker::Broker: the driver, the tenants, their leases, and a count of what
-// is alive. Its address is stable; libraries, instances and chains point to it.
+// is alive. Its address is stable; libraries, instances and graphs point to it.
 #pragma once
 
 #include <atomic>
@@ -74,13 +74,13 @@ class BrokerImpl {
   void remove(Instance& instance) noexcept;
   void poll_instances() noexcept;
   // One thread at a time calls [main] functions of plug-ins: the host's main one, or one that runs
-  // a chain whose plug-ins have to be activated again. Such a function may lead to another one.
+  // a graph whose plug-ins have to be activated again. Such a function may lead to another one.
   std::recursive_mutex& main_mutex() noexcept { return main_mutex_; }
   // Of every tenant: see TenantImpl.
   void report_losses();
   void end_lost_contexts() noexcept;
-  void add_chain() noexcept { ++chains_; }
-  void remove_chain() noexcept { --chains_; }
+  void add_graph() noexcept { ++graphs_; }
+  void remove_graph() noexcept { --graphs_; }
 
   // When nothing is alive any more. False: something has to wait for work that hangs, so that this
   // stays until the process ends; it does not speak to the host any more.
@@ -90,7 +90,7 @@ class BrokerImpl {
   std::map<std::uint32_t, std::string> tenant_names() const;
   BrokerMetrics metrics() const;
 
-  // "2 plug-in instances, 1 chain"; empty when nothing is alive.
+  // "2 plug-in instances, 1 graph"; empty when nothing is alive.
   std::string alive() const;
 
  private:
@@ -116,7 +116,7 @@ class BrokerImpl {
   mutable std::recursive_mutex main_mutex_;
   std::set<Instance*> instances_;        // under main_mutex_
   std::optional<std::size_t> suspects_;  // under main_mutex_
-  std::atomic<int> chains_{0};
+  std::atomic<int> graphs_{0};
 };
 
 }  // namespace ctxbroker::detail

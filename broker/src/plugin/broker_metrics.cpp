@@ -100,7 +100,7 @@ BrokerMetrics BrokerImpl::metrics() const {
       by_id[lease->tenant().id.value].leases.push_back(metrics_of(*lease));
     }
   }
-  // A chain may be renewing one on another thread.
+  // A graph may be renewing one on another thread.
   std::unique_lock lock(main_mutex_);
   for (const Instance* instance : instances_) {
     by_id[instance->tenant().id.value].instances.push_back(

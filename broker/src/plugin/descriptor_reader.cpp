@@ -18,6 +18,8 @@ namespace {
 constexpr std::uint32_t most_parameters = 4096;
 constexpr std::uint32_t most_modules = 256;
 constexpr std::uint32_t most_parts = 256;  // of one module
+constexpr std::uint32_t most_ports = 64;   // of inputs, and of outputs
+constexpr std::uint32_t most_result_bytes = 65536;
 constexpr std::uint32_t most_log_bytes = std::uint32_t{1} << 20;
 constexpr std::size_t most_names = 4096;                         // of one list
 constexpr std::uint64_t largest_image = std::uint64_t{1} << 30;  // bytes
@@ -59,6 +61,34 @@ std::vector<std::string> names(const Location& location, const char* const* list
     copies.push_back(filled_text(location, list[index], member));
   }
   return copies;
+}
+
+// An array that a struct of the library points to.
+template <typename Struct>
+struct Table {
+  const Struct* first;
+  std::uint32_t count;
+  const char* one;   // "part": the members are `parts` and `part_count`
+  const char* type;  // "ctxb_module_part"
+  std::uint32_t most;
+  std::size_t least_bytes;  // of each element
+};
+
+// Calls `read` with each element.
+template <typename Struct, typename Read>
+void read_table(const Location& location, const Table<Struct>& table, Read&& read) {
+  if (table.count == 0) return;
+  const std::string one = table.one, all = one + "s";
+  if (table.count > table.most) location.refuse(one + "_count is absurd");
+  if (table.first == nullptr) location.refuse(all + " is null, " + one + "_count is not 0");
+  if (!is_sound(table.first, table.least_bytes) || !is_step(table.first)) {
+    location.refuse(all + "[0].size is not that of a " + table.type);
+  }
+  for (std::uint32_t index = 0; index < table.count; ++index) {
+    const Struct* const given = element(table.first, index);
+    if (given->size != table.first->size) location.refuse(all + " differ in size");
+    read(*given);
+  }
 }
 
 bool is_whole(double value) {
@@ -125,23 +155,72 @@ ParameterDescription read_parameter(const Location& outer, const ctxb_parameter&
 
 std::vector<ParameterDescription> read_parameters(const Location& location,
                                                   const ctxb_plugin_descriptor& given) {
-  std::vector<ParameterDescription> parameters;
-  if (given.parameter_count == 0) return parameters;
-  location.must(given.parameter_count <= most_parameters, "parameter_count is absurd");
-  location.must(given.parameters != nullptr, "parameters is null, parameter_count is not 0");
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_parameter, flags);
-  location.must(is_sound(given.parameters, least) && is_step(given.parameters),
-                "parameters[0].size is not that of a ctxb_parameter");
+  std::vector<ParameterDescription> parameters;
   std::set<std::string> seen;
-  for (std::uint32_t index = 0; index < given.parameter_count; ++index) {
-    const ctxb_parameter* parameter = element(given.parameters, index);
-    location.must(parameter->size == given.parameters->size, "parameters differ in size");
-    parameters.push_back(read_parameter(location, *parameter));
-    if (!seen.insert(parameters.back().id).second) {
-      location.refuse("two parameters have the id \"" + parameters.back().id + "\"");
-    }
-  }
+  read_table<ctxb_parameter>(
+      location,
+      {given.parameters, given.parameter_count, "parameter", "ctxb_parameter", most_parameters,
+       least},
+      [&](const ctxb_parameter& one) {
+        parameters.push_back(read_parameter(location, one));
+        if (!seen.insert(parameters.back().id).second) {
+          location.refuse("two parameters have the id \"" + parameters.back().id + "\"");
+        }
+      });
   return parameters;
+}
+
+PortDescription read_port(const Location& outer, const char* which, const ctxb_port& given,
+                          const ctxb_plugin_descriptor& plugin) {
+  const bool is_input = which[0] == 'i';
+  const std::string id = text(outer, given.id, "a port's id");
+  if (!is_parameter_id(id)) outer.refuse("port id \"" + id + "\" is not made of [a-z0-9_]");
+  const Location location = outer.at(which + (" " + id));
+  PortDescription port;
+  port.id = id;
+  port.name = filled_text(location, given.name, "name");
+  port.optional = (given.flags & CTXB_PORT_OPTIONAL) != 0;
+  port.side_chain = (given.flags & CTXB_PORT_SIDE_CHAIN) != 0;
+  port.channels = given.channels;
+  port.samples = given.samples & (CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF);
+  port.result_bytes = given.result_bytes;
+  port.in_place = static_cast<int>(given.in_place) - 1;
+  location.must(!port.side_chain || (is_input && plugin.media == CTXB_MEDIA_AUDIO),
+                "only an input for audio can be a side-chain");
+  location.must(is_input ? given.in_place == 0 : given.in_place <= plugin.input_count,
+                "in_place is not the number of an input plus 1");
+  if ((given.flags & CTXB_PORT_RESULTS) != 0) {
+    location.must(!is_input, "an input has results");
+    location.must(given.result_bytes >= 1 && given.result_bytes <= most_result_bytes,
+                  "result_bytes is not between 1 and 65536");
+    location.must(given.channels == 0 && given.samples == 0 && given.in_place == 0,
+                  "channels, samples and in_place have to be 0 for results");
+    return port;
+  }
+  location.must(given.result_bytes == 0, "result_bytes belongs to results, and only to them");
+  location.must(given.channels != 0, "channels is 0");
+  location.must(port.samples != 0, "samples has no type that this host knows");
+  location.must(plugin.media == CTXB_MEDIA_IMAGE || port.samples == CTXB_SAMPLE_FLOAT,
+                "samples of audio are CTXB_SAMPLE_FLOAT");
+  return port;
+}
+
+std::vector<PortDescription> read_ports(const Location& location, const char* which,
+                                        const ctxb_port* first, std::uint32_t count,
+                                        const ctxb_plugin_descriptor& plugin) {
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_port, in_place);
+  std::vector<PortDescription> ports;
+  std::set<std::string> seen;
+  read_table<ctxb_port>(location, {first, count, which, "ctxb_port", most_ports, least},
+                        [&](const ctxb_port& one) {
+                          ports.push_back(read_port(location, which, one, plugin));
+                          if (!seen.insert(ports.back().id).second) {
+                            location.refuse("two " + std::string(which) + "s have the id \"" +
+                                            ports.back().id + "\"");
+                          }
+                        });
+  return ports;
 }
 
 // Borrowed bytes of the library; null stays null.
@@ -157,26 +236,21 @@ std::string path_text(const Location& location, const char* given) {
 }
 
 std::vector<ModulePart> read_parts(const Location& outer, const ctxb_module& given) {
-  std::vector<ModulePart> parts;
-  if (given.part_count == 0) return parts;
-  outer.must(given.part_count <= most_parts, "part_count is absurd");
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module_part, file);
-  outer.must(given.parts != nullptr, "parts is null, part_count is not 0");
-  outer.must(is_sound(given.parts, least) && is_step(given.parts),
-             "parts[0].size is not that of a ctxb_module_part");
-  for (std::uint32_t index = 0; index < given.part_count; ++index) {
-    const ctxb_module_part* part = element(given.parts, index);
-    outer.must(part->size == given.parts->size, "parts differ in size");
-    ModulePart read;
-    read.name = filled_text(outer, part->name, "a part's name");
-    const Location location = outer.at("part " + read.name);
-    read.data = image_data(location, part->data, part->data_size);
-    read.size = part->data_size;
-    read.file = path_text(location, part->file);
-    if (CTXB_HAS(part, ctxb_module_part, checksum)) read.checksum = part->checksum;
-    location.must(read.data != nullptr || !read.file.empty(), "data and file are null");
-    parts.push_back(std::move(read));
-  }
+  std::vector<ModulePart> parts;
+  read_table<ctxb_module_part>(
+      outer, {given.parts, given.part_count, "part", "ctxb_module_part", most_parts, least},
+      [&](const ctxb_module_part& part) {
+        ModulePart read;
+        read.name = filled_text(outer, part.name, "a part's name");
+        const Location location = outer.at("part " + read.name);
+        read.data = image_data(location, part.data, part.data_size);
+        read.size = part.data_size;
+        read.file = path_text(location, part.file);
+        if (CTXB_HAS(&part, ctxb_module_part, checksum)) read.checksum = part.checksum;
+        location.must(read.data != nullptr || !read.file.empty(), "data and file are null");
+        parts.push_back(std::move(read));
+      });
   return parts;
 }
 
@@ -249,22 +323,17 @@ ModuleImage read_module(const Location& outer, const ctxb_module& given) {
 
 std::vector<ModuleImage> read_modules(const Location& location,
                                       const ctxb_plugin_descriptor& given) {
-  std::vector<ModuleImage> modules;
-  if (given.module_count == 0) return modules;
-  location.must(given.module_count <= most_modules, "module_count is absurd");
-  location.must(given.modules != nullptr, "modules is null, module_count is not 0");
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module, kernels);
-  location.must(is_sound(given.modules, least) && is_step(given.modules),
-                "modules[0].size is not that of a ctxb_module");
+  std::vector<ModuleImage> modules;
   std::set<std::string> seen;
-  for (std::uint32_t index = 0; index < given.module_count; ++index) {
-    const ctxb_module* module = element(given.modules, index);
-    location.must(module->size == given.modules->size, "modules differ in size");
-    modules.push_back(read_module(location, *module));
-    if (!seen.insert(modules.back().name).second) {
-      location.refuse("two modules have the name \"" + modules.back().name + "\"");
-    }
-  }
+  read_table<ctxb_module>(
+      location, {given.modules, given.module_count, "module", "ctxb_module", most_modules, least},
+      [&](const ctxb_module& one) {
+        modules.push_back(read_module(location, one));
+        if (!seen.insert(modules.back().name).second) {
+          location.refuse("two modules have the name \"" + modules.back().name + "\"");
+        }
+      });
   return modules;
 }
 
@@ -297,8 +366,7 @@ constexpr std::array<std::pair<std::uint32_t, LeaseKind>, 5> lease_wishes{
 
 PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::string& where) {
   const Location library{where};
-  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
-  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_plugin_descriptor, modules);
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_plugin_descriptor, output_count);
   library.must(is_sound(given, least), "a descriptor is null or shorter than version 1.0 has it");
   const std::string id = text(library, given->id, "a plug-in's id");
   if (!is_reverse_dns(id)) {
@@ -325,6 +393,9 @@ PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::str
                 "the least compute capability is absurd");
   description.min_compute_major = static_cast<int>(given->min_compute_major);
   description.min_compute_minor = static_cast<int>(given->min_compute_minor);
+  description.inputs = read_ports(location, "input", given->inputs, given->input_count, *given);
+  description.outputs = read_ports(location, "output", given->outputs, given->output_count, *given);
+  location.must(!description.outputs.empty(), "it has no output");
   description.parameters = read_parameters(location, *given);
   record.modules = read_modules(location, *given);
   for (const auto& module : record.modules) description.modules.push_back(module.name);

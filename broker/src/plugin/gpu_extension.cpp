@@ -168,7 +168,7 @@ ctxb_status upload_staged(Instance& instance, Activation& activation, std::uint6
                              std::to_string(CTXB_UPLOAD_MAX) + " in all");
   }
   const ScopedSpan span(SpanCategory::copy, "upload", nullptr, instance.tenant().id, bytes);
-  auto* staged = static_cast<std::byte*>(activation.staging.get()) + activation.staged;
+  std::byte* const staged = activation.staging_now + activation.staged;
   std::memcpy(staged, source, bytes);
   activation.staged += bytes;
   return answer(instance, "upload",

@@ -243,7 +243,7 @@ double Instance::parameter(std::string_view id) const {
 
 void Instance::poll() noexcept {
   const std::lock_guard lock(broker_.main_mutex());
-  // A job that runs now ends with an error, and the chain's next one renews the activation.
+  // A job that runs now ends with an error, and the graph's next one renews the activation.
   Phase idle = Phase::active;
   if (lease_->lost() && phase_.compare_exchange_strong(idle, Phase::lost)) tell_loss();
   answer_callback();

@@ -93,12 +93,13 @@ class Instance {
     if (!in_flight()) set_in_flight(true);
   }
 
-  // One job; the lease is entered by the caller or here. [render|audio], one thread at a time.
+  // One job; the lease is entered by the caller or here. `in_flight` is its place among those that
+  // are in flight, for the staging of its uploads. [render|audio], one thread at a time.
   struct Processed {
     CallOutcome outcome;
     ctxb_status status = CTXB_ERROR;  // what the plug-in returned
   };
-  Processed process(ctxb_job job) noexcept;
+  Processed process(ctxb_job job, std::size_t in_flight) noexcept;
 
   // The Error for a function of this plug-in that failed, with what plug-in and host said.
   Error failure(const char* function, const CallOutcome& outcome, ctxb_status status) const;
@@ -117,6 +118,7 @@ class Instance {
   // Takes what has changed in the files of development modules; true when that took another
   // activation. Before a job. Throws Error.
   bool take_changed_files();
+  bool watches_files() const noexcept;
   Counters& counters() noexcept { return counters_; }
   Activation* mutable_activation() noexcept { return activation_.get(); }
   FailureRecord& failures() noexcept { return failures_; }

@@ -83,6 +83,12 @@ void Instance::renew_lost_lease() {
   lease_ = broker_.leases().get(library_->tenant(), lease_request());
 }
 
+bool Instance::watches_files() const noexcept {
+  const auto& modules = plugin().modules;
+  return std::any_of(modules.begin(), modules.end(),
+                     [](const ModuleImage& module) { return module.development; });
+}
+
 bool Instance::take_changed_files() {
   if (activation_ == nullptr || activation_->sizes.realtime) return false;
   {

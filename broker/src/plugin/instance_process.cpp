@@ -7,20 +7,22 @@
 
 namespace ctxbroker::detail {
 
-Instance::Processed Instance::process(ctxb_job job) noexcept {
+Instance::Processed Instance::process(ctxb_job job, std::size_t in_flight) noexcept {
   // [audio]: no lock unless the plug-in asked for one, no allocation unless the host asked for
   // graphs.
   std::unique_lock<std::mutex> one_at_a_time(library_->process_mutex(), std::defer_lock);
   if (plugin().one_at_a_time) one_at_a_time.lock();
   Phase before = Phase::active;
   if (!phase_.compare_exchange_strong(before, Phase::processing, std::memory_order_acq_rel)) {
-    // The chain entered the lease before it was lost, so a guard would let the job in.
+    // The graph entered the lease before it was lost, so a guard would let the job in.
     failures_.clear();
     return before == Phase::lost ? lost("process") : busy(before);
   }
   // Waits only while idle modules of the lease are unloaded, which is never done in real time.
   const UseScope use(modules_->gate());
   set_in_flight(true);
+  activation_->staging_now =
+      static_cast<std::byte*>(activation_->staging.get()) + in_flight * CTXB_UPLOAD_MAX;
   job.size = sizeof job;
   job.stream = activation_->stream.get();
   job.parameters = parameters_.data();

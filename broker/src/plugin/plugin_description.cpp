@@ -64,6 +64,10 @@ const char* to_string(Media media) noexcept {
   return media == Media::image ? "image" : "audio";
 }
 
+const char* to_string(SampleType type) noexcept {
+  return type == SampleType::float32 ? "float" : "half";
+}
+
 const char* to_string(CudaUse use) noexcept {
   switch (use) {
     case CudaUse::kernels:

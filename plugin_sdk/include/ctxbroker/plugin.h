@@ -86,7 +86,8 @@ typedef int32_t ctxb_status;
  * for the second time, the job fails. Use it for something that the work on the device makes ready;
  * on an [audio] thread, the wait costs part of the deadline. */
 #define CTXB_AGAIN 1
-/** The plug-in has nothing to do for this job. The host passes the input on as the output. */
+/** The plug-in has nothing to do for this job, and enqueued nothing. The host copies the first
+ * input to each output that is an image or audio, and fills results with zeros. */
 #define CTXB_BYPASS 2
 #define CTXB_ERROR (-1)                      /**< anything without a code of its own */
 #define CTXB_ERROR_INVALID_ARGUMENT (-2)     /**< the caller broke this header's contract */
@@ -102,26 +103,63 @@ typedef int32_t ctxb_status;
 #define CTXB_ERROR_DRIVER (-12)      /**< a CUDA driver call failed: see ctxb_host.fail */
 #define CTXB_ERROR_NOT_FOUND (-13)   /**< the module has no kernel or variable of that name */
 
-/* ---- Media ----------------------------------------------------------------------------------
- * What a job's buffers hold. Samples are 32-bit floats in device memory. */
-#define CTXB_MEDIA_IMAGE 1 /**< linear light, RGBA interleaved, straight (unassociated) alpha */
-#define CTXB_MEDIA_AUDIO 2 /**< planar, channel after channel; full scale is 1.0 */
+/* ---- Media and ports ------------------------------------------------------------------------
+ * A plug-in processes one media. Its ports are the buffers that it reads and writes in each job. A
+ * plug-in without inputs is a generator, and one that only writes results is an analyser. */
+#define CTXB_MEDIA_IMAGE 1   /**< linear light, pixels interleaved, straight (unassociated) alpha */
+#define CTXB_MEDIA_AUDIO 2   /**< planar, channel after channel; full scale is 1.0 */
+#define CTXB_MEDIA_RESULTS 3 /**< an analyser's block of bytes; only in buffers, see ctxb_port */
 
-/** One lent buffer in device memory.
- * Image: pixel (x, y), component c is at data + y * row_pitch + (x * channels + c) * 4, with
- *        x < width, y < height, c < channels (4).
+/** Sample types of images. Audio is always CTXB_SAMPLE_FLOAT. */
+#define CTXB_SAMPLE_FLOAT (1u << 0) /**< 32 bits */
+#define CTXB_SAMPLE_HALF (1u << 1)  /**< 16 bits, IEEE 754 */
+
+/** One lent buffer in device memory. A sample has 4 bytes, or 2 if it is CTXB_SAMPLE_HALF.
+ * Image: sample c of pixel (x, y) is at data + y * row_pitch + (x * channels + c) * (bytes of a
+ *        sample), with x < width, y < height, c < channels.
  * Audio: sample i of channel c is at data + c * row_pitch + i * 4, with i < width (the block's
- *        frames) and c < height (the channels); `channels` is 1. */
+ *        frames) and c < height (the channels); `channels` is 1.
+ * Results: `width` bytes at data; height and channels are 1. */
 typedef struct ctxb_buffer {
   uint32_t size;
   uint32_t media;     /**< CTXB_MEDIA_* */
-  uint64_t data;      /**< device address, valid in the plug-in's own lease; multiple of 16 */
-  uint64_t row_pitch; /**< bytes from one row (image: multiple of 16, so that a pixel can be moved
-                         as one float4) or channel (audio: multiple of 4) to the next */
+  uint64_t data;      /**< device address, valid in the plug-in's own lease; multiple of 16. 0: the
+                         port is optional and not connected; then the other members are 0 too */
+  uint64_t row_pitch; /**< bytes from one row (image: a multiple of a pixel's bytes, so that a pixel
+                         can be moved at once) or channel (audio: a multiple of 4) to the next */
   uint32_t width;     /**< pixels in a row, or frames in the block; at least 1 */
   uint32_t height;    /**< rows, or channels; at least 1 */
-  uint32_t channels;  /**< floats per pixel: 4 for images, 1 for audio */
+  uint32_t channels;  /**< samples of a pixel: 1 for audio */
+  uint32_t samples;   /**< CTXB_SAMPLE_FLOAT or _HALF; 0 for results */
 } ctxb_buffer;
+
+/** The host may leave the port unconnected. */
+#define CTXB_PORT_OPTIONAL (1u << 0)
+/** An audio input that is listened to, as the key of a compressor, and is not part of the mix. */
+#define CTXB_PORT_SIDE_CHAIN (1u << 1)
+/** An output that is `result_bytes` bytes of the plug-in's own instead of an image or audio. The
+ * host downloads them and hands them on. */
+#define CTXB_PORT_RESULTS (1u << 2)
+
+/** Bits for ctxb_port.channels; combine them with |. */
+#define CTXB_CHANNELS(count) (1u << ((count)-1u)) /**< count: 1 to 32 */
+#define CTXB_CHANNELS_ANY UINT32_MAX
+
+/** One input or output of a plug-in: static data. Its index is its position in the descriptor's
+ * table. If a port takes several formats, the host chooses one for the life of a graph, and every
+ * buffer says which. The host prefers for an output what the first connected input has. */
+typedef struct ctxb_port {
+  uint32_t size;
+  uint32_t flags;    /**< CTXB_PORT_* */
+  const char* id;    /**< [a-z0-9_]+, unique among the plug-in's inputs or its outputs, for ever */
+  const char* name;  /**< for people */
+  uint32_t channels; /**< CTXB_CHANNELS...: how many samples a pixel has, or how many channels audio
+                        has; 0 for results */
+  uint32_t samples;  /**< CTXB_SAMPLE_*, combined with |; 0 for results */
+  uint32_t result_bytes; /**< of CTXB_PORT_RESULTS, 1 to 65536; else 0 */
+  uint32_t in_place;     /**< of an output: the host may give it the same buffer as input number
+                            in_place - 1, if their formats are equal. 0: never */
+} ctxb_port;
 
 /* ---- Parameters -----------------------------------------------------------------------------
  * The plug-in describes its parameters as static data. The host owns their values, and hands the
@@ -250,17 +288,16 @@ typedef struct ctxb_module {
 #define CTXB_CONCURRENCY_LIBRARY 1   /**< one at a time in the whole library */
 
 #define CTXB_PLUGIN_UNLOADABLE (1u << 0) /**< the library may be unloaded after the last deinit */
-#define CTXB_PLUGIN_IN_PLACE (1u << 1)   /**< input and output may be the same buffer */
-#define CTXB_PLUGIN_REALTIME (1u << 2)   /**< process keeps the [audio] rules */
-#define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 3) /**< uses CU_STREAM_PER_THREAD; excludes green */
+#define CTXB_PLUGIN_REALTIME (1u << 1)   /**< process keeps the [audio] rules */
+#define CTXB_PLUGIN_PER_THREAD_STREAM (1u << 2) /**< uses CU_STREAM_PER_THREAD; excludes green */
 /** The plug-in works on NVIDIA's driver only, because it uses CUDA libraries that do (cudart,
  * cuBLAS, cuFFT, ...). A host on another driver lists the plug-in as needing a GPU and does not
  * create it. A host that does not know this flag ignores it, and then activate fails. */
-#define CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER (1u << 4)
+#define CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER (1u << 3)
 
 typedef struct ctxb_plugin_descriptor {
   uint32_t size;
-  uint32_t media;   /**< CTXB_MEDIA_*: what it processes */
+  uint32_t media;   /**< CTXB_MEDIA_IMAGE or _AUDIO: what it processes */
   const char* id;   /**< reverse DNS, for ever: "com.example.exposure" */
   const char* name; /**< for people: "Exposure" */
   const char* vendor;
@@ -276,6 +313,10 @@ typedef struct ctxb_plugin_descriptor {
   uint32_t parameter_count;
   uint32_t module_count;
   const ctxb_module* modules; /**< module_count of them; step is modules[0].size */
+  const ctxb_port* inputs;    /**< input_count of them; step is inputs[0].size */
+  const ctxb_port* outputs;   /**< output_count of them; step is outputs[0].size */
+  uint32_t input_count;
+  uint32_t output_count; /**< at least 1 */
 } ctxb_plugin_descriptor;
 
 /* ---- Host -----------------------------------------------------------------------------------
@@ -340,11 +381,12 @@ typedef struct ctxb_job {
   double sample_rate;         /**< Hz; 0 for images */
   uint64_t deadline_ns;       /**< time the whole job may take; 0: offline, as long as it needs */
   const double* parameters;   /**< snapshot, descriptor's order, each within its range */
-  const ctxb_buffer* inputs;  /**< input_count of them; step is inputs[0].size */
-  const ctxb_buffer* outputs; /**< output_count of them, every byte to be written */
-  uint32_t input_count;       /**< 1 in version 1.0 */
-  uint32_t output_count;      /**< 1 in version 1.0 */
-  uint32_t discontinuity;     /**< 1: it does not follow the last job; forget the history */
+  const ctxb_buffer* inputs;  /**< one for each of the descriptor's inputs, in their order; step is
+                                 inputs[0].size */
+  const ctxb_buffer* outputs; /**< one for each of the descriptor's outputs, every byte to be
+                                 written */
+  uint32_t input_count, output_count; /**< the descriptor's */
+  uint32_t discontinuity;             /**< 1: it does not follow the last job; forget the history */
 } ctxb_job;
 
 /* ---- Loss -----------------------------------------------------------------------------------
@@ -380,8 +422,8 @@ struct ctxb_plugin {
    * [main] [ctx] */
   ctxb_status (*activate)(const ctxb_plugin* plugin, const ctxb_activation* activation);
 
-  /** Enqueues the work of one job on job->stream. Buffers never alias unless the descriptor says
-   * CTXB_PLUGIN_IN_PLACE.
+  /** Enqueues the work of one job on job->stream. Buffers never alias, except where ctxb_port's
+   * in_place allows it.
    * [render|audio] [ctx] [no-sync] */
   ctxb_status (*process)(const ctxb_plugin* plugin, const ctxb_job* job);
 
@@ -447,268 +489,10 @@ typedef struct ctxb_plugin_entry_type {
 /** The one symbol that a plug-in library exports. */
 extern CTXB_EXPORT const ctxb_plugin_entry_type ctxb_plugin_entry;
 
-/* ---- Extensions: id "name/revision". A revision never changes; its successor gets a new number.
- * A draft keeps its id when it is promoted. --------------------------------------------------- */
-
-/** Host's side: device memory, kernels and launches in the instance's lease. After deactivate, the
- * host frees what the plug-in has not released. Handles are dead after deactivate or context_lost.
- * The host refuses a dead handle with CTXB_ERROR_CONTEXT_LOST. */
-#define CTXB_EXT_GPU "ctxbroker.gpu/1"
-
-typedef struct ctxb_kernel ctxb_kernel; /**< opaque; owned by the host; one generation */
-
-typedef struct ctxb_launch {
-  uint32_t size;
-  uint32_t argument_count;
-  const ctxb_kernel* kernel;
-  void* stream;                   /**< the job's (or, in activate, the activation's) stream */
-  uint32_t grid[3];               /**< blocks; each at least 1 */
-  uint32_t block[3];              /**< threads; each at least 1 */
-  uint32_t shared_bytes;          /**< dynamic shared memory per block */
-  const void* const* arguments;   /**< argument_count pointers to the values, in order */
-  const uint32_t* argument_sizes; /**< sizeof each value; checked against the kernel when known */
-} ctxb_launch;
-
-typedef struct ctxb_gpu_extension {
-  uint32_t size;
-
-  /** Finds a kernel of one of the descriptor's modules. `module` may be null if there is only one
-   * module. If the module has no such kernel, get_kernel returns CTXB_ERROR_NOT_FOUND, and the
-   * error text lists the kernels that there are.
-   * [main] [ctx]; in activate */
-  ctxb_status (*get_kernel)(const ctxb_host* host, const char* module, const char* name,
-                            const ctxb_kernel** kernel);
-
-  /** Finds the address and the size, in bytes, of a module's __device__ or __constant__ variable;
-   * CTXB_ERROR_NOT_FOUND if there is none.
-   * [main] [ctx]; in activate */
-  ctxb_status (*get_global)(const ctxb_host* host, const char* module, const char* name,
-                            uint64_t* address, uint64_t* bytes);
-
-  /** Allocates device memory, aligned to at least 256 bytes. Its content is undefined. `bytes` is
-   * at least 1.
-   * [main] [ctx]; in activate */
-  ctxb_status (*allocate)(const ctxb_host* host, uint64_t bytes, uint64_t* address);
-
-  /** Gives back what allocate returned. 0 does nothing. The host refuses any other address that is
-   * not this plug-in's.
-   * [main] [ctx]; in activate or deactivate */
-  ctxb_status (*release)(const ctxb_host* host, uint64_t address);
-
-  /** Enqueues a launch. The arguments may be reused when the call returns.
-   * [render|audio] [ctx] [no-sync]; also in activate */
-  ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch);
-
-  /** Copies `bytes` from host memory to the device. The source may be reused when the call returns.
-   * In process, it enqueues the copy, and the uploads of one call of process are at most
-   * CTXB_UPLOAD_MAX bytes in all. In activate, it waits for the copy, and there is no limit.
-   * [render|audio] [ctx] [no-sync]; also in activate */
-  ctxb_status (*upload)(const ctxb_host* host, void* stream, uint64_t destination,
-                        const void* source, uint64_t bytes);
-
-  /** Enqueues a fill of `bytes` at `destination` with zeros. `bytes` and `destination`
-   * are multiples of 4.
-   * [render|audio] [ctx] [no-sync]; also in activate */
-  ctxb_status (*clear)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t bytes);
-
-  /** Enqueues a copy between two places in device memory, which must not overlap.
-   * [render|audio] [ctx] [no-sync]; also in activate */
-  ctxb_status (*copy)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t source,
-                      uint64_t bytes);
-} ctxb_gpu_extension;
-
-/** The most bytes that one `process` may upload, all its uploads together. */
-#define CTXB_UPLOAD_MAX 65536u
-
-/** Host's side: launches with attributes and with packed arguments, and what the driver knows about
- * a kernel. The kernels and the rules for handles are those of CTXB_EXT_GPU. If the host fills a
- * struct, the caller sets its `size`, and the host fills the members that both sides know. */
-#define CTXB_EXT_LAUNCH "ctxbroker.launch/1"
-
-/** The blocks may wait for each other (grid synchronisation). All of them must fit on the lease's
- * multiprocessors at once. */
-#define CTXB_LAUNCH_COOPERATIVE (1u << 0)
-/** The launch may begin before the work ahead of it in the stream has ended. The kernel itself
- * waits before it needs the results of that work (griddepcontrol.wait,
- * cudaGridDependencySynchronize). It has no effect on devices below compute capability 9.0. */
-#define CTXB_LAUNCH_PROGRAMMATIC (1u << 1)
-/** The launch has the priority that ctxb_launch_options.priority says. */
-#define CTXB_LAUNCH_PRIORITY (1u << 2)
-
-/** How to launch. If an argument's size differs from the kernel's, launch returns
- * CTXB_ERROR_INVALID_ARGUMENT, and the error text has the argument's number. In the packed form,
- * ctxb_launch.arguments is null, and argument_count, argument_sizes and argument_offsets say what
- * lies where in `packed`. If argument_count is 0, only the length is checked. */
-typedef struct ctxb_launch_options {
-  uint32_t size;
-  uint32_t flags;        /**< CTXB_LAUNCH_* */
-  uint32_t cluster[3];   /**< blocks of a cluster, which divides the grid. All 0: no clusters */
-  int32_t priority;      /**< as for CUDA streams: a lower number goes first */
-  const void* packed;    /**< all arguments in one piece, each at a multiple of its type's alignment
-                            from the beginning; null: ctxb_launch.arguments is used */
-  uint64_t packed_bytes; /**< of `packed`, up to the end of the last argument or of a struct
-                            that holds them all */
-  const uint32_t* argument_offsets; /**< of the arguments in `packed`; null: not compared */
-} ctxb_launch_options;
-
-#define CTXB_ARGUMENTS_UNKNOWN UINT32_MAX
-
-typedef struct ctxb_kernel_info {
-  uint32_t size;
-  uint32_t argument_count;       /**< CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
-  uint32_t argument_bytes;       /**< size of the packed form */
-  uint32_t block_threads;        /**< most threads of one block */
-  uint32_t registers;            /**< of one thread */
-  uint32_t static_shared_bytes;  /**< of one block */
-  uint32_t dynamic_shared_bytes; /**< the most for a launch; the host opts in above 48 KiB */
-  uint32_t local_bytes;          /**< of one thread */
-  uint32_t constant_bytes;       /**< of the kernel's own */
-  uint32_t ptx_version;          /**< compute capability that the PTX was made for, times ten */
-  uint32_t binary_version;       /**< the machine code's, the same way */
-} ctxb_kernel_info;
-
-typedef struct ctxb_kernel_argument {
-  uint32_t size;
-  uint32_t offset; /**< in the packed form */
-  uint32_t bytes;
-} ctxb_kernel_argument;
-
-typedef struct ctxb_launch_extension {
-  uint32_t size;
-
-  /** Enqueues a launch. `options` may be null. If a launch exceeds a limit, the host refuses it and
-   * names the limit: CTXB_ERROR_INVALID_ARGUMENT, or CTXB_ERROR_UNSUPPORTED if the device can never
-   * do it.
-   * [render|audio] [ctx] [no-sync]; also in activate */
-  ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch,
-                        const ctxb_launch_options* options);
-
-  /** Describes a kernel.
-   * [main|render] [ctx]; while active */
-  ctxb_status (*get_kernel_info)(const ctxb_host* host, const ctxb_kernel* kernel,
-                                 ctxb_kernel_info* info);
-
-  /** Describes argument `index`, from 0. CTXB_ERROR_UNAVAILABLE if the driver does not tell.
-   * [main|render] [ctx]; while active */
-  ctxb_status (*get_argument)(const ctxb_host* host, const ctxb_kernel* kernel, uint32_t index,
-                              ctxb_kernel_argument* argument);
-
-  /** Finds the block size with which most threads run at once, and the fewest such blocks that fill
-   * the lease's multiprocessors. Blocks have `shared_bytes` of dynamic shared memory and at most
-   * `most_threads` threads (0: any number).
-   * [main|render] [ctx]; while active */
-  ctxb_status (*get_best_block)(const ctxb_host* host, const ctxb_kernel* kernel,
-                                uint32_t shared_bytes, uint32_t most_threads,
-                                uint32_t* block_threads, uint32_t* grid_blocks);
-
-  /** Tells how many such blocks run on one multiprocessor at once.
-   * [main|render] [ctx]; while active */
-  ctxb_status (*get_active_blocks)(const ctxb_host* host, const ctxb_kernel* kernel,
-                                   uint32_t block_threads, uint32_t shared_bytes, uint32_t* blocks);
-
-  /** Tells how many clusters of this launch run at once. Its arguments are not used.
-   * [main|render] [ctx]; while active */
-  ctxb_status (*get_active_clusters)(const ctxb_host* host, const ctxb_launch* launch,
-                                     const ctxb_launch_options* options, uint32_t* clusters);
-} ctxb_launch_extension;
-
-/** Host's side: the current CUDA context, for plug-ins with CTXB_CUDA_DRIVER or _RUNTIME. */
-#define CTXB_EXT_NATIVE_CONTEXT "ctxbroker.native-context/1"
-
-typedef struct ctxb_native_context_extension {
-  uint32_t size;
-  /** Gets the CUcontext that is current on the calling thread, and the lease's device. In a green
-   * lease, each thread has a context of its own. The context belongs to the host: never destroy it,
-   * and never make it current.
-   * [any] [ctx] */
-  ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
-} ctxb_native_context_extension;
-
-/** Host's side: tells which thread is calling, for assertions in plug-ins. */
-#define CTXB_EXT_THREAD_CHECK "ctxbroker.thread-check/1"
-
-typedef struct ctxb_thread_check_extension {
-  uint32_t size;
-  /** Returns 1 on the [main] thread, else 0.
-   * [any] */
-  uint32_t (*is_main_thread)(const ctxb_host* host);
-  /** Returns 1 inside this instance's process call, else 0.
-   * [any] */
-  uint32_t (*is_process_thread)(const ctxb_host* host);
-} ctxb_thread_check_extension;
-
-/** Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
-#define CTXB_EXT_STATE "ctxbroker.state/1"
-
-typedef struct ctxb_output_stream {
-  uint32_t size;
-  void* data;
-  /** Takes 1 to `bytes` bytes and returns how many, or -1 when it cannot take any. */
-  int64_t (*write)(const struct ctxb_output_stream* stream, const void* source, uint64_t bytes);
-} ctxb_output_stream;
-
-typedef struct ctxb_input_stream {
-  uint32_t size;
-  void* data;
-  /** Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. After a short
-   * read, read again. */
-  int64_t (*read)(const struct ctxb_input_stream* stream, void* destination, uint64_t bytes);
-} ctxb_input_stream;
-
-typedef struct ctxb_state_extension {
-  uint32_t size;
-  /** Writes the state. The instance is not active.
-   * [main] [no-ctx] */
-  ctxb_status (*save)(const ctxb_plugin* plugin, const ctxb_output_stream* stream);
-  /** Reads what save wrote. The instance is not active. If load fails, the state is unchanged.
-   * [main] [no-ctx] */
-  ctxb_status (*load)(const ctxb_plugin* plugin, const ctxb_input_stream* stream);
-} ctxb_state_extension;
-
-/** Plug-in's side: latency and tail, in frames. */
-#define CTXB_EXT_LATENCY "ctxbroker.latency/1"
-
-#define CTXB_TAIL_INFINITE UINT64_MAX
-
-typedef struct ctxb_latency_extension {
-  uint32_t size;
-  /** Returns by how many frames the output is late. The instance is active. The answer is constant
-   * for one activation.
-   * [main] [no-ctx] */
-  uint64_t (*latency)(const ctxb_plugin* plugin);
-  /** Returns for how many frames the output goes on after the input ends; CTXB_TAIL_INFINITE: for
-   * ever. Otherwise as latency.
-   * [main] [no-ctx] */
-  uint64_t (*tail)(const ctxb_plugin* plugin);
-} ctxb_latency_extension;
-
-/** Plug-in's side: turns a parameter's value into text for people, and back. This version of the
- * host does not call it. It prints numbers and names of choices. */
-#define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
-
-typedef struct ctxb_parameter_text_extension {
-  uint32_t size;
-  /** Writes a value as text: at most `bytes` bytes, with the 0 at the end.
-   * [main] [no-ctx] */
-  ctxb_status (*to_text)(const ctxb_plugin* plugin, uint32_t parameter, double value, char* text,
-                         uint64_t bytes);
-  /** Reads a value from text.
-   * [main] [no-ctx] */
-  ctxb_status (*from_text)(const ctxb_plugin* plugin, uint32_t parameter, const char* text,
-                           double* value);
-} ctxb_parameter_text_extension;
-
-/** Plug-in's side: a call on the main thread after ctxb_host.request_callback. */
-#define CTXB_EXT_CALLBACK "ctxbroker.callback/1"
-
-typedef struct ctxb_callback_extension {
-  uint32_t size;
-  /** Called some time after ctxb_host.request_callback.
-   * [main] [no-ctx] */
-  void (*on_main_thread)(const ctxb_plugin* plugin);
-} ctxb_callback_extension;
-
 #ifdef __cplusplus
 }
 #endif
+
+#include "ctxbroker/plugin_extensions.h"
+
 #endif /* CTXBROKER_PLUGIN_H */

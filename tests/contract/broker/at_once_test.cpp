@@ -29,18 +29,18 @@ std::chrono::milliseconds pair_time() {
 }
 
 // Calls of one lane never run at once; those of `any` do.
-enum class Lane : std::size_t { any, main, tenant, first_chain, second_chain, count };
+enum class Lane : std::size_t { any, main, tenant, first_graph, second_graph, count };
 
 struct World {
   World(Broker& its_broker, LeaseKind its_kind) : broker(its_broker), kind(its_kind) {
     const std::array stages = {created(library, "scratch"), created(twin, "plain"),
                                created(library, "plain"), created(twin, "scratch")};
     for (std::size_t first : {0U, 2U}) {
-      chains.emplace_back(broker, std::vector{stages[first], stages[first + 1]}, test_sizes);
+      graphs.emplace_back(broker, std::vector{stages[first], stages[first + 1]}, test_sizes);
     }
-    for (std::size_t chain : {0U, 1U}) {
-      right[chain] = std::vector<float>(input.size());
-      chains[chain].process(input.data(), right[chain].data(), picture);
+    for (std::size_t graph : {0U, 1U}) {
+      right[graph] = std::vector<float>(input.size());
+      graphs[graph].process(input.data(), right[graph].data(), picture);
     }
   }
 
@@ -58,10 +58,10 @@ struct World {
     return broker.open_tenant("opened", options);
   }
 
-  void job(std::size_t chain) {
+  void job(std::size_t graph) {
     std::vector<float> output(input.size());
-    chains[chain].process(input.data(), output.data(), picture);
-    if (output != right[chain]) ADD_FAILURE() << "chain " << chain << " is wrong";
+    graphs[graph].process(input.data(), output.data(), picture);
+    if (output != right[graph]) ADD_FAILURE() << "graph " << graph << " is wrong";
   }
 
   Broker& broker;
@@ -69,9 +69,9 @@ struct World {
   const std::vector<float> input = std::vector<float>(std::size_t{16} * 16 * 4, 1);
   PluginLibrary library = broker.load(test_plugin("behaviours"));
   PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
-  std::deque<PluginInstance> instances;  // of the chains
-  std::deque<Chain> chains;
-  std::vector<float> right[2];  // the chains' outputs
+  std::deque<PluginInstance> instances;  // of the graphs
+  std::deque<Graph> graphs;
+  std::vector<float> right[2];  // the graphs' outputs
   PluginInstance idle = broker.create(library, "asks", {Placement(0), LeaseChoice(kind), {}});
   Tenant tenant = broker.open_tenant("tenant", {LeaseChoice(kind)});
   Tenant host = broker.host();
@@ -86,8 +86,8 @@ struct Operation {
 };
 
 constexpr Operation operations[] = {
-    {"job", Lane::first_chain, true, [](World& w) { w.job(0); }},
-    {"other_job", Lane::second_chain, true, [](World& w) { w.job(1); }},
+    {"job", Lane::first_graph, true, [](World& w) { w.job(0); }},
+    {"other_job", Lane::second_graph, true, [](World& w) { w.job(1); }},
     {"allocate", Lane::tenant, false, [](World& w) { const DeviceMemory memory(w.tenant, 4096); }},
     {"stream", Lane::tenant, false, [](World& w) { const Stream stream(w.tenant); }},
     {"lease", Lane::tenant, false, [](World& w) { w.tenant.lease(); }},
@@ -107,12 +107,12 @@ constexpr Operation operations[] = {
        made.deactivate();
        made.load_state(made.save_state());
      }},
-    {"chain", Lane::main, true,
+    {"graph", Lane::main, true,
      [](World& w) {
        w.idle.activate(test_sizes);
        try {
          std::vector<float> output(w.input.size());
-         Chain(w.broker, {&w.idle}, test_sizes).process(w.input.data(), output.data(), picture);
+         Graph(w.broker, {&w.idle}, test_sizes).process(w.input.data(), output.data(), picture);
        } catch (...) {
          w.idle.deactivate();
          throw;
@@ -237,7 +237,7 @@ TEST_P(AtOnceTest, BesideEachOther) {
   over = true;
   disturber.join();
   // Nothing of it lasts.
-  for (const std::size_t chain : {0U, 1U}) EXPECT_NO_THROW(world.job(chain));
+  for (const std::size_t graph : {0U, 1U}) EXPECT_NO_THROW(world.job(graph));
   EXPECT_NO_THROW(const Guard guard(world.tenant));
   EXPECT_EQ(world.tenant.lease().state, LeaseState::ready);
   for (const TenantMetrics& tenant : broker.metrics().tenants) EXPECT_EQ(tenant.strikes, 0u);

@@ -68,7 +68,7 @@ std::vector<float> BrokerTest::run(const std::vector<PluginInstance*>& stages, s
   JobInfo job;
   job.width = width;
   job.height = height;
-  Chain(broker, stages, test_sizes).process(input.data(), output.data(), job);
+  Graph(broker, stages, test_sizes).process(input.data(), output.data(), job);
   return output;
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "ctxbroker/error.hpp"
 
 namespace ctxbroker {

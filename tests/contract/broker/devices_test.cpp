@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST_P(DevicesTest, AChainCrossesFromDeviceToDeviceAndBack) {
+TEST_P(DevicesTest, AGraphCrossesFromDeviceToDeviceAndBack) {
   const auto [first, second] = GetParam();
   PluginInstance one = on(0, "behaviours", first), two = on(1, "behaviours_twin", second),
                  three = on(0, "behaviours", first);

@@ -41,18 +41,18 @@ class HungChildTest : public BrokerTest, public ::testing::WithParamInterface<Le
 
 TEST_P(HungChildTest, DISABLED_NobodyWaitsForIt) {
   PluginInstance good = twin(LeaseKind::private_own);
-  Chain good_chain(broker, {&good}, test_sizes);
-  good_chain.process(pixel, pixel, {});  // what is loaded lazily is loaded
+  Graph good_graph(broker, {&good}, test_sizes);
+  good_graph.process(pixel, pixel, {});  // what is loaded lazily is loaded
   {
     PluginInstance lingering = active("lingers", GetParam());
-    Chain chain(broker, {&lingering}, test_sizes);
+    Graph graph(broker, {&lingering}, test_sizes);
     const Clock::time_point begin = Clock::now();
-    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
                 AllOf(HasSubstr("lingers"), HasSubstr("did not end within 150 ms")));
     EXPECT_EQ(lingering.lease().state, LeaseState::hung);
-    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
                 HasSubstr("hung"));
-    good_chain.process(pixel, pixel, {});
+    good_graph.process(pixel, pixel, {});
     EXPECT_EQ(good.lease().state, LeaseState::ready);
     lingering.deactivate();
     EXPECT_THAT(said("plugin"), Contains(HasSubstr("context lost, guilty, reason 4")));
@@ -68,8 +68,8 @@ TEST_P(HungChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
   {
     PluginInstance lingering = active("lingers", GetParam());
     PluginInstance behind = twin(GetParam());
-    Chain chain(broker, {&lingering, &behind}, test_sizes);
-    error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    Graph graph(broker, {&lingering, &behind}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
     EXPECT_EQ(lingering.lease().state, LeaseState::hung);
     EXPECT_EQ(behind.lease().state, LeaseState::lost)
         << "it waits for the hung one, and is innocent";
@@ -77,7 +77,7 @@ TEST_P(HungChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
     EXPECT_LT(Clock::now() - begin, kernel_takes / 2);
     // An H200's driver loads modules only when the kernels that run have ended.
     behind.activate(test_sizes);
-    Chain alone(broker, {&behind}, test_sizes);
+    Graph alone(broker, {&behind}, test_sizes);
     alone.process(pixel, pixel, {});
   }
 }
@@ -87,8 +87,8 @@ TEST_P(HungChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
 TEST_P(HungChildTest, DISABLED_OnlyWhoeverWasAloneIsCalledGuilty) {
   PluginInstance before = twin(GetParam());
   PluginInstance lingering = active("lingers", GetParam()), idle = active("affine", GetParam());
-  Chain chain(broker, {&before, &lingering}, test_sizes);
-  error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+  Graph graph(broker, {&before, &lingering}, test_sizes);
+  error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
   for (PluginInstance* const one : {&lingering, &idle}) {
     EXPECT_EQ(one->lease().state, LeaseState::hung);
     one->deactivate();
@@ -101,8 +101,8 @@ TEST_P(HungChildTest, DISABLED_BesideOthersNobodyIsCalledGuilty) {
   Tenant tenant = broker.open_tenant("another");
   { const Guard guard(tenant); }
   PluginInstance lingering = active("lingers", GetParam());
-  Chain chain(broker, {&lingering}, test_sizes);
-  error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+  Graph graph(broker, {&lingering}, test_sizes);
+  error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
   lingering.deactivate();
   EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, unknown, reason 4")),
                                     Not(Contains(HasSubstr("guilty")))));
@@ -122,8 +122,8 @@ TEST_P(HungChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
   };
   {
     PluginInstance lingering = active("lingers", GetParam()), scratch = active("scratch");
-    Chain chain(broker, {&scratch, &lingering}, test_sizes);
-    error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    Graph graph(broker, {&scratch, &lingering}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
     tenant = lingering.lease().tenant;
     held = row().memory_bytes;
     EXPECT_GT(held, 0U);
@@ -149,14 +149,14 @@ TEST_P(HungChildTest, DISABLED_ItsCodeStays) {
   };
   {
     PluginInstance ends = begin("affine");
-    Chain(broker, {&ends}, test_sizes).process(pixel, pixel, {});
+    Graph(broker, {&ends}, test_sizes).process(pixel, pixel, {});
     EXPECT_TRUE(is_mapped(library));
   }
   EXPECT_FALSE(is_mapped(library)) << "it says that it may go";
   {
     PluginInstance lingering = begin("lingers");
-    Chain chain(broker, {&lingering}, test_sizes);
-    error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    Graph graph(broker, {&lingering}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
     EXPECT_EQ(lingering.lease().state, LeaseState::hung);
   }
   EXPECT_TRUE(is_mapped(library));
@@ -167,12 +167,12 @@ TEST_P(HungChildTest, DISABLED_ItsCodeStays) {
 TEST_P(HungChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
   // Left to the process's end, as the thread is.
   auto* const stuck = new PluginInstance(active("never_returns", GetParam()));
-  auto* const chain = new Chain(broker, {stuck}, test_sizes);
+  auto* const graph = new Graph(broker, {stuck}, test_sizes);
   static std::atomic<bool> returned{false};
-  std::thread([this, chain] {
+  std::thread([this, graph] {
     float own[4] = {};
     try {
-      chain->process(own, own, {});
+      graph->process(own, own, {});
     } catch (const Error&) {
     }
     returned = true;
@@ -187,7 +187,7 @@ TEST_P(HungChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
   // Of the same library and of another one, old and new, in the same lease kind.
   for (int round = 0; round < 3; ++round) {
     PluginInstance sibling = active("affine", GetParam()), neighbour = twin(GetParam());
-    Chain both(broker, {&sibling, &neighbour}, test_sizes);
+    Graph both(broker, {&sibling, &neighbour}, test_sizes);
     for (int job = 0; job < 10; ++job) both.process(pixel, pixel, {});
     EXPECT_EQ(sibling.lease().state, LeaseState::ready);
     EXPECT_EQ(neighbour.metrics().jobs, 10U);

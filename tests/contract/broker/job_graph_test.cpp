@@ -31,24 +31,24 @@ class JobGraphTest : public BrokerTest {
   }
 
   // What a job of 0, 1, 2, ... becomes.
-  static std::vector<float> job(Chain& chain, std::uint32_t width, std::uint32_t height) {
+  static std::vector<float> job(Graph& row, std::uint32_t width, std::uint32_t height) {
     std::vector<float> samples(std::size_t{width} * height * 4);
     std::iota(samples.begin(), samples.end(), 0.0F);
     JobInfo info;
     info.width = width;
     info.height = height;
-    chain.process(samples.data(), samples.data(), info);
+    row.process(samples.data(), samples.data(), info);
     return samples;
   }
 
   // Jobs of several sizes and factors.
   std::vector<std::vector<float>> jobs(PluginInstance& instance) {
-    Chain chain(broker, {&instance}, test_sizes);
+    Graph row(broker, {&instance}, test_sizes);
     std::vector<std::vector<float>> outputs;
     for (const auto& [factor, width, height] :
          {std::tuple{1.0, 8u, 4u}, {3.0, 8u, 4u}, {3.0, 64u, 64u}, {2.0, 3u, 5u}, {2.0, 3u, 5u}}) {
       instance.set_parameter("factor", factor);
-      outputs.push_back(job(chain, width, height));
+      outputs.push_back(job(row, width, height));
     }
     return outputs;
   }
@@ -119,11 +119,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(JobGraphTest, AnotherGenerationHasAGraphOfItsOwn) {
   PluginInstance instance = active_with_graphs("affine");
-  Chain chain(broker, {&instance}, test_sizes);
-  const std::vector<float> before = job(chain, 8, 4);
+  Graph row(broker, {&instance}, test_sizes);
+  const std::vector<float> before = job(row, 8, 4);
   const std::uint64_t generation = instance.lease().generation;
   EXPECT_TRUE(broker.force_loss(instance.lease().tenant, 0, "a test"));
-  EXPECT_EQ(job(chain, 8, 4), before);
+  EXPECT_EQ(job(row, 8, 4), before);
   EXPECT_NE(instance.lease().generation, generation);
   EXPECT_EQ(instance.metrics().graph_jobs, 2u);
   EXPECT_EQ(graphs_held(), 1u) << "the old one went with its context";
@@ -131,10 +131,10 @@ TEST_F(JobGraphTest, AnotherGenerationHasAGraphOfItsOwn) {
 
 TEST_F(JobGraphTest, AFailureIsThePluginsOwn) {
   PluginInstance failing = active_with_graphs("every_second_fails");
-  Chain chain(broker, {&failing}, test_sizes);
+  Graph row(broker, {&failing}, test_sizes);
   for (int pair = 0; pair < 2; ++pair) {
-    error_text(ErrorKind::plugin_failed, [&] { job(chain, 8, 4); });
-    EXPECT_EQ(job(chain, 8, 4)[3], 3.0F);
+    error_text(ErrorKind::plugin_failed, [&] { job(row, 8, 4); });
+    EXPECT_EQ(job(row, 8, 4)[3], 3.0F);
   }
   EXPECT_EQ(failing.metrics().graph_jobs, 2u);
   EXPECT_THAT(said("graph"), IsEmpty());

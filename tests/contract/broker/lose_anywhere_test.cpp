@@ -48,7 +48,8 @@ constexpr Pair pairs[] = {{"cuCtxCreate_v2", "cuCtxDestroy_v2"},
 
 // Nothing is current when the broker calls these, so that nothing is destroyed when the device says
 // so.
-constexpr const char* not_true_of[] = {"cuCtxPushCurrent_v2", "cuStreamSynchronize"};
+constexpr const char* not_true_of[] = {"cuCtxPushCurrent_v2", "cuStreamSynchronize", "cuEventQuery",
+                                       "cuEventSynchronize"};
 
 // One life of the driver in which one call fails, or none.
 class Life {

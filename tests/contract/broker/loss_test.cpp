@@ -30,15 +30,15 @@ TEST_P(RenewalTest, AForcedLossIsRenewedByTheNextJob) {
   PluginInstance neighbour = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
                                            {Placement(0), LeaseChoice(GetParam()), 0});
   neighbour.activate(test_sizes);
-  Chain chain(broker, {&instance, &neighbour}, test_sizes);
+  Graph graph(broker, {&instance, &neighbour}, test_sizes);
   float before[4] = {1, 2, 3, 4}, after[4] = {1, 2, 3, 4};
-  chain.process(before, before, {});
+  graph.process(before, before, {});
   const LeaseInfo old = instance.lease(), other = neighbour.lease();
   const std::uint64_t held = instance.metrics().memory_bytes;
 
   EXPECT_TRUE(broker.force_loss(instance.lease().tenant, 0, "a test"));
   EXPECT_EQ(instance.lease().state, LeaseState::lost);
-  chain.process(after, after, {});
+  graph.process(after, after, {});
 
   EXPECT_THAT(after, ::testing::ElementsAreArray(before));
   EXPECT_EQ(instance.lease().state, LeaseState::ready);
@@ -65,10 +65,10 @@ TEST_P(RenewalTest, AnInstanceIsToldOnceAndByPollToo) {
 TEST_P(RenewalTest, RealTimeIsNotInterruptedByARenewal) {
   PluginInstance instance = create("affine", GetParam());
   instance.activate({64, 64, 0, true});
-  Chain chain(broker, {&instance}, test_sizes);
+  Graph graph(broker, {&instance}, test_sizes);
   broker.force_loss(instance.lease().tenant, 0, "a test");
   float pixel[4] = {};
-  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
               HasSubstr("deactivate and activate it again"));
 }
 
@@ -80,17 +80,17 @@ TEST_P(RenewalTest, NothingStaysBehindAfterManyLosses) {
   PluginInstance holder = active("affine", GetParam());  // of the same tenant: keeps the lease
   ASSERT_GE(instance.metrics().memory_bytes, 16 * mebibyte);
   const RawDriver driver(broker.driver().path);
-  Chain chain(broker, {&instance, &holder}, test_sizes);
+  Graph graph(broker, {&instance, &holder}, test_sizes);
   float pixel[4] = {};
   const auto free_memory = [&] {
     const Entered inside(driver, instance.lease().context);
     return driver.free_memory();
   };
-  chain.process(pixel, pixel, {});
+  graph.process(pixel, pixel, {});
   const std::size_t before = free_memory();
   for (int i = 0; i < losses; ++i) {
     broker.force_loss(instance.lease().tenant, 0, "a test");
-    chain.process(pixel, pixel, {});
+    graph.process(pixel, pixel, {});
   }
   // NVIDIA's driver keeps 4 MiB of every green context that is destroyed.
   const std::size_t of_each = GetParam() == LeaseKind::green ? 4 * mebibyte : 0;
@@ -167,9 +167,9 @@ TEST_F(BrokerTest, APrivateContextThatSomebodyDestroyedIsMadeAnew) {
   const LeaseInfo old = instance.lease();
   RawDriver(broker.driver().path).destroy_context(old.context);
   // The broker has no record of it before a call tells it so.
-  Chain* chain = nullptr;
-  EXPECT_THROW(chain = new Chain(broker, {&instance}, test_sizes), Error);
-  EXPECT_EQ(chain, nullptr);
+  Graph* graph = nullptr;
+  EXPECT_THROW(graph = new Graph(broker, {&instance}, test_sizes), Error);
+  EXPECT_EQ(graph, nullptr);
   EXPECT_EQ(instance.lease().state, LeaseState::lost);
   instance.deactivate();
   instance.activate(test_sizes);
@@ -199,9 +199,9 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideATenantThatHasWorked) {
   Tenant tenant = host_works ? broker.host() : broker.open_tenant("another");
   { const Guard guard(tenant); }
   PluginInstance faulty = active("faults");
-  Chain chain(broker, {&faulty}, test_sizes);
+  Graph graph(broker, {&faulty}, test_sizes);
   float pixel[4] = {1, 2, 3, 4};
-  error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+  error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
   faulty.deactivate();
   EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, unknown, reason 3")),
                                     Not(Contains(HasSubstr("is taken for the cause")))));
@@ -215,8 +215,8 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAHungLease) {
   float pixel[4] = {1, 2, 3, 4};
   const auto fail = [&](PluginInstance instance) {
     instance.activate(test_sizes);
-    Chain chain(broker, {&instance}, test_sizes);
-    error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+    Graph graph(broker, {&instance}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
     instance.deactivate();
   };
   fail(create("lingers", LeaseKind::private_own));
@@ -232,13 +232,13 @@ TEST_F(LossChildTest, DISABLED_AFaultIsOneClearStateAndTheHostGoesOn) {
                                           {Placement(0), LeaseChoice(LeaseKind::private_own), 0});
   innocent.activate(test_sizes);
   float pixel[4] = {1, 2, 3, 4};
-  Chain good(broker, {&innocent}, test_sizes);
+  Graph good(broker, {&innocent}, test_sizes);
   good.process(pixel, pixel, {});
-  Chain chain(broker, {&faulty}, test_sizes);
-  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+  Graph graph(broker, {&faulty}, test_sizes);
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
               AllOf(HasSubstr("faults"), HasSubstr("CUDA_ERROR_")));
   // One clear error from then on, no call with a dead handle, no crash.
-  for (Chain* one : {&chain, &good}) {
+  for (Graph* one : {&graph, &good}) {
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { one->process(pixel, pixel, {}); }),
                 AllOf(HasSubstr("CUDA has ended in this process"), HasSubstr("new process")));
   }
@@ -256,7 +256,7 @@ TEST_F(LossChildTest, DISABLED_AFaultIsOneClearStateAndTheHostGoesOn) {
               HasSubstr("only a new process"));
 }
 
-// Wherever the faulty one is in the chain, the error names it, and no other is a suspect.
+// Wherever the faulty one is in the graph, the error names it, and no other is a suspect.
 TEST_F(LossChildTest, DISABLED_TheStageThatFaultedIsNamed) {
   const char* const place = std::getenv("CTXB_TEST_PLACE");
   const std::size_t where = place == nullptr ? 1 : static_cast<std::size_t>(*place - '0');
@@ -264,10 +264,10 @@ TEST_F(LossChildTest, DISABLED_TheStageThatFaultedIsNamed) {
   PluginInstance others[] = {active("affine"), active("bias")};
   std::vector<PluginInstance*> stages{&others[0], &others[1]};
   stages.insert(stages.begin() + static_cast<std::ptrdiff_t>(where), &faulty);
-  Chain good(broker, {&others[0], &others[1]}, test_sizes), chain(broker, stages, test_sizes);
+  Graph good(broker, {&others[0], &others[1]}, test_sizes), graph(broker, stages, test_sizes);
   float pixel[4] = {1, 2, 3, 4};
   good.process(pixel, pixel, {});
-  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
               AllOf(HasSubstr("the work of plug-in faults failed"), HasSubstr("CUDA_ERROR_"),
                     Not(HasSubstr("affine")), Not(HasSubstr("bias"))));
   for (PluginInstance* one : stages) one->deactivate();
@@ -277,13 +277,13 @@ TEST_F(LossChildTest, DISABLED_TheStageThatFaultedIsNamed) {
 }
 
 // Without the marks that stages leave, nobody is called guilty.
-TEST_F(LossChildTest, DISABLED_InAChainNobodyIsCalledGuiltyWithoutEvidence) {
+TEST_F(LossChildTest, DISABLED_InAGraphNobodyIsCalledGuiltyWithoutEvidence) {
   const SoftwareControls controls(broker.driver().path);
   PluginInstance faulty = active("faults"), other = active("affine");
-  Chain chain(broker, {&other, &faulty}, test_sizes);
+  Graph graph(broker, {&other, &faulty}, test_sizes);
   float pixel[4] = {1, 2, 3, 4};
   controls.fail_call("cuMemsetD32Async", 1, CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); }),
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
               HasSubstr("the work of one of the plug-ins affine, faults failed"));
   faulty.deactivate();
   other.deactivate();
@@ -363,11 +363,11 @@ TEST(LossTest, TheStageThatFaultedIsNamed) {
   }
 }
 
-TEST_F(BrokerTest, InAChainNobodyIsCalledGuiltyWithoutEvidence) {
+TEST_F(BrokerTest, InAGraphNobodyIsCalledGuiltyWithoutEvidence) {
   if (broker.driver().kind != DriverChoice::software) {
     GTEST_SKIP() << "only the software device lets a call of one's choice fail";
   }
-  passes_in_a_child("InAChainNobodyIsCalledGuiltyWithoutEvidence");
+  passes_in_a_child("InAGraphNobodyIsCalledGuiltyWithoutEvidence");
 }
 
 TEST(LossTest, NobodyIsBlamedBesideATenantThatHasWorked) {

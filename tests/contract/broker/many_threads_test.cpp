@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "broker_fixture.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "raw_driver.hpp"
 
 namespace ctxbroker {
@@ -151,14 +151,14 @@ TEST_P(ManyThreadsTest, ATenantWhoseLeaseWasLostCanBeClosed) {
   }
 }
 
-class ManyChainsTest : public BrokerTest, public ::testing::WithParamInterface<int> {};
+class ManyGraphsTest : public BrokerTest, public ::testing::WithParamInterface<int> {};
 
-// Each chain has a thread of its own.
-TEST_P(ManyChainsTest, OfOneLibraryRunOnAsManyThreads) {
-  const int chains = GetParam();
+// Each graph has a thread of its own.
+TEST_P(ManyGraphsTest, OfOneLibraryRunOnAsManyThreads) {
+  const int graphs = GetParam();
   std::vector<PluginInstance> instances;
-  std::deque<Chain> all;
-  for (int i = 0; i < chains; ++i) {
+  std::deque<Graph> all;
+  for (int i = 0; i < graphs; ++i) {
     instances.push_back(create("affine"));
     instances.back().set_parameter("factor", i + 1);
     instances.back().activate(test_sizes);
@@ -169,10 +169,10 @@ TEST_P(ManyChainsTest, OfOneLibraryRunOnAsManyThreads) {
   std::atomic<int> wrong{0};
   std::mutex mutex;
   std::string text;
-  std::barrier together(chains);
+  std::barrier together(graphs);
   {
     std::vector<std::jthread> threads;
-    for (int i = 0; i < chains; ++i) {
+    for (int i = 0; i < graphs; ++i) {
       threads.emplace_back([&, i] {
         std::vector<float> input(64U * 64 * 4, 1.0F), output(input.size());
         together.arrive_and_wait();
@@ -195,7 +195,7 @@ TEST_P(ManyChainsTest, OfOneLibraryRunOnAsManyThreads) {
   EXPECT_EQ(wrong, 0) << text;
 }
 
-INSTANTIATE_TEST_SUITE_P(, ManyChainsTest, ::testing::Values(24, 64));
+INSTANTIATE_TEST_SUITE_P(, ManyGraphsTest, ::testing::Values(24, 64));
 
 }  // namespace
 }  // namespace ctxbroker

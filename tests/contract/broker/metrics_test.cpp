@@ -82,10 +82,10 @@ TEST_F(MetricsTest, ALeaseCountsEachLaunchOnce) {
 TEST_F(MetricsTest, InstancesAtWorkAtTheSameTimeAreCountedTogether) {
   static constexpr int jobs = 50;
   PluginInstance first = active("affine"), second = active("affine");
-  Chain one(broker, {&first}, test_sizes), other(broker, {&second}, test_sizes);
-  const auto work = [](Chain& chain) {
+  Graph one(broker, {&first}, test_sizes), other(broker, {&second}, test_sizes);
+  const auto work = [](Graph& graph) {
     float samples[4] = {};
-    for (int job = 0; job < jobs; ++job) chain.process(samples, samples, {});
+    for (int job = 0; job < jobs; ++job) graph.process(samples, samples, {});
   };
   std::thread worker([&] { work(other); });
   work(one);
@@ -106,7 +106,7 @@ TEST_F(MetricsTest, ALeaseCountsWhatIsHeldAndGivesItBack) {
   EXPECT_EQ(active.modules, instance.description().modules.size());
   EXPECT_GE(active.allocations, 1u);
   {
-    const Chain chain(broker, {&instance}, test_sizes);
+    const Graph graph(broker, {&instance}, test_sizes);
     const LeaseMetrics chained = lease("behaviours");
     EXPECT_GT(chained.events, active.events);
     EXPECT_GT(chained.allocations, active.allocations);

@@ -239,17 +239,17 @@ TEST_F(ModuleTest, OnFirstUseMeansAtTheFirstLaunch) {
 TEST_F(ModuleTest, WhoNeedsItFirstLoadsItForAll) {
   std::vector<PluginInstance> instances;
   for (int i = 0; i < 4; ++i) instances.push_back(active("first_use"));
-  std::vector<std::unique_ptr<Chain>> chains;
+  std::vector<std::unique_ptr<Graph>> graphs;
   for (PluginInstance& instance : instances) {
-    chains.push_back(std::make_unique<Chain>(broker, std::vector{&instance}, test_sizes));
+    graphs.push_back(std::make_unique<Graph>(broker, std::vector{&instance}, test_sizes));
   }
   for (std::uint64_t round = 1; round <= 3; ++round) {
     std::vector<std::thread> threads;
-    std::vector<float> firsts(chains.size());
-    for (std::size_t i = 0; i < chains.size(); ++i) {
+    std::vector<float> firsts(graphs.size());
+    for (std::size_t i = 0; i < graphs.size(); ++i) {
       threads.emplace_back([&, i] {
         float samples[4] = {};
-        chains[i]->process(samples, samples, {});
+        graphs[i]->process(samples, samples, {});
         firsts[i] = samples[0];
       });
     }
@@ -327,7 +327,7 @@ TEST_F(ModuleTest, WhatWasUnloadedIsEnoughForTheAllocationThatFailed) {
 
 TEST_F(ModuleTest, ModulesAreLoadedAgainAfterALoss) {
   PluginInstance instance = active("plain");
-  Chain chain(broker, {&instance}, test_sizes);
+  Graph graph(broker, {&instance}, test_sizes);
   EXPECT_EQ(lease_of().module_reloads, 0u);
   const TenantId tenant = [&] {
     for (const TenantMetrics& one : broker.metrics().tenants) {
@@ -348,14 +348,14 @@ TEST_F(ModuleTest, UnloadingNeverDisturbsJobsThatRun) {
   std::string failure;
   std::thread worker([&] {
     try {
-      Chain chain(broker, {&instance}, test_sizes);
+      Graph graph(broker, {&instance}, test_sizes);
       std::vector<float> samples(4, 0.0F);
       // On a busy machine the other thread may not get in between for hundreds of jobs.
       const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       for (int job = 0; job < 300 || unloaded == 0; ++job) {
         if (std::chrono::steady_clock::now() > limit) break;
         std::vector<float> output(4, -1.0F);
-        chain.process(samples.data(), output.data(), {});
+        graph.process(samples.data(), output.data(), {});
         if (output[3] != 1.0F) failure = "job " + std::to_string(job) + " was wrong";
       }
     } catch (const Error& error) {

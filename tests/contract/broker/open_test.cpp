@@ -45,8 +45,8 @@ TEST_F(BrokerTest, CloseRefusesWhileSomethingIsAlive) {
     EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }),
                 AllOf(HasSubstr("1 plug-in instance"), HasSubstr("1 plug-in library")));
     instance.activate(test_sizes);
-    const Chain chain(broker, {&instance}, test_sizes);
-    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }), HasSubstr("1 chain"));
+    const Graph graph(broker, {&instance}, test_sizes);
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }), HasSubstr("1 graph"));
   }
   broker.close();
 }
@@ -128,8 +128,8 @@ TEST_F(BrokerTest, TheLongestTimeIsALimitThatHealthyWorkKeeps) {
   instance.activate(test_sizes);
   std::vector<float> image(std::size_t{4} * 8 * 4, 1);
   {
-    Chain chain(other, {&instance}, test_sizes);
-    EXPECT_NO_THROW(chain.process(image.data(), image.data(), {8, 4, 0}));
+    Graph graph(other, {&instance}, test_sizes);
+    EXPECT_NO_THROW(graph.process(image.data(), image.data(), {8, 4, 0}));
   }
   EXPECT_NO_THROW(instance.deactivate());
   EXPECT_EQ(other.leases().at(0).state, LeaseState::ready);

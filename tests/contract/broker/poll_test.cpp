@@ -24,14 +24,14 @@ class PollTest : public BrokerTest {
  protected:
   // Runs a job on another thread, and loses the lease while the plug-in `rests` is held up in a
   // call of that job. Returns the job's error.
-  std::string error_beside_a_loss(Chain& chain, const PluginInstance& rests) {
+  std::string error_beside_a_loss(Graph& graph, const PluginInstance& rests) {
     void* const library = dlopen(test_plugin("behaviours").c_str(), RTLD_NOW | RTLD_NOLOAD);
     auto& hold_up = *static_cast<std::atomic<bool>*>(dlsym(library, "behaviours_hold_up"));
     hold_up = true;
     std::string error;
     std::thread job([&] {
       float pixel[4] = {1, 2, 3, 4};
-      error = error_text(ErrorKind::context_lost, [&] { chain.process(pixel, pixel, {}); });
+      error = error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
     });
     const auto is_held_up = [&] {
       const std::vector<std::string> texts = said("plugin");
@@ -80,11 +80,11 @@ TEST_F(PollTest, CallsBackBesideJobs) {
   for (int round = 0; round < 20; ++round) {
     instance.activate(test_sizes);
     {
-      Chain chain(broker, {&instance}, test_sizes);
+      Graph graph(broker, {&instance}, test_sizes);
       float pixel[4] = {1, 2, 3, 4};
       std::atomic<bool> done{false};
       std::thread jobs([&] {
-        for (int job = 0; job < 40; ++job) chain.process(pixel, pixel, {});
+        for (int job = 0; job < 40; ++job) graph.process(pixel, pixel, {});
         done = true;
       });
       while (!done) broker.poll();
@@ -100,14 +100,14 @@ TEST_F(PollTest, TellsOfLossesOnlyBetweenJobs) {
   PluginInstance first = active("scratch");
   PluginInstance second = broker.create(broker.load(test_plugin("behaviours_twin")), "scratch", {});
   second.activate(test_sizes);
-  Chain chain(broker, {&first, &second}, test_sizes);
+  Graph graph(broker, {&first, &second}, test_sizes);
   const std::vector<float> input(std::size_t{64} * 64 * 4, 1);
   std::vector<float> output(input.size());
   std::atomic<int> jobs{0};
   {
     const Meanwhile process([&] {
       try {
-        chain.process(input.data(), output.data(), {64, 64});
+        graph.process(input.data(), output.data(), {64, 64});
         ++jobs;
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::context_lost) << error.what();
@@ -125,29 +125,29 @@ TEST_F(PollTest, TellsOfLossesOnlyBetweenJobs) {
       }
     });
   }
-  EXPECT_NO_THROW(chain.process(input.data(), output.data(), {64, 64}));
+  EXPECT_NO_THROW(graph.process(input.data(), output.data(), {64, 64}));
   EXPECT_EQ(output[1], input[1]);
 }
 
 TEST_F(PollTest, ALossDuringARenewalIsRenewedByTheNextJob) {
   PluginInstance instance = active("rests");
-  Chain chain(broker, {&instance}, test_sizes);
+  Graph graph(broker, {&instance}, test_sizes);
   float pixel[4] = {1, 2, 3, 4};
-  chain.process(pixel, pixel, {});
+  graph.process(pixel, pixel, {});
   broker.force_loss(instance.lease().tenant, 0, "a test");
-  EXPECT_THAT(error_beside_a_loss(chain, instance), HasSubstr("rests")) << "it is being activated";
-  EXPECT_NO_THROW(chain.process(pixel, pixel, {}));
+  EXPECT_THAT(error_beside_a_loss(graph, instance), HasSubstr("rests")) << "it is being activated";
+  EXPECT_NO_THROW(graph.process(pixel, pixel, {}));
   instance.deactivate();
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { chain.process(pixel, pixel, {}); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { graph.process(pixel, pixel, {}); }),
               HasSubstr("was deactivated"));
 }
 
 // The second stage is refused while the work of the first is in flight.
 TEST_F(PollTest, AJobThatMeetsALossWaitsForItsWork) {
   PluginInstance rests = active("rests"), asks = active("asks");
-  Chain chain(broker, {&rests, &asks}, test_sizes);
+  Graph graph(broker, {&rests, &asks}, test_sizes);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(error_beside_a_loss(chain, rests), HasSubstr("asks"));
+  EXPECT_THAT(error_beside_a_loss(graph, rests), HasSubstr("asks"));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
 }
 

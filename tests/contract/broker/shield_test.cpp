@@ -39,9 +39,9 @@ TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
                                        {Placement(0), LeaseChoice(LeaseKind::green), 0});
   green.activate(test_sizes);
   if (green.lease().granted.kind != LeaseKind::green) GTEST_SKIP() << green.lease().reason;
-  Chain chain(broker, {&shared, &green}, test_sizes);
+  Graph graph(broker, {&shared, &green}, test_sizes);
   float pixel[4] = {0, 0, 0, 1};
-  chain.process(pixel, pixel, {});
+  graph.process(pixel, pixel, {});
   attack();
   std::thread(  // one that the broker has never seen
       [this] {
@@ -52,7 +52,7 @@ TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
     Tenant tenant = broker.open_tenant("attacker", {LeaseChoice(LeaseKind::green)});
     tenant.run(0, [this] { attack(); });
   }
-  chain.process(pixel, pixel, {});
+  graph.process(pixel, pixel, {});
   EXPECT_EQ(shared.lease().state, LeaseState::ready);
   EXPECT_EQ(green.lease().state, LeaseState::ready);
   EXPECT_TRUE(driver.primary_is_active(0));
@@ -122,9 +122,9 @@ TEST_F(ShieldChildTest, DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone) {
   controls.fail_call("cuGreenCtxCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
   Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
   PluginInstance instance = active("affine", LeaseKind::shared);
-  Chain chain(broker, {&instance}, test_sizes);
+  Graph graph(broker, {&instance}, test_sizes);
   float expected[4] = {1, 2, 3, 4};
-  chain.process(expected, expected, {});
+  graph.process(expected, expected, {});
   ASSERT_FALSE(broker.shield(0).up);
   EXPECT_THAT(broker.shield(0).reason, HasSubstr("CUDA_ERROR_NOT_SUPPORTED"));
   const LeaseInfo old = tenant.lease();
@@ -141,7 +141,7 @@ TEST_F(ShieldChildTest, DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone) {
     EXPECT_TRUE(driver.primary_is_active(0)) << "made anew";
   }
   float pixel[4] = {1, 2, 3, 4};
-  chain.process(pixel, pixel, {});
+  graph.process(pixel, pixel, {});
   EXPECT_THAT(pixel, ::testing::ElementsAreArray(expected));
   EXPECT_THAT(said("device"), Contains(HasSubstr("primary context was destroyed")).Times(1));
   EXPECT_TRUE(broker.shield(0).up) << "the next life has one again";

@@ -33,7 +33,7 @@ class StartChildTest : public BrokerTest {
       PluginInstance instance = again.create(again.load(test_plugin("behaviours")), "affine",
                                              {Placement(0), LeaseChoice(kind), 0});
       instance.activate(test_sizes);
-      Chain(again, {&instance}, test_sizes).process(pixel, pixel, {});
+      Graph(again, {&instance}, test_sizes).process(pixel, pixel, {});
     }
     again.close();
   }
@@ -125,11 +125,11 @@ TEST_F(StartChildTest, DISABLED_ExitWithOtherThreadsInside) {
   std::exit(0);
 }
 
-TEST_F(StartChildTest, DISABLED_ExitWithAnActivePluginAndItsChain) {
+TEST_F(StartChildTest, DISABLED_ExitWithAnActivePluginAndItsGraph) {
   static PluginInstance instance = active("affine");
-  auto* chain = new Chain(broker, {&instance}, test_sizes);
+  auto* graph = new Graph(broker, {&instance}, test_sizes);
   float pixel[4] = {};
-  chain->process(pixel, pixel, {});
+  graph->process(pixel, pixel, {});
   std::printf("exits with all alive\n");
   std::exit(0);
 }
@@ -162,7 +162,7 @@ TEST_P(ExitTest, IsNoError) {
 
 INSTANTIATE_TEST_SUITE_P(HowThingsEnd, ExitTest,
                          ::testing::Values("ExitInsideAGuard", "ExitWithOtherThreadsInside",
-                                           "ExitWithAnActivePluginAndItsChain"),
+                                           "ExitWithAnActivePluginAndItsGraph"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_F(BrokerTest, ATenantThatEndsWhileAThreadIsInsideLeavesThatThreadAlone) {

@@ -180,22 +180,22 @@ TEST_F(TimelineTest, ShowsStrikesAsInstants) {
 
 TEST_F(TimelineTest, KeepsThreadsApart) {
   std::vector<PluginInstance> instances;
-  std::vector<std::unique_ptr<Chain>> chains;
+  std::vector<std::unique_ptr<Graph>> graphs;
   constexpr std::size_t threads = 4;
   for (std::size_t i = 0; i < threads; ++i) instances.push_back(active("affine"));
   for (PluginInstance& instance : instances) {
-    chains.push_back(
-        std::make_unique<Chain>(broker, std::vector<PluginInstance*>{&instance}, test_sizes));
+    graphs.push_back(
+        std::make_unique<Graph>(broker, std::vector<PluginInstance*>{&instance}, test_sizes));
   }
   broker.start_timeline();
   std::vector<std::thread> workers;
-  for (auto& chain : chains) {
-    workers.emplace_back([&chain] {
+  for (auto& graph : graphs) {
+    workers.emplace_back([&graph] {
       std::vector<float> samples(16 * 16 * 4, 1.0F);
       JobInfo job;
       job.width = job.height = 16;
       for (int round = 0; round < 20; ++round) {
-        chain->process(samples.data(), samples.data(), job);
+        graph->process(samples.data(), samples.data(), job);
       }
     });
   }

@@ -19,10 +19,10 @@ class WatchedFileTest : public ModuleTest {
  protected:
   WatchedFileTest() { input_.assign(4, 0.0F); }
 
-  void use(PluginInstance& instance) { chain_.emplace(Chain(broker, {&instance}, test_sizes)); }
+  void use(PluginInstance& instance) { graph_.emplace(Graph(broker, {&instance}, test_sizes)); }
   float job() {
     std::vector<float> output(4, -1.0F);
-    chain_->process(input_.data(), output.data(), {});
+    graph_->process(input_.data(), output.data(), {});
     return output[0];
   }
   // Jobs until one gives this; files are looked at now and then only.
@@ -46,7 +46,7 @@ class WatchedFileTest : public ModuleTest {
 
  private:
   std::vector<float> input_;
-  std::optional<Chain> chain_;
+  std::optional<Graph> graph_;
 };
 
 TEST_F(WatchedFileTest, AChangedFileCountsFromANextJobOn) {
@@ -141,10 +141,10 @@ TEST_F(WatchedFileTest, FilesChangeWhileJobsRun) {
   std::string failure;
   std::thread worker([&] {
     try {
-      Chain chain(broker, {&instance}, test_sizes);
+      Graph graph(broker, {&instance}, test_sizes);
       std::vector<float> samples(4, 0.0F), output(4, -1.0F);
       while (!stop) {
-        chain.process(samples.data(), output.data(), {});
+        graph.process(samples.data(), output.data(), {});
         seen = static_cast<int>(output[0]);
       }
     } catch (const Error& error) {

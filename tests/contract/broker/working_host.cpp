@@ -10,7 +10,7 @@ WorkingHost::WorkingHost() {
   plugins_.push_back({"behaviours", "scratch", LeaseKind::shared, 0, 42, 0, {}, {}});
   plugins_.push_back({"behaviours_twin", "bias", LeaseKind::private_own, 100, 0, 0, {}, {}});
   plugins_.push_back({"behaviours_third", "affine", LeaseKind::green, 0, 0, 0, {}, {}});
-  chains_.resize(plugins_.size() + 1);
+  graphs_.resize(plugins_.size() + 1);
 }
 
 std::string WorkingHost::story() const {
@@ -87,7 +87,7 @@ void WorkingHost::make_plugin(Plugin& plugin) {
   attempt("make " + name, make);
 }
 
-void WorkingHost::make_chain(std::size_t index) {
+void WorkingHost::make_graph(std::size_t index) {
   std::vector<PluginInstance*> stages;
   for (std::size_t i = 0; i < plugins_.size(); ++i) {
     if (index != plugins_.size() && index != i) continue;
@@ -95,20 +95,20 @@ void WorkingHost::make_chain(std::size_t index) {
     if (!plugins_[i].instance->active()) plugins_[i].instance->activate(test_sizes);
     stages.push_back(plugins_[i].instance.get());
   }
-  chains_[index] = std::make_unique<Chain>(*broker_, stages, test_sizes);
+  graphs_[index] = std::make_unique<Graph>(*broker_, stages, test_sizes);
 }
 
-void WorkingHost::make_chains() {
-  for (std::size_t index = 0; index < chains_.size(); ++index) {
-    attempt("chain " + std::to_string(index), [&] { make_chain(index); });
+void WorkingHost::make_graphs() {
+  for (std::size_t index = 0; index < graphs_.size(); ++index) {
+    attempt("graph " + std::to_string(index), [&] { make_graph(index); });
   }
 }
 
-void WorkingHost::check_output(std::size_t chain, const std::vector<float>& in,
+void WorkingHost::check_output(std::size_t graph, const std::vector<float>& in,
                                const std::vector<float>& out) {
   std::vector<float> expected = in;
   for (std::size_t i = 0; i < plugins_.size(); ++i) {
-    if (chain != plugins_.size() && chain != i) continue;
+    if (graph != plugins_.size() && graph != i) continue;
     for (float& value : expected) value += plugins_[i].adds;
     if (plugins_[i].first != 0) expected[0] = plugins_[i].first;
   }
@@ -116,7 +116,7 @@ void WorkingHost::check_output(std::size_t chain, const std::vector<float>& in,
 }
 
 void WorkingHost::run_job(int job) {
-  const std::size_t index = static_cast<std::size_t>(job) % chains_.size();
+  const std::size_t index = static_cast<std::size_t>(job) % graphs_.size();
   std::vector<float> input(8 * 4 * 4), output(input.size(), -1.0F);
   std::iota(input.begin(), input.end(), static_cast<float>(job));
   JobInfo info;
@@ -124,10 +124,10 @@ void WorkingHost::run_job(int job) {
   info.height = 4;
   int attempts = 0;
   attempt("job " + std::to_string(job), [&] {
-    // A chain can be used again after a failure; at last another one must do.
-    if (chains_[index] == nullptr || ++attempts == 3) make_chain(index);
-    if (chains_[index] == nullptr) return;
-    chains_[index]->process(input.data(), output.data(), info);
+    // A graph can be used again after a failure; at last another one must do.
+    if (graphs_[index] == nullptr || ++attempts == 3) make_graph(index);
+    if (graphs_[index] == nullptr) return;
+    graphs_[index]->process(input.data(), output.data(), info);
     check_output(index, input, output);
   });
   broker_->poll();
@@ -143,7 +143,7 @@ void WorkingHost::record_generations() {
 }
 
 void WorkingHost::end() {
-  for (auto& chain : chains_) chain.reset();
+  for (auto& graph : graphs_) graph.reset();
   for (Plugin& plugin : plugins_) {
     if (plugin.instance != nullptr) {
       plugin.instance->deactivate();
@@ -162,7 +162,7 @@ void WorkingHost::work() {
   if (!attempt("open", [&] { open(); })) return;
   use_a_tenant();
   for (Plugin& plugin : plugins_) make_plugin(plugin);
-  make_chains();
+  make_graphs();
   for (int job = 0; job < jobs; ++job) run_job(job);
   record_generations();
   end();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "ctxbroker/error.hpp"
 
 namespace ctxbroker {
@@ -57,10 +57,10 @@ class WorkingHost {
   void open();
   void use_a_tenant();
   void make_plugin(Plugin& plugin);
-  void make_chains();
-  void make_chain(std::size_t index);
+  void make_graphs();
+  void make_graph(std::size_t index);
   void run_job(int job);
-  void check_output(std::size_t chain, const std::vector<float>& in, const std::vector<float>& out);
+  void check_output(std::size_t graph, const std::vector<float>& in, const std::vector<float>& out);
   void record_generations();
   void end();
 
@@ -68,7 +68,7 @@ class WorkingHost {
   std::vector<Told> errors_;
   std::optional<Broker> broker_;
   std::vector<Plugin> plugins_;
-  std::vector<std::unique_ptr<Chain>> chains_;  // one for each plug-in, one through all
+  std::vector<std::unique_ptr<Graph>> graphs_;  // one for each plug-in, one through all
   std::vector<std::string> left_;
   std::set<std::string> renewed_;
   int right_jobs_ = 0, wrong_jobs_ = 0;

@@ -20,7 +20,7 @@
 
 #include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "driver_by_name.hpp"
 #include "test_library.hpp"
 
@@ -209,8 +209,8 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
   }
   // Of every kind whose end may wait for work.
   struct Things {
-    void* pinned = nullptr;
     alignas(4096) std::array<char, 4096> pages{};
+    void* pinned = nullptr;
     CUarray array = nullptr;
     CUmodule module = nullptr;
     CUstream stream = nullptr;
@@ -275,10 +275,10 @@ TEST_P(HungNeighbour, DISABLED_Answers) {
   switch (std::get<2>(GetParam())) {
     case Call::process: {
       scratch = plugin("behaviours_twin", "scratch");
-      Chain chain(broker, {&*scratch}, sizes);
-      chain.process(pixel.data(), pixel.data(), {});
+      Graph graph(broker, {&*scratch}, sizes);
+      graph.process(pixel.data(), pixel.data(), {});
       hang();
-      expect_in_time([&] { chain.process(pixel.data(), pixel.data(), {}); });
+      expect_in_time([&] { graph.process(pixel.data(), pixel.data(), {}); });
       EXPECT_EQ(scratch->lease().state, LeaseState::ready);
       let_go();
       break;

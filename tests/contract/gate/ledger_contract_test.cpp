@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "driver_by_name.hpp"
 #include "gate/held.hpp"
 #include "memory/ledger.hpp"
@@ -47,7 +47,7 @@ class LedgerContractTest : public RecordingBrokerTest {
   }
   static void run(Broker& in, PluginInstance& instance) {
     std::vector<float> image(16 * 16 * 4);
-    Chain(in, {&instance}, sizes).process(image.data(), image.data(), {});
+    Graph(in, {&instance}, sizes).process(image.data(), image.data(), {});
   }
   static Holder by_code(TenantId tenant) { return {.tenant = tenant}; }
   static Holder by_host(TenantId tenant) { return {.tenant = tenant, .origin = Origin::host_api}; }

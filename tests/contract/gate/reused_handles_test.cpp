@@ -62,26 +62,26 @@ class Watched<Real, CUresult(Handle, More...)> {
   // Counts the driver's calls with that value. At the first, `meanwhile` runs when the driver has
   // done its work and before the call returns.
   Watched(Value value, std::function<void()> meanwhile) {
-    value_ = value;
-    calls_ = 0;
-    meanwhile_ = std::move(meanwhile);
-    driver_ = Real::behind.exchange(call);
+    watched_value = value;
+    call_count = 0;
+    watched_meanwhile = std::move(meanwhile);
+    watched_driver = Real::behind.exchange(call);
   }
-  ~Watched() { Real::behind = driver_; }
+  ~Watched() { Real::behind = watched_driver; }
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
-  int calls() const { return calls_; }
+  int calls() const { return call_count; }
 
  private:
   static CUresult call(Handle handle, More... more) {
-    const CUresult status = driver_(handle, more...);
-    if (detail::handle_value(handle) == value_ && calls_++ == 0) meanwhile_();
+    const CUresult status = watched_driver(handle, more...);
+    if (detail::handle_value(handle) == watched_value && call_count++ == 0) watched_meanwhile();
     return status;
   }
-  static inline Value value_ = 0;
-  static inline std::atomic<int> calls_{0};
-  static inline std::function<void()> meanwhile_;
-  static inline CUresult (*driver_)(Handle, More...) = nullptr;
+  static inline Value watched_value = 0;
+  static inline std::atomic<int> call_count{0};
+  static inline std::function<void()> watched_meanwhile;
+  static inline CUresult (*watched_driver)(Handle, More...) = nullptr;
 };
 
 // Memory that a graph has allocated and that outlives it.

@@ -26,7 +26,7 @@ class Sequence : public CommandTest {
   std::string single(int frame) const {
     run_well({"image", at("in." + std::to_string(frame) + ".png"), "-o", at("single.png"),
               "--plugin", "exposure:stops=1"});
-    const std::string bytes = read_bytes(folder / "single.png");
+    std::string bytes = read_bytes(folder / "single.png");
     std::filesystem::remove(folder / "single.png");
     return bytes;
   }

@@ -170,11 +170,11 @@ TEST_P(AudioSamples, ActivatingAgainForgetsTheHistory) {
       instance.activate(sizes(in, {800}));
       std::vector<float> samples(in[0].begin(), in[0].end());
       {
-        Chain chain(runner.broker(), {&instance}, sizes(in, {800}));
+        Graph graph(runner.broker(), {&instance}, sizes(in, {800}));
         JobInfo job;
         job.width = 800;
         job.sample_rate = GetParam().sample_rate;
-        chain.process(samples.data(), samples.data(), job);
+        graph.process(samples.data(), samples.data(), job);
       }
       expect_close({samples}, GetParam().expected(in));
       instance.deactivate();

@@ -99,7 +99,7 @@ TEST_P(ExtremeSizesTest, SampleRatesAreRefusedInWordsOrWork) {
 }
 
 // A filter that was made for another rate would be wrong, and nobody would notice.
-TEST(SampleRateTest, OfAJobAndOfAChainIsThatOfTheActivation) {
+TEST(SampleRateTest, OfAJobAndOfAGraphIsThatOfTheActivation) {
   SampleRunner runner;
   PluginInstance gain = runner.create({"gain"});
   ActivationSizes sizes;
@@ -117,18 +117,18 @@ TEST(SampleRateTest, OfAJobAndOfAChainIsThatOfTheActivation) {
     return "nothing was refused";
   };
   EXPECT_THAT(
-      refusal([&] { Chain(runner.broker(), {&gain}, other); }),
-      HasSubstr("the chain has a sample rate of 44100 Hz, but gain is active for 48000 Hz"));
-  Chain chain(runner.broker(), {&gain}, sizes);
+      refusal([&] { Graph(runner.broker(), {&gain}, other); }),
+      HasSubstr("the graph has a sample rate of 44100 Hz, but gain is active for 48000 Hz"));
+  Graph graph(runner.broker(), {&gain}, sizes);
   float sample = 1;
   JobInfo job;
   for (const double rate : {0.0, 44100.0}) {
     job.sample_rate = rate;
-    EXPECT_THAT(refusal([&] { chain.process(&sample, &sample, job); }),
+    EXPECT_THAT(refusal([&] { graph.process(&sample, &sample, job); }),
                 HasSubstr("Hz, but gain is active for 48000 Hz"));
   }
   job.sample_rate = 48000;
-  chain.process(&sample, &sample, job);
+  graph.process(&sample, &sample, job);
 }
 
 INSTANTIATE_TEST_SUITE_P(Samples, ExtremeSizesTest, ::testing::ValuesIn(all_samples),

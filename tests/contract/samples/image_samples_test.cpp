@@ -145,11 +145,11 @@ TEST(ImageSample, ActivatingAgainStartsAfresh) {
     instance.activate({31, 17});
     std::vector<float> pixels(in.values.begin(), in.values.end());
     {
-      Chain chain(runner.broker(), {&instance}, {31, 17});
+      Graph graph(runner.broker(), {&instance}, {31, 17});
       JobInfo job;
       job.width = 31;
       job.height = 17;
-      chain.process(pixels.data(), pixels.data(), job);
+      graph.process(pixels.data(), pixels.data(), job);
     }
     expect_close(pixels, reference::unsharp(in, 5, 1, 0).values);
     instance.deactivate();

@@ -185,11 +185,11 @@ TEST_F(RuntimeSamples, ADiscontinuityAndANewActivationForgetTheHistory) {
     instance.activate({2000, 1, rate});
     std::vector<float> samples(in[0].begin(), in[0].end());
     {
-      Chain chain(runner->broker(), {&instance}, {2000, 1, rate});
+      Graph graph(runner->broker(), {&instance}, {2000, 1, rate});
       JobInfo job;
       job.width = 2000;
       job.sample_rate = rate;
-      chain.process(samples.data(), samples.data(), job);
+      graph.process(samples.data(), samples.data(), job);
     }
     expect_close({samples}, one.expected({in[0]}));
     EXPECT_EQ(instance.tail_frames(), 2000U + 24 - 1);

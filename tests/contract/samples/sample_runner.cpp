@@ -50,7 +50,7 @@ SampleRunner::Session::Session(Broker& broker, std::vector<PluginInstance> insta
     instance.activate(sizes_);
     stages.push_back(&instance);
   }
-  chain_ = std::make_unique<Chain>(broker, stages, sizes_);
+  graph_ = std::make_unique<Graph>(broker, stages, sizes_);
 }
 
 std::vector<float> SampleRunner::Session::image(const reference::Image& in) {
@@ -59,7 +59,7 @@ std::vector<float> SampleRunner::Session::image(const reference::Image& in) {
   JobInfo job;
   job.width = in.width;
   job.height = in.height;
-  chain_->process(source.data(), target.data(), job);
+  graph_->process(source.data(), target.data(), job);
   return target;
 }
 
@@ -80,7 +80,7 @@ std::vector<std::vector<float>> SampleRunner::Session::block(const reference::Au
   job.position = static_cast<std::int64_t>(first);
   job.sample_rate = sizes_.sample_rate;
   job.discontinuity = discontinuity;
-  chain_->process(source.data(), target.data(), job);
+  graph_->process(source.data(), target.data(), job);
   std::vector<std::vector<float>> out;
   for (std::size_t c = 0; c < in.size(); ++c) {
     const auto begin = target.begin() + static_cast<std::ptrdiff_t>(c * frames);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "reference_audio.hpp"
 #include "reference_image.hpp"
 
@@ -24,7 +24,7 @@ using ParameterList = std::vector<std::pair<std::string, double>>;
 // folder, the bundle and an installation. It may not be there.
 std::filesystem::path plugin_file(const std::string& name);
 
-// One plug-in of a chain: library's name, which is the plug-in's short name too, and what to set.
+// One plug-in of a graph: library's name, which is the plug-in's short name too, and what to set.
 struct Stage {
   std::string plugin;
   ParameterList parameters = {};
@@ -40,7 +40,7 @@ class SampleRunner {
 
   PluginInstance create(const Stage& stage, LeaseKind lease = LeaseKind::shared);
 
-  // Creates, activates and chains the stages.
+  // Creates, activates and graphs the stages.
   class Session;
   Session start(const std::vector<Stage>& stages, const ActivationSizes& sizes,
                 LeaseKind lease = LeaseKind::shared);
@@ -71,7 +71,7 @@ class SampleRunner::Session {
  private:
   std::vector<PluginInstance> instances_;
   ActivationSizes sizes_;
-  std::unique_ptr<Chain> chain_;
+  std::unique_ptr<Graph> graph_;
 };
 
 // Values that floats can hold exactly, so that reference and plug-in get the same. Deterministic.

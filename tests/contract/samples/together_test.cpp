@@ -1,4 +1,4 @@
-// All eight samples in one process: a photograph's chain and a recording's chain beside each other.
+// All eight samples in one process: a photograph's graph and a recording's graph beside each other.
 #include <cstring>
 #include <set>
 
@@ -10,12 +10,12 @@ namespace {
 using reference::Audio;
 using reference::Image;
 
-const std::vector<Stage> image_chain{
+const std::vector<Stage> image_row{
     {"exposure", {{"stops", 0.7}, {"gamma", 1.4}}},
     {"blur", {{"radius", 4}}},
     {"unsharp", {{"radius", 2}, {"amount", 0.8}}},
     {"colour_matrix", {{"m01", 0.25}, {"m22", 0.5}, {"offset_red", 0.1}}}};
-const std::vector<Stage> audio_chain{{"gain", {{"gain_db", 3}}},
+const std::vector<Stage> audio_row{{"gain", {{"gain_db", 3}}},
                                      {"equaliser", {{"low_gain", 4}, {"high_gain", -6}}},
                                      {"fir", {{"cutoff", 8000}, {"taps", 63}}},
                                      {"delay", {{"time_ms", 2}, {"feedback", 0.5}, {"mix", 0.4}}}};
@@ -41,8 +41,8 @@ TEST_P(Together, AllEightLoadedAtOnceTakeTurns) {
   const Audio sound = test_audio(2, 1024, 2);
   const Audio expected_sound = expected_audio(sound);
   SampleRunner runner;
-  SampleRunner::Session image = runner.start(image_chain, {123, 77}, GetParam());
-  SampleRunner::Session audio = runner.start(audio_chain, {256, 2, 48000}, GetParam());
+  SampleRunner::Session image = runner.start(image_row, {123, 77}, GetParam());
+  SampleRunner::Session audio = runner.start(audio_row, {256, 2, 48000}, GetParam());
   std::set<std::uint32_t> tenants;
   for (std::size_t i = 0; i < 4; ++i) {
     tenants.insert(image.instance(i).lease().tenant.value);
@@ -69,9 +69,9 @@ TEST(TogetherBytes, DoNotDependOnTheLease) {
   const Image picture = test_image(123, 77, 1);
   SampleRunner runner;
   const std::vector<float> shared =
-      runner.start(image_chain, {123, 77}, LeaseKind::shared).image(picture);
+      runner.start(image_row, {123, 77}, LeaseKind::shared).image(picture);
   const std::vector<float> own =
-      runner.start(image_chain, {123, 77}, LeaseKind::private_own).image(picture);
+      runner.start(image_row, {123, 77}, LeaseKind::private_own).image(picture);
   ASSERT_EQ(shared.size(), own.size());
   EXPECT_EQ(std::memcmp(shared.data(), own.data(), shared.size() * sizeof(float)), 0);
 }
@@ -83,8 +83,8 @@ TEST_P(Together, GraphsChangeNoByte) {
   std::vector<std::vector<float>> results[2];
   for (const bool graphs : {false, true}) {
     SampleRunner runner(graphs);
-    SampleRunner::Session image = runner.start(image_chain, {123, 77}, GetParam());
-    SampleRunner::Session audio = runner.start(audio_chain, {256, 2, 48000}, GetParam());
+    SampleRunner::Session image = runner.start(image_row, {123, 77}, GetParam());
+    SampleRunner::Session audio = runner.start(audio_row, {256, 2, 48000}, GetParam());
     std::size_t first = 0;
     for (const double step : {0.25, 0.5, 0.5, 1.0}) {
       image.instance(0).set_parameter("stops", step);

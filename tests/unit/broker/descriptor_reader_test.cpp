@@ -25,6 +25,8 @@ struct Sample {
   const char* kernels[2] = {"run", nullptr};
   ctxb_parameter parameters[2] = {};
   ctxb_module modules[2] = {};
+  ctxb_port inputs[2] = {};
+  ctxb_port outputs[2] = {};
   ctxb_plugin_descriptor descriptor = {};
 
   Sample() {
@@ -57,6 +59,18 @@ struct Sample {
       module.data_size = 13;
     }
     modules[0].kernels = kernels;
+    inputs[0] = {sizeof(ctxb_port), 0, "in", "Input", CTXB_CHANNELS_ANY, CTXB_SAMPLE_FLOAT, 0, 0};
+    inputs[1] = {sizeof(ctxb_port),
+                 CTXB_PORT_SIDE_CHAIN | CTXB_PORT_OPTIONAL,
+                 "key",
+                 "Key",
+                 CTXB_CHANNELS(1) | CTXB_CHANNELS(2),
+                 CTXB_SAMPLE_FLOAT,
+                 0,
+                 0};
+    outputs[0] = {sizeof(ctxb_port), 0, "out", "Output", CTXB_CHANNELS_ANY,
+                  CTXB_SAMPLE_FLOAT, 0, 1};
+    outputs[1] = {sizeof(ctxb_port), CTXB_PORT_RESULTS, "peaks", "Peaks", 0, 0, 64, 0};
     descriptor = {sizeof(ctxb_plugin_descriptor),
                   CTXB_MEDIA_AUDIO,
                   "com.example.gain",
@@ -65,7 +79,7 @@ struct Sample {
                   "1.2.3",
                   "Louder.",
                   features,
-                  CTXB_PLUGIN_IN_PLACE,
+                  CTXB_PLUGIN_REALTIME,
                   CTXB_CUDA_KERNELS,
                   CTXB_LEASE_PRIVATE,
                   CTXB_CONCURRENCY_LIBRARY,
@@ -74,7 +88,11 @@ struct Sample {
                   parameters,
                   2,
                   2,
-                  modules};
+                  modules,
+                  inputs,
+                  outputs,
+                  2,
+                  2};
   }
 };
 
@@ -97,6 +115,22 @@ TEST(DescriptorReaderTest, CopiesASoundOne) {
   EXPECT_EQ(plugin.parameters[1].type, ParameterType::choice);
   EXPECT_THAT(plugin.parameters[1].choices, ElementsAre("low", "high"));
   EXPECT_THAT(record.modules[0].kernels, ElementsAre("run"));
+  ASSERT_EQ(plugin.inputs.size(), 2u);
+  EXPECT_EQ(plugin.inputs[0].id, "in");
+  EXPECT_EQ(plugin.inputs[0].channels, CTXB_CHANNELS_ANY);
+  EXPECT_TRUE(plugin.inputs[1].optional && plugin.inputs[1].side_chain);
+  EXPECT_EQ(plugin.inputs[1].channels, 3u) << "mono or stereo";
+  ASSERT_EQ(plugin.outputs.size(), 2u);
+  EXPECT_EQ(plugin.outputs[0].in_place, 0);
+  EXPECT_EQ(plugin.outputs[1].in_place, -1);
+  EXPECT_EQ(plugin.outputs[1].result_bytes, 64u);
+}
+
+TEST(DescriptorReaderTest, AGeneratorHasNoInputs) {
+  Sample sample;
+  sample.descriptor.input_count = 0;
+  sample.outputs[0].in_place = 0;
+  EXPECT_TRUE(read_descriptor(&sample.descriptor, "lib").description.inputs.empty());
 }
 
 TEST(DescriptorReaderTest, AnEmptyDescriptorHasNoParametersOrModules) {
@@ -279,6 +313,26 @@ std::vector<Lie> lies() {
       {"choice_range", [](Sample& s) { s.parameters[1].maximum = 2; }, "number of its names"},
       {"choice_fraction", [](Sample& s) { s.parameters[1].default_value = 0.5; }, "whole"},
       {"boolean_range", [](Sample& s) { s.parameters[0].type = CTXB_PARAMETER_BOOLEAN; }, "0 to 1"},
+      {"no_output", [](Sample& s) { s.descriptor.output_count = 0; }, "no output"},
+      {"many_inputs", [](Sample& s) { s.descriptor.input_count = 65; }, "input_count is absurd"},
+      {"null_outputs", [](Sample& s) { s.descriptor.outputs = nullptr; }, "outputs is null"},
+      {"short_port", [](Sample& s) { s.inputs[0].size = 8; }, "inputs[0].size"},
+      {"port_id", [](Sample& s) { s.inputs[0].id = "A"; }, "[a-z0-9_]"},
+      {"same_ports", [](Sample& s) { s.inputs[1].id = "in"; }, "two inputs"},
+      {"port_name", [](Sample& s) { s.outputs[0].name = ""; }, "output out: name is empty"},
+      {"no_channels", [](Sample& s) { s.inputs[0].channels = 0; }, "channels is 0"},
+      {"no_samples", [](Sample& s) { s.inputs[0].samples = 1u << 9; }, "samples"},
+      {"half_audio", [](Sample& s) { s.inputs[0].samples = CTXB_SAMPLE_HALF; }, "samples"},
+      {"input_in_place", [](Sample& s) { s.inputs[0].in_place = 1; }, "in_place"},
+      {"in_place_of_none", [](Sample& s) { s.outputs[0].in_place = 3; }, "in_place"},
+      {"side_chain_output", [](Sample& s) { s.outputs[0].flags = CTXB_PORT_SIDE_CHAIN; },
+       "side-chain"},
+      {"side_chain_image", [](Sample& s) { s.descriptor.media = CTXB_MEDIA_IMAGE; }, "side-chain"},
+      {"results_in", [](Sample& s) { s.inputs[0].flags = CTXB_PORT_RESULTS; }, "input has results"},
+      {"no_results", [](Sample& s) { s.outputs[1].result_bytes = 0; }, "result_bytes"},
+      {"many_results", [](Sample& s) { s.outputs[1].result_bytes = 65537; }, "result_bytes"},
+      {"results_of_none", [](Sample& s) { s.inputs[0].result_bytes = 4; }, "result_bytes"},
+      {"results_with_channels", [](Sample& s) { s.outputs[1].channels = 1; }, "channels"},
       {"null_modules", [](Sample& s) { s.descriptor.modules = nullptr; }, "modules is null"},
       {"many_modules", [](Sample& s) { s.descriptor.module_count = 100000; }, "absurd"},
       {"short_module", [](Sample& s) { s.modules[0].size = 4; }, "modules[0].size"},

@@ -29,7 +29,7 @@ class HungWorkTest : public ::testing::Test {
             }};
   }
   // Blocks as a driver's call does behind work that hangs.
-  EndRequest blocked(std::shared_future<void> work) {
+  EndRequest blocked(const std::shared_future<void>& work) {
     return {tenant, "module", 0, true, false, [work] {
               work.wait();
               return CUDA_SUCCESS;

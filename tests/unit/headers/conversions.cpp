@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/stream.hpp"
 
@@ -45,7 +45,7 @@ inline constexpr bool moves_only =
     std::is_nothrow_move_constructible_v<Handle>&& std::is_nothrow_move_assignable_v<Handle> &&
     !std::is_copy_constructible_v<Handle> && !std::is_copy_assignable_v<Handle>;
 static_assert(moves_only<Broker> && moves_only<Tenant> && moves_only<PluginInstance>);
-static_assert(moves_only<Chain> && moves_only<DeviceMemory> && moves_only<Stream>);
+static_assert(moves_only<Graph> && moves_only<DeviceMemory> && moves_only<Stream>);
 static_assert(!std::is_convertible_v<Tenant&, Stream>);
 static_assert(!std::is_convertible_v<Tenant&, Guard>);
 static_assert(!std::is_move_constructible_v<Guard>);

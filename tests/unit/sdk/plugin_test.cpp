@@ -66,7 +66,7 @@ class Probe final : public Plugin, public Stateful, public Latent, public Callba
                                                .description("Takes notes.")
                                                .parameters(parameters)
                                                .modules(modules)
-                                               .flags(CTXB_PLUGIN_IN_PLACE)
+                                               .in_place()
                                                .lease(CTXB_LEASE_PRIVATE)
                                                .least_compute_capability(7, 5);
 
@@ -161,7 +161,7 @@ class SdkPlugin : public testing::Test {
     activation.max_height = 4;
     activation.parameters = values;
     activation.parameter_count = 4;
-    buffer = {sizeof(ctxb_buffer), CTXB_MEDIA_IMAGE, 0x100, 64, 4, 2, 4};
+    buffer = {sizeof(ctxb_buffer), CTXB_MEDIA_IMAGE, 0x100, 64, 4, 2, 4, CTXB_SAMPLE_FLOAT};
     job.size = sizeof(job);
     job.parameters = values;
     job.parameter_count = 4;
@@ -201,7 +201,12 @@ TEST_F(SdkPlugin, Descriptor) {
   EXPECT_EQ(d.size, sizeof(d));
   EXPECT_EQ(d.media, std::uint32_t{CTXB_MEDIA_IMAGE});
   EXPECT_STREQ(d.version, "1.2.3");
-  EXPECT_EQ(d.flags, CTXB_PLUGIN_IN_PLACE);
+  EXPECT_EQ(d.flags, 0U);
+  ASSERT_EQ(d.input_count, 1U);
+  ASSERT_EQ(d.output_count, 1U);
+  EXPECT_STREQ(d.inputs[0].id, "in");
+  EXPECT_EQ(d.inputs[0].channels, CTXB_CHANNELS(4));
+  EXPECT_EQ(d.outputs[0].in_place, 1U);
   EXPECT_EQ(d.cuda_use, std::uint32_t{CTXB_CUDA_KERNELS});
   EXPECT_EQ(d.lease, std::uint32_t{CTXB_LEASE_PRIVATE});
   EXPECT_EQ(d.min_compute_major, 7U);

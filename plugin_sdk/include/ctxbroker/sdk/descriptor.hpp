@@ -10,6 +10,43 @@
 
 namespace ctxbroker::sdk {
 
+/// What a port takes and gives: CTXB_CHANNELS... and CTXB_SAMPLE_*, each combined with |.
+struct Format {
+  std::uint32_t channels;
+  std::uint32_t samples;
+};
+/// RGBA as 32-bit floats.
+inline constexpr Format rgba{CTXB_CHANNELS(4), CTXB_SAMPLE_FLOAT};
+/// Audio with any number of channels.
+inline constexpr Format any_audio{CTXB_CHANNELS_ANY, CTXB_SAMPLE_FLOAT};
+
+/// Describes one port: id, name and format, and flags as CTXB_PORT_OPTIONAL. Text is kept by
+/// pointer, so it must have static storage.
+[[nodiscard]] constexpr ctxb_port port(const char* id, const char* name, Format format,
+                                       std::uint32_t flags = 0) {
+  return {sizeof(ctxb_port), flags, id, name, format.channels, format.samples, 0, 0};
+}
+/// Describes an output that may have the same buffer as input number `input`, from 0.
+[[nodiscard]] constexpr ctxb_port in_place_port(const char* id, const char* name, Format format,
+                                                std::uint32_t input = 0) {
+  return {sizeof(ctxb_port), 0, id, name, format.channels, format.samples, 0, input + 1};
+}
+/// Describes an output of `bytes` bytes of results, at most 65,536.
+[[nodiscard]] constexpr ctxb_port results_port(const char* id, const char* name,
+                                               std::uint32_t bytes) {
+  return {sizeof(ctxb_port), CTXB_PORT_RESULTS, id, name, 0, 0, bytes, 0};
+}
+
+namespace detail {
+// Of a plug-in that says nothing about its ports.
+inline constexpr ctxb_port image_in[] = {port("in", "Input", rgba)};
+inline constexpr ctxb_port image_out[] = {port("out", "Output", rgba)};
+inline constexpr ctxb_port image_out_in_place[] = {in_place_port("out", "Output", rgba)};
+inline constexpr ctxb_port audio_in[] = {port("in", "Input", any_audio)};
+inline constexpr ctxb_port audio_out[] = {port("out", "Output", any_audio)};
+inline constexpr ctxb_port audio_out_in_place[] = {in_place_port("out", "Output", any_audio)};
+}  // namespace detail
+
 /// Describes a plug-in to the host. Start with image() or audio(), and add what applies:
 ///
 ///     static constexpr Descriptor descriptor =
@@ -19,7 +56,8 @@ namespace ctxbroker::sdk {
 /// kept by pointer, so they must have static storage.
 class Descriptor {
  public:
-  /// Begins the description of a plug-in for images.
+  /// Begins the description of a plug-in for images. It has one input and one output, both RGBA as
+  /// floats, until you give it other ports.
   ///
   /// @param id       in reverse DNS, and fixed for ever: "com.example.exposure".
   /// @param name     for people: "Exposure".
@@ -28,7 +66,8 @@ class Descriptor {
                                                   const char* version) {
     return Descriptor(CTXB_MEDIA_IMAGE, id, name, version);
   }
-  /// Begins the description of a plug-in for audio. The parameters are those of image.
+  /// Begins the description of a plug-in for audio. It has one input and one output, both with any
+  /// number of channels, until you give it other ports. The parameters are those of image.
   [[nodiscard]] static constexpr Descriptor audio(const char* id, const char* name,
                                                   const char* version) {
     return Descriptor(CTXB_MEDIA_AUDIO, id, name, version);
@@ -75,6 +114,37 @@ class Descriptor {
     Descriptor copy = *this;
     copy.raw_.modules = all;
     copy.raw_.module_count = static_cast<std::uint32_t>(Count);
+    return copy;
+  }
+
+  /// Lets the one output of a plug-in without ports of its own have the buffer of its one input.
+  /// Then process must be right when both views are the same.
+  [[nodiscard]] constexpr Descriptor in_place() const {
+    return outputs(raw_.media == CTXB_MEDIA_IMAGE ? detail::image_out_in_place
+                                                  : detail::audio_out_in_place);
+  }
+
+  /// Gives the inputs, made with port(). Job finds them by their position.
+  template <std::size_t Count>
+  [[nodiscard]] constexpr Descriptor inputs(const ctxb_port (&all)[Count]) const {
+    Descriptor copy = *this;
+    copy.raw_.inputs = all;
+    copy.raw_.input_count = static_cast<std::uint32_t>(Count);
+    return copy;
+  }
+  /// Says that the plug-in has no input, because it generates.
+  [[nodiscard]] constexpr Descriptor no_inputs() const {
+    Descriptor copy = *this;
+    copy.raw_.inputs = nullptr;
+    copy.raw_.input_count = 0;
+    return copy;
+  }
+  /// Gives the outputs, made with port(), in_place_port() or results_port().
+  template <std::size_t Count>
+  [[nodiscard]] constexpr Descriptor outputs(const ctxb_port (&all)[Count]) const {
+    Descriptor copy = *this;
+    copy.raw_.outputs = all;
+    copy.raw_.output_count = static_cast<std::uint32_t>(Count);
     return copy;
   }
 
@@ -132,6 +202,10 @@ class Descriptor {
     raw_.cuda_use = CTXB_CUDA_KERNELS;
     raw_.lease = CTXB_LEASE_AUTO;
     raw_.concurrency = CTXB_CONCURRENCY_INSTANCES;
+    const bool is_image = media == CTXB_MEDIA_IMAGE;
+    raw_.inputs = is_image ? detail::image_in : detail::audio_in;
+    raw_.outputs = is_image ? detail::image_out : detail::audio_out;
+    raw_.input_count = raw_.output_count = 1;
   }
 
   ctxb_plugin_descriptor raw_;

@@ -153,20 +153,35 @@ class Job : public Stream, public ParameterValues {
   Job(const detail::Gpu& gpu, const ctxb_job& raw) noexcept
       : Stream(gpu, raw.stream), ParameterValues(raw.parameters, raw.parameter_count), raw_(&raw) {}
 
-  /// The job's images or blocks, in device memory. They are valid during the call of process.
+  /// An input or output in device memory, by its position among the plug-in's ports. It is valid
+  /// during the call of process.
   ///
-  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when the job has no image, or no audio.
-  [[nodiscard]] ImageView input_image() const {
-    return image(raw_->inputs, raw_->input_count, "input");
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when there is no such port, it is not connected,
+  ///                  or its format is not that of the view: an image of RGBA floats, or audio.
+  [[nodiscard]] ImageView input_image(std::uint32_t port = 0) const {
+    return image(input(port), "input", port);
   }
-  [[nodiscard]] ImageView output_image() const {
-    return image(raw_->outputs, raw_->output_count, "output");
+  [[nodiscard]] ImageView output_image(std::uint32_t port = 0) const {
+    return image(output(port), "output", port);
   }
-  [[nodiscard]] AudioView input_audio() const {
-    return audio(raw_->inputs, raw_->input_count, "input");
+  [[nodiscard]] AudioView input_audio(std::uint32_t port = 0) const {
+    return audio(input(port), "input", port);
   }
-  [[nodiscard]] AudioView output_audio() const {
-    return audio(raw_->outputs, raw_->output_count, "output");
+  [[nodiscard]] AudioView output_audio(std::uint32_t port = 0) const {
+    return audio(output(port), "output", port);
+  }
+  /// Whether an optional input is connected.
+  [[nodiscard]] bool has_input(std::uint32_t port) const { return input(port).data != 0; }
+  /// Whether an optional output is connected.
+  [[nodiscard]] bool has_output(std::uint32_t port) const { return output(port).data != 0; }
+  /// The buffer of an input or output, whatever its format.
+  ///
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when there is no such port.
+  [[nodiscard]] const ctxb_buffer& input(std::uint32_t port) const {
+    return at(raw_->inputs, raw_->input_count, "input", port);
+  }
+  [[nodiscard]] const ctxb_buffer& output(std::uint32_t port) const {
+    return at(raw_->outputs, raw_->output_count, "output", port);
   }
 
   /// The image's number, or the number of the block's first sample.
@@ -181,25 +196,27 @@ class Job : public Stream, public ParameterValues {
   [[nodiscard]] const ctxb_job& raw() const noexcept { return *raw_; }
 
  private:
-  static const ctxb_buffer& only(const ctxb_buffer* buffers, std::uint32_t count,
-                                 std::uint32_t media, const char* which) {
-    if (count == 0 || buffers == nullptr || buffers[0].media != media) {
-      throw Failure(CTXB_ERROR_INVALID_ARGUMENT,
-                    std::string("the job's ") + which + " is missing or of another media");
-    }
-    return buffers[0];
+  [[noreturn]] static void refuse(const char* which, std::uint32_t port, const char* why) {
+    throw Failure(CTXB_ERROR_INVALID_ARGUMENT,
+                  std::string("the job's ") + which + " " + std::to_string(port) + why);
   }
-  static ImageView image(const ctxb_buffer* buffers, std::uint32_t count, const char* which) {
-    const ctxb_buffer& buffer = only(buffers, count, CTXB_MEDIA_IMAGE, which);
-    if (buffer.channels != 4 || buffer.data % 16 != 0 || buffer.row_pitch % 16 != 0) {
-      throw Failure(
-          CTXB_ERROR_INVALID_ARGUMENT,
-          std::string("the job's ") + which + " image is not RGBA with pixels aligned to 16 bytes");
+  static const ctxb_buffer& at(const ctxb_buffer* buffers, std::uint32_t count, const char* which,
+                               std::uint32_t port) {
+    if (port >= count || buffers == nullptr) refuse(which, port, " does not exist");
+    // A later version's buffers may be longer.
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(buffers);
+    return *reinterpret_cast<const ctxb_buffer*>(bytes + std::size_t{port} * buffers->size);
+  }
+  static ImageView image(const ctxb_buffer& buffer, const char* which, std::uint32_t port) {
+    if (buffer.media != CTXB_MEDIA_IMAGE) refuse(which, port, " is no image, or not connected");
+    if (buffer.samples != CTXB_SAMPLE_FLOAT || buffer.channels != 4 || buffer.data % 16 != 0 ||
+        buffer.row_pitch % 16 != 0) {
+      refuse(which, port, " is not RGBA as floats with pixels aligned to 16 bytes");
     }
     return {reinterpret_cast<float*>(buffer.data), buffer.row_pitch, buffer.width, buffer.height};
   }
-  static AudioView audio(const ctxb_buffer* buffers, std::uint32_t count, const char* which) {
-    const ctxb_buffer& buffer = only(buffers, count, CTXB_MEDIA_AUDIO, which);
+  static AudioView audio(const ctxb_buffer& buffer, const char* which, std::uint32_t port) {
+    if (buffer.media != CTXB_MEDIA_AUDIO) refuse(which, port, " is no audio, or not connected");
     return {reinterpret_cast<float*>(buffer.data), buffer.row_pitch, buffer.width, buffer.height};
   }
 

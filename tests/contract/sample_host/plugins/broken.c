@@ -77,11 +77,16 @@ static const ctxb_module modules[] = {
 #define FLAGS 0
 #endif
 
+static const ctxb_port input = {sizeof(ctxb_port), 0, "in", "Input", CTXB_CHANNELS(4),
+                                CTXB_SAMPLE_FLOAT, 0, 0};
+static const ctxb_port output = {sizeof(ctxb_port), 0, "out", "Output", CTXB_CHANNELS(4),
+                                 CTXB_SAMPLE_FLOAT, 0, 0};
+
 #define DESCRIPTOR(plugin_id, plugin_name)                                                       \
   {                                                                                              \
     sizeof(ctxb_plugin_descriptor), CTXB_MEDIA_IMAGE, plugin_id, plugin_name, "ctxbroker tests", \
         "1.0.0", "Passes the image on.", NULL, FLAGS, CTXB_CUDA_KERNELS, CTXB_LEASE_AUTO,        \
-        CTXB_CONCURRENCY_INSTANCES, 0, 0, NULL, 0, MODULE_COUNT, MODULES                         \
+        CTXB_CONCURRENCY_INSTANCES, 0, 0, NULL, 0, MODULE_COUNT, MODULES, &input, &output, 1, 1  \
   }
 
 static const ctxb_plugin_descriptor descriptors[] = {

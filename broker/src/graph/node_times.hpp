@@ -1,4 +1,4 @@
-// Measures when one stage of a chain worked on the device, and puts that into the timeline.
+// Measures when one node of a graph worked on the device, and puts that into the timeline.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 namespace ctxbroker::detail {
 
 // Serves one job at a time, on one stream. Call everything but the constructor inside the lease.
-class StageTimes {
+class NodeTimes {
  public:
-  StageTimes() = default;
+  NodeTimes() = default;
   // Throws Error: out_of_memory, context_lost, driver_call.
-  explicit StageTimes(const std::shared_ptr<Lease>& lease);
+  explicit NodeTimes(const std::shared_ptr<Lease>& lease);
 
   const Event& begin() const noexcept { return begin_; }
-  const Event& end() const noexcept { return end_; }  // also the hand-over to the next stage
+  const Event& end() const noexcept {
+    return end_;
+  }  // also the hand-over to the nodes that wait for this one
 
   // Relates the device's clock to the CPU's clock. Call it before the job's first work on the
   // stream, while the stream is idle. Does nothing unless a timeline is recorded. Never waits.

@@ -1,4 +1,4 @@
-// Chains that are refused or fail; they can be used again afterwards.
+// Graphs that are refused or fail; they can be used again afterwards.
 #include <gmock/gmock.h>
 
 #include "broker_fixture.hpp"
@@ -13,7 +13,7 @@ TEST_F(BrokerTest, ChainsThatCannotBeMade) {
   PluginInstance instance = active("affine"), idle = create("affine");
   const auto refusal = [&](std::vector<PluginInstance*> stages, const ActivationSizes& sizes) {
     return error_text(ErrorKind::invalid_argument,
-                      [&] { Chain(broker, std::move(stages), sizes); });
+                      [&] { Graph(broker, std::move(stages), sizes); });
   };
   EXPECT_THAT(refusal({}, test_sizes), HasSubstr("at least one"));
   EXPECT_THAT(refusal({nullptr}, test_sizes), HasSubstr("null"));
@@ -22,37 +22,37 @@ TEST_F(BrokerTest, ChainsThatCannotBeMade) {
   EXPECT_THAT(refusal({&instance}, {0, 64, 0, false}), HasSubstr("0"));
   Broker other = Broker::open();
   EXPECT_THAT(
-      error_text(ErrorKind::invalid_argument, [&] { Chain(other, {&instance}, test_sizes); }),
+      error_text(ErrorKind::invalid_argument, [&] { Graph(other, {&instance}, test_sizes); }),
       HasSubstr("another broker"));
 }
 
 TEST_F(BrokerTest, JobsThatDoNotFit) {
   PluginInstance instance = active("affine");
-  Chain chain(broker, {&instance}, {32, 32, 0, false});
+  Graph graph(broker, {&instance}, {32, 32, 0, false});
   std::vector<float> samples(64 * 64 * 4);
   const auto refusal = [&](std::uint32_t width, std::uint32_t height) {
     JobInfo job;
     job.width = width;
     job.height = height;
     return error_text(ErrorKind::invalid_argument,
-                      [&] { chain.process(samples.data(), samples.data(), job); });
+                      [&] { graph.process(samples.data(), samples.data(), job); });
   };
   EXPECT_THAT(refusal(33, 32), HasSubstr("33 x 32 does not fit into 32 x 32"));
   EXPECT_THAT(refusal(32, 33), HasSubstr("does not fit"));
   EXPECT_THAT(refusal(0, 1), HasSubstr("is 0"));
-  error_text(ErrorKind::invalid_argument, [&] { chain.process(nullptr, samples.data(), {}); });
+  error_text(ErrorKind::invalid_argument, [&] { graph.process(nullptr, samples.data(), {}); });
 }
 
-TEST_F(BrokerTest, AnInstanceThatWasReactivatedNeedsANewChain) {
+TEST_F(BrokerTest, AnInstanceThatWasReactivatedNeedsANewGraph) {
   PluginInstance instance = active("affine");
-  Chain chain(broker, {&instance}, test_sizes);
+  Graph graph(broker, {&instance}, test_sizes);
   float pixel[4] = {1, 2, 3, 4};
-  chain.process(pixel, pixel, {});
+  graph.process(pixel, pixel, {});
   instance.deactivate();
-  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { chain.process(pixel, pixel, {}); }),
+  EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { graph.process(pixel, pixel, {}); }),
               HasSubstr("deactivated"));
   instance.activate(test_sizes);
-  error_text(ErrorKind::wrong_state, [&] { chain.process(pixel, pixel, {}); });
+  error_text(ErrorKind::wrong_state, [&] { graph.process(pixel, pixel, {}); });
 }
 
 TEST_F(BrokerTest, AFailedJobSaysWhatThePluginSaid) {
@@ -66,14 +66,14 @@ TEST_F(BrokerTest, AFailedJobSaysWhatThePluginSaid) {
   EXPECT_EQ(good.metrics().jobs, 0u) << "a failed job does not count";
 }
 
-TEST_F(BrokerTest, AChainGoesOnAfterAFailure) {
+TEST_F(BrokerTest, AGraphGoesOnAfterAFailure) {
   PluginInstance good = active("affine"), bad = active("every_second_fails");
   PluginInstance apart = active("affine", LeaseKind::private_own);
-  Chain chain(broker, {&good, &apart, &bad, &good}, test_sizes);
+  Graph graph(broker, {&good, &apart, &bad, &good}, test_sizes);
   for (int pair = 0; pair < 5; ++pair) {
     float pixel[4] = {1, 2, 3, 4};
-    error_text(ErrorKind::plugin_failed, [&] { chain.process(pixel, pixel, {}); });
-    chain.process(pixel, pixel, {});
+    error_text(ErrorKind::plugin_failed, [&] { graph.process(pixel, pixel, {}); });
+    graph.process(pixel, pixel, {});
     EXPECT_THAT(pixel, testing::ElementsAre(1, 2, 3, 4));
   }
 }

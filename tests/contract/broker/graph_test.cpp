@@ -1,4 +1,4 @@
-// Chains that go well.
+// Graphs that go well.
 #include <gmock/gmock.h>
 
 #include <iterator>
@@ -39,7 +39,7 @@ constexpr const char* library_names[] = {"behaviours", "behaviours_twin", "behav
 
 // The kinds of lease of three stages, each another tenant's.
 using Mix = std::tuple<LeaseKind, LeaseKind, LeaseKind>;
-class ChainMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix> {
+class GraphMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix> {
  protected:
   // Whatever lease the library has already, if it has one.
   PluginInstance create_in(const char* library, const char* behaviour, LeaseKind kind) {
@@ -54,7 +54,7 @@ class ChainMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix
   }
 };
 
-TEST_P(ChainMixTest, GivesTheSameBytes) {
+TEST_P(GraphMixTest, GivesTheSameBytes) {
   const auto& [one, two, three] = GetParam();
   PluginInstance first = create_in(library_names[0], "affine", one);
   PluginInstance second = create_in(library_names[1], "bias", two);
@@ -63,13 +63,13 @@ TEST_P(ChainMixTest, GivesTheSameBytes) {
   ASSERT_EQ(first.lease().granted.kind, one);
   ASSERT_EQ(second.lease().granted.kind, two);
   ASSERT_EQ(third.lease().granted.kind, three);
-  Chain chain(broker, {&first, &second, &third}, test_sizes);
+  Graph graph(broker, {&first, &second, &third}, test_sizes);
   // The same in one lease.
   PluginInstance same_first = create("affine", one), same_second = create("bias", one);
   PluginInstance same_third = create("scratch", one);
   prepare(same_first, same_second, same_third);
   ASSERT_EQ(same_third.lease().generation, first.lease().generation);
-  Chain in_one_lease(broker, {&same_first, &same_second, &same_third}, test_sizes);
+  Graph in_one_lease(broker, {&same_first, &same_second, &same_third}, test_sizes);
   std::vector<float> samples(64 * 64 * 4), same;
   for (int job = 0; job < 5; ++job) {
     std::iota(samples.begin(), samples.end(), static_cast<float>(job));
@@ -82,7 +82,7 @@ TEST_P(ChainMixTest, GivesTheSameBytes) {
     expected[0] = 42.0F;
     JobInfo info;
     info.width = info.height = 64;
-    chain.process(samples.data(), samples.data(), info);  // in place on the host's side
+    graph.process(samples.data(), samples.data(), info);  // in place on the host's side
     in_one_lease.process(same.data(), same.data(), info);
     ASSERT_EQ(samples, expected) << "job " << job;
     ASSERT_EQ(samples, same) << "job " << job;
@@ -91,7 +91,7 @@ TEST_P(ChainMixTest, GivesTheSameBytes) {
   EXPECT_EQ(first.metrics().strikes + second.metrics().strikes + third.metrics().strikes, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ChainMixTest,
+INSTANTIATE_TEST_SUITE_P(All, GraphMixTest,
                          ::testing::Combine(::testing::ValuesIn(every_kind),
                                             ::testing::ValuesIn(every_kind),
                                             ::testing::ValuesIn(every_kind)),
@@ -124,10 +124,10 @@ TEST_F(BrokerTest, AJobWaitsOnceHoweverManyStagesItHas) {
     ASSERT_EQ(instances.back().lease().granted.kind, every_kind[i]);
   }
   const auto waits_of_a_job = [&](const std::vector<PluginInstance*>& stages) {
-    Chain chain(broker, stages, test_sizes);
+    Graph graph(broker, stages, test_sizes);
     float pixel[4] = {1, 2, 3, 4};
     controls.start_counting();
-    for (int job = 0; job < 2; ++job) chain.process(pixel, pixel, {});
+    for (int job = 0; job < 2; ++job) graph.process(pixel, pixel, {});
     const std::uint64_t made = waits(controls);
     controls.stop_counting();
     EXPECT_EQ(made % 2, 0u);
@@ -182,7 +182,7 @@ TEST_F(BrokerTest, AgainIsTriedOnceMore) {
   EXPECT_EQ(instance.metrics().jobs, 2u);
 }
 
-TEST_F(BrokerTest, OneInstanceMayStandInAChainTwice) {
+TEST_F(BrokerTest, OneInstanceMayStandInAGraphTwice) {
   PluginInstance instance = create("affine");
   instance.set_parameter("factor", 3);
   instance.activate(test_sizes);
@@ -198,10 +198,10 @@ TEST_F(BrokerTest, ChainsRunOnSeveralThreadsAtOnce) {
     instances.back().set_parameter("factor", i + 1);
     instances.back().activate(test_sizes);
   }
-  std::vector<std::unique_ptr<Chain>> chains;
+  std::vector<std::unique_ptr<Graph>> graphs;
   for (auto& instance : instances) {
-    chains.push_back(
-        std::make_unique<Chain>(broker, std::vector<PluginInstance*>{&instance}, test_sizes));
+    graphs.push_back(
+        std::make_unique<Graph>(broker, std::vector<PluginInstance*>{&instance}, test_sizes));
   }
   std::vector<int> wrong(threads, 0);
   std::vector<std::thread> workers;
@@ -211,7 +211,7 @@ TEST_F(BrokerTest, ChainsRunOnSeveralThreadsAtOnce) {
       JobInfo job;
       job.width = job.height = 32;
       for (int round = 0; round < 50; ++round) {
-        chains[static_cast<std::size_t>(i)]->process(input.data(), output.data(), job);
+        graphs[static_cast<std::size_t>(i)]->process(input.data(), output.data(), job);
         for (const float value : output)
           wrong[static_cast<std::size_t>(i)] += value != static_cast<float>(i + 1);
       }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "ctxbroker/chain.hpp"
+#include "ctxbroker/graph.hpp"
 #include "ctxbroker/sdk/launch_shape.hpp"
 #include "ctxbroker/sdk/views.hpp"
 #include "support/benchmark_main.hpp"
@@ -45,7 +45,7 @@ std::size_t floats_of(const Frame& frame) {
 class Copies {
  public:
   explicit Copies(const std::string& plugin)
-      : folder_(files::temp_directory_path() / ("bench_chain_" + std::to_string(getpid()))) {
+      : folder_(files::temp_directory_path() / ("bench_graph_" + std::to_string(getpid()))) {
     const files::path program = files::canonical("/proc/self/exe");
     const files::path library = program.parent_path().parent_path() / "plugins" / (plugin + ".so");
     files::create_directory(folder_);
@@ -82,9 +82,9 @@ std::vector<PluginInstance> make_instances(Session& session, const Frame& frame,
 }
 
 // The same work without a broker, in the primary context.
-class RawChain {
+class RawGraph {
  public:
-  RawChain(Session& session, const Frame& frame)
+  RawGraph(Session& session, const Frame& frame)
       : session_(session),
         driver_(session.raw()),
         frame_(frame),
@@ -98,15 +98,15 @@ class RawChain {
     CTXB_CALL(driver_, cuMemAllocHost_v2, &staging_, bytes_);
     CTXB_CALL(driver_, cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
   }
-  ~RawChain() {
+  ~RawGraph() {
     const Guard guard(session_.host());
     module_.reset();
     driver_.cuStreamDestroy_v2(stream_);
     driver_.cuMemFreeHost(staging_);
     for (const CUdeviceptr buffer : buffers_) driver_.cuMemFree_v2(buffer);
   }
-  RawChain(const RawChain&) = delete;
-  RawChain& operator=(const RawChain&) = delete;
+  RawGraph(const RawGraph&) = delete;
+  RawGraph& operator=(const RawGraph&) = delete;
 
   void process(const float* input, float* output) {
     CTXB_CALL(driver_, cuCtxPushCurrent_v2, primary_);
@@ -151,7 +151,7 @@ class RawChain {
   CUstream stream_ = nullptr;
 };
 
-double chain(Session& session, const Frame& frame, LeaseKind kind, benchmark::State& state) {
+double graph(Session& session, const Frame& frame, LeaseKind kind, benchmark::State& state) {
   ActivationSizes sizes;
   sizes.max_width = frame.width;
   sizes.max_height = frame.height;
@@ -159,7 +159,7 @@ double chain(Session& session, const Frame& frame, LeaseKind kind, benchmark::St
   std::vector<PluginInstance> instances = make_instances(session, frame, kind, sizes);
   std::vector<PluginInstance*> stages;
   for (PluginInstance& instance : instances) stages.push_back(&instance);
-  Chain plugins(session.broker(), stages, sizes);
+  Graph plugins(session.broker(), stages, sizes);
   JobInfo job;
   job.width = frame.width;
   job.height = frame.height;
@@ -173,7 +173,7 @@ double chain(Session& session, const Frame& frame, LeaseKind kind, benchmark::St
     for (unsigned i = 0; i < batch; ++i) process();
     return nanoseconds_since(start) / batch;
   };
-  RawChain raw(session, frame);
+  RawGraph raw(session, frame);
   const auto through_raw = [&] { raw.process(input.data(), expected.data()); };
   const auto through_plugins = [&] { plugins.process(input.data(), output.data(), job); };
   through_raw();
@@ -192,7 +192,7 @@ void enrol(Session& session) {
     for (const LeaseKind kind : lease_kinds) {
       measure_once(std::string(frame.name) + "/" + to_string(kind), benchmark::kMicrosecond,
                    [&session, &frame, kind](benchmark::State& state) {
-                     return chain(session, frame, kind, state);
+                     return graph(session, frame, kind, state);
                    });
     }
   }
@@ -202,5 +202,5 @@ void enrol(Session& session) {
 }  // namespace ctxbroker::bench
 
 int main(int argc, char** argv) {
-  return ctxbroker::bench::benchmark_main(argc, argv, "bench_chain", ctxbroker::bench::enrol);
+  return ctxbroker::bench::benchmark_main(argc, argv, "bench_graph", ctxbroker::bench::enrol);
 }

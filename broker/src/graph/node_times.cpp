@@ -1,4 +1,4 @@
-#include "plugin/stage_times.hpp"
+#include "graph/node_times.hpp"
 
 #include <algorithm>
 
@@ -18,26 +18,26 @@ std::uint64_t elapsed(const DriverTable& driver, const Event& from, const Event&
 
 }  // namespace
 
-StageTimes::StageTimes(const std::shared_ptr<Lease>& lease)
+NodeTimes::NodeTimes(const std::shared_ptr<Lease>& lease)
     : begin_(make_timing_event(lease)),
       end_(make_timing_event(lease)),
       tie_(make_timing_event(lease)) {}
 
-void StageTimes::tie_clocks(const DriverTable& driver, CUstream stream) noexcept {
+void NodeTimes::tie_clocks(const DriverTable& driver, CUstream stream) noexcept {
   tied_at_ = 0;
   if (!timeline_observed()) return;
   const std::uint64_t now = timeline_now();
   if (driver.event_record(tie_.get(), stream) == CUDA_SUCCESS) tied_at_ = now;
 }
 
-std::uint64_t StageTimes::take(const Lease& lease, const std::string& plugin) noexcept {
+std::uint64_t NodeTimes::take(const Lease& lease, const std::string& plugin) noexcept {
   const std::uint64_t length = elapsed(lease.table(), begin_, end_);
   if (tied_at_ != 0) record(lease, plugin, length);
   return length;
 }
 
-void StageTimes::record(const Lease& lease, const std::string& plugin,
-                        std::uint64_t length) noexcept {
+void NodeTimes::record(const Lease& lease, const std::string& plugin,
+                       std::uint64_t length) noexcept {
   Span span;
   span.begin = tied_at_ + elapsed(lease.table(), tie_, begin_);
   span.end = span.begin + length;

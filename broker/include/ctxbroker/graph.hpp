@@ -1,0 +1,169 @@
+/// @file
+/// Connects plug-ins and runs jobs through them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/export.hpp"
+#include "ctxbroker/plugin_instance.hpp"
+
+namespace ctxbroker {
+
+class Broker;
+
+/// One job: an image, or a block of audio.
+struct JobInfo {
+  std::uint32_t width = 1;    ///< Pixels in a row, or frames in this block.
+  std::uint32_t height = 1;   ///< Rows, or channels.
+  std::int64_t position = 0;  ///< The frame's number, or the first sample's.
+  double sample_rate = 0;     ///< Hz, for audio that of the activation; 0 for images.
+  /// How long the job may take, in ns; 0: no limit. The broker tells the plug-ins and does not
+  /// enforce it.
+  std::uint64_t deadline_ns = 0;
+  bool discontinuity = false;  ///< The job does not follow the last one.
+};
+
+/// One of the host's ends of a graph.
+struct GraphEnd {
+  std::string name;  ///< As the edges call it: "plate".
+  /// The channels of a pixel or of audio. 0: 4 for images, and JobInfo::height for audio.
+  std::uint32_t channels = 0;
+  SampleType samples = SampleType::float32;
+};
+
+/// A plug-in in a graph.
+struct GraphNode {
+  std::string name;                    ///< As the edges call it: "blur".
+  PluginInstance* instance = nullptr;  ///< Borrowed, and active. It may be in several nodes.
+};
+
+/// A connection. Its ends are "node.port", or "node" for the node's first port, or the name of one
+/// of the host's ends. One output may feed several inputs; an input has one source.
+struct GraphEdge {
+  std::string from;  ///< An input of the graph, or an output port.
+  std::string to;    ///< An output of the graph, or an input port.
+};
+
+/// What a graph is made of. Order does not matter, except that jobs name the host's ends by their
+/// position.
+struct GraphDescription {
+  std::vector<GraphEnd> inputs;   ///< What the host gives. None: everything is generated.
+  std::vector<GraphEnd> outputs;  ///< What the host gets. At least one.
+  std::vector<GraphNode> nodes;   ///< At least one, all for the same media.
+  std::vector<GraphEdge> edges;
+};
+
+/// The host's memory for one job, in the order of GraphDescription::inputs and outputs. Everything
+/// lies without gaps. An image has width * height * channels samples. Audio has its channels of
+/// `width` floats each, one after the other. Results have the bytes that their port says.
+struct JobBuffers {
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+};
+
+/// How much a graph keeps ready.
+struct GraphOptions {
+  /// The most jobs that are submitted and not yet finished: 1 to 64. Each takes buffers of its own,
+  /// in device memory and in pinned memory.
+  std::uint32_t jobs_in_flight = 1;
+};
+
+/// Plug-in instances that are connected port to port. A job goes from host memory to the device,
+/// through every node, and back. Nodes that do not depend on each other run at the same time, as
+/// far as their leases allow it.
+///
+/// The instances may be on several devices. Between nodes whose leases share memory (shared and
+/// green leases of one device do), a buffer is handed over; between others it is copied.
+///
+/// A graph belongs to the activations of its instances: after a deactivate, make a new graph. It is
+/// move-only, and a moved-from graph must not be used. Destroy it before its instances and before
+/// the broker. The destructor waits for the jobs in flight, as Graph::finish does.
+///
+/// Threads: any thread may call submit, finish and process, but only one at a time per graph. It
+/// may run beside other graphs, and beside all calls that are not of the graph's instances,
+/// Broker::poll and Broker::force_loss included. Construct, move and destroy graphs on the thread
+/// that opened the broker, or serialise that with it.
+class CTXB_API Graph {
+ public:
+  /// Connects instances and allocates the buffers between them.
+  ///
+  /// @param broker       the broker of the instances. It must outlive the graph.
+  /// @param description  what to connect. The instances are active for at least `sizes`; they are
+  ///                     borrowed and must outlive the graph.
+  /// @param sizes        the largest job, in pixels or frames and channels. For audio, the sample
+  ///                     rate is the one for which all instances are active.
+  /// @param options      how many jobs may be in flight.
+  /// @throws Error  `invalid_argument`, with the names of the ports, for a cycle, an input without
+  ///                a source, formats that do not meet, and other mistakes; `out_of_memory`,
+  ///                `context_lost`, `driver_call`; `wrong_state` when the broker is closed; what
+  ///                PluginInstance::activate throws, if a lost lease is renewed.
+  Graph(Broker& broker, const GraphDescription& description, const ActivationSizes& sizes,
+        const GraphOptions& options = {});
+  /// The same for instances in a row: from the host's one input through each instance's first input
+  /// and first output to the host's one output.
+  ///
+  /// @param row  the instances in their order, at least one.
+  Graph(Broker& broker, const std::vector<PluginInstance*>& row, const ActivationSizes& sizes,
+        const GraphOptions& options = {});
+  Graph(Graph&&) noexcept;
+  Graph& operator=(Graph&&) noexcept;
+  ~Graph();
+
+  /// Starts one job and returns as soon as its work is enqueued.
+  ///
+  /// If as many jobs are in flight as there may be, it finishes the oldest one first.
+  /// An instance whose lease was lost is activated again first, unless it is active for real time.
+  /// The broker calls the plug-in's functions for that on this thread, but never beside those that
+  /// another thread has it call for any plug-in. All jobs in flight are finished before that.
+  /// If a plug-in answers that it was not ready (CTXB_AGAIN), the graph waits for the plug-in's
+  /// work and calls it once more; a second CTXB_AGAIN is `plugin_failed`.
+  ///
+  /// @param buffers  the inputs are read before the call returns. The outputs are written when the
+  ///                 job is finished, and must stay valid until then. An output may be an input.
+  /// @param job      no larger than the graph's sizes.
+  /// @return the job's number: 1, 2, 3, ...
+  /// @throws Error  as process does. This job is then not in flight; the others are, except after
+  ///                `context_lost`.
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job);
+
+  /// Waits until a job's outputs are complete. Jobs finish in the order in which they were
+  /// submitted, so this finishes the older ones too. It does nothing for a job that is finished.
+  ///
+  /// If the work takes longer than BrokerOptions::job_timeout, the leases of the nodes whose work
+  /// has not ended, and does not wait for another node's, become hung, the leases of later nodes
+  /// that wait for that work are lost, and the call throws `context_lost`.
+  /// If a kernel faults, the call throws `context_lost` and names the node whose work had begun and
+  /// not ended. If it can be one of several, the text names all of them ("one of the plug-ins a,
+  /// b"). A fault of somebody else's work at that moment looks the same.
+  ///
+  /// @param job  what submit returned.
+  /// @throws Error  as process does, for this job or an older one. Then none is in flight any more,
+  ///                and the outputs of those that were are undefined.
+  void finish(std::uint64_t job);
+
+  /// Returns whether a job is finished, or can be finished without waiting. It does not wait.
+  /// @throws Error  `invalid_argument` for a number that submit has not returned.
+  [[nodiscard]] bool is_done(std::uint64_t job) const;
+
+  /// Runs one job and returns when its outputs are complete: submit and finish.
+  ///
+  /// @throws Error  `invalid_argument` for a job that is too large or, for audio, has another
+  ///                sample rate than the graph, and for missing buffers;
+  ///                `wrong_state`; `plugin_failed`, `driver_call`, `context_lost`. The output is
+  ///                undefined after an exception. The graph can be used again unless the text says
+  ///                otherwise.
+  void process(const JobBuffers& buffers, const JobInfo& job);
+  /// The same for a graph with one input and one output. `output` may be `input`.
+  void process(const float* input, float* output, const JobInfo& job);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ctxbroker

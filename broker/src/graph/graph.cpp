@@ -1,0 +1,284 @@
+// Builds graphs and checks their jobs. graph_run.cpp starts jobs, and graph_finish.cpp ends them.
+#include "ctxbroker/graph.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/error.hpp"
+#include "graph/graph_impl.hpp"
+#include "observe/span.hpp"
+#include "plugin/access.hpp"
+
+namespace ctxbroker {
+
+using namespace detail;  // the rooms behind this header
+
+namespace {
+
+constexpr std::uint32_t most_jobs = 64;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, "graph: " + why);
+}
+
+std::string text(std::uint32_t width, std::uint32_t height) {
+  return std::to_string(width) + " x " + std::to_string(height);
+}
+
+// What depends on the rate (filters, delays) was made in activate, so another rate would be wrong.
+void check_rate(const char* what, double rate, const std::string& plugin, double active) {
+  if (rate == active) return;
+  std::ostringstream text;
+  text << what << " has a sample rate of " << rate << " Hz, but " << plugin << " is active for "
+       << active << " Hz; deactivate and activate the plug-in to change its rate";
+  refuse(text.str());
+}
+
+// The descriptors, of instances that can be used.
+std::vector<const PluginDescription*> check_nodes(const GraphDescription& description,
+                                                  const BrokerImpl& broker,
+                                                  const ActivationSizes& sizes) {
+  std::vector<const PluginDescription*> plugins;
+  if (sizes.max_width == 0 || sizes.max_height == 0) refuse("a size is 0");
+  for (const GraphNode& node : description.nodes) {
+    const std::string who = "the instance of " + node.name;
+    if (node.instance == nullptr) refuse(who + " is null");
+    if (&Access::of(*node.instance).broker() != &broker) refuse(who + " belongs to another broker");
+    if (!node.instance->active()) refuse(who + " is not active");
+    const ActivationSizes& active = Access::of(*node.instance).activation()->sizes;
+    if (sizes.max_width > active.max_width || sizes.max_height > active.max_height) {
+      refuse(who + " is active for " + text(active.max_width, active.max_height) + " only");
+    }
+    if (node.instance->description().media == Media::audio) {
+      check_rate("the graph", sizes.sample_rate, node.name, active.sample_rate);
+    }
+    plugins.push_back(&node.instance->description());
+  }
+  return plugins;
+}
+
+// The nodes have the plug-ins' short names, with a number where a name repeats: "blur", "blur_2".
+GraphDescription in_a_row(const std::vector<PluginInstance*>& instances) {
+  if (instances.empty()) refuse("it has no node; give it at least one plug-in instance");
+  GraphDescription row;
+  row.inputs = {{"host input"}};
+  row.outputs = {{"host output"}};
+  std::string before = row.inputs[0].name;
+  for (PluginInstance* const instance : instances) {
+    if (instance == nullptr) refuse("an instance is null");
+    const std::string name = instance->description().short_name;
+    const auto same = std::count_if(row.nodes.begin(), row.nodes.end(), [&](const GraphNode& one) {
+      return one.instance->description().short_name == name;
+    });
+    row.nodes.push_back({same == 0 ? name : name + '_' + std::to_string(same + 1), instance});
+    row.edges.push_back({before, row.nodes.back().name});
+    before = row.nodes.back().name;
+  }
+  row.edges.push_back({before, row.outputs[0].name});
+  return row;
+}
+
+}  // namespace
+
+Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
+                  const ActivationSizes& limits, const GraphOptions& options)
+    : broker(owner),
+      sizes(limits),
+      wiring(wire(description, check_nodes(description, owner, limits), limits)) {
+  if (options.jobs_in_flight == 0 || options.jobs_in_flight > most_jobs) {
+    refuse("jobs_in_flight is not between 1 and " + std::to_string(most_jobs));
+  }
+  slots.resize(options.jobs_in_flight);
+  for (const GraphNode& node : description.nodes) {
+    Instance& instance = Access::of(*node.instance);
+    nodes.push_back({&instance, instance.activation()->lease, 0, nullptr, 0, 0});
+  }
+  for (Node& node : nodes) {
+    for (const Node& other : nodes) {
+      if (other.instance != node.instance) continue;
+      if (&other < &node) ++node.appearance;
+      ++node.appearances;
+    }
+  }
+  renew_lost_nodes();
+  broker.add_graph();  // last: nothing above has to be undone here
+}
+
+// Everything that belongs to the activations as they are now.
+void Graph::Impl::build() {
+  built = false;
+  const std::size_t count = slots.size();
+  slots.clear();
+  slots.resize(count);
+  std::vector<std::shared_ptr<Lease>> leases;
+  std::vector<Index> home;
+  for (Node& node : nodes) {
+    Activation& activation = *node.instance->mutable_activation();
+    node.lease = activation.lease;
+    node.activation = activation.serial;
+    node.stream = activation.stream.get();
+    const auto shares = [&](const auto& lease) { return lease->shares_memory_with(*node.lease); };
+    leases.push_back(node.lease);
+    home.push_back(
+        static_cast<Index>(std::find_if(leases.begin(), leases.end(), shares) - leases.begin()));
+    activation.make_staging(count * node.appearances);
+  }
+  plan = plan_buffers(wiring, home, sizes);
+  for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, sizes, count > 1);
+  std::size_t most_inputs = 0, most_outputs = 0;
+  for (const WiredNode& node : wiring.nodes) {
+    most_inputs = std::max(most_inputs, node.inputs.size());
+    most_outputs = std::max(most_outputs, node.outputs.size());
+  }
+  inputs.resize(most_inputs);
+  outputs.resize(most_outputs);
+  built = true;
+}
+
+void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const {
+  const auto check_buffers = [](const auto& given, std::size_t wanted, const std::string& kind) {
+    if (given.size() != wanted) {
+      refuse("the job has " + std::to_string(given.size()) + " " + kind + "s; the graph has " +
+             std::to_string(wanted));
+    }
+    for (const auto* memory : given) {
+      if (memory == nullptr) refuse("an " + kind + " of the job is null");
+    }
+  };
+  std::size_t input_count = 0;
+  while (input_count < wiring.values.size() && !wiring.values[input_count].node) ++input_count;
+  check_buffers(buffers.inputs, input_count, "input");
+  check_buffers(buffers.outputs, wiring.outputs.size(), "output");
+  if (job.width == 0 || job.height == 0) refuse("the job's width or height is 0");
+  if (job.width > sizes.max_width || job.height > sizes.max_height) {
+    refuse("a job of " + text(job.width, job.height) + " does not fit into " +
+           text(sizes.max_width, sizes.max_height));
+  }
+  const bool takes_channels =
+      wiring.job_channels == UINT32_MAX ||
+      (job.height <= 32 && (wiring.job_channels >> (job.height - 1) & 1) != 0);
+  if (wiring.media == Media::audio && !takes_channels) {
+    refuse("a job of " + std::to_string(job.height) +
+           " channels does not suit all of its plug-ins' ports");
+  }
+  if (!std::isfinite(job.sample_rate) || job.sample_rate < 0)
+    refuse("the sample rate is negative or not finite");
+  if (wiring.media == Media::audio) {
+    check_rate("the job", job.sample_rate, wiring.nodes[0].name, sizes.sample_rate);
+  }
+  for (const Node& node : nodes) {
+    const Activation* activation = node.instance->activation();
+    // After a loss another graph may have renewed it: then it is followed.
+    const bool same = activation != nullptr && activation->serial == node.activation;
+    const bool renewed = activation != nullptr && (node.lease->lost() || !built) &&
+                         sizes.max_width <= activation->sizes.max_width &&
+                         sizes.max_height <= activation->sizes.max_height;
+    if (!same && !renewed && !node.instance->awaits_renewal()) {
+      throw Error(ErrorKind::wrong_state,
+                  "graph: plug-in " + node.instance->description().short_name +
+                      " was deactivated since the graph was made; make a new graph");
+    }
+  }
+}
+
+// A lost lease that can be made anew is, with its plug-in activated again. True when any was.
+bool Graph::Impl::renew_lost_nodes() {
+  bool any = false;
+  for (const Node& node : nodes) {
+    Instance& instance = *node.instance;
+    any = any || instance.awaits_renewal();
+    const LeaseState state = node.lease->state();
+    if (state == LeaseState::ready) continue;
+    const std::string who = "graph: the context of plug-in " + instance.description().short_name;
+    const Error::Origin origin{.device = node.lease->device_ordinal(),
+                               .tenant = node.lease->tenant().name};
+    if (state == LeaseState::ended) {
+      const CUresult fault = broker.fault().status();
+      throw Error(ErrorKind::context_lost,
+                  who + " is gone: CUDA has ended in this process after " +
+                      status_text(node.lease->table(), fault) +
+                      "; only a new process can use it again",
+                  origin);
+    }
+    if (state == LeaseState::hung) {
+      throw Error(ErrorKind::context_lost,
+                  who + " is hung: its work exceeded its timeout, and it takes no new work",
+                  origin);
+    }
+    // Nothing that allocates, compiles or calls [main] functions belongs on an audio thread.
+    const bool is_realtime =
+        instance.activation() != nullptr && instance.activation()->sizes.realtime;
+    if (is_realtime) {
+      throw Error(ErrorKind::context_lost,
+                  who + " is gone; deactivate and activate it again, and make a new graph", origin);
+    }
+    any = true;
+  }
+  const auto may_change = [](const Node& node) { return node.instance->watches_files(); };
+  if (any || std::any_of(nodes.begin(), nodes.end(), may_change)) finish_all();
+  for (const Node& node : nodes) {
+    if (node.lease->lost()) continue;
+    if (node.instance->take_changed_files()) any = true;
+  }
+  if (!any && built) return false;
+  for (const Node& node : nodes) {
+    // Several nodes may be of one tenant; each instance is renewed once.
+    const Activation* activation = node.instance->activation();
+    if (activation == nullptr || activation->lease->lost()) node.instance->renew();
+  }
+  build();
+  return true;
+}
+
+Graph::Graph(Broker& broker, const GraphDescription& description, const ActivationSizes& sizes,
+             const GraphOptions& options)
+    : impl_(std::make_unique<Impl>(Access::of(broker), description, sizes, options)) {}
+Graph::Graph(Broker& broker, const std::vector<PluginInstance*>& row, const ActivationSizes& sizes,
+             const GraphOptions& options)
+    : Graph(broker, in_a_row(row), sizes, options) {}
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+Graph::~Graph() = default;
+
+namespace {
+
+template <typename Impl>
+Impl& alive(const std::unique_ptr<Impl>& impl) {
+  if (impl == nullptr) throw Error(ErrorKind::wrong_state, "graph: it was moved from");
+  return *impl;
+}
+
+}  // namespace
+
+std::uint64_t Graph::submit(const JobBuffers& buffers, const JobInfo& job) {
+  Impl& impl = alive(impl_);
+  const ScopedSpan span(SpanCategory::job, "submit", nullptr, host_tenant, job.width, job.height);
+  return impl.submit(buffers, job);
+}
+
+void Graph::finish(std::uint64_t job) {
+  alive(impl_).finish(job);
+}
+
+bool Graph::is_done(std::uint64_t job) const {
+  return alive(impl_).is_done(job);
+}
+
+void Graph::process(const JobBuffers& buffers, const JobInfo& job) {
+  Impl& impl = alive(impl_);
+  const ScopedSpan span(SpanCategory::job, "job", nullptr, host_tenant, job.width, job.height);
+  impl.finish(impl.submit(buffers, job));
+}
+
+void Graph::process(const float* input, float* output, const JobInfo& job) {
+  JobBuffers& one = alive(impl_).one;
+  one.inputs.assign(1, input);
+  one.outputs.assign(1, output);
+  process(one, job);
+}
+
+}  // namespace ctxbroker

@@ -1,0 +1,218 @@
+// Graph: ends jobs, in the order in which they began.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <iterator>
+#include <string>
+
+#include "context/hung_work.hpp"
+#include "ctxbroker/error.hpp"
+#include "graph/graph_impl.hpp"
+#include "observe/span.hpp"
+
+namespace ctxbroker {
+
+using namespace detail;  // the rooms behind this header
+
+namespace {
+
+CUevent last_event(const JobSlot& slot, std::size_t node) {
+  return slot.ended[node] ? slot.ended[node].get() : slot.times[node].end().get();
+}
+
+}  // namespace
+
+Graph::Impl::~Impl() {
+  try {
+    finish_all();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody is left to tell
+  }
+  broker.remove_graph();
+}
+
+// `status` is what a wait for the node's work answered, of the job in `slot`.
+void Graph::Impl::wait(Index node, CUresult status, const JobSlot* slot, const char* doing) {
+  const Node& at = nodes[node];
+  if (status == CUDA_ERROR_TIMEOUT) {
+    give_up_hung(slot);
+    status = at.lease->table().stream_synchronize(at.stream);  // it had ended after all
+  }
+  must(node, status, "cuEventSynchronize", doing);
+}
+
+// Some node's work hangs. Guilty are nodes whose work has not ended, although all ended for which
+// they wait; those behind are innocent. Later jobs do not count. Without a slot, one is being
+// enqueued, and everything in the streams counts. Throws Error (context_lost), unless all have
+// ended just now.
+void Graph::Impl::give_up_hung(const JobSlot* slot) {
+  std::vector<bool> is_open(nodes.size());
+  const Instance* guilty = nullptr;
+  for (const Index n : wiring.order) {
+    const Node& node = nodes[n];
+    const DriverTable& driver = node.lease->table();
+    const CUresult status = slot == nullptr ? driver.stream_query(node.stream)
+                                            : driver.event_query(last_event(*slot, n));
+    is_open[n] = status != CUDA_SUCCESS;
+    if (!is_open[n]) {
+      node.instance->set_in_flight(false);
+      continue;
+    }
+    const std::vector<Index>& before = wiring.nodes[n].waits_for;
+    const bool waits =
+        std::any_of(before.begin(), before.end(), [&](Index other) { return is_open[other]; });
+    if (!waits) {
+      if (guilty == nullptr) guilty = node.instance;
+      node.instance->hang(*node.lease, node.stream);
+    } else if (node.lease->state() != LeaseState::hung) {
+      node.lease->hang_behind(node.stream);
+    }
+  }
+  if (guilty == nullptr) return;
+  throw Error(ErrorKind::context_lost,
+              "the work of plug-in " + guilty->description().short_name + " did not end within " +
+                  std::to_string(broker.job_timeout().count()) +
+                  " ms; its lease is hung, and the plug-in is not used any more",
+              {.call = "process",
+               .device = guilty->lease()->device_ordinal(),
+               .tenant = guilty->tenant().name});
+}
+
+// After a failure: waits for what was enqueued, so that the buffers can be used again, or freed
+// when the next job renews a lease. A context that was given up still works.
+void Graph::Impl::settle() noexcept {
+  for (const Node& node : nodes) {
+    const Activation* const activation = node.instance->activation();
+    if (activation == nullptr || activation->serial != node.activation) continue;
+    if (!node.lease->can_wait()) continue;
+    const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
+    const CUresult status =
+        node.lease->report_status(wait_for(node.lease->table(), node.stream, broker.end_timeout()));
+    if (status == CUDA_ERROR_TIMEOUT) node.instance->hang(*node.lease, node.stream);
+  }
+}
+
+// After a fault: the nodes that can have caused it. Their work had begun and not ended, and they
+// waited for nobody, neither for other nodes nor for their own work of an older job.
+std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
+  std::vector<bool> is_open(nodes.size()), is_suspect(nodes.size());
+  for (std::uint64_t job = finished + 1; job <= submitted + 1; ++job) {
+    const JobSlot& slot = slot_of(job);
+    if (slot.job != job) continue;
+    std::vector<bool> has_ended(nodes.size());
+    for (std::size_t i = 0; i < slot.begun; ++i) {
+      const Index n = wiring.order[i];
+      has_ended[n] = slot.makes_marks[n] && slot.marked &&
+                     std::atomic_ref(*mark(slot, n)).load() == static_cast<std::uint32_t>(job);
+      if (has_ended[n]) continue;
+      const std::vector<Index>& before = wiring.nodes[n].waits_for;
+      const bool waits =
+          slot.marked && (is_open[n] || std::any_of(before.begin(), before.end(),
+                                                    [&](Index one) { return !has_ended[one]; }));
+      if (!waits) is_suspect[n] = true;
+      is_open[n] = true;
+    }
+  }
+  std::vector<Index> suspects;
+  std::copy_if(wiring.order.begin(), wiring.order.end(), std::back_inserter(suspects),
+               [&](Index n) { return is_suspect[n]; });
+  return suspects;
+}
+
+// The error with the names of those that can have caused a fault, if there was one. The work of all
+// others is no longer taken for a suspect.
+std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
+  if (!broker.fault().happened()) return {};
+  const std::vector<Index> suspects = fault_suspects();
+  std::string names;
+  for (const Index n : suspects) {
+    names += (names.empty() ? "" : ", ") + nodes[n].instance->description().short_name;
+  }
+  for (Index n = 0; n < nodes.size(); ++n) {
+    if (std::find(suspects.begin(), suspects.end(), n) == suspects.end()) {
+      nodes[n].instance->set_in_flight(false);
+    }
+  }
+  const Node& at = nodes[suspects.empty() ? wiring.order.back() : suspects.front()];
+  const std::string who =
+      suspects.empty()       ? "the job failed while no work of its plug-ins was under way"
+      : suspects.size() == 1 ? "the work of plug-in " + names + " failed"
+                             : "the work of one of the plug-ins " + names + " failed";
+  return driver_error(at.lease->table(), broker.fault().status(), seen.origin().call.c_str(), who,
+                      at.lease->owner());
+}
+
+void Graph::Impl::forget_jobs() noexcept {
+  for (JobSlot& slot : slots) slot.job = 0;
+  finished = submitted;
+}
+
+void Graph::Impl::add_times(JobSlot& slot) noexcept {
+  for (Index n = 0; n < nodes.size(); ++n) {
+    const Node& node = nodes[n];
+    std::uint64_t nanoseconds = 0;
+    {
+      const ContextGuard guard(node.lease->target());
+      if (guard.status() == CUDA_SUCCESS) {
+        nanoseconds = slot.times[n].take(*node.lease, node.instance->description().short_name);
+      }
+    }
+    if (finished == submitted) node.instance->set_in_flight(false);
+    WorkCounters* const counters[] = {&node.instance->counters(), &node.lease->work()};
+    for (WorkCounters* each : counters) {
+      each->jobs.fetch_add(1, std::memory_order_relaxed);
+      each->device_nanoseconds.fetch_add(nanoseconds, std::memory_order_relaxed);
+    }
+  }
+}
+
+// Waiting needs no context, so other threads can be in the lease meanwhile.
+void Graph::Impl::finish_oldest() {
+  JobSlot& slot = slot_of(finished + 1);
+  try {
+    const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
+    for (Index n = 0; n < nodes.size(); ++n) {
+      if (!slot.ended[n]) continue;
+      const CUresult status =
+          wait_for_event(nodes[n].lease->table(), slot.ended[n].get(), broker.job_timeout());
+      wait(n, status, &slot, "the job's work on the device failed");
+    }
+  } catch (const Error& error) {
+    settle();
+    const std::optional<Error> fault = named_fault(error);
+    forget_jobs();
+    if (fault) throw Error(*fault);
+    throw;
+  }
+  for (Index end = 0; end < wiring.outputs.size(); ++end) {
+    std::memcpy(slot.outputs[end], slot.downloads[end].get(), bytes_of(slot, wiring.outputs[end]));
+  }
+  finished = slot.job;
+  slot.job = 0;
+  add_times(slot);
+}
+
+void Graph::Impl::finish(std::uint64_t job) {
+  while (finished < std::min(job, submitted)) finish_oldest();
+}
+
+void Graph::Impl::finish_all() {
+  finish(submitted);
+}
+
+bool Graph::Impl::is_done(std::uint64_t job) const {
+  if (job == 0 || job > submitted) {
+    throw Error(ErrorKind::invalid_argument,
+                "graph: job " + std::to_string(job) + " was not submitted");
+  }
+  if (job <= finished) return true;
+  const JobSlot& slot = slot_of(job);
+  for (Index n = 0; n < nodes.size(); ++n) {
+    if (slot.ended[n] &&
+        nodes[n].lease->table().event_query(slot.ended[n].get()) == CUDA_ERROR_NOT_READY) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace ctxbroker

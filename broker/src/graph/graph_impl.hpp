@@ -1,0 +1,103 @@
+// What stands behind ctxbroker::Graph.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/graph.hpp"
+#include "graph/job_slot.hpp"
+#include "graph/wiring.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/instance.hpp"
+
+namespace ctxbroker {
+
+struct Graph::Impl {
+  using Index = detail::Index;
+
+  // A node of the wiring, with what belongs to its instance's activation.
+  struct Node {
+    detail::Instance* instance = nullptr;
+    std::shared_ptr<detail::Lease> lease;
+    std::uint64_t activation = 0;  // its serial: another one needs another graph
+    CUstream stream = nullptr;     // the activation's
+    // An instance may be in several nodes. Each has staging of its own for its uploads.
+    std::size_t appearance = 0, appearances = 0;
+  };
+
+  Impl(detail::BrokerImpl& owner, const GraphDescription& description,
+       const ActivationSizes& limits, const GraphOptions& options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  std::uint64_t submit(const JobBuffers& buffers, JobInfo job);
+  void finish(std::uint64_t job);
+  bool is_done(std::uint64_t job) const;
+
+  // Set-up.
+  void build();
+  void check_job(const JobBuffers& buffers, const JobInfo& job) const;
+  bool renew_lost_nodes();
+
+  // One job.
+  void run(detail::JobSlot& slot, const JobBuffers& buffers);
+  void enqueue(detail::JobSlot& slot, Index node);
+  void upload(detail::JobSlot& slot, Index node, Index value);
+  void bring_here(detail::JobSlot& slot, Index node, Index port);
+  void process(detail::JobSlot& slot, Index node);
+  void bypass(detail::JobSlot& slot, Index node);
+  void download(detail::JobSlot& slot, Index node);
+  void mark_end(detail::JobSlot& slot, Index node) noexcept;
+  ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
+  ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index port) const noexcept;
+
+  // The end of jobs.
+  void finish_oldest();
+  void finish_all();
+  void add_times(detail::JobSlot& slot) noexcept;
+  std::vector<Index> fault_suspects() const;
+  std::optional<Error> named_fault(const Error& seen);
+  void forget_jobs() noexcept;
+  void settle() noexcept;
+  void give_up_hung(const detail::JobSlot* slot);
+  void wait(Index node, CUresult status, const detail::JobSlot* slot, const char* doing);
+
+  void must_be_inside(Index node, CUresult entered);
+  void must(Index node, CUresult status, const char* call, const char* doing);
+  void must_between(Index node, CUresult status, const char* call, const char* doing);
+
+  detail::GuardedCall blame(Index node) const noexcept {
+    detail::Instance& instance = *nodes[node].instance;
+    return {.tenant = &instance.tenant(),
+            .strikes = &instance.counters().strikes,
+            .function = "process",
+            .plugin = instance.description().short_name.c_str()};
+  }
+  detail::JobSlot& slot_of(std::uint64_t job) noexcept { return slots[(job - 1) % slots.size()]; }
+  const detail::JobSlot& slot_of(std::uint64_t job) const noexcept {
+    return slots[(job - 1) % slots.size()];
+  }
+  static std::uint32_t* mark(const detail::JobSlot& slot, Index node) noexcept {
+    return static_cast<std::uint32_t*>(slot.marks.get()) + node;
+  }
+  std::uint64_t bytes_of(const detail::JobSlot& slot, Index value) const noexcept {
+    return detail::bytes_of(wiring.values[value].format, slot.info.width, slot.info.height);
+  }
+
+  detail::BrokerImpl& broker;
+  ActivationSizes sizes;
+  detail::Wiring wiring;
+  std::vector<Node> nodes;  // as in the wiring
+  detail::BufferPlan plan;
+  std::vector<detail::JobSlot> slots;
+  std::vector<ctxb_buffer> inputs, outputs;   // of the node that processes
+  JobBuffers one;                             // of `process` with one input and one output
+  std::uint64_t submitted = 0, finished = 0;  // numbers of jobs
+  bool built = false;  // false when the last build failed: the next job tries again
+};
+
+}  // namespace ctxbroker

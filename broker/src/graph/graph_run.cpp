@@ -1,0 +1,262 @@
+// Graph: starts one job.
+#include <cstring>
+#include <string>
+
+#include "ctxbroker/error.hpp"
+#include "graph/graph_impl.hpp"
+#include "observe/span.hpp"
+
+namespace ctxbroker {
+
+using namespace detail;  // the rooms behind this header
+
+void Graph::Impl::must(Index node, CUresult status, const char* call, const char* doing) {
+  nodes[node].lease->report_status(status);
+  must_between(node, status, call, doing);
+}
+
+void Graph::Impl::must_be_inside(Index node, CUresult entered) {
+  if (entered == CUDA_SUCCESS) return;
+  const Node& at = nodes[node];
+  at.lease->report_status(entered);
+  throw at.lease->entry_error(entered, "the lease cannot be entered (plug-in " +
+                                           at.instance->description().short_name + ")");
+}
+
+// For calls with handles of two leases: which of them is lost is for settle to find out.
+void Graph::Impl::must_between(Index node, CUresult status, const char* call, const char* doing) {
+  if (status == CUDA_SUCCESS) return;
+  const Node& at = nodes[node];
+  if (is_process_fault(status)) at.lease->report_status(status);
+  throw driver_error(
+      at.lease->table(), status, call,
+      std::string(doing) + " (plug-in " + at.instance->description().short_name + ")",
+      at.lease->owner());
+}
+
+ctxb_buffer Graph::Impl::buffer(const JobSlot& slot, Index value, Index buffer) const noexcept {
+  const Format& format = wiring.values[value].format;
+  const bool is_results = format.result_bytes != 0;
+  const bool is_image = format.media == Media::image;
+  ctxb_buffer made{};
+  made.size = sizeof made;
+  made.media = is_results ? CTXB_MEDIA_RESULTS : is_image ? CTXB_MEDIA_IMAGE : CTXB_MEDIA_AUDIO;
+  made.data = slot.buffers[buffer].get();
+  made.row_pitch = row_bytes(format, slot.info.width);
+  made.width = is_results ? format.result_bytes : slot.info.width;
+  made.height = is_results                          ? 1
+                : !is_image && format.channels != 0 ? format.channels
+                                                    : slot.info.height;
+  made.channels = is_image && !is_results ? format.channels : 1;
+  made.samples = is_results ? 0 : static_cast<std::uint32_t>(format.samples);
+  return made;
+}
+
+ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index port) const noexcept {
+  const Maybe value = wiring.nodes[node].inputs[port];
+  if (!value) {
+    ctxb_buffer none{};
+    none.size = sizeof none;
+    return none;
+  }
+  return buffer(slot, *value, plan.copies[node][port].value_or(plan.of_value[*value]));
+}
+
+// Uploads are not ordered after anything: their buffers are free when a job begins.
+void Graph::Impl::upload(JobSlot& slot, Index node, Index value) {
+  const DriverTable& driver = nodes[node].lease->table();
+  CUstream const stream = nodes[node].stream;
+  const std::uint64_t bytes = bytes_of(slot, value);
+  const ScopedSpan span(SpanCategory::copy, "upload", nullptr, host_tenant, bytes);
+  must(node,
+       driver.memcpy_htod_async(slot.buffers[plan.of_value[value]].get(), slot.uploads[value].get(),
+                                bytes, stream),
+       "cuMemcpyHtoDAsync_v2", "the samples cannot be uploaded");
+  if (slot.uploaded[value]) {
+    must(node, driver.event_record(slot.uploaded[value].get(), stream), "cuEventRecord",
+         "the end of the upload cannot be marked");
+  }
+}
+
+// Makes the node's stream wait for an input, and copies it to the node's memory when it lies in
+// other memory. Inside the node's guard.
+void Graph::Impl::bring_here(JobSlot& slot, Index node, Index port) {
+  const DriverTable& driver = nodes[node].lease->table();
+  CUstream const stream = nodes[node].stream;
+  const Index index = *wiring.nodes[node].inputs[port];
+  const Value& value = wiring.values[index];
+  if (!value.node && value.readers.front() != node) {
+    must_between(node, driver.stream_wait_event(stream, slot.uploaded[index].get(), 0),
+                 "cuStreamWaitEvent", "the upload cannot be waited for");
+  }
+  const Maybe copy = plan.copies[node][port];
+  if (!copy) return;
+  const std::uint64_t bytes = bytes_of(slot, index);
+  const ScopedSpan span(SpanCategory::copy, "copy between contexts", nullptr, host_tenant, bytes);
+  const auto address = [&](Index which) { return slot.buffers[which].get(); };
+  const auto context = [&](Index which) {
+    return nodes[plan.buffers[which].home].lease->memory_context();
+  };
+  const Index source = plan.of_value[index];
+  must_between(node,
+               driver.memcpy_peer_async(address(*copy), context(*copy), address(source),
+                                        context(source), bytes, stream),
+               "cuMemcpyPeerAsync", "the samples cannot be copied between two contexts");
+}
+
+// Inside the node's guard.
+void Graph::Impl::process(JobSlot& slot, Index node) {
+  const Node& at = nodes[node];
+  const WiredNode& wired = wiring.nodes[node];
+  for (Index port = 0; port < wired.inputs.size(); ++port) {
+    inputs[port] = input_buffer(slot, node, port);
+  }
+  for (Index port = 0; port < wired.outputs.size(); ++port) {
+    const Index value = wired.outputs[port];
+    outputs[port] = value == unused ? ctxb_buffer{} : buffer(slot, value, plan.of_value[value]);
+    outputs[port].size = sizeof(ctxb_buffer);
+  }
+  ctxb_job given{};
+  given.position = slot.info.position;
+  given.sample_rate = slot.info.sample_rate;
+  given.deadline_ns = slot.info.deadline_ns;
+  given.inputs = inputs.data();
+  given.outputs = outputs.data();
+  given.input_count = static_cast<std::uint32_t>(wired.inputs.size());
+  given.output_count = static_cast<std::uint32_t>(wired.outputs.size());
+  given.discontinuity = slot.info.discontinuity ? 1 : 0;
+  const auto staging =
+      static_cast<std::size_t>(&slot - slots.data()) * at.appearances + at.appearance;
+  Instance::Processed processed = at.instance->process(given, staging);
+  if (processed.outcome.ran() && processed.status == CTXB_AGAIN) {
+    // Once more, when all is done that the first try may have enqueued; then it is an error.
+    wait(node, wait_for(at.lease->table(), at.stream, broker.job_timeout()), nullptr,
+         "the plug-in's work failed");
+    processed = at.instance->process(given, staging);
+  }
+  if (!processed.outcome.ran() ||
+      (processed.status != CTXB_OK && processed.status != CTXB_BYPASS)) {
+    throw at.instance->failure("process", processed.outcome, processed.status);
+  }
+  if (processed.status == CTXB_BYPASS) bypass(slot, node);
+}
+
+// The first connected input becomes every output; results become zeros.
+void Graph::Impl::bypass(JobSlot& slot, Index node) {
+  const WiredNode& wired = wiring.nodes[node];
+  const Node& at = nodes[node];
+  const DriverTable& driver = at.lease->table();
+  Maybe first;
+  for (Index port = wired.inputs.size(); port-- > 0;) {
+    if (wired.inputs[port]) first = port;
+  }
+  for (Index port = 0; port < wired.outputs.size(); ++port) {
+    const Index value = wired.outputs[port];
+    if (value == unused) continue;
+    const Format& format = wiring.values[value].format;
+    const CUdeviceptr to = slot.buffers[plan.of_value[value]].get();
+    if (format.result_bytes != 0) {
+      must(node, driver.memset_d32_async(to, 0, (format.result_bytes + 3) / 4, at.stream),
+           "cuMemsetD32Async", "the results cannot be cleared");
+      continue;
+    }
+    if (!first || !(wiring.values[*wired.inputs[*first]].format == format)) {
+      throw Error(ErrorKind::plugin_failed,
+                  "plug-in " + at.instance->description().short_name +
+                      " answered CTXB_BYPASS, and its output " + wired.plugin->outputs[port].id +
+                      " has no input of the same format that could pass",
+                  {.device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name});
+    }
+    const CUdeviceptr from = input_buffer(slot, node, *first).data;
+    if (from == to) continue;
+    must(node, driver.memcpy_dtod_async(to, from, bytes_of(slot, value), at.stream),
+         "cuMemcpyDtoDAsync_v2", "the input cannot be passed on");
+  }
+}
+
+void Graph::Impl::download(JobSlot& slot, Index node) {
+  const Node& at = nodes[node];
+  for (Index end = 0; end < wiring.outputs.size(); ++end) {
+    const Index value = wiring.outputs[end];
+    if (wiring.values[value].node != Maybe(node)) continue;
+    const std::uint64_t bytes = bytes_of(slot, value);
+    const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
+    must(node,
+         at.lease->table().memcpy_dtoh_async(
+             slot.downloads[end].get(), slot.buffers[plan.of_value[value]].get(), bytes, at.stream),
+         "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
+  }
+}
+
+void Graph::Impl::mark_end(JobSlot& slot, Index node) noexcept {
+  const auto address = reinterpret_cast<CUdeviceptr>(mark(slot, node));
+  const CUresult status = nodes[node].lease->table().memset_d32_async(
+      address, static_cast<unsigned int>(slot.job), 1, nodes[node].stream);
+  if (status != CUDA_SUCCESS) slot.marked = false;
+}
+
+void Graph::Impl::enqueue(JobSlot& slot, Index node) {
+  const Node& at = nodes[node];
+  const WiredNode& wired = wiring.nodes[node];
+  const DriverTable& driver = at.lease->table();
+  NodeTimes& times = slot.times[node];
+  const ContextGuard guard(at.lease->target(), blame(node));
+  must_be_inside(node, guard.status());
+  times.tie_clocks(driver, at.stream);
+  for (Index value = 0; value < slot.uploads.size(); ++value) {
+    if (wiring.values[value].readers.front() == node) upload(slot, node, value);
+  }
+  for (const Index before : wired.waits_for) {
+    must_between(node, driver.stream_wait_event(at.stream, slot.times[before].end().get(), 0),
+                 "cuStreamWaitEvent", "the work before cannot be waited for");
+  }
+  for (Index port = 0; port < wired.inputs.size(); ++port) {
+    if (wired.inputs[port]) bring_here(slot, node, port);
+  }
+  must(node, driver.event_record(times.begin().get(), at.stream), "cuEventRecord",
+       "the start of the work cannot be marked");
+  ++slot.begun;
+  process(slot, node);
+  must(node, driver.event_record(times.end().get(), at.stream), "cuEventRecord",
+       "the end of the work cannot be marked");
+  if (slot.makes_marks[node]) mark_end(slot, node);
+  if (!slot.ended[node]) return;
+  download(slot, node);
+  must(node, driver.event_record(slot.ended[node].get(), at.stream), "cuEventRecord",
+       "the end of the job cannot be marked");
+}
+
+void Graph::Impl::run(JobSlot& slot, const JobBuffers& buffers) {
+  for (Index end = 0; end < buffers.inputs.size(); ++end) {
+    std::memcpy(slot.uploads[end].get(), buffers.inputs[end], bytes_of(slot, end));
+  }
+  for (const Index node : wiring.order) enqueue(slot, node);
+}
+
+std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job) {
+  check_job(buffers, job);
+  if (renew_lost_nodes()) job.discontinuity = true;
+  JobSlot& slot = slot_of(submitted + 1);
+  if (slot.job != 0) finish_oldest();
+  slot.job = submitted + 1;
+  slot.begun = 0;
+  slot.marked = true;
+  slot.info = job;
+  slot.outputs = buffers.outputs;
+  try {
+    run(slot, buffers);
+  } catch (const Error& error) {
+    settle();
+    const std::optional<Error> fault = named_fault(error);
+    slot.job = 0;
+    if (fault) throw Error(*fault);
+    throw;
+  } catch (...) {
+    settle();
+    slot.job = 0;
+    throw;
+  }
+  return ++submitted;
+}
+
+}  // namespace ctxbroker

@@ -1,0 +1,50 @@
+#include "graph/job_slot.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ctxbroker::detail {
+
+JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
+                  const std::vector<std::shared_ptr<Lease>>& leases, const ActivationSizes& sizes,
+                  bool several) {
+  JobSlot slot;
+  const auto bytes = [&](Index value) {
+    return bytes_of(wiring.values[value].format, sizes.max_width, sizes.max_height);
+  };
+  for (const BufferPlan::Buffer& buffer : plan.buffers) {
+    const std::uint64_t words = (buffer.bytes + 3) / 4;  // results are cleared by words
+    slot.buffers.push_back(make_device_memory(leases[buffer.home], words * 4));
+  }
+  for (Index value = 0; value < wiring.values.size() && !wiring.values[value].node; ++value) {
+    const std::vector<Index>& readers = wiring.values[value].readers;
+    const auto& lease = leases[readers.front()];
+    slot.uploads.push_back(make_pinned_memory(lease, bytes(value)));
+    slot.uploaded.push_back(readers.size() > 1 ? make_timing_event(lease) : Event());
+  }
+  for (const Index value : wiring.outputs) {
+    slot.downloads.push_back(make_pinned_memory(leases[*wiring.values[value].node], bytes(value)));
+  }
+  for (Index n = 0; n < wiring.nodes.size(); ++n) {
+    slot.times.emplace_back(leases[n]);
+    const auto waits_for_it = [&](const WiredNode& other) {
+      return std::find(other.waits_for.begin(), other.waits_for.end(), n) != other.waits_for.end();
+    };
+    const auto goes_to_host = [&](Index value) {
+      return value != unused && wiring.values[value].goes_to_host;
+    };
+    const WiredNode& node = wiring.nodes[n];
+    const bool is_awaited = std::any_of(wiring.nodes.begin(), wiring.nodes.end(), waits_for_it);
+    const bool is_last =
+        !is_awaited || std::any_of(node.outputs.begin(), node.outputs.end(), goes_to_host);
+    slot.ended.push_back(is_last ? make_timing_event(leases[n]) : Event());
+    slot.makes_marks.push_back(is_awaited || several);
+  }
+  slot.outputs.resize(wiring.outputs.size());
+  const std::uint64_t mark_bytes = wiring.nodes.size() * sizeof(std::uint32_t);
+  slot.marks = make_pinned_memory(leases.front(), mark_bytes);
+  std::memset(slot.marks.get(), 0, mark_bytes);
+  return slot;
+}
+
+}  // namespace ctxbroker::detail

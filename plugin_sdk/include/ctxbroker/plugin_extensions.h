@@ -1,0 +1,279 @@
+/**
+ * @file
+ * The extensions of the ctxbroker plug-in ABI. plugin.h, which says what holds for all of them,
+ * includes this header.
+ *
+ * An extension's id is "name/revision". A revision never changes, and its successor gets a new
+ * number. A draft keeps its id when it is promoted.
+ */
+#ifndef CTXBROKER_PLUGIN_EXTENSIONS_H
+#define CTXBROKER_PLUGIN_EXTENSIONS_H
+
+#include "ctxbroker/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Host's side: device memory, kernels and launches in the instance's lease. After deactivate, the
+ * host frees what the plug-in has not released. Handles are dead after deactivate or context_lost.
+ * The host refuses a dead handle with CTXB_ERROR_CONTEXT_LOST. */
+#define CTXB_EXT_GPU "ctxbroker.gpu/1"
+
+typedef struct ctxb_kernel ctxb_kernel; /**< opaque; owned by the host; one generation */
+
+typedef struct ctxb_launch {
+  uint32_t size;
+  uint32_t argument_count;
+  const ctxb_kernel* kernel;
+  void* stream;                   /**< the job's (or, in activate, the activation's) stream */
+  uint32_t grid[3];               /**< blocks; each at least 1 */
+  uint32_t block[3];              /**< threads; each at least 1 */
+  uint32_t shared_bytes;          /**< dynamic shared memory per block */
+  const void* const* arguments;   /**< argument_count pointers to the values, in order */
+  const uint32_t* argument_sizes; /**< sizeof each value; checked against the kernel when known */
+} ctxb_launch;
+
+typedef struct ctxb_gpu_extension {
+  uint32_t size;
+
+  /** Finds a kernel of one of the descriptor's modules. `module` may be null if there is only one
+   * module. If the module has no such kernel, get_kernel returns CTXB_ERROR_NOT_FOUND, and the
+   * error text lists the kernels that there are.
+   * [main] [ctx]; in activate */
+  ctxb_status (*get_kernel)(const ctxb_host* host, const char* module, const char* name,
+                            const ctxb_kernel** kernel);
+
+  /** Finds the address and the size, in bytes, of a module's __device__ or __constant__ variable;
+   * CTXB_ERROR_NOT_FOUND if there is none.
+   * [main] [ctx]; in activate */
+  ctxb_status (*get_global)(const ctxb_host* host, const char* module, const char* name,
+                            uint64_t* address, uint64_t* bytes);
+
+  /** Allocates device memory, aligned to at least 256 bytes. Its content is undefined. `bytes` is
+   * at least 1.
+   * [main] [ctx]; in activate */
+  ctxb_status (*allocate)(const ctxb_host* host, uint64_t bytes, uint64_t* address);
+
+  /** Gives back what allocate returned. 0 does nothing. The host refuses any other address that is
+   * not this plug-in's.
+   * [main] [ctx]; in activate or deactivate */
+  ctxb_status (*release)(const ctxb_host* host, uint64_t address);
+
+  /** Enqueues a launch. The arguments may be reused when the call returns.
+   * [render|audio] [ctx] [no-sync]; also in activate */
+  ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch);
+
+  /** Copies `bytes` from host memory to the device. The source may be reused when the call returns.
+   * In process, it enqueues the copy, and the uploads of one call of process are at most
+   * CTXB_UPLOAD_MAX bytes in all. In activate, it waits for the copy, and there is no limit.
+   * [render|audio] [ctx] [no-sync]; also in activate */
+  ctxb_status (*upload)(const ctxb_host* host, void* stream, uint64_t destination,
+                        const void* source, uint64_t bytes);
+
+  /** Enqueues a fill of `bytes` at `destination` with zeros. `bytes` and `destination`
+   * are multiples of 4.
+   * [render|audio] [ctx] [no-sync]; also in activate */
+  ctxb_status (*clear)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t bytes);
+
+  /** Enqueues a copy between two places in device memory, which must not overlap.
+   * [render|audio] [ctx] [no-sync]; also in activate */
+  ctxb_status (*copy)(const ctxb_host* host, void* stream, uint64_t destination, uint64_t source,
+                      uint64_t bytes);
+} ctxb_gpu_extension;
+
+/** The most bytes that one `process` may upload, all its uploads together. */
+#define CTXB_UPLOAD_MAX 65536u
+
+/** Host's side: launches with attributes and with packed arguments, and what the driver knows about
+ * a kernel. The kernels and the rules for handles are those of CTXB_EXT_GPU. If the host fills a
+ * struct, the caller sets its `size`, and the host fills the members that both sides know. */
+#define CTXB_EXT_LAUNCH "ctxbroker.launch/1"
+
+/** The blocks may wait for each other (grid synchronisation). All of them must fit on the lease's
+ * multiprocessors at once. */
+#define CTXB_LAUNCH_COOPERATIVE (1u << 0)
+/** The launch may begin before the work ahead of it in the stream has ended. The kernel itself
+ * waits before it needs the results of that work (griddepcontrol.wait,
+ * cudaGridDependencySynchronize). It has no effect on devices below compute capability 9.0. */
+#define CTXB_LAUNCH_PROGRAMMATIC (1u << 1)
+/** The launch has the priority that ctxb_launch_options.priority says. */
+#define CTXB_LAUNCH_PRIORITY (1u << 2)
+
+/** How to launch. If an argument's size differs from the kernel's, launch returns
+ * CTXB_ERROR_INVALID_ARGUMENT, and the error text has the argument's number. In the packed form,
+ * ctxb_launch.arguments is null, and argument_count, argument_sizes and argument_offsets say what
+ * lies where in `packed`. If argument_count is 0, only the length is checked. */
+typedef struct ctxb_launch_options {
+  uint32_t size;
+  uint32_t flags;        /**< CTXB_LAUNCH_* */
+  uint32_t cluster[3];   /**< blocks of a cluster, which divides the grid. All 0: no clusters */
+  int32_t priority;      /**< as for CUDA streams: a lower number goes first */
+  const void* packed;    /**< all arguments in one piece, each at a multiple of its type's alignment
+                            from the beginning; null: ctxb_launch.arguments is used */
+  uint64_t packed_bytes; /**< of `packed`, up to the end of the last argument or of a struct
+                            that holds them all */
+  const uint32_t* argument_offsets; /**< of the arguments in `packed`; null: not compared */
+} ctxb_launch_options;
+
+#define CTXB_ARGUMENTS_UNKNOWN UINT32_MAX
+
+typedef struct ctxb_kernel_info {
+  uint32_t size;
+  uint32_t argument_count;       /**< CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
+  uint32_t argument_bytes;       /**< size of the packed form */
+  uint32_t block_threads;        /**< most threads of one block */
+  uint32_t registers;            /**< of one thread */
+  uint32_t static_shared_bytes;  /**< of one block */
+  uint32_t dynamic_shared_bytes; /**< the most for a launch; the host opts in above 48 KiB */
+  uint32_t local_bytes;          /**< of one thread */
+  uint32_t constant_bytes;       /**< of the kernel's own */
+  uint32_t ptx_version;          /**< compute capability that the PTX was made for, times ten */
+  uint32_t binary_version;       /**< the machine code's, the same way */
+} ctxb_kernel_info;
+
+typedef struct ctxb_kernel_argument {
+  uint32_t size;
+  uint32_t offset; /**< in the packed form */
+  uint32_t bytes;
+} ctxb_kernel_argument;
+
+typedef struct ctxb_launch_extension {
+  uint32_t size;
+
+  /** Enqueues a launch. `options` may be null. If a launch exceeds a limit, the host refuses it and
+   * names the limit: CTXB_ERROR_INVALID_ARGUMENT, or CTXB_ERROR_UNSUPPORTED if the device can never
+   * do it.
+   * [render|audio] [ctx] [no-sync]; also in activate */
+  ctxb_status (*launch)(const ctxb_host* host, const ctxb_launch* launch,
+                        const ctxb_launch_options* options);
+
+  /** Describes a kernel.
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_kernel_info)(const ctxb_host* host, const ctxb_kernel* kernel,
+                                 ctxb_kernel_info* info);
+
+  /** Describes argument `index`, from 0. CTXB_ERROR_UNAVAILABLE if the driver does not tell.
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_argument)(const ctxb_host* host, const ctxb_kernel* kernel, uint32_t index,
+                              ctxb_kernel_argument* argument);
+
+  /** Finds the block size with which most threads run at once, and the fewest such blocks that fill
+   * the lease's multiprocessors. Blocks have `shared_bytes` of dynamic shared memory and at most
+   * `most_threads` threads (0: any number).
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_best_block)(const ctxb_host* host, const ctxb_kernel* kernel,
+                                uint32_t shared_bytes, uint32_t most_threads,
+                                uint32_t* block_threads, uint32_t* grid_blocks);
+
+  /** Tells how many such blocks run on one multiprocessor at once.
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_active_blocks)(const ctxb_host* host, const ctxb_kernel* kernel,
+                                   uint32_t block_threads, uint32_t shared_bytes, uint32_t* blocks);
+
+  /** Tells how many clusters of this launch run at once. Its arguments are not used.
+   * [main|render] [ctx]; while active */
+  ctxb_status (*get_active_clusters)(const ctxb_host* host, const ctxb_launch* launch,
+                                     const ctxb_launch_options* options, uint32_t* clusters);
+} ctxb_launch_extension;
+
+/** Host's side: the current CUDA context, for plug-ins with CTXB_CUDA_DRIVER or _RUNTIME. */
+#define CTXB_EXT_NATIVE_CONTEXT "ctxbroker.native-context/1"
+
+typedef struct ctxb_native_context_extension {
+  uint32_t size;
+  /** Gets the CUcontext that is current on the calling thread, and the lease's device. In a green
+   * lease, each thread has a context of its own. The context belongs to the host: never destroy it,
+   * and never make it current.
+   * [any] [ctx] */
+  ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
+} ctxb_native_context_extension;
+
+/** Host's side: tells which thread is calling, for assertions in plug-ins. */
+#define CTXB_EXT_THREAD_CHECK "ctxbroker.thread-check/1"
+
+typedef struct ctxb_thread_check_extension {
+  uint32_t size;
+  /** Returns 1 on the [main] thread, else 0.
+   * [any] */
+  uint32_t (*is_main_thread)(const ctxb_host* host);
+  /** Returns 1 inside this instance's process call, else 0.
+   * [any] */
+  uint32_t (*is_process_thread)(const ctxb_host* host);
+} ctxb_thread_check_extension;
+
+/** Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
+#define CTXB_EXT_STATE "ctxbroker.state/1"
+
+typedef struct ctxb_output_stream {
+  uint32_t size;
+  void* data;
+  /** Takes 1 to `bytes` bytes and returns how many, or -1 when it cannot take any. */
+  int64_t (*write)(const struct ctxb_output_stream* stream, const void* source, uint64_t bytes);
+} ctxb_output_stream;
+
+typedef struct ctxb_input_stream {
+  uint32_t size;
+  void* data;
+  /** Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. After a short
+   * read, read again. */
+  int64_t (*read)(const struct ctxb_input_stream* stream, void* destination, uint64_t bytes);
+} ctxb_input_stream;
+
+typedef struct ctxb_state_extension {
+  uint32_t size;
+  /** Writes the state. The instance is not active.
+   * [main] [no-ctx] */
+  ctxb_status (*save)(const ctxb_plugin* plugin, const ctxb_output_stream* stream);
+  /** Reads what save wrote. The instance is not active. If load fails, the state is unchanged.
+   * [main] [no-ctx] */
+  ctxb_status (*load)(const ctxb_plugin* plugin, const ctxb_input_stream* stream);
+} ctxb_state_extension;
+
+/** Plug-in's side: latency and tail, in frames. */
+#define CTXB_EXT_LATENCY "ctxbroker.latency/1"
+
+#define CTXB_TAIL_INFINITE UINT64_MAX
+
+typedef struct ctxb_latency_extension {
+  uint32_t size;
+  /** Returns by how many frames the output is late. The instance is active. The answer is constant
+   * for one activation.
+   * [main] [no-ctx] */
+  uint64_t (*latency)(const ctxb_plugin* plugin);
+  /** Returns for how many frames the output goes on after the input ends; CTXB_TAIL_INFINITE: for
+   * ever. Otherwise as latency.
+   * [main] [no-ctx] */
+  uint64_t (*tail)(const ctxb_plugin* plugin);
+} ctxb_latency_extension;
+
+/** Plug-in's side: turns a parameter's value into text for people, and back. This version of the
+ * host does not call it. It prints numbers and names of choices. */
+#define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
+
+typedef struct ctxb_parameter_text_extension {
+  uint32_t size;
+  /** Writes a value as text: at most `bytes` bytes, with the 0 at the end.
+   * [main] [no-ctx] */
+  ctxb_status (*to_text)(const ctxb_plugin* plugin, uint32_t parameter, double value, char* text,
+                         uint64_t bytes);
+  /** Reads a value from text.
+   * [main] [no-ctx] */
+  ctxb_status (*from_text)(const ctxb_plugin* plugin, uint32_t parameter, const char* text,
+                           double* value);
+} ctxb_parameter_text_extension;
+
+/** Plug-in's side: a call on the main thread after ctxb_host.request_callback. */
+#define CTXB_EXT_CALLBACK "ctxbroker.callback/1"
+
+typedef struct ctxb_callback_extension {
+  uint32_t size;
+  /** Called some time after ctxb_host.request_callback.
+   * [main] [no-ctx] */
+  void (*on_main_thread)(const ctxb_plugin* plugin);
+} ctxb_callback_extension;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CTXBROKER_PLUGIN_EXTENSIONS_H */

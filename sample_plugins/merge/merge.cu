@@ -1,0 +1,55 @@
+#include <ctxbroker/sdk/views.hpp>
+
+#include "operation.hpp"
+
+using ctxbroker::sdk::ImageView;
+using sample::Operation;
+
+// Straight alpha: the colours are not multiplied by it.
+__device__ float4 over(float4 front, float4 back) {
+  const float behind = back.w * (1.0f - front.w);
+  const float alpha = front.w + behind;
+  if (alpha <= 0.0f) {
+    return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  }
+  return make_float4((front.x * front.w + back.x * behind) / alpha,
+                     (front.y * front.w + back.y * behind) / alpha,
+                     (front.z * front.w + back.z * behind) / alpha, alpha);
+}
+
+__device__ float4 combine(float4 front, float4 back, Operation operation) {
+  if (operation == Operation::add) {
+    return make_float4(front.x + back.x, front.y + back.y, front.z + back.z,
+                       fminf(front.w + back.w, 1.0f));
+  }
+  if (operation == Operation::multiply) {
+    return make_float4(front.x * back.x, front.y * back.y, front.z * back.z, front.w * back.w);
+  }
+  return over(front, back);
+}
+
+__device__ float mix(float from, float to, float weight) {
+  return from + (to - from) * weight;
+}
+
+// `mask` has one float a pixel, row_pitch bytes from row to row; or is null, which is 1 everywhere.
+extern "C" __global__ void merge(ImageView front, ImageView back, const float* mask,
+                                 unsigned long long mask_pitch, ImageView out, Operation operation,
+                                 float amount) {
+  const unsigned x = blockIdx.x * blockDim.x + threadIdx.x;
+  if (x >= out.width) {
+    return;
+  }
+  for (unsigned y = blockIdx.y * blockDim.y + threadIdx.y; y < out.height;
+       y += gridDim.y * blockDim.y) {
+    float weight = amount;
+    if (mask != nullptr) {
+      const char* const row = reinterpret_cast<const char*>(mask) + y * mask_pitch;
+      weight *= reinterpret_cast<const float*>(row)[x];
+    }
+    const float4 behind = back.row(y)[x];
+    const float4 both = combine(front.row(y)[x], behind, operation);
+    out.row(y)[x] = make_float4(mix(behind.x, both.x, weight), mix(behind.y, both.y, weight),
+                                mix(behind.z, both.z, weight), mix(behind.w, both.w, weight));
+  }
+}
