@@ -255,6 +255,7 @@ TEST(Refused, InstructionsThatTheEnginesDoNotHave) {
 
 // By the full name and at the line, as soon as the module is loaded.
 TEST(Refused, TensorCoresAsynchronousCopiesAndClusters) {
+  // NOLINTBEGIN(bugprone-suspicious-missing-comma): long instructions
   for (const std::string instruction : {
            "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, "
            "[%rd1], %r1",
@@ -301,6 +302,7 @@ TEST(Refused, TensorCoresAsynchronousCopiesAndClusters) {
            "wgmma.commit_group.sync.aligned",
            "wgmma.wait_group.sync.aligned 0",
        }) {
+    // NOLINTEND(bugprone-suspicious-missing-comma)
     const std::string name = instruction.substr(0, instruction.find(' '));
     expect_refused(with_instruction("add.u32 %r1, %r2, %r3;\n" + instruction + ";"), 9,
                    "instruction not supported by the software device: " + name);

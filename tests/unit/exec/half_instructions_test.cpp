@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "instruction_case.hpp"
+#include "ptx/parser.hpp"
 
 namespace ctxbroker::fixtures {
 extern const std::string_view half_ptx;

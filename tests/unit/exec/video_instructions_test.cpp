@@ -3,6 +3,7 @@
 #include <array>
 
 #include "instruction_case.hpp"
+#include "ptx/parser.hpp"
 
 namespace ctxbroker::software::exec::testing {
 namespace {
@@ -120,7 +121,7 @@ std::vector<Signs> all_signs(const Operation& operation) {
   return all;
 }
 
-void check_words(const std::string& text, std::function<u32(u32 a, u32 b, u32 c)> expected) {
+void check_words(const std::string& text, const std::function<u32(u32 a, u32 b, u32 c)>& expected) {
   const OperandKind& word = operand_kind<u32>();
   check_case({text, word, {word, word, word}, [expected](Inputs in) -> u64 {
                 return expected(static_cast<u32>(in[0]), static_cast<u32>(in[1]),
