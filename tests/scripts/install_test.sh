@@ -159,7 +159,7 @@ cp "$documents/host/build/stub/libcuda.so.1" "$scratch/other/"
 run env CTXBROKER_DRIVER=software LD_LIBRARY_PATH="$scratch/other" \
   "$scratch/shipped/bin/painter_with_driver" "$documents/host/build/libhalfwhite.so"
 expect_status 0
-[[ "$(grep -c "status 0, last pixel 255, green:" <<<"$out")" == 2 ]] || failed "not painted twice"
+[[ "$(grep -c "status 0, last pixel 255, green lease" <<<"$out")" == 2 ]] || failed "not painted twice"
 # The control: without the gate it gets that one.
 run env CTXBROKER_DRIVER=software LD_LIBRARY_PATH="$scratch/other:$scratch/shipped/lib" \
   "$documents/host/build/painter_without_gate" "$documents/host/build/libhalfwhite.so"
