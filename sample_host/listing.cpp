@@ -53,6 +53,7 @@ Json to_json(const std::vector<PortDescription>& ports) {
 // "a, b, mask (optional)"
 std::string names(const std::vector<PortDescription>& ports) {
   std::vector<std::string> all;
+  all.reserve(ports.size());
   for (const PortDescription& port : ports) {
     all.push_back(port.id + (port.optional ? " (optional)" : ""));
   }

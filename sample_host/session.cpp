@@ -80,6 +80,23 @@ void check_media(const PluginArgument& argument, const PluginDescription& plugin
                                      to_string(plugin.media));
 }
 
+// Each plug-in gets what the one before it put out, and nothing else.
+void check_ports(const PluginArgument& argument, const PluginDescription& plugin) {
+  std::string needed;
+  for (const PortDescription& input : plugin.inputs) {
+    if (!input.optional) needed += (needed.empty() ? "" : ", ") + input.id;
+  }
+  const bool has_one_input = !plugin.inputs.empty() && needed.find(',') == std::string::npos;
+  if (has_one_input && plugin.outputs[0].result_bytes == 0) return;
+  throw Failure(
+      ExitCode::usage,
+      "--plugin \"" + argument.text + "\": " + plugin.id + " cannot run in a row; " +
+          (plugin.inputs.empty() ? "it has no input"
+           : !has_one_input      ? "it needs the inputs " + needed
+                            : "its first output is no " + std::string(to_string(plugin.media))) +
+          ". Use it in a Graph of your own host");
+}
+
 }  // namespace
 
 std::vector<PluginArgument> parse_plugin_arguments(const Options& options) {
@@ -95,6 +112,7 @@ Session::Session(const Options& options, const std::vector<PluginArgument>& argu
   std::vector<std::vector<Setting>> settings;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     check_media(arguments[i], *choices[i].description, media);
+    check_ports(arguments[i], *choices[i].description);
     settings.push_back(check_settings(arguments[i], *choices[i].description));
   }
   InstanceOptions instance_options;

@@ -164,21 +164,22 @@ class Wirer {
     for (Index i = 0; i < ends.size(); ++i) {
       if (dot == std::string::npos && ends[i].name == name) return {{}, i};
     }
-    for (Index n = 0; n < wiring_.nodes.size(); ++n) {
-      if (wiring_.nodes[n].name != name) continue;
-      const PluginDescription& plugin = *wiring_.nodes[n].plugin;
-      const auto& ports = is_source ? plugin.outputs : plugin.inputs;
-      const char* const kind = is_source ? "output" : "input";
-      if (dot == std::string::npos && !ports.empty()) return {n, 0};
-      for (Index port = 0; port < ports.size(); ++port) {
-        if (dot != std::string::npos && ports[port].id == text.substr(dot + 1)) return {n, port};
-      }
-      refuse(where + "the plug-in of " + name + " has no such " + kind +
-             "; it has: " + ids_of(ports));
+    const auto node = std::find_if(wiring_.nodes.begin(), wiring_.nodes.end(),
+                                   [&](const WiredNode& one) { return one.name == name; });
+    if (node == wiring_.nodes.end()) {
+      refuse(where + "nothing is named " + quoted(name) + "; there are the nodes " +
+             names_of(wiring_.nodes) + " and the graph's " + (is_source ? "inputs " : "outputs ") +
+             names_of(ends));
     }
-    refuse(where + "nothing is named " + quoted(name) + "; there are the nodes " +
-           names_of(wiring_.nodes) + " and the graph's " + (is_source ? "inputs " : "outputs ") +
-           names_of(ends));
+    const auto n = static_cast<Index>(node - wiring_.nodes.begin());
+    const auto& ports = is_source ? node->plugin->outputs : node->plugin->inputs;
+    if (dot == std::string::npos && !ports.empty()) return {n, 0};
+    const std::string id = dot == std::string::npos ? "" : text.substr(dot + 1);
+    for (Index port = 0; port < ports.size(); ++port) {
+      if (ports[port].id == id) return {n, port};
+    }
+    refuse(where + "the plug-in of " + name + " has no such " + (is_source ? "output" : "input") +
+           "; it has: " + ids_of(ports));
   }
 
   void check_connections() const {

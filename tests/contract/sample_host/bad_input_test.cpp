@@ -67,6 +67,12 @@ TEST_F(BadInput, EmptyFiles) {
   expect_error(audio(gain), ExitCode::input, {"in.wav", "holds no samples"});
 }
 
+TEST_F(BadInput, APluginThatNeedsSeveralInputs) {
+  png("in.png", 4, 4);
+  expect_error(image({"--plugin", "merge"}), ExitCode::usage,
+               {"org.ctxbroker.sample.merge cannot run in a row", "it needs the inputs a, b"});
+}
+
 TEST_F(BadInput, UnknownPlugin) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", "exposur"}), ExitCode::plugin,
