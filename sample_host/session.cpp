@@ -137,7 +137,7 @@ void Session::activate(const ActivationSizes& sizes) {
     instance.activate(sizes);
     stages.push_back(&instance);
   }
-  graph_.emplace(broker_, std::move(stages), sizes);
+  graph_.emplace(broker_, stages, sizes);
 }
 
 std::vector<DeviceInfo> Session::devices() const {

@@ -11,9 +11,9 @@ using ::testing::HasSubstr;
 
 TEST_F(BrokerTest, ChainsThatCannotBeMade) {
   PluginInstance instance = active("affine"), idle = create("affine");
-  const auto refusal = [&](std::vector<PluginInstance*> stages, const ActivationSizes& sizes) {
-    return error_text(ErrorKind::invalid_argument,
-                      [&] { Graph(broker, std::move(stages), sizes); });
+  const auto refusal = [&](const std::vector<PluginInstance*>& stages,
+                           const ActivationSizes& sizes) {
+    return error_text(ErrorKind::invalid_argument, [&] { Graph(broker, stages, sizes); });
   };
   EXPECT_THAT(refusal({}, test_sizes), HasSubstr("at least one"));
   EXPECT_THAT(refusal({nullptr}, test_sizes), HasSubstr("null"));
