@@ -147,7 +147,7 @@ F16 flushed(F16 a) {
 }
 
 template <class H>
-std::string named(std::string opcode, const char* end = "") {
+std::string named(const std::string& opcode, const char* end = "") {
   return opcode + "." + H::name + end;
 }
 
