@@ -109,8 +109,7 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
 }
 
 void add_image(CLI::App& app, Raw& raw) {
-  CLI::App& command =
-      *app.add_subcommand("image", "Run a picture through image plug-ins");
+  CLI::App& command = *app.add_subcommand("image", "Run a picture through image plug-ins");
   add_run(command, raw, "PNG to read, whose samples are read as sRGB, or OpenEXR",
           "PNG or OpenEXR to write, by its extension");
   command
@@ -148,8 +147,7 @@ void add_image(CLI::App& app, Raw& raw) {
 }
 
 void add_audio(CLI::App& app, Raw& raw) {
-  CLI::App& command =
-      *app.add_subcommand("audio", "Run a recording through audio plug-ins");
+  CLI::App& command = *app.add_subcommand("audio", "Run a recording through audio plug-ins");
   add_run(command, raw, "WAV, FLAC, AIFF or Ogg to read", "WAV, FLAC or AIFF to write");
   raw.options.block = 256;
   command.add_option("--block", raw.options.block, "Frames per block, 1 to 65536")

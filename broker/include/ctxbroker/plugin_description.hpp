@@ -84,7 +84,8 @@ struct PortDescription {
   std::string name;         ///< For people: "Mask".
   bool optional = false;    ///< It may stay unconnected.
   bool side_chain = false;  ///< An audio input that is listened to and is not part of the mix.
-  /// For each number of channels of a pixel or of audio that it takes, bit number - 1. 0 for results.
+  /// For each number of channels of a pixel or of audio that it takes, bit number - 1. 0 for
+  /// results.
   std::uint32_t channels = 0;
   std::uint32_t samples = 0;  ///< The SampleTypes that it takes, combined with |. 0 for results.
   /// The bytes of an analyser's results. 0: the port is an image or audio.

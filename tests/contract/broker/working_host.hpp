@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/graph.hpp"
 #include "ctxbroker/error.hpp"
+#include "ctxbroker/graph.hpp"
 
 namespace ctxbroker {
 

@@ -115,7 +115,8 @@ std::vector<float> BareHost::process(const ctxb_plugin& plugin, const std::vecto
 
 ctxb_buffer BareHost::buffer(CUdeviceptr data) const {
   return {
-      sizeof(ctxb_buffer), CTXB_MEDIA_IMAGE, data, std::uint64_t{16} * width_, width_, height_, 4, CTXB_SAMPLE_FLOAT};
+      sizeof(ctxb_buffer), CTXB_MEDIA_IMAGE, data, std::uint64_t{16} * width_, width_, height_, 4,
+      CTXB_SAMPLE_FLOAT};
 }
 
 }  // namespace ctxbroker::test

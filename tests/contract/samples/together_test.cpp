@@ -16,9 +16,9 @@ const std::vector<Stage> image_row{
     {"unsharp", {{"radius", 2}, {"amount", 0.8}}},
     {"colour_matrix", {{"m01", 0.25}, {"m22", 0.5}, {"offset_red", 0.1}}}};
 const std::vector<Stage> audio_row{{"gain", {{"gain_db", 3}}},
-                                     {"equaliser", {{"low_gain", 4}, {"high_gain", -6}}},
-                                     {"fir", {{"cutoff", 8000}, {"taps", 63}}},
-                                     {"delay", {{"time_ms", 2}, {"feedback", 0.5}, {"mix", 0.4}}}};
+                                   {"equaliser", {{"low_gain", 4}, {"high_gain", -6}}},
+                                   {"fir", {{"cutoff", 8000}, {"taps", 63}}},
+                                   {"delay", {{"time_ms", 2}, {"feedback", 0.5}, {"mix", 0.4}}}};
 
 Image expected_image(const Image& in) {
   using namespace reference;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/graph.hpp"
 #include "ctxbroker/device_memory.hpp"
+#include "ctxbroker/graph.hpp"
 #include "ctxbroker/stream.hpp"
 
 namespace ctxbroker {
