@@ -2,8 +2,6 @@
 /// Connects plug-ins and runs jobs through them.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -84,10 +82,11 @@ struct GraphOptions {
 /// move-only, and a moved-from graph must not be used. Destroy it before its instances and before
 /// the broker. The destructor waits for the jobs in flight, as Graph::finish does.
 ///
-/// Threads: any thread may call submit, finish and process, but only one at a time per graph. It
-/// may run beside other graphs, and beside all calls that are not of the graph's instances,
-/// Broker::poll and Broker::force_loss included. Construct, move and destroy graphs on the thread
-/// that opened the broker, or serialise that with it.
+/// Threads: any thread may call submit, finish, is_done and process, but only one at a time per
+/// graph. Graphs that have an instance in common count as one graph, and only one of them may have
+/// jobs in flight. A graph may run beside other graphs, and beside all calls that are not of the
+/// graph's instances, Broker::poll and Broker::force_loss included. Construct, move and destroy
+/// graphs on the thread that opened the broker, or serialise that with it.
 class CTXB_API Graph {
  public:
   /// Connects instances and allocates the buffers between them.
@@ -127,8 +126,8 @@ class CTXB_API Graph {
   ///                 job is finished, and must stay valid until then. An output may be an input.
   /// @param job      no larger than the graph's sizes.
   /// @return the job's number: 1, 2, 3, ...
-  /// @throws Error  as process does. This job is then not in flight; the others are, except after
-  ///                `context_lost`.
+  /// @throws Error  as process does. This job is then not in flight, and the others still are. If
+  ///                it was an older job that failed, none is in flight any more: see finish.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job);
 
   /// Waits until a job's outputs are complete. Jobs finish in the order in which they were

@@ -40,6 +40,16 @@ void Graph::Impl::wait(Index node, CUresult status, const JobSlot* slot, const c
   must(node, status, "cuEventSynchronize", doing);
 }
 
+// Evidence for blame, by node. An instance in several nodes has work in flight if one of them has.
+void Graph::Impl::mark_in_flight(const std::vector<bool>& is_in_flight) noexcept {
+  for (Index n = 0; n < nodes.size(); ++n) {
+    if (!is_in_flight[n]) nodes[n].instance->set_in_flight(false);
+  }
+  for (Index n = 0; n < nodes.size(); ++n) {
+    if (is_in_flight[n]) nodes[n].instance->set_in_flight(true);
+  }
+}
+
 // Some node's work hangs. Guilty are nodes whose work has not ended, although all ended for which
 // they wait; those behind are innocent. Later jobs do not count. Without a slot, one is being
 // enqueued, and everything in the streams counts. Throws Error (context_lost), unless all have
@@ -53,10 +63,12 @@ void Graph::Impl::give_up_hung(const JobSlot* slot) {
     const CUresult status = slot == nullptr ? driver.stream_query(node.stream)
                                             : driver.event_query(last_event(*slot, n));
     is_open[n] = status != CUDA_SUCCESS;
-    if (!is_open[n]) {
-      node.instance->set_in_flight(false);
-      continue;
-    }
+  }
+  // Ended work is no evidence, unless a later job follows it.
+  if (slot == nullptr || slot->job == submitted) mark_in_flight(is_open);
+  for (const Index n : wiring.order) {
+    const Node& node = nodes[n];
+    if (!is_open[n]) continue;
     const std::vector<Index>& before = wiring.nodes[n].waits_for;
     const bool waits =
         std::any_of(before.begin(), before.end(), [&](Index other) { return is_open[other]; });
@@ -127,11 +139,9 @@ std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
   for (const Index n : suspects) {
     names += (names.empty() ? "" : ", ") + nodes[n].instance->description().short_name;
   }
-  for (Index n = 0; n < nodes.size(); ++n) {
-    if (std::find(suspects.begin(), suspects.end(), n) == suspects.end()) {
-      nodes[n].instance->set_in_flight(false);
-    }
-  }
+  std::vector<bool> is_suspect(nodes.size());
+  for (const Index n : suspects) is_suspect[n] = true;
+  mark_in_flight(is_suspect);
   const Node& at = nodes[suspects.empty() ? wiring.order.back() : suspects.front()];
   const std::string who =
       suspects.empty()       ? "the job failed while no work of its plug-ins was under way"

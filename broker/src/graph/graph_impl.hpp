@@ -63,6 +63,7 @@ struct Graph::Impl {
   std::optional<Error> named_fault(const Error& seen);
   void forget_jobs() noexcept;
   void settle() noexcept;
+  void mark_in_flight(const std::vector<bool>& is_in_flight) noexcept;
   void give_up_hung(const detail::JobSlot* slot);
   void wait(Index node, CUresult status, const detail::JobSlot* slot, const char* doing);
 

@@ -192,7 +192,8 @@ void Graph::Impl::mark_end(JobSlot& slot, Index node) noexcept {
   const auto address = reinterpret_cast<CUdeviceptr>(mark(slot, node));
   const CUresult status = nodes[node].lease->table().memset_d32_async(
       address, static_cast<unsigned int>(slot.job), 1, nodes[node].stream);
-  if (status != CUDA_SUCCESS) slot.marked = false;
+  // After a fault there are no marks any more, and that tells what had not ended.
+  if (status != CUDA_SUCCESS && !is_process_fault(status)) slot.marked = false;
 }
 
 void Graph::Impl::enqueue(JobSlot& slot, Index node) {
@@ -217,9 +218,10 @@ void Graph::Impl::enqueue(JobSlot& slot, Index node) {
        "the start of the work cannot be marked");
   ++slot.begun;
   process(slot, node);
+  // Before the event, so that the mark is there when the work of others begins.
+  if (slot.makes_marks[node]) mark_end(slot, node);
   must(node, driver.event_record(times.end().get(), at.stream), "cuEventRecord",
        "the end of the work cannot be marked");
-  if (slot.makes_marks[node]) mark_end(slot, node);
   if (!slot.ended[node]) return;
   download(slot, node);
   must(node, driver.event_record(slot.ended[node].get(), at.stream), "cuEventRecord",

@@ -276,6 +276,17 @@ TEST_F(LossChildTest, DISABLED_TheStageThatFaultedIsNamed) {
                                     Not(Contains(HasSubstr("context lost, unknown")))));
 }
 
+// It has two nodes, and the work of the second waits for the first.
+TEST_F(LossChildTest, DISABLED_AnInstanceInTwoNodesIsBlamed) {
+  PluginInstance faulty = active("faults");
+  Graph graph(broker, {&faulty, &faulty}, test_sizes);
+  float pixel[4] = {1, 2, 3, 4};
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
+              HasSubstr("the work of plug-in faults failed"));
+  faulty.deactivate();
+  EXPECT_THAT(said("plugin"), Contains(HasSubstr("context lost, guilty, reason 3")));
+}
+
 // Without the marks that stages leave, nobody is called guilty.
 TEST_F(LossChildTest, DISABLED_InAGraphNobodyIsCalledGuiltyWithoutEvidence) {
   const SoftwareControls controls(broker.driver().path);
@@ -361,6 +372,10 @@ TEST(LossTest, TheStageThatFaultedIsNamed) {
   for (const char* place : {"0", "1", "2"}) {
     passes_in_a_child("TheStageThatFaultedIsNamed", {{"CTXB_TEST_PLACE", place}});
   }
+}
+
+TEST(LossTest, AnInstanceInTwoNodesIsBlamed) {
+  passes_in_a_child("AnInstanceInTwoNodesIsBlamed");
 }
 
 TEST_F(BrokerTest, InAGraphNobodyIsCalledGuiltyWithoutEvidence) {
