@@ -137,7 +137,9 @@ void Session::activate(const ActivationSizes& sizes) {
     instance.activate(sizes);
     stages.push_back(&instance);
   }
-  graph_.emplace(broker_, stages, sizes);
+  GraphOptions graph_options;
+  graph_options.measure = true;  // the table and the report tell the time
+  graph_.emplace(broker_, stages, sizes, graph_options);
 }
 
 std::vector<DeviceInfo> Session::devices() const {

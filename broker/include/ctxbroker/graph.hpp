@@ -3,16 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "ctxbroker/cuda_handles.hpp"
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 
 namespace ctxbroker {
 
 class Broker;
+class Tenant;
 
 /// One job: an image, or a block of audio.
 struct JobInfo {
@@ -20,8 +23,8 @@ struct JobInfo {
   std::uint32_t height = 1;   ///< Rows, or channels.
   std::int64_t position = 0;  ///< The frame's number, or the first sample's.
   double sample_rate = 0;     ///< Hz, for audio that of the activation; 0 for images.
-  /// How long the job may take, in ns; 0: no limit. The broker tells the plug-ins and does not
-  /// enforce it.
+  /// How long the job may take from submit on, in ns; 0: no limit. The broker tells the plug-ins,
+  /// and GraphOptions::late says what becomes of a job that takes longer.
   std::uint64_t deadline_ns = 0;
   bool discontinuity = false;  ///< The job does not follow the last one.
 };
@@ -32,6 +35,8 @@ struct GraphEnd {
   /// The channels of a pixel or of audio. 0: 4 for images, and JobInfo::height for audio.
   std::uint32_t channels = 0;
   SampleType samples = SampleType::float32;
+  /// The host's memory for it is device memory, in the lease of GraphDescription::tenant.
+  bool on_device = false;
 };
 
 /// A plug-in in a graph.
@@ -54,21 +59,66 @@ struct GraphDescription {
   std::vector<GraphEnd> outputs;  ///< What the host gets. At least one.
   std::vector<GraphNode> nodes;   ///< At least one, all for the same media.
   std::vector<GraphEdge> edges;
+  /// Whose device memory the ends with GraphEnd::on_device are in. Borrowed. It must outlive the
+  /// graph. Null: there is no such end.
+  Tenant* tenant = nullptr;
+  int device = 0;  ///< CUDA device ordinal of that memory.
 };
 
 /// The host's memory for one job, in the order of GraphDescription::inputs and outputs. Everything
 /// lies without gaps. An image has width * height * channels samples. Audio has its channels of
 /// `width` floats each, one after the other. Results have the bytes that their port says.
 struct JobBuffers {
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
+  std::vector<const void*> inputs;  ///< For ends on the device, device addresses.
+  std::vector<void*> outputs;       ///< Likewise.
+  /// For ends on the device: a stream of the host's in the lease that holds them. The job reads and
+  /// writes there after all work that is in the stream now. Null: it need not wait.
+  CUstream after = nullptr;
 };
 
-/// How much a graph keeps ready.
+/// What becomes of a job whose work is not done when its deadline has passed.
+enum class LateJobs {
+  /// The graph waits for it, and its outputs are complete.
+  deliver,
+  /// The graph does not wait for it. Each output is a copy of the first input that has its format,
+  /// or zeros if there is none.
+  dry,
+  /// The graph does not wait for it, and its outputs are not written.
+  drop,
+};
+
+/// How a job went.
+enum class JobOutcome {
+  done,       ///< Its outputs are complete, in time if it had a deadline.
+  late,       ///< Its outputs are complete, but its deadline had passed.
+  dry,        ///< It was late, and its outputs are as LateJobs::dry says.
+  dropped,    ///< It was late, and its outputs were not written.
+  forgotten,  ///< It was finished so long ago that the graph does not know any more.
+};
+
+/// Returns "done", "late", "dry", "dropped" or "forgotten". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(JobOutcome outcome) noexcept;
+
+/// How a graph runs its jobs.
 struct GraphOptions {
   /// The most jobs that are submitted and not yet finished: 1 to 64. Each takes buffers of its own,
   /// in device memory and in pinned memory.
   std::uint32_t jobs_in_flight = 1;
+  /// Measures how long each node works on the device, for Metrics::device_seconds. Measuring costs
+  /// a small job about 3 us for each node. While a timeline is recorded, every job is measured.
+  bool measure = false;
+  /// After a fault, the error names only the plug-in that can have caused it. For that, each node
+  /// writes a mark when its work has ended, which costs a small job about 1 us for each node.
+  /// Without marks, the error names every plug-in of the jobs in flight.
+  bool name_faults = true;
+  /// What becomes of jobs that miss their deadlines. A graph with ends on the device can only
+  /// deliver.
+  LateJobs late = LateJobs::deliver;
+  /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
+  /// May be empty. A thread of the driver's calls it, perhaps before submit has returned. It must
+  /// return quickly, throw nothing, and call neither CUDA nor the broker. It is not called for a
+  /// job whose work fails.
+  std::function<void(std::uint64_t)> on_done{};
 };
 
 /// Plug-in instances that are connected port to port. A job goes from host memory to the device,
@@ -76,16 +126,18 @@ struct GraphOptions {
 /// far as their leases allow it.
 ///
 /// The instances may be on several devices. Between nodes whose leases share memory (shared and
-/// green leases of one device do), a buffer is handed over; between others it is copied.
+/// green leases of one device do), a buffer is handed over; between others it is copied. The host's
+/// ends may be in device memory too (GraphEnd::on_device); then a job copies from there and to
+/// there.
 ///
 /// A graph belongs to the activations of its instances: after a deactivate, make a new graph. It is
 /// move-only, and a moved-from graph must not be used. Destroy it before its instances and before
 /// the broker. The destructor waits for the jobs in flight, as Graph::finish does.
 ///
-/// Threads: any thread may call submit, finish, is_done and process, but only one at a time per
-/// graph. Graphs that have an instance in common count as one graph, and only one of them may have
-/// jobs in flight. A graph may run beside other graphs, and beside all calls that are not of the
-/// graph's instances, Broker::poll and Broker::force_loss included. Construct, move and destroy
+/// Threads: any thread may call submit, finish, is_done, follow and process, but only one at a time
+/// per graph. Graphs that have an instance in common count as one graph, and only one of them may
+/// have jobs in flight. A graph may run beside other graphs, and beside all calls that are not of
+/// the graph's instances, Broker::poll and Broker::force_loss included. Construct, move and destroy
 /// graphs on the thread that opened the broker, or serialise that with it.
 class CTXB_API Graph {
  public:
@@ -122,8 +174,13 @@ class CTXB_API Graph {
   /// If a plug-in answers that it was not ready (CTXB_AGAIN), the graph waits for the plug-in's
   /// work and calls it once more; a second CTXB_AGAIN is `plugin_failed`.
   ///
+  /// A submitted job has begun, so nothing can take it back. A host that changes its mind often
+  /// should have few jobs in flight.
+  ///
   /// @param buffers  the inputs are read before the call returns. The outputs are written when the
   ///                 job is finished, and must stay valid until then. An output may be an input.
+  ///                 What lies in device memory is read and written while the job runs, and must
+  ///                 stay as it is until then.
   /// @param job      no larger than the graph's sizes.
   /// @return the job's number: 1, 2, 3, ...
   /// @throws Error  as process does. This job is then not in flight, and the others still are. If
@@ -140,25 +197,42 @@ class CTXB_API Graph {
   /// not ended. If it can be one of several, the text names all of them ("one of the plug-ins a,
   /// b"). A fault of somebody else's work at that moment looks the same.
   ///
+  /// If the job's deadline has passed and its work is not done, GraphOptions::late says what the
+  /// call does, and Metrics::late_jobs counts the job for each instance whose work had not ended.
+  ///
   /// @param job  what submit returned.
-  /// @throws Error  as process does, for this job or an older one. Then none is in flight any more,
-  ///                and the outputs of those that were are undefined.
-  void finish(std::uint64_t job);
+  /// @return how the job went. A graph remembers that for as many finished jobs as it may have in
+  ///         flight.
+  /// @throws Error  `invalid_argument` for a number that submit has not returned; as process does,
+  ///                for this job or an older one. Then none is in flight any more, and the outputs
+  ///                of those that were are undefined.
+  JobOutcome finish(std::uint64_t job);
 
   /// Returns whether a job is finished, or can be finished without waiting. It does not wait.
   /// @throws Error  `invalid_argument` for a number that submit has not returned.
   [[nodiscard]] bool is_done(std::uint64_t job) const;
 
+  /// Makes a stream of the host's wait until a job's outputs are complete. The calling thread does
+  /// not wait. The job has to be finished all the same.
+  ///
+  /// @param job     what submit returned. If it is finished, the call does nothing.
+  /// @param stream  a stream in the lease that holds the graph's ends on the device.
+  /// @throws Error  `invalid_argument` for a number that submit has not returned, a null stream,
+  /// and
+  ///                a graph without ends on the device; `driver_call`, `context_lost`.
+  void follow(std::uint64_t job, CUstream stream);
+
   /// Runs one job and returns when its outputs are complete: submit and finish.
   ///
+  /// @return how the job went.
   /// @throws Error  `invalid_argument` for a job that is too large or, for audio, has another
   ///                sample rate than the graph, and for missing buffers;
   ///                `wrong_state`; `plugin_failed`, `driver_call`, `context_lost`. The output is
   ///                undefined after an exception. The graph can be used again unless the text says
   ///                otherwise.
-  void process(const JobBuffers& buffers, const JobInfo& job);
+  JobOutcome process(const JobBuffers& buffers, const JobInfo& job);
   /// The same for a graph with one input and one output. `output` may be `input`.
-  void process(const float* input, float* output, const JobInfo& job);
+  JobOutcome process(const float* input, float* output, const JobInfo& job);
 
  private:
   struct Impl;

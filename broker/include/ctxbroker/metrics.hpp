@@ -18,7 +18,8 @@ struct Metrics {
   std::uint64_t jobs = 0;               ///< Completed jobs.
   std::uint64_t launches = 0;           ///< Kernels launched through the broker.
   std::uint64_t graph_jobs = 0;         ///< The jobs that ran as one graph.
-  double device_seconds = 0;            ///< The jobs' time on the device, measured with events.
+  std::uint64_t late_jobs = 0;          ///< Jobs whose work here had not ended at their deadline.
+  double device_seconds = 0;            ///< The time of measured jobs: see GraphOptions::measure.
   std::uint64_t memory_bytes = 0;       ///< Device memory that it holds now, without jobs' buffers.
   std::uint64_t memory_peak_bytes = 0;  ///< The most that it held at once.
   std::uint64_t strikes = 0;            ///< Recorded breaches of the plug-in contract.
@@ -34,7 +35,7 @@ struct LeaseMetrics {
   std::uint64_t guards_entered = 0;  ///< Guards, without those inside another guard of the lease.
   std::uint64_t jobs = 0;            ///< Completed jobs.
   std::uint64_t launches = 0;        ///< Kernels launched through the broker.
-  double device_seconds = 0;         ///< The jobs' time on the device.
+  double device_seconds = 0;         ///< The time of measured jobs on the device.
   std::uint64_t memory_bytes = 0;    ///< Device memory that the tenant asked for and holds now.
   std::uint64_t memory_peak_bytes = 0;  ///< The most that was held at once.
   std::uint64_t streams = 0;            ///< Streams that exist now, the broker's own included.

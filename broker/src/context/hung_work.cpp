@@ -52,7 +52,7 @@ constexpr std::chrono::microseconds longest_nap{500};
 
 // Asks until the answer is something else than "not ready".
 template <typename Query>
-CUresult poll(Query&& query, std::chrono::milliseconds limit) noexcept {
+CUresult poll(Query&& query, std::chrono::nanoseconds limit) noexcept {
   const Clock::time_point begin = Clock::now();
   for (;;) {
     const CUresult status = query();
@@ -326,14 +326,14 @@ void HungWork::abandon() noexcept {
 }
 
 CUresult wait_for(const DriverTable& driver, CUstream stream,
-                  std::chrono::milliseconds limit) noexcept {
-  if (limit <= std::chrono::milliseconds::zero()) return driver.stream_synchronize(stream);
+                  std::chrono::nanoseconds limit) noexcept {
+  if (limit <= std::chrono::nanoseconds::zero()) return driver.stream_synchronize(stream);
   return poll([&] { return driver.stream_query(stream); }, limit);
 }
 
 CUresult wait_for_event(const DriverTable& driver, CUevent event,
-                        std::chrono::milliseconds limit) noexcept {
-  if (limit <= std::chrono::milliseconds::zero()) return driver.event_synchronize(event);
+                        std::chrono::nanoseconds limit) noexcept {
+  if (limit <= std::chrono::nanoseconds::zero()) return driver.event_synchronize(event);
   return poll([&] { return driver.event_query(event); }, limit);
 }
 

@@ -32,10 +32,10 @@ namespace ctxbroker::detail {
 // With a `limit` above zero it gives up after that time and returns CUDA_ERROR_TIMEOUT, which the
 // driver's own functions do not return here.
 CUresult wait_for(const DriverTable& driver, CUstream stream,
-                  std::chrono::milliseconds limit) noexcept;
+                  std::chrono::nanoseconds limit) noexcept;
 // Waits in the same way until an event has happened.
 CUresult wait_for_event(const DriverTable& driver, CUevent event,
-                        std::chrono::milliseconds limit) noexcept;
+                        std::chrono::nanoseconds limit) noexcept;
 
 // Makes a call in a context, on a family's own thread. No guard is needed there, because no code of
 // a plug-in has ever run on it. Captures of other threads are left alone. A context that cannot be

@@ -28,10 +28,22 @@ Stream create_stream(const std::shared_ptr<Lease>& lease) {
   });
 }
 
-Event make_timing_event(const std::shared_ptr<Lease>& lease) {
+namespace {
+
+Event made_event(const std::shared_ptr<Lease>& lease, unsigned int flags) {
   return made<Event, CUevent>(lease, "cuEventCreate", "an event", [&](CUevent* event) {
-    return lease->table().event_create(event, CU_EVENT_DEFAULT);
+    return lease->table().event_create(event, flags);
   });
+}
+
+}  // namespace
+
+Event make_event(const std::shared_ptr<Lease>& lease) {
+  return made_event(lease, CU_EVENT_DISABLE_TIMING);
+}
+
+Event make_timing_event(const std::shared_ptr<Lease>& lease) {
+  return made_event(lease, CU_EVENT_DEFAULT);
 }
 
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {

@@ -105,6 +105,7 @@ using PinnedMemory = Owned<void*, pinned_end>;
 
 // All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call.
 Stream create_stream(const std::shared_ptr<Lease>& lease);
+Event make_event(const std::shared_ptr<Lease>& lease);  // cheap, and without a time
 Event make_timing_event(const std::shared_ptr<Lease>& lease);
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
 // Page-locked host memory. The pages are the process's own and only registered with the lease's

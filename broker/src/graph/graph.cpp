@@ -12,6 +12,7 @@
 #include "graph/graph_impl.hpp"
 #include "observe/span.hpp"
 #include "plugin/access.hpp"
+#include "plugin/tenant_impl.hpp"
 
 namespace ctxbroker {
 
@@ -61,6 +62,32 @@ std::vector<const PluginDescription*> check_nodes(const GraphDescription& descri
   return plugins;
 }
 
+DeviceEnds device_ends(const GraphDescription& description, const BrokerImpl& broker,
+                       const GraphOptions& options) {
+  DeviceEnds ends;
+  const GraphEnd* any = nullptr;
+  for (const GraphEnd& end : description.inputs) {
+    ends.inputs.push_back(end.on_device);
+    if (end.on_device) any = &end;
+  }
+  for (const GraphEnd& end : description.outputs) {
+    ends.outputs.push_back(end.on_device);
+    if (end.on_device) any = &end;
+  }
+  if (any == nullptr) return ends;
+  if (description.tenant == nullptr) {
+    refuse("end " + any->name + " is on the device, and the description has no tenant; name the " +
+           "tenant whose memory it is");
+  }
+  if (options.late != LateJobs::deliver) {
+    refuse("end " + any->name + " is on the device, so a late job can only be delivered");
+  }
+  ends.tenant = Access::of(*description.tenant);
+  ends.device = description.device;
+  if (&ends.tenant->broker() != &broker) refuse("its tenant belongs to another broker");
+  return ends;
+}
+
 // The nodes have the plug-ins' short names, with a number where a name repeats: "blur", "blur_2".
 GraphDescription in_a_row(const std::vector<PluginInstance*>& instances) {
   if (instances.empty()) refuse("it has no node; give it at least one plug-in instance");
@@ -85,10 +112,12 @@ GraphDescription in_a_row(const std::vector<PluginInstance*>& instances) {
 }  // namespace
 
 Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
-                  const ActivationSizes& limits, const GraphOptions& options)
+                  const ActivationSizes& limits, GraphOptions wanted)
     : broker(owner),
       sizes(limits),
-      wiring(wire(description, check_nodes(description, owner, limits), limits)) {
+      options(std::move(wanted)),
+      wiring(wire(description, check_nodes(description, owner, limits), limits)),
+      ends(device_ends(description, owner, options)) {
   if (options.jobs_in_flight == 0 || options.jobs_in_flight > most_jobs) {
     refuse("jobs_in_flight is not between 1 and " + std::to_string(most_jobs));
   }
@@ -127,8 +156,9 @@ void Graph::Impl::build() {
         static_cast<Index>(std::find_if(leases.begin(), leases.end(), shares) - leases.begin()));
     activation.make_staging(count * node.appearances);
   }
+  if (ends.tenant != nullptr) ends.lease = ends.tenant->lease(ends.device).shared_from_this();
   plan = plan_buffers(wiring, home, sizes);
-  for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, sizes, count > 1);
+  for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, ends, sizes, options);
   std::size_t most_inputs = 0, most_outputs = 0;
   for (const WiredNode& node : wiring.nodes) {
     most_inputs = std::max(most_inputs, node.inputs.size());
@@ -153,6 +183,9 @@ void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const
   while (input_count < wiring.values.size() && !wiring.values[input_count].node) ++input_count;
   check_buffers(buffers.inputs, input_count, "input");
   check_buffers(buffers.outputs, wiring.outputs.size(), "output");
+  if (buffers.after != nullptr && ends.tenant == nullptr) {
+    refuse("the job comes after a stream, but no end of the graph is on the device");
+  }
   if (job.width == 0 || job.height == 0) refuse("the job's width or height is 0");
   if (job.width > sizes.max_width || job.height > sizes.max_height) {
     refuse("a job of " + text(job.width, job.height) + " does not fit into " +
@@ -218,6 +251,16 @@ bool Graph::Impl::renew_lost_nodes() {
     }
     any = true;
   }
+  if (ends.lease != nullptr && ends.lease->lost()) {
+    finish_all();
+    built = false;  // the next job uses the tenant's next lease
+    const Error::Origin origin{.device = ends.device, .tenant = ends.lease->tenant().name};
+    ends.lease.reset();
+    throw Error(ErrorKind::context_lost,
+                "graph: the lease with the memory of its ends is gone, and that memory with it; "
+                "allocate it again, and submit again",
+                origin);
+  }
   const auto may_change = [](const Node& node) { return node.instance->watches_files(); };
   if (any || std::any_of(nodes.begin(), nodes.end(), may_change)) finish_all();
   for (const Node& node : nodes) {
@@ -260,25 +303,45 @@ std::uint64_t Graph::submit(const JobBuffers& buffers, const JobInfo& job) {
   return impl.submit(buffers, job);
 }
 
-void Graph::finish(std::uint64_t job) {
-  alive(impl_).finish(job);
+JobOutcome Graph::finish(std::uint64_t job) {
+  return alive(impl_).finish(job);
 }
 
 bool Graph::is_done(std::uint64_t job) const {
   return alive(impl_).is_done(job);
 }
 
-void Graph::process(const JobBuffers& buffers, const JobInfo& job) {
-  Impl& impl = alive(impl_);
-  const ScopedSpan span(SpanCategory::job, "job", nullptr, host_tenant, job.width, job.height);
-  impl.finish(impl.submit(buffers, job));
+void Graph::follow(std::uint64_t job, CUstream stream) {
+  alive(impl_).follow(job, stream);
 }
 
-void Graph::process(const float* input, float* output, const JobInfo& job) {
+JobOutcome Graph::process(const JobBuffers& buffers, const JobInfo& job) {
+  Impl& impl = alive(impl_);
+  const ScopedSpan span(SpanCategory::job, "job", nullptr, host_tenant, job.width, job.height);
+  return impl.finish(impl.submit(buffers, job));
+}
+
+JobOutcome Graph::process(const float* input, float* output, const JobInfo& job) {
   JobBuffers& one = alive(impl_).one;
   one.inputs.assign(1, input);
   one.outputs.assign(1, output);
-  process(one, job);
+  return process(one, job);
+}
+
+const char* to_string(JobOutcome outcome) noexcept {
+  switch (outcome) {
+    case JobOutcome::done:
+      return "done";
+    case JobOutcome::late:
+      return "late";
+    case JobOutcome::dry:
+      return "dry";
+    case JobOutcome::dropped:
+      return "dropped";
+    case JobOutcome::forgotten:
+      return "forgotten";
+  }
+  return "unknown";
 }
 
 }  // namespace ctxbroker

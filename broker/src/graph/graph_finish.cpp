@@ -17,7 +17,12 @@ using namespace detail;  // the rooms behind this header
 namespace {
 
 CUevent last_event(const JobSlot& slot, std::size_t node) {
-  return slot.ended[node] ? slot.ended[node].get() : slot.times[node].end().get();
+  return slot.ended[node] ? slot.ended[node].get() : slot.handed_over[node].get();
+}
+
+// Of a table that tells what an instance and its lease did.
+void count(std::atomic<std::uint64_t>& counter, std::uint64_t amount) noexcept {
+  counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -107,7 +112,7 @@ void Graph::Impl::settle() noexcept {
 // waited for nobody, neither for other nodes nor for their own work of an older job.
 std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
   std::vector<bool> is_open(nodes.size()), is_suspect(nodes.size());
-  for (std::uint64_t job = finished + 1; job <= submitted + 1; ++job) {
+  for (std::uint64_t job = retired + 1; job <= submitted + 1; ++job) {
     const JobSlot& slot = slot_of(job);
     if (slot.job != job) continue;
     std::vector<bool> has_ended(nodes.size());
@@ -153,39 +158,33 @@ std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
 
 void Graph::Impl::forget_jobs() noexcept {
   for (JobSlot& slot : slots) slot.job = 0;
-  finished = submitted;
+  finished = retired = submitted;
 }
 
 void Graph::Impl::add_times(JobSlot& slot) noexcept {
   for (Index n = 0; n < nodes.size(); ++n) {
     const Node& node = nodes[n];
     std::uint64_t nanoseconds = 0;
-    {
+    if (slot.is_timed) {
       const ContextGuard guard(node.lease->target());
       if (guard.status() == CUDA_SUCCESS) {
         nanoseconds = slot.times[n].take(*node.lease, node.instance->description().short_name);
       }
     }
-    if (finished == submitted) node.instance->set_in_flight(false);
+    if (slot.job == submitted) node.instance->set_in_flight(false);
     WorkCounters* const counters[] = {&node.instance->counters(), &node.lease->work()};
     for (WorkCounters* each : counters) {
-      each->jobs.fetch_add(1, std::memory_order_relaxed);
-      each->device_nanoseconds.fetch_add(nanoseconds, std::memory_order_relaxed);
+      count(each->jobs, 1);
+      if (nanoseconds != 0) count(each->device_nanoseconds, nanoseconds);
     }
   }
 }
 
-// Waiting needs no context, so other threads can be in the lease meanwhile.
-void Graph::Impl::finish_oldest() {
-  JobSlot& slot = slot_of(finished + 1);
+// Runs `wait`, which waits for jobs. After an error, none is in flight.
+template <typename Wait>
+void Graph::Impl::settled_on_error(Wait&& wait) {
   try {
-    const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
-    for (Index n = 0; n < nodes.size(); ++n) {
-      if (!slot.ended[n]) continue;
-      const CUresult status =
-          wait_for_event(nodes[n].lease->table(), slot.ended[n].get(), broker.job_timeout());
-      wait(n, status, &slot, "the job's work on the device failed");
-    }
+    wait();
   } catch (const Error& error) {
     settle();
     const std::optional<Error> fault = named_fault(error);
@@ -193,27 +192,122 @@ void Graph::Impl::finish_oldest() {
     if (fault) throw Error(*fault);
     throw;
   }
-  for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    std::memcpy(slot.outputs[end], slot.downloads[end].get(), bytes_of(slot, wiring.outputs[end]));
-  }
-  finished = slot.job;
-  slot.job = 0;
-  add_times(slot);
 }
 
-void Graph::Impl::finish(std::uint64_t job) {
-  while (finished < std::min(job, submitted)) finish_oldest();
+// Waiting needs no context, so other threads can be in the lease meanwhile.
+void Graph::Impl::wait_for_work(const JobSlot& slot) {
+  const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
+  for (Index n = 0; n < nodes.size(); ++n) {
+    if (!slot.ended[n]) continue;
+    const CUresult status =
+        wait_for_event(nodes[n].lease->table(), slot.ended[n].get(), broker.job_timeout());
+    wait(n, status, &slot, "the job's work on the device failed");
+  }
+}
+
+// False: the deadline has passed, and the work is not done.
+bool Graph::Impl::wait_until_deadline(const JobSlot& slot) {
+  if (slot.deadline == JobClock::time_point::max()) return true;
+  const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
+  const std::chrono::nanoseconds timeout = broker.job_timeout();
+  for (Index n = 0; n < nodes.size(); ++n) {
+    if (!slot.ended[n]) continue;
+    const DriverTable& driver = nodes[n].lease->table();
+    const std::chrono::nanoseconds left = slot.deadline - JobClock::now();
+    if (timeout.count() > 0 && left > timeout) return true;  // the timeout comes first
+    const CUresult status = left.count() > 0 ? wait_for_event(driver, slot.ended[n].get(), left)
+                                             : driver.event_query(slot.ended[n].get());
+    if (status == CUDA_ERROR_TIMEOUT || status == CUDA_ERROR_NOT_READY) return false;
+    wait(n, status, &slot, "the job's work on the device failed");
+  }
+  return true;
+}
+
+void Graph::Impl::count_late(const JobSlot& slot) noexcept {
+  for (Index n = 0; n < nodes.size(); ++n) {
+    const Node& node = nodes[n];
+    if (node.lease->table().event_query(last_event(slot, n)) == CUDA_ERROR_NOT_READY) {
+      count(node.instance->counters().late_jobs, 1);
+    }
+  }
+}
+
+void Graph::Impl::give_outputs(JobSlot& slot) const noexcept {
+  for (Index end = 0; end < wiring.outputs.size(); ++end) {
+    if (!slot.downloads[end]) continue;
+    std::memcpy(slot.outputs[end], slot.downloads[end].get(), bytes_of(slot, wiring.outputs[end]));
+  }
+}
+
+void Graph::Impl::give_dry(const JobSlot& slot) const noexcept {
+  for (Index end = 0; end < wiring.outputs.size(); ++end) {
+    const Index output = wiring.outputs[end];
+    const auto has_its_format = [&](const Value& value) {
+      return !value.node && value.format == wiring.values[output].format;
+    };
+    const auto input = std::find_if(wiring.values.begin(), wiring.values.end(), has_its_format);
+    if (input == wiring.values.end()) {
+      std::memset(slot.outputs[end], 0, bytes_of(slot, output));
+    } else {
+      const auto index = static_cast<Index>(input - wiring.values.begin());
+      std::memcpy(slot.outputs[end], slot.uploads[index].get(), bytes_of(slot, output));
+    }
+  }
+}
+
+// Gives back what jobs up to this one had in flight, when their work is done. Work is done in the
+// order of the jobs.
+void Graph::Impl::retire_through(std::uint64_t job) {
+  settled_on_error([&] { wait_for_work(slot_of(job)); });
+  while (retired < job) {
+    JobSlot& slot = slot_of(++retired);
+    add_times(slot);
+    slot.job = 0;
+  }
+}
+
+void Graph::Impl::finish_oldest() {
+  const std::uint64_t job = finished + 1;
+  JobSlot& slot = slot_of(job);
+  bool in_time = true;
+  settled_on_error([&] { in_time = wait_until_deadline(slot); });
+  if (!in_time) count_late(slot);
+  JobOutcome outcome = in_time ? JobOutcome::done : JobOutcome::late;
+  if (in_time || options.late == LateJobs::deliver) {
+    retire_through(job);
+    give_outputs(slot);
+  } else if (options.late == LateJobs::dry) {
+    give_dry(slot);
+    outcome = JobOutcome::dry;
+  } else {
+    outcome = JobOutcome::dropped;
+  }
+  finished = job;
+  slot.told = job;
+  slot.outcome = outcome;
+}
+
+JobOutcome Graph::Impl::finish(std::uint64_t job) {
+  must_be_submitted(job);
+  while (finished < job) finish_oldest();
+  const JobSlot& slot = slot_of(job);
+  return slot.told == job ? slot.outcome : JobOutcome::forgotten;
 }
 
 void Graph::Impl::finish_all() {
-  finish(submitted);
+  while (finished < submitted) finish_oldest();
+  if (retired < submitted) retire_through(submitted);
 }
 
-bool Graph::Impl::is_done(std::uint64_t job) const {
+void Graph::Impl::must_be_submitted(std::uint64_t job) const {
   if (job == 0 || job > submitted) {
     throw Error(ErrorKind::invalid_argument,
                 "graph: job " + std::to_string(job) + " was not submitted");
   }
+}
+
+bool Graph::Impl::is_done(std::uint64_t job) const {
+  must_be_submitted(job);
   if (job <= finished) return true;
   const JobSlot& slot = slot_of(job);
   for (Index n = 0; n < nodes.size(); ++n) {

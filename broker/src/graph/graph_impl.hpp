@@ -29,14 +29,15 @@ struct Graph::Impl {
   };
 
   Impl(detail::BrokerImpl& owner, const GraphDescription& description,
-       const ActivationSizes& limits, const GraphOptions& options);
+       const ActivationSizes& limits, GraphOptions wanted);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   std::uint64_t submit(const JobBuffers& buffers, JobInfo job);
-  void finish(std::uint64_t job);
+  JobOutcome finish(std::uint64_t job);
   bool is_done(std::uint64_t job) const;
+  void follow(std::uint64_t job, CUstream stream);
 
   // Set-up.
   void build();
@@ -44,20 +45,32 @@ struct Graph::Impl {
   bool renew_lost_nodes();
 
   // One job.
+  void begin(detail::JobSlot& slot, const JobBuffers& buffers, const JobInfo& job);
   void run(detail::JobSlot& slot, const JobBuffers& buffers);
   void enqueue(detail::JobSlot& slot, Index node);
+  void mark_given(detail::JobSlot& slot, CUstream after);
   void upload(detail::JobSlot& slot, Index node, Index value);
   void bring_here(detail::JobSlot& slot, Index node, Index port);
   void process(detail::JobSlot& slot, Index node);
   void bypass(detail::JobSlot& slot, Index node);
   void download(detail::JobSlot& slot, Index node);
+  void copy_end(const detail::JobSlot& slot, Index node, CUdeviceptr to, CUdeviceptr from,
+                std::uint64_t bytes, bool to_host);
   void mark_end(detail::JobSlot& slot, Index node) noexcept;
+  void end_node(detail::JobSlot& slot, Index node);
+  void tell_when_done(const detail::JobSlot& slot, Index node);
   ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
   ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index port) const noexcept;
 
   // The end of jobs.
   void finish_oldest();
   void finish_all();
+  void wait_for_work(const detail::JobSlot& slot);
+  bool wait_until_deadline(const detail::JobSlot& slot);
+  void count_late(const detail::JobSlot& slot) noexcept;
+  void give_outputs(detail::JobSlot& slot) const noexcept;
+  void give_dry(const detail::JobSlot& slot) const noexcept;
+  void retire_through(std::uint64_t job);
   void add_times(detail::JobSlot& slot) noexcept;
   std::vector<Index> fault_suspects() const;
   std::optional<Error> named_fault(const Error& seen);
@@ -66,7 +79,10 @@ struct Graph::Impl {
   void mark_in_flight(const std::vector<bool>& is_in_flight) noexcept;
   void give_up_hung(const detail::JobSlot* slot);
   void wait(Index node, CUresult status, const detail::JobSlot* slot, const char* doing);
+  template <typename Wait>
+  void settled_on_error(Wait&& wait);
 
+  void must_be_submitted(std::uint64_t job) const;
   void must_be_inside(Index node, CUresult entered);
   void must(Index node, CUresult status, const char* call, const char* doing);
   void must_between(Index node, CUresult status, const char* call, const char* doing);
@@ -91,13 +107,16 @@ struct Graph::Impl {
 
   detail::BrokerImpl& broker;
   ActivationSizes sizes;
+  GraphOptions options;
   detail::Wiring wiring;
   std::vector<Node> nodes;  // as in the wiring
+  detail::DeviceEnds ends;
   detail::BufferPlan plan;
   std::vector<detail::JobSlot> slots;
-  std::vector<ctxb_buffer> inputs, outputs;   // of the node that processes
-  JobBuffers one;                             // of `process` with one input and one output
-  std::uint64_t submitted = 0, finished = 0;  // numbers of jobs
+  std::vector<ctxb_buffer> inputs, outputs;  // of the node that processes
+  JobBuffers one;                            // of `process` with one input and one output
+  // Numbers of jobs. One that is finished but not retired was late, and its work goes on.
+  std::uint64_t submitted = 0, finished = 0, retired = 0;
   bool built = false;  // false when the last build failed: the next job tries again
 };
 

@@ -1,4 +1,5 @@
 // Graph: starts one job.
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -9,6 +10,16 @@
 namespace ctxbroker {
 
 using namespace detail;  // the rooms behind this header
+
+namespace {
+
+JobClock::time_point deadline_of(JobClock::time_point begin, std::uint64_t nanoseconds) noexcept {
+  const auto left = static_cast<std::uint64_t>((JobClock::time_point::max() - begin).count());
+  return nanoseconds < left ? begin + std::chrono::nanoseconds(nanoseconds)
+                            : JobClock::time_point::max();
+}
+
+}  // namespace
 
 void Graph::Impl::must(Index node, CUresult status, const char* call, const char* doing) {
   nodes[node].lease->report_status(status);
@@ -60,22 +71,6 @@ ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index por
     return none;
   }
   return buffer(slot, *value, plan.copies[node][port].value_or(plan.of_value[*value]));
-}
-
-// Uploads are not ordered after anything: their buffers are free when a job begins.
-void Graph::Impl::upload(JobSlot& slot, Index node, Index value) {
-  const DriverTable& driver = nodes[node].lease->table();
-  CUstream const stream = nodes[node].stream;
-  const std::uint64_t bytes = bytes_of(slot, value);
-  const ScopedSpan span(SpanCategory::copy, "upload", nullptr, host_tenant, bytes);
-  must(node,
-       driver.memcpy_htod_async(slot.buffers[plan.of_value[value]].get(), slot.uploads[value].get(),
-                                bytes, stream),
-       "cuMemcpyHtoDAsync_v2", "the samples cannot be uploaded");
-  if (slot.uploaded[value]) {
-    must(node, driver.event_record(slot.uploaded[value].get(), stream), "cuEventRecord",
-         "the end of the upload cannot be marked");
-  }
 }
 
 // Makes the node's stream wait for an input, and copies it to the node's memory when it lies in
@@ -174,20 +169,6 @@ void Graph::Impl::bypass(JobSlot& slot, Index node) {
   }
 }
 
-void Graph::Impl::download(JobSlot& slot, Index node) {
-  const Node& at = nodes[node];
-  for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    const Index value = wiring.outputs[end];
-    if (wiring.values[value].node != Maybe(node)) continue;
-    const std::uint64_t bytes = bytes_of(slot, value);
-    const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
-    must(node,
-         at.lease->table().memcpy_dtoh_async(
-             slot.downloads[end].get(), slot.buffers[plan.of_value[value]].get(), bytes, at.stream),
-         "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
-  }
-}
-
 void Graph::Impl::mark_end(JobSlot& slot, Index node) noexcept {
   const auto address = reinterpret_cast<CUdeviceptr>(mark(slot, node));
   const CUresult status = nodes[node].lease->table().memset_d32_async(
@@ -196,56 +177,93 @@ void Graph::Impl::mark_end(JobSlot& slot, Index node) noexcept {
   if (status != CUDA_SUCCESS && !is_process_fault(status)) slot.marked = false;
 }
 
+// Hands over to the nodes that wait for this one, and gives the host its outputs.
+void Graph::Impl::end_node(JobSlot& slot, Index node) {
+  const Node& at = nodes[node];
+  const DriverTable& driver = at.lease->table();
+  // Before the event, so that the mark is there when the work of others begins.
+  if (slot.makes_marks[node]) mark_end(slot, node);
+  if (slot.handed_over[node]) {
+    must(node, driver.event_record(slot.handed_over[node].get(), at.stream), "cuEventRecord",
+         "the end of the work cannot be marked");
+  }
+  if (!slot.ended[node]) return;
+  download(slot, node);
+  if (slot.done_call != nullptr) tell_when_done(slot, node);
+  must(node, driver.event_record(slot.ended[node].get(), at.stream), "cuEventRecord",
+       "the end of the job cannot be marked");
+}
+
 void Graph::Impl::enqueue(JobSlot& slot, Index node) {
   const Node& at = nodes[node];
   const WiredNode& wired = wiring.nodes[node];
   const DriverTable& driver = at.lease->table();
-  NodeTimes& times = slot.times[node];
+  NodeTimes* const times = slot.is_timed ? &slot.times[node] : nullptr;
   const ContextGuard guard(at.lease->target(), blame(node));
   must_be_inside(node, guard.status());
-  times.tie_clocks(driver, at.stream);
+  if (times != nullptr) times->tie_clocks(driver, at.stream);
   for (Index value = 0; value < slot.uploads.size(); ++value) {
     if (wiring.values[value].readers.front() == node) upload(slot, node, value);
   }
   for (const Index before : wired.waits_for) {
-    must_between(node, driver.stream_wait_event(at.stream, slot.times[before].end().get(), 0),
+    must_between(node, driver.stream_wait_event(at.stream, slot.handed_over[before].get(), 0),
                  "cuStreamWaitEvent", "the work before cannot be waited for");
   }
   for (Index port = 0; port < wired.inputs.size(); ++port) {
     if (wired.inputs[port]) bring_here(slot, node, port);
   }
-  must(node, driver.event_record(times.begin().get(), at.stream), "cuEventRecord",
-       "the start of the work cannot be marked");
+  const auto take_time = [&](const Event& event) {
+    must(node, driver.event_record(event.get(), at.stream), "cuEventRecord",
+         "the time of the work cannot be taken");
+  };
+  if (times != nullptr) take_time(times->begin());
   ++slot.begun;
   process(slot, node);
-  // Before the event, so that the mark is there when the work of others begins.
-  if (slot.makes_marks[node]) mark_end(slot, node);
-  must(node, driver.event_record(times.end().get(), at.stream), "cuEventRecord",
-       "the end of the work cannot be marked");
-  if (!slot.ended[node]) return;
-  download(slot, node);
-  must(node, driver.event_record(slot.ended[node].get(), at.stream), "cuEventRecord",
-       "the end of the job cannot be marked");
+  if (times != nullptr) take_time(times->end());
+  end_node(slot, node);
 }
 
 void Graph::Impl::run(JobSlot& slot, const JobBuffers& buffers) {
   for (Index end = 0; end < buffers.inputs.size(); ++end) {
-    std::memcpy(slot.uploads[end].get(), buffers.inputs[end], bytes_of(slot, end));
+    if (slot.uploads[end]) {
+      std::memcpy(slot.uploads[end].get(), buffers.inputs[end], bytes_of(slot, end));
+    }
   }
+  if (buffers.after != nullptr) mark_given(slot, buffers.after);
   for (const Index node : wiring.order) enqueue(slot, node);
 }
 
+void Graph::Impl::begin(JobSlot& slot, const JobBuffers& buffers, const JobInfo& job) {
+  slot.job = submitted + 1;
+  slot.begun = 0;
+  slot.marked = options.name_faults;
+  slot.info = job;
+  slot.inputs = buffers.inputs;
+  slot.outputs = buffers.outputs;
+  slot.is_given = buffers.after != nullptr;
+  slot.is_timed = options.measure || timeline_observed();
+  while (slot.is_timed && slot.times.size() < nodes.size()) {
+    slot.times.emplace_back(nodes[slot.times.size()].lease);
+  }
+  if (slot.done_call != nullptr) {
+    slot.done_call->job = slot.job;
+    slot.done_call->open = static_cast<std::size_t>(
+        std::count_if(slot.ended.begin(), slot.ended.end(),
+                      [](const Event& one) { return static_cast<bool>(one); }));
+  }
+}
+
 std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job) {
+  const JobClock::time_point now = job.deadline_ns != 0 ? JobClock::now() : JobClock::time_point{};
   check_job(buffers, job);
   if (renew_lost_nodes()) job.discontinuity = true;
   JobSlot& slot = slot_of(submitted + 1);
-  if (slot.job != 0) finish_oldest();
-  slot.job = submitted + 1;
-  slot.begun = 0;
-  slot.marked = true;
-  slot.info = job;
-  slot.outputs = buffers.outputs;
+  if (slot.job > finished) finish_oldest();
+  if (slot.job != 0) retire_through(slot.job);
+  slot.deadline =
+      job.deadline_ns == 0 ? JobClock::time_point::max() : deadline_of(now, job.deadline_ns);
   try {
+    begin(slot, buffers, job);
     run(slot, buffers);
   } catch (const Error& error) {
     settle();

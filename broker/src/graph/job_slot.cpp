@@ -6,8 +6,8 @@
 namespace ctxbroker::detail {
 
 JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
-                  const std::vector<std::shared_ptr<Lease>>& leases, const ActivationSizes& sizes,
-                  bool several) {
+                  const std::vector<std::shared_ptr<Lease>>& leases, const DeviceEnds& ends,
+                  const ActivationSizes& sizes, const GraphOptions& options) {
   JobSlot slot;
   const auto bytes = [&](Index value) {
     return bytes_of(wiring.values[value].format, sizes.max_width, sizes.max_height);
@@ -19,14 +19,22 @@ JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
   for (Index value = 0; value < wiring.values.size() && !wiring.values[value].node; ++value) {
     const std::vector<Index>& readers = wiring.values[value].readers;
     const auto& lease = leases[readers.front()];
-    slot.uploads.push_back(make_pinned_memory(lease, bytes(value)));
-    slot.uploaded.push_back(readers.size() > 1 ? make_timing_event(lease) : Event());
+    slot.uploads.push_back(ends.inputs[value] ? PinnedMemory()
+                                              : make_pinned_memory(lease, bytes(value)));
+    slot.uploaded.push_back(readers.size() > 1 ? make_event(lease) : Event());
   }
-  for (const Index value : wiring.outputs) {
-    slot.downloads.push_back(make_pinned_memory(leases[*wiring.values[value].node], bytes(value)));
+  for (Index end = 0; end < wiring.outputs.size(); ++end) {
+    const Index value = wiring.outputs[end];
+    const auto& lease = leases[*wiring.values[value].node];
+    slot.downloads.push_back(ends.outputs[end] ? PinnedMemory()
+                                               : make_pinned_memory(lease, bytes(value)));
+  }
+  if (ends.lease != nullptr) slot.given = make_event(ends.lease);
+  if (options.on_done) {
+    slot.done_call = std::make_unique<DoneCall>();
+    slot.done_call->tell = &options.on_done;
   }
   for (Index n = 0; n < wiring.nodes.size(); ++n) {
-    slot.times.emplace_back(leases[n]);
     const auto waits_for_it = [&](const WiredNode& other) {
       return std::find(other.waits_for.begin(), other.waits_for.end(), n) != other.waits_for.end();
     };
@@ -37,9 +45,13 @@ JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
     const bool is_awaited = std::any_of(wiring.nodes.begin(), wiring.nodes.end(), waits_for_it);
     const bool is_last =
         !is_awaited || std::any_of(node.outputs.begin(), node.outputs.end(), goes_to_host);
-    slot.ended.push_back(is_last ? make_timing_event(leases[n]) : Event());
-    slot.makes_marks.push_back(is_awaited || several);
+    slot.handed_over.push_back(is_awaited ? make_event(leases[n]) : Event());
+    slot.ended.push_back(is_last ? make_event(leases[n]) : Event());
+    // One that nobody waits for is the last to be suspected, unless a later job follows.
+    const bool is_followed = is_awaited || options.jobs_in_flight > 1;
+    slot.makes_marks.push_back(options.name_faults && is_followed);
   }
+  slot.inputs.resize(slot.uploads.size());
   slot.outputs.resize(wiring.outputs.size());
   const std::uint64_t mark_bytes = wiring.nodes.size() * sizeof(std::uint32_t);
   slot.marks = make_pinned_memory(leases.front(), mark_bytes);

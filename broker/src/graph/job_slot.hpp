@@ -1,7 +1,10 @@
 // What one job in flight needs for itself: buffers, staging and events.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,20 +14,48 @@
 
 namespace ctxbroker::detail {
 
+class TenantImpl;
+
+using JobClock = std::chrono::steady_clock;
+
+// Which of the host's ends lie in device memory, and in whose.
+struct DeviceEnds {
+  std::vector<bool> inputs, outputs;
+  std::shared_ptr<TenantImpl> tenant;  // null: none do
+  int device = 0;
+  std::shared_ptr<Lease> lease;  // of that tenant, as it is now
+};
+
+// Tells the host, on a thread of the driver's, that all of a job's work is done.
+struct DoneCall {
+  const std::function<void(std::uint64_t)>* tell = nullptr;
+  std::uint64_t job = 0;
+  std::atomic<std::size_t> open{0};  // streams whose work is not done
+};
+
 struct JobSlot {
-  std::uint64_t job = 0;  // its number; 0: free
+  std::uint64_t job = 0;                  // its number; 0: free
+  std::uint64_t told = 0;                 // the last job here whose outcome the host can ask for
+  JobOutcome outcome = JobOutcome::done;  // of that job
+  JobClock::time_point deadline = JobClock::time_point::max();
   std::size_t begun = 0;  // how many nodes, in the order of running, have been asked to process
   bool marked = true;     // the marks below could be made
+  bool is_timed = false;  // the times below are taken
+  bool is_given = false;  // `given` below counts
   JobInfo info;
-  std::vector<void*> outputs;  // the host's memory
+  std::vector<const void*> inputs;  // the host's memory
+  std::vector<void*> outputs;       // likewise
 
   std::vector<DeviceMemory> buffers;    // of the plan
-  std::vector<PinnedMemory> uploads;    // of the graph's inputs: what the device reads
-  std::vector<PinnedMemory> downloads;  // of its outputs
-  std::vector<NodeTimes> times;         // of each node
+  std::vector<PinnedMemory> uploads;    // of the graph's inputs in host memory; else empty
+  std::vector<PinnedMemory> downloads;  // of its outputs, likewise
+  std::vector<NodeTimes> times;         // of each node; none before the first job that is timed
   std::vector<Event> uploaded;          // of each input that several nodes read; else empty
+  std::vector<Event> handed_over;       // of each node that somebody waits for; else empty
   std::vector<Event> ended;             // of each node that nobody waits for, or whose output the
                                         // host gets: also its downloads are done; else empty
+  Event given;  // in the host's stream: its device memory may be used; empty: it is in none
+  std::unique_ptr<DoneCall> done_call;  // null: the host does not want it
   // For each node the number of the last job whose work it has ended, or 0 if it makes no marks. A
   // mark can still be read after a fault, when the driver answers nothing any more.
   PinnedMemory marks;
@@ -32,9 +63,8 @@ struct JobSlot {
 };
 
 // Throws Error: out_of_memory, context_lost, driver_call.
-// A node that nobody waits for makes marks only if `several` jobs may be in flight.
 JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
-                  const std::vector<std::shared_ptr<Lease>>& leases, const ActivationSizes& sizes,
-                  bool several);
+                  const std::vector<std::shared_ptr<Lease>>& leases, const DeviceEnds& ends,
+                  const ActivationSizes& sizes, const GraphOptions& options);
 
 }  // namespace ctxbroker::detail

@@ -17,6 +17,7 @@ struct WorkCounters {
 struct Counters : WorkCounters {
   std::atomic<std::uint64_t> strikes{0};
   std::atomic<std::uint64_t> graph_jobs{0};
+  std::atomic<std::uint64_t> late_jobs{0};
 };
 
 }  // namespace ctxbroker::detail

@@ -38,6 +38,7 @@ Json in_json(const InstanceMetrics& instance) {
           {"jobs", metrics.jobs},
           {"launches", metrics.launches},
           {"graph_jobs", metrics.graph_jobs},
+          {"late_jobs", metrics.late_jobs},
           {"device_seconds", metrics.device_seconds},
           {"memory_bytes", metrics.memory_bytes},
           {"memory_peak_bytes", metrics.memory_peak_bytes},

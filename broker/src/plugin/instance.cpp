@@ -216,6 +216,7 @@ Metrics Instance::metrics() const noexcept {
   metrics.jobs = counters_.jobs.load(std::memory_order_relaxed);
   metrics.launches = counters_.launches.load(std::memory_order_relaxed);
   metrics.graph_jobs = counters_.graph_jobs.load(std::memory_order_relaxed);
+  metrics.late_jobs = counters_.late_jobs.load(std::memory_order_relaxed);
   metrics.device_seconds =
       static_cast<double>(counters_.device_nanoseconds.load(std::memory_order_relaxed)) * 1e-9;
   metrics.memory_bytes = budget_.held();

@@ -68,7 +68,9 @@ std::vector<float> BrokerTest::run(const std::vector<PluginInstance*>& stages, s
   JobInfo job;
   job.width = width;
   job.height = height;
-  Graph(broker, stages, test_sizes).process(input.data(), output.data(), job);
+  GraphOptions options;
+  options.measure = true;
+  Graph(broker, stages, test_sizes, options).process(input.data(), output.data(), job);
   return output;
 }
 

@@ -287,6 +287,19 @@ TEST_F(LossChildTest, DISABLED_AnInstanceInTwoNodesIsBlamed) {
   EXPECT_THAT(said("plugin"), Contains(HasSubstr("context lost, guilty, reason 3")));
 }
 
+// A host that wants no marks learns all names.
+TEST_F(LossChildTest, DISABLED_WithoutMarksAllAreNamed) {
+  PluginInstance faulty = active("faults"), first = active("affine"), last = active("bias");
+  GraphOptions options;
+  options.name_faults = false;
+  Graph graph(broker, {&first, &faulty, &last}, test_sizes, options);
+  float pixel[4] = {1, 2, 3, 4};
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
+              HasSubstr("the work of one of the plug-ins affine, faults, bias failed"));
+  for (PluginInstance* one : {&first, &faulty, &last}) one->deactivate();
+  EXPECT_THAT(said("plugin"), Not(Contains(HasSubstr("context lost, guilty"))));
+}
+
 // Without the marks that stages leave, nobody is called guilty.
 TEST_F(LossChildTest, DISABLED_InAGraphNobodyIsCalledGuiltyWithoutEvidence) {
   const SoftwareControls controls(broker.driver().path);
@@ -376,6 +389,10 @@ TEST(LossTest, TheStageThatFaultedIsNamed) {
 
 TEST(LossTest, AnInstanceInTwoNodesIsBlamed) {
   passes_in_a_child("AnInstanceInTwoNodesIsBlamed");
+}
+
+TEST(LossTest, WithoutMarksAllAreNamed) {
+  passes_in_a_child("WithoutMarksAllAreNamed");
 }
 
 TEST_F(BrokerTest, InAGraphNobodyIsCalledGuiltyWithoutEvidence) {

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
 #include <stdexcept>
 
 namespace ctxbroker {
@@ -25,6 +26,21 @@ Function* RawDriver::function(const char* symbol) const {
   void* found = dlsym(library_, symbol);
   if (found == nullptr) throw std::runtime_error(std::string("no ") + symbol);
   return reinterpret_cast<Function*>(found);
+}
+
+CUresult RawDriver::fill(CUdeviceptr address, float value, std::size_t count,
+                         CUstream stream) const {
+  unsigned int bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return function<CUresult(CUdeviceptr, unsigned int, std::size_t, CUstream)>("cuMemsetD32Async")(
+      address, bits, count, stream);
+}
+
+CUresult RawDriver::fetch(std::vector<float>& values, CUdeviceptr address, CUstream stream) const {
+  must(function<CUresult(void*, CUdeviceptr, std::size_t, CUstream)>("cuMemcpyDtoHAsync_v2")(
+           values.data(), address, values.size() * sizeof(float), stream),
+       "cuMemcpyDtoHAsync_v2");
+  return function<CUresult(CUstream)>("cuStreamSynchronize")(stream);
 }
 
 void RawDriver::init() const {

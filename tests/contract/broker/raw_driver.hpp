@@ -31,6 +31,10 @@ class RawDriver {
   CUresult on_device(const char* symbol, int device) const;
   bool can_access_peer(int device, int peer) const;
   CUresult fill(CUdeviceptr address, unsigned char value, std::size_t bytes) const;
+  // Enqueues a fill with floats.
+  CUresult fill(CUdeviceptr address, float value, std::size_t count, CUstream stream) const;
+  // Reads device memory after all work in the stream.
+  CUresult fetch(std::vector<float>& values, CUdeviceptr address, CUstream stream) const;
   CUresult launch_host_function(CUstream stream, CUhostFn function, void* data) const;
   void set_current(CUcontext context) const;
   void push(CUcontext context) const;
