@@ -29,7 +29,8 @@ struct Work {
   const Options& options;
   const std::vector<PluginArgument> arguments;
   std::optional<Session> session;
-  std::optional<ActivationSizes> sizes;  // of the last activation
+  std::optional<ActivationSizes> sizes;      // of the last activation
+  SampleType samples = SampleType::float32;  // likewise
   Report report;
 };
 
@@ -57,20 +58,30 @@ FileFacts facts(const std::filesystem::path& path, const Image& image, const Ima
 
 Image read_frame(const Frame& frame, bool show_progress) {
   const Progress progress(frame.name + "reading", show_progress);
-  return read_image_file(frame.input, [&](Severity severity, const std::string& text) {
+  const auto notice = [&](Severity severity, const std::string& text) {
     log(severity, "image", frame.name + "input file \"" + frame.input.string() + "\": " + text);
-  });
+  };
+  return read_image_file(frame.input, notice, true);
 }
 
-// Frames may differ in size: a larger one than before activates the plug-ins anew.
-void prepare(Work& work, const Image& image) {
+// Frames may differ in size and in samples: a larger one than before, or one of other samples,
+// activates the plug-ins anew.
+void prepare(Work& work, Image& image, const ImageFormat& output) {
   if (!work.session) work.session.emplace(work.options, work.arguments, Media::image);
+  const bool halves =
+      output.type == ImageType::exr && output.depth == 16 && work.session->takes_halves();
+  if (!halves) make_floats(image);
+  const SampleType samples = image.halves.empty() ? SampleType::float32 : SampleType::float16;
   ActivationSizes sizes = work.sizes.value_or(ActivationSizes());
-  if (work.sizes && sizes.max_width >= image.width && sizes.max_height >= image.height) return;
+  if (work.sizes && work.samples == samples && sizes.max_width >= image.width &&
+      sizes.max_height >= image.height) {
+    return;
+  }
   sizes.max_width = std::max(sizes.max_width, image.width);
   sizes.max_height = std::max(sizes.max_height, image.height);
-  work.session->activate(sizes);
+  work.session->activate(sizes, samples);
   work.sizes = sizes;
+  work.samples = samples;
 }
 
 void process(Work& work, const Frame& frame, Image& image, bool show_progress) {
@@ -79,7 +90,9 @@ void process(Work& work, const Frame& frame, Image& image, bool show_progress) {
   JobInfo job;
   job.width = image.width;
   job.height = image.height;
-  work.session->graph().process(image.pixels.data(), image.pixels.data(), job);
+  void* const samples = image.halves.empty() ? static_cast<void*>(image.pixels.data())
+                                             : static_cast<void*>(image.halves.data());
+  work.session->graph().process({{samples}, {samples}}, job);
   work.report.process_seconds += stopwatch.seconds();
 }
 
@@ -91,7 +104,7 @@ void do_frame(Work& work, const Frame& frame) {
   const ImageFormat format = choose_image_format(image.format, frame.output, options.depth);
   std::optional<OutputFile> output;
   in_frame(frame, [&] { output.emplace(frame.output); });
-  prepare(work, image);
+  prepare(work, image, format);
   in_frame(frame, [&] {
     process(work, frame, image, show_progress);
     const Progress progress(frame.name + "writing", show_progress);
@@ -123,7 +136,7 @@ std::vector<Frame> list_frames(const Options& options) {
 
 ExitCode run_image(const Options& options) {
   const Stopwatch stopwatch;
-  Work work{options, parse_plugin_arguments(options), {}, {}, {}};
+  Work work{options, parse_plugin_arguments(options), {}, {}, SampleType::float32, {}};
   const std::vector<Frame> frames = list_frames(options);
   if (frames.empty()) {
     log(Severity::warning, "image",

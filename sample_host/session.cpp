@@ -129,7 +129,17 @@ Session::Session(const Options& options, const std::vector<PluginArgument>& argu
   }
 }
 
-void Session::activate(const ActivationSizes& sizes) {
+bool Session::takes_halves() const {
+  const auto takes = [](const PortDescription& port) {
+    return (port.samples & static_cast<std::uint32_t>(SampleType::float16)) != 0;
+  };
+  return std::all_of(instances_.begin(), instances_.end(), [&](const PluginInstance& instance) {
+    const PluginDescription& plugin = instance.description();
+    return takes(plugin.inputs[0]) && takes(plugin.outputs[0]);
+  });
+}
+
+void Session::activate(const ActivationSizes& sizes, SampleType samples) {
   graph_.reset();
   std::vector<PluginInstance*> stages;
   for (PluginInstance& instance : instances_) {
@@ -139,7 +149,7 @@ void Session::activate(const ActivationSizes& sizes) {
   }
   GraphOptions graph_options;
   graph_options.measure = true;  // the table and the report tell the time
-  graph_.emplace(broker_, stages, sizes, graph_options);
+  graph_.emplace(broker_, stages, sizes, graph_options, samples);
 }
 
 std::vector<DeviceInfo> Session::devices() const {

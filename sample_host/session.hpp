@@ -23,8 +23,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // May be called again with other sizes; the graph is then a new one. Throws Error.
-  void activate(const ActivationSizes& sizes);
+  // Whether every plug-in takes images of halves.
+  bool takes_halves() const;
+  // May be called again with others; the graph is then a new one. Throws Error.
+  void activate(const ActivationSizes& sizes, SampleType samples = SampleType::float32);
   // After activate.
   Graph& graph() { return *graph_; }
 

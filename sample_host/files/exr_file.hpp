@@ -20,8 +20,10 @@ namespace ctxbroker::sample_host {
 // there is one; scanlines or the finest level of tiles. Throws Failure (input): see
 // check_input_file; no such channels; deep, subsampled or of whole numbers; damaged or truncated;
 // too large. `warning` is told of channels and parts that are left out; may be empty.
+// With `keep_halves`, halves are not converted if each alpha is 1 or not above 0.
 Image read_exr(const std::filesystem::path& path,
-               const std::function<void(const std::string&)>& warning = {});
+               const std::function<void(const std::string&)>& warning = {},
+               bool keep_halves = false);
 
 // What viewers show: the pixels in the display window of the OpenEXR file that `image` was, and
 // transparent black where it has none. Nothing if that is the image as it is.

@@ -214,8 +214,28 @@ void read_pixels(Imf::InputPart& part, Image& image) {
   });
 }
 
+// As they are. False if they are not halves, or straight alpha makes other numbers of them.
+bool keep_halves(Imf::InputPart& part, Image& image) {
+  if (image.format.depth != 16 || image.format.channels < 3) return false;
+  const Imath::Box2i window = part.header().dataWindow();
+  const std::size_t stride = 4 * sizeof(std::uint16_t);
+  image.halves.resize(std::size_t{image.width} * image.height * 4);
+  Imf::FrameBuffer buffer;
+  std::size_t component = 0;
+  for (const char* const name : {"R", "G", "B", "A"}) {
+    buffer.insert(name, Imf::Slice::Make(Imf::HALF, image.halves.data() + component, window, stride,
+                                         stride * image.width, 1, 1, component == 3 ? 1.0 : 0.0));
+    ++component;
+  }
+  part.setFrameBuffer(buffer);
+  part.readPixels(window.min.y, window.max.y);
+  if (is_straight_anyway(image.halves)) return true;
+  image.halves = {};
+  return false;
+}
+
 Image read_from(Stream& stream, const std::filesystem::path& path,
-                const std::function<void(const std::string&)>& warning) {
+                const std::function<void(const std::string&)>& warning, bool halves) {
   // A table of places that is not complete is not mended: pixels would be missing.
   Imf::MultiPartInputFile file(stream, Imf::globalThreadCount(), false);
   const int number = choose_part(path, file);
@@ -235,6 +255,7 @@ Image read_from(Stream& stream, const std::filesystem::path& path,
   tell_what_is_left_out(file, number, warning);
   image.exr = std::make_shared<ExrHeader>(ExrHeader{header});
   Imf::InputPart part(file, number);
+  if (halves && keep_halves(part, image)) return image;
   image.pixels.resize(std::size_t{image.width} * image.height * 4);
   read_pixels(part, image);
   return image;
@@ -260,12 +281,12 @@ void start_exr_threads() {
 }
 
 Image read_exr(const std::filesystem::path& path,
-               const std::function<void(const std::string&)>& warning) {
+               const std::function<void(const std::string&)>& warning, bool keep_halves) {
   const std::uint64_t size = check_input_file(path);
   start_exr_threads();
   Stream stream(path, size);
   try {
-    return read_from(stream, path, warning);
+    return read_from(stream, path, warning, keep_halves);
   } catch (const Failure&) {
     throw;
   } catch (const std::bad_alloc&) {

@@ -15,6 +15,15 @@ void make_straight(float* pixels, std::uint32_t width) {
   }
 }
 
+bool is_straight_anyway(const std::vector<std::uint16_t>& halves) {
+  constexpr std::uint16_t one = 0x3c00, infinity = 0x7c00;
+  for (std::size_t i = 3; i < halves.size(); i += 4) {
+    const std::uint16_t alpha = halves[i];  // positive numbers are ordered as their bits
+    if (alpha != 0 && alpha != one && alpha <= infinity) return false;
+  }
+  return true;
+}
+
 void make_premultiplied(const float* pixels, int channels, bool keep_transparent,
                         std::uint32_t width, float* samples) {
   const int colours = channels >= 3 ? 3 : 1;

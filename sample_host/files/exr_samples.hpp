@@ -4,11 +4,16 @@
 #include <half.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace ctxbroker::sample_host {
 
 // Divides colours by alpha, except where alpha is 0, negative or not a number.
 void make_straight(float* pixels, std::uint32_t width);
+
+// Whether colours are the same with straight and with premultiplied alpha: each alpha is 1, 0,
+// negative or not a number. The pixels are halves, 4 each.
+bool is_straight_anyway(const std::vector<std::uint16_t>& halves);
 
 // `channels` samples (grey, grey and alpha, RGB, RGBA) of each pixel. If there is an alpha, colours
 // are multiplied by it; where it is 0, they become 0 unless `keep_transparent`.

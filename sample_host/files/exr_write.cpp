@@ -122,6 +122,19 @@ void write_pixels(Imf::OutputFile& out, const Image& image, const ImageFormat& f
   }
 }
 
+// Without a conversion. The colours need no multiplication by alpha.
+void write_halves(Imf::OutputFile& out, const Image& image, const ImageFormat& format) {
+  const std::size_t stride = 4 * sizeof(std::uint16_t);
+  Imf::FrameBuffer buffer;
+  std::size_t component = 0;
+  for (const char* const name : channel_order(format.channels)) {
+    buffer.insert(name, Imf::Slice::Make(Imf::HALF, image.halves.data() + component++,
+                                         out.header().dataWindow(), stride, stride * image.width));
+  }
+  out.setFrameBuffer(buffer);
+  out.writePixels(static_cast<int>(image.height));
+}
+
 }  // namespace
 
 void write_exr(OutputFile& file, const Image& image, const ImageFormat& format) {
@@ -129,7 +142,9 @@ void write_exr(OutputFile& file, const Image& image, const ImageFormat& format) 
   try {
     Stream stream(file);
     Imf::OutputFile out(stream, make_header(image, format));
-    if (format.depth == 16) {
+    if (!image.halves.empty()) {
+      write_halves(out, image, format);
+    } else if (format.depth == 16) {
       write_pixels<half>(out, image, format, Imf::HALF, to_half);
     } else {
       write_pixels<float>(out, image, format, Imf::FLOAT, [](float value) { return value; });

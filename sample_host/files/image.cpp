@@ -1,5 +1,9 @@
 #include "files/image.hpp"
 
+#include <half.h>
+
+#include "files/parallel.hpp"
+
 namespace ctxbroker::sample_host {
 
 std::string to_string(const ImageFormat& format) {
@@ -8,6 +12,20 @@ std::string to_string(const ImageFormat& format) {
   return (exr ? "OpenEXR, " : "PNG, ") +
          std::string(names[static_cast<std::size_t>(format.channels - 1)]) + ", " +
          std::to_string(format.depth) + (exr ? " bit float" : " bit");
+}
+
+void make_floats(Image& image) {
+  if (image.halves.empty()) return;
+  image.pixels.resize(image.halves.size());
+  for_each_band(image.height, [&](std::size_t first, std::size_t end) {
+    const std::size_t row = std::size_t{image.width} * 4;
+    for (std::size_t i = first * row; i < end * row; ++i) {
+      half value;
+      value.setBits(image.halves[i]);
+      image.pixels[i] = value;
+    }
+  });
+  image.halves = {};
 }
 
 float luminance(const float* pixel) {

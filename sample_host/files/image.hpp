@@ -47,13 +47,17 @@ struct ExrHeader;  // of an OpenEXR file; see exr_header.hpp
 struct Image {
   std::uint32_t width = 0, height = 0;
   std::vector<float> pixels;  // width * height * 4, linear, straight alpha, rows from the top
-  ImageFormat format;         // of the file
+  std::vector<std::uint16_t> halves;  // the same as halves; then there are no `pixels`
+  ImageFormat format;                 // of the file
   PngMetadata metadata;
   std::shared_ptr<const ExrHeader> exr;  // null: the file was no OpenEXR file
 };
 
 // Most pixels that are read: 4 GiB as floats.
 inline constexpr std::uint64_t image_max_pixels = std::uint64_t{1} << 28;
+
+// Moves what is in `halves` to `pixels`, where it stays exactly the same.
+void make_floats(Image& image);
 
 // Rec. 709. Equal components stay exactly what they are, so that grey files come back unchanged.
 float luminance(const float* pixel);

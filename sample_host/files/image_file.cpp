@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "files/exr_file.hpp"
+#include "files/exr_samples.hpp"
 #include "files/input_file.hpp"
 #include "files/png_file.hpp"
 
@@ -48,14 +49,15 @@ int default_depth(const ImageFormat& input, ImageType output) {
 
 }  // namespace
 
-Image read_image_file(const std::filesystem::path& path, const ImageNotice& notice) {
+Image read_image_file(const std::filesystem::path& path, const ImageNotice& notice,
+                      bool keep_halves) {
   check_input_file(path);
   const auto tell = [&](Severity severity) {
     return [&notice, severity](const std::string& text) {
       if (notice) notice(severity, text);
     };
   };
-  return begins_as_exr(path) ? read_exr(path, tell(Severity::warning))
+  return begins_as_exr(path) ? read_exr(path, tell(Severity::warning), keep_halves)
                              : read_png(path, tell(Severity::info));
 }
 
@@ -72,8 +74,11 @@ ImageFormat choose_image_format(const ImageFormat& input, const std::filesystem:
                                      " bits; give one of these, or another type of output");
 }
 
-void write_image_file(OutputFile& file, const Image& image, const ImageFormat& format,
+void write_image_file(OutputFile& file, Image& image, const ImageFormat& format,
                       int png_compression) {
+  const bool as_it_is = format.type == ImageType::exr && format.depth == 16 &&
+                        (format.channels == 3 || is_straight_anyway(image.halves));
+  if (!as_it_is) make_floats(image);
   if (format.type == ImageType::exr) {
     write_exr(file, image, format);
   } else if (const std::optional<Image> shown = show_display_window(image)) {

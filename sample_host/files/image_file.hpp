@@ -16,7 +16,10 @@ namespace ctxbroker::sample_host {
 using ImageNotice = std::function<void(Severity, const std::string&)>;
 
 // Reads a PNG or an OpenEXR file; its first bytes say which of them it is. Throws Failure (input).
-Image read_image_file(const std::filesystem::path& path, const ImageNotice& notice = {});
+// With `keep_halves`, an OpenEXR file of halves stays halves if its colours need no division by
+// alpha.
+Image read_image_file(const std::filesystem::path& path, const ImageNotice& notice = {},
+                      bool keep_halves = false);
 
 // The format of the output: the type by the extension of `path`, channels and depth as the input's.
 // `depth` of 0 chooses the depth that loses least. Throws Failure: output, if no image has this
@@ -24,8 +27,9 @@ Image read_image_file(const std::filesystem::path& path, const ImageNotice& noti
 ImageFormat choose_image_format(const ImageFormat& input, const std::filesystem::path& path,
                                 int depth);
 
-// Does not commit. Throws Failure (output). `png_compression` is that of write_png.
-void write_image_file(OutputFile& file, const Image& image, const ImageFormat& format,
+// Does not commit. Throws Failure (output). `png_compression` is that of write_png. Halves become
+// floats in `image`, unless they can be written as they are.
+void write_image_file(OutputFile& file, Image& image, const ImageFormat& format,
                       int png_compression);
 
 }  // namespace ctxbroker::sample_host

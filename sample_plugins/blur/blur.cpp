@@ -16,6 +16,8 @@ constexpr Real radius{0,
                       {0, sample::gaussian_max_radius},
                       6};
 constexpr auto parameters = parameter_table(radius);
+constexpr ctxb_port inputs[] = {port("in", "Input", rgba_float_or_half)};
+constexpr ctxb_port outputs[] = {in_place_port("out", "Output", rgba_float_or_half)};
 constexpr const char* features[] = {"blur", "gaussian", nullptr};
 
 class Blur final : public Plugin {
@@ -25,9 +27,10 @@ class Blur final : public Plugin {
           .vendor("ctxbroker")
           .description("Gaussian blur of colours and alpha.")
           .features(features)
+          .inputs(inputs)
+          .outputs(outputs)
           .parameters(parameters)
           .modules(blur_kernels::modules)
-          .in_place()
           .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
@@ -38,9 +41,9 @@ class Blur final : public Plugin {
   }
 
   Outcome process(const Job& job) override {
-    const ImageView in = job.input_image();
+    const PixelView in = job.input_pixels();
     const ImageView sums = gaussian_.enqueue_rows(job, in, job[radius]);
-    job.launch(columns_, gaussian_.column_shape(in), sums, in, job.output_image(),
+    job.launch(columns_, gaussian_.column_shape(in), sums, in, job.output_pixels(),
                gaussian_.weights(), gaussian_.reach());
     return Outcome::done;
   }

@@ -32,6 +32,8 @@ constexpr auto parameters =
     parameter_table(matrix_elements[0], matrix_elements[1], matrix_elements[2], matrix_elements[3],
                     matrix_elements[4], matrix_elements[5], matrix_elements[6], matrix_elements[7],
                     matrix_elements[8], offsets[0], offsets[1], offsets[2]);
+constexpr ctxb_port inputs[] = {port("in", "Input", rgba_float_or_half)};
+constexpr ctxb_port outputs[] = {in_place_port("out", "Output", rgba_float_or_half)};
 constexpr const char* features[] = {"colour", "matrix", nullptr};
 
 class ColourMatrix final : public Plugin {
@@ -41,9 +43,10 @@ class ColourMatrix final : public Plugin {
           .vendor("ctxbroker")
           .description("Mixes red, green and blue by a 3x3 matrix.")
           .features(features)
+          .inputs(inputs)
+          .outputs(outputs)
           .parameters(parameters)
           .modules(colour_matrix_kernels::modules)
-          .in_place()
           .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
@@ -61,8 +64,8 @@ class ColourMatrix final : public Plugin {
     for (std::size_t i = 0; i < 3; ++i) {
       matrix.offset[i] = static_cast<float>(job[offsets[i]]);
     }
-    const ImageView out = job.output_image();
-    job.launch(kernel_, over(out.width, out.height), job.input_image(), out, matrix);
+    const PixelView out = job.output_pixels();
+    job.launch(kernel_, over(out.width, out.height), job.input_pixels(), out, matrix);
     return Outcome::done;
   }
 

@@ -11,6 +11,7 @@
 namespace sample {
 
 using ctxbroker::sdk::ImageView;
+using ctxbroker::sdk::PixelView;
 
 constexpr int column_tile = 16;     // pixels wide; threads in x and in y
 constexpr int rows_per_thread = 4;  // the tile's outputs are column_tile * rows_per_thread tall
@@ -58,7 +59,7 @@ __device__ inline float4 straight(float4 sum, float4 original) {
 }
 
 // Dynamic shared memory: 4 * (blockDim.x + 2 * reach) * blockDim.y floats.
-__device__ inline void gaussian_row_pass(ImageView in, ImageView sums,
+__device__ inline void gaussian_row_pass(PixelView in, ImageView sums,
                                          const float* __restrict__ weights, int reach) {
   const int width = static_cast<int>(in.width);
   const int height = static_cast<int>(in.height);
@@ -74,9 +75,9 @@ __device__ inline void gaussian_row_pass(ImageView in, ImageView sums,
   // Every thread of the block goes through the same barriers: the loop depends on the block alone.
   for (int top = static_cast<int>(blockIdx.y * blockDim.y); top < height; top += step) {
     const int y = top + static_cast<int>(threadIdx.y);
-    const float4* source = in.row(clamp_index(y, height));
+    const int source_y = clamp_index(y, height);
     for (int i = local; i < span; i += threads_x) {
-      float4 pixel = source[clamp_index(left + i, width)];
+      float4 pixel = in.load(clamp_index(left + i, width), source_y);
       pixel.x *= pixel.w;
       pixel.y *= pixel.w;
       pixel.z *= pixel.w;
@@ -94,7 +95,7 @@ __device__ inline void gaussian_row_pass(ImageView in, ImageView sums,
 // pixel. Dynamic shared memory: 4 * column_tile * (column_tile * rows_per_thread + 2 * reach)
 // floats.
 template <class Finish>
-__device__ inline void gaussian_column_pass(ImageView sums, ImageView in, ImageView out,
+__device__ inline void gaussian_column_pass(ImageView sums, PixelView in, PixelView out,
                                             const float* __restrict__ weights, int reach,
                                             Finish finish) {
   const int width = static_cast<int>(in.width);
@@ -118,8 +119,8 @@ __device__ inline void gaussian_column_pass(ImageView sums, ImageView in, ImageV
       if (x < width && y < height) {
         const int centre = (i + reach) * column_tile + local;
         const float4 sum = weighted_sum(centre, plane, column_tile, weights, reach);
-        const float4 original = in.row(y)[x];
-        out.row(y)[x] = finish(straight(sum, original), original);
+        const float4 original = in.load(x, y);
+        out.store(x, y, finish(straight(sum, original), original));
       }
     }
     __syncthreads();
@@ -128,7 +129,7 @@ __device__ inline void gaussian_column_pass(ImageView sums, ImageView in, ImageV
 
 }  // namespace sample
 
-extern "C" __global__ void gaussian_rows(sample::ImageView in, sample::ImageView sums,
+extern "C" __global__ void gaussian_rows(sample::PixelView in, sample::ImageView sums,
                                          const float* weights, int reach) {
   sample::gaussian_row_pass(in, sums, weights, reach);
 }

@@ -24,7 +24,7 @@ class GaussianStage {
   // Enqueues the row pass; the sums are what the column pass reads. Weights travel only when the
   // radius has changed.
   ctxbroker::sdk::ImageView enqueue_rows(const ctxbroker::sdk::Job& job,
-                                         const ctxbroker::sdk::ImageView& in, double radius) {
+                                         const ctxbroker::sdk::PixelView& in, double radius) {
     if (radius != radius_) {
       radius_ = -1;  // until the upload is on its way
       gaussian_ = make_gaussian(radius);
@@ -41,7 +41,7 @@ class GaussianStage {
   }
 
   // For a kernel around gaussian_column_pass.
-  ctxbroker::sdk::LaunchShape column_shape(const ctxbroker::sdk::ImageView& in) const {
+  ctxbroker::sdk::LaunchShape column_shape(const ctxbroker::sdk::PixelView& in) const {
     constexpr std::uint32_t tile = 16;  // column_tile and rows_per_thread of gaussian.cuh
     constexpr std::uint32_t outputs = 4 * tile;
     return {{(in.width - 1) / tile + 1, grid_y((in.height - 1) / outputs + 1), 1},

@@ -13,6 +13,8 @@ constexpr Real stops{
     0, "stops", "Stops", "EV", "How much brighter; each stop doubles the light.", {-16, 16}, 0};
 constexpr Real gamma_value{1, "gamma", "Gamma", "", "Above 1 lifts the dark tones.", {0.1, 10}, 1};
 constexpr auto parameters = parameter_table(stops, gamma_value);
+constexpr ctxb_port inputs[] = {port("in", "Input", any_image)};
+constexpr ctxb_port outputs[] = {in_place_port("out", "Output", any_image)};
 constexpr const char* features[] = {"exposure", "gamma", "colour", nullptr};
 
 class Exposure final : public Plugin {
@@ -22,9 +24,10 @@ class Exposure final : public Plugin {
           .vendor("ctxbroker")
           .description("Makes an image brighter or darker and bends its tones.")
           .features(features)
+          .inputs(inputs)
+          .outputs(outputs)
           .parameters(parameters)
           .modules(exposure_kernels::modules)
-          .in_place()
           .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
@@ -35,8 +38,8 @@ class Exposure final : public Plugin {
   }
 
   Outcome process(const Job& job) override {
-    const ImageView in = job.input_image();
-    const ImageView out = job.output_image();
+    const PixelView in = job.input_pixels();
+    const PixelView out = job.output_pixels();
     const auto scale = static_cast<float>(std::exp2(job[stops]));
     const auto exponent = static_cast<float>(1 / job[gamma_value]);
     job.launch(kernel_, over(out.width, out.height), in, out, scale, exponent);

@@ -1,22 +1,22 @@
 #include <ctxbroker/sdk/views.hpp>
 
-using ctxbroker::sdk::ImageView;
+using ctxbroker::sdk::PixelView;
 
 __device__ float expose(float value, float scale, float exponent) {
   return powf(fmaxf(value, 0.0f) * scale, exponent);
 }
 
-extern "C" __global__ void exposure(ImageView in, ImageView out, float scale, float exponent) {
+extern "C" __global__ void exposure(PixelView in, PixelView out, float scale, float exponent) {
   const unsigned x = blockIdx.x * blockDim.x + threadIdx.x;
   if (x >= out.width) {
     return;
   }
   for (unsigned y = blockIdx.y * blockDim.y + threadIdx.y; y < out.height;
        y += gridDim.y * blockDim.y) {
-    float4 pixel = in.row(y)[x];
+    float4 pixel = in.load(x, y);
     pixel.x = expose(pixel.x, scale, exponent);
     pixel.y = expose(pixel.y, scale, exponent);
     pixel.z = expose(pixel.z, scale, exponent);
-    out.row(y)[x] = pixel;
+    out.store(x, y, pixel);
   }
 }

@@ -19,9 +19,10 @@ constexpr const char* features[] = {"merge", "composite", nullptr};
 
 enum Input : std::uint32_t { front, back, mask };
 constexpr ctxb_port inputs[] = {
-    port("a", "Front", rgba), port("b", "Back", rgba),
-    port("mask", "Mask", {CTXB_CHANNELS(1), CTXB_SAMPLE_FLOAT}, CTXB_PORT_OPTIONAL)};
-constexpr ctxb_port outputs[] = {in_place_port("out", "Output", rgba, back)};
+    port("a", "Front", rgba_float_or_half), port("b", "Back", rgba_float_or_half),
+    port("mask", "Mask", {CTXB_CHANNELS(1), CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF},
+         CTXB_PORT_OPTIONAL)};
+constexpr ctxb_port outputs[] = {in_place_port("out", "Output", rgba_float_or_half, back)};
 
 class Merge final : public Plugin {
  public:
@@ -44,10 +45,10 @@ class Merge final : public Plugin {
   }
 
   Outcome process(const Job& job) override {
-    const ImageView out = job.output_image();
-    const ctxb_buffer& weights = job.input(mask);
-    job.launch(kernel_, over(out.width, out.height), job.input_image(front), job.input_image(back),
-               weights.data, weights.row_pitch, out, static_cast<Operation>(job[operation]),
+    const PixelView out = job.output_pixels();
+    const PixelView weights = job.has_input(mask) ? job.input_pixels(mask) : PixelView{};
+    job.launch(kernel_, over(out.width, out.height), job.input_pixels(front),
+               job.input_pixels(back), weights, out, static_cast<Operation>(job[operation]),
                static_cast<float>(job[amount]));
     return Outcome::done;
   }

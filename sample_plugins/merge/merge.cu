@@ -2,7 +2,7 @@
 
 #include "operation.hpp"
 
-using ctxbroker::sdk::ImageView;
+using ctxbroker::sdk::PixelView;
 using sample::Operation;
 
 // Straight alpha: the colours are not multiplied by it.
@@ -32,24 +32,20 @@ __device__ float mix(float from, float to, float weight) {
   return from + (to - from) * weight;
 }
 
-// `mask` has one float a pixel, row_pitch bytes from row to row; or is null, which is 1 everywhere.
-extern "C" __global__ void merge(ImageView front, ImageView back, const float* mask,
-                                 unsigned long long mask_pitch, ImageView out, Operation operation,
-                                 float amount) {
+// Without a mask, which is 1 everywhere, mask.data is 0.
+extern "C" __global__ void merge(PixelView front, PixelView back, PixelView mask, PixelView out,
+                                 Operation operation, float amount) {
   const unsigned x = blockIdx.x * blockDim.x + threadIdx.x;
   if (x >= out.width) {
     return;
   }
   for (unsigned y = blockIdx.y * blockDim.y + threadIdx.y; y < out.height;
        y += gridDim.y * blockDim.y) {
-    float weight = amount;
-    if (mask != nullptr) {
-      const char* const row = reinterpret_cast<const char*>(mask) + y * mask_pitch;
-      weight *= reinterpret_cast<const float*>(row)[x];
-    }
-    const float4 behind = back.row(y)[x];
-    const float4 both = combine(front.row(y)[x], behind, operation);
-    out.row(y)[x] = make_float4(mix(behind.x, both.x, weight), mix(behind.y, both.y, weight),
-                                mix(behind.z, both.z, weight), mix(behind.w, both.w, weight));
+    const float weight = mask.data != 0 ? amount * mask.load(x, y).x : amount;
+    const float4 behind = back.load(x, y);
+    const float4 both = combine(front.load(x, y), behind, operation);
+    out.store(x, y,
+              make_float4(mix(behind.x, both.x, weight), mix(behind.y, both.y, weight),
+                          mix(behind.z, both.z, weight), mix(behind.w, both.w, weight)));
   }
 }

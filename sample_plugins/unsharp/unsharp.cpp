@@ -19,6 +19,8 @@ constexpr Real amount{1, "amount", "Amount", "", "How much of the detail is adde
 constexpr Real threshold{
     2, "threshold", "Threshold", "", "Differences up to it are left alone.", {0, 1}, 0};
 constexpr auto parameters = parameter_table(radius, amount, threshold);
+constexpr ctxb_port inputs[] = {port("in", "Input", rgba_float_or_half)};
+constexpr ctxb_port outputs[] = {in_place_port("out", "Output", rgba_float_or_half)};
 constexpr const char* features[] = {"sharpen", "unsharp-mask", nullptr};
 
 class Unsharp final : public Plugin {
@@ -28,9 +30,10 @@ class Unsharp final : public Plugin {
           .vendor("ctxbroker")
           .description("Sharpens by adding what a gaussian blur would take away.")
           .features(features)
+          .inputs(inputs)
+          .outputs(outputs)
           .parameters(parameters)
           .modules(unsharp_kernels::modules)
-          .in_place()
           .flags(CTXB_PLUGIN_UNLOADABLE);
 
   using Plugin::Plugin;
@@ -41,9 +44,9 @@ class Unsharp final : public Plugin {
   }
 
   Outcome process(const Job& job) override {
-    const ImageView in = job.input_image();
+    const PixelView in = job.input_pixels();
     const ImageView sums = gaussian_.enqueue_rows(job, in, job[radius]);
-    job.launch(columns_, gaussian_.column_shape(in), sums, in, job.output_image(),
+    job.launch(columns_, gaussian_.column_shape(in), sums, in, job.output_pixels(),
                gaussian_.weights(), gaussian_.reach(), static_cast<float>(job[amount]),
                static_cast<float>(job[threshold]));
     return Outcome::done;

@@ -1,6 +1,7 @@
 #include "gaussian.cuh"
 
 using sample::ImageView;
+using sample::PixelView;
 
 // The part of a difference that is beyond the threshold; continuous, so that no edge appears where
 // the difference crosses it.
@@ -8,7 +9,7 @@ __device__ float beyond(float difference, float threshold) {
   return copysignf(fmaxf(fabsf(difference) - threshold, 0.0f), difference);
 }
 
-extern "C" __global__ void unsharp_columns(ImageView sums, ImageView in, ImageView out,
+extern "C" __global__ void unsharp_columns(ImageView sums, PixelView in, PixelView out,
                                            const float* weights, int reach, float amount,
                                            float threshold) {
   sample::gaussian_column_pass(

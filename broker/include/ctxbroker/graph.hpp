@@ -158,9 +158,10 @@ class CTXB_API Graph {
   /// The same for instances in a row: from the host's one input through each instance's first input
   /// and first output to the host's one output.
   ///
-  /// @param row  the instances in their order, at least one.
+  /// @param row      the instances in their order, at least one.
+  /// @param samples  what the host gives and gets. Halves are for images only.
   Graph(Broker& broker, const std::vector<PluginInstance*>& row, const ActivationSizes& sizes,
-        const GraphOptions& options = {});
+        const GraphOptions& options = {}, SampleType samples = SampleType::float32);
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
   ~Graph();

@@ -89,11 +89,11 @@ DeviceEnds device_ends(const GraphDescription& description, const BrokerImpl& br
 }
 
 // The nodes have the plug-ins' short names, with a number where a name repeats: "blur", "blur_2".
-GraphDescription in_a_row(const std::vector<PluginInstance*>& instances) {
+GraphDescription in_a_row(const std::vector<PluginInstance*>& instances, SampleType samples) {
   if (instances.empty()) refuse("it has no node; give it at least one plug-in instance");
   GraphDescription row;
-  row.inputs = {{"host input"}};
-  row.outputs = {{"host output"}};
+  row.inputs = {{"host input", 0, samples}};
+  row.outputs = {{"host output", 0, samples}};
   std::string before = row.inputs[0].name;
   for (PluginInstance* const instance : instances) {
     if (instance == nullptr) refuse("an instance is null");
@@ -281,8 +281,8 @@ Graph::Graph(Broker& broker, const GraphDescription& description, const Activati
              const GraphOptions& options)
     : impl_(std::make_unique<Impl>(Access::of(broker), description, sizes, options)) {}
 Graph::Graph(Broker& broker, const std::vector<PluginInstance*>& row, const ActivationSizes& sizes,
-             const GraphOptions& options)
-    : Graph(broker, in_a_row(row), sizes, options) {}
+             const GraphOptions& options, SampleType samples)
+    : Graph(broker, in_a_row(row, samples), sizes, options) {}
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 Graph::~Graph() = default;

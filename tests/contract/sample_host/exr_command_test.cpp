@@ -39,6 +39,43 @@ TEST_F(ExrCommand, APluginThatPassesOnChangesNoSample) {
   }
 }
 
+// The plug-in takes nothing but halves.
+TEST_F(ExrCommand, HalvesReachThePluginAsTheyAre) {
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"R", "G", "B"}, {"R", "G", "B", "A"}}) {
+    RawExr raw = make_exr(61, 45, names);
+    if (names.size() == 4) {
+      for (std::size_t i = 0; i < raw.channels["A"].size(); ++i) {
+        raw.channels["A"][i] = static_cast<float>(i % 2);
+      }
+    }
+    run_well({"image", exr("in.exr", raw), "-o", at("out.exr"), "--plugin",
+              test_plugin("takes_halves")});
+    EXPECT_EQ(read_raw_exr(folder / "out.exr").channels, raw.channels);
+  }
+  Start start = image("in.exr", "out.exr");
+  start.arguments = {"image",   at("in.exr"), "-o",       at("out.exr"),
+                     "--depth", "32",         "--plugin", test_plugin("takes_halves")};
+  expect_error(start, exit_code_of(ErrorKind::invalid_argument), {"float", "half"});
+}
+
+// The samples that plug-ins compute in halves and in floats are the same, where each is rounded
+// once.
+TEST_F(ExrCommand, HalvesAreComputedInFloat) {
+  const RawExr raw = make_exr(40, 30, {"R", "G", "B"});
+  run_well({"image", exr("in.exr", raw), "-o", at("out.exr"), "--plugin",
+            "colour_matrix:m00=0.3,m01=0.7,m12=-0.4"});
+  RawExr out = read_raw_exr(folder / "out.exr");
+  for (std::size_t i = 0; i < raw.channels.at("R").size(); ++i) {
+    const float r = raw.channels.at("R")[i], g = raw.channels.at("G")[i];
+    const float b = raw.channels.at("B")[i];
+    const double red = 0.3 * r + 0.7 * g, green = g - 0.4 * b;
+    ASSERT_NEAR(out.channels["R"][i], red, std::abs(red) / 1900 + 1e-7);
+    ASSERT_NEAR(out.channels["G"][i], green, (std::abs(g) + std::abs(b)) / 1900 + 1e-7);
+    ASSERT_EQ(out.channels["B"][i], b);
+  }
+}
+
 // No curve is between the file and the plug-in, and nothing is clamped.
 TEST_F(ExrCommand, ExposureDoublesLinearValues) {
   RawExr raw = make_exr(40, 30, {"R", "G", "B", "A"}, Imf::FLOAT);

@@ -198,6 +198,29 @@ TEST(Exr, ALossyCompressionIsNotAppliedAgain) {
   EXPECT_EQ(read_raw_exr(folder / "out.exr").channels, read_raw_exr(folder / "in.exr").channels);
 }
 
+TEST(Exr, HalvesAreKeptWhereAlphaChangesNoColour) {
+  const TempFolder folder;
+  RawExr raw = make_exr(7, 5, {"R", "G", "B", "A"});
+  for (std::size_t i = 0; i < raw.channels["A"].size(); ++i) {
+    raw.channels["A"][i] = static_cast<float>(i % 3 == 0);
+  }
+  write_raw_exr(folder / "in.exr", raw);
+  Image kept = read_exr(folder / "in.exr", {}, true);
+  EXPECT_EQ(kept.halves.size(), 7U * 5 * 4);
+  EXPECT_TRUE(kept.pixels.empty());
+  OutputFile file(folder / "out.exr");
+  write_image_file(file, kept, kept.format, 1);
+  file.commit();
+  EXPECT_EQ(read_raw_exr(folder / "out.exr").channels, raw.channels);
+  EXPECT_TRUE(kept.pixels.empty());
+  make_floats(kept);
+  EXPECT_EQ(kept.pixels, read_exr(folder / "in.exr").pixels);
+
+  raw.channels["A"][4] = 0.5F;
+  write_raw_exr(folder / "in.exr", raw);
+  EXPECT_TRUE(read_exr(folder / "in.exr", {}, true).halves.empty());
+}
+
 TEST(Exr, APngShowsTheDisplayWindow) {
   RawExr raw = make_exr(3, 2, {"R", "G", "B", "A"});
   raw.header.dataWindow() = {{-1, 1}, {1, 2}};
@@ -206,7 +229,7 @@ TEST(Exr, APngShowsTheDisplayWindow) {
   raw.channels["A"] = {1, 1, 1, 1, 1, 1};
   const TempFolder folder;
   write_raw_exr(folder / "in.exr", raw);
-  const Image image = read_image_file(folder / "in.exr");
+  Image image = read_image_file(folder / "in.exr");
   OutputFile file(folder / "out.png");
   write_image_file(file, image, choose_image_format(image.format, "out.png", 8), 1);
   file.commit();
@@ -361,7 +384,7 @@ TEST(ImageFile, PngsComeBackThroughOpenExr) {
     fill_samples(raw, 3);
     write_raw_png(folder / "in.png", raw);
     const auto convert = [&](const char* from, const char* to, int output_depth) {
-      const Image image = read_image_file(folder / from);
+      Image image = read_image_file(folder / from);
       OutputFile file(folder / to);
       write_image_file(file, image, choose_image_format(image.format, to, output_depth), 1);
       file.commit();

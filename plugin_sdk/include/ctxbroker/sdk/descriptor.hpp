@@ -17,6 +17,12 @@ struct Format {
 };
 /// RGBA as 32-bit floats.
 inline constexpr Format rgba{CTXB_CHANNELS(4), CTXB_SAMPLE_FLOAT};
+/// RGBA as floats or as halves. Job::input_pixels and output_pixels have views for it.
+inline constexpr Format rgba_float_or_half{CTXB_CHANNELS(4), CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF};
+/// Images with 1 to 4 channels (grey, grey and alpha, RGB, RGBA) of floats or halves.
+inline constexpr Format any_image{
+    CTXB_CHANNELS(1) | CTXB_CHANNELS(2) | CTXB_CHANNELS(3) | CTXB_CHANNELS(4),
+    CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF};
 /// Audio with any number of channels.
 inline constexpr Format any_audio{CTXB_CHANNELS_ANY, CTXB_SAMPLE_FLOAT};
 

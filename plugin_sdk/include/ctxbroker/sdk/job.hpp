@@ -164,6 +164,13 @@ class Job : public Stream, public ParameterValues {
   [[nodiscard]] ImageView output_image(std::uint32_t port = 0) const {
     return image(output(port), "output", port);
   }
+  /// The same for an image of 1 to 4 channels of floats or halves.
+  [[nodiscard]] PixelView input_pixels(std::uint32_t port = 0) const {
+    return pixels(input(port), "input", port);
+  }
+  [[nodiscard]] PixelView output_pixels(std::uint32_t port = 0) const {
+    return pixels(output(port), "output", port);
+  }
   [[nodiscard]] AudioView input_audio(std::uint32_t port = 0) const {
     return audio(input(port), "input", port);
   }
@@ -214,6 +221,21 @@ class Job : public Stream, public ParameterValues {
       refuse(which, port, " is not RGBA as floats with pixels aligned to 16 bytes");
     }
     return {reinterpret_cast<float*>(buffer.data), buffer.row_pitch, buffer.width, buffer.height};
+  }
+  static PixelView pixels(const ctxb_buffer& buffer, const char* which, std::uint32_t port) {
+    if (buffer.media != CTXB_MEDIA_IMAGE) refuse(which, port, " is no image, or not connected");
+    const bool is_half = buffer.samples == CTXB_SAMPLE_HALF;
+    if ((!is_half && buffer.samples != CTXB_SAMPLE_FLOAT) || buffer.channels < 1 ||
+        buffer.channels > 4) {
+      refuse(which, port, " does not have 1 to 4 channels of floats or halves");
+    }
+    const std::uint32_t together = buffer.channels == 4 ? 4 : 1;  // samples moved at once
+    const std::uint32_t alignment = together * (is_half ? 2 : 4);
+    if (buffer.data % alignment != 0 || buffer.row_pitch % alignment != 0) {
+      refuse(which, port, " has pixels that are not aligned");
+    }
+    return {buffer.data,   buffer.row_pitch, buffer.width,
+            buffer.height, buffer.channels,  is_half ? 1U : 0U};
   }
   static AudioView audio(const ctxb_buffer& buffer, const char* which, std::uint32_t port) {
     if (buffer.media != CTXB_MEDIA_AUDIO) refuse(which, port, " is no audio, or not connected");

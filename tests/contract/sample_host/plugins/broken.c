@@ -77,10 +77,16 @@ static const ctxb_module modules[] = {
 #define FLAGS 0
 #endif
 
-static const ctxb_port input = {sizeof(ctxb_port), 0, "in", "Input", CTXB_CHANNELS(4),
-                                CTXB_SAMPLE_FLOAT, 0, 0};
-static const ctxb_port output = {sizeof(ctxb_port), 0, "out", "Output", CTXB_CHANNELS(4),
-                                 CTXB_SAMPLE_FLOAT, 0, 0};
+#if defined(VARIANT_TAKES_HALVES)
+#define SAMPLES CTXB_SAMPLE_HALF
+#else
+#define SAMPLES CTXB_SAMPLE_FLOAT
+#endif
+
+static const ctxb_port input = {sizeof(ctxb_port), 0,       "in", "Input",
+                                CTXB_CHANNELS(4),  SAMPLES, 0,    0};
+static const ctxb_port output = {sizeof(ctxb_port), 0,       "out", "Output",
+                                 CTXB_CHANNELS(4),  SAMPLES, 0,     0};
 
 #define DESCRIPTOR(plugin_id, plugin_name)                                                       \
   {                                                                                              \
