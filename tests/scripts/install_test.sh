@@ -13,7 +13,7 @@ expect_status 0
 for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctxbroker_boost_log.so.0 \
   lib/libctxbroker_software_device.so include/ctxbroker/version.hpp \
   lib/software_device/libcuda.so.1 lib/software_device/libcuda.so plugins/gain.so \
-  include/ctxbroker/broker.hpp \
+  include/ctxbroker/broker.hpp include/ctxbroker/host.h include/ctxbroker/host_graph.h \
   include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
   share/doc/ctxbroker/policy.schema.json lib/ctxbroker/ctxbroker_gate.so \
   lib/ctxbroker/gate/libcuda.so.1; do
@@ -145,6 +145,20 @@ expect_err "was given up: to show what comes after"
 [[ "$(grep -c "status 0, last pixel 255, green lease" <<<"$out")" == 2 ]] || failed "not painted twice"
 [[ "$(sed 's/.*generation \([0-9]*\).*/\1/' <<<"$out" | sort -u | wc -l)" == 2 ]] ||
   failed "the lost lease was not renewed"
+
+# The host in C, with the installed samples.
+code_of embedding.md red_over_grey.c >"$documents/host/red_over_grey.c"
+cat >>"$documents/host/CMakeLists.txt" <<'END'
+add_executable(red_over_grey red_over_grey.c)
+set_target_properties(red_over_grey PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF)
+target_compile_options(red_over_grey PRIVATE -Wall -Wextra -Wpedantic -Werror)
+target_link_libraries(red_over_grey PRIVATE ctxbroker::broker)
+END
+run "$CMAKE" --build "$documents/host/build"
+expect_status 0
+run env CTXBROKER_DRIVER=software "$documents/host/build/red_over_grey" "$prefix/plugins/blur.so" "$prefix/plugins/merge.so"
+expect_status 0
+expect_out "the first pixel is 0.75 0.25 0.25 1"
 
 # Shipped with the broker beside it, the host finds the gate there, and has it before the driver that
 # it links; nothing of this machine's paths is left in it.

@@ -1,8 +1,8 @@
 /**
  * @file
  * The broker for hosts that are written in C, or that want a C boundary. It has everything that C++
- * tenants have (broker.hpp, tenant.hpp). Hosts that run plug-ins of the ctxbroker ABI use the C++
- * headers.
+ * tenants have (broker.hpp, tenant.hpp). host_graph.h, which this header includes, has what
+ * plug-ins of the ctxbroker ABI need: libraries, instances, graphs and jobs.
  *
  *     ctxb_broker* broker = NULL;
  *     ctxb_tenant* tenant = NULL;
@@ -77,7 +77,7 @@ CTXB_EXPORT const char* ctxb_last_error(void);
 typedef void (*ctxb_record_function)(void* data, uint32_t severity, uint32_t tenant,
                                      const char* tenant_name, const char* topic, const char* text);
 
-/** Takes a piece of a text that the broker writes, in order.
+/** Takes a piece of a text, or of a plug-in's state, that the broker writes, in order.
  *
  * @param data   what was passed to the function that writes.
  * @param text   the piece. It is valid during the call and does not end with 0.
@@ -168,7 +168,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctx
 
 /** Closes a broker.
  *
- * @return CTXB_ERROR_WRONG_STATE while it has tenants. The broker is then still open. */
+ * @return CTXB_ERROR_WRONG_STATE while it has tenants, libraries, instances or graphs. The broker
+ *         is then still open. */
 CTXB_EXPORT ctxb_status ctxb_broker_close(ctxb_broker* broker);
 
 #define CTXB_DRIVER_NVIDIA 1   /**< NVIDIA's driver. */
@@ -187,7 +188,7 @@ typedef struct ctxb_driver_info {
 /** Tells which driver the broker works on. */
 CTXB_EXPORT ctxb_status ctxb_broker_driver(const ctxb_broker* broker, ctxb_driver_info* info);
 
-/** Returns the number of devices, at least 1; 0 for null. [any] */
+/** Returns the number of devices, at least 1; 0 without a driver and for null. [any] */
 CTXB_EXPORT uint32_t ctxb_broker_device_count(const ctxb_broker* broker);
 
 /** One device. */
@@ -479,4 +480,7 @@ CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 #ifdef __cplusplus
 }
 #endif
+
+#include "ctxbroker/host_graph.h"
+
 #endif

@@ -5,28 +5,10 @@
 
 namespace {
 
-using ctxbroker::Error;
-using ctxbroker::ErrorKind;
 using ctxbroker::detail::answered;
 using ctxbroker::detail::give;
 using ctxbroker::detail::need;
-
-// Passes text to `write` as `pass` hands it out. What `write` refuses is the answer.
-template <typename Pass>
-ctxb_status send(ctxb_text_function write, void* data, Pass&& pass) noexcept {
-  ctxb_status refused = CTXB_OK;
-  const ctxb_status status = answered([&] {
-    need(write != nullptr, "write is null");
-    pass([&](std::string_view text) {
-      refused = write(data, text.data(), text.size());
-      if (refused < 0) {
-        throw Error(ErrorKind::output_file,
-                    "the text was not taken: write returned " + std::to_string(refused));
-      }
-    });
-  });
-  return refused < 0 ? refused : status;
-}
+using ctxbroker::detail::send;
 
 void give_summary(const ctxbroker::TimelineSummary& written, ctxb_timeline_summary* summary) {
   if (summary == nullptr) return;
@@ -34,19 +16,29 @@ void give_summary(const ctxbroker::TimelineSummary& written, ctxb_timeline_summa
        "the summary's size is not sizeof(ctxb_timeline_summary)");
 }
 
-}  // namespace
-
-ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** broker) {
+ctxb_status open(const ctxb_broker_options* options, ctxb_broker** broker,
+                 ctxbroker::Broker (*opened)(ctxbroker::BrokerOptions)) {
   if (broker != nullptr) *broker = nullptr;
   return answered([&] {
     need(broker != nullptr, "broker is null");
-    ctxbroker::Broker opened = ctxbroker::Broker::open(ctxbroker::detail::read(options));
-    auto made = std::make_unique<ctxb_broker>(ctxb_broker{std::move(opened), {}, {}});
+    auto made = std::make_unique<ctxb_broker>(
+        ctxb_broker{opened(ctxbroker::detail::read(options)), {}, {}});
     made->gate = made->broker.gate();
     for (const std::string& tool : made->gate.tools) made->tools.push_back(tool.c_str());
     made->tools.push_back(nullptr);
     *broker = made.release();
   });
+}
+
+}  // namespace
+
+ctxb_status ctxb_broker_open(const ctxb_broker_options* options, ctxb_broker** broker) {
+  return open(options, broker, ctxbroker::Broker::open);
+}
+
+ctxb_status ctxb_broker_open_without_driver(const ctxb_broker_options* options,
+                                            ctxb_broker** broker) {
+  return open(options, broker, ctxbroker::Broker::open_without_driver);
 }
 
 ctxb_status ctxb_broker_close(ctxb_broker* broker) {
@@ -69,7 +61,8 @@ ctxb_status ctxb_broker_driver(const ctxb_broker* broker, ctxb_driver_info* info
 }
 
 uint32_t ctxb_broker_device_count(const ctxb_broker* broker) {
-  return broker == nullptr ? 0 : static_cast<uint32_t>(broker->broker.devices().size());
+  if (broker == nullptr || !broker->broker.has_driver()) return 0;
+  return static_cast<uint32_t>(broker->broker.devices().size());
 }
 
 ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device, ctxb_device_info* info) {
@@ -94,6 +87,25 @@ ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device) {
   return answered([&] {
     need(broker != nullptr, "broker is null");
     broker->broker.use_device(device);
+  });
+}
+
+ctxb_status ctxb_broker_force_loss(ctxb_broker* broker, uint32_t tenant, int32_t device,
+                                   const char* reason) {
+  return answered([&] {
+    need(broker != nullptr && reason != nullptr, "broker or reason is null");
+    need(broker->broker.force_loss(ctxbroker::TenantId{tenant}, device, reason),
+         "the tenant has no lease on that device");
+  });
+}
+
+ctxb_status ctxb_broker_unload_idle_modules(ctxb_broker* broker, int32_t device,
+                                            uint64_t* unloaded) {
+  if (unloaded != nullptr) *unloaded = 0;
+  return answered([&] {
+    need(broker != nullptr, "broker is null");
+    const std::size_t count = broker->broker.unload_idle_modules(device);
+    if (unloaded != nullptr) *unloaded = count;
   });
 }
 

@@ -52,39 +52,6 @@ DriverChoice read_driver(const char* text) {
   return *choice;
 }
 
-std::optional<std::uint64_t> read_limit(std::uint64_t given) {
-  if (given == 0) return std::nullopt;
-  return given == UINT64_MAX ? 0 : given;
-}
-
-bool read_flag(std::uint32_t given, const char* member) {
-  if (given > 1) {
-    throw Error(ErrorKind::invalid_argument,
-                std::string(member) + " is " + std::to_string(given) + "; it has to be 0 or 1");
-  }
-  return given == 1;
-}
-
-LeaseChoice read_lease(const ctxb_tenant_options& given) {
-  need(given.multiprocessors == 0 || given.lease == CTXB_LEASE_GREEN,
-       "multiprocessors is given, but only CTXB_LEASE_GREEN has multiprocessors of its own");
-  switch (given.lease) {
-    case CTXB_LEASE_AUTO:
-      return {};
-    case CTXB_LEASE_SHARED:
-      return LeaseChoice(LeaseKind::shared);
-    case CTXB_LEASE_PRIVATE:
-      return LeaseChoice(LeaseKind::private_own);
-    case CTXB_LEASE_GREEN:
-      return {LeaseKind::green, given.multiprocessors};
-    default:
-      throw Error(ErrorKind::invalid_argument,
-                  "lease " + std::to_string(given.lease) +
-                      " cannot be asked for; use CTXB_LEASE_AUTO, _SHARED, _PRIVATE or "
-                      "_GREEN");
-  }
-}
-
 }  // namespace
 
 ctxb_status fail(ctxb_status status, const char* text) noexcept {
@@ -103,6 +70,8 @@ ctxb_status status_of(ErrorKind kind) noexcept {
     case ErrorKind::invalid_argument:
     case ErrorKind::driver_choice:
     case ErrorKind::policy:
+    case ErrorKind::unknown_parameter:
+    case ErrorKind::parameter_value:
       return CTXB_ERROR_INVALID_ARGUMENT;
     case ErrorKind::wrong_state:
       return CTXB_ERROR_WRONG_STATE;
@@ -118,6 +87,10 @@ ctxb_status status_of(ErrorKind kind) noexcept {
       return CTXB_ERROR_CONTEXT_LOST;
     case ErrorKind::driver_call:
       return CTXB_ERROR_DRIVER;
+    case ErrorKind::kernel_image:
+      return CTXB_ERROR_NO_KERNEL_IMAGE;
+    case ErrorKind::plugin_version:
+      return CTXB_ERROR_VERSION;
     default:
       return CTXB_ERROR;
   }
@@ -153,6 +126,54 @@ std::uint32_t code(LeaseState state) noexcept {
   return CTXB_STATE_HUNG;
 }
 
+std::optional<std::uint64_t> read_limit(std::uint64_t given) {
+  if (given == 0) return std::nullopt;
+  return given == UINT64_MAX ? 0 : given;
+}
+
+bool read_flag(std::uint32_t given, const char* member) {
+  if (given > 1) {
+    throw Error(ErrorKind::invalid_argument,
+                std::string(member) + " is " + std::to_string(given) + "; it has to be 0 or 1");
+  }
+  return given == 1;
+}
+
+LeaseChoice read_lease(std::uint32_t kind, std::uint32_t multiprocessors) {
+  need(multiprocessors == 0 || kind == CTXB_LEASE_GREEN,
+       "multiprocessors is given, but only CTXB_LEASE_GREEN has multiprocessors of its own");
+  switch (kind) {
+    case CTXB_LEASE_AUTO:
+      return {};
+    case CTXB_LEASE_SHARED:
+      return LeaseChoice(LeaseKind::shared);
+    case CTXB_LEASE_PRIVATE:
+      return LeaseChoice(LeaseKind::private_own);
+    case CTXB_LEASE_GREEN:
+      return {LeaseKind::green, multiprocessors};
+    default:
+      throw Error(ErrorKind::invalid_argument,
+                  "lease " + std::to_string(kind) +
+                      " cannot be asked for; use CTXB_LEASE_AUTO, _SHARED, _PRIVATE or "
+                      "_GREEN");
+  }
+}
+
+ctxb_lease_info described(const LeaseInfo& lease, const char* tenant, const char* reason) {
+  ctxb_lease_info info{};
+  info.device = lease.device;
+  info.kind = code(lease.granted.kind);
+  info.multiprocessors = lease.granted.multiprocessors;
+  info.asked_kind = code(lease.asked.kind);
+  info.asked_multiprocessors = lease.asked.multiprocessors;
+  info.state = code(lease.state);
+  info.generation = lease.generation;
+  info.context = lease.context;
+  info.tenant = tenant;
+  info.reason = reason;
+  return info;
+}
+
 BrokerOptions read(const ctxb_broker_options* options) {
   BrokerOptions wanted;
   if (options == nullptr) return wanted;
@@ -186,7 +207,7 @@ TenantOptions read(const ctxb_tenant_options* options) {
   if (options == nullptr) return wanted;
   const ctxb_tenant_options given =
       taken(options, "the options' size is not sizeof(ctxb_tenant_options)");
-  wanted.lease = read_lease(given);
+  wanted.lease = read_lease(given.lease, given.multiprocessors);
   wanted.per_thread_streams = read_flag(given.per_thread_streams, "per_thread_streams");
   wanted.unload_at_close = read_flag(given.unload_at_close, "unload_at_close");
   need(given.reserved == 0, "reserved is not 0");

@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
@@ -35,6 +37,23 @@ struct ctxb_tenant {
   std::map<std::uint64_t, std::string> reasons;  // of the leases, by their generations
 };
 
+struct ctxb_plugin_library {
+  ctxbroker::PluginLibrary library;
+  // The lists of each plug-in, which end with null.
+  struct Lists {
+    std::vector<const char*> features;
+    std::vector<std::vector<const char*>> choices;  // of each parameter
+  };
+  std::vector<Lists> lists;
+};
+
+struct ctxb_instance {
+  ctxbroker::PluginInstance instance;
+  std::string tenant;
+  std::map<std::uint64_t, std::string> reasons;  // of the leases, by their generations
+  unsigned uses = 0;                             // nodes of graphs
+};
+
 namespace ctxbroker::detail {
 
 // Keeps the text for ctxb_last_error on this thread and returns `status`.
@@ -44,9 +63,18 @@ ctxb_status status_of(ErrorKind kind) noexcept;
 std::uint32_t code(LeaseKind kind) noexcept;    // CTXB_LEASE_*
 std::uint32_t code(LeaseState state) noexcept;  // CTXB_STATE_*
 
-// Both take null for the defaults, and throw Error when the options cannot be.
+// These take null for the defaults, and throw Error when the options cannot be.
 BrokerOptions read(const ctxb_broker_options* given);
 TenantOptions read(const ctxb_tenant_options* given);
+InstanceOptions read(const ctxb_instance_options* given);
+// Throws Error for null.
+ActivationSizes read(const ctxb_activation_sizes* given);
+bool read_flag(std::uint32_t given, const char* member);
+std::optional<std::uint64_t> read_limit(std::uint64_t given);  // 0: not set; UINT64_MAX: none
+LeaseChoice read_lease(std::uint32_t kind, std::uint32_t multiprocessors);
+
+// The texts stay the caller's.
+ctxb_lease_info described(const LeaseInfo& lease, const char* tenant, const char* reason);
 
 // Runs `body` and turns what it throws into a status and a text.
 template <typename Body>
@@ -100,6 +128,23 @@ void give(Struct* target, Struct whole, const char* complaint) {
   need(has_size(target), complaint);
   whole.size = target->size;
   std::memcpy(target, &whole, std::min<std::size_t>(target->size, sizeof whole));
+}
+
+// Passes text to `write` as `pass` hands it out. What `write` refuses is the answer.
+template <typename Pass>
+ctxb_status send(ctxb_text_function write, void* data, Pass&& pass) noexcept {
+  ctxb_status refused = CTXB_OK;
+  const ctxb_status status = answered([&] {
+    need(write != nullptr, "write is null");
+    pass([&](std::string_view text) {
+      refused = write(data, text.data(), text.size());
+      if (refused < 0) {
+        throw Error(ErrorKind::output_file,
+                    "the text was not taken: write returned " + std::to_string(refused));
+      }
+    });
+  });
+  return refused < 0 ? refused : status;
 }
 
 }  // namespace ctxbroker::detail

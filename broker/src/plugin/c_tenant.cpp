@@ -12,6 +12,7 @@ using ctxbroker::Guard;
 using ctxbroker::TenantMetrics;
 using ctxbroker::detail::answered;
 using ctxbroker::detail::code;
+using ctxbroker::detail::described;
 using ctxbroker::detail::give;
 using ctxbroker::detail::need;
 
@@ -83,19 +84,10 @@ ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_in
   return answered([&] {
     need(tenant != nullptr, "tenant is null");
     const ctxbroker::LeaseInfo lease = tenant->tenant.lease(device);
-    ctxb_lease_info described{};
-    described.device = lease.device;
-    described.kind = code(lease.granted.kind);
-    described.multiprocessors = lease.granted.multiprocessors;
-    described.asked_kind = code(lease.asked.kind);
-    described.asked_multiprocessors = lease.asked.multiprocessors;
-    described.state = code(lease.state);
-    described.generation = lease.generation;
-    described.context = lease.context;
-    described.tenant = tenant->tenant.name().c_str();
-    described.reason =
-        tenant->reasons.try_emplace(lease.generation, lease.reason).first->second.c_str();
-    give(info, described, "info is null, or its size is not sizeof(ctxb_lease_info)");
+    const std::string& reason =
+        tenant->reasons.try_emplace(lease.generation, lease.reason).first->second;
+    give(info, described(lease, tenant->tenant.name().c_str(), reason.c_str()),
+         "info is null, or its size is not sizeof(ctxb_lease_info)");
   });
 }
 

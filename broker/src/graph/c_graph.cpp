@@ -1,0 +1,186 @@
+// host_graph.h: graphs and their jobs.
+#include <algorithm>
+#include <utility>
+
+#include "ctxbroker/graph.hpp"
+#include "plugin/c_host.hpp"
+
+struct ctxb_graph {
+  ctxbroker::Graph graph;
+  std::vector<ctxb_instance*> instances;  // of its nodes
+  ctxbroker::JobBuffers buffers;          // of one job; as many as the graph has ends
+};
+
+namespace {
+
+using ctxbroker::Error;
+using ctxbroker::ErrorKind;
+using ctxbroker::GraphDescription;
+using ctxbroker::GraphEnd;
+using ctxbroker::detail::answered;
+using ctxbroker::detail::need;
+using ctxbroker::detail::taken;
+
+constexpr std::uint32_t most_elements = 65536;  // of an array; a larger count is garbage
+
+// Calls `read` with each element of an array of the caller's.
+template <typename Struct, typename Read>
+void read_all(const Struct* first, std::uint32_t count, const char* complaint, Read&& read) {
+  if (count == 0) return;
+  need(count <= most_elements && ctxbroker::detail::has_size(first) &&
+           ctxbroker::detail::is_step(first),
+       complaint);
+  for (std::uint32_t index = 0; index < count; ++index) {
+    const Struct* const given = ctxbroker::detail::element(first, index);
+    need(given->size == first->size, complaint);
+    read(taken(given, complaint));
+  }
+}
+
+std::string name_of(const char* name) {
+  need(name != nullptr, "a name in the graph's description is null");
+  return name;
+}
+
+GraphEnd read_end(const ctxb_graph_end& given) {
+  need(given.reserved == 0, "reserved of a ctxb_graph_end is not 0");
+  const auto samples = given.samples == 0 ? ctxbroker::SampleType::float32
+                                          : static_cast<ctxbroker::SampleType>(given.samples);
+  return {name_of(given.name), given.channels, samples};
+}
+
+// What a description says, and the instances of its nodes.
+std::pair<GraphDescription, std::vector<ctxb_instance*>> read(
+    const ctxb_graph_description* description) {
+  const ctxb_graph_description given =
+      taken(description, "description is null, or its size is not sizeof(ctxb_graph_description)");
+  need(given.reserved == 0, "reserved of the ctxb_graph_description is not 0");
+  std::pair<GraphDescription, std::vector<ctxb_instance*>> made;
+  auto& [graph, instances] = made;
+  read_all(given.inputs, given.input_count,
+           "inputs is null or too long, or inputs[].size is not sizeof(ctxb_graph_end)",
+           [&](const ctxb_graph_end& end) { graph.inputs.push_back(read_end(end)); });
+  read_all(given.outputs, given.output_count,
+           "outputs is null or too long, or outputs[].size is not sizeof(ctxb_graph_end)",
+           [&](const ctxb_graph_end& end) { graph.outputs.push_back(read_end(end)); });
+  read_all(given.nodes, given.node_count,
+           "nodes is null or too long, or nodes[].size is not sizeof(ctxb_graph_node)",
+           [&](const ctxb_graph_node& node) {
+             need(node.reserved == 0, "reserved of a ctxb_graph_node is not 0");
+             graph.nodes.push_back({name_of(node.name),
+                                    node.instance == nullptr ? nullptr : &node.instance->instance});
+             instances.push_back(node.instance);
+           });
+  read_all(given.edges, given.edge_count,
+           "edges is null or too long, or edges[].size is not sizeof(ctxb_graph_edge)",
+           [&](const ctxb_graph_edge& edge) {
+             need(edge.reserved == 0, "reserved of a ctxb_graph_edge is not 0");
+             graph.edges.push_back({name_of(edge.from), name_of(edge.to)});
+           });
+  return made;
+}
+
+ctxbroker::GraphOptions read(const ctxb_graph_options* options) {
+  ctxbroker::GraphOptions wanted;
+  if (options == nullptr) return wanted;
+  const ctxb_graph_options given =
+      taken(options, "the options' size is not sizeof(ctxb_graph_options)");
+  if (given.jobs_in_flight != 0) wanted.jobs_in_flight = given.jobs_in_flight;
+  return wanted;
+}
+
+// Copies pointers into a vector that has room for them already: jobs do not allocate.
+template <typename Pointer>
+void take(Pointer const* given, std::uint32_t count, std::vector<Pointer>& target,
+          const char* what) {
+  if (count != target.size()) {
+    throw Error(ErrorKind::invalid_argument, "the job has " + std::to_string(count) + ' ' + what +
+                                                 "; the graph has " +
+                                                 std::to_string(target.size()));
+  }
+  if (count == 0) return;
+  if (given == nullptr) throw Error(ErrorKind::invalid_argument, std::string(what) + " is null");
+  std::copy_n(given, count, target.begin());
+}
+
+const ctxbroker::JobBuffers& read(ctxb_graph& graph, const ctxb_job_buffers* buffers) {
+  const ctxb_job_buffers given =
+      taken(buffers, "buffers is null, or its size is not sizeof(ctxb_job_buffers)");
+  need(given.reserved == 0, "reserved of the ctxb_job_buffers is not 0");
+  take(given.inputs, given.input_count, graph.buffers.inputs, "inputs");
+  take(given.outputs, given.output_count, graph.buffers.outputs, "outputs");
+  return graph.buffers;
+}
+
+ctxbroker::JobInfo read(const ctxb_job_info* info) {
+  const ctxb_job_info given = taken(info, "info is null, or its size is not sizeof(ctxb_job_info)");
+  ctxbroker::JobInfo job;
+  job.width = given.width;
+  job.height = given.height;
+  job.position = given.position;
+  job.sample_rate = given.sample_rate;
+  job.deadline_ns = given.deadline_ns;
+  job.discontinuity = ctxbroker::detail::read_flag(given.discontinuity, "discontinuity");
+  return job;
+}
+
+}  // namespace
+
+ctxb_status ctxb_graph_create(ctxb_broker* broker, const ctxb_graph_description* description,
+                              const ctxb_activation_sizes* sizes, const ctxb_graph_options* options,
+                              ctxb_graph** graph) {
+  if (graph != nullptr) *graph = nullptr;
+  return answered([&] {
+    need(broker != nullptr && graph != nullptr, "broker or graph is null");
+    auto [read_description, instances] = read(description);
+    auto made = std::make_unique<ctxb_graph>(
+        ctxb_graph{ctxbroker::Graph(broker->broker, read_description,
+                                    ctxbroker::detail::read(sizes), read(options)),
+                   std::move(instances),
+                   {}});
+    made->buffers.inputs.resize(read_description.inputs.size());
+    made->buffers.outputs.resize(read_description.outputs.size());
+    for (ctxb_instance* const instance : made->instances) ++instance->uses;
+    *graph = made.release();
+  });
+}
+
+ctxb_status ctxb_graph_destroy(ctxb_graph* graph) {
+  return answered([&] {
+    need(graph != nullptr, "graph is null");
+    for (ctxb_instance* const instance : graph->instances) --instance->uses;
+    delete graph;
+  });
+}
+
+ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buffers* buffers,
+                              const ctxb_job_info* info, uint64_t* job) {
+  if (job != nullptr) *job = 0;
+  return answered([&] {
+    need(graph != nullptr && job != nullptr, "graph or job is null");
+    *job = graph->graph.submit(read(*graph, buffers), read(info));
+  });
+}
+
+ctxb_status ctxb_graph_finish(ctxb_graph* graph, uint64_t job) {
+  return answered([&] {
+    need(graph != nullptr, "graph is null");
+    graph->graph.finish(job);
+  });
+}
+
+ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job, uint32_t* done) {
+  if (done != nullptr) *done = 0;
+  return answered([&] {
+    need(graph != nullptr && done != nullptr, "graph or done is null");
+    *done = graph->graph.is_done(job) ? 1 : 0;
+  });
+}
+
+ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffers,
+                               const ctxb_job_info* info) {
+  return answered([&] {
+    need(graph != nullptr, "graph is null");
+    graph->graph.process(read(*graph, buffers), read(info));
+  });
+}

@@ -1,0 +1,171 @@
+// host_graph.h: instances of plug-ins.
+#include <utility>
+
+#include "plugin/c_host.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+std::optional<Placement> read_placement(const ctxb_instance_options& given) {
+  need(given.device == 0 || given.placement == CTXB_PLACEMENT_DEVICE,
+       "device is given, but only CTXB_PLACEMENT_DEVICE names a device");
+  switch (given.placement) {
+    case CTXB_PLACEMENT_POLICY:
+      return std::nullopt;
+    case CTXB_PLACEMENT_DEVICE:
+      return Placement(given.device);
+    case CTXB_PLACEMENT_ROUND_ROBIN:
+      return Placement(PlacementRule::round_robin);
+    case CTXB_PLACEMENT_MOST_FREE_MEMORY:
+      return Placement(PlacementRule::most_free_memory);
+    default:
+      throw Error(ErrorKind::invalid_argument, "placement " + std::to_string(given.placement) +
+                                                   " is none; use CTXB_PLACEMENT_POLICY, _DEVICE, "
+                                                   "_ROUND_ROBIN or _MOST_FREE_MEMORY");
+  }
+}
+
+}  // namespace
+
+InstanceOptions read(const ctxb_instance_options* options) {
+  InstanceOptions wanted;
+  if (options == nullptr) return wanted;
+  const ctxb_instance_options given =
+      taken(options, "the options' size is not sizeof(ctxb_instance_options)");
+  wanted.device = read_placement(given);
+  wanted.lease = read_lease(given.lease, given.multiprocessors);
+  wanted.memory_budget = read_limit(given.memory_budget);
+  wanted.job_graphs = read_flag(given.job_graphs, "job_graphs");
+  return wanted;
+}
+
+ActivationSizes read(const ctxb_activation_sizes* sizes) {
+  const ctxb_activation_sizes given =
+      taken(sizes, "sizes is null, or its size is not sizeof(ctxb_activation_sizes)");
+  return {given.max_width, given.max_height, given.sample_rate,
+          read_flag(given.realtime, "realtime")};
+}
+
+}  // namespace ctxbroker::detail
+
+using ctxbroker::detail::answered;
+using ctxbroker::detail::give;
+using ctxbroker::detail::need;
+
+ctxb_status ctxb_instance_create(ctxb_broker* broker, const ctxb_plugin_library* library,
+                                 const char* plugin, const ctxb_instance_options* options,
+                                 ctxb_instance** instance) {
+  if (instance != nullptr) *instance = nullptr;
+  return answered([&] {
+    need(broker != nullptr && library != nullptr && plugin != nullptr && instance != nullptr,
+         "broker, library, plugin or instance is null");
+    *instance = new ctxb_instance{
+        broker->broker.create(library->library, plugin, ctxbroker::detail::read(options)),
+        library->library.name(),
+        {}};
+  });
+}
+
+ctxb_status ctxb_instance_destroy(ctxb_instance* instance) {
+  return answered([&] {
+    need(instance != nullptr, "instance is null");
+    if (instance->uses != 0) {
+      throw ctxbroker::Error(ctxbroker::ErrorKind::wrong_state,
+                             "the instance of " + instance->instance.description().short_name +
+                                 " is in a graph; destroy the graph first");
+    }
+    delete instance;
+  });
+}
+
+ctxb_status ctxb_instance_set_parameter(ctxb_instance* instance, const char* id, double value) {
+  return answered([&] {
+    need(instance != nullptr && id != nullptr, "instance or id is null");
+    instance->instance.set_parameter(id, value);
+  });
+}
+
+ctxb_status ctxb_instance_parameter(const ctxb_instance* instance, const char* id, double* value) {
+  if (value != nullptr) *value = 0;
+  return answered([&] {
+    need(instance != nullptr && id != nullptr && value != nullptr, "instance, id or value is null");
+    *value = instance->instance.parameter(id);
+  });
+}
+
+ctxb_status ctxb_instance_activate(ctxb_instance* instance, const ctxb_activation_sizes* sizes) {
+  return answered([&] {
+    need(instance != nullptr, "instance is null");
+    instance->instance.activate(ctxbroker::detail::read(sizes));
+  });
+}
+
+ctxb_status ctxb_instance_deactivate(ctxb_instance* instance) {
+  return answered([&] {
+    need(instance != nullptr, "instance is null");
+    instance->instance.deactivate();
+  });
+}
+
+uint32_t ctxb_instance_is_active(const ctxb_instance* instance) {
+  return instance != nullptr && instance->instance.active() ? 1 : 0;
+}
+
+uint64_t ctxb_instance_latency(const ctxb_instance* instance) {
+  uint64_t frames = 0;
+  answered([&] {
+    need(instance != nullptr, "instance is null");
+    frames = instance->instance.latency_frames();
+  });
+  return frames;
+}
+
+uint64_t ctxb_instance_tail(const ctxb_instance* instance) {
+  uint64_t frames = 0;
+  answered([&] {
+    need(instance != nullptr, "instance is null");
+    frames = instance->instance.tail_frames();
+  });
+  return frames;
+}
+
+ctxb_status ctxb_instance_save_state(const ctxb_instance* instance, ctxb_text_function write,
+                                     void* data) {
+  return ctxbroker::detail::send(write, data, [&](const auto& take) {
+    need(instance != nullptr, "instance is null");
+    const std::vector<std::byte> state = instance->instance.save_state();
+    if (state.empty()) return;
+    take(std::string_view(reinterpret_cast<const char*>(state.data()), state.size()));
+  });
+}
+
+ctxb_status ctxb_instance_load_state(ctxb_instance* instance, const void* state, uint64_t bytes) {
+  return answered([&] {
+    need(instance != nullptr, "instance is null");
+    need(state != nullptr || bytes == 0, "state is null, and bytes is not 0");
+    const auto* const first = static_cast<const std::byte*>(state);
+    instance->instance.load_state(std::vector<std::byte>(first, first + bytes));
+  });
+}
+
+ctxb_status ctxb_instance_lease(ctxb_instance* instance, ctxb_lease_info* info) {
+  return answered([&] {
+    need(instance != nullptr, "instance is null");
+    const ctxbroker::LeaseInfo lease = instance->instance.lease();
+    const std::string& reason =
+        instance->reasons.try_emplace(lease.generation, lease.reason).first->second;
+    give(info, ctxbroker::detail::described(lease, instance->tenant.c_str(), reason.c_str()),
+         "info is null, or its size is not sizeof(ctxb_lease_info)");
+  });
+}
+
+ctxb_status ctxb_instance_measure(const ctxb_instance* instance, ctxb_instance_metrics* metrics) {
+  return answered([&] {
+    need(instance != nullptr, "instance is null");
+    const ctxbroker::Metrics all = instance->instance.metrics();
+    give(metrics,
+         {0, 0, all.jobs, all.launches, all.graph_jobs, all.device_seconds, all.memory_bytes,
+          all.memory_peak_bytes, all.strikes},
+         "metrics is null, or its size is not sizeof(ctxb_instance_metrics)");
+  });
+}

@@ -1,0 +1,187 @@
+// host_graph.h: plug-in libraries, and what is in them.
+#include <utility>
+
+#include "plugin/c_host.hpp"
+
+namespace {
+
+using ctxbroker::Error;
+using ctxbroker::ErrorKind;
+using ctxbroker::ParameterDescription;
+using ctxbroker::PluginDescription;
+using ctxbroker::PortDescription;
+using ctxbroker::detail::answered;
+using ctxbroker::detail::code;
+using ctxbroker::detail::give;
+using ctxbroker::detail::need;
+
+// The texts stay where they are.
+std::vector<const char*> list(const std::vector<std::string>& texts) {
+  std::vector<const char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+template <typename Thing>
+const Thing& element_of(const std::vector<Thing>& all, std::uint32_t index,
+                        const std::string& owner, const char* what) {
+  if (index < all.size()) return all[index];
+  throw Error(ErrorKind::invalid_argument, owner + " has no " + what + ' ' + std::to_string(index) +
+                                               "; it has " + std::to_string(all.size()));
+}
+
+const PluginDescription& plugin_of(const ctxb_plugin_library* library, std::uint32_t plugin) {
+  need(library != nullptr, "library is null");
+  return element_of(library->library.plugins(), plugin, "library " + library->library.name(),
+                    "plug-in");
+}
+
+std::uint32_t code(ctxbroker::Media media) noexcept {
+  return media == ctxbroker::Media::image ? CTXB_MEDIA_IMAGE : CTXB_MEDIA_AUDIO;
+}
+
+std::uint32_t code(ctxbroker::CudaUse use) noexcept {
+  switch (use) {
+    case ctxbroker::CudaUse::kernels:
+      return CTXB_CUDA_KERNELS;
+    case ctxbroker::CudaUse::driver:
+      return CTXB_CUDA_DRIVER;
+    case ctxbroker::CudaUse::runtime:
+      break;
+  }
+  return CTXB_CUDA_RUNTIME;
+}
+
+std::uint32_t code(ctxbroker::ParameterType type) noexcept {
+  switch (type) {
+    case ctxbroker::ParameterType::floating:
+      return CTXB_PARAMETER_FLOAT;
+    case ctxbroker::ParameterType::integer:
+      return CTXB_PARAMETER_INTEGER;
+    case ctxbroker::ParameterType::boolean:
+      return CTXB_PARAMETER_BOOLEAN;
+    case ctxbroker::ParameterType::choice:
+      break;
+  }
+  return CTXB_PARAMETER_CHOICE;
+}
+
+// Describes a port of one side of a plug-in.
+ctxb_status describe_port(const ctxb_plugin_library* library, std::uint32_t plugin,
+                          std::uint32_t index,
+                          const std::vector<PortDescription> PluginDescription::*side,
+                          const char* what, ctxb_port_info* info) noexcept {
+  return answered([&] {
+    const PluginDescription& owner = plugin_of(library, plugin);
+    const PortDescription& port =
+        element_of(owner.*side, index, "plug-in " + owner.short_name, what);
+    ctxb_port_info whole{};
+    whole.flags = (port.optional ? CTXB_PORT_OPTIONAL : 0U) |
+                  (port.side_chain ? CTXB_PORT_SIDE_CHAIN : 0U) |
+                  (port.result_bytes != 0 ? CTXB_PORT_RESULTS : 0U);
+    whole.id = port.id.c_str();
+    whole.name = port.name.c_str();
+    whole.channels = port.channels;
+    whole.samples = port.samples;
+    whole.result_bytes = port.result_bytes;
+    whole.in_place = static_cast<std::uint32_t>(port.in_place + 1);
+    give(info, whole, "info is null, or its size is not sizeof(ctxb_port_info)");
+  });
+}
+
+}  // namespace
+
+ctxb_status ctxb_plugin_library_load(ctxb_broker* broker, const char* path,
+                                     ctxb_plugin_library** library) {
+  if (library != nullptr) *library = nullptr;
+  return answered([&] {
+    need(broker != nullptr && path != nullptr && library != nullptr,
+         "broker, path or library is null");
+    auto made =
+        std::make_unique<ctxb_plugin_library>(ctxb_plugin_library{broker->broker.load(path), {}});
+    for (const PluginDescription& plugin : made->library.plugins()) {
+      ctxb_plugin_library::Lists lists{list(plugin.features), {}};
+      for (const ParameterDescription& one : plugin.parameters) {
+        lists.choices.push_back(list(one.choices));
+      }
+      made->lists.push_back(std::move(lists));
+    }
+    *library = made.release();
+  });
+}
+
+ctxb_status ctxb_plugin_library_close(ctxb_plugin_library* library) {
+  return answered([&] {
+    need(library != nullptr, "library is null");
+    delete library;
+  });
+}
+
+ctxb_status ctxb_plugin_library_describe(const ctxb_plugin_library* library,
+                                         ctxb_library_info* info) {
+  return answered([&] {
+    need(library != nullptr, "library is null");
+    const ctxbroker::PluginLibrary& one = library->library;
+    give(info,
+         {0, one.tenant().value, one.path().c_str(), one.name().c_str(),
+          static_cast<std::uint32_t>(one.plugins().size()), 0},
+         "info is null, or its size is not sizeof(ctxb_library_info)");
+  });
+}
+
+ctxb_status ctxb_plugin_library_plugin(const ctxb_plugin_library* library, uint32_t plugin,
+                                       ctxb_plugin_info* info) {
+  return answered([&] {
+    const PluginDescription& one = plugin_of(library, plugin);
+    ctxb_plugin_info whole{};
+    whole.media = ::code(one.media);
+    whole.id = one.id.c_str();
+    whole.short_name = one.short_name.c_str();
+    whole.name = one.name.c_str();
+    whole.vendor = one.vendor.c_str();
+    whole.version = one.version.c_str();
+    whole.description = one.description.c_str();
+    whole.features = library->lists[plugin].features.data();
+    whole.flags = one.flags;
+    whole.cuda_use = ::code(one.cuda_use);
+    whole.lease = code(one.lease_wish);
+    whole.min_compute_major = static_cast<std::uint32_t>(one.min_compute_major);
+    whole.min_compute_minor = static_cast<std::uint32_t>(one.min_compute_minor);
+    whole.input_count = static_cast<std::uint32_t>(one.inputs.size());
+    whole.output_count = static_cast<std::uint32_t>(one.outputs.size());
+    whole.parameter_count = static_cast<std::uint32_t>(one.parameters.size());
+    give(info, whole, "info is null, or its size is not sizeof(ctxb_plugin_info)");
+  });
+}
+
+ctxb_status ctxb_plugin_library_input(const ctxb_plugin_library* library, uint32_t plugin,
+                                      uint32_t input, ctxb_port_info* info) {
+  return describe_port(library, plugin, input, &PluginDescription::inputs, "input", info);
+}
+
+ctxb_status ctxb_plugin_library_output(const ctxb_plugin_library* library, uint32_t plugin,
+                                       uint32_t output, ctxb_port_info* info) {
+  return describe_port(library, plugin, output, &PluginDescription::outputs, "output", info);
+}
+
+ctxb_status ctxb_plugin_library_parameter(const ctxb_plugin_library* library, uint32_t plugin,
+                                          uint32_t parameter, ctxb_parameter_info* info) {
+  return answered([&] {
+    const PluginDescription& owner = plugin_of(library, plugin);
+    const ParameterDescription& one =
+        element_of(owner.parameters, parameter, "plug-in " + owner.short_name, "parameter");
+    ctxb_parameter_info whole{};
+    whole.type = ::code(one.type);
+    whole.id = one.id.c_str();
+    whole.name = one.name.c_str();
+    whole.unit = one.unit.c_str();
+    whole.description = one.description.c_str();
+    whole.minimum = one.minimum;
+    whole.maximum = one.maximum;
+    whole.default_value = one.default_value;
+    whole.choices = library->lists[plugin].choices[parameter].data();
+    whole.flags = one.automatable ? CTXB_PARAMETER_AUTOMATABLE : 0U;
+    give(info, whole, "info is null, or its size is not sizeof(ctxb_parameter_info)");
+  });
+}

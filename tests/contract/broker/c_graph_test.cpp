@@ -1,0 +1,319 @@
+// host_graph.h, as a host written in C meets it: libraries, instances, graphs and jobs. The plug-in
+// is written in C too.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "broker_fixture.hpp"
+#include "ctxbroker/host.h"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t channels = 2, frames = 8;
+constexpr double rate = 48000;
+using Block = std::vector<float>;
+
+// A broker with one instance of the mixer, of which every host that is refused here could be made.
+class CGraphTest : public ::testing::Test {
+ protected:
+  CGraphTest() {
+    EXPECT_EQ(ctxb_broker_open(nullptr, &broker), CTXB_OK) << ctxb_last_error();
+    EXPECT_EQ(ctxb_plugin_library_load(broker, test_plugin("mixer").c_str(), &library), CTXB_OK)
+        << ctxb_last_error();
+    mixer = create();
+  }
+  ~CGraphTest() override {
+    EXPECT_EQ(ctxb_instance_destroy(mixer), CTXB_OK) << ctxb_last_error();
+    EXPECT_EQ(ctxb_plugin_library_close(library), CTXB_OK);
+    EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error();
+  }
+
+  ctxb_instance* create() const {
+    ctxb_instance* made = nullptr;
+    EXPECT_EQ(ctxb_instance_create(broker, library, "mixer", nullptr, &made), CTXB_OK)
+        << ctxb_last_error();
+    return made;
+  }
+  ctxb_graph* make(std::uint32_t jobs_in_flight = 1) {
+    ctxb_graph_options options{sizeof options, jobs_in_flight};
+    ctxb_graph* graph = nullptr;
+    EXPECT_EQ(ctxb_graph_create(broker, &description, &sizes, &options, &graph), CTXB_OK)
+        << ctxb_last_error();
+    return graph;
+  }
+  // One block through a graph that `make` made.
+  ctxb_status run(ctxb_graph* graph, const Block& a, const Block& b, Block& out, float& peak) {
+    const void* const read[] = {a.data(), b.data()};
+    void* const written[] = {out.data(), &peak};
+    const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written};
+    return ctxb_graph_process(graph, &buffers, &info);
+  }
+
+  ctxb_broker* broker = nullptr;
+  ctxb_plugin_library* library = nullptr;
+  ctxb_instance* mixer = nullptr;
+  ctxb_activation_sizes sizes{sizeof sizes, frames, channels, 0, rate};
+  ctxb_job_info info{sizeof info, frames, channels, 0, 0, rate, 0};
+  std::array<ctxb_graph_end, 2> inputs{
+      {{sizeof(ctxb_graph_end), 0, 0, 0, "voice"}, {sizeof(ctxb_graph_end), 0, 0, 0, "music"}}};
+  std::array<ctxb_graph_end, 2> outputs{
+      {{sizeof(ctxb_graph_end), 0, 0, 0, "mix"}, {sizeof(ctxb_graph_end), 0, 0, 0, "level"}}};
+  ctxb_graph_node node{sizeof node, 0, "mixer", nullptr};
+  std::array<ctxb_graph_edge, 4> edges{{{sizeof(ctxb_graph_edge), 0, "voice", "mixer"},
+                                        {sizeof(ctxb_graph_edge), 0, "music", "mixer.second"},
+                                        {sizeof(ctxb_graph_edge), 0, "mixer", "mix"},
+                                        {sizeof(ctxb_graph_edge), 0, "mixer.peak", "level"}}};
+  ctxb_graph_description description{};
+
+  void SetUp() override {
+    node.instance = mixer;
+    description = {sizeof description, 2,     2,           1, 4, 0, inputs.data(),
+                   outputs.data(),     &node, edges.data()};
+  }
+};
+
+template <typename Struct>
+Struct sized() {
+  Struct made{};
+  made.size = sizeof made;
+  return made;
+}
+
+TEST_F(CGraphTest, DescribesWhatALibraryHas) {
+  auto file = sized<ctxb_library_info>();
+  ASSERT_EQ(ctxb_plugin_library_describe(library, &file), CTXB_OK) << ctxb_last_error();
+  EXPECT_STREQ(file.name, "mixer");
+  EXPECT_THAT(file.path, HasSubstr("/mixer.so"));
+  EXPECT_EQ(file.plugin_count, 1u);
+  EXPECT_NE(file.tenant, 0u);
+  auto plugin = sized<ctxb_plugin_info>();
+  ASSERT_EQ(ctxb_plugin_library_plugin(library, 0, &plugin), CTXB_OK) << ctxb_last_error();
+  EXPECT_STREQ(plugin.id, "com.example.test.mixer");
+  EXPECT_STREQ(plugin.short_name, "mixer");
+  EXPECT_STREQ(plugin.name, "Mixer");
+  EXPECT_EQ(plugin.media, uint32_t{CTXB_MEDIA_AUDIO});
+  EXPECT_EQ(plugin.flags, CTXB_PLUGIN_UNLOADABLE);
+  EXPECT_EQ(plugin.cuda_use, uint32_t{CTXB_CUDA_KERNELS});
+  EXPECT_EQ(plugin.features[0], nullptr);
+  EXPECT_EQ(plugin.input_count, 2u);
+  EXPECT_EQ(plugin.output_count, 2u);
+  EXPECT_EQ(plugin.parameter_count, 1u);
+  auto port = sized<ctxb_port_info>();
+  ASSERT_EQ(ctxb_plugin_library_input(library, 0, 1, &port), CTXB_OK) << ctxb_last_error();
+  EXPECT_STREQ(port.id, "second");
+  EXPECT_EQ(port.flags, CTXB_PORT_OPTIONAL);
+  EXPECT_EQ(port.channels, CTXB_CHANNELS_ANY);
+  EXPECT_EQ(port.samples, CTXB_SAMPLE_FLOAT);
+  ASSERT_EQ(ctxb_plugin_library_output(library, 0, 0, &port), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(port.in_place, 1u);
+  ASSERT_EQ(ctxb_plugin_library_output(library, 0, 1, &port), CTXB_OK) << ctxb_last_error();
+  EXPECT_STREQ(port.name, "Peak");
+  EXPECT_EQ(port.flags, CTXB_PORT_OPTIONAL | CTXB_PORT_RESULTS);
+  EXPECT_EQ(port.result_bytes, 4u);
+  auto parameter = sized<ctxb_parameter_info>();
+  ASSERT_EQ(ctxb_plugin_library_parameter(library, 0, 0, &parameter), CTXB_OK) << ctxb_last_error();
+  EXPECT_STREQ(parameter.id, "gain");
+  EXPECT_EQ(parameter.type, uint32_t{CTXB_PARAMETER_FLOAT});
+  EXPECT_EQ(parameter.maximum, 4);
+  EXPECT_EQ(parameter.default_value, 1);
+  EXPECT_EQ(parameter.flags, CTXB_PARAMETER_AUTOMATABLE);
+  EXPECT_EQ(parameter.choices[0], nullptr);
+
+  EXPECT_EQ(ctxb_plugin_library_plugin(library, 1, &plugin), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("library mixer has no plug-in 1; it has 1"));
+  EXPECT_EQ(ctxb_plugin_library_input(library, 0, 2, &port), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("plug-in mixer has no input 2; it has 2"));
+  EXPECT_EQ(ctxb_plugin_library_output(library, 0, 9, &port), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_plugin_library_parameter(library, 0, 1, &parameter), CTXB_ERROR_INVALID_ARGUMENT);
+  // The members that an older header lacks are left alone.
+  plugin.size = offsetof(ctxb_plugin_info, parameter_count);
+  plugin.parameter_count = 77;
+  EXPECT_EQ(ctxb_plugin_library_plugin(library, 0, &plugin), CTXB_OK);
+  EXPECT_EQ(plugin.parameter_count, 77u);
+}
+
+TEST_F(CGraphTest, ChoicesAndNamesOfABehaviour) {
+  ctxb_plugin_library* behaviours = nullptr;
+  ASSERT_EQ(ctxb_plugin_library_load(broker, test_plugin("behaviours").c_str(), &behaviours),
+            CTXB_OK);
+  auto parameter = sized<ctxb_parameter_info>();
+  ASSERT_EQ(ctxb_plugin_library_parameter(behaviours, 0, 2, &parameter), CTXB_OK);
+  EXPECT_EQ(parameter.type, uint32_t{CTXB_PARAMETER_CHOICE});
+  EXPECT_STREQ(parameter.choices[0], "plain");
+  EXPECT_STREQ(parameter.choices[1], "fancy");
+  EXPECT_EQ(parameter.choices[2], nullptr);
+  EXPECT_EQ(ctxb_plugin_library_close(behaviours), CTXB_OK);
+}
+
+TEST_F(CGraphTest, MixesTwoInputsIntoTwoOutputs) {
+  ASSERT_EQ(ctxb_instance_set_parameter(mixer, "gain", 0.5), CTXB_OK) << ctxb_last_error();
+  double gain = 0;
+  ASSERT_EQ(ctxb_instance_parameter(mixer, "gain", &gain), CTXB_OK);
+  EXPECT_EQ(gain, 0.5);
+  EXPECT_EQ(ctxb_instance_is_active(mixer), 0u);
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_instance_is_active(mixer), 1u);
+  EXPECT_EQ(ctxb_instance_latency(mixer), 1u);
+  EXPECT_EQ(ctxb_instance_tail(mixer), 1u);
+  ctxb_graph* graph = make();
+  const Block voice{1, 2, 3, 4, 5, 6, 7, 8, -1, -2, -3, -4, -5, -6, -7, -8};
+  const Block music(channels * frames, 10);
+  Block out(channels * frames);
+  float level = 0;
+  ASSERT_EQ(run(graph, voice, music, out, level), CTXB_OK) << ctxb_last_error();
+  EXPECT_THAT(out, ElementsAre(0, 6, 7, 8, 9, 10, 11, 12, 0, 4, 3, 2, 1, 0, -1, -2));
+  EXPECT_EQ(level, 12);
+  // The frame that was late comes first.
+  ASSERT_EQ(ctxb_instance_set_parameter(mixer, "gain", 0), CTXB_OK) << ctxb_last_error();
+  ASSERT_EQ(run(graph, voice, music, out, level), CTXB_OK) << ctxb_last_error();
+  EXPECT_THAT(out, ElementsAre(13, 1, 2, 3, 4, 5, 6, 7, -3, -1, -2, -3, -4, -5, -6, -7));
+  EXPECT_EQ(level, 13);
+  info.discontinuity = 1;
+  ASSERT_EQ(run(graph, voice, music, out, level), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(out[0], 0) << "the history is forgotten";
+  auto metrics = sized<ctxb_instance_metrics>();
+  ASSERT_EQ(ctxb_instance_measure(mixer, &metrics), CTXB_OK);
+  EXPECT_EQ(metrics.jobs, 3u);
+  EXPECT_EQ(metrics.launches, 3u);
+  EXPECT_EQ(metrics.memory_bytes, channels * sizeof(float));
+  EXPECT_EQ(metrics.strikes, 0u);
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+}
+
+TEST_F(CGraphTest, JobsInFlightFinishInTheirOrder) {
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
+  constexpr std::size_t jobs = 5;
+  ctxb_graph* graph = make(3);
+  std::vector<Block> outs(jobs, Block(channels * frames));
+  std::vector<float> levels(jobs);
+  const Block nothing(channels * frames);
+  for (std::size_t i = 0; i < jobs; ++i) {
+    const Block voice(channels * frames, static_cast<float>(i + 1));  // read before it returns
+    const void* const read[] = {voice.data(), nothing.data()};
+    void* const written[] = {outs[i].data(), &levels[i]};
+    const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written};
+    std::uint64_t job = 0;
+    ASSERT_EQ(ctxb_graph_submit(graph, &buffers, &info, &job), CTXB_OK) << ctxb_last_error();
+    EXPECT_EQ(job, i + 1);
+  }
+  std::uint32_t done = 0;
+  EXPECT_EQ(ctxb_graph_is_done(graph, 1, &done), CTXB_OK);
+  EXPECT_EQ(done, 1u) << "three are in flight";
+  EXPECT_EQ(ctxb_graph_is_done(graph, 6, &done), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(done, 0u);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("job 6 was not submitted"));
+  ASSERT_EQ(ctxb_graph_finish(graph, jobs), CTXB_OK) << ctxb_last_error();
+  for (std::size_t i = 0; i < jobs; ++i) {
+    EXPECT_EQ(outs[i][0], static_cast<float>(i)) << "the last frame of the job before";
+    EXPECT_EQ(outs[i][1], static_cast<float>(i + 1));
+    EXPECT_EQ(levels[i], static_cast<float>(i + 1));
+  }
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+}
+
+ctxb_status keep(void* data, const char* bytes, std::uint64_t count) {
+  static_cast<std::string*>(data)->append(bytes, count);
+  return CTXB_OK;
+}
+
+TEST_F(CGraphTest, TheStateComesBack) {
+  std::string state;
+  ASSERT_EQ(ctxb_instance_save_state(mixer, keep, &state), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(state, std::string(4, '\0')) << "no blocks yet";
+  state[0] = 9;
+  ASSERT_EQ(ctxb_instance_load_state(mixer, state.data(), state.size()), CTXB_OK)
+      << ctxb_last_error();
+  EXPECT_EQ(ctxb_instance_load_state(mixer, "x", 1), CTXB_ERROR);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("the state is too short"));
+  EXPECT_EQ(ctxb_instance_load_state(mixer, nullptr, 1), CTXB_ERROR_INVALID_ARGUMENT);
+  std::string again;
+  ASSERT_EQ(ctxb_instance_save_state(mixer, keep, &again), CTXB_OK);
+  EXPECT_EQ(again, state) << "a load that fails changes nothing";
+  const auto full = [](void*, const char*, std::uint64_t) -> ctxb_status {
+    return CTXB_ERROR_UNAVAILABLE;
+  };
+  EXPECT_EQ(ctxb_instance_save_state(mixer, full, nullptr), CTXB_ERROR_UNAVAILABLE);
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK);
+  EXPECT_EQ(ctxb_instance_save_state(mixer, keep, &state), CTXB_ERROR_WRONG_STATE);
+}
+
+TEST_F(CGraphTest, ALostLeaseIsRenewed) {
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
+  ctxb_graph* graph = make();
+  auto file = sized<ctxb_library_info>();
+  ASSERT_EQ(ctxb_plugin_library_describe(library, &file), CTXB_OK);
+  auto lease = sized<ctxb_lease_info>();
+  ASSERT_EQ(ctxb_instance_lease(mixer, &lease), CTXB_OK) << ctxb_last_error();
+  EXPECT_STREQ(lease.tenant, "mixer");
+  EXPECT_STRNE(lease.reason, "");
+  EXPECT_EQ(lease.state, uint32_t{CTXB_STATE_READY});
+  const std::uint64_t before = lease.generation;
+  ASSERT_EQ(ctxb_broker_force_loss(broker, file.tenant, 0, "a test"), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_force_loss(broker, file.tenant, 7, "a test"), CTXB_ERROR_INVALID_ARGUMENT);
+  Block out(channels * frames);
+  float level = 0;
+  ASSERT_EQ(run(graph, Block(16, 3), Block(16, 4), out, level), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(level, 7);
+  ASSERT_EQ(ctxb_instance_lease(mixer, &lease), CTXB_OK);
+  EXPECT_GT(lease.generation, before);
+  std::uint64_t unloaded = 7;
+  EXPECT_EQ(ctxb_broker_unload_idle_modules(broker, 99, &unloaded), CTXB_ERROR_UNAVAILABLE);
+  EXPECT_EQ(unloaded, 0u);
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+}
+
+// What is still needed does not end.
+TEST_F(CGraphTest, TheOrderOfTheEndsIsKept) {
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
+  ctxb_graph* graph = make();
+  EXPECT_EQ(ctxb_instance_destroy(mixer), CTXB_ERROR_WRONG_STATE);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("instance of mixer is in a graph"));
+  EXPECT_EQ(ctxb_broker_close(broker), CTXB_ERROR_WRONG_STATE);
+  // The instance keeps the library.
+  EXPECT_EQ(ctxb_plugin_library_close(library), CTXB_OK);
+  Block out(channels * frames);
+  float level = 0;
+  EXPECT_EQ(run(graph, Block(16, 1), Block(16, 1), out, level), CTXB_OK) << ctxb_last_error();
+  ASSERT_EQ(ctxb_instance_deactivate(mixer), CTXB_OK);
+  EXPECT_EQ(run(graph, Block(16, 1), Block(16, 1), out, level), CTXB_ERROR_WRONG_STATE);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("was deactivated since the graph was made"));
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+  ASSERT_EQ(ctxb_plugin_library_load(broker, test_plugin("mixer").c_str(), &library), CTXB_OK);
+}
+
+TEST_F(CGraphTest, WithoutADriverLibrariesAreOnlyDescribed) {
+  ctxb_broker* other = nullptr;
+  ASSERT_EQ(ctxb_broker_open_without_driver(nullptr, &other), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_broker_device_count(other), 0u);
+  ctxb_plugin_library* listed = nullptr;
+  ASSERT_EQ(ctxb_plugin_library_load(other, test_plugin("mixer").c_str(), &listed), CTXB_OK)
+      << ctxb_last_error();
+  auto plugin = sized<ctxb_plugin_info>();
+  EXPECT_EQ(ctxb_plugin_library_plugin(listed, 0, &plugin), CTXB_OK);
+  ctxb_instance* made = nullptr;
+  EXPECT_EQ(ctxb_instance_create(other, listed, "mixer", nullptr, &made), CTXB_ERROR_WRONG_STATE);
+  EXPECT_EQ(ctxb_broker_close(other), CTXB_ERROR_WRONG_STATE) << "a library is loaded";
+  // A library and an instance of another broker.
+  EXPECT_EQ(ctxb_instance_create(broker, listed, "mixer", nullptr, &made),
+            CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(made, nullptr);
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK);
+  ctxb_graph* graph = nullptr;
+  EXPECT_EQ(ctxb_graph_create(other, &description, &sizes, nullptr, &graph),
+            CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("the instance of mixer belongs to another broker"));
+  EXPECT_EQ(ctxb_plugin_library_close(listed), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
+}
+
+}  // namespace
+}  // namespace ctxbroker
