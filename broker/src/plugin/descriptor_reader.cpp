@@ -86,7 +86,11 @@ void read_table(const Location& location, const Table<Struct>& table, Read&& rea
   }
   for (std::uint32_t index = 0; index < table.count; ++index) {
     const Struct* const given = element(table.first, index);
-    if (given->size != table.first->size) location.refuse(all + " differ in size");
+    if (given->size != table.first->size) {
+      location.refuse(all + " differ in size: " + all + '[' + std::to_string(index) + "].size is " +
+                      std::to_string(given->size) + ", and " + all + "[0].size is " +
+                      std::to_string(table.first->size));
+    }
     read(*given);
   }
 }
@@ -171,11 +175,12 @@ std::vector<ParameterDescription> read_parameters(const Location& location,
   return parameters;
 }
 
-PortDescription read_port(const Location& outer, const char* which, const ctxb_port& given,
-                          const ctxb_plugin_descriptor& plugin) {
+PortDescription read_port(const Location& outer, const char* which, std::size_t index,
+                          const ctxb_port& given, const ctxb_plugin_descriptor& plugin) {
   const bool is_input = which[0] == 'i';
-  const std::string id = text(outer, given.id, "a port's id");
-  if (!is_parameter_id(id)) outer.refuse("port id \"" + id + "\" is not made of [a-z0-9_]");
+  const std::string member = std::string(which) + "s[" + std::to_string(index) + "].id";
+  const std::string id = text(outer, given.id, member.c_str());
+  if (!is_parameter_id(id)) outer.refuse(member + " \"" + id + "\" is not made of [a-z0-9_]");
   const Location location = outer.at(which + (" " + id));
   PortDescription port;
   port.id = id;
@@ -214,7 +219,7 @@ std::vector<PortDescription> read_ports(const Location& location, const char* wh
   std::set<std::string> seen;
   read_table<ctxb_port>(location, {first, count, which, "ctxb_port", most_ports, least},
                         [&](const ctxb_port& one) {
-                          ports.push_back(read_port(location, which, one, plugin));
+                          ports.push_back(read_port(location, which, ports.size(), one, plugin));
                           if (!seen.insert(ports.back().id).second) {
                             location.refuse("two " + std::string(which) + "s have the id \"" +
                                             ports.back().id + "\"");
