@@ -16,10 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path plugin(const std::string& name) {
-  return fs::canonical("/proc/self/exe").parent_path().parent_path() / "plugins" / (name + ".so");
-}
-
 // Unloaded each time: a library that stays in the process costs nothing the next time.
 double load(Broker& broker, const fs::path& library) {
   TenantOptions options;
@@ -52,7 +48,7 @@ void crowd(unsigned count) {
   fs::create_directory(folder);
   for (unsigned i = 0; i < count; ++i) {
     const fs::path copy = folder / (std::to_string(i) + ".so");
-    fs::copy_file(plugin("gain"), copy);
+    fs::copy_file(sample_plugin("gain"), copy);
     if (dlopen(copy.c_str(), RTLD_NOW) == nullptr)
       throw std::runtime_error("a copy cannot be loaded");
   }
@@ -65,15 +61,15 @@ void enrol(Session& session) {
   }
   // The second carries NVIDIA's runtime library, where it was built.
   for (const char* name : {"gain", "histogram_equalisation"}) {
-    if (!fs::exists(plugin(name))) continue;
+    if (!fs::exists(sample_plugin(name))) continue;
     measure_once(std::string("load/") + name, benchmark::kMicrosecond,
                  [&session, name](benchmark::State& state) {
-                   return measure(session, state, plugin(name));
+                   return measure(session, state, sample_plugin(name));
                  });
   }
   measure_once("load/gain/among_300", benchmark::kMicrosecond, [&session](benchmark::State& state) {
     crowd(session.quick() ? 3 : 300);
-    return measure(session, state, plugin("gain"));
+    return measure(session, state, sample_plugin("gain"));
   });
 }
 

@@ -20,6 +20,10 @@ const void* exposure_image() noexcept {
   return bench_support_kernels::exposure.data;
 }
 
+const void* merge_image() noexcept {
+  return bench_support_kernels::merge.data;
+}
+
 Module::Module(const RawDriver& driver, const void* image) : driver_(driver) {
   CTXB_CALL(driver, cuModuleLoadData, &module_, image);
 }

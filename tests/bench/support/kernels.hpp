@@ -11,8 +11,9 @@ namespace ctxbroker::bench {
 const void* kernel_image() noexcept;
 // The kernel of the sample plug-in "gain", likewise.
 const void* gain_image() noexcept;
-// The kernel of the sample plug-in "exposure".
+// The kernels of the sample plug-ins "exposure" and "merge".
 const void* exposure_image() noexcept;
+const void* merge_image() noexcept;
 
 // A module in the context that is current when it is made; it is to be current again at the end.
 class Module {

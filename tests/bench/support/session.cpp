@@ -17,6 +17,11 @@ BrokerOptions for_program(BrokerOptions options, const std::string& program) {
 
 }  // namespace
 
+std::filesystem::path sample_plugin(const std::string& name) {
+  const std::filesystem::path program = std::filesystem::canonical("/proc/self/exe");
+  return program.parent_path().parent_path() / "plugins" / (name + ".so");
+}
+
 Session::Session(const std::string& program, bool quick, const BrokerOptions& options)
     : broker_(Broker::open(for_program(options, program))),
       raw_(broker_.driver().path),

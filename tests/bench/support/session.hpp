@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,9 @@
 #include "support/raw_driver.hpp"
 
 namespace ctxbroker::bench {
+
+// The library of a sample plug-in: "gain".
+std::filesystem::path sample_plugin(const std::string& name);
 
 class Session {
  public:
