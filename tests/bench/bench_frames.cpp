@@ -139,7 +139,7 @@ GraphDescription compositing(PluginInstance& grade_front, PluginInstance& grade_
 
 double composite(Session& session, LeaseKind kind, unsigned in_flight, benchmark::State& state) {
   const Picture size = session.quick() ? Picture{64, 36} : Picture{1920, 1080};
-  const unsigned frames = session.quick() ? 4 : 24;
+  const unsigned frames = session.quick() ? 4 : 12;
   ActivationSizes sizes;
   sizes.max_width = size.width;
   sizes.max_height = size.height;
@@ -195,7 +195,7 @@ double composite(Session& session, LeaseKind kind, unsigned in_flight, benchmark
       throw std::runtime_error("the graph and the program by hand do not give the same bytes");
     }
   }
-  const double median = report(state, compare(session.rounds(10), by_hand, by_graph));
+  const double median = report(state, compare(session.rounds(6), by_hand, by_graph));
   state.counters["frames_per_second"] = 1e9 / median;
   state.counters["raw_frames_per_second"] = 1e9 / state.counters["raw_ns"];
   return median;
