@@ -10,6 +10,7 @@
 
 #include "ctxbroker/cuda_handles.hpp"
 #include "ctxbroker/export.hpp"
+#include "ctxbroker/job_events.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 
 namespace ctxbroker {
@@ -119,6 +120,8 @@ struct GraphOptions {
   /// return quickly, throw nothing, and call neither CUDA nor the broker. It is not called for a
   /// job whose work fails.
   std::function<void(std::uint64_t)> on_done{};
+  /// The most changes of parameters that a job may have: 0 to 65536.
+  std::uint32_t changes_per_job = 1024;
 };
 
 /// Plug-in instances that are connected port to port. A job goes from host memory to the device,
@@ -129,6 +132,11 @@ struct GraphOptions {
 /// green leases of one device do), a buffer is handed over; between others it is copied. The host's
 /// ends may be in device memory too (GraphEnd::on_device); then a job copies from there and to
 /// there.
+///
+/// Audio stays aligned: where branches of different latency meet, at a plug-in's inputs
+/// (side-chains included) or at the host's outputs, the graph delays the earlier ones. Results are
+/// not delayed. The delays begin with silence at a discontinuity, after a failed job, and when the
+/// number of channels changes.
 ///
 /// A graph belongs to the activations of its instances: after a deactivate, make a new graph. It is
 /// move-only, and a moved-from graph must not be used. Destroy it before its instances and before
@@ -183,10 +191,12 @@ class CTXB_API Graph {
   ///                 What lies in device memory is read and written while the job runs, and must
   ///                 stay as it is until then.
   /// @param job      no larger than the graph's sizes.
+  /// @param events   changes within the block, and the transport. A plug-in gets the changes at the
+  ///                 frames that you name, whatever latency is in front of it.
   /// @return the job's number: 1, 2, 3, ...
   /// @throws Error  as process does. This job is then not in flight, and the others still are. If
   ///                it was an older job that failed, none is in flight any more: see finish.
-  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job);
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events = {});
 
   /// Waits until a job's outputs are complete. Jobs finish in the order in which they were
   /// submitted, so this finishes the older ones too. It does nothing for a job that is finished.
@@ -227,13 +237,19 @@ class CTXB_API Graph {
   ///
   /// @return how the job went.
   /// @throws Error  `invalid_argument` for a job that is too large or, for audio, has another
-  ///                sample rate than the graph, and for missing buffers;
+  ///                sample rate than the graph, for missing buffers, and for changes that cannot
+  ///                be made; `parameter_value` for a change to a value out of range;
   ///                `wrong_state`; `plugin_failed`, `driver_call`, `context_lost`. The output is
   ///                undefined after an exception. The graph can be used again unless the text says
   ///                otherwise.
-  JobOutcome process(const JobBuffers& buffers, const JobInfo& job);
+  JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events = {});
   /// The same for a graph with one input and one output. `output` may be `input`.
-  JobOutcome process(const float* input, float* output, const JobInfo& job);
+  JobOutcome process(const float* input, float* output, const JobInfo& job,
+                     const JobEvents& events = {});
+
+  /// Returns by how many frames the outputs of audio are late: all of them by the same number. It
+  /// is constant until an instance is activated again. 0 for images.
+  [[nodiscard]] std::uint64_t latency_frames() const;
 
  private:
   struct Impl;

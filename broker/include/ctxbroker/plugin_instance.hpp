@@ -104,8 +104,14 @@ class CTXB_API PluginInstance {
   /// Thread-safe.
   [[nodiscard]] bool active() const noexcept;
 
+  /// Whether the plug-in has asked to be activated again (ctxb_host.request_restart), because
+  /// something has to change that is constant for an activation: its latency, for example. Until
+  /// you deactivate and activate it, it goes on as before. Make a new graph then, and ask for its
+  /// latency. Thread-safe.
+  [[nodiscard]] bool restart_requested() const noexcept;
+
   /// The plug-in's latency: by how many frames its output is late. 0 when the instance is not
-  /// active or the plug-in does not report a latency.
+  /// active or the plug-in does not report a latency. Constant while the instance is active.
   [[nodiscard]] std::uint64_t latency_frames() const;
   /// The plug-in's tail: for how many frames its output goes on after the input ends; UINT64_MAX:
   /// for ever. 0 when the instance is not active or the plug-in does not report a tail.

@@ -20,7 +20,7 @@ using namespace detail;  // the rooms behind this header
 
 namespace {
 
-constexpr std::uint32_t most_jobs = 64;
+constexpr std::uint32_t most_jobs = 64, most_changes = 65536;
 
 [[noreturn]] void refuse(const std::string& why) {
   throw Error(ErrorKind::invalid_argument, "graph: " + why);
@@ -88,6 +88,12 @@ DeviceEnds device_ends(const GraphDescription& description, const BrokerImpl& br
   return ends;
 }
 
+std::vector<Instance*> instances_of(const GraphDescription& description) {
+  std::vector<Instance*> instances;
+  for (const GraphNode& node : description.nodes) instances.push_back(&Access::of(*node.instance));
+  return instances;
+}
+
 // The nodes have the plug-ins' short names, with a number where a name repeats: "blur", "blur_2".
 GraphDescription in_a_row(const std::vector<PluginInstance*>& instances, SampleType samples) {
   if (instances.empty()) refuse("it has no node; give it at least one plug-in instance");
@@ -117,9 +123,13 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
       sizes(limits),
       options(std::move(wanted)),
       wiring(wire(description, check_nodes(description, owner, limits), limits)),
-      ends(device_ends(description, owner, options)) {
+      ends(device_ends(description, owner, options)),
+      changes(instances_of(description), options.changes_per_job) {
   if (options.jobs_in_flight == 0 || options.jobs_in_flight > most_jobs) {
     refuse("jobs_in_flight is not between 1 and " + std::to_string(most_jobs));
+  }
+  if (options.changes_per_job > most_changes) {
+    refuse("changes_per_job is above " + std::to_string(most_changes));
   }
   slots.resize(options.jobs_in_flight);
   for (const GraphNode& node : description.nodes) {
@@ -159,6 +169,7 @@ void Graph::Impl::build() {
   if (ends.tenant != nullptr) ends.lease = ends.tenant->lease(ends.device).shared_from_this();
   plan = plan_buffers(wiring, home, sizes);
   for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, ends, sizes, options);
+  make_delay_lines(leases);
   std::size_t most_inputs = 0, most_outputs = 0;
   for (const WiredNode& node : wiring.nodes) {
     most_inputs = std::max(most_inputs, node.inputs.size());
@@ -297,10 +308,11 @@ Impl& alive(const std::unique_ptr<Impl>& impl) {
 
 }  // namespace
 
-std::uint64_t Graph::submit(const JobBuffers& buffers, const JobInfo& job) {
+std::uint64_t Graph::submit(const JobBuffers& buffers, const JobInfo& job,
+                            const JobEvents& events) {
   Impl& impl = alive(impl_);
   const ScopedSpan span(SpanCategory::job, "submit", nullptr, host_tenant, job.width, job.height);
-  return impl.submit(buffers, job);
+  return impl.submit(buffers, job, events);
 }
 
 JobOutcome Graph::finish(std::uint64_t job) {
@@ -315,17 +327,22 @@ void Graph::follow(std::uint64_t job, CUstream stream) {
   alive(impl_).follow(job, stream);
 }
 
-JobOutcome Graph::process(const JobBuffers& buffers, const JobInfo& job) {
+JobOutcome Graph::process(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events) {
   Impl& impl = alive(impl_);
   const ScopedSpan span(SpanCategory::job, "job", nullptr, host_tenant, job.width, job.height);
-  return impl.finish(impl.submit(buffers, job));
+  return impl.finish(impl.submit(buffers, job, events));
 }
 
-JobOutcome Graph::process(const float* input, float* output, const JobInfo& job) {
+JobOutcome Graph::process(const float* input, float* output, const JobInfo& job,
+                          const JobEvents& events) {
   JobBuffers& one = alive(impl_).one;
   one.inputs.assign(1, input);
   one.outputs.assign(1, output);
-  return process(one, job);
+  return process(one, job, events);
+}
+
+std::uint64_t Graph::latency_frames() const {
+  return alive(impl_).lines.latency();
 }
 
 const char* to_string(JobOutcome outcome) noexcept {

@@ -78,7 +78,7 @@ void Graph::Impl::download(JobSlot& slot, Index node) {
     if (wiring.values[value].node != Maybe(node)) continue;
     const std::uint64_t bytes = bytes_of(slot, value);
     const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
-    const CUdeviceptr from = slot.buffers[plan.of_value[value]].get();
+    const CUdeviceptr from = delayed_output(slot, end);
     if (ends.outputs[end]) {
       copy_end(slot, node, device_address(slot.outputs[end]), from, bytes, true);
       continue;

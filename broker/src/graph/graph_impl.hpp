@@ -8,6 +8,8 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/graph.hpp"
+#include "graph/delay_lines.hpp"
+#include "graph/job_changes.hpp"
 #include "graph/job_slot.hpp"
 #include "graph/wiring.hpp"
 #include "plugin/broker_impl.hpp"
@@ -34,7 +36,7 @@ struct Graph::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  std::uint64_t submit(const JobBuffers& buffers, JobInfo job);
+  std::uint64_t submit(const JobBuffers& buffers, JobInfo job, const JobEvents& events);
   JobOutcome finish(std::uint64_t job);
   bool is_done(std::uint64_t job) const;
   void follow(std::uint64_t job, CUstream stream);
@@ -61,6 +63,14 @@ struct Graph::Impl {
   void tell_when_done(const detail::JobSlot& slot, Index node);
   ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
   ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index port) const noexcept;
+
+  // Latencies: graph_latency.cpp.
+  void make_delay_lines(const std::vector<std::shared_ptr<detail::Lease>>& leases);
+  void delay_input(const detail::JobSlot& slot, Index node, Index port);
+  // The address of what the host gets.
+  CUdeviceptr delayed_output(const detail::JobSlot& slot, Index end);
+  void run_line(detail::DelayLine& line, Index node, const ctxb_buffer& from);
+  void must_not_be_late(Index node) const;
 
   // The end of jobs.
   void finish_oldest();
@@ -113,6 +123,8 @@ struct Graph::Impl {
   detail::DeviceEnds ends;
   detail::BufferPlan plan;
   std::vector<detail::JobSlot> slots;
+  detail::DelayLines lines;
+  detail::JobChanges changes;                // of the job that is submitted
   std::vector<ctxb_buffer> inputs, outputs;  // of the node that processes
   JobBuffers one;                            // of `process` with one input and one output
   // Numbers of jobs. One that is finished but not retired was late, and its work goes on.

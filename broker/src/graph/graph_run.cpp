@@ -70,7 +70,9 @@ ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index por
     none.size = sizeof none;
     return none;
   }
-  return buffer(slot, *value, plan.copies[node][port].value_or(plan.of_value[*value]));
+  ctxb_buffer here = buffer(slot, *value, plan.copies[node][port].value_or(plan.of_value[*value]));
+  if (const DelayLine* line = lines.input(node, port)) here.data = line->delayed();
+  return here;
 }
 
 // Makes the node's stream wait for an input, and copies it to the node's memory when it lies in
@@ -120,6 +122,7 @@ void Graph::Impl::process(JobSlot& slot, Index node) {
   given.input_count = static_cast<std::uint32_t>(wired.inputs.size());
   given.output_count = static_cast<std::uint32_t>(wired.outputs.size());
   given.discontinuity = slot.info.discontinuity ? 1 : 0;
+  changes.give(*at.instance, given);
   const auto staging =
       static_cast<std::size_t>(&slot - slots.data()) * at.appearances + at.appearance;
   Instance::Processed processed = at.instance->process(given, staging);
@@ -141,6 +144,7 @@ void Graph::Impl::bypass(JobSlot& slot, Index node) {
   const WiredNode& wired = wiring.nodes[node];
   const Node& at = nodes[node];
   const DriverTable& driver = at.lease->table();
+  must_not_be_late(node);
   Maybe first;
   for (Index port = wired.inputs.size(); port-- > 0;) {
     if (wired.inputs[port]) first = port;
@@ -210,7 +214,9 @@ void Graph::Impl::enqueue(JobSlot& slot, Index node) {
                  "cuStreamWaitEvent", "the work before cannot be waited for");
   }
   for (Index port = 0; port < wired.inputs.size(); ++port) {
-    if (wired.inputs[port]) bring_here(slot, node, port);
+    if (!wired.inputs[port]) continue;
+    bring_here(slot, node, port);
+    delay_input(slot, node, port);
   }
   const auto take_time = [&](const Event& event) {
     must(node, driver.event_record(event.get(), at.stream), "cuEventRecord",
@@ -253,15 +259,18 @@ void Graph::Impl::begin(JobSlot& slot, const JobBuffers& buffers, const JobInfo&
   }
 }
 
-std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job) {
+std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const JobEvents& events) {
   const JobClock::time_point now = job.deadline_ns != 0 ? JobClock::now() : JobClock::time_point{};
   check_job(buffers, job);
+  changes.take(events, job);
   if (renew_lost_nodes()) job.discontinuity = true;
   JobSlot& slot = slot_of(submitted + 1);
   if (slot.job > finished) finish_oldest();
   if (slot.job != 0) retire_through(slot.job);
   slot.deadline =
       job.deadline_ns == 0 ? JobClock::time_point::max() : deadline_of(now, job.deadline_ns);
+  changes.set_first_values();
+  lines.begin_job(job);
   try {
     begin(slot, buffers, job);
     run(slot, buffers);
@@ -276,6 +285,8 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job) {
     slot.job = 0;
     throw;
   }
+  lines.end_job();
+  changes.set_next_values();
   return ++submitted;
 }
 

@@ -70,6 +70,11 @@ void request_callback(const ctxb_host* host) {
   if (instance != nullptr) instance->ask_callback();
 }
 
+void request_restart(const ctxb_host* host) {
+  Instance* instance = instance_of(host);
+  if (instance != nullptr) instance->ask_restart();
+}
+
 ctxb_status get_native_context(const ctxb_host* host, void** context, std::int32_t* device) {
   constexpr unsigned int with_context =
       in(Phase::activating) | in(Phase::active) | in(Phase::processing) | in(Phase::deactivating);
@@ -117,6 +122,7 @@ HostSide make_host_side(Instance& instance, const char* name, const char* versio
   side.host.log = log;
   side.host.fail = fail;
   side.host.request_callback = request_callback;
+  side.host.request_restart = request_restart;
   side.instance = &instance;
   return side;
 }

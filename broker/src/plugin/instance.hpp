@@ -58,6 +58,8 @@ class Instance {
 
   void set_parameter(std::string_view id, double value);
   double parameter(std::string_view id) const;
+  // What a job has changed it to, by its index. Checked by the caller.
+  void put_value(std::size_t index, double value) noexcept { parameters_[index] = value; }
 
   void activate(const ActivationSizes& sizes);
   void deactivate() noexcept;
@@ -123,6 +125,8 @@ class Instance {
   Activation* mutable_activation() noexcept { return activation_.get(); }
   FailureRecord& failures() noexcept { return failures_; }
   void ask_callback() noexcept { callback_asked_.store(true, std::memory_order_release); }
+  void ask_restart() noexcept { restart_asked_.store(true, std::memory_order_release); }
+  bool restart_requested() const noexcept { return restart_asked_.load(std::memory_order_acquire); }
   bool is_main_thread() const noexcept;
   bool is_process_thread() const noexcept;
   void strike(const char* function, const char* what) noexcept;
@@ -186,7 +190,7 @@ class Instance {
   std::atomic<Phase> phase_{Phase::creating};
   std::atomic<std::thread::id> main_thread_{};     // inside a [main] function of this instance
   std::atomic<std::thread::id> process_thread_{};  // inside process
-  std::atomic<bool> callback_asked_{false};
+  std::atomic<bool> callback_asked_{false}, restart_asked_{false};
   std::atomic<bool> in_flight_{false}, hung_alone_{false};
   std::optional<ActivationSizes> failed_renewal_;
 };

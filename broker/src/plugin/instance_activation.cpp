@@ -46,6 +46,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   activation_->lent = LentStream(activation_->stream.get(), tenant().id);
   activation_->job_graph.want(settings_.job_graphs);
   failed_renewal_.reset();
+  restart_asked_.store(false, std::memory_order_release);
   const DeviceInfo& device =
       lease_->driver().devices[static_cast<std::size_t>(lease_->device_ordinal())];
   ctxb_activation given{};

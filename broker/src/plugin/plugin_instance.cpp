@@ -43,6 +43,10 @@ bool PluginInstance::active() const noexcept {
   return impl_->active();
 }
 
+bool PluginInstance::restart_requested() const noexcept {
+  return impl_->restart_requested();
+}
+
 std::uint64_t PluginInstance::latency_frames() const {
   return impl_->latency_frames();
 }

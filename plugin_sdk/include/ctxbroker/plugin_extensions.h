@@ -230,8 +230,13 @@ typedef struct ctxb_state_extension {
   ctxb_status (*load)(const ctxb_plugin* plugin, const ctxb_input_stream* stream);
 } ctxb_state_extension;
 
-/** Plug-in's side: latency and tail, in frames. */
+/** Plug-in's side: latency and tail, in frames. The host delays what runs beside the plug-in, so
+ * that everything stays aligned where it meets. A latency that has to change waits for the next
+ * activation: ask for that with ctxb_host.request_restart. */
 #define CTXB_EXT_LATENCY "ctxbroker.latency/1"
+
+/** The largest latency that a host has to take, in frames. */
+#define CTXB_LATENCY_MAX (1u << 28)
 
 #define CTXB_TAIL_INFINITE UINT64_MAX
 

@@ -51,6 +51,7 @@ FakeHost::FakeHost() : box_{}, gpu_{} {
     return status;
   };
   host.request_callback = [](const ctxb_host* self) { ++owner(self).callbacks_asked; };
+  host.request_restart = [](const ctxb_host* self) { ++owner(self).restarts_asked; };
 
   gpu_.size = sizeof(gpu_);
   gpu_.get_kernel = [](const ctxb_host* self, const char*, const char* name,

@@ -46,6 +46,7 @@ class FakeHost {
   std::int32_t failed_driver_status = 0;
   std::string failed_text;
   int callbacks_asked = 0;
+  int restarts_asked = 0;
 
  private:
   // The C struct and the way back from it.

@@ -29,6 +29,9 @@ class Host {
 
   /// Asks for a call of Callback::on_main_thread soon. [any]
   void request_callback() const { raw_->request_callback(raw_); }
+  /// Asks the host to deactivate and activate the instance, because something that is constant for
+  /// an activation has to change: the latency, for example. Go on as before until then. [any]
+  void request_restart() const { raw_->request_restart(raw_); }
 
   /// Finds the host's side of an extension.
   ///

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ctxbroker/sdk/device_buffer.hpp"
+#include "ctxbroker/sdk/events.hpp"
 #include "ctxbroker/sdk/global.hpp"
 #include "ctxbroker/sdk/parameter.hpp"
 #include "ctxbroker/sdk/stream.hpp"
@@ -199,6 +200,32 @@ class Job : public Stream, public ParameterValues {
   [[nodiscard]] std::uint64_t deadline_ns() const noexcept { return raw_->deadline_ns; }
   /// True when the job does not follow the last one. Then forget what you kept of earlier jobs.
   [[nodiscard]] bool discontinuity() const noexcept { return raw_->discontinuity != 0; }
+  /// The frames of an audio block; 0 for images.
+  [[nodiscard]] std::uint32_t frames() const {
+    for (std::uint32_t i = 0; i < raw_->output_count; ++i) {
+      if (output(i).media == CTXB_MEDIA_AUDIO) return output(i).width;
+    }
+    for (std::uint32_t i = 0; i < raw_->input_count; ++i) {
+      if (input(i).media == CTXB_MEDIA_AUDIO) return input(i).width;
+    }
+    return 0;
+  }
+  /// What changes within the block: the host's list.
+  [[nodiscard]] Events events() const noexcept { return Events(*raw_); }
+  /// The same for one parameter, as segments that cover the block. `job[parameter]` is its value at
+  /// frame 0.
+  ///
+  /// @param parameter  a parameter of this plug-in's table. Its value is taken as a number.
+  /// @throws std::out_of_range  when the host sent no value for it.
+  template <class Value>
+  [[nodiscard]] Segments segments(const Parameter<Value>& parameter) const {
+    const auto start = static_cast<double>((*this)[parameter]);
+    return {*raw_, parameter.index, start, frames()};
+  }
+  /// Where the host's song is at frame 0; null when the host does not say.
+  [[nodiscard]] const ctxb_transport* transport() const noexcept {
+    return CTXB_HAS(raw_, ctxb_job, transport) ? raw_->transport : nullptr;
+  }
   /// The host's struct.
   [[nodiscard]] const ctxb_job& raw() const noexcept { return *raw_; }
 

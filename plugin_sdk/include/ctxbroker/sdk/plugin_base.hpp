@@ -83,7 +83,8 @@ class Stateful {
 };
 
 /// A plug-in with a latency or a tail derives from this too. The answers are constant for one
-/// activation.
+/// activation. When one has to change, call Host::request_restart, and answer the new one after the
+/// next activate.
 class Latent {
  public:
   virtual ~Latent() = default;

@@ -1,0 +1,81 @@
+// Delays audio in device memory, so that the branches of a graph stay aligned.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "context/resources.hpp"
+#include "graph/latency_plan.hpp"
+#include "graph/wiring.hpp"
+
+namespace ctxbroker::detail {
+
+// One delay. A ring keeps the last frames of each channel from block to block. All its work is on
+// one stream, so it serves any number of jobs in flight.
+class DelayLine {
+ public:
+  // For blocks of up to `longest` frames and `rows` channels. Throws Error: out_of_memory,
+  // context_lost, driver_call.
+  DelayLine(const std::shared_ptr<Lease>& lease, std::uint64_t delay, std::uint32_t longest,
+            std::uint32_t rows);
+
+  // Forgets what it has: silence follows.
+  void start_anew() noexcept { is_new_ = true; }
+  // Enqueues one block. Call it inside the lease.
+  CUresult run(const DriverTable& driver, CUdeviceptr from, std::uint32_t frames,
+               std::uint32_t rows, CUstream stream) noexcept;
+  // Where the delayed block is, packed as `from` was.
+  CUdeviceptr delayed() const noexcept { return delayed_.get(); }
+
+ private:
+  DeviceMemory ring_, delayed_;
+  std::uint64_t delay_, capacity_;  // frames
+  std::uint64_t words_;             // of the ring
+  std::uint64_t head_ = 0;          // where the next block goes
+  bool is_new_ = true;
+};
+
+// Those of one graph.
+class DelayLines {
+ public:
+  DelayLines() = default;  // none
+  // `leases` are the nodes'. Throws Error.
+  DelayLines(const Wiring& wiring, std::vector<std::uint64_t> latencies,
+             const std::vector<std::shared_ptr<Lease>>& leases, const ActivationSizes& sizes);
+
+  // Null where nothing is delayed.
+  const DelayLine* input(Index node, Index port) const noexcept {
+    return is_empty_ ? nullptr : line(inputs_[node][port]);
+  }
+  DelayLine* input(Index node, Index port) noexcept {
+    return is_empty_ ? nullptr : line(inputs_[node][port]);
+  }
+  DelayLine* output(Index end) noexcept { return is_empty_ ? nullptr : line(outputs_[end]); }
+
+  std::uint64_t latency() const noexcept { return total_; }
+  std::uint64_t latency_of(Index node) const noexcept {
+    return latencies_.empty() ? 0 : latencies_[node];
+  }
+
+  // Around each job. After a discontinuity, another number of channels, or a job that did not reach
+  // its end, all lines begin anew.
+  void begin_job(const JobInfo& job) noexcept;
+  void end_job() noexcept { ended_ = true; }
+
+ private:
+  using MaybeLine = std::optional<DelayLine>;
+  static const DelayLine* line(const MaybeLine& one) noexcept { return one ? &*one : nullptr; }
+  static DelayLine* line(MaybeLine& one) noexcept { return one ? &*one : nullptr; }
+
+  std::vector<std::vector<MaybeLine>> inputs_;  // of each node
+  std::vector<MaybeLine> outputs_;              // of the host's
+  std::vector<std::uint64_t> latencies_;        // of each node
+  std::uint64_t total_ = 0;
+  std::uint32_t channels_ = 0;  // of the last job
+  bool ended_ = false;          // the last job reached its end
+  bool is_empty_ = true;
+};
+
+}  // namespace ctxbroker::detail

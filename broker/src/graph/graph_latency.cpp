@@ -1,0 +1,71 @@
+// Graph: keeps branches of different latency aligned.
+#include <string>
+
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/plugin.h"
+#include "graph/graph_impl.hpp"
+
+namespace ctxbroker {
+
+using namespace detail;  // the rooms behind this header
+
+// Of the activations as they are now.
+void Graph::Impl::make_delay_lines(const std::vector<std::shared_ptr<Lease>>& leases) {
+  if (wiring.media != Media::audio) return;
+  std::vector<std::uint64_t> latencies;
+  for (const Node& node : nodes) {
+    const std::uint64_t frames = node.instance->latency_frames();
+    if (frames > CTXB_LATENCY_MAX) {
+      const std::string why = "reports a latency of " + std::to_string(frames) +
+                              " frames; it may be at most " + std::to_string(CTXB_LATENCY_MAX);
+      node.instance->strike("latency", why.c_str());
+      throw Error(ErrorKind::plugin_failed,
+                  "plug-in " + node.instance->description().short_name + " " + why,
+                  {.call = "latency",
+                   .device = node.lease->device_ordinal(),
+                   .tenant = node.lease->tenant().name});
+    }
+    latencies.push_back(frames);
+  }
+  lines = DelayLines(wiring, std::move(latencies), leases, sizes);
+}
+
+void Graph::Impl::run_line(DelayLine& line, Index node, const ctxb_buffer& from) {
+  const Node& at = nodes[node];
+  must(node, line.run(at.lease->table(), from.data, from.width, from.height, at.stream),
+       "cuMemcpy2DAsync_v2", "the samples cannot be delayed");
+}
+
+// Inside the node's guard, when the input is in the node's memory.
+void Graph::Impl::delay_input(const JobSlot& slot, Index node, Index port) {
+  DelayLine* const line = lines.input(node, port);
+  if (line == nullptr) return;
+  const Index value = *wiring.nodes[node].inputs[port];
+  run_line(*line, node,
+           buffer(slot, value, plan.copies[node][port].value_or(plan.of_value[value])));
+}
+
+// Inside the guard of the node that made it.
+CUdeviceptr Graph::Impl::delayed_output(const JobSlot& slot, Index end) {
+  const Index value = wiring.outputs[end];
+  const ctxb_buffer here = buffer(slot, value, plan.of_value[value]);
+  DelayLine* const line = lines.output(end);
+  if (line == nullptr) return here.data;
+  run_line(*line, *wiring.values[value].node, here);
+  return line->delayed();
+}
+
+// A plug-in with latency that answered CTXB_BYPASS.
+void Graph::Impl::must_not_be_late(Index node) const {
+  const std::uint64_t latency = lines.latency_of(node);
+  if (latency == 0) return;
+  const Node& at = nodes[node];
+  const std::string why = "answered CTXB_BYPASS, and it reports a latency of " +
+                          std::to_string(latency) + " frames; the input, passed on, would be early";
+  at.instance->strike("process", why.c_str());
+  throw Error(ErrorKind::plugin_failed,
+              "plug-in " + at.instance->description().short_name + " " + why,
+              {.device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name});
+}
+
+}  // namespace ctxbroker

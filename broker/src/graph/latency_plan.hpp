@@ -1,0 +1,21 @@
+// Which branches of a graph are early, and by how many frames. Pure, as the wiring is.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/wiring.hpp"
+
+namespace ctxbroker::detail {
+
+struct LatencyPlan {
+  std::vector<std::vector<std::uint64_t>> inputs;  // for each node and input: its delay, in frames
+  std::vector<std::uint64_t> outputs;              // for each of the host's outputs
+  std::uint64_t total = 0;                         // by how many frames the host's outputs are late
+};
+
+// `latencies` are the nodes', in frames. Everything that a node reads becomes as late as its latest
+// input, and all audio for the host as late as the latest of it. Results are not delayed.
+LatencyPlan plan_latency(const Wiring& wiring, const std::vector<std::uint64_t>& latencies);
+
+}  // namespace ctxbroker::detail
