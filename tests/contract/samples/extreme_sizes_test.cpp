@@ -26,7 +26,8 @@ struct Sample {
 constexpr Sample all_samples[] = {{"exposure", false, false}, {"blur", false, false},
                                   {"unsharp", false, false},  {"colour_matrix", false, false},
                                   {"gain", true, false},      {"equaliser", true, true},
-                                  {"fir", true, true},        {"delay", true, true}};
+                                  {"fir", true, true},        {"delay", true, true},
+                                  {"compressor", true, true}};
 
 class ExtremeSizesTest : public ::testing::TestWithParam<Sample> {
  protected:

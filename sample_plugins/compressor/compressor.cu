@@ -1,0 +1,55 @@
+#include <ctxbroker/sdk/views.hpp>
+
+using ctxbroker::sdk::AudioView;
+
+// By how many dB the sound should become quieter, for each frame. The loudest channel counts.
+extern "C" __global__ void measure(AudioView key, double* reduction, double threshold,
+                                   double slope) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= key.frames || threadIdx.y != 0) {
+    return;
+  }
+  float peak = 0;
+  for (unsigned c = 0; c < key.channels; ++c) {
+    peak = fmaxf(peak, fabsf(key.channel(c)[i]));
+  }
+  const double excess = peak > 0 ? 20 * log10(static_cast<double>(peak)) - threshold : 0;
+  reduction[i] = excess > 0 ? excess * slope : 0;
+}
+
+// The same, smoothed. One thread, because each frame needs the one before.
+extern "C" __global__ void follow(double* reduction, unsigned frames, double* envelope,
+                                  unsigned reset, double attack, double release) {
+  double now = reset != 0 ? 0 : *envelope;
+  for (unsigned i = 0; i < frames; ++i) {
+    const double wanted = reduction[i];
+    now = wanted + (now - wanted) * (wanted > now ? attack : release);
+    reduction[i] = now;
+  }
+  *envelope = now;
+}
+
+// The sound of `late` frames ago, made quieter. `ring` holds `capacity` frames of each channel, at
+// least late + frames, so that no thread overwrites what another still reads. `head` is the place
+// of in[0], `known` how many frames before it were ever written.
+extern "C" __global__ void apply(AudioView in, AudioView out, const double* reduction,
+                                 double make_up, float* ring, unsigned capacity, unsigned head,
+                                 unsigned known, unsigned late) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= out.frames) {
+    return;
+  }
+  const double gain = exp10((make_up - reduction[i]) / 20);
+  for (unsigned c = blockIdx.y * blockDim.y + threadIdx.y; c < out.channels;
+       c += gridDim.y * blockDim.y) {
+    float* line = ring + static_cast<size_t>(c) * capacity;
+    float sample = in.channel(c)[i];
+    line[(head + i) % capacity] = sample;
+    if (i >= late) {
+      sample = in.channel(c)[i - late];
+    } else {
+      sample = i + known >= late ? line[(head + i + (capacity - late)) % capacity] : 0.0f;
+    }
+    out.channel(c)[i] = static_cast<float>(sample * gain);
+  }
+}
