@@ -22,7 +22,10 @@ bool passes(const Json&, const Json&, const Json&, const Json&) {
 
 bool type(const Json& value, const Json& rule, const Json&, const Json&) {
   if (rule == "object") return value.is_object();
+  if (rule == "array") return value.is_array();
   if (rule == "string") return value.is_string();
+  if (rule == "number") return value.is_number();
+  if (rule == "boolean") return value.is_boolean();
   if (rule == "integer") {
     return value.is_number() && std::trunc(value.get<double>()) == value.get<double>();
   }
@@ -48,6 +51,24 @@ bool minimum(const Json& value, const Json& rule, const Json&, const Json&) {
 
 bool maximum(const Json& value, const Json& rule, const Json&, const Json&) {
   return !value.is_number() || value <= rule;
+}
+
+bool least_length(const Json& value, const Json& rule, const Json&, const Json&) {
+  return !value.is_string() || value.get<std::string>().size() >= rule.get<std::size_t>();
+}
+
+bool least_items(const Json& value, const Json& rule, const Json&, const Json&) {
+  return !value.is_array() || value.size() >= rule.get<std::size_t>();
+}
+
+bool least_properties(const Json& value, const Json& rule, const Json&, const Json&) {
+  return !value.is_object() || value.size() >= rule.get<std::size_t>();
+}
+
+bool items(const Json& value, const Json& rule, const Json&, const Json& root) {
+  return !value.is_array() || std::all_of(value.begin(), value.end(), [&](const Json& one) {
+    return is_valid(one, rule, root);
+  });
 }
 
 bool required(const Json& value, const Json& rule, const Json&, const Json&) {
@@ -88,7 +109,7 @@ bool reference(const Json& value, const Json& rule, const Json&, const Json& roo
   return is_valid(value, root.at(Json::json_pointer(text.substr(1))), root);
 }
 
-constexpr std::array<std::pair<const char*, Check>, 16> keywords{
+constexpr std::array<std::pair<const char*, Check>, 20> keywords{
     {{"$schema", passes},
      {"title", passes},
      {"description", passes},
@@ -99,6 +120,10 @@ constexpr std::array<std::pair<const char*, Check>, 16> keywords{
      {"pattern", pattern},
      {"minimum", minimum},
      {"maximum", maximum},
+     {"minLength", least_length},
+     {"minItems", least_items},
+     {"minProperties", least_properties},
+     {"items", items},
      {"required", required},
      {"properties", properties},
      {"additionalProperties", other_properties},

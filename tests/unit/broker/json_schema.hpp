@@ -1,4 +1,4 @@
-// As much of JSON Schema as docs/policy.schema.json uses.
+// As much of JSON Schema as the schemas in docs use.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -246,7 +246,7 @@ TEST(PolicyTest, WhatIsNoJsonIsSaidWithItsPlace) {
   }
   // Deep nesting ends in an error, not in the stack's end.
   EXPECT_THAT(error_of([] { return parse_policy(std::string(500'000, '['), "p"); }),
-              HasSubstr("is not JSON"));
+              HasSubstr("inside each other more than 100 deep"));
 }
 
 class PolicyFileTest : public testing::Test {

@@ -1,0 +1,156 @@
+#include "json/document.hpp"
+
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace ctxbroker::json {
+namespace {
+
+constexpr int most_deep = 100;
+constexpr std::size_t most_members = 10000;  // the parser compares each with all before it
+
+// The library takes the last of two members with one name; a person meant one of them.
+class Check {
+ public:
+  explicit Check(std::string document) : document_(std::move(document)) {}
+
+  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+    switch (event) {
+      case Json::parse_event_t::object_start:
+      case Json::parse_event_t::array_start:
+        if (depth >= most_deep) {
+          within().refuse("values stand inside each other more than " + std::to_string(most_deep) +
+                          " deep; no document needs that");
+        }
+        open_.push_back({within(), event == Json::parse_event_t::array_start, {}, 0, {}});
+        break;
+      case Json::parse_event_t::object_end:
+      case Json::parse_event_t::array_end:
+        open_.pop_back();
+        [[fallthrough]];
+      case Json::parse_event_t::value:
+        if (!open_.empty()) ++open_.back().index;
+        break;
+      case Json::parse_event_t::key:
+        take_key(parsed.get<std::string>());
+        break;
+    }
+    return true;
+  }
+
+ private:
+  struct Container {
+    Location location;
+    bool is_array;
+    std::string key;  // of the member that is being read
+    std::size_t index;
+    std::set<std::string> seen;
+  };
+
+  Location within() const {
+    if (open_.empty()) return {document_, "$"};
+    const Container& last = open_.back();
+    return last.is_array ? element(last.location, last.index) : member(last.location, last.key);
+  }
+
+  void take_key(std::string key) {
+    Container& last = open_.back();
+    last.key = std::move(key);
+    if (!last.seen.insert(last.key).second) {
+      within().refuse("the member stands here twice; one of them has to go");
+    }
+    if (last.seen.size() > most_members) {
+      last.location.refuse("the object has more than " + std::to_string(most_members) +
+                           " members; no document needs that");
+    }
+  }
+
+  std::string document_;
+  std::vector<Container> open_;
+};
+
+}  // namespace
+
+Location member(const Location& of, const std::string& name) {
+  const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || c == '_';
+  });
+  return {of.document, of.path + (plain ? "." + name : "[" + quoted(name) + "]")};
+}
+
+Location element(const Location& of, std::size_t index) {
+  return {of.document, of.path + "[" + std::to_string(index) + "]"};
+}
+
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::string described(const Json& value) {
+  if (value.is_string()) return quoted(value.get_ref<const std::string&>());
+  if (value.is_number()) return "the number " + value.dump();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_null()) return "null";
+  return value.is_array() ? "an array" : "an object";
+}
+
+std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most) {
+  if (value.is_number_integer()) {
+    const bool negative = !value.is_number_unsigned() && value.get<std::int64_t>() < 0;
+    const auto number = value.get<std::uint64_t>();
+    return !negative && number <= most ? std::optional(number) : std::nullopt;
+  }
+  if (!value.is_number_float()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (!(number >= 0) || std::trunc(number) != number || number > static_cast<double>(most)) {
+    return std::nullopt;
+  }
+  return static_cast<std::uint64_t>(number);
+}
+
+Json parse(std::string_view text, const std::string& document) {
+  try {
+    return Json::parse(text, Check(document));
+  } catch (const Json::exception& error) {
+    // Without the library's own "[json.exception.parse_error.101] ".
+    const std::string what = error.what();
+    const std::size_t end = what.find("] ");
+    Location{document, ""}.refuse("is not JSON: " +
+                                  (end == std::string::npos ? what : what.substr(end + 2)));
+  }
+}
+
+std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most) {
+  const Location file{std::string(what) + " \"" + path.string() + "\"", ""};
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found) file.refuse("there is no such file");
+  if (kind == std::filesystem::file_type::directory) file.refuse("is a folder, not a file");
+  std::ifstream stream(path, std::ios::binary);
+  std::string text(most + 1, '\0');
+  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size())) &&
+      (!stream.eof() || stream.bad())) {
+    file.refuse("the file cannot be read");
+  }
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > most) {
+    file.refuse("the file is larger than " + std::to_string(most) + " bytes; no " + what + " is");
+  }
+  return text;
+}
+
+void check_schema(const Json& json, const Location& root, const char* name) {
+  if (!json.is_object()) return;  // refused with the other members
+  const Location where = member(root, "schema");
+  if (!json.contains("schema")) {
+    root.refuse(std::string("the member \"schema\" is missing; it has to be ") + quoted(name));
+  }
+  if (json.at("schema") == name) return;
+  where.refuse(described(json.at("schema")) + " is not what this version reads; it reads " +
+               quoted(name));
+}
+
+}  // namespace ctxbroker::json

@@ -1,0 +1,79 @@
+// JSON documents that people write: read with errors that say where they are and what is allowed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace ctxbroker::json {
+
+using Json = nlohmann::ordered_json;  // members stay in the order of the text
+
+// what() is the whole message, on one line: document, place, what is wrong and what is allowed.
+class DocumentError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Where in which document.
+struct Location {
+  std::string document;  // "policy \"p.json\""
+  std::string path;      // "$.by_id[\"com.example.blur\"].lease"; empty: the document as a whole
+
+  // "policy \"p.json\": $.by_id: ", for the beginning of a message.
+  std::string prefix() const { return document + (path.empty() ? ": " : ": " + path + ": "); }
+  [[noreturn]] void refuse(const std::string& why) const { throw DocumentError(prefix() + why); }
+};
+
+Location member(const Location& of, const std::string& name);
+Location element(const Location& of, std::size_t index);
+
+// As in JSON, on one line whatever it holds.
+std::string quoted(const std::string& text);
+// "the number 7", "an array": what was found.
+std::string described(const Json& value);
+// A whole number from 0 to `most`, in any spelling that JSON has for it.
+std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most);
+
+// Throws DocumentError for text that is not JSON, a member that stands twice in one object, more
+// than 10,000 members of one object, and values inside each other more than 100 deep.
+Json parse(std::string_view text, const std::string& document);
+
+// The file's text. `what` names the kind: "policy". Throws DocumentError for a file that is
+// missing, cannot be read or has more than `most` bytes.
+std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most);
+
+// Throws DocumentError unless `json` is an object whose member "schema" is `name`. Look at it
+// first: a document of another version may have other members.
+void check_schema(const Json& json, const Location& root, const char* name);
+
+// Calls the reader of each member of an object. `readers` is a table of names and what reads them:
+// void(const Json& value, const Location& location, Target&...).
+template <typename Readers, typename... Target>
+void read_members(const Json& object, const Location& location, const Readers& readers,
+                  Target&... target) {
+  std::string allowed;
+  for (const auto& [name, read] : readers) {
+    allowed += (allowed.empty() ? "" : ", ") + quoted(name);
+  }
+  if (!object.is_object()) {
+    location.refuse(described(object) + " is not allowed here; an object with members of " +
+                    allowed + " is");
+  }
+  for (const auto& item : object.items()) {
+    const auto known = std::find_if(readers.begin(), readers.end(),
+                                    [&](const auto& one) { return item.key() == one.first; });
+    if (known == readers.end()) {
+      member(location, item.key()).refuse("there is no such member; allowed are " + allowed);
+    }
+    known->second(item.value(), member(location, item.key()), target...);
+  }
+}
+
+}  // namespace ctxbroker::json
