@@ -43,8 +43,10 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/broker/include/ctxbroker
                   ${CMAKE_SOURCE_DIR}/broker/software_device/include/ctxbroker
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN "*.in" EXCLUDE)
 
-# For the editors of those who write policy files.
-install(FILES ${CMAKE_SOURCE_DIR}/docs/policy.schema.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# For the editors of those who write policy and graph files.
+install(FILES ${CMAKE_SOURCE_DIR}/docs/policy.schema.json ${CMAKE_SOURCE_DIR}/docs/graph.schema.json
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT ctxbroker-targets NAMESPACE ctxbroker:: DESTINATION ${CTXB_PACKAGE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ctxbroker-config-version.cmake

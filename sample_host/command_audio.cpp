@@ -1,10 +1,16 @@
-// sample_host audio: one recording through a graph, block by block.
+// sample_host audio: recordings through a graph, block by block.
+//
+// Chunks of some blocks are read ahead and written behind on threads of their own, while this
+// thread keeps the graph busy.
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <deque>
+#include <future>
+#include <memory>
 
 #include "commands.hpp"
 #include "files/audio_file.hpp"
+#include "files/input_file.hpp"
 #include "files/output_file.hpp"
 #include "files/planar.hpp"
 #include "logging.hpp"
@@ -19,74 +25,277 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-// The recording's frames, then silence.
+// A recording, and silence behind it.
 class Source {
  public:
-  Source(AudioReader& reader, std::uint64_t silence) : reader_(reader), silence_(silence) {}
+  explicit Source(const std::filesystem::path& path) : reader_(path) {}
 
-  // Fewer than `frames` only at the very end.
+  const AudioReader& reader() const noexcept { return reader_; }
+  std::size_t channels() const { return static_cast<std::size_t>(reader_.format().channels); }
+  std::uint64_t frames_read() const noexcept { return frames_read_; }
+  bool ended() const noexcept { return ended_; }
+
+  // Fills `interleaved`, with silence behind the end. How many of its frames are the recording's.
   std::size_t read(float* interleaved, std::size_t frames) {
     const std::size_t got = ended_ ? 0 : reader_.read(interleaved, frames);
     ended_ = got < frames;
-    input_frames_ += got;
-    const auto pad = static_cast<std::size_t>(std::min<std::uint64_t>(frames - got, silence_));
-    const auto channels = static_cast<std::size_t>(reader_.format().channels);
-    std::fill_n(interleaved + got * channels, pad * channels, 0.0F);
-    silence_ -= pad;
-    return got + pad;
+    frames_read_ += got;
+    std::fill_n(interleaved + got * channels(), (frames - got) * channels(), 0.0F);
+    return got;
   }
 
-  std::uint64_t input_frames() const noexcept { return input_frames_; }
-
  private:
-  AudioReader& reader_;
-  std::uint64_t silence_;
-  std::uint64_t input_frames_ = 0;
+  AudioReader reader_;
+  std::uint64_t frames_read_ = 0;
   bool ended_ = false;
 };
 
-// Reads, processes and writes until the source ends. The first `latency` frames that the graph
-// gives are its delay, not sound, and are dropped. Returns the seconds spent in the graph.
-double process_all(Session& session, Source& source, AudioWriter& writer, const AudioFormat& format,
-                   std::size_t block, std::uint64_t latency,
-                   const std::function<void(std::uint64_t)>& done) {
-  const auto channels = static_cast<std::size_t>(format.channels);
-  std::vector<float> interleaved(block * channels);
-  std::vector<float> planar(block * channels);
-  JobInfo job;
-  job.height = static_cast<std::uint32_t>(channels);
-  job.sample_rate = format.sample_rate;
-  std::uint64_t to_drop = latency;
-  double seconds = 0;
-  for (std::size_t frames = block; frames == block;) {
-    frames = source.read(interleaved.data(), block);
-    if (frames == 0) break;
-    deinterleave(interleaved.data(), frames, channels, planar.data());
-    job.width = static_cast<std::uint32_t>(frames);
-    const Stopwatch stopwatch;
-    session.graph().process(planar.data(), planar.data(), job);
-    seconds += stopwatch.seconds();
-    session.broker().poll();
-    interleave(planar.data(), frames, channels, interleaved.data());
-    const auto dropped = static_cast<std::size_t>(std::min<std::uint64_t>(frames, to_drop));
-    to_drop -= dropped;
-    if (dropped < frames) {
-      writer.write(interleaved.data() + dropped * channels, frames - dropped);
-    }
-    job.position += static_cast<std::int64_t>(frames);
-    done(static_cast<std::uint64_t>(job.position));
+// Some blocks, one behind the other, each channel by channel. The last one may be shorter.
+struct Chunk {
+  std::size_t frames = 0;
+  std::vector<std::vector<float>> inputs, outputs;  // of each end
+};
+
+// An output file. The first frames that the graph gives are its delay, not sound, and are dropped.
+class Sink {
+ public:
+  Sink(const PlannedEnd& end, const Source& like, std::size_t channels, std::uint64_t frames)
+      : file_(end.file), format_(like.reader().format()) {
+    format_.channels = static_cast<int>(channels);
+    format_ = choose_output_format(format_, end.file, frames);
+    AudioMetadata metadata = like.reader().metadata();
+    if (format_.channels != like.reader().format().channels) metadata.channel_map.clear();
+    writer_ = std::make_unique<AudioWriter>(file_, format_, metadata);
   }
-  return seconds;
+
+  std::size_t channels() const { return static_cast<std::size_t>(format_.channels); }
+  const AudioFormat& format() const noexcept { return format_; }
+  const AudioWriter& writer() const noexcept { return *writer_; }
+  void drop(std::uint64_t frames) { to_drop_ = frames; }
+
+  void write(const float* interleaved, std::size_t frames) {
+    const auto dropped = static_cast<std::size_t>(std::min<std::uint64_t>(frames, to_drop_));
+    to_drop_ -= dropped;
+    if (dropped < frames) {
+      writer_->write(interleaved + dropped * channels(), frames - dropped);
+    }
+  }
+
+  void finish() { writer_->finish(); }
+  void commit() { file_.commit(); }
+
+ private:
+  OutputFile file_;
+  AudioFormat format_;
+  std::unique_ptr<AudioWriter> writer_;
+  std::uint64_t to_drop_ = 0;
+};
+
+void check_inputs(const GraphPlan& plan, const std::vector<Source>& sources) {
+  const AudioFormat& first = sources.front().reader().format();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const AudioFormat& format = sources[i].reader().format();
+    const PlannedEnd& end = plan.inputs[i];
+    if (format.sample_rate != first.sample_rate) {
+      throw input_failure(end.file, "has " + std::to_string(format.sample_rate) + " Hz, and \"" +
+                                        plan.inputs[0].file.string() + "\" has " +
+                                        std::to_string(first.sample_rate) +
+                                        " Hz; the inputs of a graph have one sample rate");
+    }
+    if (end.channels != 0 && static_cast<int>(end.channels) != format.channels) {
+      throw input_failure(end.file, "has " + std::to_string(format.channels) +
+                                        " channels, and the graph's input \"" + end.name +
+                                        "\" has " + std::to_string(end.channels));
+    }
+  }
 }
 
-FileFacts facts(const std::filesystem::path& path, const AudioFormat& format,
-                std::uint64_t frames) {
-  FileFacts file;
-  file.path = path.string();
-  file.format = to_string(format);
-  file.frames = frames;
-  return file;
+// As GraphEnd has them: if all ends have the same number, it is the jobs', however large.
+std::vector<std::uint32_t> channels_for_graph(const std::vector<std::size_t>& channels,
+                                              bool all_alike) {
+  if (all_alike) return std::vector<std::uint32_t>(channels.size(), 0);
+  return {channels.begin(), channels.end()};
 }
+
+class Mix {
+ public:
+  Mix(const Options& options, const GraphPlan& plan) : options_(options), plan_(plan) {
+    for (const PlannedEnd& end : plan.inputs) sources_.emplace_back(end.file);
+    check_inputs(plan, sources_);
+    for (const Source& source : sources_) {
+      const auto frames = source.reader().frames();
+      length_ = length_ && frames ? std::optional(std::max(*length_, *frames)) : std::nullopt;
+    }
+    tail_ = static_cast<std::uint64_t>(std::llround(options.tail * rate()));
+    for (const PlannedEnd& end : plan.outputs) {
+      const Source& like = sources_[end.like];
+      const std::size_t channels = end.channels != 0 ? end.channels : like.channels();
+      sinks_.push_back(std::make_unique<Sink>(end, like, channels, length_.value_or(0) + tail_));
+    }
+    chunk_frames_ = options.block * std::max<std::size_t>(1, 16384 / options.block);
+  }
+
+  int rate() const { return sources_.front().reader().format().sample_rate; }
+  std::uint64_t latency() const noexcept { return latency_; }
+  double process_seconds() const noexcept { return process_seconds_; }
+
+  void activate(Session& session) {
+    std::vector<std::size_t> inputs, outputs;
+    for (const Source& source : sources_) inputs.push_back(source.channels());
+    for (const auto& sink : sinks_) outputs.push_back(sink->channels());
+    most_channels_ = std::max(*std::max_element(inputs.begin(), inputs.end()),
+                              *std::max_element(outputs.begin(), outputs.end()));
+    const auto is_most = [&](std::size_t channels) { return channels == most_channels_; };
+    const bool all_alike = std::all_of(inputs.begin(), inputs.end(), is_most) &&
+                           std::all_of(outputs.begin(), outputs.end(), is_most);
+    ActivationSizes sizes;
+    sizes.max_width = options_.block;
+    sizes.max_height = static_cast<std::uint32_t>(most_channels_);
+    sizes.sample_rate = rate();
+    session.activate(
+        sizes, {channels_for_graph(inputs, all_alike), channels_for_graph(outputs, all_alike)});
+    latency_ = session.latency_frames();
+    for (const auto& sink : sinks_) sink->drop(latency_);
+  }
+
+  // Until all recordings, and the tail, have gone through the graph.
+  void run(Session& session) {
+    const double total = static_cast<double>(length_.value_or(0) + tail_ + latency_);
+    Progress progress("processing", options_.verbosity >= 0,
+                      Amount{total / rate(), "times real time"});
+    std::future<void> written;
+    std::future<Chunk> ahead = read_ahead();
+    JobInfo job;
+    job.height = static_cast<std::uint32_t>(most_channels_);
+    job.sample_rate = rate();
+    while (true) {
+      Chunk chunk = ahead.get();
+      if (chunk.frames == 0) break;
+      ahead = read_ahead();
+      process(session, chunk, job);
+      if (written.valid()) written.get();
+      written = std::async(std::launch::async, [this, chunk = std::move(chunk)] { write(chunk); });
+      if (length_) progress.set(static_cast<double>(job.position) / total);
+    }
+    if (written.valid()) written.get();
+    for (const auto& sink : sinks_) sink->finish();
+  }
+
+  // All outputs are complete before the first one is put in its place.
+  void commit() {
+    for (const auto& sink : sinks_) sink->commit();
+  }
+
+  void describe(Report& report) const {
+    report.audio =
+        AudioFacts{static_cast<int>(most_channels_), rate(), options_.block, latency_, {}};
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      report.inputs.push_back(
+          facts(plan_.inputs[i], sources_[i].reader().format(), sources_[i].frames_read()));
+    }
+    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      report.outputs.push_back(
+          facts(plan_.outputs[i], sinks_[i]->format(), sinks_[i]->writer().frames()));
+      report.audio->clips.clipped += sinks_[i]->writer().clips().clipped;
+      report.audio->clips.not_a_number += sinks_[i]->writer().clips().not_a_number;
+    }
+  }
+
+ private:
+  FileFacts facts(const PlannedEnd& end, const AudioFormat& format, std::uint64_t frames) const {
+    FileFacts file;
+    if (!plan_.is_row()) file.name = end.name;
+    file.path = end.file.string();
+    file.format = to_string(format);
+    file.frames = frames;
+    return file;
+  }
+
+  std::future<Chunk> read_ahead() {
+    return std::async(std::launch::async, [this] { return read(); });
+  }
+
+  // No frames: it is the end.
+  Chunk read() {
+    Chunk chunk;
+    std::vector<std::vector<float>> interleaved;
+    std::size_t sound = 0;
+    for (Source& source : sources_) {
+      interleaved.emplace_back(chunk_frames_ * source.channels());
+      sound = std::max(sound, source.read(interleaved.back().data(), chunk_frames_));
+    }
+    // The tail, and what comes late, begin where the longest recording ends.
+    const std::uint64_t silence = tail_ + latency_ - silence_;
+    const auto pad =
+        static_cast<std::size_t>(std::min<std::uint64_t>(chunk_frames_ - sound, silence));
+    silence_ += pad;
+    chunk.frames = sound + pad;
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      chunk.inputs.push_back(by_block(interleaved[i], chunk.frames, sources_[i].channels()));
+    }
+    for (const auto& sink : sinks_) chunk.outputs.emplace_back(chunk.frames * sink->channels());
+    return chunk;
+  }
+
+  std::vector<float> by_block(const std::vector<float>& interleaved, std::size_t frames,
+                              std::size_t channels) const {
+    std::vector<float> blocks(frames * channels);
+    for (std::size_t at = 0; at < frames; at += options_.block) {
+      deinterleave(interleaved.data() + at * channels,
+                   std::min<std::size_t>(options_.block, frames - at), channels,
+                   blocks.data() + at * channels);
+    }
+    return blocks;
+  }
+
+  void process(Session& session, Chunk& chunk, JobInfo& job) {
+    const Stopwatch stopwatch;
+    std::uint64_t last = 0;
+    for (std::size_t at = 0; at < chunk.frames; at += options_.block) {
+      job.width =
+          static_cast<std::uint32_t>(std::min<std::size_t>(options_.block, chunk.frames - at));
+      buffers_.inputs.clear();
+      buffers_.outputs.clear();
+      for (std::size_t i = 0; i < sources_.size(); ++i) {
+        buffers_.inputs.push_back(chunk.inputs[i].data() + at * sources_[i].channels());
+      }
+      for (std::size_t i = 0; i < sinks_.size(); ++i) {
+        buffers_.outputs.push_back(chunk.outputs[i].data() + at * sinks_[i]->channels());
+      }
+      last = session.graph().submit(buffers_, job);
+      if (options_.jobs == 1) session.graph().finish(last);
+      session.broker().poll();
+      job.position += job.width;
+    }
+    session.graph().finish(last);
+    process_seconds_ += stopwatch.seconds();
+  }
+
+  void write(const Chunk& chunk) {
+    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      const std::size_t channels = sinks_[i]->channels();
+      std::vector<float> interleaved(chunk.frames * channels);
+      for (std::size_t at = 0; at < chunk.frames; at += options_.block) {
+        interleave(chunk.outputs[i].data() + at * channels,
+                   std::min<std::size_t>(options_.block, chunk.frames - at), channels,
+                   interleaved.data() + at * channels);
+      }
+      sinks_[i]->write(interleaved.data(), chunk.frames);
+    }
+  }
+
+  const Options& options_;
+  const GraphPlan& plan_;
+  std::vector<Source> sources_;
+  std::vector<std::unique_ptr<Sink>> sinks_;
+  std::optional<std::uint64_t> length_{0};  // frames of the longest recording, if all say theirs
+  std::uint64_t tail_ = 0, latency_ = 0;    // frames
+  std::uint64_t silence_ = 0;               // frames read behind all recordings
+  std::size_t chunk_frames_ = 0;
+  std::size_t most_channels_ = 0;
+  double process_seconds_ = 0;
+  JobBuffers buffers_;
+};
 
 void warn_of_clips(const ClipCount& clips) {
   if (clips.clipped > 0) {
@@ -104,47 +313,24 @@ void warn_of_clips(const ClipCount& clips) {
 
 ExitCode run_audio(const Options& options) {
   const Stopwatch stopwatch;
-  const std::vector<PluginArgument> arguments = parse_plugin_arguments(options);
-  AudioReader reader(options.input);
-  const AudioFormat format = reader.format();
-  const auto tail = static_cast<std::uint64_t>(std::llround(options.tail * format.sample_rate));
-  const AudioFormat output_format =
-      choose_output_format(format, options.output, reader.frames().value_or(0) + tail);
-  OutputFile output(options.output);
-  ReportOutput report_output(options);
-  TraceOutput trace_output(options);
+  const GraphPlan plan = make_plan(options);
+  Mix mix(options, plan);
+  ReportOutput report_output(options, plan);
+  TraceOutput trace_output(options, plan);
 
-  Session session(options, arguments, Media::audio);
-  ActivationSizes sizes;
-  sizes.max_width = options.block;
-  sizes.max_height = static_cast<std::uint32_t>(format.channels);
-  sizes.sample_rate = format.sample_rate;
-  session.activate(sizes);
-  const std::uint64_t latency = session.latency_frames();
+  Session session(options, plan, Media::audio);
+  mix.activate(session);
+  mix.run(session);
 
   Report report;
   report.command = "audio";
-  Source source(reader, tail + latency);
-  AudioWriter writer(output, output_format, reader.metadata());
-  {
-    Progress progress("processing", options.verbosity >= 0);
-    const double total = static_cast<double>(reader.frames().value_or(0) + tail + latency);
-    report.process_seconds = process_all(session, source, writer, format, options.block, latency,
-                                         [&](std::uint64_t done) {
-                                           if (reader.frames())
-                                             progress.set(static_cast<double>(done) / total);
-                                         });
-  }
+  report.jobs_in_flight = options.jobs;
   describe_session(session, report);
-  writer.finish();
-  output.commit();
-
-  report.input = facts(options.input, format, source.input_frames());
-  report.output = facts(options.output, output_format, writer.frames());
-  report.audio =
-      AudioFacts{format.channels, format.sample_rate, options.block, latency, writer.clips()};
+  mix.commit();
+  mix.describe(report);
+  report.process_seconds = mix.process_seconds();
   report.wall_seconds = stopwatch.seconds();
-  warn_of_clips(writer.clips());
+  warn_of_clips(report.audio->clips);
   trace_output.write(session.broker());
   report_output.write(report);
   return ExitCode::ok;

@@ -1,13 +1,20 @@
 // sample_host image: a picture, or a sequence of pictures, through a graph.
+//
+// Frames are read ahead and written behind on threads of their own, while this thread keeps up to
+// --jobs of them in the graph. So there are about three times as many in memory.
 #include <algorithm>
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <future>
+#include <memory>
 #include <optional>
+#include <thread>
 
 #include "commands.hpp"
-#include "files/image_file.hpp"
-#include "files/input_file.hpp"
-#include "files/output_file.hpp"
-#include "frames.hpp"
 #include "logging.hpp"
+#include "picture.hpp"
+#include "picture_frames.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "report_output.hpp"
@@ -19,145 +26,194 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-struct Frame {
-  std::filesystem::path input, output;
-  std::string name;  // "frame 12: ", or empty if there is only this picture
-};
+class Pipeline {
+ public:
+  Pipeline(const Options& options, const GraphPlan& plan, const std::vector<Frame>& frames)
+      : options_(options),
+        plan_(plan),
+        frames_(frames),
+        jobs_(static_cast<std::size_t>(options.jobs)),
+        // More readers or writers than cores only take memory.
+        files_(std::min<std::size_t>(jobs_, std::max(std::thread::hardware_concurrency(), 1U))) {}
 
-// What the frames share. The session begins with the first of them, whose size it needs.
-struct Work {
-  const Options& options;
-  const std::vector<PluginArgument> arguments;
-  std::optional<Session> session;
-  std::optional<ActivationSizes> sizes;      // of the last activation
-  SampleType samples = SampleType::float32;  // likewise
-  Report report;
-};
-
-// Runs `step`, whose errors say which frame they are about.
-template <typename Step>
-auto in_frame(const Frame& frame, const Step& step) {
-  if (frame.name.empty()) return step();
-  try {
-    return step();
-  } catch (const Failure& failure) {
-    throw Failure(failure.code(), frame.name + failure.what());
-  } catch (const Error& error) {
-    throw Failure(exit_code_of(error.kind()), frame.name + error.what());
+  // Does all frames. After an exception, the frames before the one that it names are written.
+  void run() {
+    const Amount amount{static_cast<double>(frames_.size()), "frames/s"};
+    progress_.emplace("processing", options_.verbosity >= 0,
+                      frames_.size() > 1 ? std::optional(amount) : std::nullopt);
+    for (const Frame& frame : frames_) {
+      if (failure_) break;
+      attempt(frame, [&] { submit(next_picture()); });
+      if (in_graph_.size() == jobs_) finish_oldest();
+    }
+    while (!in_graph_.empty()) finish_oldest();
+    while (!writing_.empty()) end_oldest_write();
+    progress_.reset();
+    if (failure_) std::rethrow_exception(failure_);
   }
-}
 
-FileFacts facts(const std::filesystem::path& path, const Image& image, const ImageFormat& format) {
-  FileFacts file;
-  file.path = path.string();
-  file.format = to_string(format);
-  file.width = image.width;
-  file.height = image.height;
-  return file;
-}
+  Session& session() { return *session_; }
+  // The files are the last frame's.
+  const Report& report() const noexcept { return report_; }
 
-Image read_frame(const Frame& frame, bool show_progress) {
-  const Progress progress(frame.name + "reading", show_progress);
-  const auto notice = [&](Severity severity, const std::string& text) {
-    log(severity, "image", frame.name + "input file \"" + frame.input.string() + "\": " + text);
+ private:
+  // Nothing new is begun after a failure, but what was begun is ended. So an earlier frame can fail
+  // later, and its failure counts then.
+  template <typename Step>
+  void attempt(const Frame& frame, const Step& step) {
+    try {
+      step();
+    } catch (...) {
+      if (failure_ && failed_ < frame.position) return;
+      failure_ = std::current_exception();
+      failed_ = frame.position;
+    }
+  }
+
+  void read_ahead() {
+    while (reading_.size() < files_ && next_ < frames_.size()) {
+      reading_.push_back(std::async(std::launch::async, [this, &frame = frames_[next_]] {
+        return in_frame(frame, [&] { return Picture(frame, plan_, options_, halves_); });
+      }));
+      ++next_;
+    }
+  }
+
+  Picture next_picture() {
+    read_ahead();
+    std::future<Picture> read = std::move(reading_.front());
+    reading_.pop_front();
+    Picture picture = read.get();
+    read_ahead();
+    return picture;
+  }
+
+  void submit(Picture picture) {
+    in_frame(picture.frame(), [&] { picture.open_outputs(); });
+    prepare(picture);
+    if (in_graph_.empty()) busy_.emplace();
+    JobInfo job;
+    job.width = picture.width();
+    job.height = picture.height();
+    job.position = picture.frame().position;
+    report_.inputs = picture.input_facts();
+    report_.outputs = picture.output_facts();
+    const JobBuffers buffers = picture.buffers();
+    in_frame(picture.frame(), [&] {
+      try {
+        picture.job = session_->graph().submit(buffers, job);
+      } catch (const Error& error) {
+        // A plug-in that fails harms no other job. After anything else, the results of those in the
+        // graph may be undefined.
+        if (error.kind() != ErrorKind::plugin_failed) in_graph_.clear();
+        throw;
+      }
+    });
+    in_graph_.push_back(std::move(picture));
+    session_->broker().poll();
+  }
+
+  // Frames may differ in size and in samples: a larger one than before, or one of other samples,
+  // activates the plug-ins anew.
+  void prepare(Picture& picture) {
+    if (!session_) {
+      session_.emplace(options_, plan_, Media::image);
+      halves_ = session_->takes_halves();
+    }
+    if (!halves_) picture.use_floats();
+    ActivationSizes sizes = sizes_.value_or(ActivationSizes());
+    if (sizes_ && formats_.samples == picture.samples() && sizes.max_width >= picture.width() &&
+        sizes.max_height >= picture.height()) {
+      return;
+    }
+    while (!in_graph_.empty()) finish_oldest();
+    sizes.max_width = std::max(sizes.max_width, picture.width());
+    sizes.max_height = std::max(sizes.max_height, picture.height());
+    formats_ = {image_channels(plan_.inputs), image_channels(plan_.outputs), picture.samples()};
+    session_->activate(sizes, formats_);
+    sizes_ = sizes;
+  }
+
+  void finish_oldest() {
+    const auto picture = std::make_shared<Picture>(std::move(in_graph_.front()));
+    in_graph_.pop_front();
+    const Frame& frame = picture->frame();
+    attempt(frame, [&] {
+      try {
+        in_frame(frame, [&] { session_->graph().finish(picture->job); });
+      } catch (...) {
+        in_graph_.clear();  // their results are undefined, too
+        throw;
+      }
+      if (writing_.size() == files_) end_oldest_write();
+      writing_.push_back({&frame, std::async(std::launch::async, [this, picture, &frame] {
+                            in_frame(frame, [&] { picture->write(options_); });
+                          })});
+    });
+    if (!in_graph_.empty()) return;
+    report_.process_seconds += busy_->seconds();
+    busy_.reset();
+  }
+
+  void end_oldest_write() {
+    Write oldest = std::move(writing_.front());
+    writing_.pop_front();
+    attempt(*oldest.frame, [&] { oldest.end.get(); });
+    if (frames_.size() == 1) return;
+    progress_->set(static_cast<double>(++written_) / static_cast<double>(frames_.size()));
+  }
+
+  struct Write {
+    const Frame* frame;
+    std::future<void> end;
   };
-  return read_image_file(frame.input, notice, true);
-}
 
-// Frames may differ in size and in samples: a larger one than before, or one of other samples,
-// activates the plug-ins anew.
-void prepare(Work& work, Image& image, const ImageFormat& output) {
-  if (!work.session) work.session.emplace(work.options, work.arguments, Media::image);
-  const bool halves =
-      output.type == ImageType::exr && output.depth == 16 && work.session->takes_halves();
-  if (!halves) make_floats(image);
-  const SampleType samples = image.halves.empty() ? SampleType::float32 : SampleType::float16;
-  ActivationSizes sizes = work.sizes.value_or(ActivationSizes());
-  if (work.sizes && work.samples == samples && sizes.max_width >= image.width &&
-      sizes.max_height >= image.height) {
-    return;
-  }
-  sizes.max_width = std::max(sizes.max_width, image.width);
-  sizes.max_height = std::max(sizes.max_height, image.height);
-  work.session->activate(sizes, samples);
-  work.sizes = sizes;
-  work.samples = samples;
-}
-
-void process(Work& work, const Frame& frame, Image& image, bool show_progress) {
-  const Progress progress(frame.name + "processing", show_progress);
-  const Stopwatch stopwatch;
-  JobInfo job;
-  job.width = image.width;
-  job.height = image.height;
-  void* const samples = image.halves.empty() ? static_cast<void*>(image.pixels.data())
-                                             : static_cast<void*>(image.halves.data());
-  work.session->graph().process({{samples}, {samples}}, job);
-  work.report.process_seconds += stopwatch.seconds();
-}
-
-// One picture, from its file to the other one, which is complete or not there.
-void do_frame(Work& work, const Frame& frame) {
-  const Options& options = work.options;
-  const bool show_progress = options.verbosity >= 0;
-  Image image = in_frame(frame, [&] { return read_frame(frame, show_progress); });
-  const ImageFormat format = choose_image_format(image.format, frame.output, options.depth);
-  std::optional<OutputFile> output;
-  in_frame(frame, [&] { output.emplace(frame.output); });
-  prepare(work, image, format);
-  in_frame(frame, [&] {
-    process(work, frame, image, show_progress);
-    const Progress progress(frame.name + "writing", show_progress);
-    write_image_file(*output, image, format, options.png_compression);
-    output->commit();
-  });
-  work.report.input = facts(frame.input, image, image.format);
-  work.report.output = facts(frame.output, image, format);
-}
-
-// Those that are to be done. If one's input is missing, nothing is begun.
-std::vector<Frame> list_frames(const Options& options) {
-  if (!options.frames) return {{options.input, options.output, ""}};
-  const FrameName input(options.input);
-  const FrameName output(options.output);
-  std::vector<Frame> frames;
-  for (std::uint32_t number = options.frames->first; number <= options.frames->last; ++number) {
-    const Frame frame{input.of(number), output.of(number),
-                      "frame " + std::to_string(number) + ": "};
-    std::error_code error;
-    if (options.skip_existing && std::filesystem::exists(frame.output, error)) continue;
-    in_frame(frame, [&] { check_input_file(frame.input); });
-    frames.push_back(frame);
-  }
-  return frames;
-}
+  const Options& options_;
+  const GraphPlan& plan_;
+  const std::vector<Frame>& frames_;
+  const std::size_t jobs_, files_;  // the most in the graph; being read, and being written
+  std::size_t next_ = 0;            // to be read
+  std::size_t written_ = 0;
+  std::optional<Progress> progress_;
+  std::exception_ptr failure_;
+  std::int64_t failed_ = 0;  // the frame of the failure
+  // The session begins with the first frame, whose size it needs.
+  std::optional<Session> session_;
+  std::optional<ActivationSizes> sizes_;  // of the last activation
+  EndFormats formats_;                    // likewise
+  std::atomic<bool> halves_{true};        // nobody knows better yet than that plug-ins take them
+  Report report_;
+  std::optional<Stopwatch> busy_;  // since the graph has had a job
+  std::deque<Picture> in_graph_;
+  std::deque<std::future<Picture>> reading_;  // last: they end first
+  std::deque<Write> writing_;
+};
 
 }  // namespace
 
 ExitCode run_image(const Options& options) {
   const Stopwatch stopwatch;
-  Work work{options, parse_plugin_arguments(options), {}, {}, SampleType::float32, {}};
-  const std::vector<Frame> frames = list_frames(options);
+  const GraphPlan plan = make_plan(options);
+  const std::vector<Frame> frames = list_frames(options, plan);
   if (frames.empty()) {
     log(Severity::warning, "image",
         "all frames exist already; nothing was done, and there is no report");
     return ExitCode::ok;
   }
-  ReportOutput report_output(options);
-  TraceOutput trace_output(options);
-  work.report.command = "image";
-  for (const Frame& frame : frames) {
-    do_frame(work, frame);
-    work.session->broker().poll();
-  }
-  Report& report = work.report;
+  ReportOutput report_output(options, plan);
+  TraceOutput trace_output(options, plan);
+  Pipeline pipeline(options, plan, frames);
+  pipeline.run();
+  Report report = pipeline.report();
+  report.command = "image";
+  report.jobs_in_flight = options.jobs;
   if (options.frames) {
     const std::size_t all = options.frames->last - options.frames->first + 1;
     report.frames = FrameFacts{*options.frames, frames.size(), all - frames.size()};
   }
-  describe_session(*work.session, report);
+  describe_session(pipeline.session(), report);
   report.wall_seconds = stopwatch.seconds();
-  trace_output.write(work.session->broker());
+  trace_output.write(pipeline.session().broker());
   report_output.write(report);
   return ExitCode::ok;
 }

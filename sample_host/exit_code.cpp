@@ -12,7 +12,7 @@ constexpr std::array rows{
     ExitCodeRow{ExitCode::internal, "an internal error of sample_host or the broker"},
     ExitCodeRow{ExitCode::usage,
                 "the command line: unknown option, bad --plugin, unknown parameter, bad value, bad "
-                "policy file"},
+                "policy or graph file"},
     ExitCodeRow{ExitCode::input, "the input file: missing, unreadable, truncated, wrong format"},
     ExitCodeRow{ExitCode::output,
                 "the output file: folder missing, not writable, disk full, format not written"},

@@ -59,4 +59,13 @@ std::filesystem::path FrameName::of(std::uint32_t frame) const {
   return before_ + number + after_;
 }
 
+bool is_frame_name(const std::filesystem::path& pattern) {
+  try {
+    const FrameName name(pattern);
+    return true;
+  } catch (const Failure&) {
+    return false;
+  }
+}
+
 }  // namespace ctxbroker::sample_host

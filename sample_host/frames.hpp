@@ -34,4 +34,7 @@ class FrameName {
   std::size_t digits_ = 0;  // at least
 };
 
+// Whether FrameName takes it.
+bool is_frame_name(const std::filesystem::path& pattern);
+
 }  // namespace ctxbroker::sample_host

@@ -16,8 +16,8 @@ namespace {
 // What CLI11 fills and Options holds in another type.
 struct Raw {
   Options options;
-  std::vector<std::string> plugin_path;
-  std::string input, output, trace, driver, device, policy, frames, lease = "auto";
+  std::vector<std::string> plugin_path, named_inputs;
+  std::string graph, trace, driver, device, policy, frames, lease = "auto";
   int verbose = 0;
   bool quiet = false;
 };
@@ -50,16 +50,45 @@ void add_driver(CLI::App& command, Raw& raw) {
 }
 
 void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* output_help) {
-  command.add_option("input", raw.input, input_help)->required()->type_name("FILE");
-  command.add_option("-o,--output", raw.output, output_help)->required()->type_name("FILE");
+  command.add_option("input", raw.options.inputs, input_help)->type_name("FILE");
   command
-      .add_option(
-          "-p,--plugin", raw.options.plugins,
-          "NAME[:parameter=value,...]. NAME is a plug-in's id, its short name, or a library's "
-          "path (path.so#name if the library holds several); repeat it for a row")
-      ->required()
-      ->type_name("PLUGIN")
+      .add_option("-i,--input", raw.named_inputs,
+                  "NAME=FILE: the file of one of the graph's inputs; repeat it for several")
+      ->type_name("NAME=FILE")
       ->allow_extra_args(false);
+  command
+      .add_option("-o,--output", raw.options.outputs,
+                  std::string(output_help) + ". With --graph, NAME=FILE for each of its outputs")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  CLI::Option* plugins =
+      command
+          .add_option(
+              "-p,--plugin", raw.options.plugins,
+              "NAME[:parameter=value,...]. NAME is a plug-in's id, its short name, or a library's "
+              "path (path.so#name if the library holds several); repeat it for a row")
+          ->type_name("PLUGIN")
+          ->allow_extra_args(false);
+  command
+      .add_option("-g,--graph", raw.graph,
+                  "JSON file that connects plug-ins, with several inputs and outputs, instead of a "
+                  "row of --plugin")
+      ->type_name("FILE")
+      ->excludes(plugins);
+  command
+      .add_option("--jobs", raw.options.jobs,
+                  "How many images or blocks are in the graph at once, 1 to 64. More keep the "
+                  "device and the cores busier, and each takes memory")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--job-timeout", raw.options.job_timeout,
+                  "Milliseconds that the work of one image or block may take on the device before "
+                  "it counts as hung and the command ends with an error; 0: no limit")
+      ->type_name("MS")
+      ->capture_default_str()
+      ->check(CLI::Range(0U, 86'400'000U));
   command
       .add_option("--lease", raw.lease,
                   "Lease of the plug-ins: shared, private, green, green:N (at least N "
@@ -203,6 +232,22 @@ constexpr std::array commands{
     CommandRow{"list", Command::list}, CommandRow{"doctor", Command::doctor},
     CommandRow{"kernels", Command::kernels}};
 
+// A row of plug-ins has one file at each end. What a graph needs is known when it is read.
+void check_run(const CLI::App& app, const Raw& raw) {
+  if (!app.got_subcommand("image") && !app.got_subcommand("audio")) return;
+  const Options& options = raw.options;
+  if (!raw.graph.empty()) return;
+  if (options.plugins.empty()) throw CLI::RequiredError("--plugin or --graph");
+  if (options.inputs.empty()) throw CLI::RequiredError("the input file");
+  if (options.outputs.empty()) throw CLI::RequiredError("--output");
+  for (const std::vector<std::string>& files : {options.inputs, options.outputs}) {
+    if (files.size() == 1) continue;
+    throw CLI::ValidationError("\"" + files[1] +
+                               "\": a row of plug-ins has one input and one output; connect "
+                               "several with a graph file (--graph)");
+  }
+}
+
 Options finish(const CLI::App& app, Raw raw) {
   Options options = std::move(raw.options);
   for (const CommandRow& row : commands) {
@@ -214,8 +259,7 @@ Options finish(const CLI::App& app, Raw raw) {
   }
   options.verbosity = raw.quiet ? -1 : std::min(raw.verbose, 2);
   options.plugin_path.assign(raw.plugin_path.begin(), raw.plugin_path.end());
-  options.input = raw.input;
-  options.output = raw.output;
+  options.graph = raw.graph;
   options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.policy = raw.policy;
@@ -266,6 +310,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   check_command(argc, argv);
   try {
     app.parse(argc, argv);
+    raw.options.inputs.insert(raw.options.inputs.end(), raw.named_inputs.begin(),
+                              raw.named_inputs.end());
+    check_run(app, raw);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help or version: CLI11 prints it
       app.exit(error);

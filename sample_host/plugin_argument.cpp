@@ -36,23 +36,28 @@ bool is_path(std::string_view name) {
 
 }  // namespace
 
-PluginArgument parse_plugin_argument(const std::string& text) {
+PluginArgument parse_plugin_name(const std::string& name, const std::string& where) {
   PluginArgument argument;
-  argument.text = text;
-  const std::size_t colon = text.find(':');
-  const std::string name = text.substr(0, colon);
+  argument.text = name;
   const std::size_t hash = name.find('#');
   if (const std::string path = name.substr(0, hash); is_path(path)) {
     argument.library = path;
-    if (hash != std::string::npos) {
-      argument.plugin = name.substr(hash + 1);
-      if (argument.plugin.empty())
-        throw failure(text, "the plug-in's name is missing behind \"#\"");
+    if (hash == std::string::npos) return argument;
+    argument.plugin = name.substr(hash + 1);
+    if (argument.plugin.empty()) {
+      throw Failure(ExitCode::usage, where + "the plug-in's name is missing behind \"#\"");
     }
-  } else {
-    argument.plugin = name;
-    if (name.empty()) throw failure(text, "the plug-in's name is missing");
+    return argument;
   }
+  if (name.empty()) throw Failure(ExitCode::usage, where + "the plug-in's name is missing");
+  argument.plugin = name;
+  return argument;
+}
+
+PluginArgument parse_plugin_argument(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  PluginArgument argument = parse_plugin_name(text.substr(0, colon), "--plugin \"" + text + "\": ");
+  argument.text = text;
   if (colon == std::string::npos) return argument;
 
   std::string_view rest = std::string_view(text).substr(colon + 1);

@@ -18,6 +18,10 @@ struct PluginArgument {
   std::vector<std::pair<std::string, std::string>> settings;  // parameter and value, in order
 };
 
+// The first part alone: no settings. Throws Failure (usage) that begins with `where` and says what
+// is wrong with the name.
+PluginArgument parse_plugin_name(const std::string& name, const std::string& where);
+
 // Throws Failure (usage) that quotes the text and says what is wrong with it.
 PluginArgument parse_plugin_argument(const std::string& text);
 

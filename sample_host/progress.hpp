@@ -10,16 +10,23 @@
 
 namespace ctxbroker::sample_host {
 
+// What the whole work is: 100 frames, or 60 seconds of sound.
+struct Amount {
+  double total;
+  const char* rate;  // how much of it a second does: "frames/s", "times real time"
+};
+
 // One line of at most `columns` characters: "processing [#####     ]  50%  1.2 s". Without a
-// fraction (0 to 1) it shows the time alone.
+// fraction (0 to 1) it shows the time alone. With an amount, it shows the rate and the time left
+// instead of the time: "12.5 frames/s  4 s left".
 std::string format_progress(const std::string& label, std::optional<double> fraction,
-                            double seconds, int columns);
+                            double seconds, int columns, const std::optional<Amount>& amount = {});
 
 // Draws from a thread of its own, so that it goes on while one long call runs. Draws nothing in
 // its first second, and removes its line when it ends.
 class Progress {
  public:
-  Progress(std::string label, bool enabled);
+  Progress(std::string label, bool enabled, const std::optional<Amount>& amount = {});
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
@@ -31,6 +38,7 @@ class Progress {
   void draw_until_stopped();
 
   std::string label_;
+  std::optional<Amount> amount_;
   std::atomic<double> fraction_{-1};
   std::mutex mutex_;
   std::condition_variable wake_;

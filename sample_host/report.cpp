@@ -21,7 +21,7 @@ std::string describe(const FileFacts& file) {
   } else {
     size = ", " + std::to_string(file.frames) + (file.frames == 1 ? " frame" : " frames");
   }
-  return file.path + " (" + file.format + size + ")";
+  return (file.name.empty() ? "" : file.name + ": ") + file.path + " (" + file.format + size + ")";
 }
 
 std::string plugin_table(const Report& report) {
@@ -29,9 +29,9 @@ std::string plugin_table(const Report& report) {
   Metrics total;
   for (const PluginRow& plugin : report.plugins) {
     const Metrics& m = plugin.metrics;
-    rows.push_back({plugin.short_name, to_string(plugin.granted.kind),
-                    format_seconds(m.device_seconds), std::to_string(m.launches),
-                    format_bytes(m.memory_peak_bytes)});
+    rows.push_back({plugin.node.empty() ? plugin.short_name : plugin.node,
+                    to_string(plugin.granted.kind), format_seconds(m.device_seconds),
+                    std::to_string(m.launches), format_bytes(m.memory_peak_bytes)});
     total.device_seconds += m.device_seconds;
     total.launches += m.launches;
     total.memory_peak_bytes += m.memory_peak_bytes;
@@ -49,7 +49,10 @@ std::string plugin_table(const Report& report) {
 }
 
 Json to_json(const FileFacts& file) {
-  Json json{{"path", file.path}, {"format", file.format}};
+  Json json;
+  if (!file.name.empty()) json["name"] = file.name;
+  json["path"] = file.path;
+  json["format"] = file.format;
   if (file.width != 0) {
     json["width"] = file.width;
     json["height"] = file.height;
@@ -63,24 +66,27 @@ Json to_json(const PluginRow& plugin) {
   Json parameters = Json::object();
   for (const auto& [id, value] : plugin.parameters) parameters[id] = value;
   const Metrics& m = plugin.metrics;
-  return {{"id", plugin.id},
-          {"short_name", plugin.short_name},
-          {"version", plugin.version},
-          {"library", plugin.library},
-          {"parameters", parameters},
-          {"lease",
-           {{"asked", to_string(plugin.asked)},
-            {"granted", to_string(plugin.granted.kind)},
-            {"device", plugin.device},
-            {"multiprocessors", plugin.granted.multiprocessors},
-            {"reason", plugin.lease_reason}}},
-          {"jobs", m.jobs},
-          {"launches", m.launches},
-          {"graph_jobs", m.graph_jobs},
-          {"device_seconds", m.device_seconds},
-          {"memory_bytes", m.memory_bytes},
-          {"memory_peak_bytes", m.memory_peak_bytes},
-          {"strikes", m.strikes}};
+  Json json;
+  if (!plugin.node.empty()) json["node"] = plugin.node;
+  json.update({{"id", plugin.id},
+               {"short_name", plugin.short_name},
+               {"version", plugin.version},
+               {"library", plugin.library},
+               {"parameters", parameters},
+               {"lease",
+                {{"asked", to_string(plugin.asked)},
+                 {"granted", to_string(plugin.granted.kind)},
+                 {"device", plugin.device},
+                 {"multiprocessors", plugin.granted.multiprocessors},
+                 {"reason", plugin.lease_reason}}},
+               {"jobs", m.jobs},
+               {"launches", m.launches},
+               {"graph_jobs", m.graph_jobs},
+               {"device_seconds", m.device_seconds},
+               {"memory_bytes", m.memory_bytes},
+               {"memory_peak_bytes", m.memory_peak_bytes},
+               {"strikes", m.strikes}});
+  return json;
 }
 
 }  // namespace
@@ -118,10 +124,12 @@ void describe_session(Session& session, Report& report) {
   report.metrics = session.broker().metrics();
   report.devices = session.devices();
   report.leases = lease_rows(session);
-  for (const PluginInstance& instance : session.instances()) {
+  for (std::size_t i = 0; i < session.instances().size(); ++i) {
+    const PluginInstance& instance = session.instances()[i];
     const PluginDescription& plugin = instance.description();
     const LeaseInfo lease = instance.lease();
     PluginRow row;
+    if (!session.plan().is_row()) row.node = session.plan().nodes[i].name;
     row.id = plugin.id;
     row.short_name = plugin.short_name;
     row.version = plugin.version;
@@ -140,7 +148,7 @@ void describe_session(Session& session, Report& report) {
 
 double realtime_factor(const Report& report) {
   if (!report.audio || report.process_seconds <= 0) return 0;
-  return static_cast<double>(report.output.frames) / report.audio->sample_rate /
+  return static_cast<double>(report.outputs.front().frames) / report.audio->sample_rate /
          report.process_seconds;
 }
 
@@ -159,8 +167,13 @@ std::string format_report(const Report& report, bool reasons) {
     lines.push_back({lines.size() == 1 ? "device" : "",
                      std::to_string(device.ordinal) + ": " + describe(device)});
   }
-  lines.push_back({"input", describe(report.input)});
-  lines.push_back({"output", describe(report.output)});
+  const auto add_files = [&](const char* label, const std::vector<FileFacts>& files) {
+    for (const FileFacts& file : files) {
+      lines.push_back({&file == files.data() ? label : "", describe(file)});
+    }
+  };
+  add_files("input", report.inputs);
+  add_files("output", report.outputs);
   if (report.frames) {
     const FrameFacts& frames = *report.frames;
     lines.push_back({"frames", std::to_string(frames.range.first) + " to " +
@@ -182,8 +195,12 @@ Json report_to_json(const Report& report) {
             {"driver", to_json(report.driver)},
             {"device", to_json(report.devices.front())},
             {"devices", Json::array()},
-            {"input", to_json(report.input)},
-            {"output", to_json(report.output)}};
+            {"input", to_json(report.inputs.front())},
+            {"output", to_json(report.outputs.front())},
+            {"inputs", Json::array()},
+            {"outputs", Json::array()}};
+  for (const FileFacts& file : report.inputs) json["inputs"].push_back(to_json(file));
+  for (const FileFacts& file : report.outputs) json["outputs"].push_back(to_json(file));
   for (const DeviceInfo& device : report.devices) json["devices"].push_back(to_json(device));
   if (report.audio) {
     const AudioFacts& audio = *report.audio;
@@ -201,6 +218,7 @@ Json report_to_json(const Report& report) {
                       {"written", report.frames->written},
                       {"skipped", report.frames->skipped}};
   }
+  json["jobs_in_flight"] = report.jobs_in_flight;
   json["wall_seconds"] = report.wall_seconds;
   json["process_seconds"] = report.process_seconds;
   json["plugins"] = Json::array();

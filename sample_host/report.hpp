@@ -20,6 +20,7 @@
 namespace ctxbroker::sample_host {
 
 struct PluginRow {
+  std::string node;  // its name in a graph file; empty in a row
   std::string id, short_name, version, library;
   int device = 0;
   LeaseChoice asked, granted;
@@ -29,6 +30,7 @@ struct PluginRow {
 };
 
 struct FileFacts {
+  std::string name;  // of the graph's end; empty in a row
   std::string path;
   std::string format;        // in words
   std::uint64_t width = 0;   // pixels; 0 for recordings
@@ -55,7 +57,9 @@ struct Report {
   std::string command;  // "image" or "audio"
   DriverInfo driver;
   std::vector<DeviceInfo> devices;  // that plug-ins worked on; never empty
-  FileFacts input, output;          // of a sequence: of its last frame
+  // At least one each, in the order of the graph's ends; of a sequence, those of its last frame.
+  std::vector<FileFacts> inputs, outputs;
+  int jobs_in_flight = 1;  // the most
   std::optional<FrameFacts> frames;
   std::optional<AudioFacts> audio;
   double wall_seconds = 0;     // the whole command, until the output was complete

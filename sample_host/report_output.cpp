@@ -12,14 +12,24 @@ bool same_place(const std::filesystem::path& a, const std::filesystem::path& b) 
   return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
 }
 
-ReportOutput::ReportOutput(const Options& options)
+bool is_in_use(const std::filesystem::path& path, const Options& options, const GraphPlan& plan) {
+  if (!options.graph.empty() && same_place(path, options.graph)) return true;
+  for (const std::vector<PlannedEnd>* ends : {&plan.inputs, &plan.outputs}) {
+    for (const PlannedEnd& end : *ends) {
+      if (same_place(path, end.file)) return true;
+    }
+  }
+  return false;
+}
+
+ReportOutput::ReportOutput(const Options& options, const GraphPlan& plan)
     : quiet_(options.verbosity < 0),
       verbose_(options.verbosity > 0),
       json_on_stdout_(options.report == "-") {
   if (options.report.empty() || json_on_stdout_) return;
-  if (same_place(options.report, options.output) || same_place(options.report, options.input)) {
+  if (is_in_use(options.report, options, plan)) {
     throw Failure(ExitCode::usage, "--json \"" + options.report +
-                                       "\" is the input or the output file; name another file");
+                                       "\" is an input, an output or the graph; name another file");
   }
   file_.emplace(options.report);
 }

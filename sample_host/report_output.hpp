@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "files/output_file.hpp"
+#include "graph_plan.hpp"
 #include "options.hpp"
 #include "report.hpp"
 
@@ -13,11 +14,14 @@ namespace ctxbroker::sample_host {
 // Whether both paths lead to the same file, also one that is not there yet.
 bool same_place(const std::filesystem::path& a, const std::filesystem::path& b);
 
+// Whether a path is one of the plan's files, or the graph file.
+bool is_in_use(const std::filesystem::path& path, const Options& options, const GraphPlan& plan);
+
 // Opened before the work, so that a report that cannot be written is known before it.
 class ReportOutput {
  public:
-  // Throws Failure (output; usage when it would overwrite the output or input).
-  explicit ReportOutput(const Options& options);
+  // Throws Failure (output; usage when it would overwrite a file of the run).
+  ReportOutput(const Options& options, const GraphPlan& plan);
 
   // Standard output (unless quiet), and the file. Throws Failure (output).
   void write(const Report& report);

@@ -1,6 +1,7 @@
 #include "session.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "ctxbroker/version.hpp"
 #include "exit_code.hpp"
@@ -18,6 +19,7 @@ Broker open_broker(const Options& options) {
   broker_options.host_version = version();
   broker_options.driver = options.driver;
   broker_options.records = record_sink();
+  broker_options.job_timeout = std::chrono::milliseconds(options.job_timeout);
   if (!options.policy.empty()) broker_options.policy = read_policy(options.policy);
   Broker broker = Broker::open(std::move(broker_options));
   if (!options.trace.empty()) broker.start_timeline(TimelineOptions{trace_memory});
@@ -35,17 +37,24 @@ void check_device(const Broker& broker, const std::optional<Placement>& placemen
                                       ", numbered from 0; see sample_host doctor");
 }
 
-std::vector<Choice> choose_plugins(Broker& broker, const Options& options,
-                                   const std::vector<PluginArgument>& arguments) {
+// What a graph file says of a plug-in's name is an error of the plug-in, with its place.
+Choice choose_plugin(Broker& broker, const GraphPlan& plan, const PlannedNode& node,
+                     const Options& options, std::optional<Catalogue>& catalogue) {
+  try {
+    if (!node.plugin.library.empty()) return load_choice(broker, node.plugin);
+    if (!catalogue) catalogue.emplace(broker, plugin_folders(options.plugin_path));
+    return catalogue->find(node.plugin.plugin);
+  } catch (const Failure& failure) {
+    throw Failure(failure.code(), (plan.is_row() ? "" : node.where) + failure.what());
+  }
+}
+
+std::vector<Choice> choose_plugins(Broker& broker, const Options& options, const GraphPlan& plan) {
   std::optional<Catalogue> catalogue;  // loads every library there is: only when a name needs it
   std::vector<Choice> choices;
-  for (const PluginArgument& argument : arguments) {
-    if (!argument.library.empty()) {
-      choices.push_back(load_choice(broker, argument));
-      continue;
-    }
-    if (!catalogue) catalogue.emplace(broker, plugin_folders(options.plugin_path));
-    choices.push_back(catalogue->find(argument.plugin));
+  for (const PlannedNode& node : plan.nodes) {
+    choices.push_back(choose_plugin(broker, plan, node, options, catalogue));
+    if (!node.plugin.library.empty()) continue;
     for (const std::string& text : catalogue->passed_over(choices.back().description->id)) {
       log(Severity::warning, "plugin", text);
     }
@@ -58,63 +67,127 @@ struct Setting {
   double value = 0;
 };
 
-std::vector<Setting> check_settings(const PluginArgument& argument,
-                                    const PluginDescription& plugin) {
+std::vector<Setting> check_settings(const PlannedNode& node, const PluginDescription& plugin) {
   std::vector<Setting> settings;
-  for (const auto& [parameter, text] : argument.settings) {
+  for (const auto& [parameter, text] : node.plugin.settings) {
     try {
       const std::size_t index = plugin.parameter_index(parameter);
       settings.push_back({parameter, plugin.parameters[index].parse(text)});
     } catch (const Error& error) {
-      throw Failure(exit_code_of(error.kind()),
-                    "--plugin \"" + argument.text + "\": " + error.what());
+      throw Failure(exit_code_of(error.kind()), node.where + error.what());
     }
   }
   return settings;
 }
 
-void check_media(const PluginArgument& argument, const PluginDescription& plugin, Media media) {
+void check_media(const PlannedNode& node, const PluginDescription& plugin, Media media) {
   if (plugin.media == media) return;
-  throw Failure(ExitCode::usage, "--plugin \"" + argument.text + "\": " + plugin.id + " is for " +
-                                     to_string(plugin.media) + "; use it with sample_host " +
-                                     to_string(plugin.media));
+  throw Failure(ExitCode::usage, node.where + plugin.id + " is for " + to_string(plugin.media) +
+                                     "; use it with sample_host " + to_string(plugin.media));
 }
 
-// Each plug-in gets what the one before it put out, and nothing else.
-void check_ports(const PluginArgument& argument, const PluginDescription& plugin) {
+// In a row, each plug-in gets what the one before it put out, and nothing else.
+void check_ports(const PlannedNode& node, const PluginDescription& plugin) {
   std::string needed;
   for (const PortDescription& input : plugin.inputs) {
     if (!input.optional) needed += (needed.empty() ? "" : ", ") + input.id;
   }
   const bool has_one_input = !plugin.inputs.empty() && needed.find(',') == std::string::npos;
   if (has_one_input && plugin.outputs[0].result_bytes == 0) return;
-  throw Failure(
-      ExitCode::usage,
-      "--plugin \"" + argument.text + "\": " + plugin.id + " cannot run in a row; " +
-          (plugin.inputs.empty() ? "it has no input"
-           : !has_one_input      ? "it needs the inputs " + needed
-                            : "its first output is no " + std::string(to_string(plugin.media))) +
-          ". Use it in a Graph of your own host");
+  throw Failure(ExitCode::usage, node.where + plugin.id + " cannot run in a row; " +
+                                     (plugin.inputs.empty() ? "it has no input"
+                                      : !has_one_input      ? "it needs the inputs " + needed
+                                                            : "its first output is no " +
+                                                             std::string(to_string(plugin.media))) +
+                                     ". Connect it with a graph file (--graph)");
+}
+
+// sample_host has no file for an analyser's results.
+void check_outputs(const GraphPlan& plan, const std::vector<Choice>& choices) {
+  for (const GraphEdge& edge : plan.edges) {
+    const auto is = [&](const auto& named) {
+      return named.name == edge.from.substr(0, edge.from.find('.'));
+    };
+    const auto node = std::find_if(plan.nodes.begin(), plan.nodes.end(), is);
+    if (node == plan.nodes.end()) continue;
+    const std::size_t dot = edge.from.find('.');
+    for (const PortDescription& port :
+         choices[static_cast<std::size_t>(node - plan.nodes.begin())].description->outputs) {
+      const bool is_it = dot == std::string::npos || edge.from.substr(dot + 1) == port.id;
+      if (is_it && port.result_bytes != 0) {
+        throw Failure(ExitCode::usage,
+                      node->where + "its output " + port.id +
+                          " gives results, which sample_host writes to no file; leave out the edge "
+                          "from it");
+      }
+      if (is_it) break;
+    }
+  }
+}
+
+// A graph's error with the place in the file that it is about, if its text names one.
+std::string place_of(const GraphPlan& plan, std::string text) {
+  constexpr std::string_view start = "graph: ";
+  if (text.starts_with(start)) text.erase(0, start.size());
+  const auto says = [&](const std::string& what) { return text.find(what) != std::string::npos; };
+  for (std::size_t i = 0; i < plan.edges.size(); ++i) {
+    const GraphEdge& edge = plan.edges[i];
+    if (says("the edge from \"" + edge.from + "\" to \"" + edge.to + "\"")) {
+      return "$.edges[" + std::to_string(i) + "]: " + text;
+    }
+  }
+  const std::string hint = "; \"channels\" sets how many an end has";
+  for (const PlannedEnd& end : plan.inputs) {
+    if (says("the input \"" + end.name + "\" has ")) {
+      return "$.inputs." + end.name + ": " + text + hint;
+    }
+  }
+  for (const PlannedEnd& end : plan.outputs) {
+    if (says("the output \"" + end.name + "\" takes ")) {
+      return "$.outputs." + end.name + ": " + text + hint;
+    }
+    if (says("the output \"" + end.name + "\"")) return "$.outputs." + end.name + ": " + text;
+  }
+  return text;
+}
+
+GraphDescription describe(const GraphPlan& plan, std::vector<PluginInstance>& instances,
+                          const EndFormats& formats) {
+  GraphDescription description;
+  const auto add_ends = [&](const std::vector<PlannedEnd>& ends,
+                            const std::vector<std::uint32_t>& channels, std::vector<GraphEnd>& to) {
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      GraphEnd end;
+      end.name = ends[i].name;
+      end.channels = channels[i];
+      end.samples = formats.samples;
+      to.push_back(std::move(end));
+    }
+  };
+  add_ends(plan.inputs, formats.input_channels, description.inputs);
+  add_ends(plan.outputs, formats.output_channels, description.outputs);
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+    description.nodes.push_back({plan.nodes[i].name, &instances[i]});
+  }
+  description.edges = plan.edges;
+  return description;
 }
 
 }  // namespace
 
-std::vector<PluginArgument> parse_plugin_arguments(const Options& options) {
-  std::vector<PluginArgument> arguments;
-  for (const std::string& text : options.plugins) arguments.push_back(parse_plugin_argument(text));
-  return arguments;
-}
-
-Session::Session(const Options& options, const std::vector<PluginArgument>& arguments, Media media)
-    : broker_(open_broker(options)) {
+Session::Session(const Options& options, const GraphPlan& plan, Media media)
+    : plan_(plan), broker_(open_broker(options)) {
+  graph_options_.measure = true;  // the table and the report tell the time
+  graph_options_.jobs_in_flight = static_cast<std::uint32_t>(options.jobs);
   check_device(broker_, options.device);
-  const std::vector<Choice> choices = choose_plugins(broker_, options, arguments);
+  const std::vector<Choice> choices = choose_plugins(broker_, options, plan);
   std::vector<std::vector<Setting>> settings;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    check_media(arguments[i], *choices[i].description, media);
-    check_ports(arguments[i], *choices[i].description);
-    settings.push_back(check_settings(arguments[i], *choices[i].description));
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    check_media(plan.nodes[i], *choices[i].description, media);
+    if (plan.is_row()) check_ports(plan.nodes[i], *choices[i].description);
+    settings.push_back(check_settings(plan.nodes[i], *choices[i].description));
   }
+  check_outputs(plan, choices);
   InstanceOptions instance_options;
   instance_options.device = options.device;
   instance_options.lease = options.lease;
@@ -131,25 +204,39 @@ Session::Session(const Options& options, const std::vector<PluginArgument>& argu
 
 bool Session::takes_halves() const {
   const auto takes = [](const PortDescription& port) {
-    return (port.samples & static_cast<std::uint32_t>(SampleType::float16)) != 0;
+    return port.result_bytes != 0 ||
+           (port.samples & static_cast<std::uint32_t>(SampleType::float16)) != 0;
   };
+  // In a row, nothing else is connected.
+  const std::size_t most_ports = plan_.is_row() ? 1 : SIZE_MAX;
   return std::all_of(instances_.begin(), instances_.end(), [&](const PluginInstance& instance) {
-    const PluginDescription& plugin = instance.description();
-    return takes(plugin.inputs[0]) && takes(plugin.outputs[0]);
+    const auto all_take = [&](const std::vector<PortDescription>& ports) {
+      const auto end =
+          ports.begin() + static_cast<std::ptrdiff_t>(std::min(most_ports, ports.size()));
+      return std::all_of(ports.begin(), end, takes);
+    };
+    return all_take(instance.description().inputs) && all_take(instance.description().outputs);
   });
 }
 
-void Session::activate(const ActivationSizes& sizes, SampleType samples) {
+void Session::activate(const ActivationSizes& sizes, const EndFormats& formats) {
   graph_.reset();
-  std::vector<PluginInstance*> stages;
+  std::vector<PluginInstance*> row;
   for (PluginInstance& instance : instances_) {
     instance.deactivate();
     instance.activate(sizes);
-    stages.push_back(&instance);
+    row.push_back(&instance);
   }
-  GraphOptions graph_options;
-  graph_options.measure = true;  // the table and the report tell the time
-  graph_.emplace(broker_, stages, sizes, graph_options, samples);
+  if (plan_.is_row()) {
+    graph_.emplace(broker_, row, sizes, graph_options_, formats.samples);
+    return;
+  }
+  try {
+    graph_.emplace(broker_, describe(plan_, instances_, formats), sizes, graph_options_);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_argument) throw;
+    throw Failure(ExitCode::usage, plan_.document + ": " + place_of(plan_, error.message()));
+  }
 }
 
 std::vector<DeviceInfo> Session::devices() const {
@@ -164,9 +251,30 @@ std::vector<DeviceInfo> Session::devices() const {
 }
 
 std::uint64_t Session::latency_frames() const {
-  std::uint64_t frames = 0;
-  for (const PluginInstance& instance : instances_) frames += instance.latency_frames();
-  return frames;
+  std::uint64_t longest = 0;
+  if (plan_.is_row()) {
+    for (const PluginInstance& instance : instances_) longest += instance.latency_frames();
+    return longest;
+  }
+  // The graph has no cycles, so after as many rounds as there are nodes every path is added up.
+  std::vector<std::uint64_t> latency(instances_.size());
+  const auto index_of = [&](const std::string& end) {
+    const std::string name = end.substr(0, end.find('.'));
+    return static_cast<std::size_t>(
+        std::find_if(plan_.nodes.begin(), plan_.nodes.end(),
+                     [&](const PlannedNode& node) { return node.name == name; }) -
+        plan_.nodes.begin());
+  };
+  for (std::size_t round = 0; round < instances_.size(); ++round) {
+    for (const GraphEdge& edge : plan_.edges) {
+      const std::size_t from = index_of(edge.from), to = index_of(edge.to);
+      const std::uint64_t before =
+          from < latency.size() ? latency[from] + instances_[from].latency_frames() : 0;
+      longest = std::max(longest, before);
+      if (to < latency.size()) latency[to] = std::max(latency[to], before);
+    }
+  }
+  return longest;
 }
 
 }  // namespace ctxbroker::sample_host

@@ -7,29 +7,35 @@
 #include "catalogue.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/graph.hpp"
+#include "graph_plan.hpp"
 #include "options.hpp"
 
 namespace ctxbroker::sample_host {
 
-// All of --plugin, in order. Throws Failure (usage).
-std::vector<PluginArgument> parse_plugin_arguments(const Options& options);
+// What the host gives and gets.
+struct EndFormats {
+  std::vector<std::uint32_t> input_channels, output_channels;  // of each end; 0: as usual
+  SampleType samples = SampleType::float32;
+};
 
 // Stays where it is made: the graph refers to the broker and the instances.
 class Session {
  public:
   // Opens the driver, finds the plug-ins, checks every parameter and only then creates instances.
-  // Throws Failure or Error.
-  Session(const Options& options, const std::vector<PluginArgument>& arguments, Media media);
+  // `plan` is borrowed and must outlive the session. Throws Failure or Error.
+  Session(const Options& options, const GraphPlan& plan, Media media);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // Whether every plug-in takes images of halves.
   bool takes_halves() const;
-  // May be called again with others; the graph is then a new one. Throws Error.
-  void activate(const ActivationSizes& sizes, SampleType samples = SampleType::float32);
+  // May be called again with others; the graph is then a new one. No jobs are in flight. Throws
+  // Error; Failure (usage) for a graph file whose edges and plug-ins do not fit each other.
+  void activate(const ActivationSizes& sizes, const EndFormats& formats);
   // After activate.
   Graph& graph() { return *graph_; }
 
+  const GraphPlan& plan() const noexcept { return plan_; }
   Broker& broker() noexcept { return broker_; }
   const Broker& broker() const noexcept { return broker_; }
   const std::vector<PluginInstance>& instances() const noexcept { return instances_; }
@@ -37,11 +43,13 @@ class Session {
   const PluginLibrary& library(std::size_t index) const { return libraries_[index]; }
   std::vector<DeviceInfo> devices() const;  // that instances are on, in the graph's order
 
-  // Sum over the graph, in frames. While active.
+  // Of the longest way through the graph, in frames. While active.
   std::uint64_t latency_frames() const;
 
  private:
-  Broker broker_;  // first: it outlives everything below
+  const GraphPlan& plan_;
+  GraphOptions graph_options_;
+  Broker broker_;  // it outlives everything below
   std::vector<PluginLibrary> libraries_;
   std::vector<PluginInstance> instances_;
   std::optional<Graph> graph_;

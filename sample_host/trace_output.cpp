@@ -6,14 +6,13 @@
 
 namespace ctxbroker::sample_host {
 
-TraceOutput::TraceOutput(const Options& options) {
+TraceOutput::TraceOutput(const Options& options, const GraphPlan& plan) {
   if (options.trace.empty()) return;
-  for (const std::filesystem::path& other :
-       {options.input, options.output, std::filesystem::path(options.report)}) {
-    if (other.empty() || !same_place(options.trace, other)) continue;
+  const bool is_report = !options.report.empty() && same_place(options.trace, options.report);
+  if (is_report || is_in_use(options.trace, options, plan)) {
     throw Failure(ExitCode::usage,
                   "--trace \"" + options.trace.string() +
-                      "\" is the input, the output or the report; name another file");
+                      "\" is an input, an output, the graph or the report; name another file");
   }
   file_.emplace(options.trace);
 }

@@ -5,6 +5,7 @@
 
 #include "ctxbroker/broker.hpp"
 #include "files/output_file.hpp"
+#include "graph_plan.hpp"
 #include "options.hpp"
 
 namespace ctxbroker::sample_host {
@@ -13,7 +14,7 @@ namespace ctxbroker::sample_host {
 class TraceOutput {
  public:
   // Throws Failure (output; usage when it would overwrite another file of the run).
-  explicit TraceOutput(const Options& options);
+  TraceOutput(const Options& options, const GraphPlan& plan);
 
   // Stops the broker's timeline and writes it. Does nothing without --trace. Throws Failure
   // (output).

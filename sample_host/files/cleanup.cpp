@@ -21,9 +21,9 @@ struct Slot {
   std::array<char, PATH_MAX> path{};
 };
 
-// Global because a signal handler has no other way to reach it. The image or recording and the
-// report: two at once.
-std::array<Slot, 4> slots;
+// Global because a signal handler has no other way to reach it. Each of 128 frames that are in a
+// graph or being written can have some outputs. Memory is taken only for those that are used.
+std::array<Slot, 1024> slots;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,

@@ -29,6 +29,10 @@ Image read_exr(const std::filesystem::path& path,
 // transparent black where it has none. Nothing if that is the image as it is.
 std::optional<Image> show_display_window(const Image& image);
 
+// Makes `image` what show_display_window returns, with the display window as its data window. Does
+// nothing if there is nothing to change.
+void fill_display_window(Image& image);
+
 // Writes scanlines as halves (format.depth 16; values beyond their range become the nearest finite
 // half) or floats (32). If the image was an OpenEXR file, windows, attributes and a lossless
 // compression are as there; else it is compressed as ZIP. Does not commit. Throws Failure (output).

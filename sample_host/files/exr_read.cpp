@@ -326,4 +326,16 @@ std::optional<Image> show_display_window(const Image& image) {
   return shown;
 }
 
+void fill_display_window(Image& image) {
+  if (image.exr && image.exr->header.dataWindow() != image.exr->header.displayWindow()) {
+    make_floats(image);
+  }
+  std::optional<Image> shown = show_display_window(image);
+  if (!shown) return;
+  ExrHeader header{image.exr->header};
+  header.header.dataWindow() = header.header.displayWindow();
+  shown->exr = std::make_shared<ExrHeader>(std::move(header));
+  image = std::move(*shown);
+}
+
 }  // namespace ctxbroker::sample_host

@@ -15,7 +15,8 @@ for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctx
   lib/software_device/libcuda.so.1 lib/software_device/libcuda.so plugins/gain.so \
   include/ctxbroker/broker.hpp include/ctxbroker/host.h include/ctxbroker/host_graph.h \
   include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
-  share/doc/ctxbroker/policy.schema.json lib/ctxbroker/ctxbroker_gate.so \
+  share/doc/ctxbroker/policy.schema.json share/doc/ctxbroker/graph.schema.json \
+  lib/ctxbroker/ctxbroker_gate.so \
   lib/ctxbroker/gate/libcuda.so.1; do
   expect_file "$prefix/$file"
 done

@@ -43,8 +43,8 @@ TEST(OptionsTest, ImageWithEverything) {
                                  "b",
                                  "-vv"});
   EXPECT_EQ(options.command, Command::image);
-  EXPECT_EQ(options.input, "in.png");
-  EXPECT_EQ(options.output, "out.png");
+  EXPECT_THAT(options.inputs, ElementsAre("in.png"));
+  EXPECT_THAT(options.outputs, ElementsAre("out.png"));
   EXPECT_THAT(options.plugins, ElementsAre("exposure:stops=0.7", "blur"));
   EXPECT_EQ(options.lease, LeaseChoice(LeaseKind::private_own));
   EXPECT_EQ(options.device, Placement(2));
@@ -60,7 +60,7 @@ TEST(OptionsTest, ImageWithEverything) {
 TEST(OptionsTest, PluginsDoNotSwallowTheInput) {
   const Options options = parse({"audio", "--plugin", "gain", "in.wav", "-o", "out.wav"});
   EXPECT_THAT(options.plugins, ElementsAre("gain"));
-  EXPECT_EQ(options.input, "in.wav");
+  EXPECT_THAT(options.inputs, ElementsAre("in.wav"));
 }
 
 TEST(OptionsTest, Defaults) {
@@ -72,7 +72,21 @@ TEST(OptionsTest, Defaults) {
   EXPECT_FALSE(options.device);
   EXPECT_TRUE(options.policy.empty());
   EXPECT_FALSE(options.driver);
+  EXPECT_EQ(options.jobs, 1);
+  EXPECT_EQ(options.job_timeout, 0U);
   EXPECT_EQ(options.verbosity, 0);
+}
+
+TEST(OptionsTest, Graphs) {
+  const Options options =
+      parse({"image", "--graph", "g.json", "-i", "a=1.png", "--input", "b=2.png", "-o", "c=3.png",
+             "--output", "d=4.png", "--jobs", "8", "--job-timeout", "500"});
+  EXPECT_EQ(options.graph, "g.json");
+  EXPECT_THAT(options.inputs, ElementsAre("a=1.png", "b=2.png"));
+  EXPECT_THAT(options.outputs, ElementsAre("c=3.png", "d=4.png"));
+  EXPECT_EQ(options.jobs, 8);
+  EXPECT_EQ(options.job_timeout, 500U);
+  EXPECT_TRUE(parse({"audio", "--graph", "g.json"}).outputs.empty()) << "the file may name them";
 }
 
 TEST(OptionsTest, DevicesByRule) {
@@ -153,6 +167,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--driver", "amd"}, "--driver"},
         Bad{{"image", "in.png", "more.png", "-o", "out.png", "-p", "x"}, "more.png"},
         Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "-q", "-v"}, "--quiet"},
+        Bad{{"image", "in.png", "-o", "o.png", "-o", "p.png", "-p", "x"}, "p.png"},
+        Bad{{"image", "-i", "in.png", "--graph", "g.json", "-p", "x"}, "--graph"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--jobs", "65"}, "--jobs"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--jobs", "0"}, "--jobs"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--job-timeout", "-1"},
+            "--job-timeout"},
         Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "0"}, "--block"},
         Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "65537"}, "--block"},
         Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "-5"}, "--block"},

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <deque>
+#include <string>
 
 #include "failure_matcher.hpp"
 #include "fixtures/temp_folder.hpp"
@@ -93,11 +95,16 @@ TEST(OutputFile, RefusesBadPlaces) {
 
 TEST(OutputFile, ManyAtOnceAreRefusedNotLost) {
   const TempFolder folder;
-  const OutputFile a(folder / "a");
-  const OutputFile b(folder / "b");
-  const OutputFile c(folder / "c");
-  const OutputFile d(folder / "d");
+  std::deque<OutputFile> files;
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit before = limit;
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  while (files.size() < 1024) files.emplace_back(folder / std::to_string(files.size()));
   expect_failure([&] { const OutputFile e(folder / "e"); }, ExitCode::output, "too many");
+  files.clear();
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 // In a child, as limits and signals are the process's.

@@ -59,6 +59,15 @@ TEST(Progress, LineFitsTheTerminal) {
             "processing [#######       ]  50%  1.2 s");
   EXPECT_EQ(format_progress("reading", std::nullopt, 2, 80), "reading  2.0 s");
   EXPECT_EQ(format_progress("processing", 2.0, 1, 20), "processing 100%  1.");
+  const Amount frames{100, "frames/s"};
+  EXPECT_EQ(format_progress("processing", 0.25, 10, 60, frames),
+            "processing [####          ]  25%  2.5 frames/s  30 s left");
+  EXPECT_EQ(format_progress("processing", 0.25, 100, 40, frames),
+            "processing  25%  0.25 frames/s  5:00 mi");
+  EXPECT_EQ(format_progress("processing", 0.5, 4500, 200, frames).substr(58),
+            "  0.0111 frames/s  1:15 h left");
+  EXPECT_EQ(format_progress("processing", 0.0, 1, 42, frames),
+            "processing [              ]   0%  1.0 s");
   for (int columns = 0; columns < 100; ++columns) {
     for (const double fraction : {-1.0, 0.0, 0.333, 1.0}) {
       EXPECT_LT(static_cast<int>(format_progress("processing", fraction, 1, columns).size()),

@@ -1,0 +1,60 @@
+// What a run connects: plug-ins, the graph's ends and the files at them. It comes from a graph file
+// or from a row of --plugin.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctxbroker/graph.hpp"
+#include "options.hpp"
+#include "plugin_argument.hpp"
+
+namespace ctxbroker::sample_host {
+
+// An input or an output of the graph.
+struct PlannedEnd {
+  std::string name;            // "plate"
+  std::filesystem::path file;  // empty until it is bound
+  std::uint32_t channels = 0;  // 0: as usual
+  int depth = 0;               // outputs of images: bits per sample; 0: as the input's
+  std::size_t like = 0;        // outputs: the input whose kind of file and metadata it gets
+};
+
+struct PlannedNode {
+  std::string name;  // "blur"
+  PluginArgument plugin;
+  std::string where;  // how a message about it begins: "--plugin \"blur\": "
+};
+
+struct GraphPlan {
+  std::string document;                     // "graph \"comp.json\""; empty for a row
+  std::vector<PlannedEnd> inputs, outputs;  // at least one each
+  std::vector<PlannedNode> nodes;           // at least one; of a row, in its order
+  std::vector<GraphEdge> edges;             // none in a row
+
+  bool is_row() const noexcept { return document.empty(); }
+};
+
+// A graph from its JSON text. `path` is its file: for errors, and because names of files in it
+// begin at its folder. What plug-ins have is not looked at. Throws Failure (usage).
+GraphPlan parse_graph(std::string_view text, const std::filesystem::path& path);
+// Throws Failure (usage).
+GraphPlan read_graph(const std::filesystem::path& path);
+
+// Plug-ins one after the other, as --plugin names them, between an input and an output. Throws
+// Failure (usage).
+GraphPlan plan_row(const std::vector<std::string>& plugins);
+
+// Gives the ends their files. A row has one text of each kind, its FILE. With a graph file, each is
+// NAME=FILE, or FILE if there is only one end, and replaces what the graph file says. Throws
+// Failure (usage) for a name that is no end, and an end that is named twice or has no file.
+void bind_files(GraphPlan& plan, const std::vector<std::string>& inputs,
+                const std::vector<std::string>& outputs);
+
+// The graph file or the row that the options name, with its files. Throws Failure (usage).
+GraphPlan make_plan(const Options& options);
+
+}  // namespace ctxbroker::sample_host

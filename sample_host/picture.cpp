@@ -1,0 +1,209 @@
+#include "picture.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "files/exr_file.hpp"
+#include "files/image_file.hpp"
+#include "files/input_file.hpp"
+#include "files/parallel.hpp"
+#include "logging.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+std::uint32_t channels_of(const PlannedEnd& end) {
+  return end.channels == 0 ? 4 : end.channels;
+}
+
+FileFacts facts(const GraphPlan& plan, const PlannedEnd& end, const std::filesystem::path& path,
+                const Image& image, const ImageFormat& format) {
+  FileFacts file;
+  if (!plan.is_row()) file.name = end.name;
+  file.path = path.string();
+  file.format = to_string(format);
+  file.width = image.width;
+  file.height = image.height;
+  return file;
+}
+
+// Calls convert(pixel, samples) for every pixel of `channels` samples, on all cores.
+template <typename Pixel, typename Sample, typename Convert>
+void for_each_pixel(std::uint32_t width, std::uint32_t height, Pixel* pixels, Sample* samples,
+                    std::uint32_t channels, const Convert& convert) {
+  for_each_band(height, [&](std::size_t first, std::size_t end) {
+    for (std::size_t i = first * width; i < end * width; ++i) {
+      convert(pixels + 4 * i, samples + channels * i);
+    }
+  });
+}
+
+// Grey, grey and alpha, or RGB, as files have them.
+std::vector<float> narrow(const Image& image, std::uint32_t channels) {
+  std::vector<float> samples(std::size_t{image.width} * image.height * channels);
+  for_each_pixel(image.width, image.height, image.pixels.data(), samples.data(), channels,
+                 [channels](const float* pixel, float* sample) {
+                   if (channels == 3) {
+                     std::copy_n(pixel, 3, sample);
+                   } else {
+                     sample[0] = luminance(pixel);
+                     if (channels == 2) sample[1] = pixel[3];
+                   }
+                 });
+  return samples;
+}
+
+void widen(const std::vector<float>& samples, std::uint32_t channels, Image& image) {
+  for_each_pixel(image.width, image.height, image.pixels.data(), samples.data(), channels,
+                 [channels](float* pixel, const float* sample) {
+                   for (std::size_t c = 0; c < 3; ++c) pixel[c] = sample[channels == 3 ? c : 0];
+                   pixel[3] = channels == 2 ? sample[1] : 1.0F;
+                 });
+}
+
+void* samples_of(Image& image) {
+  return image.halves.empty() ? static_cast<void*>(image.pixels.data())
+                              : static_cast<void*>(image.halves.data());
+}
+
+// Pixels of several images belong together where viewers show them at the same place.
+void check_sizes(const Frame& frame, const std::vector<Image>& images) {
+  for (std::size_t i = 1; i < images.size(); ++i) {
+    if (images[i].width == images[0].width && images[i].height == images[0].height) continue;
+    const auto size = [&](std::size_t which) {
+      return std::to_string(images[which].width) + " x " + std::to_string(images[which].height);
+    };
+    throw input_failure(frame.inputs[i], "has " + size(i) + " pixels, and \"" +
+                                             frame.inputs[0].string() + "\" has " + size(0) +
+                                             "; the inputs of a graph have one size");
+  }
+}
+
+void check_channels(const PlannedEnd& end, const GraphPlan& plan) {
+  if (channels_of(end) <= 4) return;
+  throw Failure(ExitCode::usage, plan.document + ": \"" + end.name + "\" has " +
+                                     std::to_string(end.channels) +
+                                     " channels; images have 1 (grey), 2 (grey and alpha), 3 (RGB) "
+                                     "or 4 (RGBA)");
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends) {
+  std::vector<std::uint32_t> channels;
+  for (const PlannedEnd& end : ends) channels.push_back(channels_of(end));
+  return channels;
+}
+
+Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves)
+    : frame_(&frame), plan_(&plan) {
+  for (const PlannedEnd& end : plan.inputs) check_channels(end, plan);
+  for (const PlannedEnd& end : plan.outputs) check_channels(end, plan);
+  for (const std::filesystem::path& path : frame.inputs) {
+    const auto notice = [&](Severity severity, const std::string& text) {
+      log(severity, "image", frame.name + "input file \"" + path.string() + "\": " + text);
+    };
+    inputs_.push_back(read_image_file(path, notice, halves));
+    if (frame.inputs.size() > 1) fill_display_window(inputs_.back());
+  }
+  check_sizes(frame, inputs_);
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    input_facts_.push_back(
+        facts(plan, plan.inputs[i], frame.inputs[i], inputs_[i], inputs_[i].format));
+  }
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+    const PlannedEnd& end = plan.outputs[i];
+    const Image& like = inputs_[end.like];
+    const std::filesystem::path& path = frame.outputs[i];
+    ImageFormat format =
+        choose_image_format(like.format, path, end.depth != 0 ? end.depth : options.depth);
+    if (channels_of(end) != 4) format.channels = static_cast<int>(end.channels);
+    formats_.push_back(format);
+    output_facts_.push_back(facts(plan, end, path, like, format));
+  }
+  if (!can_be_halves()) use_floats();
+  narrow_inputs_.resize(inputs_.size());
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const std::uint32_t channels = channels_of(plan.inputs[i]);
+    if (channels != 4) narrow_inputs_[i] = narrow(inputs_[i], channels);
+  }
+}
+
+bool Picture::can_be_halves() const {
+  const auto is_wide = [](const PlannedEnd& end) { return channels_of(end) == 4; };
+  return std::all_of(plan_->inputs.begin(), plan_->inputs.end(), is_wide) &&
+         std::all_of(plan_->outputs.begin(), plan_->outputs.end(), is_wide) &&
+         std::all_of(formats_.begin(), formats_.end(),
+                     [](const ImageFormat& format) {
+                       return format.type == ImageType::exr && format.depth == 16;
+                     }) &&
+         std::none_of(inputs_.begin(), inputs_.end(),
+                      [](const Image& image) { return image.halves.empty(); });
+}
+
+SampleType Picture::samples() const noexcept {
+  return inputs_.front().halves.empty() ? SampleType::float32 : SampleType::float16;
+}
+
+void Picture::use_floats() {
+  for (Image& image : inputs_) make_floats(image);
+}
+
+void Picture::open_outputs() {
+  for (const std::filesystem::path& path : frame_->outputs) {
+    files_.push_back(std::make_unique<OutputFile>(path));
+  }
+}
+
+JobBuffers Picture::buffers() {
+  const bool is_half = samples() == SampleType::float16;
+  JobBuffers buffers;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    buffers.inputs.push_back(narrow_inputs_[i].empty() ? samples_of(inputs_[i])
+                                                       : narrow_inputs_[i].data());
+  }
+  narrow_outputs_.resize(plan_->outputs.size());
+  std::vector<bool> is_taken(inputs_.size());
+  for (std::size_t i = 0; i < plan_->outputs.size(); ++i) {
+    const PlannedEnd& end = plan_->outputs[i];
+    Image& like = inputs_[end.like];
+    const std::size_t size = std::size_t{like.width} * like.height * 4;
+    // The graph reads its inputs before it writes an output, so one of them takes an input's
+    // memory.
+    if (!is_taken[end.like]) {
+      is_taken[end.like] = true;
+      outputs_.push_back(std::move(like));
+      like.width = outputs_.back().width;
+      like.height = outputs_.back().height;
+      like.metadata = outputs_.back().metadata;
+      like.exr = outputs_.back().exr;
+    } else {
+      outputs_.push_back(like);
+      outputs_.back().halves.resize(is_half ? size : 0);
+      outputs_.back().pixels.resize(is_half ? 0 : size);
+    }
+    if (const std::uint32_t channels = channels_of(end); channels != 4) {
+      narrow_outputs_[i].resize(std::size_t{like.width} * like.height * channels);
+    }
+  }
+  for (std::size_t i = 0; i < plan_->outputs.size(); ++i) {
+    buffers.outputs.push_back(narrow_outputs_[i].empty() ? samples_of(outputs_[i])
+                                                         : narrow_outputs_[i].data());
+  }
+  return buffers;
+}
+
+void Picture::write(const Options& options) {
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (!narrow_outputs_[i].empty()) {
+      widen(narrow_outputs_[i], channels_of(plan_->outputs[i]), outputs_[i]);
+    }
+    write_image_file(*files_[i], outputs_[i], formats_[i], options.png_compression);
+  }
+  // All of them are there or none, except if the system fails in between.
+  for (const auto& file : files_) file->commit();
+}
+
+}  // namespace ctxbroker::sample_host

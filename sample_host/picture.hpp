@@ -1,0 +1,63 @@
+// One frame on its way from its files through the graph to the others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ctxbroker/graph.hpp"
+#include "files/image.hpp"
+#include "files/output_file.hpp"
+#include "graph_plan.hpp"
+#include "options.hpp"
+#include "picture_frames.hpp"
+#include "report.hpp"
+
+namespace ctxbroker::sample_host {
+
+// The channels of each end, as GraphEnd has them.
+std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends);
+
+class Picture {
+ public:
+  // Reads the inputs and chooses the outputs' formats. Images are halves if all of them and the
+  // outputs can be, and `halves` allows it. Any thread. Throws Failure.
+  Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves);
+
+  const Frame& frame() const noexcept { return *frame_; }
+  std::uint32_t width() const noexcept { return inputs_.front().width; }
+  std::uint32_t height() const noexcept { return inputs_.front().height; }
+
+  SampleType samples() const noexcept;
+  // Before `buffers`.
+  void use_floats();
+
+  // Begins the outputs' files. One thread for all pictures. Throws Failure.
+  void open_outputs();
+  // The graph's job, after open_outputs. The memory is the picture's. Call it once.
+  JobBuffers buffers();
+  // When the job is finished: each file is then complete or not there. Any thread. Throws Failure.
+  void write(const Options& options);
+
+  // In the order of the ends.
+  const std::vector<FileFacts>& input_facts() const noexcept { return input_facts_; }
+  const std::vector<FileFacts>& output_facts() const noexcept { return output_facts_; }
+
+  std::uint64_t job = 0;  // what Graph::submit said
+
+ private:
+  // Where the graph reads or writes an end that has not four channels.
+  using Samples = std::vector<float>;
+
+  bool can_be_halves() const;
+
+  const Frame* frame_;     // borrowed
+  const GraphPlan* plan_;  // borrowed
+  std::vector<Image> inputs_, outputs_;
+  std::vector<Samples> narrow_inputs_, narrow_outputs_;
+  std::vector<ImageFormat> formats_;  // of the outputs
+  std::vector<std::unique_ptr<OutputFile>> files_;
+  std::vector<FileFacts> input_facts_, output_facts_;
+};
+
+}  // namespace ctxbroker::sample_host
