@@ -116,9 +116,9 @@ struct GraphOptions {
   /// deliver.
   LateJobs late = LateJobs::deliver;
   /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
-  /// May be empty. A thread of the driver's calls it, perhaps before submit has returned. It must
-  /// return quickly, throw nothing, and call neither CUDA nor the broker. It is not called for a
-  /// job whose work fails.
+  /// May be empty. A thread of the driver's or the one in submit calls it, perhaps before submit
+  /// has returned. It must return quickly, throw nothing, and call neither CUDA nor the broker. It
+  /// is not called for a job whose work fails, and not after the graph's end.
   std::function<void(std::uint64_t)> on_done{};
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;

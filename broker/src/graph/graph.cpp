@@ -132,6 +132,7 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
     refuse("changes_per_job is above " + std::to_string(most_changes));
   }
   slots.resize(options.jobs_in_flight);
+  outcomes.resize(options.jobs_in_flight);
   for (const GraphNode& node : description.nodes) {
     Instance& instance = Access::of(*node.instance);
     nodes.push_back({&instance, instance.activation()->lease, 0, nullptr, 0, 0});

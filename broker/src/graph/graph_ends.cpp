@@ -16,11 +16,6 @@ CUdeviceptr device_address(const void* address) noexcept {
   return reinterpret_cast<CUdeviceptr>(address);
 }
 
-void CUDA_CB work_is_done(void* data) {
-  DoneCall& call = *static_cast<DoneCall*>(data);
-  if (call.open.fetch_sub(1) == 1) (*call.tell)(call.job);
-}
-
 }  // namespace
 
 // The host's memory may be used after the work that is in its stream now.
@@ -87,13 +82,6 @@ void Graph::Impl::download(JobSlot& slot, Index node) {
          at.lease->table().memcpy_dtoh_async(slot.downloads[end].get(), from, bytes, at.stream),
          "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
   }
-}
-
-// In front of the event, so that nobody is told about a graph that has ended.
-void Graph::Impl::tell_when_done(const JobSlot& slot, Index node) {
-  const Node& at = nodes[node];
-  must(node, at.lease->table().launch_host_func(at.stream, work_is_done, slot.done_call.get()),
-       "cuLaunchHostFunc", "the host cannot be told of the end of the job");
 }
 
 // The calling thread does not wait.

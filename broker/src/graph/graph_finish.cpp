@@ -283,15 +283,14 @@ void Graph::Impl::finish_oldest() {
     outcome = JobOutcome::dropped;
   }
   finished = job;
-  slot.told = job;
-  slot.outcome = outcome;
+  outcomes[(job - 1) % outcomes.size()] = {job, outcome};
 }
 
 JobOutcome Graph::Impl::finish(std::uint64_t job) {
   must_be_submitted(job);
   while (finished < job) finish_oldest();
-  const JobSlot& slot = slot_of(job);
-  return slot.told == job ? slot.outcome : JobOutcome::forgotten;
+  const Outcome& told = outcomes[(job - 1) % outcomes.size()];
+  return told.job == job ? told.outcome : JobOutcome::forgotten;
 }
 
 void Graph::Impl::finish_all() {

@@ -30,6 +30,11 @@ struct Graph::Impl {
     std::size_t appearance = 0, appearances = 0;
   };
 
+  struct Outcome {
+    std::uint64_t job = 0;
+    JobOutcome outcome = JobOutcome::done;
+  };
+
   Impl(detail::BrokerImpl& owner, const GraphDescription& description,
        const ActivationSizes& limits, GraphOptions wanted);
   ~Impl();
@@ -60,7 +65,6 @@ struct Graph::Impl {
                 std::uint64_t bytes, bool to_host);
   void mark_end(detail::JobSlot& slot, Index node) noexcept;
   void end_node(detail::JobSlot& slot, Index node);
-  void tell_when_done(const detail::JobSlot& slot, Index node);
   ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
   ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index port) const noexcept;
 
@@ -123,6 +127,7 @@ struct Graph::Impl {
   detail::DeviceEnds ends;
   detail::BufferPlan plan;
   std::vector<detail::JobSlot> slots;
+  std::vector<Outcome> outcomes;  // of the last jobs, as many as there are slots
   detail::DelayLines lines;
   detail::JobChanges changes;                // of the job that is submitted
   std::vector<ctxb_buffer> inputs, outputs;  // of the node that processes

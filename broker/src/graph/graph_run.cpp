@@ -193,7 +193,11 @@ void Graph::Impl::end_node(JobSlot& slot, Index node) {
   }
   if (!slot.ended[node]) return;
   download(slot, node);
-  if (slot.done_call != nullptr) tell_when_done(slot, node);
+  // In front of the event, so that who is told can finish the job.
+  if (slot.done_call != nullptr) {
+    must(node, slot.done_call->follow(driver, at.stream), "cuLaunchHostFunc",
+         "the host cannot be told of the end of the job");
+  }
   must(node, driver.event_record(slot.ended[node].get(), at.stream), "cuEventRecord",
        "the end of the job cannot be marked");
 }
@@ -251,12 +255,7 @@ void Graph::Impl::begin(JobSlot& slot, const JobBuffers& buffers, const JobInfo&
   while (slot.is_timed && slot.times.size() < nodes.size()) {
     slot.times.emplace_back(nodes[slot.times.size()].lease);
   }
-  if (slot.done_call != nullptr) {
-    slot.done_call->job = slot.job;
-    slot.done_call->open = static_cast<std::size_t>(
-        std::count_if(slot.ended.begin(), slot.ended.end(),
-                      [](const Event& one) { return static_cast<bool>(one); }));
-  }
+  if (slot.done_call != nullptr) slot.done_call->begin(slot.job);
 }
 
 std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const JobEvents& events) {
@@ -287,7 +286,9 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const 
   }
   lines.end_job();
   changes.set_next_values();
-  return ++submitted;
+  ++submitted;
+  if (slot.done_call != nullptr) slot.done_call->end_of_submit();
+  return submitted;
 }
 
 }  // namespace ctxbroker

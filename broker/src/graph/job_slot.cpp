@@ -5,6 +5,56 @@
 
 namespace ctxbroker::detail {
 
+void DoneCall::begin(std::uint64_t job) noexcept {
+  const std::lock_guard lock(mutex_);
+  job_ = job;
+  is_complete_ = false;
+}
+
+CUresult DoneCall::follow(const DriverTable& driver, CUstream stream) noexcept {
+  add(1);  // first, and without the lock in the driver, which may call at once or wait for a call
+  const CUresult status = driver.launch_host_func(stream, work_has_ended, this);
+  if (status != CUDA_SUCCESS) add(-1);
+  return status;
+}
+
+void DoneCall::add(int calls) noexcept {
+  const std::lock_guard lock(mutex_);
+  open_ += calls;
+}
+
+void DoneCall::end_of_submit() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_complete_ = true;
+  tell_if_done();
+}
+
+void DoneCall::tell_if_done() noexcept {
+  if (is_complete_ && open_ == 0 && tell_ != nullptr) (*tell_)(job_);
+}
+
+void DoneCall::work_has_ended(void* data) {
+  auto& call = *static_cast<DoneCall*>(data);
+  bool is_last = false;
+  {
+    const std::lock_guard lock(call.mutex_);
+    --call.open_;
+    call.tell_if_done();
+    is_last = call.tell_ == nullptr && call.open_ == 0;
+  }
+  if (is_last) delete &call;
+}
+
+void DoneCall::Release::operator()(DoneCall* call) const noexcept {
+  bool is_last = false;
+  {
+    const std::lock_guard lock(call->mutex_);
+    call->tell_ = nullptr;
+    is_last = call->open_ == 0;
+  }
+  if (is_last) delete call;
+}
+
 JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
                   const std::vector<std::shared_ptr<Lease>>& leases, const DeviceEnds& ends,
                   const ActivationSizes& sizes, const GraphOptions& options) {
@@ -31,8 +81,7 @@ JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
   }
   if (ends.lease != nullptr) slot.given = make_event(ends.lease);
   if (options.on_done) {
-    slot.done_call = std::make_unique<DoneCall>();
-    slot.done_call->tell = &options.on_done;
+    slot.done_call.reset(new DoneCall(options.on_done));
   }
   for (Index n = 0; n < wiring.nodes.size(); ++n) {
     const auto waits_for_it = [&](const WiredNode& other) {

@@ -1,11 +1,11 @@
 // What one job in flight needs for itself: buffers, staging and events.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "context/resources.hpp"
@@ -26,17 +26,37 @@ struct DeviceEnds {
   std::shared_ptr<Lease> lease;  // of that tenant, as it is now
 };
 
-// Tells the host, on a thread of the driver's, that all of a job's work is done.
-struct DoneCall {
-  const std::function<void(std::uint64_t)>* tell = nullptr;
-  std::uint64_t job = 0;
-  std::atomic<std::size_t> open{0};  // streams whose work is not done
+// Tells the host, on a thread of the driver's, that all of a job's work is done. Work that hangs
+// may end after the graph has: then whoever comes last deletes this, and nobody is told.
+class DoneCall {
+ public:
+  using Tell = std::function<void(std::uint64_t)>;
+  struct Release {
+    void operator()(DoneCall* call) const noexcept;
+  };
+
+  explicit DoneCall(const Tell& tell) : tell_(&tell) {}
+  void begin(std::uint64_t job) noexcept;
+  // Enqueues a call of this behind the work in a stream.
+  CUresult follow(const DriverTable& driver, CUstream stream) noexcept;
+  // Everything is enqueued. Without it, nobody is told.
+  void end_of_submit() noexcept;
+
+ private:
+  ~DoneCall() = default;
+  static void CUDA_CB work_has_ended(void* call);
+  void add(int calls) noexcept;
+  void tell_if_done() noexcept;
+
+  std::mutex mutex_;
+  const Tell* tell_;  // null: the graph has ended
+  std::uint64_t job_ = 0;
+  int open_ = 0;  // calls that are enqueued
+  bool is_complete_ = false;
 };
 
 struct JobSlot {
-  std::uint64_t job = 0;                  // its number; 0: free
-  std::uint64_t told = 0;                 // the last job here whose outcome the host can ask for
-  JobOutcome outcome = JobOutcome::done;  // of that job
+  std::uint64_t job = 0;  // its number; 0: free
   JobClock::time_point deadline = JobClock::time_point::max();
   std::size_t begun = 0;  // how many nodes, in the order of running, have been asked to process
   bool marked = true;     // the marks below could be made
@@ -55,7 +75,7 @@ struct JobSlot {
   std::vector<Event> ended;             // of each node that nobody waits for, or whose output the
                                         // host gets: also its downloads are done; else empty
   Event given;  // in the host's stream: its device memory may be used; empty: it is in none
-  std::unique_ptr<DoneCall> done_call;  // null: the host does not want it
+  std::unique_ptr<DoneCall, DoneCall::Release> done_call;  // null: the host does not want it
   // For each node the number of the last job whose work it has ended, or 0 if it makes no marks. A
   // mark can still be read after a fault, when the driver answers nothing any more.
   PinnedMemory marks;

@@ -1,9 +1,11 @@
 // Jobs of graphs: several in flight, late ones, ends in the host's device memory, who is told.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <tuple>
 
 #include "broker_fixture.hpp"
@@ -284,6 +286,39 @@ TEST_F(BrokerTest, TheHostIsToldOfEachJobOnce) {
   }
   EXPECT_EQ(told.size(), last);
   for (const auto& [job, times] : told) EXPECT_EQ(times, 1) << job;
+}
+
+// The lease is hung, and its work ends when the graph has ended already.
+TEST_F(BrokerTest, NobodyIsToldAfterTheGraphsEnd) {
+  BrokerOptions impatient = options();
+  impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(50);
+  Broker other = Broker::open(std::move(impatient));
+  PluginInstance slow = other.create(other.load(test_plugin("behaviours")), "rests");
+  slow.activate(test_sizes);
+  std::atomic<int> told{0};
+  GraphOptions telling;
+  telling.on_done = [&](std::uint64_t) { ++told; };
+  float sample[4] = {};
+  {
+    Graph graph(other, {&slow}, test_sizes, telling);
+    EXPECT_THROW(graph.process(sample, sample, {}), Error);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_EQ(told, 0);
+}
+
+TEST_F(BrokerTest, AJobThatALossFinishedIsRemembered) {
+  PluginInstance instance = active("affine");
+  GraphOptions several;
+  several.jobs_in_flight = 3;
+  Graph graph(broker, {&instance}, test_sizes, several);
+  float in[4] = {1, 2, 3, 4}, first[4] = {}, second[4] = {};
+  const std::uint64_t before = graph.submit({{in}, {first}}, {});
+  broker.force_loss(behaviours().tenant(), 0, "a test");
+  const std::uint64_t after = graph.submit({{in}, {second}}, {});
+  EXPECT_EQ(graph.finish(before), JobOutcome::done);
+  EXPECT_THAT(first, testing::ElementsAreArray(in));
+  EXPECT_EQ(graph.finish(after), JobOutcome::done);
 }
 
 TEST_F(BrokerTest, TimesAreTakenForThoseWhoAsk) {
