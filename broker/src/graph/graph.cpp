@@ -135,7 +135,8 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
   outcomes.resize(options.jobs_in_flight);
   for (const GraphNode& node : description.nodes) {
     Instance& instance = Access::of(*node.instance);
-    nodes.push_back({&instance, instance.activation()->lease, 0, nullptr, 0, 0});
+    nodes.push_back(
+        {&instance, instance.activation()->lease, instance.times_activated(), 0, nullptr, 0, 0});
   }
   for (Node& node : nodes) {
     for (const Node& other : nodes) {
@@ -216,13 +217,10 @@ void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const
     check_rate("the job", job.sample_rate, wiring.nodes[0].name, sizes.sample_rate);
   }
   for (const Node& node : nodes) {
-    const Activation* activation = node.instance->activation();
-    // After a loss another graph may have renewed it: then it is followed.
-    const bool same = activation != nullptr && activation->serial == node.activation;
-    const bool renewed = activation != nullptr && (node.lease->lost() || !built) &&
-                         sizes.max_width <= activation->sizes.max_width &&
-                         sizes.max_height <= activation->sizes.max_height;
-    if (!same && !renewed && !node.instance->awaits_renewal()) {
+    // What another graph has renewed after a loss is followed.
+    const Instance& instance = *node.instance;
+    const bool is_there = instance.activation() != nullptr || instance.awaits_renewal();
+    if (!is_there || instance.times_activated() != node.times_activated) {
       throw Error(ErrorKind::wrong_state,
                   "graph: plug-in " + node.instance->description().short_name +
                       " was deactivated since the graph was made; make a new graph");
@@ -235,7 +233,8 @@ bool Graph::Impl::renew_lost_nodes() {
   bool any = false;
   for (const Node& node : nodes) {
     Instance& instance = *node.instance;
-    any = any || instance.awaits_renewal();
+    const Activation* const activation = instance.activation();
+    any = any || activation == nullptr || activation->serial != node.activation;
     const LeaseState state = node.lease->state();
     if (state == LeaseState::ready) continue;
     const std::string who = "graph: the context of plug-in " + instance.description().short_name;
@@ -255,9 +254,7 @@ bool Graph::Impl::renew_lost_nodes() {
                   origin);
     }
     // Nothing that allocates, compiles or calls [main] functions belongs on an audio thread.
-    const bool is_realtime =
-        instance.activation() != nullptr && instance.activation()->sizes.realtime;
-    if (is_realtime) {
+    if (activation != nullptr && activation->sizes.realtime) {
       throw Error(ErrorKind::context_lost,
                   who + " is gone; deactivate and activate it again, and make a new graph", origin);
     }

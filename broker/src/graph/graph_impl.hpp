@@ -24,8 +24,9 @@ struct Graph::Impl {
   struct Node {
     detail::Instance* instance = nullptr;
     std::shared_ptr<detail::Lease> lease;
-    std::uint64_t activation = 0;  // its serial: another one needs another graph
-    CUstream stream = nullptr;     // the activation's
+    std::uint64_t times_activated = 0;  // by the host: one more needs another graph
+    std::uint64_t activation = 0;       // its serial, which a renewal changes
+    CUstream stream = nullptr;          // the activation's
     // An instance may be in several nodes. Each has staging of its own for its uploads.
     std::size_t appearance = 0, appearances = 0;
   };

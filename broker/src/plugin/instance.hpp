@@ -77,7 +77,9 @@ class Instance {
   // then it can be called again.
   void renew();
   // The last renew failed, and the host has not deactivated the plug-in since.
-  bool awaits_renewal() const noexcept { return failed_renewal_.has_value(); }
+  bool awaits_renewal() const noexcept { return renewal_.has_value(); }
+  // How often the host has activated it. A renewal is still the same activation for the host.
+  std::uint64_t times_activated() const noexcept { return times_activated_; }
   // Evidence: work that this instance enqueued may be running.
   void set_in_flight(bool in_flight) noexcept {
     in_flight_.store(in_flight, std::memory_order_release);
@@ -192,7 +194,8 @@ class Instance {
   std::atomic<std::thread::id> process_thread_{};  // inside process
   std::atomic<bool> callback_asked_{false}, restart_asked_{false};
   std::atomic<bool> in_flight_{false}, hung_alone_{false};
-  std::optional<ActivationSizes> failed_renewal_;
+  std::optional<ActivationSizes> renewal_;  // the one that has not succeeded yet
+  std::uint64_t times_activated_ = 0;
 };
 
 template <typename Function>

@@ -30,6 +30,11 @@ void check_sizes(const ActivationSizes& sizes, Media media) {
   }
 }
 
+bool are_equal(const ActivationSizes& a, const ActivationSizes& b) {
+  return a.max_width == b.max_width && a.max_height == b.max_height &&
+         a.sample_rate == b.sample_rate && a.realtime == b.realtime;
+}
+
 }  // namespace
 
 void Instance::activate(const ActivationSizes& sizes) {
@@ -45,7 +50,6 @@ void Instance::activate(const ActivationSizes& sizes) {
   activation_ = make_activation(modules_, broker_.modules(), plugin(), sizes);
   activation_->lent = LentStream(activation_->stream.get(), tenant().id);
   activation_->job_graph.want(settings_.job_graphs);
-  failed_renewal_.reset();
   restart_asked_.store(false, std::memory_order_release);
   const DeviceInfo& device =
       lease_->driver().devices[static_cast<std::size_t>(lease_->device_ordinal())];
@@ -70,6 +74,9 @@ void Instance::activate(const ActivationSizes& sizes) {
   count_launches_since(launched, *lease_);
   lease_->report_status(outcome.entered);
   if (outcome.ran() && status == CTXB_OK) {
+    // What the host activates after a renewal failed is that renewal.
+    if (!renewal_ || !are_equal(*renewal_, sizes)) ++times_activated_;
+    renewal_.reset();
     phase_.store(Phase::active, std::memory_order_release);
     answer_callback();
     return;
@@ -102,19 +109,15 @@ bool Instance::take_changed_files() {
 
 void Instance::renew() {
   const std::lock_guard lock(broker_.main_mutex());
-  const ActivationSizes sizes = activation_ != nullptr ? activation_->sizes : *failed_renewal_;
+  const ActivationSizes sizes = activation_ != nullptr ? activation_->sizes : *renewal_;
   deactivate();
-  try {
-    activate(sizes);
-  } catch (...) {
-    failed_renewal_ = sizes;
-    throw;
-  }
+  renewal_ = sizes;
+  activate(sizes);
 }
 
 void Instance::deactivate() noexcept {
   const std::lock_guard lock(broker_.main_mutex());
-  failed_renewal_.reset();
+  renewal_.reset();
   const Phase before = phase();
   if (before != Phase::active && before != Phase::lost) return;
   const auto modules = modules_;

@@ -55,6 +55,35 @@ TEST_F(BrokerTest, AnInstanceThatWasReactivatedNeedsANewGraph) {
   error_text(ErrorKind::wrong_state, [&] { graph.process(pixel, pixel, {}); });
 }
 
+// The new activation may have another sample rate, for which the graph was not made.
+TEST_F(BrokerTest, AfterALossToo) {
+  const PluginLibrary library = behaviours();
+  for (const bool is_lost_first : {true, false}) {
+    PluginInstance instance = active("affine");
+    Graph graph(broker, {&instance}, test_sizes);
+    float pixel[4] = {1, 2, 3, 4};
+    if (is_lost_first) broker.force_loss(library.tenant(), 0, "a test");
+    instance.deactivate();
+    instance.activate(test_sizes);
+    if (!is_lost_first) broker.force_loss(library.tenant(), 0, "a test");
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { graph.process(pixel, pixel, {}); }),
+                HasSubstr("deactivated"));
+  }
+}
+
+TEST_F(BrokerTest, WhatAnotherGraphHasRenewedIsFollowed) {
+  const PluginLibrary library = behaviours();
+  PluginInstance instance = active("affine");
+  Graph one(broker, {&instance}, test_sizes), two(broker, {&instance}, test_sizes);
+  float pixel[4] = {1, 2, 3, 4};
+  const std::uint64_t job = one.submit({{pixel}, {pixel}}, {});
+  EXPECT_EQ(one.finish(job), JobOutcome::done);
+  broker.force_loss(library.tenant(), 0, "a test");
+  two.process(pixel, pixel, {});
+  one.process(pixel, pixel, {});
+  EXPECT_EQ(instance.metrics().jobs, 3U);
+}
+
 TEST_F(BrokerTest, AFailedJobSaysWhatThePluginSaid) {
   PluginInstance good = active("affine"), bad = active("process_fails");
   EXPECT_THAT(
