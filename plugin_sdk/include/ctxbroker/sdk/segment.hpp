@@ -28,11 +28,17 @@ struct Segment {
   /// Returns how many frames it has, at least 1.
   [[nodiscard]] CTXB_SDK_EVERYWHERE constexpr std::uint32_t frames() const { return end - first; }
 
-  /// Returns the value at a frame of the block, from `first` to before `end`.
-  [[nodiscard]] CTXB_SDK_EVERYWHERE constexpr double at(std::uint32_t frame) const {
+  /// Returns the value at a frame of the block, from `first` to before `end`: the same bits on the
+  /// device and on the host.
+  [[nodiscard]] CTXB_SDK_EVERYWHERE double at(std::uint32_t frame) const {
+    if (from == to) return to;
     const auto passed = static_cast<double>(static_cast<std::int64_t>(frame) - ramp_begin);
-    return from == to ? to
-                      : from + (to - from) * (passed / static_cast<double>(ramp_end - ramp_begin));
+    const double part = passed / static_cast<double>(ramp_end - ramp_begin);
+#if defined(__CUDA_ARCH__)
+    return __dadd_rn(from, __dmul_rn(to - from, part));  // nvcc would make one operation of two
+#else
+    return from + (to - from) * part;
+#endif
   }
 
   /// Returns the part of it that lies within frames `begin` to before `stop`, which has to overlap
