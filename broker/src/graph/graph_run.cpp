@@ -139,7 +139,7 @@ void Graph::Impl::process(JobSlot& slot, Index node) {
   if (processed.status == CTXB_BYPASS) bypass(slot, node);
 }
 
-// The first connected input becomes every output; results become zeros.
+// The first connected input that is no side-chain becomes every output; results become zeros.
 void Graph::Impl::bypass(JobSlot& slot, Index node) {
   const WiredNode& wired = wiring.nodes[node];
   const Node& at = nodes[node];
@@ -147,7 +147,7 @@ void Graph::Impl::bypass(JobSlot& slot, Index node) {
   must_not_be_late(node);
   Maybe first;
   for (Index port = wired.inputs.size(); port-- > 0;) {
-    if (wired.inputs[port]) first = port;
+    if (wired.inputs[port] && !wired.plugin->inputs[port].side_chain) first = port;
   }
   for (Index port = 0; port < wired.outputs.size(); ++port) {
     const Index value = wired.outputs[port];

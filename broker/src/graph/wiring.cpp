@@ -258,7 +258,7 @@ class Wirer {
       if (!node.inputs[port]) continue;
       const Value& value = wiring_.values[*node.inputs[port]];
       if (!value.node) must_take(value, node.name, node.plugin->inputs[port]);
-      if (!first) first = value.format;
+      if (!first && !node.plugin->inputs[port].side_chain) first = value.format;
     }
     for (Index port = 0; port < node.outputs.size(); ++port) {
       Value& value = wiring_.values[node.outputs[port]];

@@ -139,7 +139,8 @@ typedef struct ctxb_buffer {
 
 /** The host may leave the port unconnected. */
 #define CTXB_PORT_OPTIONAL (1u << 0)
-/** An audio input that is listened to, as the key of a compressor, and is not part of the mix. */
+/** An audio input that is listened to, as the key of a compressor, and is not part of the mix. It
+ * never counts as the first input, for CTXB_BYPASS and for the format of outputs. */
 #define CTXB_PORT_SIDE_CHAIN (1u << 1)
 /** An output that is `result_bytes` bytes of the plug-in's own instead of an image or audio. The
  * host downloads them and hands them on. */

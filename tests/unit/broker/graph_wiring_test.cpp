@@ -207,6 +207,25 @@ TEST_F(GraphWiringTest, AudioHasTheJobsChannelsWherePortsTakeThem) {
   EXPECT_THROW(wire(graph, all, {512, 6, 48000, false}), Error);
 }
 
+TEST_F(GraphWiringTest, ASideChainDoesNotDecideTheFormat) {
+  graph.inputs = {{"key", 1}, {"plate"}};
+  PluginDescription& plugin =
+      node("ducker", {port("key", CTXB_CHANNELS_ANY), port("in", CTXB_CHANNELS_ANY)},
+           {port("out", CTXB_CHANNELS_ANY)});
+  plugin.media = Media::audio;
+  filter("next");
+  plugins[1].media = Media::audio;
+  plugins[1].inputs[0].channels = plugins[1].outputs[0].channels = CTXB_CHANNELS_ANY;
+  edge("key", "ducker.key");
+  edge("plate", "ducker.in");
+  edge("ducker", "next");
+  edge("next", "result");
+  const std::vector<const PluginDescription*> all{&plugins[0], &plugins[1]};
+  EXPECT_EQ(wire(graph, all, {512, 2, 48000, false}).values[2].format.channels, 1U) << "no key yet";
+  plugins[0].inputs[0].side_chain = true;
+  EXPECT_EQ(wire(graph, all, {512, 2, 48000, false}).values[2].format.channels, 0U);
+}
+
 TEST_F(GraphWiringTest, CyclesAreNamed) {
   merge("one");
   filter("two");
