@@ -260,6 +260,9 @@ CTXB_EXPORT uint32_t ctxb_instance_is_active(const ctxb_instance* instance);
 /** Returns by how many frames the plug-in's output is late; 0 when it does not say so, when the
  * instance is not active, and for null. */
 CTXB_EXPORT uint64_t ctxb_instance_latency(const ctxb_instance* instance);
+/** Returns 1 when the plug-in has asked to be activated again, because something has to change that
+ * is constant for an activation: its latency, for example. Else 0, and 0 for null. [any] */
+CTXB_EXPORT uint32_t ctxb_instance_restart_requested(const ctxb_instance* instance);
 /** Returns for how many frames the plug-in's output goes on after the input ends;
  * CTXB_TAIL_INFINITE: for ever. 0 as for ctxb_instance_latency. */
 CTXB_EXPORT uint64_t ctxb_instance_tail(const ctxb_instance* instance);
@@ -381,6 +384,30 @@ typedef struct ctxb_job_buffers {
   void* const* outputs;      /**< What it writes. An output may be an input. */
 } ctxb_job_buffers;
 
+/** One change of a parameter within a block. With `ramp_frames` = 0, the value jumps to `value` at
+ * frame `offset`. Otherwise it is `from` at frame `offset` and moves in a straight line to `value`,
+ * which it reaches `ramp_frames` later. A ramp that began in an earlier block has a negative
+ * offset, and it may end after the block: give it again with each block on which it lies. */
+typedef struct ctxb_parameter_change {
+  uint32_t size;           /**< sizeof(ctxb_parameter_change). */
+  uint32_t parameter;      /**< Its number in the plug-in, from 0. */
+  ctxb_instance* instance; /**< In the graph. */
+  int64_t offset;          /**< Frame of the block, less than its width. */
+  double value;            /**< The new value, or the one at the ramp's end. */
+  double from;             /**< The value at the ramp's beginning; 0 for a jump. */
+  uint32_t ramp_frames;    /**< How long the ramp takes; 0: a jump. */
+  uint32_t reserved;       /**< 0. */
+} ctxb_parameter_change;
+
+/** What a block of audio has besides its samples. */
+typedef struct ctxb_job_events {
+  uint32_t size;                        /**< sizeof(ctxb_job_events). */
+  uint32_t change_count;                /**< Of changes, at most 1024. */
+  const ctxb_parameter_change* changes; /**< Sorted by their offsets. May be null if there are none.
+                                         */
+  const ctxb_transport* transport;      /**< Where the host's song is. May be null. */
+} ctxb_job_events;
+
 /** One job: an image, or a block of audio. */
 typedef struct ctxb_job_info {
   uint32_t size;          /**< sizeof(ctxb_job_info). */
@@ -391,6 +418,7 @@ typedef struct ctxb_job_info {
   double sample_rate;     /**< Hz, for audio that of the activation; 0 for images. */
   uint64_t deadline_ns;   /**< How long the job may take, in ns; 0: no limit. The broker tells the
                            * plug-ins and does not enforce it. */
+  const ctxb_job_events* events; /**< Of audio. May be null. */
 } ctxb_job_info;
 
 /** Starts one job and returns as soon as its work is enqueued. If as many jobs are in flight as
@@ -426,6 +454,10 @@ CTXB_EXPORT ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job
  *         CTXB_ERROR_DRIVER. The graph can be used again unless the text says otherwise. */
 CTXB_EXPORT ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffers,
                                            const ctxb_job_info* info);
+
+/** Returns by how many frames the outputs of audio are late, all of them by the same number; 0 for
+ * images, and for null. [graph] */
+CTXB_EXPORT uint64_t ctxb_graph_latency(const ctxb_graph* graph);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@ struct ctxb_graph {
   ctxbroker::Graph graph;
   std::vector<ctxb_instance*> instances;  // of its nodes
   ctxbroker::JobBuffers buffers;          // of one job; as many as the graph has ends
+  ctxbroker::JobEvents events;            // of one job; has room for the most changes
 };
 
 namespace {
@@ -21,6 +22,7 @@ using ctxbroker::detail::answered;
 using ctxbroker::detail::need;
 using ctxbroker::detail::taken;
 
+const ctxbroker::GraphOptions defaults;
 constexpr std::uint32_t most_elements = 65536;  // of an array; a larger count is garbage
 
 // Calls `read` with each element of an array of the caller's.
@@ -112,6 +114,66 @@ const ctxbroker::JobBuffers& read(ctxb_graph& graph, const ctxb_job_buffers* buf
   return graph.buffers;
 }
 
+ctxbroker::ParameterChange read(const ctxb_parameter_change& given) {
+  need(given.reserved == 0, "reserved of a ctxb_parameter_change is not 0");
+  need(given.ramp_frames != 0 || given.from == 0, "from of a change that is no ramp is not 0");
+  return {given.instance == nullptr ? nullptr : &given.instance->instance,
+          given.parameter,
+          given.offset,
+          given.value,
+          given.ramp_frames,
+          given.from};
+}
+
+ctxbroker::Transport read(const ctxb_transport& given) {
+  constexpr std::uint32_t known = (CTXB_TRANSPORT_SECONDS << 1U) - 1;
+  need((given.flags & ~known) == 0, "the flags of the ctxb_transport are not known");
+  const auto has = [&](std::uint32_t flag) { return (given.flags & flag) != 0; };
+  ctxbroker::Transport song;
+  song.playing = has(CTXB_TRANSPORT_PLAYING);
+  song.recording = has(CTXB_TRANSPORT_RECORDING);
+  song.looping = has(CTXB_TRANSPORT_LOOPING);
+  if (has(CTXB_TRANSPORT_TEMPO)) {
+    song.tempo = given.tempo;
+    song.tempo_step = given.tempo_step;
+  }
+  if (has(CTXB_TRANSPORT_TIME_SIGNATURE))
+    song.time_signature = {given.beats_per_bar, given.beat_unit};
+  if (has(CTXB_TRANSPORT_BEATS)) {
+    song.beats = {given.song_beats,
+                  given.bar_beats,
+                  given.bar,
+                  {given.loop_begin_beats, given.loop_end_beats}};
+  }
+  if (has(CTXB_TRANSPORT_SECONDS)) {
+    song.seconds = {given.song_seconds, {given.loop_begin_seconds, given.loop_end_seconds}};
+  }
+  return song;
+}
+
+// Of the job in `info`, which `read` below has looked at.
+const ctxbroker::JobEvents& read_events(ctxb_graph& graph, const ctxb_job_info* info) {
+  ctxbroker::JobEvents& events = graph.events;
+  events.changes.clear();
+  events.transport.reset();
+  const ctxb_job_events* const all = taken(info, "info is null").events;
+  if (all == nullptr) return events;
+  const ctxb_job_events given = taken(all, "the size of the events is not sizeof(ctxb_job_events)");
+  if (given.change_count > defaults.changes_per_job) {
+    throw Error(ErrorKind::invalid_argument,
+                "the job has " + std::to_string(given.change_count) + " changes; at most " +
+                    std::to_string(defaults.changes_per_job) + " are allowed");
+  }
+  read_all(given.changes, given.change_count,
+           "changes is null, or changes[].size is not sizeof(ctxb_parameter_change)",
+           [&](const ctxb_parameter_change& change) { events.changes.push_back(read(change)); });
+  if (given.transport != nullptr) {
+    events.transport =
+        read(taken(given.transport, "the transport's size is not sizeof(ctxb_transport)"));
+  }
+  return events;
+}
+
 ctxbroker::JobInfo read(const ctxb_job_info* info) {
   const ctxb_job_info given = taken(info, "info is null, or its size is not sizeof(ctxb_job_info)");
   ctxbroker::JobInfo job;
@@ -137,7 +199,9 @@ ctxb_status ctxb_graph_create(ctxb_broker* broker, const ctxb_graph_description*
         ctxb_graph{ctxbroker::Graph(broker->broker, read_description,
                                     ctxbroker::detail::read(sizes), read(options)),
                    std::move(instances),
+                   {},
                    {}});
+    made->events.changes.reserve(defaults.changes_per_job);
     made->buffers.inputs.resize(read_description.inputs.size());
     made->buffers.outputs.resize(read_description.outputs.size());
     for (ctxb_instance* const instance : made->instances) ++instance->uses;
@@ -158,7 +222,8 @@ ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buffers* buffers
   if (job != nullptr) *job = 0;
   return answered([&] {
     need(graph != nullptr && job != nullptr, "graph or job is null");
-    *job = graph->graph.submit(read(*graph, buffers), read(info));
+    const ctxbroker::JobInfo one = read(info);
+    *job = graph->graph.submit(read(*graph, buffers), one, read_events(*graph, info));
   });
 }
 
@@ -181,6 +246,11 @@ ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffer
                                const ctxb_job_info* info) {
   return answered([&] {
     need(graph != nullptr, "graph is null");
-    graph->graph.process(read(*graph, buffers), read(info));
+    const ctxbroker::JobInfo one = read(info);
+    graph->graph.process(read(*graph, buffers), one, read_events(*graph, info));
   });
+}
+
+uint64_t ctxb_graph_latency(const ctxb_graph* graph) {
+  return graph == nullptr ? 0 : graph->graph.latency_frames();
 }

@@ -111,6 +111,10 @@ uint32_t ctxb_instance_is_active(const ctxb_instance* instance) {
   return instance != nullptr && instance->instance.active() ? 1 : 0;
 }
 
+uint32_t ctxb_instance_restart_requested(const ctxb_instance* instance) {
+  return instance != nullptr && instance->instance.restart_requested() ? 1 : 0;
+}
+
 uint64_t ctxb_instance_latency(const ctxb_instance* instance) {
   uint64_t frames = 0;
   answered([&] {

@@ -118,6 +118,7 @@ TEST_F(CGraphArgumentsTest, NullHandlesAreRefused) {
   }
   EXPECT_EQ(ctxb_instance_is_active(no_instance), 0u);
   EXPECT_EQ(ctxb_instance_latency(no_instance) + ctxb_instance_tail(no_instance), 0u);
+  EXPECT_EQ(ctxb_instance_restart_requested(no_instance) + ctxb_graph_latency(no_graph), 0u);
   EXPECT_EQ(value, 0);
   EXPECT_EQ(number, 0u);
   EXPECT_EQ(flag, 0u);
@@ -233,7 +234,7 @@ TEST_F(CGraphArgumentsTest, Jobs) {
   const void* read[] = {samples.data()};
   void* written[] = {samples.data()};
   const ctxb_job_buffers sound{sizeof sound, 1, 1, 0, read, written};
-  const ctxb_job_info whole{sizeof whole, 8, 2, 0, 0, 48000, 0};
+  const ctxb_job_info whole{sizeof whole, 8, 2, 0, 0, 48000, 0, nullptr};
   const auto refused = [&](const std::function<void(ctxb_job_buffers&, ctxb_job_info&)>& spoil,
                            const char* why) {
     ctxb_job_buffers buffers = sound;
@@ -260,6 +261,28 @@ TEST_F(CGraphArgumentsTest, Jobs) {
   refused([](auto&, auto& info) { info.height = 0; }, "is 0");
   refused([](auto&, auto& info) { info.sample_rate = 44100; }, "sample rate of 44100");
   refused([](auto&, auto& info) { info.discontinuity = 2; }, "discontinuity is 2");
+  ctxb_parameter_change change{sizeof change, 0, mixer, 3, 0.5, 0, 0, 0};
+  ctxb_transport song{};
+  song.size = sizeof song;
+  ctxb_job_events events{sizeof events, 1, &change, &song};
+  const auto events_are_refused = [&](const std::function<void()>& spoil, const char* why) {
+    const auto kept = std::tuple(change, song, events);
+    spoil();
+    refused([&](auto&, auto& info) { info.events = &events; }, why);
+    std::tie(change, song, events) = kept;
+  };
+  events_are_refused([&] { events.size = 1; }, "sizeof(ctxb_job_events)");
+  events_are_refused([&] { events.changes = nullptr; }, "changes is null");
+  events_are_refused([&] { events.change_count = 1025; }, "1025 changes; at most 1024");
+  events_are_refused([&] { change.size = 7; }, "sizeof(ctxb_parameter_change)");
+  events_are_refused([&] { change.reserved = 1; }, "reserved of a ctxb_parameter_change");
+  events_are_refused([&] { change.from = 1; }, "no ramp");
+  events_are_refused([&] { change.instance = nullptr; }, "a change has no instance");
+  events_are_refused([&] { change.parameter = 9; }, "names parameter 9");
+  events_are_refused([&] { change.offset = 8; }, "the block has 8 frames");
+  events_are_refused([&] { song.size = 9; }, "sizeof(ctxb_transport)");
+  events_are_refused([&] { song.flags = 1u << 30; }, "flags of the ctxb_transport");
+  events_are_refused([&] { song.flags = CTXB_TRANSPORT_TEMPO; }, "tempo is not above 0");
   EXPECT_EQ(ctxb_graph_submit(graph, &sound, &whole, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_graph_is_done(graph, 1, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_graph_process(graph, &sound, &whole), CTXB_OK) << ctxb_last_error();

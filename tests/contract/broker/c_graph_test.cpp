@@ -62,7 +62,7 @@ class CGraphTest : public ::testing::Test {
   ctxb_plugin_library* library = nullptr;
   ctxb_instance* mixer = nullptr;
   ctxb_activation_sizes sizes{sizeof sizes, frames, channels, 0, rate};
-  ctxb_job_info info{sizeof info, frames, channels, 0, 0, rate, 0};
+  ctxb_job_info info{sizeof info, frames, channels, 0, 0, rate, 0, nullptr};
   std::array<ctxb_graph_end, 2> inputs{
       {{sizeof(ctxb_graph_end), 0, 0, 0, "voice"}, {sizeof(ctxb_graph_end), 0, 0, 0, "music"}}};
   std::array<ctxb_graph_end, 2> outputs{
@@ -186,6 +186,34 @@ TEST_F(CGraphTest, MixesTwoInputsIntoTwoOutputs) {
   EXPECT_EQ(metrics.launches, 3u);
   EXPECT_EQ(metrics.memory_bytes, channels * sizeof(float));
   EXPECT_EQ(metrics.strikes, 0u);
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+}
+
+// The mixer looks at the value of the first frame only.
+TEST_F(CGraphTest, ChangesWithinABlockAndTheTransport) {
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
+  ctxb_graph* graph = make();
+  EXPECT_EQ(ctxb_graph_latency(graph), 1u);
+  EXPECT_EQ(ctxb_instance_restart_requested(mixer), 0u);
+  const ctxb_parameter_change changes[] = {{sizeof changes[0], 0, mixer, 0, 0.5, 0, 0, 0},
+                                           {sizeof changes[0], 0, mixer, 4, 0, 1, 8, 0}};
+  auto song = sized<ctxb_transport>();
+  song.flags = CTXB_TRANSPORT_PLAYING | CTXB_TRANSPORT_TEMPO | CTXB_TRANSPORT_TIME_SIGNATURE |
+               CTXB_TRANSPORT_BEATS | CTXB_TRANSPORT_SECONDS;
+  song.tempo = 90;
+  song.beats_per_bar = song.beat_unit = 4;
+  const ctxb_job_events events{sizeof events, 2, changes, &song};
+  info.events = &events;
+  const Block voice(channels * frames), music(channels * frames, 10);
+  Block out(channels * frames);
+  float level = 0;
+  ASSERT_EQ(run(graph, voice, music, out, level), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(out[7], 5);
+  double gain = 7;
+  ASSERT_EQ(ctxb_instance_parameter(mixer, "gain", &gain), CTXB_OK);
+  EXPECT_EQ(gain, 0.5) << "half of the ramp from 1 to 0, which goes on";
+  info.events = nullptr;
+  ASSERT_EQ(run(graph, voice, music, out, level), CTXB_OK) << ctxb_last_error();
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
 }
 
