@@ -17,14 +17,35 @@ extern "C" __global__ void measure(AudioView key, double* reduction, double thre
   reduction[i] = excess > 0 ? excess * slope : 0;
 }
 
-// The same, smoothed. One thread, because each frame needs the one before.
+// The operation is spelled out, so that it is the same in both loops below.
+__device__ inline double smoothed(double now, double wanted, double attack, double release) {
+  return fma(now - wanted, wanted > now ? attack : release, wanted);
+}
+
+// The same, smoothed. One thread, because each frame needs the one before. Values move in chunks,
+// so that the memory's latency is paid once for eight of them.
 extern "C" __global__ void follow(double* reduction, unsigned frames, double* envelope,
                                   unsigned reset, double attack, double release) {
+  constexpr unsigned chunk = 8;
   double now = reset != 0 ? 0 : *envelope;
-  for (unsigned i = 0; i < frames; ++i) {
-    const double wanted = reduction[i];
-    now = wanted + (now - wanted) * (wanted > now ? attack : release);
-    reduction[i] = now;
+  unsigned i = 0;
+  for (; frames - i >= chunk; i += chunk) {
+    double values[chunk];
+#pragma unroll
+    for (unsigned k = 0; k < chunk; ++k) {
+      values[k] = reduction[i + k];
+    }
+#pragma unroll
+    for (unsigned k = 0; k < chunk; ++k) {
+      values[k] = now = smoothed(now, values[k], attack, release);
+    }
+#pragma unroll
+    for (unsigned k = 0; k < chunk; ++k) {
+      reduction[i + k] = values[k];
+    }
+  }
+  for (; i < frames; ++i) {
+    reduction[i] = now = smoothed(now, reduction[i], attack, release);
   }
   *envelope = now;
 }

@@ -4,6 +4,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin.h"
 #include "graph/graph_impl.hpp"
+#include "observe/span.hpp"
 
 namespace ctxbroker {
 
@@ -32,6 +33,8 @@ void Graph::Impl::make_delay_lines(const std::vector<std::shared_ptr<Lease>>& le
 
 void Graph::Impl::run_line(DelayLine& line, Index node, const ctxb_buffer& from) {
   const Node& at = nodes[node];
+  const ScopedSpan span(SpanCategory::copy, "delay", nullptr, host_tenant,
+                        from.row_pitch * from.height);
   must(node, line.run(at.lease->table(), from.data, from.width, from.height, at.stream),
        "cuMemcpy2DAsync_v2", "the samples cannot be delayed");
 }
