@@ -28,6 +28,6 @@ static_assert(sizeof(Header) == 40);
 
 // A bin is an amplitude: a sine of full scale in all channels gives 1 in its bin.
 inline constexpr std::uint32_t result_bytes =
-    sizeof(Header) + most_windows * bin_count * std::uint32_t{sizeof(float)};
+    std::uint32_t{sizeof(Header)} + std::uint32_t{sizeof(float)} * most_windows * bin_count;
 
 }  // namespace sample::spectrum

@@ -1,8 +1,8 @@
 #include "audio_fixture.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 namespace ctxbroker::test {
 
@@ -29,7 +29,8 @@ Signal delayed(const Signal& signal, std::size_t frames) {
   for (std::size_t c = 0; c < one.size(); ++c) {
     if (one[c].size() != other[c].size()) return ::testing::AssertionFailure() << "other lengths";
     for (std::size_t i = 0; i < one[c].size(); ++i) {
-      if (std::memcmp(&one[c][i], &other[c][i], sizeof(float)) == 0) continue;
+      const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+      if (bits(one[c][i]) == bits(other[c][i])) continue;
       return ::testing::AssertionFailure()
              << "frame " << i << " of channel " << c << ": " << one[c][i] << " and " << other[c][i];
     }

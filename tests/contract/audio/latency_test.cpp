@@ -6,7 +6,6 @@ namespace ctxbroker::test {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A compressor that lets everything through, unchanged and late.

@@ -35,9 +35,7 @@ class Events {
   };
 
   /// Only the SDK constructs one.
-  explicit Events(const ctxb_job& job) noexcept
-      : first_(CTXB_HAS(&job, ctxb_job, events) ? job.events : nullptr),
-        count_(first_ != nullptr ? job.event_count : 0) {}
+  explicit Events(const ctxb_job& job) noexcept : first_(job.events), count_(job.event_count) {}
 
   /// How many changes there are.
   [[nodiscard]] std::uint32_t size() const noexcept { return count_; }

@@ -223,9 +223,7 @@ class Job : public Stream, public ParameterValues {
     return {*raw_, parameter.index, start, frames()};
   }
   /// Where the host's song is at frame 0; null when the host does not say.
-  [[nodiscard]] const ctxb_transport* transport() const noexcept {
-    return CTXB_HAS(raw_, ctxb_job, transport) ? raw_->transport : nullptr;
-  }
+  [[nodiscard]] const ctxb_transport* transport() const noexcept { return raw_->transport; }
   /// The host's struct.
   [[nodiscard]] const ctxb_job& raw() const noexcept { return *raw_; }
 
