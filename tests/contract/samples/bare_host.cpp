@@ -38,6 +38,7 @@ const ctxb_host& callbacks() {
         std::printf("FAILED: %s\n", text);
         return status;
       },
+      [](const ctxb_host*) {},
       [](const ctxb_host*) {}};
   return host;
 }
