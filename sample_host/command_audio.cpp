@@ -154,7 +154,8 @@ class Mix {
     sizes.sample_rate = rate();
     session.activate(
         sizes, {channels_for_graph(inputs, all_alike), channels_for_graph(outputs, all_alike)});
-    latency_ = session.latency_frames();
+    latency_ = session.graph().latency_frames();
+    automation_ = Automation(session.automation(rate()));
     for (const auto& sink : sinks_) sink->drop(latency_);
   }
 
@@ -262,7 +263,8 @@ class Mix {
       for (std::size_t i = 0; i < sinks_.size(); ++i) {
         buffers_.outputs.push_back(chunk.outputs[i].data() + at * sinks_[i]->channels());
       }
-      last = session.graph().submit(buffers_, job);
+      automation_.fill(job.position, job.width, events_.changes);
+      last = session.graph().submit(buffers_, job, events_);
       if (options_.jobs == 1) session.graph().finish(last);
       session.broker().poll();
       job.position += job.width;
@@ -294,7 +296,9 @@ class Mix {
   std::size_t chunk_frames_ = 0;
   std::size_t most_channels_ = 0;
   double process_seconds_ = 0;
+  Automation automation_;
   JobBuffers buffers_;
+  JobEvents events_;
 };
 
 void warn_of_clips(const ClipCount& clips) {

@@ -98,6 +98,11 @@ class Pipeline {
     job.position = picture.frame().position;
     report_.inputs = picture.input_facts();
     report_.outputs = picture.output_facts();
+    for (const auto& [point, value] : values_at(automation_, job.position)) {
+      const ParameterDescription& parameter =
+          point->instance->description().parameters[point->parameter];
+      point->instance->set_parameter(parameter.id, value);
+    }
     const JobBuffers buffers = picture.buffers();
     in_frame(picture.frame(), [&] {
       try {
@@ -119,6 +124,7 @@ class Pipeline {
     if (!session_) {
       session_.emplace(options_, plan_, Media::image);
       halves_ = session_->takes_halves();
+      automation_ = session_->automation(1);
     }
     if (!halves_) picture.use_floats();
     ActivationSizes sizes = sizes_.value_or(ActivationSizes());
@@ -180,8 +186,9 @@ class Pipeline {
   // The session begins with the first frame, whose size it needs.
   std::optional<Session> session_;
   std::optional<ActivationSizes> sizes_;  // of the last activation
-  EndFormats formats_;                    // likewise
-  std::atomic<bool> halves_{true};        // nobody knows better yet than that plug-ins take them
+  std::vector<AutomationPoint> automation_;
+  EndFormats formats_;              // likewise
+  std::atomic<bool> halves_{true};  // nobody knows better yet than that plug-ins take them
   Report report_;
   std::optional<Stopwatch> busy_;  // since the graph has had a job
   std::deque<Picture> in_graph_;

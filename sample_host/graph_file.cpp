@@ -37,6 +37,12 @@ const std::string& text_of(const Json& value, const Location& location, const ch
   location.refuse(described(value) + " is not " + what + "; allowed is a text that is not empty");
 }
 
+std::string file_name(const Json& value, const Location& location) {
+  const std::string& name = text_of(value, location, "the name of a file");
+  if (name.find('\0') != std::string::npos) location.refuse("a name of a file has no NUL in it");
+  return name;
+}
+
 void check_name(const std::string& name, const Location& location) {
   const bool good = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -56,9 +62,7 @@ struct EndReading {
 };
 
 void read_file_name(const Json& value, const Location& location, EndReading& reading) {
-  const std::string& name = text_of(value, location, "the name of a file");
-  if (name.find('\0') != std::string::npos) location.refuse("a name of a file has no NUL in it");
-  reading.end.file = reading.folder / name;
+  reading.end.file = reading.folder / file_name(value, location);
 }
 
 void read_channels(const Json& value, const Location& location, EndReading& reading) {
@@ -207,15 +211,22 @@ void read_edges(const Json& value, const Location& location, Reading& reading) {
 
 // ---- The whole -------------------------------------------------------------------------------
 
+void read_automation(const Json& value, const Location& location, Reading& reading) {
+  reading.plan.automation = reading.folder / file_name(value, location);
+}
+
 // json::check_schema has looked at it.
 void read_schema(const Json&, const Location&, Reading&) {}
 
 using PlanReader = void (*)(const Json&, const Location&, Reading&);
-constexpr std::array<std::pair<const char*, PlanReader>, 5> plan_members{{{"schema", read_schema},
-                                                                          {"inputs", read_inputs},
-                                                                          {"outputs", read_outputs},
-                                                                          {"nodes", read_nodes},
-                                                                          {"edges", read_edges}}};
+constexpr std::array<std::pair<const char*, PlanReader>, 6> plan_members{
+    {{"schema", read_schema},
+     {"inputs", read_inputs},
+     {"outputs", read_outputs},
+     {"nodes", read_nodes},
+     {"edges", read_edges},
+     {"automation", read_automation}}};
+constexpr std::array needed_members{"schema", "inputs", "outputs", "nodes", "edges"};
 
 template <typename Named>
 std::vector<std::string> names_of(const std::vector<Named>& all) {
@@ -292,7 +303,7 @@ GraphPlan parse(std::string_view text, const std::filesystem::path& path) {
   const Location root{reading.plan.document, "$"};
   json::check_schema(json, root, schema_name);
   read_members(json, root, plan_members, reading);
-  for (const auto& [name, read] : plan_members) {
+  for (const char* const name : needed_members) {
     if (!json.contains(name)) root.refuse("the member " + quoted(name) + " is missing");
   }
   check_names(reading.plan, root);

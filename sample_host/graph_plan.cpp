@@ -89,6 +89,7 @@ void bind_files(GraphPlan& plan, const std::vector<std::string>& inputs,
 GraphPlan make_plan(const Options& options) {
   GraphPlan plan = options.graph.empty() ? plan_row(options.plugins) : read_graph(options.graph);
   bind_files(plan, options.inputs, options.outputs);
+  if (!options.automation.empty()) plan.automation = options.automation;
   return plan;
 }
 

@@ -34,6 +34,7 @@ struct GraphPlan {
   std::vector<PlannedEnd> inputs, outputs;  // at least one each
   std::vector<PlannedNode> nodes;           // at least one; of a row, in its order
   std::vector<GraphEdge> edges;             // none in a row
+  std::filesystem::path automation;         // changes of parameters over time; empty: none
 
   bool is_row() const noexcept { return document.empty(); }
 };

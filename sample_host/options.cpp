@@ -17,7 +17,7 @@ namespace {
 struct Raw {
   Options options;
   std::vector<std::string> plugin_path, named_inputs;
-  std::string graph, trace, driver, device, policy, frames, lease = "auto";
+  std::string graph, automation, trace, driver, device, policy, frames, lease = "auto";
   int verbose = 0;
   bool quiet = false;
 };
@@ -75,6 +75,12 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
                   "row of --plugin")
       ->type_name("FILE")
       ->excludes(plugins);
+  command
+      .add_option(
+          "--automation", raw.automation,
+          "File of changes over time, with lines TIME,NODE.PARAMETER,VALUE[,RAMP]. Times are "
+          "seconds for recordings and frame numbers for images")
+      ->type_name("FILE");
   command
       .add_option("--jobs", raw.options.jobs,
                   "How many images or blocks are in the graph at once, 1 to 64. More keep the "
@@ -260,6 +266,7 @@ Options finish(const CLI::App& app, Raw raw) {
   options.verbosity = raw.quiet ? -1 : std::min(raw.verbose, 2);
   options.plugin_path.assign(raw.plugin_path.begin(), raw.plugin_path.end());
   options.graph = raw.graph;
+  options.automation = raw.automation;
   options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.policy = raw.policy;

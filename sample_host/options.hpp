@@ -27,6 +27,7 @@ struct Options {
   std::vector<std::string> inputs, outputs;  // FILE or NAME=FILE; without a graph, one each
   std::vector<std::string> plugins;          // as written behind --plugin; none with a graph
   std::filesystem::path graph;               // the graph file; empty: plug-ins in a row
+  std::filesystem::path automation;          // empty: none, or the graph file names it
   int jobs = 1;                              // in flight at once, 1 to 64
   std::uint32_t job_timeout = 0;             // ms; 0: no limit
   LeaseChoice lease;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "ctxbroker/version.hpp"
 #include "exit_code.hpp"
 #include "logging.hpp"
+#include "suggestion.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -188,6 +190,7 @@ Session::Session(const Options& options, const GraphPlan& plan, Media media)
     settings.push_back(check_settings(plan.nodes[i], *choices[i].description));
   }
   check_outputs(plan, choices);
+  check_automation(choices);
   InstanceOptions instance_options;
   instance_options.device = options.device;
   instance_options.lease = options.lease;
@@ -250,31 +253,91 @@ std::vector<DeviceInfo> Session::devices() const {
   return devices;
 }
 
-std::uint64_t Session::latency_frames() const {
-  std::uint64_t longest = 0;
-  if (plan_.is_row()) {
-    for (const PluginInstance& instance : instances_) longest += instance.latency_frames();
-    return longest;
-  }
-  // The graph has no cycles, so after as many rounds as there are nodes every path is added up.
+// How late the sound is that comes to each node. The graph has no cycles, so after as many rounds
+// as there are nodes every path is added up.
+std::vector<std::uint64_t> Session::latencies_before() const {
   std::vector<std::uint64_t> latency(instances_.size());
+  for (std::size_t i = 1; plan_.is_row() && i < latency.size(); ++i) {
+    latency[i] = latency[i - 1] + instances_[i - 1].latency_frames();
+  }
   const auto index_of = [&](const std::string& end) {
     const std::string name = end.substr(0, end.find('.'));
-    return static_cast<std::size_t>(
-        std::find_if(plan_.nodes.begin(), plan_.nodes.end(),
-                     [&](const PlannedNode& node) { return node.name == name; }) -
-        plan_.nodes.begin());
+    const auto is = [&](const PlannedNode& node) { return node.name == name; };
+    return static_cast<std::size_t>(std::find_if(plan_.nodes.begin(), plan_.nodes.end(), is) -
+                                    plan_.nodes.begin());
   };
-  for (std::size_t round = 0; round < instances_.size(); ++round) {
+  for (std::size_t round = 0; round < latency.size(); ++round) {
     for (const GraphEdge& edge : plan_.edges) {
       const std::size_t from = index_of(edge.from), to = index_of(edge.to);
-      const std::uint64_t before =
-          from < latency.size() ? latency[from] + instances_[from].latency_frames() : 0;
-      longest = std::max(longest, before);
-      if (to < latency.size()) latency[to] = std::max(latency[to], before);
+      if (from == latency.size() || to == latency.size()) continue;  // one of the graph's ends
+      latency[to] = std::max(latency[to], latency[from] + instances_[from].latency_frames());
     }
   }
-  return longest;
+  return latency;
+}
+
+// Nodes of a row have the names that the broker gives them.
+void Session::check_automation(const std::vector<Choice>& choices) {
+  if (plan_.automation.empty()) return;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    std::string name = plan_.nodes[i].name;
+    if (plan_.is_row()) {
+      name = choices[i].description->short_name;
+      const auto same =
+          std::count_if(choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(i),
+                        [&](const Choice& one) { return one.description->short_name == name; });
+      if (same != 0) name += '_' + std::to_string(same + 1);
+    }
+    names.push_back(std::move(name));
+  }
+  for (AutomationLine& line : read_automation(plan_.automation)) {
+    const auto name = std::find(names.begin(), names.end(), line.node);
+    if (name == names.end()) {
+      throw Failure(ExitCode::usage, line.where + "there is no node \"" + line.node +
+                                         "\"; there are: " + join(names));
+    }
+    Change change{line, static_cast<std::size_t>(name - names.begin()), 0, 0};
+    const PluginDescription& plugin = *choices[change.node].description;
+    try {
+      change.parameter = plugin.parameter_index(line.parameter);
+      change.value = plugin.parameters[change.parameter].parse(line.value);
+    } catch (const Error& error) {
+      throw Failure(exit_code_of(error.kind()), line.where + error.what());
+    }
+    const ParameterDescription& parameter = plugin.parameters[change.parameter];
+    const std::string what = line.where + "\"" + parameter.id + "\" of " + plugin.short_name;
+    if (!parameter.automatable) {
+      throw Failure(ExitCode::usage, what +
+                                         " cannot change while the plug-in works; set it in the " +
+                                         (plan_.is_row() ? "row" : "graph file"));
+    }
+    if (line.ramp > 0 && parameter.type != ParameterType::floating) {
+      throw Failure(ExitCode::usage, what + " takes " + to_string(parameter.type) +
+                                         " values, which jump; leave out the ramp");
+    }
+    changes_.push_back(std::move(change));
+  }
+  constexpr std::size_t most = 65536;  // of GraphOptions
+  graph_options_.changes_per_job = static_cast<std::uint32_t>(std::min(changes_.size(), most));
+}
+
+std::vector<AutomationPoint> Session::automation(double rate) {
+  const std::vector<std::uint64_t> latencies = latencies_before();
+  std::vector<AutomationPoint> points;
+  for (const Change& change : changes_) {
+    AutomationPoint point;
+    point.instance = &instances_[change.node];
+    point.parameter = change.parameter;
+    point.begin =
+        std::llround(change.line.time * rate) + static_cast<std::int64_t>(latencies[change.node]);
+    point.ramp_frames = static_cast<std::uint32_t>(
+        std::min<std::int64_t>(std::llround(change.line.ramp * rate), UINT32_MAX));
+    point.value = change.value;
+    point.from = point.instance->parameter(change.line.parameter);
+    points.push_back(point);
+  }
+  return prepare_automation(std::move(points));
 }
 
 }  // namespace ctxbroker::sample_host

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "automation.hpp"
 #include "catalogue.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/graph.hpp"
@@ -43,11 +44,23 @@ class Session {
   const PluginLibrary& library(std::size_t index) const { return libraries_[index]; }
   std::vector<DeviceInfo> devices() const;  // that instances are on, in the graph's order
 
-  // Of the longest way through the graph, in frames. While active.
-  std::uint64_t latency_frames() const;
+  // What the automation file says, for this activation. `rate` is how many frames a unit of its
+  // times has: Hz for recordings, 1 for images. Changes of recordings are as late as the sound is
+  // when it comes to the node, so that they stay where they are in the sound.
+  std::vector<AutomationPoint> automation(double rate);
 
  private:
+  struct Change {  // a checked line of the automation file
+    AutomationLine line;
+    std::size_t node = 0, parameter = 0;
+    double value = 0;
+  };
+
+  void check_automation(const std::vector<Choice>& choices);
+  std::vector<std::uint64_t> latencies_before() const;
+
   const GraphPlan& plan_;
+  std::vector<Change> changes_;
   GraphOptions graph_options_;
   Broker broker_;  // it outlives everything below
   std::vector<PluginLibrary> libraries_;

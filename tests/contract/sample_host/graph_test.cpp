@@ -172,6 +172,127 @@ TEST_F(GraphCommand, OpenExrWindowsAreBroughtTogether) {
   EXPECT_EQ(comp.header.dataWindow(), small.header.displayWindow());
 }
 
+// ---- Recordings ------------------------------------------------------------------------------
+
+class AudioGraph : public GraphCommand {
+ protected:
+  void track(const std::string& name, std::size_t frames, int channels, double hz,
+             int rate = 48000) const {
+    write_raw_audio(folder / name,
+                    sine(SF_FORMAT_WAV | SF_FORMAT_FLOAT, channels, rate, frames, hz));
+  }
+  // Two tracks become one and a copy of the second one, which is late by the first one's filter.
+  std::string two_tracks(const std::string& more = "") const {
+    return graph(R"("inputs": {"one": {"file": "one.wav"}, "two": {"file": "two.wav"}},
+                    "outputs": {"sum": {"file": "sum.wav"},
+                                "copy": {"file": "copy.wav", "like": "two"}},
+                    "nodes": {"late": {"plugin": "fir", "parameters": {"taps": 101}},
+                              "pass": {"plugin": "gain"},
+                              "desk": {"plugin": "mix", "parameters": {"level_1": 0}}},
+                    "edges": [{"from": "one", "to": "late"}, {"from": "two", "to": "pass"},
+                              {"from": "late", "to": "desk.in_1"},
+                              {"from": "pass", "to": "desk.in_2"},
+                              {"from": "desk", "to": "sum"}, {"from": "pass", "to": "copy"}])" +
+                 more);
+  }
+  std::vector<float> samples(const std::string& name) const {
+    return read_float_audio(folder / name);
+  }
+};
+
+TEST_F(AudioGraph, TracksOfDifferentLengthAndChannelsStayAligned) {
+  track("one.wav", 5000, 2, 440);
+  track("two.wav", 3000, 1, 330);
+  run_well({"audio", "--graph", two_tracks(), "--jobs", "2", "--json", at("report.json")});
+  const std::vector<float> two = samples("two.wav");
+  std::vector<float> copy = samples("copy.wav");
+  const std::vector<float> sum = samples("sum.wav");
+  ASSERT_EQ(copy.size(), 5000U) << "one channel, as long as the longest track";
+  ASSERT_EQ(sum.size(), 10000U) << "two channels";
+  for (std::size_t i = 0; i < 5000; ++i) {
+    const float wanted = i < two.size() ? two[i] : 0.0F;
+    ASSERT_EQ(copy[i], wanted) << i;
+    ASSERT_EQ(sum[2 * i], wanted) << i;
+    ASSERT_EQ(sum[2 * i + 1], wanted) << i;
+  }
+  const nlohmann::json report = json_at("report.json");
+  EXPECT_EQ(report["audio"]["latency_frames"], 50);
+  EXPECT_EQ(report["outputs"][1]["frames"], 5000);
+}
+
+TEST_F(AudioGraph, AutomationIsAtItsPlaceInTheSound) {
+  track("one.wav", 10, 1, 440);
+  track("two.wav", 4800, 1, 330);
+  write_bytes(folder / "a.csv", "0.02,desk.level_2,0.5\n0.05,desk.level_2,2,0.025\n");
+  two_tracks(R"(, "automation": "a.csv")");
+  std::string first;
+  for (const char* const block : {"64", "1000", "4800"}) {
+    run_well({"audio", "--graph", at("g.json"), "--block", block});
+    const std::vector<float> two = samples("two.wav"), sum = samples("sum.wav");
+    for (std::size_t i = 0; i < 4800; ++i) {
+      const double way = std::clamp((static_cast<double>(i) - 2400) / 1200, 0.0, 1.0);
+      const double level = i < 960 ? 1 : 0.5 + 1.5 * way;
+      ASSERT_EQ(sum[i], two[i] * static_cast<float>(level)) << block << ", frame " << i;
+    }
+  }
+}
+
+TEST_F(AudioGraph, RowsHaveAutomationToo) {
+  track("one.wav", 3000, 2, 440);
+  write_bytes(folder / "a.csv", "0.04,gain_2.mute,on\n");
+  run_well({"audio", at("one.wav"), "-o", at("sum.wav"), "--plugin", "gain", "--plugin", "gain",
+            "--block", "240", "--automation", at("a.csv")});
+  const std::vector<float> one = samples("one.wav"), sum = samples("sum.wav");
+  EXPECT_EQ(sum[2 * 1919], one[2 * 1919]);
+  EXPECT_EQ(sum[2 * 1921], 0);
+}
+
+TEST_F(AudioGraph, MistakesInAutomationNameTheLine) {
+  track("one.wav", 100, 2, 440);
+  track("two.wav", 100, 2, 330);
+  two_tracks(R"(, "automation": "a.csv")");
+  const auto refuse = [&](const char* text, const std::vector<std::string>& parts) {
+    write_bytes(folder / "a.csv", text);
+    std::vector<std::string> all{"a.csv\": line 1: "};
+    all.insert(all.end(), parts.begin(), parts.end());
+    expect_error(start({"audio", "--graph", at("g.json")}), ExitCode::usage, all);
+  };
+  refuse("0,dsk.level_1,1", {"there is no node \"dsk\"", "late, pass, desk"});
+  refuse("0,desk.level_9,1", {"no parameter \"level_9\"", "level_8"});
+  refuse("0,desk.level_1,9", {"level_1", "8"});
+  refuse("0,late.taps,9", {"\"taps\" of fir cannot change while the plug-in works"});
+  refuse("0,pass.mute,on,1", {"\"mute\" of gain takes boolean values"});
+}
+
+TEST_F(AudioGraph, InputsThatDoNotFitAreNamed) {
+  track("one.wav", 100, 2, 440);
+  track("two.wav", 100, 2, 330, 44100);
+  expect_error(start({"audio", "--graph", two_tracks()}), ExitCode::input,
+               {"two.wav", "44100 Hz", "one.wav", "48000 Hz"});
+}
+
+TEST_F(GraphCommand, AutomationOfImagesGoesByFrameNumbers) {
+  for (int frame = 4; frame <= 8; ++frame) png("in." + std::to_string(frame) + ".png", 20, 10);
+  write_bytes(folder / "a.csv", "5,exposure.stops,1\n6,exposure.stops,2,2\n");
+  const auto sequence = [&](const std::string& frames, const std::string& output,
+                            const std::string& plugin, bool automated) {
+    std::vector<std::string> arguments{"image",    at("in.%d.png"), "-o",       at(output),
+                                       "--plugin", plugin,          "--frames", frames};
+    if (automated) arguments.insert(arguments.end(), {"--automation", at("a.csv"), "--jobs", "2"});
+    run_well(arguments);
+  };
+  sequence("4-8", "out.%d.png", "exposure", true);
+  const std::vector<std::string> stops{"0", "1", "1", "1.5", "2"};
+  for (std::size_t i = 0; i < stops.size(); ++i) {
+    const std::string number = std::to_string(i + 4);
+    sequence(number, "single.%d.png", "exposure:stops=" + stops[i], false);
+    EXPECT_EQ(read_bytes(folder / ("out." + number + ".png")),
+              read_bytes(folder / ("single." + number + ".png")));
+  }
+  sequence("7", "again.%d.png", "exposure", true);  // on another machine of the farm
+  EXPECT_EQ(read_bytes(folder / "again.7.png"), read_bytes(folder / "out.7.png"));
+}
+
 // ---- Several frames at once ------------------------------------------------------------------
 
 class JobsInFlight : public GraphCommand, public testing::WithParamInterface<const char*> {};

@@ -15,7 +15,7 @@
 #include "graph_plan.hpp"
 
 namespace ctxbroker::fixtures {
-extern const std::string_view graph_schema, compositing;
+extern const std::string_view graph_schema, compositing, mixing, running_sample_host;
 }
 
 namespace ctxbroker::sample_host::test {
@@ -125,6 +125,10 @@ INSTANTIATE_TEST_SUITE_P(
         Document{"channels_float", R"({"inputs": {"a": {"channels": 32.0}}})", {}},
         Document{"parameters", R"({"nodes": {"n": {"parameters": {"x": 1, "y": "s"}}}})", {}},
         Document{"depth", R"({"outputs": {"o": {"depth": 8, "like": "b"}}})", {}},
+        Document{"automation", R"({"automation": "a.csv"})", {}},
+        Document{"automation_array",
+                 R"({"automation": ["a"]})",
+                 {"$.automation: an array is not the name of a file"}},
         Document{"no_schema", R"({"schema": null})", {"$: ", "\"schema\" is missing"}},
         Document{"other_schema",
                  R"({"schema": "ctxbroker.graph/2"})",
@@ -167,9 +171,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(GraphFileTest, TheExamplesOfTheDocumentsSuitSchemaAndReader) {
-  for (const std::string_view text : {fixtures::compositing}) {
+  for (const std::string_view text : {fixtures::compositing, fixtures::mixing}) {
     EXPECT_TRUE(suits_schema(text));
     EXPECT_EQ(error_of([&] { parse_graph(text, "example.json"); }), "");
+    EXPECT_NE(fixtures::running_sample_host.find(text), std::string_view::npos)
+        << "the page shows another graph";
   }
 }
 
