@@ -6,7 +6,8 @@ packages_build=(
   g++ cmake ninja-build pkg-config git
   libboost-dev libboost-filesystem-dev libboost-log-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  libpng-dev libopenexr-dev libsndfile1-dev libcli11-dev nlohmann-json3-dev libzstd-dev liblz4-dev)
+  libpng-dev libopenexr-dev libsndfile1-dev libcli11-dev nlohmann-json3-dev libzstd-dev liblz4-dev
+  python3-numpy) # NumPy: for the tests that compute graphs a second time
 packages_fetch=(python3-pip ca-certificates) # pip fetches NVIDIA's wheels over https
 packages_lint=(clang-format clang-tidy make) # make: a user's project is built with it, too
 packages_bundle=(patchelf)
