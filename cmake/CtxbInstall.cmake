@@ -43,9 +43,9 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/broker/include/ctxbroker
                   ${CMAKE_SOURCE_DIR}/broker/software_device/include/ctxbroker
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN "*.in" EXCLUDE)
 
-# For the editors of those who write policy and graph files.
+# For the editors of those who write policy files, graph files and presets.
 install(FILES ${CMAKE_SOURCE_DIR}/docs/policy.schema.json ${CMAKE_SOURCE_DIR}/docs/graph.schema.json
-        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+        ${CMAKE_SOURCE_DIR}/docs/preset.schema.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT ctxbroker-targets NAMESPACE ctxbroker:: DESTINATION ${CTXB_PACKAGE_DIR})

@@ -12,7 +12,7 @@ constexpr std::array rows{
     ExitCodeRow{ExitCode::internal, "an internal error of sample_host or the broker"},
     ExitCodeRow{ExitCode::usage,
                 "the command line: unknown option, bad --plugin, unknown parameter, bad value, bad "
-                "policy or graph file"},
+                "policy, graph file or preset"},
     ExitCodeRow{ExitCode::input, "the input file: missing, unreadable, truncated, wrong format"},
     ExitCodeRow{ExitCode::output,
                 "the output file: folder missing, not writable, disk full, format not written"},
@@ -37,6 +37,7 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
     case ErrorKind::wrong_state:
       return ExitCode::internal;
     case ErrorKind::policy:
+    case ErrorKind::preset:
     case ErrorKind::unknown_parameter:
     case ErrorKind::parameter_value:
       return ExitCode::usage;

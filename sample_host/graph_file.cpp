@@ -147,11 +147,25 @@ void read_plugin(const Json& value, const Location& location, NodeReading& readi
   if (!library.empty()) library = reading.folder / library;
 }
 
+// The numbers of a point or a colour.
+std::string numbers_text(const Json& value, const Location& location) {
+  std::string text;
+  for (const Json& one : value) {
+    if (!one.is_number()) {
+      location.refuse(described(one) + " stands in the array; only numbers are allowed there");
+    }
+    text += (text.empty() ? "" : " ") + one.dump();
+  }
+  return text;
+}
+
 // Parameters as --plugin has them, so that both ways take the same values.
 std::string parameter_text(const Json& value, const Location& location) {
   if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
   if (value.is_number()) return value.dump();
-  return text_of(value, location, "a parameter's value (a number, a boolean or a text)");
+  if (value.is_array()) return numbers_text(value, location);
+  return text_of(value, location,
+                 "a parameter's value (a number, a boolean, a text or an array of numbers)");
 }
 
 void read_parameters(const Json& value, const Location& location, NodeReading& reading) {

@@ -16,12 +16,21 @@ Json to_json(const ParameterDescription& parameter) {
             {"name", parameter.name},
             {"type", to_string(parameter.type)},
             {"unit", parameter.unit},
-            {"minimum", parameter.minimum},
-            {"maximum", parameter.maximum},
-            {"default", parameter.default_value},
             {"automatable", parameter.automatable},
             {"description", parameter.description}};
+  if (parameter.is_text()) {
+    json["default"] = parameter.default_text;
+  } else {
+    json["minimum"] = parameter.minimum;
+    json["maximum"] = parameter.maximum;
+    json["default"] = value_to_json(parameter.default_value);
+  }
+  if (!parameter.group.empty()) json["group"] = parameter.group;
+  if (parameter.skew != 1) json["skew"] = parameter.skew;
+  if (parameter.hidden) json["hidden"] = true;
+  if (parameter.advanced) json["advanced"] = true;
   if (parameter.type == ParameterType::choice) json["choices"] = parameter.choices;
+  if (!parameter.endings.empty()) json["endings"] = parameter.endings;
   return json;
 }
 
@@ -60,21 +69,41 @@ std::string names(const std::vector<PortDescription>& ports) {
   return all.empty() ? "none" : join(all);
 }
 
+// "Tone: how bright. (advanced)"
+std::string format_notes(const ParameterDescription& parameter) {
+  return (parameter.group.empty() ? "" : parameter.group + ": ") + parameter.description +
+         (parameter.advanced ? " (advanced)" : "");
+}
+
 }  // namespace
 
-std::string format_value(const ParameterDescription& parameter, double value) {
-  if (parameter.type == ParameterType::boolean) return value != 0 ? "on" : "off";
-  if (parameter.type == ParameterType::choice && value >= 0 &&
-      value < static_cast<double>(parameter.choices.size())) {
-    return parameter.choices[static_cast<std::size_t>(value)];
+Json value_to_json(const ParameterValue& value) {
+  if (value.count() == 1) return value.number();
+  Json json = Json::array();
+  for (const double one : value) json.push_back(one);
+  return json;
+}
+
+std::string format_default(const ParameterDescription& parameter) {
+  if (parameter.is_text()) {
+    return parameter.default_text.empty() ? "none" : "\"" + parameter.default_text + "\"";
   }
-  return format_number(value);
+  ParameterDescription plain = parameter;
+  plain.unit.clear();  // it has a column of its own
+  return plain.format(parameter.default_value);
 }
 
 std::string format_range(const ParameterDescription& parameter) {
   if (parameter.type == ParameterType::boolean) return "off, on";
   if (parameter.type == ParameterType::choice) return join(parameter.choices);
-  return format_number(parameter.minimum) + " .. " + format_number(parameter.maximum);
+  if (parameter.is_text()) {
+    return to_string(parameter.type) +
+           (parameter.endings.empty() ? std::string() : " (" + join(parameter.endings) + ")");
+  }
+  const char* const what = parameter.type == ParameterType::colour  ? "colour, "
+                           : parameter.type == ParameterType::point ? "point, "
+                                                                    : "";
+  return what + format_number(parameter.minimum) + " .. " + format_number(parameter.maximum);
 }
 
 std::string format_plugin(const PluginDescription& plugin) {
@@ -91,9 +120,9 @@ std::string format_plugin(const PluginDescription& plugin) {
   }
   std::vector<std::vector<std::string>> rows;
   for (const ParameterDescription& parameter : plugin.parameters) {
+    if (parameter.hidden) continue;
     rows.push_back({"  ", parameter.id, format_range(parameter), parameter.unit,
-                    "default " + format_value(parameter, parameter.default_value),
-                    parameter.description});
+                    "default " + format_default(parameter), format_notes(parameter)});
   }
   return text + format_table(std::vector<Column>(6), rows);
 }

@@ -14,7 +14,8 @@ nlohmann::ordered_json to_json(const Problem& problem);
 
 // "-10 .. 10", "off, on", "low, high".
 std::string format_range(const ParameterDescription& parameter);
-// A value as --plugin takes it: "0.7", "on", a choice's name.
-std::string format_value(const ParameterDescription& parameter, double value);
+// As --plugin takes it: "0.7", "on", a choice's name.
+std::string format_default(const ParameterDescription& parameter);
+nlohmann::ordered_json value_to_json(const ParameterValue& value);
 
 }  // namespace ctxbroker::sample_host

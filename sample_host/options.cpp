@@ -16,8 +16,8 @@ namespace {
 // What CLI11 fills and Options holds in another type.
 struct Raw {
   Options options;
-  std::vector<std::string> plugin_path, named_inputs;
-  std::string graph, automation, trace, driver, device, policy, frames, lease = "auto";
+  std::vector<std::string> plugin_path, named_inputs, presets;
+  std::string graph, automation, save_preset, trace, driver, device, policy, frames, lease = "auto";
   int verbose = 0;
   bool quiet = false;
 };
@@ -95,6 +95,16 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
       ->type_name("MS")
       ->capture_default_str()
       ->check(CLI::Range(0U, 86'400'000U));
+  command
+      .add_option("--preset", raw.presets,
+                  "JSON file with the parameters of one of the plug-ins, which it names; may be "
+                  "repeated. Parameters behind --plugin override it")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--save-preset", raw.save_preset,
+                  "Write the parameters of the one plug-in to this file, for --preset")
+      ->type_name("FILE");
   command
       .add_option("--lease", raw.lease,
                   "Lease of the plug-ins: shared, private, green, green:N (at least N "
@@ -267,6 +277,13 @@ Options finish(const CLI::App& app, Raw raw) {
   options.plugin_path.assign(raw.plugin_path.begin(), raw.plugin_path.end());
   options.graph = raw.graph;
   options.automation = raw.automation;
+  options.presets.assign(raw.presets.begin(), raw.presets.end());
+  options.save_preset = raw.save_preset;
+  if (!raw.save_preset.empty() && options.plugins.size() != 1) {
+    throw Failure(ExitCode::usage, "--save-preset writes the parameters of one plug-in, and " +
+                                       std::to_string(options.plugins.size()) +
+                                       " are named; name one");
+  }
   options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.policy = raw.policy;

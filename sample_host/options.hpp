@@ -24,12 +24,14 @@ struct Options {
   std::optional<DriverChoice> driver;  // unset: CTXBROKER_DRIVER decides
 
   // image and audio
-  std::vector<std::string> inputs, outputs;  // FILE or NAME=FILE; without a graph, one each
-  std::vector<std::string> plugins;          // as written behind --plugin; none with a graph
-  std::filesystem::path graph;               // the graph file; empty: plug-ins in a row
-  std::filesystem::path automation;          // empty: none, or the graph file names it
-  int jobs = 1;                              // in flight at once, 1 to 64
-  std::uint32_t job_timeout = 0;             // ms; 0: no limit
+  std::vector<std::string> inputs, outputs;    // FILE or NAME=FILE; without a graph, one each
+  std::vector<std::string> plugins;            // as written behind --plugin; none with a graph
+  std::filesystem::path graph;                 // the graph file; empty: plug-ins in a row
+  std::filesystem::path automation;            // empty: none, or the graph file names it
+  int jobs = 1;                                // in flight at once, 1 to 64
+  std::uint32_t job_timeout = 0;               // ms; 0: no limit
+  std::vector<std::filesystem::path> presets;  // each for the plug-ins whose id it names
+  std::filesystem::path save_preset;           // of the one plug-in; empty: none
   LeaseChoice lease;
   std::filesystem::path policy;      // empty: none
   bool graphs = false;               // each job of a plug-in as one graph

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "listing.hpp"
 #include "table.hpp"
 
 namespace ctxbroker::sample_host {
@@ -63,8 +64,6 @@ Json to_json(const FileFacts& file) {
 }
 
 Json to_json(const PluginRow& plugin) {
-  Json parameters = Json::object();
-  for (const auto& [id, value] : plugin.parameters) parameters[id] = value;
   const Metrics& m = plugin.metrics;
   Json json;
   if (!plugin.node.empty()) json["node"] = plugin.node;
@@ -72,7 +71,7 @@ Json to_json(const PluginRow& plugin) {
                {"short_name", plugin.short_name},
                {"version", plugin.version},
                {"library", plugin.library},
-               {"parameters", parameters},
+               {"parameters", plugin.parameters},
                {"lease",
                 {{"asked", to_string(plugin.asked)},
                  {"granted", to_string(plugin.granted.kind)},
@@ -139,8 +138,11 @@ void describe_session(Session& session, Report& report) {
     row.granted = lease.granted;
     row.lease_reason = lease.reason;
     row.metrics = instance.metrics();
+    row.parameters = Json::object();
     for (const ParameterDescription& parameter : plugin.parameters) {
-      row.parameters.emplace_back(parameter.id, instance.parameter(parameter.id));
+      row.parameters[parameter.id] = parameter.is_text()
+                                         ? Json(instance.text(parameter.id))
+                                         : value_to_json(instance.parameter_value(parameter.id));
     }
     report.plugins.push_back(std::move(row));
   }

@@ -1,7 +1,7 @@
 // What a run did: a few lines and one table for people, the same and more as JSON for programs.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,7 +26,7 @@ struct PluginRow {
   LeaseChoice asked, granted;
   std::string lease_reason;
   Metrics metrics;
-  std::vector<std::pair<std::string, double>> parameters;
+  nlohmann::ordered_json parameters;  // by their ids
 };
 
 struct FileFacts {

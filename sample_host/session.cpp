@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "ctxbroker/preset.hpp"
 #include "ctxbroker/version.hpp"
 #include "exit_code.hpp"
 #include "logging.hpp"
@@ -64,22 +65,54 @@ std::vector<Choice> choose_plugins(Broker& broker, const Options& options, const
   return choices;
 }
 
-struct Setting {
-  std::string parameter;
-  double value = 0;
-};
-
-std::vector<Setting> check_settings(const PlannedNode& node, const PluginDescription& plugin) {
-  std::vector<Setting> settings;
+// Before anything is created.
+void check_settings(const PlannedNode& node, const PluginDescription& plugin) {
   for (const auto& [parameter, text] : node.plugin.settings) {
     try {
-      const std::size_t index = plugin.parameter_index(parameter);
-      settings.push_back({parameter, plugin.parameters[index].parse(text)});
+      static_cast<void>(plugin.parameter_index(parameter));
     } catch (const Error& error) {
       throw Failure(exit_code_of(error.kind()), node.where + error.what());
     }
   }
-  return settings;
+}
+
+void apply_settings(const PlannedNode& node, PluginInstance& instance) {
+  const PluginDescription& plugin = instance.description();
+  for (const auto& [id, text] : node.plugin.settings) {
+    try {
+      if (plugin.parameters[plugin.parameter_index(id)].is_text()) {
+        instance.set_text(id, text);
+      } else {
+        instance.set_parameter(id, instance.from_text(id, text));
+      }
+    } catch (const Error& error) {
+      throw Failure(exit_code_of(error.kind()), node.where + error.what());
+    }
+  }
+}
+
+std::vector<Preset> read_presets(const Options& options, const std::vector<Choice>& choices) {
+  std::vector<Preset> presets;
+  for (const std::filesystem::path& path : options.presets) {
+    presets.push_back(read_preset(path));
+    const std::string& id = presets.back().plugin;
+    if (std::any_of(choices.begin(), choices.end(),
+                    [&](const Choice& choice) { return choice.description->id == id; })) {
+      continue;
+    }
+    throw Failure(ExitCode::usage, "--preset \"" + path.string() + "\": it is for plug-in " + id +
+                                       ", which is not used here; use it, or leave the preset out");
+  }
+  return presets;
+}
+
+void apply_presets(const std::vector<Preset>& presets, PluginInstance& instance) {
+  for (const Preset& preset : presets) {
+    if (preset.plugin != instance.description().id) continue;
+    for (const PresetRemark& remark : load_preset(instance, preset)) {
+      log(Severity::warning, "preset", remark.text);
+    }
+  }
 }
 
 void check_media(const PlannedNode& node, const PluginDescription& plugin, Media media) {
@@ -183,14 +216,14 @@ Session::Session(const Options& options, const GraphPlan& plan, Media media)
   graph_options_.jobs_in_flight = static_cast<std::uint32_t>(options.jobs);
   check_device(broker_, options.device);
   const std::vector<Choice> choices = choose_plugins(broker_, options, plan);
-  std::vector<std::vector<Setting>> settings;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     check_media(plan.nodes[i], *choices[i].description, media);
     if (plan.is_row()) check_ports(plan.nodes[i], *choices[i].description);
-    settings.push_back(check_settings(plan.nodes[i], *choices[i].description));
+    check_settings(plan.nodes[i], *choices[i].description);
   }
   check_outputs(plan, choices);
   check_automation(choices);
+  const std::vector<Preset> presets = read_presets(options, choices);
   InstanceOptions instance_options;
   instance_options.device = options.device;
   instance_options.lease = options.lease;
@@ -199,9 +232,11 @@ Session::Session(const Options& options, const GraphPlan& plan, Media media)
     libraries_.push_back(choices[i].library);
     instances_.push_back(
         broker_.create(choices[i].library, choices[i].description->id, instance_options));
-    for (const Setting& setting : settings[i]) {
-      instances_.back().set_parameter(setting.parameter, setting.value);
-    }
+    apply_presets(presets, instances_.back());
+    apply_settings(plan.nodes[i], instances_.back());
+  }
+  if (!options.save_preset.empty()) {
+    write_preset(ctxbroker::save_preset(instances_[0]), options.save_preset);
   }
 }
 
@@ -301,7 +336,7 @@ void Session::check_automation(const std::vector<Choice>& choices) {
     const PluginDescription& plugin = *choices[change.node].description;
     try {
       change.parameter = plugin.parameter_index(line.parameter);
-      change.value = plugin.parameters[change.parameter].parse(line.value);
+      change.value = plugin.parameters[change.parameter].parse(line.value).number();
     } catch (const Error& error) {
       throw Failure(exit_code_of(error.kind()), line.where + error.what());
     }
@@ -311,6 +346,11 @@ void Session::check_automation(const std::vector<Choice>& choices) {
       throw Failure(ExitCode::usage, what +
                                          " cannot change while the plug-in works; set it in the " +
                                          (plan_.is_row() ? "row" : "graph file"));
+    }
+    if (number_count(parameter.type) != 1) {
+      throw Failure(ExitCode::usage, what +
+                                         " has several numbers; only parameters with one number "
+                                         "can be automated");
     }
     if (line.ramp > 0 && parameter.type != ParameterType::floating) {
       throw Failure(ExitCode::usage, what + " takes " + to_string(parameter.type) +

@@ -22,8 +22,9 @@ struct EndFormats {
 // Stays where it is made: the graph refers to the broker and the instances.
 class Session {
  public:
-  // Opens the driver, finds the plug-ins, checks every parameter and only then creates instances.
-  // `plan` is borrowed and must outlive the session. Throws Failure or Error.
+  // Opens the driver, finds the plug-ins, checks their names and those of their parameters, and
+  // only then creates instances. `plan` is borrowed and must outlive the session. Throws Failure or
+  // Error.
   Session(const Options& options, const GraphPlan& plan, Media media);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -16,6 +16,7 @@ for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctx
   include/ctxbroker/broker.hpp include/ctxbroker/host.h include/ctxbroker/host_graph.h \
   include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
   share/doc/ctxbroker/policy.schema.json share/doc/ctxbroker/graph.schema.json \
+  share/doc/ctxbroker/preset.schema.json include/ctxbroker/host_parameters.h \
   lib/ctxbroker/ctxbroker_gate.so \
   lib/ctxbroker/gate/libcuda.so.1; do
   expect_file "$prefix/$file"

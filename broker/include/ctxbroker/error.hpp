@@ -32,6 +32,7 @@ enum class ErrorKind {
   parameter_value,    ///< A value is out of range, or is not a number.
   output_file,        ///< A file cannot be written.
   needs_gpu,          ///< The plug-in works on NVIDIA's driver only, and another one is in use.
+  preset,             ///< A preset cannot be used. The text names the file, the place and the rule.
 };
 
 /// Returns the kind's name in logs and JSON reports: "parameter-value". Static text. Thread-safe.

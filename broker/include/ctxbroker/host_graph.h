@@ -160,12 +160,16 @@ typedef struct ctxb_parameter_info {
   const char* name;           /**< For people. */
   const char* unit;           /**< "px", "dB", ...; "" for a plain number. */
   const char* description;    /**< One sentence. */
-  double minimum;             /**< The least value allowed. */
-  double maximum;             /**< The greatest value allowed. */
-  double default_value;       /**< The value of a new instance. */
+  double minimum;             /**< The least that each number may be. */
+  double maximum;             /**< The greatest that each number may be. */
+  double default_numbers[4];  /**< Those of a new instance; the ones that the type has not are 0. */
   const char* const* choices; /**< The names of a choice's values, ending with null. */
-  uint32_t flags;             /**< CTXB_PARAMETER_AUTOMATABLE. */
-  uint32_t reserved;          /**< 0. */
+  uint32_t flags;             /**< CTXB_PARAMETER_*. */
+  uint32_t number_count;      /**< 1, 2 of a point, 4 of a colour; 0 of a string or a file. */
+  double skew;                /**< How a slider moves, as in ctxb_parameter. */
+  const char* group;          /**< For people; "" for none. */
+  const char* default_text;   /**< The text of a new instance; "" for numbers. */
+  const char* const* endings; /**< Of a file's name, ending with null. None: any file. */
 } ctxb_parameter_info;
 
 /** Describes parameter number `parameter` of a plug-in. [any]
@@ -216,21 +220,6 @@ CTXB_EXPORT ctxb_status ctxb_instance_create(ctxb_broker* broker,
  *
  * @return CTXB_ERROR_WRONG_STATE while a graph has it. The instance is then still there. */
 CTXB_EXPORT ctxb_status ctxb_instance_destroy(ctxb_instance* instance);
-
-/** Sets a parameter. The next job or activation gets the value.
- *
- * @param id     the parameter's id.
- * @param value  within the parameter's range.
- * @return CTXB_ERROR_INVALID_ARGUMENT for an unknown id, and for a value that is not allowed;
- *         CTXB_ERROR_WRONG_STATE for a parameter that is not automatable while the instance is
- *         active. */
-CTXB_EXPORT ctxb_status ctxb_instance_set_parameter(ctxb_instance* instance, const char* id,
-                                                    double value);
-/** Gets a parameter's value.
- *
- * @return CTXB_ERROR_INVALID_ARGUMENT for an unknown id. */
-CTXB_EXPORT ctxb_status ctxb_instance_parameter(const ctxb_instance* instance, const char* id,
-                                                double* value);
 
 /** The largest jobs that an activation or a graph must serve. */
 typedef struct ctxb_activation_sizes {
@@ -462,4 +451,7 @@ CTXB_EXPORT uint64_t ctxb_graph_latency(const ctxb_graph* graph);
 #ifdef __cplusplus
 }
 #endif
+
+#include "ctxbroker/host_parameters.h"
+
 #endif /* CTXBROKER_HOST_GRAPH_H */

@@ -11,6 +11,7 @@
 
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
+#include "ctxbroker/parameter_value.hpp"
 
 namespace ctxbroker {
 
@@ -39,6 +40,10 @@ enum class ParameterType {
   integer,   ///< A whole number within the range.
   boolean,   ///< 0 or 1.
   choice,    ///< The index of one of ParameterDescription::choices.
+  colour,    ///< Red, green, blue and alpha, each within the range. Linear light, straight alpha.
+  point,     ///< x and y, each within the range.
+  string,    ///< Text.
+  file,      ///< The path of a file. It is text too; empty: no file.
 };
 
 /// Returns "image" or "audio". Static text. Thread-safe.
@@ -47,35 +52,66 @@ enum class ParameterType {
 [[nodiscard]] CTXB_API const char* to_string(SampleType type) noexcept;
 /// Returns "kernels", "driver" or "runtime". Static text. Thread-safe.
 [[nodiscard]] CTXB_API const char* to_string(CudaUse use) noexcept;
-/// Returns "float", "integer", "boolean" or "choice". Static text. Thread-safe.
+/// Returns "float", "integer", "boolean", "choice", "colour", "point", "string" or "file". Static
+/// text. Thread-safe.
 [[nodiscard]] CTXB_API const char* to_string(ParameterType type) noexcept;
+/// Returns how many numbers a value of this type has: 1, 2 or 4; 0 for text. Thread-safe.
+[[nodiscard]] CTXB_API std::size_t number_count(ParameterType type) noexcept;
 
-/// One parameter of a plug-in.
+/// One parameter of a plug-in. Its functions are thread-safe.
 struct CTXB_API ParameterDescription {
   std::string id;           ///< Unique in the plug-in and fixed for ever: "radius".
   std::string name;         ///< For people: "Radius".
   std::string unit;         ///< "px", "dB", "Hz", ...; empty for a plain number.
   std::string description;  ///< One sentence.
+  std::string group;        ///< For people: parameters of one group belong together. Empty: none.
   ParameterType type = ParameterType::floating;
-  double minimum = 0;                ///< The least value allowed.
-  double maximum = 0;                ///< The greatest value allowed.
-  double default_value = 0;          ///< The value of a new instance.
+  double minimum = 0;                ///< The least that each number may be.
+  double maximum = 0;                ///< The greatest that each number may be.
+  ParameterValue default_value = 0;  ///< The value of a new instance.
+  double skew = 1;                   ///< How a slider moves: see from_position.
   std::vector<std::string> choices;  ///< The names of a choice's values.
+  std::string default_text;          ///< The text of a new instance, for `string` and `file`.
+  std::vector<std::string> endings;  ///< Of a file's name: ".wav". None: any file.
   bool automatable = false;          ///< The host may change it while the instance is active.
+  bool hidden = false;               ///< People should not see it. Save it as any other.
+  bool advanced = false;             ///< For people who ask for more.
+
+  /// Whether the value is text: `string` and `file`.
+  [[nodiscard]] bool is_text() const noexcept;
 
   /// Reads a value as a person writes it.
   ///
-  /// @param text  a number, a choice's name, or for a boolean "true", "on", "yes", "false", "off"
-  ///              or "no".
-  /// @return the value. Thread-safe.
-  /// @throws Error  `parameter_value`, with the values allowed, when the text is not one of them.
-  [[nodiscard]] double parse(std::string_view text) const;
+  /// @param text  a number, which its unit may follow; a choice's name; for a boolean "true", "on",
+  ///              "yes", "false", "off" or "no"; for a point or a colour its numbers, with spaces,
+  ///              ',' or ':' between them. A colour without alpha has the default's.
+  /// @return the value.
+  /// @throws Error  `parameter_value`, with the values allowed, when the text is not one of them,
+  ///                and for a parameter that is text.
+  [[nodiscard]] ParameterValue parse(std::string_view text) const;
+  /// Prints a value for people, with its unit: "0.7 EV". parse reads it. PluginInstance::to_text
+  /// lets the plug-in print it.
+  [[nodiscard]] std::string format(const ParameterValue& value) const;
 
-  /// Checks a value. Thread-safe.
+  /// Whether the value has as many numbers as the type, and all of them are finite, in the range,
+  /// and whole where they have to be. Does not allocate.
+  [[nodiscard]] bool allows(const ParameterValue& value) const noexcept;
+  /// Checks a value.
   ///
-  /// @throws Error  `parameter_value`, with the values allowed, when `value` is not finite, is out
-  ///                of range, or is not whole where it has to be.
-  void check(double value) const;
+  /// @throws Error  `parameter_value`, with the values allowed, when allows(value) is false.
+  void check(const ParameterValue& value) const;
+  /// Checks the text of a `string` or `file`.
+  ///
+  /// @throws Error  `parameter_value` when the text has more than 4096 bytes, is not UTF-8 or has
+  ///                control characters, when a file's name has another ending, and for a parameter
+  ///                that is not text.
+  void check_text(std::string_view text) const;
+
+  /// Returns the number for a slider's position from 0 to 1: minimum + (maximum - minimum) *
+  /// pow(position, skew). It is rounded for types with whole numbers.
+  [[nodiscard]] double from_position(double position) const noexcept;
+  /// Returns the slider's position, from 0 to 1, for a number.
+  [[nodiscard]] double to_position(double number) const noexcept;
 };
 
 /// One input or output of a plug-in.

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/metrics.hpp"
+#include "ctxbroker/parameter_value.hpp"
 #include "ctxbroker/placement.hpp"
 #include "ctxbroker/plugin_description.hpp"
 
@@ -73,16 +75,58 @@ class CTXB_API PluginInstance {
   /// What the instance used so far. Thread-safe.
   [[nodiscard]] Metrics metrics() const;
 
-  /// Sets a parameter. The next job or activation gets the value.
+  /// Sets a parameter that is not text. The next job or activation gets the value. Thread-safe for
+  /// automatable parameters. A parameter that is not automatable follows the threads of the class.
   ///
   /// @param id     the parameter's id.
-  /// @param value  a value within the parameter's range.
-  /// @throws Error  `unknown_parameter`; `parameter_value`; `wrong_state` for a parameter that is
-  ///                not automatable while the instance is active.
-  void set_parameter(std::string_view id, double value);
-  /// Returns a parameter's value.
-  /// @throws Error  `unknown_parameter`.
+  /// @param value  one number, or a point, or a colour: {1, 0.9, 0.8, 1}.
+  /// @throws Error  `unknown_parameter`; `parameter_value`; `invalid_argument` for text;
+  ///                `wrong_state` for a parameter that is not automatable while the instance is
+  ///                active.
+  void set_parameter(std::string_view id, const ParameterValue& value);
+  /// Does the same for a real-time thread: it neither locks, nor allocates, nor throws.
+  /// Thread-safe for automatable parameters. No job ever gets a part of a point or a colour that
+  /// another thread sets. After any answer but ParameterStatus::set, nothing has changed.
+  ///
+  /// @param index  the parameter's index in PluginDescription::parameters.
+  /// @param value  as above.
+  ParameterStatus set_parameter(std::size_t index, const ParameterValue& value) noexcept;
+  /// Gets all numbers of a parameter, without a lock, an allocation or an exception. Thread-safe.
+  ///
+  /// @param index  the parameter's index in PluginDescription::parameters.
+  /// @param value  gets the value.
+  /// @return false when there is no such parameter, or it is text. `value` is unchanged then.
+  [[nodiscard]] bool get_parameter(std::size_t index, ParameterValue& value) const noexcept;
+  /// Returns a parameter's number, or the first one of several. Thread-safe.
+  /// @throws Error  `unknown_parameter`; `invalid_argument` for text.
   [[nodiscard]] double parameter(std::string_view id) const;
+  /// Returns all numbers of a parameter. Thread-safe.
+  /// @throws Error  `unknown_parameter`; `invalid_argument` for text.
+  [[nodiscard]] ParameterValue parameter_value(std::string_view id) const;
+
+  /// Sets a parameter that is text. The next activation gets it. The path of a file is made
+  /// absolute, as seen from the process's working folder.
+  ///
+  /// @throws Error  `unknown_parameter`; `parameter_value`; `invalid_argument` for numbers;
+  ///                `wrong_state` while the instance is active.
+  void set_text(std::string_view id, std::string_view text);
+  /// Returns the text of a parameter that is text.
+  /// @throws Error  `unknown_parameter`; `invalid_argument` for numbers.
+  [[nodiscard]] std::string text(std::string_view id) const;
+
+  /// Prints a value for people as the plug-in does it: "0.7 EV", "1/8 note". A plug-in that leaves
+  /// it to the host gets ParameterDescription::format. You may call this and from_text while a
+  /// graph runs a job of the instance.
+  ///
+  /// @throws Error  `unknown_parameter`; `parameter_value`; `invalid_argument` for text;
+  ///                `plugin_failed`.
+  [[nodiscard]] std::string to_text(std::string_view id, const ParameterValue& value) const;
+  /// Reads a value from what a person wrote, as the plug-in does it, or else as
+  /// ParameterDescription::parse does. It sets nothing.
+  ///
+  /// @throws Error  `unknown_parameter`; `parameter_value` with what is allowed, or with the
+  ///                plug-in's own words; `invalid_argument` for text.
+  [[nodiscard]] ParameterValue from_text(std::string_view id, std::string_view text) const;
 
   /// Loads the plug-in's modules into the lease and calls the plug-in's activate, which allocates.
   ///
@@ -117,6 +161,8 @@ class CTXB_API PluginInstance {
   /// for ever. 0 when the instance is not active or the plug-in does not report a tail.
   [[nodiscard]] std::uint64_t tail_frames() const;
 
+  /// Whether the plug-in remembers anything beyond its parameters. Thread-safe.
+  [[nodiscard]] bool has_state() const noexcept;
   /// Asks the plug-in for what it remembers beyond its parameters.
   ///
   /// @return the plug-in's own bytes; empty when it has nothing to remember.

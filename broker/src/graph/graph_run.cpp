@@ -268,6 +268,7 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const 
   if (slot.job != 0) retire_through(slot.job);
   slot.deadline =
       job.deadline_ns == 0 ? JobClock::time_point::max() : deadline_of(now, job.deadline_ns);
+  for (const Node& node : nodes) node.instance->take_parameters();
   changes.set_first_values();
   lines.begin_job(job);
   try {

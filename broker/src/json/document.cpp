@@ -130,12 +130,15 @@ std::string read_text(const std::filesystem::path& path, const char* what, std::
   if (kind == std::filesystem::file_type::not_found) file.refuse("there is no such file");
   if (kind == std::filesystem::file_type::directory) file.refuse("is a folder, not a file");
   std::ifstream stream(path, std::ios::binary);
-  std::string text(most + 1, '\0');
-  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size())) &&
-      (!stream.eof() || stream.bad())) {
+  std::string text;
+  std::vector<char> piece(std::size_t{1} << 16);
+  while (stream && text.size() <= most) {
+    stream.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
+  }
+  if (stream.bad() || (!stream.eof() && text.size() <= most)) {
     file.refuse("the file cannot be read");
   }
-  text.resize(static_cast<std::size_t>(stream.gcount()));
   if (text.size() > most) {
     file.refuse("the file is larger than " + std::to_string(most) + " bytes; no " + what + " is");
   }

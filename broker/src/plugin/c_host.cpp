@@ -72,6 +72,7 @@ ctxb_status status_of(ErrorKind kind) noexcept {
     case ErrorKind::policy:
     case ErrorKind::unknown_parameter:
     case ErrorKind::parameter_value:
+    case ErrorKind::preset:
       return CTXB_ERROR_INVALID_ARGUMENT;
     case ErrorKind::wrong_state:
       return CTXB_ERROR_WRONG_STATE;

@@ -42,7 +42,7 @@ struct ctxb_plugin_library {
   // The lists of each plug-in, which end with null.
   struct Lists {
     std::vector<const char*> features;
-    std::vector<std::vector<const char*>> choices;  // of each parameter
+    std::vector<std::vector<const char*>> choices, endings;  // of each parameter
   };
   std::vector<Lists> lists;
 };

@@ -78,21 +78,6 @@ ctxb_status ctxb_instance_destroy(ctxb_instance* instance) {
   });
 }
 
-ctxb_status ctxb_instance_set_parameter(ctxb_instance* instance, const char* id, double value) {
-  return answered([&] {
-    need(instance != nullptr && id != nullptr, "instance or id is null");
-    instance->instance.set_parameter(id, value);
-  });
-}
-
-ctxb_status ctxb_instance_parameter(const ctxb_instance* instance, const char* id, double* value) {
-  if (value != nullptr) *value = 0;
-  return answered([&] {
-    need(instance != nullptr && id != nullptr && value != nullptr, "instance, id or value is null");
-    *value = instance->instance.parameter(id);
-  });
-}
-
 ctxb_status ctxb_instance_activate(ctxb_instance* instance, const ctxb_activation_sizes* sizes) {
   return answered([&] {
     need(instance != nullptr, "instance is null");

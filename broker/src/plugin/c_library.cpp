@@ -53,20 +53,6 @@ std::uint32_t code(ctxbroker::CudaUse use) noexcept {
   return CTXB_CUDA_RUNTIME;
 }
 
-std::uint32_t code(ctxbroker::ParameterType type) noexcept {
-  switch (type) {
-    case ctxbroker::ParameterType::floating:
-      return CTXB_PARAMETER_FLOAT;
-    case ctxbroker::ParameterType::integer:
-      return CTXB_PARAMETER_INTEGER;
-    case ctxbroker::ParameterType::boolean:
-      return CTXB_PARAMETER_BOOLEAN;
-    case ctxbroker::ParameterType::choice:
-      break;
-  }
-  return CTXB_PARAMETER_CHOICE;
-}
-
 // Describes a port of one side of a plug-in.
 ctxb_status describe_port(const ctxb_plugin_library* library, std::uint32_t plugin,
                           std::uint32_t index,
@@ -101,9 +87,10 @@ ctxb_status ctxb_plugin_library_load(ctxb_broker* broker, const char* path,
     auto made =
         std::make_unique<ctxb_plugin_library>(ctxb_plugin_library{broker->broker.load(path), {}});
     for (const PluginDescription& plugin : made->library.plugins()) {
-      ctxb_plugin_library::Lists lists{list(plugin.features), {}};
+      ctxb_plugin_library::Lists lists{list(plugin.features), {}, {}};
       for (const ParameterDescription& one : plugin.parameters) {
         lists.choices.push_back(list(one.choices));
+        lists.endings.push_back(list(one.endings));
       }
       made->lists.push_back(std::move(lists));
     }
@@ -172,16 +159,23 @@ ctxb_status ctxb_plugin_library_parameter(const ctxb_plugin_library* library, ui
     const ParameterDescription& one =
         element_of(owner.parameters, parameter, "plug-in " + owner.short_name, "parameter");
     ctxb_parameter_info whole{};
-    whole.type = ::code(one.type);
+    whole.type = static_cast<std::uint32_t>(one.type);  // numbered as the plug-in ABI's
     whole.id = one.id.c_str();
     whole.name = one.name.c_str();
     whole.unit = one.unit.c_str();
     whole.description = one.description.c_str();
     whole.minimum = one.minimum;
     whole.maximum = one.maximum;
-    whole.default_value = one.default_value;
+    std::copy(one.default_value.begin(), one.default_value.end(), whole.default_numbers);
     whole.choices = library->lists[plugin].choices[parameter].data();
-    whole.flags = one.automatable ? CTXB_PARAMETER_AUTOMATABLE : 0U;
+    whole.flags = (one.automatable ? CTXB_PARAMETER_AUTOMATABLE : 0U) |
+                  (one.hidden ? CTXB_PARAMETER_HIDDEN : 0U) |
+                  (one.advanced ? CTXB_PARAMETER_ADVANCED : 0U);
+    whole.number_count = static_cast<std::uint32_t>(ctxbroker::number_count(one.type));
+    whole.skew = one.skew;
+    whole.group = one.group.c_str();
+    whole.default_text = one.default_text.c_str();
+    whole.endings = library->lists[plugin].endings[parameter].data();
     give(info, whole, "info is null, or its size is not sizeof(ctxb_parameter_info)");
   });
 }

@@ -1,5 +1,6 @@
 #include "plugin/descriptor_reader.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "ctxbroker/error.hpp"
 #include "module/image_maker.hpp"
 #include "plugin/foreign_text.hpp"
+#include "plugin/parameter_store.hpp"
 #include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {
@@ -99,37 +101,80 @@ bool is_whole(double value) {
   return std::trunc(value) == value && std::abs(value) <= largest_whole;
 }
 
-ParameterType parameter_type(const Location& location, std::uint32_t type) {
-  switch (type) {
-    case CTXB_PARAMETER_FLOAT:
-      return ParameterType::floating;
-    case CTXB_PARAMETER_INTEGER:
-      return ParameterType::integer;
-    case CTXB_PARAMETER_BOOLEAN:
-      return ParameterType::boolean;
-    case CTXB_PARAMETER_CHOICE:
-      return ParameterType::choice;
-    default:
-      location.refuse("type " + std::to_string(type) + " is unknown");
+// The meaning of a code, or a refusal that shows it.
+template <typename Meaning, std::size_t count>
+Meaning meaning(const Location& location,
+                const std::array<std::pair<std::uint32_t, Meaning>, count>& table,
+                std::uint32_t code, const char* member) {
+  for (const auto& [known, value] : table) {
+    if (known == code) return value;
   }
+  location.refuse(std::string(member) + " is " + std::to_string(code) + ", which has no meaning");
+}
+
+constexpr std::array<std::pair<std::uint32_t, ParameterType>, 8> parameter_types{
+    {{CTXB_PARAMETER_FLOAT, ParameterType::floating},
+     {CTXB_PARAMETER_INTEGER, ParameterType::integer},
+     {CTXB_PARAMETER_BOOLEAN, ParameterType::boolean},
+     {CTXB_PARAMETER_CHOICE, ParameterType::choice},
+     {CTXB_PARAMETER_COLOUR, ParameterType::colour},
+     {CTXB_PARAMETER_POINT, ParameterType::point},
+     {CTXB_PARAMETER_STRING, ParameterType::string},
+     {CTXB_PARAMETER_FILE, ParameterType::file}}};
+
+bool has_slider(ParameterType type) {
+  return type == ParameterType::floating || type == ParameterType::integer;
 }
 
 void check_range(const Location& location, const ParameterDescription& parameter) {
   const double low = parameter.minimum, high = parameter.maximum;
-  location.must(std::isfinite(low) && std::isfinite(high) && std::isfinite(parameter.default_value),
-                "minimum, maximum and default_value must be finite");
+  const ParameterValue& value = parameter.default_value;
+  const auto all = [&](auto holds) { return std::all_of(value.begin(), value.end(), holds); };
+  location.must(std::isfinite(low) && std::isfinite(high) &&
+                    all([](double one) { return std::isfinite(one); }),
+                "minimum, maximum and default_numbers must be finite");
   location.must(low <= high, "minimum is above maximum");
-  location.must(parameter.default_value >= low && parameter.default_value <= high,
-                "default_value is outside minimum and maximum");
-  if (parameter.type == ParameterType::floating) return;
-  location.must(is_whole(low) && is_whole(high) && is_whole(parameter.default_value),
-                "minimum, maximum and default_value must be whole");
+  location.must(all([&](double one) { return one >= low && one <= high; }),
+                "default_numbers are outside minimum and maximum");
+  if (value.count() > 1 || parameter.type == ParameterType::floating) return;
+  location.must(is_whole(low) && is_whole(high) && is_whole(value.number()),
+                "minimum, maximum and default_numbers must be whole");
   if (parameter.type == ParameterType::boolean) {
     location.must(low == 0 && high == 1, "a boolean goes from 0 to 1");
   }
   if (parameter.type == ParameterType::choice) {
     location.must(low == 0 && high == static_cast<double>(parameter.choices.size()) - 1,
                   "a choice goes from 0 to the number of its names less 1");
+  }
+}
+
+void read_numbers(const Location& location, const ctxb_parameter& given,
+                  ParameterDescription& parameter) {
+  parameter.minimum = given.minimum;
+  parameter.maximum = given.maximum;
+  parameter.default_value = value_of_numbers(parameter.type, given.default_numbers);
+  check_range(location, parameter);
+  parameter.skew = given.skew == 0 ? 1 : given.skew;
+  location.must(std::isfinite(parameter.skew) && parameter.skew > 0, "skew is not above 0");
+  location.must(parameter.skew == 1 || has_slider(parameter.type),
+                "skew belongs to floats and integers");
+  location.must(given.default_text == nullptr || *given.default_text == '\0',
+                "default_text belongs to strings and files");
+}
+
+void read_text_of(const Location& location, const ctxb_parameter& given,
+                  ParameterDescription& parameter) {
+  if (given.default_text != nullptr) {
+    parameter.default_text = text(location, given.default_text, "default_text");
+  }
+  location.must(!parameter.automatable, "a string or a file cannot be automatable");
+  location.must(given.minimum == 0 && given.maximum == 0 && given.unit != nullptr &&
+                    *given.unit == '\0' && (given.skew == 0 || given.skew == 1),
+                "a string or a file has no range, no unit and no skew");
+  try {
+    parameter.check_text(parameter.default_text);
+  } catch (const Error& error) {
+    location.refuse("default_text: " + error.message());
   }
 }
 
@@ -142,24 +187,28 @@ ParameterDescription read_parameter(const Location& outer, const ctxb_parameter&
   parameter.name = filled_text(location, given.name, "name");
   parameter.unit = text(location, given.unit, "unit");
   parameter.description = text(location, given.description, "description");
-  parameter.type = parameter_type(location, given.type);
+  if (given.group != nullptr) parameter.group = text(location, given.group, "group");
+  parameter.type = meaning(location, parameter_types, given.type, "type");
   parameter.choices = names(location, given.choices, "choices");
   location.must((parameter.type == ParameterType::choice) == !parameter.choices.empty(),
                 "choices belong to a choice, and only to it");
   location.must(std::set<std::string>(parameter.choices.begin(), parameter.choices.end()).size() ==
                     parameter.choices.size(),
                 "two choices have the same name");
-  parameter.minimum = given.minimum;
-  parameter.maximum = given.maximum;
-  parameter.default_value = given.default_value;
+  parameter.endings = names(location, given.endings, "endings");
+  location.must(parameter.endings.empty() || parameter.type == ParameterType::file,
+                "endings belong to files");
   parameter.automatable = (given.flags & CTXB_PARAMETER_AUTOMATABLE) != 0;
-  check_range(location, parameter);
+  parameter.hidden = (given.flags & CTXB_PARAMETER_HIDDEN) != 0;
+  parameter.advanced = (given.flags & CTXB_PARAMETER_ADVANCED) != 0;
+  (parameter.is_text() ? read_text_of : read_numbers)(location, given, parameter);
   return parameter;
 }
 
 std::vector<ParameterDescription> read_parameters(const Location& location,
                                                   const ctxb_plugin_descriptor& given) {
-  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_parameter, flags);
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_parameter, endings);
   std::vector<ParameterDescription> parameters;
   std::set<std::string> seen;
   read_table<ctxb_parameter>(
@@ -340,17 +389,6 @@ std::vector<ModuleImage> read_modules(const Location& location,
         }
       });
   return modules;
-}
-
-// The meaning of a code, or a refusal that shows it.
-template <typename Meaning, std::size_t count>
-Meaning meaning(const Location& location,
-                const std::array<std::pair<std::uint32_t, Meaning>, count>& table,
-                std::uint32_t code, const char* member) {
-  for (const auto& [known, value] : table) {
-    if (known == code) return value;
-  }
-  location.refuse(std::string(member) + " is " + std::to_string(code) + ", which has no meaning");
 }
 
 constexpr std::array<std::pair<std::uint32_t, Media>, 2> medias{

@@ -80,15 +80,13 @@ Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, s
       index_(index),
       description_(library_->record(index).description),
       settings_(std::move(settings)),
+      parameters_(description_.parameters),
       budget_(settings_.memory_budget),
       host_(make_host_side(*this, broker.host_name().c_str(), broker.host_version().c_str())) {
   const Driver& driver = broker_.driver();
   check_driver(driver, description_);
   check_device(driver, description_, settings_.device);
   lease_ = broker_.leases().get(library_->tenant(), lease_request());
-  for (const auto& parameter : description_.parameters) {
-    parameters_.push_back(parameter.default_value);
-  }
   make_object();
   phase_.store(Phase::idle, std::memory_order_release);
   broker_.add(*this);
@@ -152,6 +150,8 @@ void Instance::make_object() {
                                            CTXB_BYTES_THROUGH(ctxb_state_extension, load));
   latency_ = extension<ctxb_latency_extension>(CTXB_EXT_LATENCY,
                                                CTXB_BYTES_THROUGH(ctxb_latency_extension, tail));
+  parameter_text_ = extension<ctxb_parameter_text_extension>(
+      CTXB_EXT_PARAMETER_TEXT, CTXB_BYTES_THROUGH(ctxb_parameter_text_extension, from_text));
   callback_ = extension<ctxb_callback_extension>(
       CTXB_EXT_CALLBACK, CTXB_BYTES_THROUGH(ctxb_callback_extension, on_main_thread));
 }
@@ -223,23 +223,6 @@ Metrics Instance::metrics() const noexcept {
   metrics.memory_peak_bytes = budget_.peak();
   metrics.strikes = counters_.strikes.load(std::memory_order_relaxed);
   return metrics;
-}
-
-void Instance::set_parameter(std::string_view id, double value) {
-  const std::size_t index = description_.parameter_index(id);
-  const ParameterDescription& parameter = description_.parameters[index];
-  parameter.check(value);
-  if (active() && !parameter.automatable) {
-    throw Error(ErrorKind::wrong_state, "parameter \"" + parameter.id + "\" of plug-in " +
-                                            description_.short_name +
-                                            " cannot change while the plug-in is active; "
-                                            "deactivate it first");
-  }
-  parameters_[index] = value;
-}
-
-double Instance::parameter(std::string_view id) const {
-  return parameters_[description_.parameter_index(id)];
 }
 
 void Instance::poll() noexcept {

@@ -23,6 +23,7 @@
 #include "plugin/host_side.hpp"
 #include "plugin/instance_settings.hpp"
 #include "plugin/loaded_library.hpp"
+#include "plugin/parameter_store.hpp"
 #include "plugin/plugin_call.hpp"
 
 namespace ctxbroker::detail {
@@ -56,10 +57,20 @@ class Instance {
   LeaseInfo lease_info() const;
   Metrics metrics() const noexcept;
 
-  void set_parameter(std::string_view id, double value);
-  double parameter(std::string_view id) const;
-  // What a job has changed it to, by its index. Checked by the caller.
-  void put_value(std::size_t index, double value) noexcept { parameters_[index] = value; }
+  // To set and get numbers, any thread; parameters that are not automatable on [main].
+  void set_parameter(std::string_view id, const ParameterValue& value);
+  ParameterStatus set_parameter(std::size_t index, const ParameterValue& value) noexcept;
+  bool get_parameter(std::size_t index, ParameterValue& value) const noexcept;
+  ParameterValue parameter_value(std::string_view id) const;
+  void set_text(std::string_view id, std::string_view text);
+  std::string text(std::string_view id) const;
+  std::string to_text(std::string_view id, const ParameterValue& value);
+  ParameterValue from_text(std::string_view id, std::string_view text);
+  // What process will get. By the thread that gives the next job, before it.
+  void take_parameters() noexcept { parameters_.take_snapshot(); }
+  // What a job has changed it to, by its index, for this job and those after it. Checked by the
+  // caller. By the thread that gives the job, after take_parameters.
+  void put_value(std::size_t index, double value) noexcept { parameters_.put(index, value); }
 
   void activate(const ActivationSizes& sizes);
   void deactivate() noexcept;
@@ -68,6 +79,7 @@ class Instance {
 
   std::uint64_t latency_frames();
   std::uint64_t tail_frames();
+  bool has_state() const noexcept { return state_ != nullptr; }
   std::vector<std::byte> save_state();
   void load_state(const std::vector<std::byte>& state);
 
@@ -178,7 +190,7 @@ class Instance {
   std::size_t index_;
   PluginDescription description_;
   InstanceSettings settings_;
-  std::vector<double> parameters_;
+  ParameterStore parameters_;
   Budget budget_;
   Counters counters_;
   FailureRecord failures_;
@@ -186,6 +198,7 @@ class Instance {
   const ctxb_plugin* object_ = nullptr;
   const ctxb_state_extension* state_ = nullptr;
   const ctxb_latency_extension* latency_ = nullptr;
+  const ctxb_parameter_text_extension* parameter_text_ = nullptr;
   const ctxb_callback_extension* callback_ = nullptr;
   std::shared_ptr<LeaseModules> modules_;  // of the lease that the activation is in
   std::unique_ptr<Activation> activation_;

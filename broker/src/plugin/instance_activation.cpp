@@ -65,8 +65,8 @@ void Instance::activate(const ActivationSizes& sizes) {
   given.realtime = sizes.realtime ? 1 : 0;
   given.sample_rate = sizes.sample_rate;
   given.stream = activation_->stream.get();
-  given.parameters = parameters_.data();
-  given.parameter_count = static_cast<std::uint32_t>(parameters_.size());
+  given.parameters = parameters_.take_snapshot();
+  given.parameter_count = parameters_.count();
   const std::uint64_t launched = launches();
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::activating, lease_->target(), "activate",

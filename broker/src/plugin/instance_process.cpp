@@ -25,8 +25,8 @@ Instance::Processed Instance::process(ctxb_job job, std::size_t in_flight) noexc
       static_cast<std::byte*>(activation_->staging.get()) + in_flight * CTXB_UPLOAD_MAX;
   job.size = sizeof job;
   job.stream = activation_->stream.get();
-  job.parameters = parameters_.data();
-  job.parameter_count = static_cast<std::uint32_t>(parameters_.size());
+  job.parameters = parameters_.snapshot();
+  job.parameter_count = parameters_.count();
   const Processed processed =
       activation_->job_graph.wanted() ? process_as_graph(job) : call_process(job);
   phase_.store(Phase::active, std::memory_order_release);

@@ -23,12 +23,41 @@ Metrics PluginInstance::metrics() const {
   return impl_->metrics();
 }
 
-void PluginInstance::set_parameter(std::string_view id, double value) {
+void PluginInstance::set_parameter(std::string_view id, const ParameterValue& value) {
   impl_->set_parameter(id, value);
 }
 
+ParameterStatus PluginInstance::set_parameter(std::size_t index,
+                                              const ParameterValue& value) noexcept {
+  return impl_->set_parameter(index, value);
+}
+
+bool PluginInstance::get_parameter(std::size_t index, ParameterValue& value) const noexcept {
+  return impl_->get_parameter(index, value);
+}
+
 double PluginInstance::parameter(std::string_view id) const {
-  return impl_->parameter(id);
+  return impl_->parameter_value(id).number();
+}
+
+ParameterValue PluginInstance::parameter_value(std::string_view id) const {
+  return impl_->parameter_value(id);
+}
+
+void PluginInstance::set_text(std::string_view id, std::string_view text) {
+  impl_->set_text(id, text);
+}
+
+std::string PluginInstance::text(std::string_view id) const {
+  return impl_->text(id);
+}
+
+std::string PluginInstance::to_text(std::string_view id, const ParameterValue& value) const {
+  return impl_->to_text(id, value);
+}
+
+ParameterValue PluginInstance::from_text(std::string_view id, std::string_view text) const {
+  return impl_->from_text(id, text);
 }
 
 void PluginInstance::activate(const ActivationSizes& sizes) {
@@ -53,6 +82,10 @@ std::uint64_t PluginInstance::latency_frames() const {
 
 std::uint64_t PluginInstance::tail_frames() const {
   return impl_->tail_frames();
+}
+
+bool PluginInstance::has_state() const noexcept {
+  return impl_->has_state();
 }
 
 std::vector<std::byte> PluginInstance::save_state() const {

@@ -7,6 +7,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/policy.hpp"
 #include "json/document.hpp"
+#include "plugin/document_error.hpp"
 #include "plugin/foreign_text.hpp"
 
 namespace ctxbroker {
@@ -131,20 +132,10 @@ using PolicyReader = void (*)(const Json&, const Location&, Policy&);
 constexpr std::array<std::pair<const char*, PolicyReader>, 3> policy_members{
     {{"schema", read_schema}, {"for_all", read_for_all}, {"by_id", read_by_id}}};
 
-// A policy's mistakes are Errors of their own kind.
-template <typename Read>
-auto as_policy_error(const Read& read) {
-  try {
-    return read();
-  } catch (const json::DocumentError& error) {
-    throw Error(ErrorKind::policy, error.what());
-  }
-}
-
 }  // namespace
 
 Policy parse_policy(std::string_view text, const std::string& name) {
-  return as_policy_error([&] {
+  return detail::with_errors_of(ErrorKind::policy, [&] {
     const std::string document = "policy \"" + name + "\"";
     const Json json = json::parse(text, document);
     const Location root{document, "$"};
@@ -156,8 +147,8 @@ Policy parse_policy(std::string_view text, const std::string& name) {
 }
 
 Policy read_policy(const std::filesystem::path& path) {
-  const std::string text =
-      as_policy_error([&] { return json::read_text(path, "policy", largest_file); });
+  const std::string text = detail::with_errors_of(
+      ErrorKind::policy, [&] { return json::read_text(path, "policy", largest_file); });
   return parse_policy(text, path.string());
 }
 

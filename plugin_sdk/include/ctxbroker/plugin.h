@@ -5,7 +5,8 @@
  *
  * A plug-in library exports ONE data symbol, `ctxb_plugin_entry`. It leads the host to a factory.
  * The factory gives descriptors and creates instances. Most authors use plugin.hpp, which wraps
- * this header for C++. A library may use both.
+ * this header for C++. A library may use both. plugin_parameters.h describes parameters, and
+ * plugin_extensions.h what else the two sides may offer each other.
  *
  * LIFE OF A LIBRARY AND OF AN INSTANCE
  *   1. The host loads the library and reads `size` and `abi_major` of the entry. If they do not
@@ -25,7 +26,8 @@
  *
  * TAGS, in the last line above every function
  *   thread:  [main]   the host's main thread, or one thread at a time serialised with it. Only
- *                     on_main_thread, latency and tail may be called while process runs
+ *                     on_main_thread, latency, tail, to_text and from_text may be called while
+ *                     process runs
  *            [render] one thread at a time per instance; may wait for memory, must not wait for I/O
  *            [audio]  as [render], and real-time: no lock, no allocation, no system call that waits
  *            [any]    any thread, several at once
@@ -60,6 +62,7 @@
 
 #include "ctxbroker/plugin_events.h"
 #include "ctxbroker/plugin_modules.h"
+#include "ctxbroker/plugin_parameters.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -166,32 +169,6 @@ typedef struct ctxb_port {
                             in_place - 1, if their formats are equal. 0: never */
 } ctxb_port;
 
-/* ---- Parameters -----------------------------------------------------------------------------
- * The plug-in describes its parameters as static data. The host owns their values, and hands the
- * plug-in a snapshot of them with every job. A parameter's index is its position in the
- * descriptor's table. Its id never changes. */
-#define CTXB_PARAMETER_FLOAT 0
-#define CTXB_PARAMETER_INTEGER 1
-#define CTXB_PARAMETER_BOOLEAN 2 /**< 0 or 1 */
-#define CTXB_PARAMETER_CHOICE 3  /**< an index into `choices`; minimum is 0 */
-
-/** The value may change between two jobs of one activation. Without this flag, the host changes the
- * value only between deactivate and activate. */
-#define CTXB_PARAMETER_AUTOMATABLE (1u << 0)
-
-typedef struct ctxb_parameter {
-  uint32_t size;
-  uint32_t type;              /**< CTXB_PARAMETER_FLOAT ... */
-  const char* id;             /**< [a-z0-9_]+, unique in the plug-in, never changes its meaning */
-  const char* name;           /**< for people */
-  const char* unit;           /**< "EV", "px", "Hz", "dB", "ms", "%"; "" for a plain number */
-  const char* description;    /**< one sentence */
-  double minimum, maximum;    /**< inclusive */
-  double default_value;       /**< within minimum and maximum */
-  const char* const* choices; /**< CHOICE only: names, ending with null; else null */
-  uint32_t flags;             /**< CTXB_PARAMETER_AUTOMATABLE */
-} ctxb_parameter;
-
 /* ---- Descriptor -----------------------------------------------------------------------------*/
 
 /** How the plug-in uses CUDA. Each of these may have modules, which the host loads. */
@@ -294,9 +271,10 @@ typedef struct ctxb_activation {
   uint32_t max_width, max_height; /**< largest buffer extents that process will be given */
   uint32_t realtime;              /**< 1: process will be called on an [audio] thread */
   double sample_rate;             /**< Hz; 0 for images */
-  void* stream;             /**< CUstream of the lease, for uploads and clears in activate; the
-                               first job is ordered after what is enqueued on it */
-  const double* parameters; /**< snapshot of the parameters, descriptor's order */
+  void* stream;                 /**< CUstream of the lease, for uploads and clears in activate; the
+                                   first job is ordered after what is enqueued on it */
+  const ctxb_value* parameters; /**< snapshot, descriptor's order, each within its range; step is
+                                   parameters[0].size */
   uint32_t parameter_count;
 } ctxb_activation;
 
@@ -305,11 +283,12 @@ typedef struct ctxb_activation {
 typedef struct ctxb_job {
   uint32_t size;
   uint32_t parameter_count;
-  void* stream;               /**< CUstream of the plug-in's lease: enqueue here and only here */
-  int64_t position;           /**< frame number (image) or first sample (audio) on the timeline */
-  double sample_rate;         /**< Hz; 0 for images */
-  uint64_t deadline_ns;       /**< time the whole job may take; 0: offline, as long as it needs */
-  const double* parameters;   /**< at the first frame; descriptor's order, each within its range */
+  void* stream;                 /**< CUstream of the plug-in's lease: enqueue here and only here */
+  int64_t position;             /**< frame number (image) or first sample (audio) on the timeline */
+  double sample_rate;           /**< Hz; 0 for images */
+  uint64_t deadline_ns;         /**< time the whole job may take; 0: offline, as long as it needs */
+  const ctxb_value* parameters; /**< a snapshot, at the first frame; descriptor's order, each within
+                                   its range; step is parameters[0].size */
   const ctxb_buffer* inputs;  /**< one for each of the descriptor's inputs, in their order; step is
                                  inputs[0].size */
   const ctxb_buffer* outputs; /**< one for each of the descriptor's outputs, every byte to be

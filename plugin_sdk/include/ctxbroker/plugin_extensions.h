@@ -252,20 +252,23 @@ typedef struct ctxb_latency_extension {
   uint64_t (*tail)(const ctxb_plugin* plugin);
 } ctxb_latency_extension;
 
-/** Plug-in's side: turns a parameter's value into text for people, and back. This version of the
- * host does not call it. It prints numbers and names of choices. */
+/** Plug-in's side: turns a parameter's value into text for people, and back. If a function returns
+ * CTXB_ERROR_UNSUPPORTED, the host does it in its own way: it prints and reads numbers with their
+ * unit, and names of choices. The host never asks for a STRING or a FILE, which are text already.
+ */
 #define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
 
 typedef struct ctxb_parameter_text_extension {
   uint32_t size;
-  /** Writes a value as text: at most `bytes` bytes, with the 0 at the end.
+  /** Writes a value as text: at most `bytes` bytes, with the 0 at the end. `bytes` is at least 256.
    * [main] [no-ctx] */
-  ctxb_status (*to_text)(const ctxb_plugin* plugin, uint32_t parameter, double value, char* text,
-                         uint64_t bytes);
-  /** Reads a value from text.
+  ctxb_status (*to_text)(const ctxb_plugin* plugin, uint32_t parameter, const ctxb_value* value,
+                         char* text, uint64_t bytes);
+  /** Reads a value from what a person wrote. The host sets value->size and value->type, and checks
+   * the numbers that the plug-in puts into it.
    * [main] [no-ctx] */
   ctxb_status (*from_text)(const ctxb_plugin* plugin, uint32_t parameter, const char* text,
-                           double* value);
+                           ctxb_value* value);
 } ctxb_parameter_text_extension;
 
 /** Plug-in's side: a call on the main thread after ctxb_host.request_callback. */

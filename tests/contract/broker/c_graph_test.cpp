@@ -124,7 +124,9 @@ TEST_F(CGraphTest, DescribesWhatALibraryHas) {
   EXPECT_STREQ(parameter.id, "gain");
   EXPECT_EQ(parameter.type, uint32_t{CTXB_PARAMETER_FLOAT});
   EXPECT_EQ(parameter.maximum, 4);
-  EXPECT_EQ(parameter.default_value, 1);
+  EXPECT_EQ(parameter.default_numbers[0], 1);
+  EXPECT_EQ(parameter.number_count, 1u);
+  EXPECT_STREQ(parameter.group, "");
   EXPECT_EQ(parameter.flags, CTXB_PARAMETER_AUTOMATABLE);
   EXPECT_EQ(parameter.choices[0], nullptr);
 

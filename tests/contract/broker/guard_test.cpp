@@ -111,7 +111,9 @@ class WithoutGuardTest : public DisorderTest {
     std::uint32_t index = 0;
     while (std::string(factory->describe(index)->id) != id) ++index;
     const ctxb_plugin* plugin = factory->create(index, &host);
-    const double parameters[3] = {1, 0, 0};
+    ctxb_value parameters[3] = {};
+    for (ctxb_value& value : parameters) value.size = sizeof value;
+    parameters[0].numbers[0] = 1;
     ctxb_buffer buffer{};
     buffer.width = buffer.height = 1;
     buffer.channels = 4;

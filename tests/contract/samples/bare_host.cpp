@@ -43,17 +43,22 @@ const ctxb_host& callbacks() {
   return host;
 }
 
-std::vector<double> defaults(const ctxb_plugin_descriptor& descriptor) {
-  std::vector<double> values;
+std::vector<ctxb_value> defaults(const ctxb_plugin_descriptor& descriptor) {
+  std::vector<ctxb_value> values;
   for (std::uint32_t i = 0; i < descriptor.parameter_count; ++i) {
-    values.push_back(descriptor.parameters[i].default_value);
+    const ctxb_parameter& one = descriptor.parameters[i];
+    const double* const first = one.default_numbers;
+    values.push_back({sizeof(ctxb_value),
+                      one.type,
+                      {first[0], first[1], first[2], first[3]},
+                      one.default_text != nullptr ? one.default_text : ""});
   }
   return values;
 }
 
 // The only plug-ins loaded here have a table of their own; it is found by instance.
-std::vector<std::pair<const ctxb_plugin*, std::vector<double>>>& snapshots() {
-  static std::vector<std::pair<const ctxb_plugin*, std::vector<double>>> all;
+std::vector<std::pair<const ctxb_plugin*, std::vector<ctxb_value>>>& snapshots() {
+  static std::vector<std::pair<const ctxb_plugin*, std::vector<ctxb_value>>> all;
   return all;
 }
 

@@ -18,7 +18,7 @@
 
 namespace ctxbroker::test {
 
-using ParameterList = std::vector<std::pair<std::string, double>>;
+using ParameterList = std::vector<std::pair<std::string, ParameterValue>>;
 
 // A sample's file, or that of a plug-in for tests: beside the program's folder, as in the build
 // folder, the bundle and an installation. It may not be there.

@@ -77,9 +77,95 @@ TEST(ParameterTest, ChoicesByNameOrIndex) {
   EXPECT_THAT(refusal(parameter, "2"), HasSubstr("one of: low, high"));
 }
 
+TEST(ParameterTest, AUnitMayFollowANumber) {
+  const auto parameter = number(-10, 10);
+  EXPECT_EQ(parameter.parse("0.5 EV"), 0.5);
+  EXPECT_EQ(parameter.parse("0.5EV"), 0.5);
+  for (const char* text : {"EV", " EV", "0.5 ev", "0.5 EV EV", "0.5 V"}) refusal(parameter, text);
+}
+
+TEST(ParameterTest, ColoursAndPointsHaveSeveralNumbers) {
+  auto parameter = number(0, 4);
+  parameter.type = ParameterType::colour;
+  parameter.default_value = {1, 1, 1, 0.5};
+  EXPECT_EQ(parameter.parse("1 2 3 4"), ParameterValue(1, 2, 3, 4));
+  EXPECT_EQ(parameter.parse("1,2, 3 : 4"), ParameterValue(1, 2, 3, 4));
+  EXPECT_EQ(parameter.parse("1:0.25:0"), ParameterValue(1, 0.25, 0, 0.5)) << "the default's alpha";
+  for (const char* text :
+       {"", "1", "1 2", "1 2 3 4 0", "1 2 3 4 ", "1 2 3 5", "1 2 x 4", " 1 2 3"}) {
+    EXPECT_THAT(refusal(parameter, text), HasSubstr("red, green, blue and alpha, each from 0 to 4"))
+        << text;
+  }
+  parameter.type = ParameterType::point;
+  EXPECT_EQ(parameter.parse("1 2"), ParameterValue(1, 2));
+  EXPECT_EQ(parameter.parse("1 2 EV"), ParameterValue(1, 2));
+  for (const char* text : {"1", "1 2 3", "1 -2"}) refusal(parameter, text);
+  EXPECT_THROW(parameter.check(1), Error);
+  EXPECT_THROW(parameter.check({1, 1, 1, 1}), Error);
+  EXPECT_NO_THROW(parameter.check({0, 4}));
+}
+
+TEST(ParameterTest, WhatIsPrintedIsRead) {
+  auto parameter = number(-10, 10);
+  EXPECT_EQ(parameter.format(0.7), "0.7 EV");
+  EXPECT_EQ(parameter.parse(parameter.format(-2.25)), -2.25);
+  parameter.type = ParameterType::point;
+  EXPECT_EQ(parameter.format({1, -2.5}), "1 -2.5 EV");
+  EXPECT_EQ(parameter.parse(parameter.format({1, -2.5})), ParameterValue(1, -2.5));
+  parameter = number(0, 1);
+  parameter.unit = "";
+  parameter.type = ParameterType::boolean;
+  EXPECT_EQ(parameter.format(1), "on");
+  parameter.type = ParameterType::choice;
+  parameter.choices = {"low", "high"};
+  EXPECT_EQ(parameter.format(1), "high");
+}
+
+TEST(ParameterTest, TextHasRulesToo) {
+  auto parameter = number(0, 0);
+  parameter.type = ParameterType::string;
+  EXPECT_NO_THROW(parameter.check_text("Grün\n"));
+  EXPECT_NO_THROW(parameter.check_text(std::string(4096, 'a')));
+  EXPECT_THROW(parameter.check_text(std::string(4097, 'a')), Error);
+  EXPECT_THROW(parameter.check_text(std::string_view("a\0b", 3)), Error);
+  EXPECT_THROW(parameter.check_text("\xFF"), Error);
+  refusal(parameter, "1");
+  EXPECT_THROW(parameter.check(0), Error);
+  parameter.type = ParameterType::file;
+  EXPECT_NO_THROW(parameter.check_text("/any/file"));
+  parameter.endings = {".wav", ".flac"};
+  EXPECT_NO_THROW(parameter.check_text("/a.WaV"));
+  EXPECT_NO_THROW(parameter.check_text("")) << "none";
+  EXPECT_THROW(parameter.check_text("/a.wav.txt"), Error);
+  EXPECT_THROW(parameter.check_text("wav"), Error);
+  EXPECT_THROW(number(0, 1).check_text("1"), Error) << "no text";
+}
+
+TEST(ParameterTest, ASliderMovesAsTheSkewSays) {
+  auto parameter = number(20, 20020);
+  EXPECT_EQ(parameter.from_position(0.25), 5020);
+  parameter.skew = 2;
+  EXPECT_EQ(parameter.from_position(0.5), 5020);
+  EXPECT_EQ(parameter.to_position(5020), 0.5);
+  EXPECT_EQ(parameter.from_position(0), 20);
+  EXPECT_EQ(parameter.from_position(1), 20020);
+  EXPECT_EQ(parameter.from_position(-1), 20);
+  EXPECT_EQ(parameter.to_position(1e9), 1);
+  for (double position = 0; position <= 1; position += 0.125) {
+    EXPECT_NEAR(parameter.to_position(parameter.from_position(position)), position, 1e-12);
+    EXPECT_NO_THROW(parameter.check(parameter.from_position(position)));
+  }
+  parameter.type = ParameterType::integer;
+  EXPECT_EQ(parameter.from_position(0.01), 22) << "whole";
+  EXPECT_EQ(number(3, 3).to_position(3), 0) << "a range of one number";
+}
+
 TEST(ParameterTest, CheckKnowsNaN) {
   EXPECT_THROW(number(0, 1).check(std::numeric_limits<double>::quiet_NaN()), Error);
   EXPECT_THROW(number(0, 1).check(std::numeric_limits<double>::infinity()), Error);
+  auto point = number(0, 1);
+  point.type = ParameterType::point;
+  EXPECT_THROW(point.check({0, std::numeric_limits<double>::quiet_NaN()}), Error);
   EXPECT_NO_THROW(number(0, 1).check(1));
 }
 

@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 // A sound descriptor and everything it points to, to be spoilt.
 struct Sample {
   const char* choices[3] = {"low", "high", nullptr};
+  const char* endings[3] = {".wav", ".flac", nullptr};
   const char* features[2] = {"blur", nullptr};
   const char* kernels[2] = {"run", nullptr};
   ctxb_parameter parameters[2] = {};
@@ -30,28 +31,24 @@ struct Sample {
   ctxb_plugin_descriptor descriptor = {};
 
   Sample() {
-    parameters[0] = {sizeof(ctxb_parameter),
-                     CTXB_PARAMETER_FLOAT,
-                     "stops",
-                     "Stops",
-                     "EV",
-                     "Brightness.",
-                     -10,
-                     10,
-                     0,
-                     nullptr,
-                     CTXB_PARAMETER_AUTOMATABLE};
-    parameters[1] = {sizeof(ctxb_parameter),
-                     CTXB_PARAMETER_CHOICE,
-                     "mode",
-                     "Mode",
-                     "",
-                     "How.",
-                     0,
-                     1,
-                     1,
-                     choices,
-                     0};
+    for (ctxb_parameter& parameter : parameters) {
+      parameter.size = sizeof parameter;
+      parameter.unit = "";
+      parameter.description = "What it does.";
+    }
+    parameters[0].type = CTXB_PARAMETER_FLOAT;
+    parameters[0].id = "stops";
+    parameters[0].name = "Stops";
+    parameters[0].unit = "EV";
+    parameters[0].minimum = -10;
+    parameters[0].maximum = 10;
+    parameters[0].flags = CTXB_PARAMETER_AUTOMATABLE;
+    parameters[1].type = CTXB_PARAMETER_CHOICE;
+    parameters[1].id = "mode";
+    parameters[1].name = "Mode";
+    parameters[1].maximum = 1;
+    parameters[1].default_numbers[0] = 1;
+    parameters[1].choices = choices;
     for (ctxb_module& module : modules) {
       module.size = sizeof module;
       module.name = &module == modules ? "first" : "second";
@@ -94,6 +91,15 @@ struct Sample {
                   2,
                   2};
   }
+
+  // Turns the first parameter into a sound one of text.
+  ctxb_parameter& make_text(std::uint32_t type) {
+    parameters[0].type = type;
+    parameters[0].minimum = parameters[0].maximum = 0;
+    parameters[0].unit = "";
+    parameters[0].flags = 0;
+    return parameters[0];
+  }
 };
 
 TEST(DescriptorReaderTest, CopiesASoundOne) {
@@ -124,6 +130,39 @@ TEST(DescriptorReaderTest, CopiesASoundOne) {
   EXPECT_EQ(plugin.outputs[0].in_place, 0);
   EXPECT_EQ(plugin.outputs[1].in_place, -1);
   EXPECT_EQ(plugin.outputs[1].result_bytes, 64u);
+}
+
+TEST(DescriptorReaderTest, CopiesWhatAParameterHasBesideItsNumbers) {
+  Sample sample;
+  sample.parameters[0].skew = 3;
+  sample.parameters[0].group = "Light";
+  sample.parameters[0].flags |= CTXB_PARAMETER_HIDDEN | CTXB_PARAMETER_ADVANCED | 1u << 31;
+  PluginDescription plugin = read_descriptor(&sample.descriptor, "lib").description;
+  EXPECT_EQ(plugin.parameters[0].skew, 3);
+  EXPECT_EQ(plugin.parameters[0].group, "Light");
+  EXPECT_TRUE(plugin.parameters[0].hidden && plugin.parameters[0].advanced);
+  EXPECT_EQ(plugin.parameters[1].skew, 1) << "0 is even, too";
+  EXPECT_EQ(plugin.parameters[1].group, "");
+  EXPECT_FALSE(plugin.parameters[1].hidden || plugin.parameters[1].advanced);
+
+  sample.make_text(CTXB_PARAMETER_FILE).endings = sample.endings;
+  sample.parameters[0].skew = 1;
+  sample.parameters[0].default_text = "hall.WAV";
+  plugin = read_descriptor(&sample.descriptor, "lib").description;
+  EXPECT_EQ(plugin.parameters[0].type, ParameterType::file);
+  EXPECT_EQ(plugin.parameters[0].default_text, "hall.WAV");
+  EXPECT_THAT(plugin.parameters[0].endings, ElementsAre(".wav", ".flac"));
+}
+
+TEST(DescriptorReaderTest, ColoursAndPointsHaveDefaultsOfTheirOwnLength) {
+  Sample sample;
+  sample.parameters[0].type = CTXB_PARAMETER_COLOUR;
+  for (int i = 0; i < 4; ++i) sample.parameters[0].default_numbers[i] = i + 0.5;
+  EXPECT_EQ(read_descriptor(&sample.descriptor, "lib").description.parameters[0].default_value,
+            ParameterValue(0.5, 1.5, 2.5, 3.5));
+  sample.parameters[0].type = CTXB_PARAMETER_POINT;
+  EXPECT_EQ(read_descriptor(&sample.descriptor, "lib").description.parameters[0].default_value,
+            ParameterValue(0.5, 1.5));
 }
 
 TEST(DescriptorReaderTest, AGeneratorHasNoInputs) {
@@ -302,17 +341,52 @@ std::vector<Lie> lies() {
       {"unequal_parameters", [](Sample& s) { s.parameters[1].size += 8; }, "differ in size"},
       {"parameter_id", [](Sample& s) { s.parameters[0].id = "Stops"; }, "[a-z0-9_]"},
       {"same_ids", [](Sample& s) { s.parameters[1].id = "stops"; }, "two parameters"},
-      {"parameter_type", [](Sample& s) { s.parameters[0].type = 12; }, "type 12"},
+      {"parameter_type", [](Sample& s) { s.parameters[0].type = 12; }, "type is 12"},
       {"null_unit", [](Sample& s) { s.parameters[0].unit = nullptr; }, "unit is null"},
       {"turned_range", [](Sample& s) { s.parameters[0].minimum = 11; }, "minimum is above"},
       {"nan_range", [](Sample& s) { s.parameters[0].maximum = not_a_number; }, "finite"},
-      {"default_outside", [](Sample& s) { s.parameters[0].default_value = 11; }, "default_value"},
+      {"default_outside", [](Sample& s) { s.parameters[0].default_numbers[0] = 11; },
+       "default_numbers"},
       {"choices_of_float", [](Sample& s) { s.parameters[0].choices = s.choices; }, "choices"},
       {"no_choices", [](Sample& s) { s.parameters[1].choices = nullptr; }, "choices"},
       {"same_choices", [](Sample& s) { s.choices[1] = "low"; }, "same name"},
       {"choice_range", [](Sample& s) { s.parameters[1].maximum = 2; }, "number of its names"},
-      {"choice_fraction", [](Sample& s) { s.parameters[1].default_value = 0.5; }, "whole"},
+      {"choice_fraction", [](Sample& s) { s.parameters[1].default_numbers[0] = 0.5; }, "whole"},
       {"boolean_range", [](Sample& s) { s.parameters[0].type = CTXB_PARAMETER_BOOLEAN; }, "0 to 1"},
+      {"infinite_default", [](Sample& s) { s.parameters[0].default_numbers[0] = -1 / 0.0; },
+       "finite"},
+      {"turned_skew", [](Sample& s) { s.parameters[0].skew = -1; }, "skew is not above 0"},
+      {"nan_skew", [](Sample& s) { s.parameters[0].skew = not_a_number; }, "skew is not above 0"},
+      {"skewed_choice", [](Sample& s) { s.parameters[1].skew = 2; }, "floats and integers"},
+      {"dirty_group", [](Sample& s) { s.parameters[0].group = "\xFF"; }, "group"},
+      {"text_of_number", [](Sample& s) { s.parameters[0].default_text = "x"; },
+       "default_text belongs to"},
+      {"endings_of_number", [](Sample& s) { s.parameters[0].endings = s.choices; },
+       "endings belong to files"},
+      {"colour_outside",
+       [](Sample& s) {
+         s.parameters[0].type = CTXB_PARAMETER_COLOUR;
+         s.parameters[0].default_numbers[3] = 11;
+       },
+       "default_numbers are outside"},
+      {"automatable_string", [](Sample& s) { s.make_text(CTXB_PARAMETER_STRING).flags = 1; },
+       "cannot be automatable"},
+      {"string_range", [](Sample& s) { s.make_text(CTXB_PARAMETER_STRING).maximum = 1; },
+       "no range"},
+      {"string_unit", [](Sample& s) { s.make_text(CTXB_PARAMETER_STRING).unit = "px"; }, "no unit"},
+      {"skewed_string", [](Sample& s) { s.make_text(CTXB_PARAMETER_STRING).skew = 2; }, "no skew"},
+      {"dirty_string", [](Sample& s) { s.make_text(CTXB_PARAMETER_STRING).default_text = "\x01"; },
+       "default_text"},
+      {"endings_of_string",
+       [](Sample& s) { s.make_text(CTXB_PARAMETER_STRING).endings = s.endings; },
+       "endings belong to files"},
+      {"default_file_of_another_kind",
+       [](Sample& s) {
+         ctxb_parameter& file = s.make_text(CTXB_PARAMETER_FILE);
+         file.endings = s.endings;
+         file.default_text = "voice.mp3";
+       },
+       ".wav, .flac"},
       {"no_output", [](Sample& s) { s.descriptor.output_count = 0; }, "no output"},
       {"many_inputs", [](Sample& s) { s.descriptor.input_count = 65; }, "input_count is absurd"},
       {"null_outputs", [](Sample& s) { s.descriptor.outputs = nullptr; }, "outputs is null"},

@@ -17,7 +17,7 @@ using ::testing::StrEq;
 
 TEST(ErrorTest, KindsHaveNamesOfTheirOwn) {
   std::set<std::string> names;
-  const int last = static_cast<int>(ErrorKind::output_file);
+  const int last = static_cast<int>(ErrorKind::preset);
   for (int kind = 0; kind <= last; ++kind) names.insert(to_string(static_cast<ErrorKind>(kind)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(last) + 1);
   EXPECT_STREQ(to_string(ErrorKind::out_of_memory), "out-of-memory");

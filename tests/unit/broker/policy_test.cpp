@@ -10,7 +10,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "json_schema.hpp"
-#include "policy_schema.hpp"
+#include "schemas.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -1,43 +1,15 @@
 // The recording: what threads mark is there, in order, within its memory, at no one's cost.
-// With sanitizers GCC sees through the operators below, which allocate with malloc on purpose.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-
 #include "observe/timeline.hpp"
 
 #include <gmock/gmock.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "allocations.hpp"
 #include "ctxbroker/error.hpp"
-
-namespace {
-thread_local std::uint64_t allocations = 0;
-}  // namespace
-
-// For this whole test program: counts what a thread allocates.
-void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes != 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(bytes != 0 ? bytes : 1);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace ctxbroker::detail {
 namespace {
@@ -149,13 +121,13 @@ TEST_F(TimelineTest, OnlyWhatBeganInTheRecordingIsInIt) {
 
 TEST_F(TimelineTest, RecordingAllocatesNothing) {
   start_recording(4 * one_chunk);
-  const std::uint64_t before = allocations;
+  const std::uint64_t before = test::allocations;
   for (std::size_t i = 0; i < 3 * spans_per_chunk; ++i) mark("mark");
-  const std::uint64_t after = allocations;
+  const std::uint64_t after = test::allocations;
   stop_recording();
   EXPECT_EQ(after - before, 0u);
   ASSERT_EQ(recorded().threads[0].spans.size(), 3 * spans_per_chunk);
-  EXPECT_GT(allocations, after);  // what counts does count
+  EXPECT_GT(test::allocations, after);  // what counts does count
 }
 
 TEST_F(TimelineTest, StartsAndStopsUnderWorkingThreads) {

@@ -54,7 +54,7 @@ TEST(GraphFileTest, ReadsEverythingThatThereIs) {
     "inputs": {"plate": {"file": "/in/%d.png"}, "mask": {"channels": 1}},
     "outputs": {"comp": {"file": "out.exr", "channels": 3, "depth": 32, "like": "mask"}, "b": {}},
     "nodes": {"soft": {"plugin": "blur", "parameters": {"radius": 2.5, "n": 3, "on": true,
-                                                        "mode": "high"}},
+                                                        "mode": "high", "at": [0.5, 1]}},
               "mine": {"plugin": "./x.so#y"}},
     "edges": [{"from": "plate", "to": "soft.in"}, {"from": "soft", "to": "comp"}]
   })",
@@ -75,7 +75,7 @@ TEST(GraphFileTest, ReadsEverythingThatThereIs) {
   ASSERT_EQ(plan.nodes.size(), 2U);
   EXPECT_EQ(plan.nodes[0].plugin.plugin, "blur");
   const std::vector<std::pair<std::string, std::string>> settings{
-      {"radius", "2.5"}, {"n", "3"}, {"on", "on"}, {"mode", "high"}};
+      {"radius", "2.5"}, {"n", "3"}, {"on", "on"}, {"mode", "high"}, {"at", "0.5 1"}};
   EXPECT_EQ(plan.nodes[0].plugin.settings, settings);
   EXPECT_EQ(plan.nodes[0].where, "graph \"folder/g.json\": $.nodes.soft: ");
   EXPECT_EQ(plan.nodes[1].plugin.library, "folder/./x.so");
@@ -123,7 +123,9 @@ INSTANTIATE_TEST_SUITE_P(
         Document{"sound", "{}", {}},
         Document{"no_files", R"({"inputs": {"a": {"file": null}}})", {}},
         Document{"channels_float", R"({"inputs": {"a": {"channels": 32.0}}})", {}},
-        Document{"parameters", R"({"nodes": {"n": {"parameters": {"x": 1, "y": "s"}}}})", {}},
+        Document{"parameters",
+                 R"({"nodes": {"n": {"parameters": {"x": 1, "y": "s", "z": [1, 0.5]}}}})",
+                 {}},
         Document{"depth", R"({"outputs": {"o": {"depth": 8, "like": "b"}}})", {}},
         Document{"automation", R"({"automation": "a.csv"})", {}},
         Document{"automation_array",
@@ -165,6 +167,9 @@ INSTANTIATE_TEST_SUITE_P(
         Document{"parameter_object",
                  R"({"nodes": {"n": {"parameters": {"x": {}}}}})",
                  {"$.nodes.n.parameters.x: an object"}},
+        Document{"parameter_of_texts",
+                 R"({"nodes": {"n": {"parameters": {"x": [1, "2"]}}}})",
+                 {"$.nodes.n.parameters.x: \"2\" stands in the array"}},
         Document{"parameters_array",
                  R"({"nodes": {"n": {"parameters": [1]}}})",
                  {"$.nodes.n.parameters: an array is not allowed here"}}),

@@ -33,6 +33,68 @@ TEST(SdkParameterTable, RefusesMistakes) {
                std::logic_error);
 }
 
+TEST(SdkParameterTable, RefusesDefaultsAndSkewsOfEveryKind) {
+  const auto refused = [](const auto& one) {
+    EXPECT_THROW(static_cast<void>(parameter_table(one)), std::logic_error);
+  };
+  refused(Colour{0, "a", "", "", {0, 1}, {1, 1, 1, 2}});
+  refused(Point{0, "a", "", "", "", {0, 1}, {0, -1}});
+  refused(skewed(0, Real{0, "a", "", "", "", {0, 1}, 0}));
+  refused(skewed(-1, Integer{0, "a", "", "", "", {0, 1}, 0}));
+  refused(skewed(2, Toggle{0, "a", "", "", true}));
+  refused(skewed(2, Colour{0, "a", "", "", {0, 1}, {0, 0, 0, 0}}));
+  EXPECT_NO_THROW(static_cast<void>(parameter_table(
+      skewed(2, Integer{0, "a", "", "", "", {0, 1}, 0}), Text{1, "b", "", "", ""})));
+}
+
+TEST(SdkParameter, IsWhatTheAuthorSaid) {
+  static constexpr const char* endings[] = {".txt", nullptr};
+  constexpr Real real = in_group("Tone", skewed(3, hidden(Real{0, "a", "A", "Hz", "", {0, 9}, 1})));
+  EXPECT_STREQ(real.raw.group, "Tone");
+  EXPECT_EQ(real.raw.skew, 3);
+  EXPECT_EQ(real.raw.flags, CTXB_PARAMETER_AUTOMATABLE | CTXB_PARAMETER_HIDDEN);
+  constexpr Colour colour{0, "c", "C", "", {0, 4}, {1, 2, 3, 4}};
+  EXPECT_EQ(colour.raw.type, std::uint32_t{CTXB_PARAMETER_COLOUR});
+  EXPECT_THAT(colour.raw.default_numbers, ElementsAre(1, 2, 3, 4));
+  constexpr Point point = advanced(Point{0, "p", "P", "px", "", {0, 4}, {1, 2}});
+  EXPECT_EQ(point.raw.type, std::uint32_t{CTXB_PARAMETER_POINT});
+  EXPECT_THAT(point.raw.default_numbers, ElementsAre(1, 2, 0, 0));
+  EXPECT_EQ(point.raw.flags, CTXB_PARAMETER_AUTOMATABLE | CTXB_PARAMETER_ADVANCED);
+  constexpr Text text{0, "t", "T", "", "hello"};
+  EXPECT_EQ(text.raw.type, std::uint32_t{CTXB_PARAMETER_STRING});
+  EXPECT_STREQ(text.raw.default_text, "hello");
+  EXPECT_EQ(text.raw.flags, 0U) << "a text is never automatable";
+  constexpr File file{0, "f", "F", "", endings};
+  EXPECT_EQ(file.raw.type, std::uint32_t{CTXB_PARAMETER_FILE});
+  EXPECT_STREQ(file.raw.endings[0], ".txt");
+  EXPECT_EQ((File{0, "f", "F", ""}.raw.endings), nullptr);
+}
+
+TEST(SdkParameterValues, HaveTheParametersOwnTypes) {
+  // A later host's values are longer.
+  struct Longer {
+    ctxb_value known;
+    double unknown[2];
+  };
+  const auto value = [](std::uint32_t type, double a, double b, double c, double d,
+                        const char* text) {
+    return Longer{{sizeof(Longer), type, {a, b, c, d}, text}, {9, 9}};
+  };
+  const Longer values[] = {value(CTXB_PARAMETER_FLOAT, 0.5, 0, 0, 0, ""),
+                           value(CTXB_PARAMETER_COLOUR, 1, 2, 3, 4, ""),
+                           value(CTXB_PARAMETER_POINT, 5, 6, 0, 0, ""),
+                           value(CTXB_PARAMETER_STRING, 0, 0, 0, 0, "hello")};
+  const ParameterValues all(&values[0].known, 4);
+  EXPECT_EQ((all[Real{0, "a", "", "", "", {0, 1}, 0}]), 0.5);
+  const ColourValue colour = all[Colour{1, "c", "", "", {0, 4}, {0, 0, 0, 0}}];
+  EXPECT_THAT((std::vector<double>{colour.red, colour.green, colour.blue, colour.alpha}),
+              ElementsAre(1, 2, 3, 4));
+  const PointValue point = all[Point{2, "p", "", "", "", {0, 9}, {0, 0}}];
+  EXPECT_EQ(point.x + 10 * point.y, 65);
+  EXPECT_EQ((all[Text{3, "t", "", "", ""}]), "hello");
+  EXPECT_THROW(static_cast<void>(all[Toggle{4, "x", "", "", true}]), std::out_of_range);
+}
+
 TEST(SdkDeviceBuffer, MovesAndReplacesWithoutLeakOrDoubleFree) {
   FakeHost host;
   ctxbroker::sdk::detail::Gpu gpu{Host(host.raw())};

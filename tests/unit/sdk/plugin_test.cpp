@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -59,7 +60,11 @@ struct Triple {
   float a, b, c;
 };
 
-class Probe final : public Plugin, public Stateful, public Latent, public Callback {
+class Probe final : public Plugin,
+                    public Stateful,
+                    public Latent,
+                    public ParameterText,
+                    public Callback {
  public:
   static constexpr Descriptor descriptor = Descriptor::image("org.test.probe", "Probe", "1.2.3")
                                                .vendor("test")
@@ -114,6 +119,18 @@ class Probe final : public Plugin, public Stateful, public Latent, public Callba
   std::uint64_t latency() const override { return number_; }
   std::uint64_t tail() const override { return CTXB_TAIL_INFINITE; }
   void on_main_thread() override { ++script.callbacks; }
+  std::string to_text(std::uint32_t parameter, const ctxb_value& value) const override {
+    obey();
+    if (parameter != amount.index) return "";
+    return value.numbers[0] == 1 ? std::string(1000, 'x')
+                                 : "about " + std::to_string(std::lround(value.numbers[0]));
+  }
+  bool from_text(std::uint32_t, std::string_view text, ctxb_value& value) const override {
+    obey();
+    if (text != "half") return false;
+    value.numbers[0] = 0.5;
+    return true;
+  }
 
  private:
   Kernel kernel_;
@@ -143,6 +160,10 @@ namespace {
 const ctxb_plugin_factory& factory() {
   return *static_cast<const ctxb_plugin_factory*>(
       ctxb_plugin_entry.get_factory(CTXB_PLUGIN_FACTORY_ID));
+}
+
+ctxb_value number(double value) {
+  return {sizeof(ctxb_value), CTXB_PARAMETER_FLOAT, {value, 0, 0, 0}, ""};
 }
 
 class SdkPlugin : public testing::Test {
@@ -178,7 +199,7 @@ class SdkPlugin : public testing::Test {
 
   FakeHost host;
   const ctxb_plugin* plugin = nullptr;
-  double values[4] = {-0.25, 7, 0, 2};
+  ctxb_value values[4] = {number(-0.25), number(7), number(0), number(2)};
   ctxb_activation activation{};
   ctxb_buffer buffer{};
   ctxb_job job{};
@@ -219,9 +240,33 @@ TEST_F(SdkPlugin, Descriptor) {
   EXPECT_EQ(d.parameters[0].flags, CTXB_PARAMETER_AUTOMATABLE);
   EXPECT_EQ(d.parameters[1].type, std::uint32_t{CTXB_PARAMETER_INTEGER});
   EXPECT_EQ(d.parameters[1].flags, 0U);
-  EXPECT_EQ(d.parameters[2].default_value, 1);
+  EXPECT_EQ(d.parameters[2].default_numbers[0], 1);
   EXPECT_EQ(d.parameters[3].maximum, 2);
   EXPECT_STREQ(d.parameters[3].choices[2], "blue");
+}
+
+TEST_F(SdkPlugin, ParametersBecomeTextAndBack) {
+  create();
+  const auto* words = static_cast<const ctxb_parameter_text_extension*>(
+      plugin->get_extension(plugin, CTXB_EXT_PARAMETER_TEXT));
+  ASSERT_NE(words, nullptr);
+  char text[256] = "untouched";
+  ctxb_value value = number(0.25);
+  EXPECT_EQ(words->to_text(plugin, amount.index, &value, text, sizeof text), CTXB_OK);
+  EXPECT_STREQ(text, "about 0");
+  EXPECT_EQ(words->to_text(plugin, amount.index, &value, text, 7), CTXB_ERROR_UNSUPPORTED)
+      << "no room for the 0";
+  value = number(1);
+  EXPECT_EQ(words->to_text(plugin, amount.index, &value, text, sizeof text),
+            CTXB_ERROR_UNSUPPORTED);
+  EXPECT_EQ(words->to_text(plugin, count.index, &value, text, sizeof text), CTXB_ERROR_UNSUPPORTED);
+  EXPECT_STREQ(text, "about 0") << "not written to";
+  EXPECT_EQ(words->from_text(plugin, amount.index, "half", &value), CTXB_OK);
+  EXPECT_EQ(value.numbers[0], 0.5);
+  EXPECT_EQ(words->from_text(plugin, amount.index, "1", &value), CTXB_ERROR_UNSUPPORTED);
+  script.throws = "failure";
+  EXPECT_EQ(words->from_text(plugin, amount.index, "half", &value), CTXB_ERROR_DEADLINE);
+  EXPECT_EQ(host.failed_text, "told to fail");
 }
 
 TEST_F(SdkPlugin, ProcessLaunchesWithTheArgumentsBytes) {
@@ -384,7 +429,7 @@ TEST_F(SdkPlugin, DestroyEndsTheObject) {
 TEST_F(SdkPlugin, ExtensionsOfTheClassAreOffered) {
   create();
   EXPECT_NE(plugin->get_extension(plugin, CTXB_EXT_STATE), nullptr);
-  EXPECT_EQ(plugin->get_extension(plugin, CTXB_EXT_PARAMETER_TEXT), nullptr);
+  EXPECT_EQ(plugin->get_extension(plugin, "ctxbroker.another/1"), nullptr);
   const auto* late =
       static_cast<const ctxb_latency_extension*>(plugin->get_extension(plugin, CTXB_EXT_LATENCY));
   EXPECT_EQ(late->tail(plugin), CTXB_TAIL_INFINITE);
@@ -394,7 +439,8 @@ TEST_F(SdkPlugin, ExtensionsOfTheClassAreOffered) {
   EXPECT_EQ(script.callbacks, 1);
   plugin->destroy(plugin);
   create(1);
-  for (const char* id : {CTXB_EXT_STATE, CTXB_EXT_LATENCY, CTXB_EXT_CALLBACK}) {
+  for (const char* id :
+       {CTXB_EXT_STATE, CTXB_EXT_LATENCY, CTXB_EXT_CALLBACK, CTXB_EXT_PARAMETER_TEXT}) {
     EXPECT_EQ(plugin->get_extension(plugin, id), nullptr);
   }
   buffer.media = CTXB_MEDIA_AUDIO;

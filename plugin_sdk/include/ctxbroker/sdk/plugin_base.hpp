@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/sdk/gpu.hpp"
@@ -94,6 +96,24 @@ class Latent {
   /// Returns the tail: for how many frames the output goes on after the input ends;
   /// CTXB_TAIL_INFINITE: for ever. The instance is active. [main] [no-ctx]
   [[nodiscard]] virtual std::uint64_t tail() const { return 0; }
+};
+
+/// A plug-in whose numbers are more to people than digits and a unit ("1/8 note", "-inf dB")
+/// derives from this too. The host prints and reads everything else in its own way. Both functions
+/// may be called while process runs.
+class ParameterText {
+ public:
+  virtual ~ParameterText() = default;
+  /// Returns the value as text, or an empty text to leave it to the host. [main] [no-ctx]
+  ///
+  /// @param parameter  the index of the parameter, which is neither a Text nor a File.
+  /// @param value      its numbers.
+  [[nodiscard]] virtual std::string to_text(std::uint32_t parameter,
+                                            const ctxb_value& value) const = 0;
+  /// Reads what a person wrote into value.numbers. Returns false to leave it to the host. Throw
+  /// Failure for text that can only be a mistake; the host shows why. [main] [no-ctx]
+  [[nodiscard]] virtual bool from_text(std::uint32_t parameter, std::string_view text,
+                                       ctxb_value& value) const = 0;
 };
 
 /// A plug-in that calls Host::request_callback derives from this too.

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <string>
 #include <type_traits>
 
 #include "ctxbroker/plugin.h"
@@ -126,6 +127,13 @@ struct Thunks {
         return &late;
       }
     }
+    if constexpr (std::is_base_of_v<ParameterText, Derived>) {
+      static constexpr ctxb_parameter_text_extension words{sizeof(ctxb_parameter_text_extension),
+                                                           to_text, from_text};
+      if (std::strcmp(id, CTXB_EXT_PARAMETER_TEXT) == 0) {
+        return &words;
+      }
+    }
     if constexpr (std::is_base_of_v<Callback, Derived>) {
       static constexpr ctxb_callback_extension callback{sizeof(ctxb_callback_extension),
                                                         on_main_thread};
@@ -162,6 +170,27 @@ struct Thunks {
     guarded_void(host_of(plugin),
                  [&] { frames = static_cast<const Latent&>(self(plugin)).tail(); });
     return frames;
+  }
+  // A text that does not fit is left to the host, as none is.
+  static ctxb_status to_text(const ctxb_plugin* plugin, std::uint32_t parameter,
+                             const ctxb_value* value, char* text, std::uint64_t bytes) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      const std::string written =
+          static_cast<const ParameterText&>(self(plugin)).to_text(parameter, *value);
+      if (written.empty() || written.size() >= bytes) {
+        return CTXB_ERROR_UNSUPPORTED;
+      }
+      std::memcpy(text, written.c_str(), written.size() + 1);
+      return CTXB_OK;
+    });
+  }
+  static ctxb_status from_text(const ctxb_plugin* plugin, std::uint32_t parameter, const char* text,
+                               ctxb_value* value) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      const bool read =
+          static_cast<const ParameterText&>(self(plugin)).from_text(parameter, text, *value);
+      return read ? CTXB_OK : CTXB_ERROR_UNSUPPORTED;
+    });
   }
   static void on_main_thread(const ctxb_plugin* plugin) {
     guarded_void(host_of(plugin), [&] { static_cast<Callback&>(self(plugin)).on_main_thread(); });

@@ -1,0 +1,98 @@
+// Parameters of every type on the command line, and in presets.
+#include <fstream>
+
+#include "command_test.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class PresetCommand : public CommandTest {
+ protected:
+  // What the plug-ins were set to, in the end.
+  json parameters(const std::vector<std::string>& more) {
+    std::vector<std::string> all{"image",       at("in.png"), "-o",
+                                 at("out.png"), "--json",     at("report.json")};
+    all.insert(all.end(), more.begin(), more.end());
+    run_well(all);
+    return json_at("report.json")["plugins"][0]["parameters"];
+  }
+  Start image(const std::vector<std::string>& more) const {
+    std::vector<std::string> all{"image", at("in.png"), "-o", at("out.png")};
+    all.insert(all.end(), more.begin(), more.end());
+    Start start;
+    start.arguments = all;
+    return start;
+  }
+  void SetUp() override { png("in.png", 8, 6); }
+};
+
+TEST_F(PresetCommand, APointAndAColourAreGivenInOneWord) {
+  const json set = parameters({"--plugin", "vignette:centre=0.25:1,colour=1:0.5:0,radius=0.125"});
+  EXPECT_EQ(set["centre"], json({0.25, 1.0}));
+  EXPECT_EQ(set["colour"], json({1.0, 0.5, 0.0, 1.0}));
+  EXPECT_EQ(set["radius"], 0.125);
+  expect_error(image({"--plugin", "vignette:centre=0.5"}), ExitCode::usage,
+               {"vignette:centre=0.5", "two numbers, x and y, from 0 to 1"});
+}
+
+TEST_F(PresetCommand, WhatWasSavedIsLoaded) {
+  const json set = parameters(
+      {"--plugin", "vignette:centre=0.25:1,softness=0.7", "--save-preset", at("soft.json")});
+  const json preset = json_at("soft.json");
+  EXPECT_EQ(preset["schema"], "ctxbroker.preset/1");
+  EXPECT_EQ(preset["plugin"], "org.ctxbroker.sample.vignette");
+  EXPECT_EQ(preset["values"], set);
+  EXPECT_EQ(parameters({"--plugin", "vignette", "--preset", at("soft.json")}), set);
+  const json changed =
+      parameters({"--preset", at("soft.json"), "--plugin", "vignette:softness=0.1"});
+  EXPECT_EQ(changed["softness"], 0.1) << "the command line is stronger";
+  EXPECT_EQ(changed["centre"], set["centre"]);
+}
+
+TEST_F(PresetCommand, EachPresetFindsItsPlugin) {
+  parameters({"--plugin", "blur:radius=2", "--save-preset", at("blur.json")});
+  parameters({"--plugin", "exposure:stops=3", "--save-preset", at("bright.json")});
+  parameters({"--plugin", "exposure", "--plugin", "blur", "--plugin", "exposure:gamma=2",
+              "--preset", at("blur.json"), "--preset", at("bright.json")});
+  const json report = json_at("report.json");
+  EXPECT_EQ(report["plugins"][0]["parameters"]["stops"], 3.0);
+  EXPECT_EQ(report["plugins"][1]["parameters"]["radius"], 2.0);
+  EXPECT_EQ(report["plugins"][2]["parameters"]["stops"], 3.0);
+  EXPECT_EQ(report["plugins"][2]["parameters"]["gamma"], 2.0);
+}
+
+TEST_F(PresetCommand, WhatDoesNotFitIsAWarning) {
+  std::ofstream(folder / "old.json") << R"({"schema": "ctxbroker.preset/1",
+      "plugin": "org.ctxbroker.sample.exposure", "version": "0.9.0",
+      "values": {"stops": 99, "contrast": 2}})";
+  const Ended ended = run({"image", at("in.png"), "-o", at("out.png"), "--plugin", "exposure",
+                           "--preset", at("old.json")});
+  EXPECT_EQ(ended.exit_code, 0);
+  for (const char* part : {"version 0.9.0", "\"stops\" cannot be 99", "16 EV was taken",
+                           "no parameter \"contrast\"", "no parameter \"gamma\""}) {
+    EXPECT_THAT(ended.err, HasSubstr(part));
+  }
+}
+
+TEST_F(PresetCommand, WrongOnesAreRefusedBeforeAnythingIsWritten) {
+  parameters({"--plugin", "blur", "--save-preset", at("blur.json")});
+  std::filesystem::remove(folder / "out.png");
+  expect_error(image({"--plugin", "exposure", "--preset", at("blur.json")}), ExitCode::usage,
+               {"blur.json", "org.ctxbroker.sample.blur", "no --plugin names"});
+  expect_error(image({"--plugin", "exposure", "--preset", at("none.json")}), ExitCode::usage,
+               {"none.json", "there is no such file"});
+  std::ofstream(folder / "half.json") << R"({"schema": "ctxbroker.preset/1", "plug)";
+  expect_error(image({"--plugin", "exposure", "--preset", at("half.json")}), ExitCode::usage,
+               {"half.json", "is not JSON"});
+  expect_error(image({"--plugin", "exposure", "--plugin", "blur", "--save-preset", at("x.json")}),
+               ExitCode::usage, {"--save-preset", "one plug-in"});
+  expect_error(image({"--plugin", "exposure", "--save-preset", at("no/such/x.json")}),
+               ExitCode::output, {"no/such/x.json"});
+  EXPECT_FALSE(std::filesystem::exists(folder / "out.png"));
+}
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test
