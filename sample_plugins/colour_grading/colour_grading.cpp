@@ -17,14 +17,12 @@ using namespace ctxbroker::sample;
 
 constexpr Real lift{0, "lift", "Lift", "", "Added to black, nothing to white.", {-0.5, 0.5}, 0};
 constexpr Real gamma_value{1, "gamma", "Gamma", "", "Above 1 lifts the middle.", {0.1, 10}, 1};
-constexpr Real gain_red{2, "gain_red", "Red gain", "", "Factor for red.", {0, 16}, 1};
-constexpr Real gain_green{3, "gain_green", "Green gain", "", "Factor for green.", {0, 16}, 1};
-constexpr Real gain_blue{4, "gain_blue", "Blue gain", "", "Factor for blue.", {0, 16}, 1};
+constexpr Colour gain{
+    2, "gain", "Gain", "Factors for the colours; its alpha has no effect.", {0, 16}, {1, 1, 1, 1}};
 constexpr Real saturation{
-    5, "saturation", "Saturation", "", "0 is grey, 1 leaves colours as they are.", {0, 4}, 1};
-constexpr Real hue{6, "hue", "Hue", "deg", "Turns colours about grey.", {-180, 180}, 0};
-constexpr auto parameters =
-    parameter_table(lift, gamma_value, gain_red, gain_green, gain_blue, saturation, hue);
+    3, "saturation", "Saturation", "", "0 is grey, 1 leaves colours as they are.", {0, 4}, 1};
+constexpr Real hue{4, "hue", "Hue", "deg", "Turns colours about grey.", {-180, 180}, 0};
+constexpr auto parameters = parameter_table(lift, gamma_value, gain, saturation, hue);
 constexpr const char* features[] = {"colour", "grading", "lift-gamma-gain", nullptr};
 
 constexpr int most_batches = 65535;          // rows in one call of cuBLAS
@@ -65,7 +63,8 @@ class ColourGrading final : public Plugin {
   Outcome process(const Job& job) override {
     auto* const stream = static_cast<cudaStream_t>(job.raw_stream());
     const ImageView out = job.output_image();
-    store(grade({job[gain_red], job[gain_green], job[gain_blue]}, job[saturation], job[hue]),
+    const ColourValue factors = job[gain];
+    store(grade({factors.red, factors.green, factors.blue}, job[saturation], job[hue]),
           matrix_.data(), stream);
     use(stream);
     multiply(job.input_image(), out);

@@ -19,15 +19,24 @@ constexpr const char* frequency_text = "Corner or centre; at most just below hal
 constexpr const char* gain_text = "How much louder the band is; 0 leaves it as it is.";
 constexpr const char* quality_text = "Steepness of a shelf, narrowness of the peak.";
 
-constexpr Real low_freq{0, "low_freq", "Low frequency", "Hz", frequency_text, frequencies, 120};
-constexpr Real low_gain{1, "low_gain", "Low gain", "dB", gain_text, gains, 0};
-constexpr Real low_q{2, "low_q", "Low Q", "", quality_text, qualities, 0.7071};
-constexpr Real mid_freq{3, "mid_freq", "Mid frequency", "Hz", frequency_text, frequencies, 1000};
-constexpr Real mid_gain{4, "mid_gain", "Mid gain", "dB", gain_text, gains, 0};
-constexpr Real mid_q{5, "mid_q", "Mid Q", "", quality_text, qualities, 1};
-constexpr Real high_freq{6, "high_freq", "High frequency", "Hz", frequency_text, frequencies, 6000};
-constexpr Real high_gain{7, "high_gain", "High gain", "dB", gain_text, gains, 0};
-constexpr Real high_q{8, "high_q", "High Q", "", quality_text, qualities, 0.7071};
+constexpr Real low_freq = in_group("Low shelf", skewed(3, Real{0, "low_freq", "Low frequency", "Hz",
+                                                               frequency_text, frequencies, 120}));
+constexpr Real low_gain =
+    in_group("Low shelf", Real{1, "low_gain", "Low gain", "dB", gain_text, gains, 0});
+constexpr Real low_q =
+    in_group("Low shelf", Real{2, "low_q", "Low Q", "", quality_text, qualities, 0.7071});
+constexpr Real mid_freq = in_group("Peak", skewed(3, Real{3, "mid_freq", "Mid frequency", "Hz",
+                                                          frequency_text, frequencies, 1000}));
+constexpr Real mid_gain =
+    in_group("Peak", Real{4, "mid_gain", "Mid gain", "dB", gain_text, gains, 0});
+constexpr Real mid_q = in_group("Peak", Real{5, "mid_q", "Mid Q", "", quality_text, qualities, 1});
+constexpr Real high_freq = in_group(
+    "High shelf",
+    skewed(3, Real{6, "high_freq", "High frequency", "Hz", frequency_text, frequencies, 6000}));
+constexpr Real high_gain =
+    in_group("High shelf", Real{7, "high_gain", "High gain", "dB", gain_text, gains, 0});
+constexpr Real high_q =
+    in_group("High shelf", Real{8, "high_q", "High Q", "", quality_text, qualities, 0.7071});
 constexpr auto parameters = parameter_table(low_freq, low_gain, low_q, mid_freq, mid_gain, mid_q,
                                             high_freq, high_gain, high_q);
 constexpr const char* features[] = {"equaliser", "filter", nullptr};

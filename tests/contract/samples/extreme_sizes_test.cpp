@@ -27,7 +27,7 @@ constexpr Sample all_samples[] = {{"exposure", false, false}, {"blur", false, fa
                                   {"unsharp", false, false},  {"colour_matrix", false, false},
                                   {"gain", true, false},      {"equaliser", true, true},
                                   {"fir", true, true},        {"delay", true, true},
-                                  {"compressor", true, true}};
+                                  {"compressor", true, true}, {"vignette", false, false}};
 
 class ExtremeSizesTest : public ::testing::TestWithParam<Sample> {
  protected:

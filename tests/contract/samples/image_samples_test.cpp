@@ -47,6 +47,16 @@ const Case cases[] = {
        return reference::colour_matrix(in, {0.5, -1.25, 2, 0.75, 1.5, -0.5, 16, 0, -16},
                                        {0.25, -3, 16});
      }},
+    {"vignette_default", {"vignette"}, [](const Image& in) { return reference::vignette(in, {}); }},
+    {"vignette_coloured",
+     {"vignette",
+      {{"centre", {0.25, 1}},
+       {"radius", 0.125},
+       {"softness", 1.5},
+       {"colour", {1, 0.5, 0.25, 0.75}}}},
+     [](const Image& in) {
+       return reference::vignette(in, {0.25, 1, 0.125, 1.5, {1, 0.5, 0.25, 0.75}});
+     }},
     {"colour_matrix_default", {"colour_matrix"}, [](const Image& in) { return in; }},
     {"blur", {"blur", {{"radius", 6}}}, [](const Image& in) { return reference::blur(in, 6); }},
     {"blur_fraction",

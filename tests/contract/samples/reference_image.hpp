@@ -32,6 +32,16 @@ Image exposure(const Image& in, double stops, double gamma);
 Image colour_matrix(const Image& in, const std::array<double, 9>& matrix,
                     const std::array<double, 3>& offset);
 
+struct Fade {
+  double centre_x = 0.5, centre_y = 0.5;  // of width and height
+  double radius = 0.5, softness = 0.5;    // in halves of the diagonal
+  std::array<double, 4> colour{0, 0, 0, 1};
+};
+
+// rgb goes to the colour with the distance of the pixel's middle from the centre: not at all up to
+// the radius, by the colour's alpha from radius + softness on, and in a smooth step in between.
+Image vignette(const Image& in, const Fade& fade);
+
 // Gaussian with a standard deviation of radius / 3, cut off at ceil(radius); edges repeat the last
 // pixel; colours count by their alpha; where all around is invisible the colour stays.
 Image blur(const Image& in, double radius);

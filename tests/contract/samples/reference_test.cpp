@@ -54,6 +54,23 @@ TEST(ReferenceExposure, DoublesPerStopAndBendsByGamma) {
   EXPECT_DOUBLE_EQ(out.values[3], 0.25);
 }
 
+TEST(ReferenceVignette, KeepsTheMiddleAndReachesTheColour) {
+  const Image flat = constant(40, 30, 1, 0.5, 0.25, 0.75);
+  Fade fade;
+  fade.radius = 0.2;
+  fade.softness = 0.4;
+  fade.colour = {0, 1, 1, 0.5};
+  const Image out = vignette(flat, fade);  // half of the diagonal is 25 pixels
+  EXPECT_EQ(out.at(20, 15, 0), 1) << "within the radius";
+  EXPECT_NEAR(out.at(0, 0, 0), 0.5, 1e-12) << "beyond radius and softness: half of the way";
+  EXPECT_NEAR(out.at(0, 0, 1), 0.75, 1e-12);
+  EXPECT_EQ(out.at(0, 0, 3), 0.75) << "alpha stays";
+  // 10 pixels to the right of the centre: in the middle of the change.
+  EXPECT_NEAR((out.at(29, 15, 0) + out.at(30, 15, 0)) / 2, 0.75, 1e-3);
+  fade.centre_x = fade.centre_y = 0;
+  EXPECT_EQ(vignette(flat, fade).at(0, 0, 0), 1);
+}
+
 TEST(ReferenceColourMatrix, RowsAreOutputs) {
   const Image out = colour_matrix(one_pixel(1, 2, 3, 0.5), {0, 1, 0, 0, 0, 1, 1, 1, 1}, {0, 10, 0});
   EXPECT_EQ(out.values, (std::vector<double>{2, 13, 6, 0.5}));

@@ -33,9 +33,7 @@ const ImageCase image_cases[] = {
      {"colour_grading",
       {{"lift", 0.125},
        {"gamma", 0.8},
-       {"gain_red", 1.5},
-       {"gain_green", 0.75},
-       {"gain_blue", 2},
+       {"gain", {1.5, 0.75, 2, 1}},
        {"saturation", 1.25},
        {"hue", 40}}},
      [](const Image& in) {
