@@ -250,6 +250,12 @@ class CTXB_API Graph {
   /// Returns by how many frames the outputs of audio are late: all of them by the same number. It
   /// is constant until an instance is activated again. 0 for images.
   [[nodiscard]] std::uint64_t latency_frames() const;
+  /// Returns by how many frames the audio is late that comes to a node. So a change that belongs to
+  /// frame f of the song belongs to frame f + latency_before of what the node processes.
+  ///
+  /// @param node  its position in GraphDescription::nodes.
+  /// @throws Error  `invalid_argument` when there is no such node.
+  [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
 
  private:
   struct Impl;

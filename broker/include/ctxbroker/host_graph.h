@@ -447,6 +447,12 @@ CTXB_EXPORT ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buf
 /** Returns by how many frames the outputs of audio are late, all of them by the same number; 0 for
  * images, and for null. [graph] */
 CTXB_EXPORT uint64_t ctxb_graph_latency(const ctxb_graph* graph);
+/** Tells by how many frames the audio is late that comes to node number `node`. A change that
+ * belongs to frame f of the song belongs to frame f + `frames` of what the node processes. [graph]
+ *
+ * @return CTXB_ERROR_INVALID_ARGUMENT when there is no such node. */
+CTXB_EXPORT ctxb_status ctxb_graph_latency_before(const ctxb_graph* graph, uint32_t node,
+                                                  uint64_t* frames);
 
 #ifdef __cplusplus
 }

@@ -254,3 +254,11 @@ ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffer
 uint64_t ctxb_graph_latency(const ctxb_graph* graph) {
   return graph == nullptr ? 0 : graph->graph.latency_frames();
 }
+
+ctxb_status ctxb_graph_latency_before(const ctxb_graph* graph, uint32_t node, uint64_t* frames) {
+  if (frames != nullptr) *frames = 0;
+  return answered([&] {
+    need(graph != nullptr && frames != nullptr, "graph or frames is null");
+    *frames = graph->graph.latency_before(node);
+  });
+}

@@ -81,6 +81,7 @@ DelayLines::DelayLines(const Wiring& wiring, std::vector<std::uint64_t> latencie
     : latencies_(std::move(latencies)) {
   const LatencyPlan plan = plan_latency(wiring, latencies_);
   total_ = plan.total;
+  before_ = plan.before;
   const auto make = [&](Index node, Index value, std::uint64_t delay) -> MaybeLine {
     if (delay == 0) return {};
     is_empty_ = false;

@@ -55,8 +55,12 @@ class DelayLines {
   DelayLine* output(Index end) noexcept { return is_empty_ ? nullptr : line(outputs_[end]); }
 
   std::uint64_t latency() const noexcept { return total_; }
+  // Of one node, and of what comes to it.
   std::uint64_t latency_of(Index node) const noexcept {
     return latencies_.empty() ? 0 : latencies_[node];
+  }
+  std::uint64_t latency_before(Index node) const noexcept {
+    return before_.empty() ? 0 : before_[node];
   }
 
   // Around each job. After a discontinuity, another number of channels, or a job that did not reach
@@ -69,9 +73,9 @@ class DelayLines {
   static const DelayLine* line(const MaybeLine& one) noexcept { return one ? &*one : nullptr; }
   static DelayLine* line(MaybeLine& one) noexcept { return one ? &*one : nullptr; }
 
-  std::vector<std::vector<MaybeLine>> inputs_;  // of each node
-  std::vector<MaybeLine> outputs_;              // of the host's
-  std::vector<std::uint64_t> latencies_;        // of each node
+  std::vector<std::vector<MaybeLine>> inputs_;     // of each node
+  std::vector<MaybeLine> outputs_;                 // of the host's
+  std::vector<std::uint64_t> latencies_, before_;  // of each node
   std::uint64_t total_ = 0;
   std::uint32_t channels_ = 0;  // of the last job
   bool ended_ = false;          // the last job reached its end

@@ -343,6 +343,15 @@ std::uint64_t Graph::latency_frames() const {
   return alive(impl_).lines.latency();
 }
 
+std::uint64_t Graph::latency_before(std::size_t node) const {
+  const Impl& impl = alive(impl_);
+  if (node >= impl.nodes.size()) {
+    refuse("node " + std::to_string(node) + " does not exist; it has " +
+           std::to_string(impl.nodes.size()));
+  }
+  return impl.lines.latency_before(node);
+}
+
 const char* to_string(JobOutcome outcome) noexcept {
   switch (outcome) {
     case JobOutcome::done:

@@ -8,12 +8,14 @@ LatencyPlan plan_latency(const Wiring& wiring, const std::vector<std::uint64_t>&
   LatencyPlan plan;
   std::vector<std::uint64_t> late(wiring.values.size());  // 0 for what the host gives
   plan.inputs.resize(wiring.nodes.size());
+  plan.before.resize(wiring.nodes.size());
   for (const Index n : wiring.order) {
     const WiredNode& node = wiring.nodes[n];
     std::uint64_t latest = 0;
     for (const Maybe& value : node.inputs) {
       if (value) latest = std::max(latest, late[*value]);
     }
+    plan.before[n] = latest;
     for (const Maybe& value : node.inputs) {
       plan.inputs[n].push_back(value ? latest - late[*value] : 0);
     }

@@ -9,6 +9,7 @@
 namespace ctxbroker::detail {
 
 struct LatencyPlan {
+  std::vector<std::uint64_t> before;               // by how many frames each node's input is late
   std::vector<std::vector<std::uint64_t>> inputs;  // for each node and input: its delay, in frames
   std::vector<std::uint64_t> outputs;              // for each of the host's outputs
   std::uint64_t total = 0;                         // by how many frames the host's outputs are late

@@ -70,6 +70,32 @@ TEST_F(LatenciesTest, ARowIsAsLateAsItsPartsTogether) {
   EXPECT_EQ(Graph(broker, {&none}, {64, 2, rate}).latency_frames(), 0U);
 }
 
+// The host fades at a frame of the song, behind a plug-in that is late.
+TEST_F(LatenciesTest, AChangeIsMadeAtItsFrameOfTheSong) {
+  description.inputs = {{"in"}};
+  description.outputs = {{"out"}};
+  add("late", "compressor", late_by(100));
+  add("later", "compressor", late_by(30));
+  probe("scale", "scale");
+  edge("in", "late");
+  edge("late", "later");
+  edge("later", "scale");
+  edge("scale", "out");
+  PluginInstance& scale = *instances[2];
+  scale.set_parameter("value", 1);
+  Graph graph(broker, description, {longest, channels, rate});
+  EXPECT_EQ(graph.latency_before(0), 0U);
+  EXPECT_EQ(graph.latency_before(1), 100U);
+  EXPECT_EQ(graph.latency_before(2), 130U);
+  EXPECT_THROW(static_cast<void>(graph.latency_before(3)), Error);
+  const Changes changes = {{&scale, 0, 500 + 130, 0}};
+  const Signal in(2, std::vector<float>(1000, 1));
+  const Signal out = run(graph, {in}, 1000, {64, 7}, changes)[0];
+  for (std::size_t i = 0; i < 1000; ++i) {
+    ASSERT_EQ(out[0][i], i >= 130 && i - 130 < 500 ? 1 : 0) << i;
+  }
+}
+
 // The branches lie in different memory, and their latencies add up: 300 + 20 against 45.
 TEST_F(LatenciesTest, BranchesInDifferentLeases) {
   description.inputs = {{"in"}};

@@ -112,6 +112,7 @@ TEST_F(CGraphArgumentsTest, NullHandlesAreRefused) {
       ctxb_graph_submit(no_graph, nullptr, nullptr, &number),
       ctxb_graph_finish(no_graph, 1),
       ctxb_graph_is_done(no_graph, 1, &flag),
+      ctxb_graph_latency_before(no_graph, 0, &number),
       ctxb_graph_process(no_graph, nullptr, nullptr)};
   for (std::size_t i = 0; i < answers.size(); ++i) {
     EXPECT_EQ(answers[i], CTXB_ERROR_INVALID_ARGUMENT) << "call " << i;

@@ -196,6 +196,10 @@ TEST_F(CGraphTest, ChangesWithinABlockAndTheTransport) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph* graph = make();
   EXPECT_EQ(ctxb_graph_latency(graph), 1u);
+  std::uint64_t before = 7;
+  EXPECT_EQ(ctxb_graph_latency_before(graph, 0, &before), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(before, 0u);
+  EXPECT_EQ(ctxb_graph_latency_before(graph, 1, &before), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_instance_restart_requested(mixer), 0u);
   const ctxb_parameter_change changes[] = {{sizeof changes[0], 0, mixer, 0, 0.5, 0, 0, 0},
                                            {sizeof changes[0], 0, mixer, 4, 0, 1, 8, 0}};

@@ -50,6 +50,7 @@ TEST(LatencyPlanTest, WhatMeetsIsAsLateAsTheLatest) {
   EXPECT_THAT(plan.inputs[2], ElementsAre(0, 0, 99, 100));
   EXPECT_THAT(plan.inputs[4], ElementsAre(110, 0));
   EXPECT_EQ(plan.total, 110U);
+  EXPECT_THAT(plan.before, ElementsAre(0, 0, 100, 0, 110));
   EXPECT_THAT(plan.outputs, ElementsAre(0, 10, 0));
 }
 
