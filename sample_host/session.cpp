@@ -288,29 +288,6 @@ std::vector<DeviceInfo> Session::devices() const {
   return devices;
 }
 
-// How late the sound is that comes to each node. The graph has no cycles, so after as many rounds
-// as there are nodes every path is added up.
-std::vector<std::uint64_t> Session::latencies_before() const {
-  std::vector<std::uint64_t> latency(instances_.size());
-  for (std::size_t i = 1; plan_.is_row() && i < latency.size(); ++i) {
-    latency[i] = latency[i - 1] + instances_[i - 1].latency_frames();
-  }
-  const auto index_of = [&](const std::string& end) {
-    const std::string name = end.substr(0, end.find('.'));
-    const auto is = [&](const PlannedNode& node) { return node.name == name; };
-    return static_cast<std::size_t>(std::find_if(plan_.nodes.begin(), plan_.nodes.end(), is) -
-                                    plan_.nodes.begin());
-  };
-  for (std::size_t round = 0; round < latency.size(); ++round) {
-    for (const GraphEdge& edge : plan_.edges) {
-      const std::size_t from = index_of(edge.from), to = index_of(edge.to);
-      if (from == latency.size() || to == latency.size()) continue;  // one of the graph's ends
-      latency[to] = std::max(latency[to], latency[from] + instances_[from].latency_frames());
-    }
-  }
-  return latency;
-}
-
 // Nodes of a row have the names that the broker gives them.
 void Session::check_automation(const std::vector<Choice>& choices) {
   if (plan_.automation.empty()) return;
@@ -363,14 +340,13 @@ void Session::check_automation(const std::vector<Choice>& choices) {
 }
 
 std::vector<AutomationPoint> Session::automation(double rate) {
-  const std::vector<std::uint64_t> latencies = latencies_before();
   std::vector<AutomationPoint> points;
   for (const Change& change : changes_) {
     AutomationPoint point;
     point.instance = &instances_[change.node];
     point.parameter = change.parameter;
-    point.begin =
-        std::llround(change.line.time * rate) + static_cast<std::int64_t>(latencies[change.node]);
+    const std::uint64_t late = graph_ ? graph_->latency_before(change.node) : 0;
+    point.begin = std::llround(change.line.time * rate) + static_cast<std::int64_t>(late);
     point.ramp_frames = static_cast<std::uint32_t>(
         std::min<std::int64_t>(std::llround(change.line.ramp * rate), UINT32_MAX));
     point.value = change.value;

@@ -58,7 +58,6 @@ class Session {
   };
 
   void check_automation(const std::vector<Choice>& choices);
-  std::vector<std::uint64_t> latencies_before() const;
 
   const GraphPlan& plan_;
   std::vector<Change> changes_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ctxbroker/plugin.hpp"
+#include "fake_host.hpp"
 
 namespace {
 
@@ -103,6 +104,12 @@ TEST(SdkEvents, AreTheHostsListWhateverTheirSize) {
   job.events = nullptr;
   job.event_count = 0;
   EXPECT_TRUE(Events(job).empty());
+}
+
+TEST(SdkHost, AsksForARestart) {
+  ctxbroker::test::FakeHost host;
+  Host(host.raw()).request_restart();
+  EXPECT_EQ(host.restarts_asked, 1);
 }
 
 }  // namespace
