@@ -171,17 +171,15 @@ std::string place_of(const GraphPlan& plan, std::string text) {
       return "$.edges[" + std::to_string(i) + "]: " + text;
     }
   }
-  const std::string hint = "; \"channels\" sets how many an end has";
+  const char* const hint = "; \"channels\" sets how many an end has";
   for (const PlannedEnd& end : plan.inputs) {
-    if (says("the input \"" + end.name + "\" has ")) {
-      return "$.inputs." + end.name + ": " + text + hint;
-    }
+    if (!says("the input \"" + end.name + "\" has ")) continue;
+    return text.insert(0, "$.inputs." + end.name + ": ").append(hint);
   }
   for (const PlannedEnd& end : plan.outputs) {
-    if (says("the output \"" + end.name + "\" takes ")) {
-      return "$.outputs." + end.name + ": " + text + hint;
-    }
-    if (says("the output \"" + end.name + "\"")) return "$.outputs." + end.name + ": " + text;
+    if (!says("the output \"" + end.name + "\"")) continue;
+    if (says("the output \"" + end.name + "\" takes ")) text.append(hint);
+    return text.insert(0, "$.outputs." + end.name + ": ");
   }
   return text;
 }

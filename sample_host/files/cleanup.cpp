@@ -24,6 +24,11 @@ struct Slot {
 // Global because a signal handler has no other way to reach it. Each of 128 frames that are in a
 // graph or being written can have some outputs. Memory is taken only for those that are used.
 std::array<Slot, 1024> slots;
+// The signal may come to another thread than the one that is just creating a file. The handler
+// waits for that one, and no file is created after it.
+std::atomic<int> creating{0};
+std::atomic<bool> ending{false};
+static_assert(std::atomic<int>::is_always_lock_free);
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,
@@ -33,6 +38,8 @@ constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,
 // ends the process with its own status as soon as the handler returns.
 extern "C" void handle_ending_signal(int signal_number) {
   const int error_before = errno;
+  ending.store(true);
+  while (creating.load() != 0) continue;
   for (const Slot& slot : slots) {
     if (slot.armed.load(std::memory_order_acquire)) ::unlink(slot.path.data());
   }
@@ -41,6 +48,10 @@ extern "C" void handle_ending_signal(int signal_number) {
 }
 
 }  // namespace
+
+void wait_if_ending() noexcept {
+  while (ending.load()) ::pause();
+}
 
 int reserve() noexcept {
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -59,12 +70,18 @@ int create(int slot, std::string& path, int suffix_length) {
   sigset_t before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  creating.fetch_add(1);
+  if (ending.load()) {
+    creating.fetch_sub(1);
+    wait_if_ending();
+  }
   const int file = ::mkostemps(path.data(), suffix_length, O_CLOEXEC);
   const int error = errno;
   if (file >= 0) {
     std::memcpy(place.path.data(), path.c_str(), path.size() + 1);
     place.armed.store(true, std::memory_order_release);
   }
+  creating.fetch_sub(1);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = error;
   return file;

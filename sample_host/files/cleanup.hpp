@@ -14,6 +14,9 @@ int reserve() noexcept;
 // -1 with errno.
 int create(int slot, std::string& path, int suffix_length);
 
+// Does not return if a signal is ending the process, which has removed the unfinished files.
+void wait_if_ending() noexcept;
+
 // The slot's file is finished or removed.
 void release(int slot) noexcept;
 

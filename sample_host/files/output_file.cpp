@@ -135,7 +135,9 @@ void OutputFile::commit() {
   if (error_ == 0 && closed != 0) error_ = errno;
   check();
   if (::rename(part_.c_str(), destination_.c_str()) != 0) {
-    throw output_failure(path_, "cannot be moved to its place: " + errno_text(errno));
+    const int error = errno;
+    cleanup::wait_if_ending();
+    throw output_failure(path_, "cannot be moved to its place: " + errno_text(error));
   }
   cleanup::release(slot_);
   slot_ = -1;

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <deque>
 #include <string>
+#include <thread>
 
 #include "failure_matcher.hpp"
 #include "fixtures/temp_folder.hpp"
@@ -160,6 +162,32 @@ TEST_P(OutputFileSignal, RemovesTheUnfinishedFile) {
 
 INSTANTIATE_TEST_SUITE_P(Signals, OutputFileSignal,
                          testing::Values(SIGINT, SIGTERM, SIGHUP, SIGPIPE));
+
+// The signal comes to one thread while another one creates, completes and gives up files.
+TEST(OutputFile, ASignalToAnotherThreadLeavesNoUnfinishedFile) {
+  for (int round = 0; round < 40; ++round) {
+    const TempFolder folder;
+    const int status = wait_status_of([&] {
+      remove_on_signals();
+      std::atomic<int> done{0};
+      std::thread creator([&] {
+        for (int number = 0; true; ++number) {
+          OutputFile file(folder / ("out" + std::to_string(number % 3)));
+          if (number % 2 == 0) file.commit();
+          ++done;
+        }
+      });
+      while (done < 20 + round) std::this_thread::yield();
+      ::raise(SIGINT);
+      creator.join();
+    });
+    ASSERT_TRUE(WIFSIGNALED(status)) << status;
+    ASSERT_EQ(WTERMSIG(status), SIGINT);
+    for (const std::string& name : folder.names()) {
+      EXPECT_THAT(name, testing::Not(testing::EndsWith(".part")));
+    }
+  }
+}
 
 }  // namespace
 }  // namespace ctxbroker::sample_host::test
