@@ -115,22 +115,27 @@ GraphDescription in_a_row(const std::vector<PluginInstance*>& instances, SampleT
   return row;
 }
 
-}  // namespace
-
-Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
-                  const ActivationSizes& limits, GraphOptions wanted)
-    : broker(owner),
-      sizes(limits),
-      options(std::move(wanted)),
-      wiring(wire(description, check_nodes(description, owner, limits), limits)),
-      ends(device_ends(description, owner, options)),
-      changes(instances_of(description), options.changes_per_job) {
+// Before anything is allocated for so many.
+GraphOptions checked(GraphOptions options) {
   if (options.jobs_in_flight == 0 || options.jobs_in_flight > most_jobs) {
     refuse("jobs_in_flight is not between 1 and " + std::to_string(most_jobs));
   }
   if (options.changes_per_job > most_changes) {
     refuse("changes_per_job is above " + std::to_string(most_changes));
   }
+  return options;
+}
+
+}  // namespace
+
+Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
+                  const ActivationSizes& limits, GraphOptions wanted)
+    : broker(owner),
+      sizes(limits),
+      options(checked(std::move(wanted))),
+      wiring(wire(description, check_nodes(description, owner, limits), limits)),
+      ends(device_ends(description, owner, options)),
+      changes(instances_of(description), options.changes_per_job) {
   slots.resize(options.jobs_in_flight);
   outcomes.resize(options.jobs_in_flight);
   for (const GraphNode& node : description.nodes) {
