@@ -318,7 +318,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_host(ctxb_broker* broker, ctxb_tenant** tena
 /** Gives back everything that the tenant holds, and ends the handle. Its ctxb_library handles are
  * then dead. What hung work may still use is given back when that work ends.
  *
- * @return CTXB_ERROR_WRONG_STATE while a thread is inside. The tenant is then still open. */
+ * @return CTXB_ERROR_WRONG_STATE while a thread is inside, or a graph has its memory. The tenant is
+ *         then still open. */
 CTXB_EXPORT ctxb_status ctxb_tenant_close(ctxb_tenant* tenant);
 
 /** Returns the tenant's number; 0 for the host, and for null. [any] */
@@ -481,6 +482,6 @@ CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 }
 #endif
 
-#include "ctxbroker/host_graph.h"
+#include "ctxbroker/host_plugins.h"
 
 #endif

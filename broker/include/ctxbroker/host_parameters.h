@@ -1,6 +1,6 @@
 /**
  * @file
- * Parameters and presets of plug-ins for hosts in C. host_graph.h, which says what holds for all
+ * Parameters and presets of plug-ins for hosts in C. host_plugins.h, which says what holds for all
  * functions about instances, includes this header. ctxb_plugin_library_parameter describes the
  * parameters.
  *
@@ -12,7 +12,7 @@
 #ifndef CTXBROKER_HOST_PARAMETERS_H
 #define CTXBROKER_HOST_PARAMETERS_H
 
-#include "ctxbroker/host_graph.h"
+#include "ctxbroker/host_plugins.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,4 +1,4 @@
-// host_graph.h: graphs and their jobs.
+// host_graph.h.
 #include <algorithm>
 #include <utility>
 
@@ -8,8 +8,10 @@
 struct ctxb_graph {
   ctxbroker::Graph graph;
   std::vector<ctxb_instance*> instances;  // of its nodes
-  ctxbroker::JobBuffers buffers;          // of one job; as many as the graph has ends
-  ctxbroker::JobEvents events;            // of one job; has room for the most changes
+  ctxb_tenant* tenant;                    // of its ends on the device; may be null
+  std::uint32_t changes_per_job;
+  ctxbroker::JobBuffers buffers;  // of one job; as many as the graph has ends
+  ctxbroker::JobEvents events;    // of one job; with room for the changes
 };
 
 namespace {
@@ -20,9 +22,9 @@ using ctxbroker::GraphDescription;
 using ctxbroker::GraphEnd;
 using ctxbroker::detail::answered;
 using ctxbroker::detail::need;
+using ctxbroker::detail::read_flag;
 using ctxbroker::detail::taken;
 
-const ctxbroker::GraphOptions defaults;
 constexpr std::uint32_t most_elements = 65536;  // of an array; a larger count is garbage
 
 // Calls `read` with each element of an array of the caller's.
@@ -45,20 +47,23 @@ std::string name_of(const char* name) {
 }
 
 GraphEnd read_end(const ctxb_graph_end& given) {
-  need(given.reserved == 0, "reserved of a ctxb_graph_end is not 0");
   const auto samples = given.samples == 0 ? ctxbroker::SampleType::float32
                                           : static_cast<ctxbroker::SampleType>(given.samples);
-  return {name_of(given.name), given.channels, samples};
+  return {name_of(given.name), given.channels, samples, read_flag(given.on_device, "on_device")};
 }
 
-// What a description says, and the instances of its nodes.
-std::pair<GraphDescription, std::vector<ctxb_instance*>> read(
-    const ctxb_graph_description* description) {
+// What a description says, and the handles that it names.
+struct Described {
+  GraphDescription graph;
+  std::vector<ctxb_instance*> instances;
+  ctxb_tenant* tenant = nullptr;
+};
+
+Described read(const ctxb_graph_description* description) {
   const ctxb_graph_description given =
       taken(description, "description is null, or its size is not sizeof(ctxb_graph_description)");
-  need(given.reserved == 0, "reserved of the ctxb_graph_description is not 0");
-  std::pair<GraphDescription, std::vector<ctxb_instance*>> made;
-  auto& [graph, instances] = made;
+  Described made;
+  auto& [graph, instances, tenant] = made;
   read_all(given.inputs, given.input_count,
            "inputs is null or too long, or inputs[].size is not sizeof(ctxb_graph_end)",
            [&](const ctxb_graph_end& end) { graph.inputs.push_back(read_end(end)); });
@@ -79,7 +84,26 @@ std::pair<GraphDescription, std::vector<ctxb_instance*>> read(
              need(edge.reserved == 0, "reserved of a ctxb_graph_edge is not 0");
              graph.edges.push_back({name_of(edge.from), name_of(edge.to)});
            });
+  need(given.device == 0 || given.tenant != nullptr,
+       "device is given, but there is no tenant whose memory is there");
+  graph.device = given.device;
+  tenant = given.tenant;
+  if (tenant != nullptr) graph.tenant = &tenant->tenant;
   return made;
+}
+
+ctxbroker::LateJobs read_late(std::uint32_t late) {
+  switch (late) {
+    case CTXB_LATE_DELIVER:
+      return ctxbroker::LateJobs::deliver;
+    case CTXB_LATE_DRY:
+      return ctxbroker::LateJobs::dry;
+    case CTXB_LATE_DROP:
+      return ctxbroker::LateJobs::drop;
+    default:
+      throw Error(ErrorKind::invalid_argument,
+                  "late is " + std::to_string(late) + "; use CTXB_LATE_DELIVER, _DRY or _DROP");
+  }
 }
 
 ctxbroker::GraphOptions read(const ctxb_graph_options* options) {
@@ -88,7 +112,32 @@ ctxbroker::GraphOptions read(const ctxb_graph_options* options) {
   const ctxb_graph_options given =
       taken(options, "the options' size is not sizeof(ctxb_graph_options)");
   if (given.jobs_in_flight != 0) wanted.jobs_in_flight = given.jobs_in_flight;
+  wanted.measure = read_flag(given.measure, "measure");
+  wanted.name_faults = !read_flag(given.without_marks, "without_marks");
+  wanted.late = read_late(given.late);
+  if (given.changes_per_job != 0) wanted.changes_per_job = given.changes_per_job;
+  if (given.on_done != nullptr) {
+    wanted.on_done = [tell = given.on_done, data = given.on_done_data](std::uint64_t job) {
+      tell(data, job);
+    };
+  }
   return wanted;
+}
+
+std::uint32_t code(ctxbroker::JobOutcome outcome) noexcept {
+  switch (outcome) {
+    case ctxbroker::JobOutcome::done:
+      return CTXB_OUTCOME_DONE;
+    case ctxbroker::JobOutcome::late:
+      return CTXB_OUTCOME_LATE;
+    case ctxbroker::JobOutcome::dry:
+      return CTXB_OUTCOME_DRY;
+    case ctxbroker::JobOutcome::dropped:
+      return CTXB_OUTCOME_DROPPED;
+    case ctxbroker::JobOutcome::forgotten:
+      break;
+  }
+  return CTXB_OUTCOME_FORGOTTEN;
 }
 
 // Copies pointers into a vector that has room for them already: jobs do not allocate.
@@ -111,6 +160,7 @@ const ctxbroker::JobBuffers& read(ctxb_graph& graph, const ctxb_job_buffers* buf
   need(given.reserved == 0, "reserved of the ctxb_job_buffers is not 0");
   take(given.inputs, given.input_count, graph.buffers.inputs, "inputs");
   take(given.outputs, given.output_count, graph.buffers.outputs, "outputs");
+  graph.buffers.after = static_cast<CUstream>(given.after);
   return graph.buffers;
 }
 
@@ -137,8 +187,9 @@ ctxbroker::Transport read(const ctxb_transport& given) {
     song.tempo = given.tempo;
     song.tempo_step = given.tempo_step;
   }
-  if (has(CTXB_TRANSPORT_TIME_SIGNATURE))
+  if (has(CTXB_TRANSPORT_TIME_SIGNATURE)) {
     song.time_signature = {given.beats_per_bar, given.beat_unit};
+  }
   if (has(CTXB_TRANSPORT_BEATS)) {
     song.beats = {given.song_beats,
                   given.bar_beats,
@@ -151,18 +202,17 @@ ctxbroker::Transport read(const ctxb_transport& given) {
   return song;
 }
 
-// Of the job in `info`, which `read` below has looked at.
-const ctxbroker::JobEvents& read_events(ctxb_graph& graph, const ctxb_job_info* info) {
+// Into the graph's own, which have room for all changes.
+void read_events(ctxb_graph& graph, const ctxb_job_events* all) {
   ctxbroker::JobEvents& events = graph.events;
   events.changes.clear();
   events.transport.reset();
-  const ctxb_job_events* const all = taken(info, "info is null").events;
-  if (all == nullptr) return events;
+  if (all == nullptr) return;
   const ctxb_job_events given = taken(all, "the size of the events is not sizeof(ctxb_job_events)");
-  if (given.change_count > defaults.changes_per_job) {
+  if (given.change_count > graph.changes_per_job) {
     throw Error(ErrorKind::invalid_argument,
                 "the job has " + std::to_string(given.change_count) + " changes; at most " +
-                    std::to_string(defaults.changes_per_job) + " are allowed");
+                    std::to_string(graph.changes_per_job) + " are allowed");
   }
   read_all(given.changes, given.change_count,
            "changes is null, or changes[].size is not sizeof(ctxb_parameter_change)",
@@ -171,18 +221,19 @@ const ctxbroker::JobEvents& read_events(ctxb_graph& graph, const ctxb_job_info* 
     events.transport =
         read(taken(given.transport, "the transport's size is not sizeof(ctxb_transport)"));
   }
-  return events;
 }
 
-ctxbroker::JobInfo read(const ctxb_job_info* info) {
+// What a job of the caller's is, and its events in `graph`.
+ctxbroker::JobInfo read(ctxb_graph& graph, const ctxb_job_info* info) {
   const ctxb_job_info given = taken(info, "info is null, or its size is not sizeof(ctxb_job_info)");
+  read_events(graph, given.events);
   ctxbroker::JobInfo job;
   job.width = given.width;
   job.height = given.height;
   job.position = given.position;
   job.sample_rate = given.sample_rate;
   job.deadline_ns = given.deadline_ns;
-  job.discontinuity = ctxbroker::detail::read_flag(given.discontinuity, "discontinuity");
+  job.discontinuity = read_flag(given.discontinuity, "discontinuity");
   return job;
 }
 
@@ -194,17 +245,20 @@ ctxb_status ctxb_graph_create(ctxb_broker* broker, const ctxb_graph_description*
   if (graph != nullptr) *graph = nullptr;
   return answered([&] {
     need(broker != nullptr && graph != nullptr, "broker or graph is null");
-    auto [read_description, instances] = read(description);
-    auto made = std::make_unique<ctxb_graph>(
-        ctxb_graph{ctxbroker::Graph(broker->broker, read_description,
-                                    ctxbroker::detail::read(sizes), read(options)),
-                   std::move(instances),
-                   {},
-                   {}});
-    made->events.changes.reserve(defaults.changes_per_job);
-    made->buffers.inputs.resize(read_description.inputs.size());
-    made->buffers.outputs.resize(read_description.outputs.size());
+    Described wanted = read(description);
+    const ctxbroker::GraphOptions given = read(options);
+    auto made = std::make_unique<ctxb_graph>(ctxb_graph{
+        ctxbroker::Graph(broker->broker, wanted.graph, ctxbroker::detail::read(sizes), given),
+        std::move(wanted.instances),
+        wanted.tenant,
+        given.changes_per_job,
+        {},
+        {}});
+    made->buffers.inputs.resize(wanted.graph.inputs.size());
+    made->buffers.outputs.resize(wanted.graph.outputs.size());
+    made->events.changes.reserve(given.changes_per_job);
     for (ctxb_instance* const instance : made->instances) ++instance->uses;
+    if (made->tenant != nullptr) ++made->tenant->uses;
     *graph = made.release();
   });
 }
@@ -213,6 +267,7 @@ ctxb_status ctxb_graph_destroy(ctxb_graph* graph) {
   return answered([&] {
     need(graph != nullptr, "graph is null");
     for (ctxb_instance* const instance : graph->instances) --instance->uses;
+    if (graph->tenant != nullptr) --graph->tenant->uses;
     delete graph;
   });
 }
@@ -222,15 +277,17 @@ ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buffers* buffers
   if (job != nullptr) *job = 0;
   return answered([&] {
     need(graph != nullptr && job != nullptr, "graph or job is null");
-    const ctxbroker::JobInfo one = read(info);
-    *job = graph->graph.submit(read(*graph, buffers), one, read_events(*graph, info));
+    const ctxbroker::JobInfo given = read(*graph, info);
+    *job = graph->graph.submit(read(*graph, buffers), given, graph->events);
   });
 }
 
-ctxb_status ctxb_graph_finish(ctxb_graph* graph, uint64_t job) {
+ctxb_status ctxb_graph_finish(ctxb_graph* graph, uint64_t job, uint32_t* outcome) {
+  if (outcome != nullptr) *outcome = 0;
   return answered([&] {
     need(graph != nullptr, "graph is null");
-    graph->graph.finish(job);
+    const ctxbroker::JobOutcome how = graph->graph.finish(job);
+    if (outcome != nullptr) *outcome = ::code(how);
   });
 }
 
@@ -242,12 +299,22 @@ ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job, uint32_t* 
   });
 }
 
-ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffers,
-                               const ctxb_job_info* info) {
+ctxb_status ctxb_graph_follow(ctxb_graph* graph, uint64_t job, void* stream) {
   return answered([&] {
     need(graph != nullptr, "graph is null");
-    const ctxbroker::JobInfo one = read(info);
-    graph->graph.process(read(*graph, buffers), one, read_events(*graph, info));
+    graph->graph.follow(job, static_cast<CUstream>(stream));
+  });
+}
+
+ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffers,
+                               const ctxb_job_info* info, uint32_t* outcome) {
+  if (outcome != nullptr) *outcome = 0;
+  return answered([&] {
+    need(graph != nullptr, "graph is null");
+    const ctxbroker::JobInfo given = read(*graph, info);
+    const ctxbroker::JobOutcome how =
+        graph->graph.process(read(*graph, buffers), given, graph->events);
+    if (outcome != nullptr) *outcome = ::code(how);
   });
 }
 

@@ -35,6 +35,7 @@ struct ctxb_tenant {
   ctxbroker::Broker* broker;
   std::vector<std::unique_ptr<ctxb_library>> libraries;
   std::map<std::uint64_t, std::string> reasons;  // of the leases, by their generations
+  unsigned uses = 0;                             // graphs with ends in its memory
 };
 
 struct ctxb_plugin_library {

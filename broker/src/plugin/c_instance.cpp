@@ -1,4 +1,4 @@
-// host_graph.h: instances of plug-ins.
+// host_plugins.h: instances.
 #include <utility>
 
 #include "plugin/c_host.hpp"
@@ -154,7 +154,7 @@ ctxb_status ctxb_instance_measure(const ctxb_instance* instance, ctxb_instance_m
     const ctxbroker::Metrics all = instance->instance.metrics();
     give(metrics,
          {0, 0, all.jobs, all.launches, all.graph_jobs, all.device_seconds, all.memory_bytes,
-          all.memory_peak_bytes, all.strikes},
+          all.memory_peak_bytes, all.strikes, all.late_jobs},
          "metrics is null, or its size is not sizeof(ctxb_instance_metrics)");
   });
 }

@@ -1,4 +1,4 @@
-// host_graph.h: plug-in libraries, and what is in them.
+// host_plugins.h: plug-in libraries, and what is in them.
 #include <utility>
 
 #include "plugin/c_host.hpp"

@@ -67,6 +67,11 @@ ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
 ctxb_status ctxb_tenant_close(ctxb_tenant* tenant) {
   return answered([&] {
     need(tenant != nullptr, "tenant is null");
+    if (tenant->uses != 0) {
+      throw ctxbroker::Error(
+          ctxbroker::ErrorKind::wrong_state,
+          "a graph has memory of tenant " + tenant->tenant.name() + "; destroy the graph first");
+    }
     tenant->tenant.close();
     delete tenant;
   });

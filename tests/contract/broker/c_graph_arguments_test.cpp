@@ -23,7 +23,7 @@ class CGraphArgumentsTest : public ::testing::Test {
     ASSERT_EQ(ctxb_instance_create(broker, library, "mixer", nullptr, &mixer), CTXB_OK)
         << ctxb_last_error();
     node.instance = mixer;
-    description = {sizeof description, 1, 1, 1, 2, 0, &input, &output, &node, edges};
+    description = {sizeof description, 1, 1, 1, 2, 0, &input, &output, &node, edges, nullptr};
   }
   void TearDown() override {
     EXPECT_EQ(ctxb_instance_destroy(mixer), CTXB_OK) << ctxb_last_error();
@@ -50,7 +50,7 @@ class CGraphArgumentsTest : public ::testing::Test {
   ctxb_plugin_library* library = nullptr;
   ctxb_instance* mixer = nullptr;
   ctxb_activation_sizes sizes{sizeof sizes, 8, 2, 0, 48000};
-  ctxb_graph_options options{sizeof options, 0};
+  ctxb_graph_options options{sizeof options, 0, 0, 0, 0, 0, nullptr, nullptr};
   ctxb_graph_end input{sizeof input, 0, 0, 0, "voice"};
   ctxb_graph_end output{sizeof output, 0, 0, 0, "mix"};
   ctxb_graph_node node{sizeof node, 0, "mixer", nullptr};
@@ -110,10 +110,11 @@ TEST_F(CGraphArgumentsTest, NullHandlesAreRefused) {
       ctxb_graph_create(broker, &description, &sizes, nullptr, nullptr),
       ctxb_graph_destroy(no_graph),
       ctxb_graph_submit(no_graph, nullptr, nullptr, &number),
-      ctxb_graph_finish(no_graph, 1),
+      ctxb_graph_finish(no_graph, 1, &flag),
       ctxb_graph_is_done(no_graph, 1, &flag),
       ctxb_graph_latency_before(no_graph, 0, &number),
-      ctxb_graph_process(no_graph, nullptr, nullptr)};
+      ctxb_graph_process(no_graph, nullptr, nullptr, nullptr),
+      ctxb_graph_follow(no_graph, 1, nullptr)};
   for (std::size_t i = 0; i < answers.size(); ++i) {
     EXPECT_EQ(answers[i], CTXB_ERROR_INVALID_ARGUMENT) << "call " << i;
   }
@@ -190,14 +191,15 @@ TEST_F(CGraphArgumentsTest, DescriptionsOfAGraph) {
   graph_is_refused([] {}, "not active");
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   graph_is_refused([&] { description.size = 3; }, "sizeof(ctxb_graph_description)");
-  graph_is_refused([&] { description.reserved = 1; }, "reserved");
+  graph_is_refused([&] { description.device = 1; }, "no tenant whose memory");
   graph_is_refused([&] { description.inputs = nullptr; }, "inputs is null");
   graph_is_refused([&] { description.input_count = 1u << 30; }, "too long");
   graph_is_refused([&] { input.size = 10; }, "sizeof(ctxb_graph_end)");
   graph_is_refused([&] { input.name = nullptr; }, "name in the graph's description is null");
   graph_is_refused([&] { input.samples = 9; }, "samples that its media does not have");
   graph_is_refused([&] { input.channels = 33; }, "more than 32 channels");
-  graph_is_refused([&] { output.reserved = 1; }, "reserved of a ctxb_graph_end");
+  graph_is_refused([&] { output.on_device = 2; }, "on_device is 2");
+  graph_is_refused([&] { output.on_device = 1; }, "the description has no tenant");
   graph_is_refused([&] { description.output_count = 0; }, "no output");
   graph_is_refused([&] { node.instance = nullptr; }, "the instance of mixer is null");
   graph_is_refused([&] { node.reserved = 1; }, "reserved of a ctxb_graph_node");
@@ -210,6 +212,10 @@ TEST_F(CGraphArgumentsTest, DescriptionsOfAGraph) {
                    "has no source");
   graph_is_refused([&] { sizes.max_width = 9; }, "active for 8 x 2 only");
   graph_is_refused([&] { options.jobs_in_flight = 65; }, "jobs_in_flight");
+  graph_is_refused([&] { options.measure = 2; }, "measure is 2");
+  graph_is_refused([&] { options.without_marks = 2; }, "without_marks is 2");
+  graph_is_refused([&] { options.late = 3; }, "late is 3");
+  graph_is_refused([&] { options.changes_per_job = 1u << 30; }, "changes_per_job");
   // An element that a later header made longer is stridden over, if what is new is 0.
   struct {
     ctxb_graph_edge edge;
@@ -234,7 +240,7 @@ TEST_F(CGraphArgumentsTest, Jobs) {
   std::vector<float> samples(16, 1);
   const void* read[] = {samples.data()};
   void* written[] = {samples.data()};
-  const ctxb_job_buffers sound{sizeof sound, 1, 1, 0, read, written};
+  const ctxb_job_buffers sound{sizeof sound, 1, 1, 0, read, written, nullptr};
   const ctxb_job_info whole{sizeof whole, 8, 2, 0, 0, 48000, 0, nullptr};
   const auto refused = [&](const std::function<void(ctxb_job_buffers&, ctxb_job_info&)>& spoil,
                            const char* why) {
@@ -242,7 +248,7 @@ TEST_F(CGraphArgumentsTest, Jobs) {
     ctxb_job_info info = whole;
     spoil(buffers, info);
     std::uint64_t job = 7;
-    expect_refusal(ctxb_graph_process(graph, &buffers, &info), why);
+    expect_refusal(ctxb_graph_process(graph, &buffers, &info, nullptr), why);
     expect_refusal(ctxb_graph_submit(graph, &buffers, &info, &job), why);
     EXPECT_EQ(job, 0u);
   };
@@ -281,12 +287,14 @@ TEST_F(CGraphArgumentsTest, Jobs) {
   events_are_refused([&] { change.instance = nullptr; }, "a change has no instance");
   events_are_refused([&] { change.parameter = 9; }, "names parameter 9");
   events_are_refused([&] { change.offset = 8; }, "the block has 8 frames");
+  events_are_refused([&] { change.value = 5; }, "gain");
   events_are_refused([&] { song.size = 9; }, "sizeof(ctxb_transport)");
   events_are_refused([&] { song.flags = 1u << 30; }, "flags of the ctxb_transport");
   events_are_refused([&] { song.flags = CTXB_TRANSPORT_TEMPO; }, "tempo is not above 0");
+  refused([&](auto& buffers, auto&) { buffers.after = &song; }, "no end of the graph is on");
   EXPECT_EQ(ctxb_graph_submit(graph, &sound, &whole, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_graph_is_done(graph, 1, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(ctxb_graph_process(graph, &sound, &whole), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_graph_process(graph, &sound, &whole, nullptr), CTXB_OK) << ctxb_last_error();
   EXPECT_EQ(samples[0], 0);
   EXPECT_EQ(samples[1], 1);
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);

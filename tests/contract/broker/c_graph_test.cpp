@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "broker_fixture.hpp"
 #include "ctxbroker/host.h"
+#include "raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -44,7 +46,12 @@ class CGraphTest : public ::testing::Test {
     return made;
   }
   ctxb_graph* make(std::uint32_t jobs_in_flight = 1) {
-    ctxb_graph_options options{sizeof options, jobs_in_flight};
+    ctxb_graph_options options{};
+    options.size = sizeof options;
+    options.jobs_in_flight = jobs_in_flight;
+    options.measure = 1;
+    options.on_done = [](void* data, std::uint64_t job) { ++static_cast<Done*>(data)->at(job); };
+    options.on_done_data = &told;
     ctxb_graph* graph = nullptr;
     EXPECT_EQ(ctxb_graph_create(broker, &description, &sizes, &options, &graph), CTXB_OK)
         << ctxb_last_error();
@@ -54,10 +61,12 @@ class CGraphTest : public ::testing::Test {
   ctxb_status run(ctxb_graph* graph, const Block& a, const Block& b, Block& out, float& peak) {
     const void* const read[] = {a.data(), b.data()};
     void* const written[] = {out.data(), &peak};
-    const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written};
-    return ctxb_graph_process(graph, &buffers, &info);
+    const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written, nullptr};
+    return ctxb_graph_process(graph, &buffers, &info, nullptr);
   }
 
+  using Done = std::array<std::atomic<int>, 16>;  // how often each job was told as done
+  Done told{};
   ctxb_broker* broker = nullptr;
   ctxb_plugin_library* library = nullptr;
   ctxb_instance* mixer = nullptr;
@@ -76,8 +85,8 @@ class CGraphTest : public ::testing::Test {
 
   void SetUp() override {
     node.instance = mixer;
-    description = {sizeof description, 2,     2,           1, 4, 0, inputs.data(),
-                   outputs.data(),     &node, edges.data()};
+    description = {sizeof description, 2,      2, 1, 4, 0, inputs.data(), outputs.data(), &node,
+                   edges.data(),       nullptr};
   }
 };
 
@@ -191,6 +200,47 @@ TEST_F(CGraphTest, MixesTwoInputsIntoTwoOutputs) {
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
 }
 
+TEST_F(CGraphTest, JobsInFlightFinishInTheirOrder) {
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
+  constexpr std::size_t jobs = 5;
+  ctxb_graph* graph = make(3);
+  std::vector<Block> outs(jobs, Block(channels * frames));
+  std::vector<float> levels(jobs);
+  const Block nothing(channels * frames);
+  for (std::size_t i = 0; i < jobs; ++i) {
+    const Block voice(channels * frames, static_cast<float>(i + 1));  // read before it returns
+    const void* const read[] = {voice.data(), nothing.data()};
+    void* const written[] = {outs[i].data(), &levels[i]};
+    const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written, nullptr};
+    std::uint64_t job = 0;
+    ASSERT_EQ(ctxb_graph_submit(graph, &buffers, &info, &job), CTXB_OK) << ctxb_last_error();
+    EXPECT_EQ(job, i + 1);
+  }
+  std::uint32_t done = 0;
+  EXPECT_EQ(ctxb_graph_is_done(graph, 1, &done), CTXB_OK);
+  EXPECT_EQ(done, 1u) << "three are in flight";
+  EXPECT_EQ(ctxb_graph_is_done(graph, 6, &done), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(done, 0u);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("job 6 was not submitted"));
+  std::uint32_t outcome = 7;
+  ASSERT_EQ(ctxb_graph_finish(graph, jobs, &outcome), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(outcome, uint32_t{CTXB_OUTCOME_DONE});
+  ASSERT_EQ(ctxb_graph_finish(graph, 1, &outcome), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(outcome, uint32_t{CTXB_OUTCOME_FORGOTTEN});
+  EXPECT_EQ(ctxb_graph_finish(graph, jobs + 1, &outcome), CTXB_ERROR_INVALID_ARGUMENT);
+  for (std::size_t i = 0; i < jobs; ++i) {
+    EXPECT_EQ(outs[i][0], static_cast<float>(i)) << "the last frame of the job before";
+    EXPECT_EQ(outs[i][1], static_cast<float>(i + 1));
+    EXPECT_EQ(levels[i], static_cast<float>(i + 1));
+  }
+  auto metrics = sized<ctxb_instance_metrics>();
+  ASSERT_EQ(ctxb_instance_measure(mixer, &metrics), CTXB_OK);
+  EXPECT_GT(metrics.device_seconds, 0);
+  EXPECT_EQ(metrics.late_jobs, 0u);
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+  for (std::size_t i = 0; i < jobs; ++i) EXPECT_EQ(told[i + 1], 1) << i;
+}
+
 // The mixer looks at the value of the first frame only.
 TEST_F(CGraphTest, ChangesWithinABlockAndTheTransport) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
@@ -223,35 +273,49 @@ TEST_F(CGraphTest, ChangesWithinABlockAndTheTransport) {
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
 }
 
-TEST_F(CGraphTest, JobsInFlightFinishInTheirOrder) {
+// Both ends lie in a tenant's memory, and a stream of the tenant's orders the jobs.
+TEST_F(CGraphTest, EndsMayBeOnTheDevice) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
-  constexpr std::size_t jobs = 5;
-  ctxb_graph* graph = make(3);
-  std::vector<Block> outs(jobs, Block(channels * frames));
-  std::vector<float> levels(jobs);
-  const Block nothing(channels * frames);
-  for (std::size_t i = 0; i < jobs; ++i) {
-    const Block voice(channels * frames, static_cast<float>(i + 1));  // read before it returns
-    const void* const read[] = {voice.data(), nothing.data()};
-    void* const written[] = {outs[i].data(), &levels[i]};
-    const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written};
-    std::uint64_t job = 0;
-    ASSERT_EQ(ctxb_graph_submit(graph, &buffers, &info, &job), CTXB_OK) << ctxb_last_error();
-    EXPECT_EQ(job, i + 1);
-  }
-  std::uint32_t done = 0;
-  EXPECT_EQ(ctxb_graph_is_done(graph, 1, &done), CTXB_OK);
-  EXPECT_EQ(done, 1u) << "three are in flight";
-  EXPECT_EQ(ctxb_graph_is_done(graph, 6, &done), CTXB_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(done, 0u);
-  EXPECT_THAT(ctxb_last_error(), HasSubstr("job 6 was not submitted"));
-  ASSERT_EQ(ctxb_graph_finish(graph, jobs), CTXB_OK) << ctxb_last_error();
-  for (std::size_t i = 0; i < jobs; ++i) {
-    EXPECT_EQ(outs[i][0], static_cast<float>(i)) << "the last frame of the job before";
-    EXPECT_EQ(outs[i][1], static_cast<float>(i + 1));
-    EXPECT_EQ(levels[i], static_cast<float>(i + 1));
-  }
+  ctxb_tenant* tenant = nullptr;
+  ASSERT_EQ(ctxb_tenant_open(broker, "host memory", nullptr, &tenant), CTXB_OK);
+  const std::uint64_t bytes = channels * frames * sizeof(float);
+  std::uint64_t voice = 0, mix = 0;
+  void* stream = nullptr;
+  ASSERT_EQ(ctxb_tenant_allocate(tenant, 0, bytes, &voice), CTXB_OK);
+  ASSERT_EQ(ctxb_tenant_allocate(tenant, 0, bytes, &mix), CTXB_OK);
+  ASSERT_EQ(ctxb_tenant_create_stream(tenant, 0, &stream), CTXB_OK);
+  inputs[0].on_device = outputs[0].on_device = 1;
+  description.tenant = tenant;
+  ctxb_graph* graph = make();
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_ERROR_WRONG_STATE);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("a graph has memory of tenant host memory"));
+  const Block music(channels * frames, 5);
+  float level = 0;
+  const void* const read[] = {reinterpret_cast<const void*>(voice), music.data()};
+  void* const written[] = {reinterpret_cast<void*>(mix), &level};
+  const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written, stream};
+  auto info_of_driver = sized<ctxb_driver_info>();
+  ASSERT_EQ(ctxb_broker_driver(broker, &info_of_driver), CTXB_OK);
+  const RawDriver driver(info_of_driver.path);
+  auto* const its_stream = static_cast<CUstream>(stream);
+  Block out(channels * frames);
+  ctxb_guard guard;
+  ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "test", &guard), CTXB_OK);
+  EXPECT_EQ(driver.fill(voice, 2.0F, out.size(), its_stream), CUDA_SUCCESS);
+  ctxb_guard_leave(&guard);
+  std::uint64_t job = 0;
+  ASSERT_EQ(ctxb_graph_submit(graph, &buffers, &info, &job), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_graph_follow(graph, job, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
+  ASSERT_EQ(ctxb_graph_follow(graph, job, stream), CTXB_OK) << ctxb_last_error();
+  ASSERT_EQ(ctxb_graph_finish(graph, job, nullptr), CTXB_OK) << ctxb_last_error();
+  ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "test", &guard), CTXB_OK);
+  EXPECT_EQ(driver.fetch(out, mix, its_stream), CUDA_SUCCESS);
+  ctxb_guard_leave(&guard);
+  EXPECT_EQ(out[0], 0);
+  EXPECT_EQ(out[1], 7);
+  EXPECT_EQ(level, 7);
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
 }
 
 ctxb_status keep(void* data, const char* bytes, std::uint64_t count) {

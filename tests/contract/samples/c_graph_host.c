@@ -71,7 +71,7 @@ static int connect(Host* host) {
                                         .nodes = nodes,
                                         .edges = row};
   const ctxb_activation_sizes sizes = {sizeof sizes, width, height, 0, 0};
-  const ctxb_graph_options options = {sizeof options, jobs};
+  const ctxb_graph_options options = {.size = sizeof options, .jobs_in_flight = jobs};
   if (ctxb_graph_create(host->broker, &both, &sizes, &options, &host->merging) != CTXB_OK) {
     return failed("the graph of both");
   }
@@ -111,14 +111,23 @@ static int run(Host* host) {
   uint64_t job = 0;
   for (int i = 0; i < jobs; ++i) {
     void* const outputs[] = {results[i]};
-    const ctxb_job_buffers buffers = {sizeof buffers, 2, 1, 0, inputs, outputs};
+    const ctxb_job_buffers buffers = {.size = sizeof buffers,
+                                      .input_count = 2,
+                                      .output_count = 1,
+                                      .inputs = inputs,
+                                      .outputs = outputs};
     info.position = i;
     if (ctxb_graph_submit(host->merging, &buffers, &info, &job) != CTXB_OK) return failed("submit");
   }
-  if (ctxb_graph_finish(host->merging, job) != CTXB_OK) return failed("finish");
+  if (ctxb_graph_finish(host->merging, job, NULL) != CTXB_OK) return failed("finish");
   void* const outputs[] = {blurred};
-  const ctxb_job_buffers buffers = {sizeof buffers, 1, 1, 0, &inputs[1], outputs};
-  if (ctxb_graph_process(host->blurring, &buffers, &info) != CTXB_OK) return failed("process");
+  const ctxb_job_buffers buffers = {.size = sizeof buffers,
+                                    .input_count = 1,
+                                    .output_count = 1,
+                                    .inputs = &inputs[1],
+                                    .outputs = outputs};
+  if (ctxb_graph_process(host->blurring, &buffers, &info, NULL) != CTXB_OK)
+    return failed("process");
   if (fabsf(blurred[0] - back[0]) < 1e-3f) return failed("the picture was not blurred");
   for (int i = 0; i < jobs; ++i) {
     if (compare(front, blurred, results[i]) != 0) return 1;
