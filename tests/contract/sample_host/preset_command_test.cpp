@@ -81,7 +81,7 @@ TEST_F(PresetCommand, WrongOnesAreRefusedBeforeAnythingIsWritten) {
   parameters({"--plugin", "blur", "--save-preset", at("blur.json")});
   std::filesystem::remove(folder / "out.png");
   expect_error(image({"--plugin", "exposure", "--preset", at("blur.json")}), ExitCode::usage,
-               {"blur.json", "org.ctxbroker.sample.blur", "no --plugin names"});
+               {"blur.json", "org.ctxbroker.sample.blur", "which is not used here"});
   expect_error(image({"--plugin", "exposure", "--preset", at("none.json")}), ExitCode::usage,
                {"none.json", "there is no such file"});
   std::ofstream(folder / "half.json") << R"({"schema": "ctxbroker.preset/1", "plug)";
