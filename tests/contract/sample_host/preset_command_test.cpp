@@ -38,6 +38,32 @@ TEST_F(PresetCommand, APointAndAColourAreGivenInOneWord) {
                {"vignette:centre=0.5", "two numbers, x and y, from 0 to 1"});
 }
 
+TEST_F(PresetCommand, TheListShowsTypesGroupsAndRanges) {
+  const json list = json::parse(run_well({"list", "--json"}).out);
+  json vignette;
+  for (const json& plugin : list["plugins"]) {
+    if (plugin["short_name"] == "vignette") vignette = plugin["parameters"];
+  }
+  ASSERT_EQ(vignette.size(), 4U);
+  const json &centre = vignette[0], &radius = vignette[1], &softness = vignette[2],
+             &colour = vignette[3];
+  EXPECT_EQ(centre["type"], "point");
+  EXPECT_EQ(centre["group"], "Place");
+  EXPECT_EQ(centre["default"], json({0.5, 0.5}));
+  EXPECT_EQ(radius["skew"], 2.0);
+  EXPECT_FALSE(radius.contains("advanced"));
+  EXPECT_EQ(softness["advanced"], true);
+  EXPECT_FALSE(softness.contains("skew"));
+  EXPECT_EQ(colour["type"], "colour");
+  EXPECT_EQ(colour["maximum"], 1.0);
+  EXPECT_EQ(colour["default"], json({0.0, 0.0, 0.0, 1.0}));
+  const std::string text = run_well({"list"}).out;
+  for (const char* part :
+       {"point, 0 .. 1", "colour, 0 .. 1", "default 0.5 0.5", "Place: ", "(advanced)"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
 TEST_F(PresetCommand, WhatWasSavedIsLoaded) {
   const json set = parameters(
       {"--plugin", "vignette:centre=0.25:1,softness=0.7", "--save-preset", at("soft.json")});
