@@ -64,6 +64,12 @@ TEST_F(PresetCommand, TheListShowsTypesGroupsAndRanges) {
   }
 }
 
+TEST_F(PresetCommand, SeveralNumbersAreNotAutomated) {
+  std::ofstream(folder / "moves.csv") << "0, vignette.radius, 1\n1, vignette.centre, 1:1\n";
+  expect_error(image({"--plugin", "vignette", "--automation", at("moves.csv")}), ExitCode::usage,
+               {"moves.csv", "\"centre\" of vignette has several numbers"});
+}
+
 TEST_F(PresetCommand, WhatWasSavedIsLoaded) {
   const json set = parameters(
       {"--plugin", "vignette:centre=0.25:1,softness=0.7", "--save-preset", at("soft.json")});
