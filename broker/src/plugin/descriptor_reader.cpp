@@ -290,7 +290,7 @@ std::string path_text(const Location& location, const char* given) {
 }
 
 std::vector<ModulePart> read_parts(const Location& outer, const ctxb_module& given) {
-  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module_part, file);
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module_part, checksum);
   std::vector<ModulePart> parts;
   read_table<ctxb_module_part>(
       outer, {given.parts, given.part_count, "part", "ctxb_module_part", most_parts, least},
@@ -301,7 +301,7 @@ std::vector<ModulePart> read_parts(const Location& outer, const ctxb_module& giv
         read.data = image_data(location, part.data, part.data_size);
         read.size = part.data_size;
         read.file = path_text(location, part.file);
-        if (CTXB_HAS(&part, ctxb_module_part, checksum)) read.checksum = part.checksum;
+        read.checksum = part.checksum;
         location.must(read.data != nullptr || !read.file.empty(), "data and file are null");
         parts.push_back(std::move(read));
       });
@@ -340,19 +340,6 @@ JitOptions read_jit(const Location& location, const ctxb_jit_options* given) {
   return options;
 }
 
-// What version 1.1 added. A library of 1.0 has nothing of it.
-void read_module_since_1_1(const Location& location, const ctxb_module& given,
-                           ModuleImage& module) {
-  module.on_first_use = (given.flags & CTXB_MODULE_ON_FIRST_USE) != 0;
-  module.development = (given.flags & CTXB_MODULE_DEVELOPMENT) != 0;
-  module.parts = read_parts(location, given);
-  module.source = read_source(location, given.source);
-  module.file = path_text(location, given.file);
-  module.jit = read_jit(location, given.jit);
-  location.must(!module.development || !module.file.empty(),
-                "CTXB_MODULE_DEVELOPMENT needs a file to watch");
-}
-
 ModuleImage read_module(const Location& outer, const ctxb_module& given) {
   ModuleImage module;
   module.name = filled_text(outer, given.name, "a module's name");
@@ -360,13 +347,16 @@ ModuleImage read_module(const Location& outer, const ctxb_module& given) {
   module.data = image_data(location, given.data, given.data_size);
   module.size = given.data_size;
   module.kernels = names(location, given.kernels, "kernels");
-  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
-  if (CTXB_HAS(&given, ctxb_module, jit)) read_module_since_1_1(location, given, module);
-  if (CTXB_HAS(&given, ctxb_module, checksum)) module.checksum = given.checksum;
-  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
-  if (CTXB_HAS(&given, ctxb_module, file_options)) {
-    module.file_options = names(location, given.file_options, "file_options");
-  }
+  module.on_first_use = (given.flags & CTXB_MODULE_ON_FIRST_USE) != 0;
+  module.development = (given.flags & CTXB_MODULE_DEVELOPMENT) != 0;
+  module.parts = read_parts(location, given);
+  module.source = read_source(location, given.source);
+  module.file = path_text(location, given.file);
+  module.jit = read_jit(location, given.jit);
+  module.checksum = given.checksum;
+  module.file_options = names(location, given.file_options, "file_options");
+  location.must(!module.development || !module.file.empty(),
+                "CTXB_MODULE_DEVELOPMENT needs a file to watch");
   const int built_in =
       (module.data != nullptr ? 1 : 0) + (module.parts.empty() ? 0 : 1) + (module.source ? 1 : 0);
   location.must(built_in <= 1, "more than one of data, parts and source is given");
@@ -377,7 +367,8 @@ ModuleImage read_module(const Location& outer, const ctxb_module& given) {
 
 std::vector<ModuleImage> read_modules(const Location& location,
                                       const ctxb_plugin_descriptor& given) {
-  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module, kernels);
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
+  constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module, file_options);
   std::vector<ModuleImage> modules;
   std::set<std::string> seen;
   read_table<ctxb_module>(

@@ -1,6 +1,6 @@
 /**
  * @file
- * ctxbroker plug-in ABI, version 1.1: everything that a host and a plug-in library say to each
+ * ctxbroker plug-in ABI, version 1.0: everything that a host and a plug-in library say to each
  * other.
  *
  * A plug-in library exports ONE data symbol, `ctxb_plugin_entry`. It leads the host to a factory.
@@ -69,7 +69,7 @@ extern "C" {
 #endif
 
 #define CTXB_ABI_MAJOR 1
-#define CTXB_ABI_MINOR 1
+#define CTXB_ABI_MINOR 0
 
 #if defined(_WIN32)
 #define CTXB_EXPORT __declspec(dllexport)

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /** How the driver compiles PTX. Machine code is not affected. Zero in a member leaves it to the
- * driver. Since 1.1. */
+ * driver. */
 typedef struct ctxb_jit_options {
   uint32_t size;
   uint32_t flags;          /**< CTXB_JIT_* */
@@ -34,7 +34,7 @@ typedef struct ctxb_jit_options {
 #define CTXB_JIT_TARGET_F (1u << 17) /**< sm_100f: its family */
 
 /** One of several images that are linked: relocatable PTX, cubin or fatbin (nvcc -rdc=true), or a
- * host object or library that contains such code. Since 1.1. */
+ * host object or library that contains such code. */
 typedef struct ctxb_module_part {
   uint32_t size;
   const char* name;   /**< for error texts: "filter.cu" */
@@ -45,7 +45,7 @@ typedef struct ctxb_module_part {
 } ctxb_module_part;
 
 /** CUDA C++, which NVRTC compiles for the device on which it runs. The user's machine has to have
- * NVRTC (libnvrtc.so of CUDA 12 or 13). Since 1.1. */
+ * NVRTC (libnvrtc.so of CUDA 12 or 13). */
 typedef struct ctxb_cuda_source {
   uint32_t size;
   const char* name;           /**< for error texts: "filter.cu" */
@@ -65,14 +65,14 @@ typedef struct ctxb_cuda_source {
  * time. */
 #define CTXB_MODULE_DEVELOPMENT (1u << 1)
 
+/** One of data, parts, source and file gives the code. If `file` is set beside one of the others,
+ * the host uses the file as long as it exists. */
 typedef struct ctxb_module {
   uint32_t size;
-  const char* name;           /**< unique in the plug-in; "exposure" */
-  const void* data;           /**< PTX text (ending with 0), cubin or fatbin; static data */
-  uint64_t data_size;         /**< bytes */
-  const char* const* kernels; /**< names, ending with null; or null: all that the image holds */
-  /** Since 1.1. One of data, parts, source and file gives the code. If `file` is set beside one of
-   * the others, the host uses the file as long as it exists. */
+  const char* name;               /**< unique in the plug-in; "exposure" */
+  const void* data;               /**< PTX text (ending with 0), cubin or fatbin; static data */
+  uint64_t data_size;             /**< bytes */
+  const char* const* kernels;     /**< names, ending with null; or null: all that the image holds */
   uint32_t flags;                 /**< CTXB_MODULE_* */
   uint32_t part_count;            /**< of parts */
   const ctxb_module_part* parts;  /**< linked in this order; step is parts[0].size */

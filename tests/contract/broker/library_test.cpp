@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"broken_no_entry", ErrorKind::plugin_entry, "does not export ctxb_plugin_entry"},
         Fault{"broken_entry_size", ErrorKind::plugin_entry, "a size of 12 bytes"},
         Fault{"broken_entry_functions", ErrorKind::plugin_entry, "is null"},
-        Fault{"broken_abi_major", ErrorKind::plugin_version, "plug-in ABI 2.1; this host has 1.1"},
+        Fault{"broken_abi_major", ErrorKind::plugin_version, "plug-in ABI 2.0; this host has 1.0"},
         Fault{"broken_init_fails", ErrorKind::plugin_init, "CTXB_ERROR_UNAVAILABLE"},
         Fault{"broken_init_throws", ErrorKind::plugin_init, "threw an exception"},
         Fault{"broken_no_factory", ErrorKind::plugin_entry, "ctxbroker.plugin-factory/1"},

@@ -198,7 +198,7 @@ TEST(DescriptorReaderTest, ALaterMinorsLongerStructsAreStridden) {
   EXPECT_EQ(record.description.parameters[1].id, "mode");
 }
 
-// Everything that 1.1 added to a module.
+// Everything that a module can be made of.
 struct ModuleSample : Sample {
   ctxb_module_part parts[2] = {};
   const char* options[2] = {"-DTAPS=8", nullptr};
@@ -240,26 +240,6 @@ TEST(DescriptorReaderTest, ReadsWhatModulesAreMadeOf) {
   EXPECT_THAT(compiled.file_options, ElementsAre("-DTAPS=8"));
 }
 
-TEST(DescriptorReaderTest, AModuleOfVersion10HasNothingOf11) {
-  struct OldModule {
-    std::uint32_t size;
-    const char* name;
-    const void* data;
-    std::uint64_t data_size;
-    const char* const* kernels;
-  };
-  static_assert(sizeof(OldModule) == offsetof(ctxb_module, flags));
-  const OldModule old[3] = {{sizeof(OldModule), "first", "x", 1, nullptr},
-                            {sizeof(OldModule), "second", "x", 1, nullptr},
-                            {~0u, "garbage", "x", 1, nullptr}};
-  Sample sample;
-  sample.descriptor.modules = reinterpret_cast<const ctxb_module*>(old);
-  const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
-  EXPECT_EQ(record.modules[1].name, "second");
-  EXPECT_FALSE(record.modules[0].on_first_use);
-  EXPECT_TRUE(record.modules[0].parts.empty() && record.modules[0].file.empty());
-}
-
 TEST(DescriptorReaderTest, LiesAboutWhatModulesAreMadeOf) {
   const auto says = [](const char* why, const std::function<void(ModuleSample&)>& spoil) {
     ModuleSample sample;
@@ -275,6 +255,7 @@ TEST(DescriptorReaderTest, LiesAboutWhatModulesAreMadeOf) {
   says("parts is null", [](auto& s) { s.modules[0].parts = nullptr; });
   says("part_count is absurd", [](auto& s) { s.modules[0].part_count = 1u << 30; });
   says("parts[0].size", [](auto& s) { s.parts[0].size = 8; });
+  says("parts[0].size", [](auto& s) { s.parts[0].size -= 8; });
   says("parts differ in size", [](auto& s) { s.parts[1].size += 8; });
   says("part b: data and file are null", [](auto& s) { s.parts[1].file = nullptr; });
   says("a part's name", [](auto& s) { s.parts[0].name = nullptr; });
@@ -410,6 +391,7 @@ std::vector<Lie> lies() {
       {"null_modules", [](Sample& s) { s.descriptor.modules = nullptr; }, "modules is null"},
       {"many_modules", [](Sample& s) { s.descriptor.module_count = 100000; }, "absurd"},
       {"short_module", [](Sample& s) { s.modules[0].size = 4; }, "modules[0].size"},
+      {"shorter_module", [](Sample& s) { s.modules[0].size -= 8; }, "modules[0].size"},
       {"null_data", [](Sample& s) { s.modules[0].data = nullptr; }, "data is null"},
       {"no_data", [](Sample& s) { s.modules[0].data_size = 0; }, "data_size"},
       {"absurd_data", [](Sample& s) { s.modules[0].data_size = ~std::uint64_t{0}; }, "data_size"},
