@@ -2,6 +2,7 @@
 /// Connects plug-ins and runs jobs through them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,9 +67,17 @@ struct GraphDescription {
   int device = 0;  ///< CUDA device ordinal of that memory.
 };
 
-/// The host's memory for one job, in the order of GraphDescription::inputs and outputs. Everything
-/// lies without gaps. An image has width * height * channels samples. Audio has its channels of
-/// `width` floats each, one after the other. Results have the bytes that their port says.
+/// One member of JobBuffers::inputs.
+struct JobInput {
+  std::size_t input = 0;  ///< The position in GraphDescription::inputs.
+  int frame = 0;          ///< The distance from the job's frame: -1 for the frame before it.
+};
+
+/// The host's memory for one job. The inputs are in the order of GraphDescription::inputs, or, if a
+/// plug-in needs frames around the job's own one, in the order of Graph::job_inputs. The outputs
+/// are in the order of GraphDescription::outputs. Everything lies without gaps. An image has width
+/// * height * channels samples. Audio has its channels of `width` floats each, one after the other.
+/// Results have the bytes that their port says.
 struct JobBuffers {
   std::vector<const void*> inputs;  ///< For ends on the device, device addresses.
   std::vector<void*> outputs;       ///< Likewise.
@@ -173,6 +182,13 @@ class CTXB_API Graph {
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
   ~Graph();
+
+  /// Returns what JobBuffers::inputs holds: an entry for each of the graph's inputs and each frame
+  /// of it that the plug-ins need, input after input, each with its frames in order. Every job
+  /// needs the same ones. Beyond the ends of a sequence, give the frame at the end again.
+  ///
+  /// @return a list that lives as long as the graph.
+  [[nodiscard]] const std::vector<JobInput>& job_inputs() const;
 
   /// Starts one job and returns as soon as its work is enqueued.
   ///

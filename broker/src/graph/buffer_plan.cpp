@@ -54,13 +54,19 @@ class Planner {
   // The input's buffer, when the port allows it and nobody else reads the input at that time.
   Maybe in_place(Index n, Index port) const {
     const WiredNode& node = wiring_.nodes[n];
-    const int input = node.plugin->outputs[port].in_place;
-    if (input < 0 || !node.inputs[static_cast<Index>(input)]) return {};
-    const Index source = *node.inputs[static_cast<Index>(input)];
+    const int in_place = node.plugin->outputs[port].in_place;
+    if (in_place < 0) return {};
+    const auto is_it = [&](const Feed& feed) {
+      return feed.port == static_cast<Index>(in_place) && feed.frame == 0;
+    };
+    const auto input = static_cast<Index>(
+        std::find_if(node.feeds.begin(), node.feeds.end(), is_it) - node.feeds.begin());
+    if (!node.inputs[input]) return {};
+    const Index source = *node.inputs[input];
     const Value& value = wiring_.values[source];
     const Format& format = wiring_.values[node.outputs[port]].format;
     if (value.goes_to_host || !(value.format == format)) return {};
-    if (plan_.copies[n][static_cast<Index>(input)]) return {};
+    if (plan_.copies[n][input]) return {};
     const auto others_read_it = [&](Index reader) {
       return reader != n && !node.comes_after[reader];
     };

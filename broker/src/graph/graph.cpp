@@ -94,6 +94,16 @@ std::vector<Instance*> instances_of(const GraphDescription& description) {
   return instances;
 }
 
+Wiring wire_active(const GraphDescription& description, const BrokerImpl& broker,
+                   const ActivationSizes& sizes) {
+  const auto plugins = check_nodes(description, broker, sizes);
+  std::vector<FrameRanges> frames;
+  for (const GraphNode& node : description.nodes) {
+    frames.push_back(Access::of(*node.instance).frames());
+  }
+  return wire(description, plugins, sizes, frames);
+}
+
 // The nodes have the plug-ins' short names, with a number where a name repeats: "blur", "blur_2".
 GraphDescription in_a_row(const std::vector<PluginInstance*>& instances, SampleType samples) {
   if (instances.empty()) refuse("it has no node; give it at least one plug-in instance");
@@ -133,15 +143,18 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
     : broker(owner),
       sizes(limits),
       options(checked(std::move(wanted))),
-      wiring(wire(description, check_nodes(description, owner, limits), limits)),
+      wiring(wire_active(description, owner, limits)),
       ends(device_ends(description, owner, options)),
       changes(instances_of(description), options.changes_per_job) {
   slots.resize(options.jobs_in_flight);
   outcomes.resize(options.jobs_in_flight);
-  for (const GraphNode& node : description.nodes) {
-    Instance& instance = Access::of(*node.instance);
-    nodes.push_back(
-        {&instance, instance.activation()->lease, instance.times_activated(), 0, nullptr, 0, 0});
+  for (const WiredNode& node : wiring.nodes) {
+    Instance& instance = Access::of(*description.nodes[node.origin].instance);
+    nodes.push_back({&instance, instance.activation()->lease, instance.times_activated(), 0,
+                     nullptr, 0, 0, instance.frames()});
+  }
+  for (const Value& value : wiring.values) {
+    if (!value.node) job_inputs.push_back({value.port, value.frame});
   }
   for (Node& node : nodes) {
     for (const Node& other : nodes) {
@@ -166,6 +179,11 @@ void Graph::Impl::build() {
     Activation& activation = *node.instance->mutable_activation();
     node.lease = activation.lease;
     node.activation = activation.serial;
+    if (node.instance->frames() != node.frames) {
+      throw Error(ErrorKind::wrong_state,
+                  "graph: plug-in " + node.instance->description().short_name +
+                      " was activated again and now needs other frames; make a new graph");
+    }
     node.stream = activation.stream.get();
     const auto shares = [&](const auto& lease) { return lease->shares_memory_with(*node.lease); };
     leases.push_back(node.lease);
@@ -177,12 +195,14 @@ void Graph::Impl::build() {
   plan = plan_buffers(wiring, home, sizes);
   for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, ends, sizes, options);
   make_delay_lines(leases);
-  std::size_t most_inputs = 0, most_outputs = 0;
+  std::size_t most_inputs = 0, most_feeds = 0, most_outputs = 0;
   for (const WiredNode& node : wiring.nodes) {
-    most_inputs = std::max(most_inputs, node.inputs.size());
+    most_inputs = std::max(most_inputs, node.plugin->inputs.size());
+    most_feeds = std::max(most_feeds, node.feeds.size());
     most_outputs = std::max(most_outputs, node.outputs.size());
   }
   inputs.resize(most_inputs);
+  feeds.resize(most_feeds);
   outputs.resize(most_outputs);
   built = true;
 }
@@ -197,9 +217,7 @@ void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const
       if (memory == nullptr) refuse("an " + kind + " of the job is null");
     }
   };
-  std::size_t input_count = 0;
-  while (input_count < wiring.values.size() && !wiring.values[input_count].node) ++input_count;
-  check_buffers(buffers.inputs, input_count, "input");
+  check_buffers(buffers.inputs, job_inputs.size(), "input");
   check_buffers(buffers.outputs, wiring.outputs.size(), "output");
   if (buffers.after != nullptr && ends.tenant == nullptr) {
     refuse("the job comes after a stream, but no end of the graph is on the device");
@@ -328,6 +346,10 @@ bool Graph::is_done(std::uint64_t job) const {
 
 void Graph::follow(std::uint64_t job, CUstream stream) {
   alive(impl_).follow(job, stream);
+}
+
+const std::vector<JobInput>& Graph::job_inputs() const {
+  return alive(impl_).job_inputs;
 }
 
 JobOutcome Graph::process(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events) {

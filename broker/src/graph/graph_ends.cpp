@@ -54,7 +54,7 @@ void Graph::Impl::upload(JobSlot& slot, Index node, Index value) {
   const std::uint64_t bytes = bytes_of(slot, value);
   const ScopedSpan span(SpanCategory::copy, "upload", nullptr, host_tenant, bytes);
   const CUdeviceptr to = slot.buffers[plan.of_value[value]].get();
-  if (ends.inputs[value]) {
+  if (ends.inputs[wiring.values[value].port]) {
     copy_end(slot, node, to, device_address(slot.inputs[value]), bytes, false);
   } else {
     must(node, driver.memcpy_htod_async(to, slot.uploads[value].get(), bytes, stream),

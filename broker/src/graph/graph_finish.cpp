@@ -243,7 +243,7 @@ void Graph::Impl::give_dry(const JobSlot& slot) const noexcept {
   for (Index end = 0; end < wiring.outputs.size(); ++end) {
     const Index output = wiring.outputs[end];
     const auto has_its_format = [&](const Value& value) {
-      return !value.node && value.format == wiring.values[output].format;
+      return !value.node && value.frame == 0 && value.format == wiring.values[output].format;
     };
     const auto input = std::find_if(wiring.values.begin(), wiring.values.end(), has_its_format);
     if (input == wiring.values.end()) {

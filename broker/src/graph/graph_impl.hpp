@@ -29,6 +29,7 @@ struct Graph::Impl {
     CUstream stream = nullptr;          // the activation's
     // An instance may be in several nodes. Each has staging of its own for its uploads.
     std::size_t appearance = 0, appearances = 0;
+    detail::FrameRanges frames;  // for which the graph was made
   };
 
   struct Outcome {
@@ -58,7 +59,8 @@ struct Graph::Impl {
   void enqueue(detail::JobSlot& slot, Index node);
   void mark_given(detail::JobSlot& slot, CUstream after);
   void upload(detail::JobSlot& slot, Index node, Index value);
-  void bring_here(detail::JobSlot& slot, Index node, Index port);
+  void bring_here(detail::JobSlot& slot, Index node, Index feed);
+  void gather(const detail::JobSlot& slot, Index node) noexcept;
   void process(detail::JobSlot& slot, Index node);
   void bypass(detail::JobSlot& slot, Index node);
   void download(detail::JobSlot& slot, Index node);
@@ -67,7 +69,7 @@ struct Graph::Impl {
   void mark_end(detail::JobSlot& slot, Index node) noexcept;
   void end_node(detail::JobSlot& slot, Index node);
   ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
-  ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index port) const noexcept;
+  ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index feed) const noexcept;
 
   // Latencies: graph_latency.cpp.
   void make_delay_lines(const std::vector<std::shared_ptr<detail::Lease>>& leases);
@@ -130,8 +132,10 @@ struct Graph::Impl {
   std::vector<detail::JobSlot> slots;
   std::vector<Outcome> outcomes;  // of the last jobs, as many as there are slots
   detail::DelayLines lines;
-  detail::JobChanges changes;                // of the job that is submitted
+  detail::JobChanges changes;  // of the job that is submitted
+  std::vector<JobInput> job_inputs;
   std::vector<ctxb_buffer> inputs, outputs;  // of the node that processes
+  std::vector<ctxb_buffer> feeds;            // its inputs at all frames
   JobBuffers one;                            // of `process` with one input and one output
   // Numbers of jobs. One that is finished but not retired was late, and its work goes on.
   std::uint64_t submitted = 0, finished = 0, retired = 0;

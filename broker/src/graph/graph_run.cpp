@@ -60,33 +60,34 @@ ctxb_buffer Graph::Impl::buffer(const JobSlot& slot, Index value, Index buffer) 
                                                     : slot.info.height;
   made.channels = is_image && !is_results ? format.channels : 1;
   made.samples = is_results ? 0 : static_cast<std::uint32_t>(format.samples);
+  made.position = slot.info.position + wiring.values[value].frame;
   return made;
 }
 
-ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index port) const noexcept {
-  const Maybe value = wiring.nodes[node].inputs[port];
+ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index feed) const noexcept {
+  const Maybe value = wiring.nodes[node].inputs[feed];
   if (!value) {
     ctxb_buffer none{};
     none.size = sizeof none;
     return none;
   }
-  ctxb_buffer here = buffer(slot, *value, plan.copies[node][port].value_or(plan.of_value[*value]));
-  if (const DelayLine* line = lines.input(node, port)) here.data = line->delayed();
+  ctxb_buffer here = buffer(slot, *value, plan.copies[node][feed].value_or(plan.of_value[*value]));
+  if (const DelayLine* line = lines.input(node, feed)) here.data = line->delayed();
   return here;
 }
 
 // Makes the node's stream wait for an input, and copies it to the node's memory when it lies in
 // other memory. Inside the node's guard.
-void Graph::Impl::bring_here(JobSlot& slot, Index node, Index port) {
+void Graph::Impl::bring_here(JobSlot& slot, Index node, Index feed) {
   const DriverTable& driver = nodes[node].lease->table();
   CUstream const stream = nodes[node].stream;
-  const Index index = *wiring.nodes[node].inputs[port];
+  const Index index = *wiring.nodes[node].inputs[feed];
   const Value& value = wiring.values[index];
   if (!value.node && value.readers.front() != node) {
     must_between(node, driver.stream_wait_event(stream, slot.uploaded[index].get(), 0),
                  "cuStreamWaitEvent", "the upload cannot be waited for");
   }
-  const Maybe copy = plan.copies[node][port];
+  const Maybe copy = plan.copies[node][feed];
   if (!copy) return;
   const std::uint64_t bytes = bytes_of(slot, index);
   const ScopedSpan span(SpanCategory::copy, "copy between contexts", nullptr, host_tenant, bytes);
@@ -101,27 +102,42 @@ void Graph::Impl::bring_here(JobSlot& slot, Index node, Index port) {
                "cuMemcpyPeerAsync", "the samples cannot be copied between two contexts");
 }
 
+// Fills `inputs` and `feeds` for the node's plug-in.
+void Graph::Impl::gather(const JobSlot& slot, Index node) noexcept {
+  const std::vector<Feed>& all = wiring.nodes[node].feeds;
+  for (Index first = 0, end = 0; first < all.size(); first = end) {
+    Index own = first;
+    for (; end < all.size() && all[end].port == all[first].port; ++end) {
+      feeds[end] = input_buffer(slot, node, end);
+      if (all[end].frame == 0) own = end;
+    }
+    ctxb_buffer& input = inputs[all[first].port];
+    input = feeds[own];
+    if (end - first == 1) continue;
+    input.frames = &feeds[first];
+    input.frame_count = static_cast<std::uint32_t>(end - first);
+  }
+}
+
 // Inside the node's guard.
 void Graph::Impl::process(JobSlot& slot, Index node) {
   const Node& at = nodes[node];
   const WiredNode& wired = wiring.nodes[node];
-  for (Index port = 0; port < wired.inputs.size(); ++port) {
-    inputs[port] = input_buffer(slot, node, port);
-  }
+  gather(slot, node);
   for (Index port = 0; port < wired.outputs.size(); ++port) {
     const Index value = wired.outputs[port];
     outputs[port] = value == unused ? ctxb_buffer{} : buffer(slot, value, plan.of_value[value]);
     outputs[port].size = sizeof(ctxb_buffer);
   }
   ctxb_job given{};
-  given.position = slot.info.position;
+  given.position = slot.info.position + wired.frame;
   given.sample_rate = slot.info.sample_rate;
   given.deadline_ns = slot.info.deadline_ns;
   given.inputs = inputs.data();
   given.outputs = outputs.data();
-  given.input_count = static_cast<std::uint32_t>(wired.inputs.size());
+  given.input_count = static_cast<std::uint32_t>(wired.plugin->inputs.size());
   given.output_count = static_cast<std::uint32_t>(wired.outputs.size());
-  given.discontinuity = slot.info.discontinuity ? 1 : 0;
+  given.discontinuity = slot.info.discontinuity || wired.is_repeated ? 1 : 0;
   changes.give(*at.instance, given);
   const auto staging =
       static_cast<std::size_t>(&slot - slots.data()) * at.appearances + at.appearance;
@@ -146,8 +162,11 @@ void Graph::Impl::bypass(JobSlot& slot, Index node) {
   const DriverTable& driver = at.lease->table();
   must_not_be_late(node);
   Maybe first;
-  for (Index port = wired.inputs.size(); port-- > 0;) {
-    if (wired.inputs[port] && !wired.plugin->inputs[port].side_chain) first = port;
+  for (Index feed = wired.inputs.size(); feed-- > 0;) {
+    const Feed& its = wired.feeds[feed];
+    if (wired.inputs[feed] && its.frame == 0 && !wired.plugin->inputs[its.port].side_chain) {
+      first = feed;
+    }
   }
   for (Index port = 0; port < wired.outputs.size(); ++port) {
     const Index value = wired.outputs[port];
@@ -217,10 +236,10 @@ void Graph::Impl::enqueue(JobSlot& slot, Index node) {
     must_between(node, driver.stream_wait_event(at.stream, slot.handed_over[before].get(), 0),
                  "cuStreamWaitEvent", "the work before cannot be waited for");
   }
-  for (Index port = 0; port < wired.inputs.size(); ++port) {
-    if (!wired.inputs[port]) continue;
-    bring_here(slot, node, port);
-    delay_input(slot, node, port);
+  for (Index feed = 0; feed < wired.inputs.size(); ++feed) {
+    if (!wired.inputs[feed]) continue;
+    bring_here(slot, node, feed);
+    delay_input(slot, node, feed);
   }
   const auto take_time = [&](const Event& event) {
     must(node, driver.event_record(event.get(), at.stream), "cuEventRecord",

@@ -69,8 +69,8 @@ JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
   for (Index value = 0; value < wiring.values.size() && !wiring.values[value].node; ++value) {
     const std::vector<Index>& readers = wiring.values[value].readers;
     const auto& lease = leases[readers.front()];
-    slot.uploads.push_back(ends.inputs[value] ? PinnedMemory()
-                                              : make_pinned_memory(lease, bytes(value)));
+    const bool on_device = ends.inputs[wiring.values[value].port];
+    slot.uploads.push_back(on_device ? PinnedMemory() : make_pinned_memory(lease, bytes(value)));
     slot.uploaded.push_back(readers.size() > 1 ? make_event(lease) : Event());
   }
   for (Index end = 0; end < wiring.outputs.size(); ++end) {

@@ -65,7 +65,10 @@ class Wirer {
         const ActivationSizes& sizes)
       : description_(description), sizes_(sizes) {
     for (Index i = 0; i < plugins.size(); ++i) {
-      wiring_.nodes.push_back({description.nodes[i].name, plugins[i], {}, {}, {}, {}});
+      WiredNode node;
+      node.name = description.nodes[i].name;
+      node.plugin = plugins[i];
+      wiring_.nodes.push_back(std::move(node));
     }
   }
 
@@ -107,7 +110,7 @@ class Wirer {
   void make_values() {
     for (Index i = 0; i < description_.inputs.size(); ++i) {
       const GraphEnd& end = description_.inputs[i];
-      wiring_.values.push_back({end.name, {}, i, format_of(end), {}, false});
+      wiring_.values.push_back({end.name, {}, i, format_of(end), {}, false, 0});
     }
     for (Index n = 0; n < wiring_.nodes.size(); ++n) {
       WiredNode& node = wiring_.nodes[n];
@@ -116,7 +119,7 @@ class Wirer {
         node.outputs.push_back(wiring_.values.size());
         const PortDescription& given = node.plugin->outputs[port];
         Format format{wiring_.media, 0, SampleType::float32, given.result_bytes};
-        wiring_.values.push_back({node.name + '.' + given.id, n, port, format, {}, false});
+        wiring_.values.push_back({node.name + '.' + given.id, n, port, format, {}, false, 0});
       }
     }
     ends_.resize(wiring_.values.size());
@@ -388,8 +391,9 @@ std::string to_text(const Format& format) {
 }
 
 Wiring wire(const GraphDescription& description,
-            const std::vector<const PluginDescription*>& plugins, const ActivationSizes& sizes) {
-  return Wirer(description, plugins, sizes).wire();
+            const std::vector<const PluginDescription*>& plugins, const ActivationSizes& sizes,
+            const std::vector<FrameRanges>& frames) {
+  return unroll(Wirer(description, plugins, sizes).wire(), frames);
 }
 
 }  // namespace ctxbroker::detail

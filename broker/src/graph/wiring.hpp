@@ -10,6 +10,7 @@
 
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/plugin_description.hpp"
+#include "plugin/frame_range.hpp"
 
 namespace ctxbroker::detail {
 
@@ -38,31 +39,49 @@ struct Value {
   Format format;
   std::vector<Index> readers;  // nodes, in the order in which they run, each once
   bool goes_to_host = false;
+  int frame = 0;  // distance from the job's
+};
+
+// One buffer that a node reads: a port of its plug-in, and a frame as distance from the node's.
+struct Feed {
+  Index port = 0;
+  int frame = 0;
 };
 
 struct WiredNode {
   std::string name;
   const PluginDescription* plugin = nullptr;
-  std::vector<Maybe> inputs;     // the value of each port
+  std::vector<Maybe> inputs;     // the value of each feed
   std::vector<Index> outputs;    // likewise; an optional one that nobody reads is `unused`
   std::vector<Index> waits_for;  // nodes whose values it reads, each once
   std::vector<bool>
-      comes_after;  // for each node: whether this one waits for it, or for one that does
+      comes_after;            // for each node: whether this one waits for it, or for one that does
+  std::vector<Feed> feeds{};  // port after port, each with its frames in order
+  Index origin = 0;           // in GraphDescription::nodes
+  int frame = 0;              // distance from the job's
+  bool is_repeated = false;   // its origin works at several frames
 };
 inline constexpr Index unused = SIZE_MAX;
 
 struct Wiring {
   Media media = Media::image;
   std::uint32_t job_channels = UINT32_MAX;  // of audio: how many a job may have; as in ctxb_port
-  std::vector<Value> values;                // the host's inputs come first, in their order
+  // The host's inputs come first, in their order, and each in the order of its frames.
+  std::vector<Value> values;
   std::vector<WiredNode> nodes;
   std::vector<Index> order;    // of running: nobody comes before a node for which it waits
   std::vector<Index> outputs;  // the value of each of the host's outputs
 };
 
-// `plugins` are those of description.nodes. Throws Error (invalid_argument) with the ports' names.
+// `plugins` are those of description.nodes. `frames` has the frames that each needs of each input;
+// empty: its own one. Where these are several, the nodes before are there once for each frame, and
+// so are the host's inputs. Throws Error (invalid_argument) with the ports' names.
 Wiring wire(const GraphDescription& description,
-            const std::vector<const PluginDescription*>& plugins, const ActivationSizes& sizes);
+            const std::vector<const PluginDescription*>& plugins, const ActivationSizes& sizes,
+            const std::vector<FrameRanges>& frames = {});
+
+// Its last step: `once` has each node once and no feeds.
+Wiring unroll(Wiring once, const std::vector<FrameRanges>& frames);
 
 // Which values lie in which buffer.
 struct BufferPlan {

@@ -14,6 +14,7 @@
 #include "module/kernel.hpp"
 #include "module/module_set.hpp"
 #include "plugin/descriptor_reader.hpp"
+#include "plugin/frame_range.hpp"
 #include "plugin/job_graph.hpp"
 
 namespace ctxbroker::detail {
@@ -29,6 +30,7 @@ struct Activation {
   std::size_t staging_jobs = 0;
   std::byte* staging_now = nullptr;  // the running job's part of it
   std::uint64_t staged = 0;          // bytes of that part that are used
+  FrameRanges frames;                // of each input; empty until somebody asks
   Stream stream;
   LentStream lent;     // that stream, to the plug-in
   JobGraph job_graph;  // last, so that it ends first

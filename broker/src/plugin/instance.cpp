@@ -154,6 +154,8 @@ void Instance::make_object() {
       CTXB_EXT_PARAMETER_TEXT, CTXB_BYTES_THROUGH(ctxb_parameter_text_extension, from_text));
   callback_ = extension<ctxb_callback_extension>(
       CTXB_EXT_CALLBACK, CTXB_BYTES_THROUGH(ctxb_callback_extension, on_main_thread));
+  frames_ = extension<ctxb_frames_extension>(CTXB_EXT_FRAMES,
+                                             CTXB_BYTES_THROUGH(ctxb_frames_extension, get_frames));
 }
 
 // The plug-in's side of an extension; null when it has none, or one too short to use.

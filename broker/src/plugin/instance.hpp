@@ -80,6 +80,8 @@ class Instance {
   std::uint64_t latency_frames();
   std::uint64_t tail_frames();
   bool has_state() const noexcept { return state_ != nullptr; }
+  // While active. Asks the plug-in once for each activation. Throws Error: plugin_failed.
+  const FrameRanges& frames();
   std::vector<std::byte> save_state();
   void load_state(const std::vector<std::byte>& state);
 
@@ -200,6 +202,7 @@ class Instance {
   const ctxb_latency_extension* latency_ = nullptr;
   const ctxb_parameter_text_extension* parameter_text_ = nullptr;
   const ctxb_callback_extension* callback_ = nullptr;
+  const ctxb_frames_extension* frames_ = nullptr;
   std::shared_ptr<LeaseModules> modules_;  // of the lease that the activation is in
   std::unique_ptr<Activation> activation_;
   std::atomic<Phase> phase_{Phase::creating};

@@ -138,6 +138,12 @@ typedef struct ctxb_buffer {
   uint32_t height;    /**< rows, or channels; at least 1 */
   uint32_t channels;  /**< samples of a pixel: 1 for audio */
   uint32_t samples;   /**< CTXB_SAMPLE_FLOAT or _HALF; 0 for results */
+  int64_t position;   /**< of an image: the number of its frame; else that of the job */
+  /** Of an input of which the plug-in needs several frames (CTXB_EXT_FRAMES): frame_count buffers,
+   * in the order of their frames; step is frames[0].size. This buffer, for the job's own frame, is
+   * one of them. Else null and 0. */
+  const struct ctxb_buffer* frames;
+  uint32_t frame_count;
 } ctxb_buffer;
 
 /** The host may leave the port unconnected. */

@@ -252,6 +252,24 @@ typedef struct ctxb_latency_extension {
   uint64_t (*tail)(const ctxb_plugin* plugin);
 } ctxb_latency_extension;
 
+/** Plug-in's side: an image plug-in that needs frames around the job's own one. The host gives all
+ * of them with the job, see ctxb_buffer.frames. Beyond the ends of a sequence, the host repeats the
+ * frame at the end. An instance may be asked for the same frame several times. */
+#define CTXB_EXT_FRAMES "ctxbroker.frames/1"
+
+/** The most frames before the job's own one, and the most after it. */
+#define CTXB_FRAMES_MAX 64
+
+typedef struct ctxb_frames_extension {
+  uint32_t size;
+  /** Says which frames of an input each job needs, as distances from the job's frame: -1 and 1 for
+   * the frames before and after it. *first is at most 0 and *last at least 0; both are 0 before the
+   * call. The instance is active. The answer is constant for one activation.
+   * [main] [no-ctx] */
+  ctxb_status (*get_frames)(const ctxb_plugin* plugin, uint32_t input, int32_t* first,
+                            int32_t* last);
+} ctxb_frames_extension;
+
 /** Plug-in's side: turns a parameter's value into text for people, and back. If a function returns
  * CTXB_ERROR_UNSUPPORTED, the host does it in its own way: it prints and reads numbers with their
  * unit, and names of choices. The host never asks for a STRING or a FILE, which are text already.

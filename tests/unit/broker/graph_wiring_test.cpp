@@ -61,7 +61,7 @@ class GraphWiringTest : public ::testing::Test {
   Wiring wired() const {
     std::vector<const PluginDescription*> all;
     for (const PluginDescription& one : plugins) all.push_back(&one);
-    return wire(graph, all, sizes);
+    return wire(graph, all, sizes, frames);
   }
   std::string refusal() const {
     try {
@@ -79,6 +79,7 @@ class GraphWiringTest : public ::testing::Test {
 
   std::deque<PluginDescription> plugins;
   GraphDescription graph;
+  std::vector<FrameRanges> frames;
 };
 
 TEST_F(GraphWiringTest, ARowNeedsTwoBuffersWhateverItsLength) {
@@ -95,6 +96,45 @@ TEST_F(GraphWiringTest, ARowNeedsTwoBuffersWhateverItsLength) {
   const BufferPlan buffers = plan(wiring);
   EXPECT_EQ(buffers.buffers.size(), 2U);
   EXPECT_THAT(buffers.of_value, ElementsAre(0, 1, 0, 1, 0));
+}
+
+// one -> mean (frames -1 to 1) -> both.a, and plate -> both.b (frames 0 to 2) -> result
+TEST_F(GraphWiringTest, NodesAreThereForEachFrameThatIsNeeded) {
+  filter("one");
+  filter("mean");
+  merge("both");
+  edge("plate", "one");
+  edge("one", "mean");
+  edge("mean", "both.a");
+  edge("plate", "both.b");
+  edge("both", "result");
+  frames = {{{}}, {{-1, 1}}, {{}, {0, 2}, {-3, 3}}};  // the mask is not connected
+  const Wiring wiring = wired();
+  std::vector<std::string> inputs, nodes;
+  for (const Value& value : wiring.values) {
+    if (!value.node) inputs.push_back(value.name);
+  }
+  for (const Index n : wiring.order) nodes.push_back(wiring.nodes[n].name);
+  EXPECT_THAT(inputs,
+              ElementsAre("plate (frame -1)", "plate", "plate (frame +1)", "plate (frame +2)"));
+  EXPECT_THAT(nodes, ElementsAre("one", "one (frame -1)", "one (frame +1)", "mean", "both"));
+  const WiredNode& one = wiring.nodes[1];
+  EXPECT_EQ(one.frame, -1);
+  EXPECT_EQ(one.origin, 0U);
+  EXPECT_TRUE(one.is_repeated);
+  const WiredNode& mean = wiring.nodes[3];
+  EXPECT_FALSE(mean.is_repeated);
+  EXPECT_THAT(mean.waits_for, ElementsAre(1, 0, 2));
+  EXPECT_THAT(mean.inputs, ElementsAre(wiring.nodes[1].outputs[0], wiring.nodes[0].outputs[0],
+                                       wiring.nodes[2].outputs[0]));
+  const WiredNode& both = wiring.nodes[4];
+  EXPECT_THAT(both.inputs, ElementsAre(mean.outputs[0], 1, 2, 3, Maybe()));
+  EXPECT_EQ(both.feeds[3].frame, 2);
+  EXPECT_EQ(both.feeds[4].port, 2U);
+  EXPECT_TRUE(both.comes_after[0]);
+  EXPECT_THAT(wiring.values[1].readers, ElementsAre(0, 4));
+  EXPECT_THAT(wiring.outputs, ElementsAre(both.outputs[0]));
+  EXPECT_TRUE(wiring.values[both.outputs[0]].goes_to_host);
 }
 
 TEST_F(GraphWiringTest, NodesThatWorkInPlaceNeedOne) {

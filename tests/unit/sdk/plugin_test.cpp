@@ -182,7 +182,14 @@ class SdkPlugin : public testing::Test {
     activation.max_height = 4;
     activation.parameters = values;
     activation.parameter_count = 4;
-    buffer = {sizeof(ctxb_buffer), CTXB_MEDIA_IMAGE, 0x100, 64, 4, 2, 4, CTXB_SAMPLE_FLOAT};
+    buffer.size = sizeof(buffer);
+    buffer.media = CTXB_MEDIA_IMAGE;
+    buffer.data = 0x100;
+    buffer.row_pitch = 64;
+    buffer.width = 4;
+    buffer.height = 2;
+    buffer.channels = 4;
+    buffer.samples = CTXB_SAMPLE_FLOAT;
     job.size = sizeof(job);
     job.parameters = values;
     job.parameter_count = 4;

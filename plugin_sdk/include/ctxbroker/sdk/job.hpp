@@ -157,17 +157,19 @@ class Job : public Stream, public ParameterValues {
   /// An input or output in device memory, by its position among the plug-in's ports. It is valid
   /// during the call of process.
   ///
-  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when there is no such port, it is not connected,
-  ///                  or its format is not that of the view: an image of RGBA floats, or audio.
-  [[nodiscard]] ImageView input_image(std::uint32_t port = 0) const {
-    return image(input(port), "input", port);
+  /// @param frame  of the inputs of a plug-in that is Temporal: the distance from the job's frame.
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when there is no such port or frame, it is not
+  ///                  connected, or its format is not that of the view: an image of RGBA floats, or
+  ///                  audio.
+  [[nodiscard]] ImageView input_image(std::uint32_t port = 0, std::int32_t frame = 0) const {
+    return image(input(port, frame), "input", port);
   }
   [[nodiscard]] ImageView output_image(std::uint32_t port = 0) const {
     return image(output(port), "output", port);
   }
   /// The same for an image of 1 to 4 channels of floats or halves.
-  [[nodiscard]] PixelView input_pixels(std::uint32_t port = 0) const {
-    return pixels(input(port), "input", port);
+  [[nodiscard]] PixelView input_pixels(std::uint32_t port = 0, std::int32_t frame = 0) const {
+    return pixels(input(port, frame), "input", port);
   }
   [[nodiscard]] PixelView output_pixels(std::uint32_t port = 0) const {
     return pixels(output(port), "output", port);
@@ -184,9 +186,17 @@ class Job : public Stream, public ParameterValues {
   [[nodiscard]] bool has_output(std::uint32_t port) const { return output(port).data != 0; }
   /// The buffer of an input or output, whatever its format.
   ///
-  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when there is no such port.
-  [[nodiscard]] const ctxb_buffer& input(std::uint32_t port) const {
-    return at(raw_->inputs, raw_->input_count, "input", port);
+  /// @param frame  as for input_image.
+  /// @throws Failure  CTXB_ERROR_INVALID_ARGUMENT when there is no such port or frame.
+  [[nodiscard]] const ctxb_buffer& input(std::uint32_t port, std::int32_t frame = 0) const {
+    const ctxb_buffer& own = at(raw_->inputs, raw_->input_count, "input", port);
+    if (frame == 0) return own;
+    const std::int64_t wanted = raw_->position + frame;
+    for (std::uint32_t i = 0; i < own.frame_count; ++i) {
+      const ctxb_buffer& one = element(own.frames, i);
+      if (one.position == wanted) return one;
+    }
+    refuse("input", port, " does not have that frame; see Temporal::frames");
   }
   [[nodiscard]] const ctxb_buffer& output(std::uint32_t port) const {
     return at(raw_->outputs, raw_->output_count, "output", port);
@@ -235,9 +245,12 @@ class Job : public Stream, public ParameterValues {
   static const ctxb_buffer& at(const ctxb_buffer* buffers, std::uint32_t count, const char* which,
                                std::uint32_t port) {
     if (port >= count || buffers == nullptr) refuse(which, port, " does not exist");
-    // A later version's buffers may be longer.
+    return element(buffers, port);
+  }
+  // A later version's buffers may be longer.
+  static const ctxb_buffer& element(const ctxb_buffer* buffers, std::uint32_t index) {
     const auto* const bytes = reinterpret_cast<const unsigned char*>(buffers);
-    return *reinterpret_cast<const ctxb_buffer*>(bytes + std::size_t{port} * buffers->size);
+    return *reinterpret_cast<const ctxb_buffer*>(bytes + std::size_t{index} * buffers->size);
   }
   static ImageView image(const ctxb_buffer& buffer, const char* which, std::uint32_t port) {
     if (buffer.media != CTXB_MEDIA_IMAGE) refuse(which, port, " is no image, or not connected");

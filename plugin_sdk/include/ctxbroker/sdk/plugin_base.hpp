@@ -116,6 +116,20 @@ class ParameterText {
                                        ctxb_value& value) const = 0;
 };
 
+/// An image plug-in that needs frames around the job's own one derives from this too.
+class Temporal {
+ public:
+  /// Distances from the job's frame: {-1, 1} for the frame before it, itself and the one after it.
+  struct Frames {
+    std::int32_t first = 0;  ///< At most 0, and at least -CTXB_FRAMES_MAX.
+    std::int32_t last = 0;   ///< At least 0, and at most CTXB_FRAMES_MAX.
+  };
+  virtual ~Temporal() = default;
+  /// Returns which frames of an input each job needs. Job::input_pixels(input, distance) then finds
+  /// them. The instance is active, and the answer is constant for one activation. [main] [no-ctx]
+  [[nodiscard]] virtual Frames frames(std::uint32_t input) const = 0;
+};
+
 /// A plug-in that calls Host::request_callback derives from this too.
 class Callback {
  public:

@@ -134,6 +134,12 @@ struct Thunks {
         return &words;
       }
     }
+    if constexpr (std::is_base_of_v<Temporal, Derived>) {
+      static constexpr ctxb_frames_extension frames{sizeof(ctxb_frames_extension), get_frames};
+      if (std::strcmp(id, CTXB_EXT_FRAMES) == 0) {
+        return &frames;
+      }
+    }
     if constexpr (std::is_base_of_v<Callback, Derived>) {
       static constexpr ctxb_callback_extension callback{sizeof(ctxb_callback_extension),
                                                         on_main_thread};
@@ -190,6 +196,15 @@ struct Thunks {
       const bool read =
           static_cast<const ParameterText&>(self(plugin)).from_text(parameter, text, *value);
       return read ? CTXB_OK : CTXB_ERROR_UNSUPPORTED;
+    });
+  }
+  static ctxb_status get_frames(const ctxb_plugin* plugin, std::uint32_t input, std::int32_t* first,
+                                std::int32_t* last) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      const auto frames = static_cast<const Temporal&>(self(plugin)).frames(input);
+      *first = frames.first;
+      *last = frames.last;
+      return CTXB_OK;
     });
   }
   static void on_main_thread(const ctxb_plugin* plugin) {

@@ -1,0 +1,37 @@
+// Instance: what an image plug-in needs of its inputs.
+#include <string>
+
+#include "ctxbroker/error.hpp"
+#include "plugin/instance.hpp"
+
+namespace ctxbroker::detail {
+
+const FrameRanges& Instance::frames() {
+  FrameRanges& ranges = activation_->frames;
+  if (!ranges.empty() || description_.inputs.empty()) return ranges;
+  FrameRanges answers(description_.inputs.size());
+  const bool asks = description_.media == Media::image && frames_ != nullptr;
+  for (std::size_t input = 0; asks && input < answers.size(); ++input) {
+    std::int32_t first = 0, last = 0;
+    ctxb_status status = CTXB_ERROR;
+    failures_.clear();
+    const CallOutcome outcome = call_main(nowhere(), "get_frames", [&] {
+      status = frames_->get_frames(object_, static_cast<std::uint32_t>(input), &first, &last);
+    });
+    if (!outcome.ran() || status != CTXB_OK) throw failure("get_frames", outcome, status);
+    if (first > 0 || last < 0 || first < -CTXB_FRAMES_MAX || last > CTXB_FRAMES_MAX) {
+      throw Error(ErrorKind::plugin_failed,
+                  "plug-in " + description_.short_name + " asks for the frames " +
+                      std::to_string(first) + " to " + std::to_string(last) + " of its input " +
+                      description_.inputs[input].id + "; the first has to be from " +
+                      std::to_string(-CTXB_FRAMES_MAX) + " to 0 and the last from 0 to " +
+                      std::to_string(CTXB_FRAMES_MAX),
+                  {.call = "get_frames", .tenant = tenant().name});
+    }
+    answers[input] = {first, last};
+  }
+  ranges = std::move(answers);
+  return ranges;
+}
+
+}  // namespace ctxbroker::detail
