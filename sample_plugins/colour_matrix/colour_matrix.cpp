@@ -47,7 +47,7 @@ class ColourMatrix final : public Plugin {
           .outputs(outputs)
           .parameters(parameters)
           .modules(colour_matrix_kernels::modules)
-          .flags(CTXB_PLUGIN_UNLOADABLE);
+          .flags(CTXB_PLUGIN_UNLOADABLE | CTXB_PLUGIN_PER_PIXEL);
 
   using Plugin::Plugin;
 

@@ -58,11 +58,14 @@ __device__ inline float4 straight(float4 sum, float4 original) {
   return make_float4(original.x, original.y, original.z, sum.w);
 }
 
-// Dynamic shared memory: 4 * (blockDim.x + 2 * reach) * blockDim.y floats.
-__device__ inline void gaussian_row_pass(PixelView in, ImageView sums,
+// The sums have the columns of `out` and the rows of `in`, which reaches further on each side, up
+// to the edges of the picture. Dynamic shared memory: 4 * (blockDim.x + 2 * reach) * blockDim.y
+// floats.
+__device__ inline void gaussian_row_pass(PixelView in, ImageView sums, int first_column,
                                          const float* __restrict__ weights, int reach) {
-  const int width = static_cast<int>(in.width);
-  const int height = static_cast<int>(in.height);
+  const int in_width = static_cast<int>(in.width);
+  const int width = static_cast<int>(sums.width);
+  const int height = static_cast<int>(sums.height);
   const int threads_x = static_cast<int>(blockDim.x);
   const int span = threads_x + 2 * reach;
   const int plane = span * static_cast<int>(blockDim.y);
@@ -77,7 +80,7 @@ __device__ inline void gaussian_row_pass(PixelView in, ImageView sums,
     const int y = top + static_cast<int>(threadIdx.y);
     const int source_y = clamp_index(y, height);
     for (int i = local; i < span; i += threads_x) {
-      float4 pixel = in.load(clamp_index(left + i, width), source_y);
+      float4 pixel = in.load(clamp_index(first_column + left + i, in_width), source_y);
       pixel.x *= pixel.w;
       pixel.y *= pixel.w;
       pixel.z *= pixel.w;
@@ -98,8 +101,11 @@ template <class Finish>
 __device__ inline void gaussian_column_pass(ImageView sums, PixelView in, PixelView out,
                                             const float* __restrict__ weights, int reach,
                                             Finish finish) {
-  const int width = static_cast<int>(in.width);
-  const int height = static_cast<int>(in.height);
+  const int width = static_cast<int>(out.width);
+  const int height = static_cast<int>(out.height);
+  const int sums_height = static_cast<int>(sums.height);
+  const int first_column = out.x - in.x;
+  const int first_row = out.y - in.y;
   const int outputs = column_tile * rows_per_thread;
   const int span = outputs + 2 * reach;
   const int plane = span * column_tile;
@@ -110,7 +116,7 @@ __device__ inline void gaussian_column_pass(ImageView sums, PixelView in, PixelV
 
   for (int top = static_cast<int>(blockIdx.y) * outputs; top < height; top += step) {
     for (int i = static_cast<int>(threadIdx.y); i < span; i += column_tile) {
-      const int source_y = clamp_index(top - reach + i, height);
+      const int source_y = clamp_index(first_row + top - reach + i, sums_height);
       store_in_tile(i * column_tile + local, plane, sums.row(source_y)[source_x]);
     }
     __syncthreads();
@@ -119,7 +125,7 @@ __device__ inline void gaussian_column_pass(ImageView sums, PixelView in, PixelV
       if (x < width && y < height) {
         const int centre = (i + reach) * column_tile + local;
         const float4 sum = weighted_sum(centre, plane, column_tile, weights, reach);
-        const float4 original = in.load(x, y);
+        const float4 original = in.load(first_column + x, first_row + y);
         out.store(x, y, finish(straight(sum, original), original));
       }
     }
@@ -130,6 +136,6 @@ __device__ inline void gaussian_column_pass(ImageView sums, PixelView in, PixelV
 }  // namespace sample
 
 extern "C" __global__ void gaussian_rows(sample::PixelView in, sample::ImageView sums,
-                                         const float* weights, int reach) {
-  sample::gaussian_row_pass(in, sums, weights, reach);
+                                         int first_column, const float* weights, int reach) {
+  sample::gaussian_row_pass(in, sums, first_column, weights, reach);
 }

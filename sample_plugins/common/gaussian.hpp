@@ -16,9 +16,13 @@ struct Gaussian {
   int reach = 0;
 };
 
+inline int gaussian_reach(double radius) {
+  return static_cast<int>(std::ceil(radius));
+}
+
 inline Gaussian make_gaussian(double radius) {
   Gaussian gaussian;
-  gaussian.reach = static_cast<int>(std::ceil(radius));
+  gaussian.reach = gaussian_reach(radius);
   const double sigma = radius / 3;
   std::array<double, gaussian_max_radius + 1> exact{};
   exact[0] = 1;

@@ -10,6 +10,14 @@
 
 namespace sample {
 
+// What of an input a part of the output depends on.
+inline ctxbroker::sdk::Rectangle gaussian_region(const ctxbroker::sdk::Rectangle& wanted,
+                                                 double radius,
+                                                 const ctxbroker::sdk::Rectangle& extent) {
+  const auto reach = static_cast<std::uint32_t>(gaussian_reach(radius));
+  return ctxbroker::sdk::within(ctxbroker::sdk::grown(wanted, reach), extent);
+}
+
 class GaussianStage {
  public:
   void activate(const ctxbroker::sdk::Activation& activation) {
@@ -24,7 +32,8 @@ class GaussianStage {
   // Enqueues the row pass; the sums are what the column pass reads. Weights travel only when the
   // radius has changed.
   ctxbroker::sdk::ImageView enqueue_rows(const ctxbroker::sdk::Job& job,
-                                         const ctxbroker::sdk::PixelView& in, double radius) {
+                                         const ctxbroker::sdk::PixelView& in,
+                                         const ctxbroker::sdk::PixelView& out, double radius) {
     if (radius != radius_) {
       radius_ = -1;  // until the upload is on its way
       gaussian_ = make_gaussian(radius);
@@ -32,19 +41,19 @@ class GaussianStage {
       radius_ = radius;
     }
     const ctxbroker::sdk::ImageView sums{reinterpret_cast<float*>(sums_.address()),
-                                         std::uint64_t{16} * in.width, in.width, in.height};
-    ctxbroker::sdk::LaunchShape shape = ctxbroker::sdk::over(in.width, in.height);
+                                         std::uint64_t{16} * out.width, out.width, in.height};
+    ctxbroker::sdk::LaunchShape shape = ctxbroker::sdk::over(sums.width, sums.height);
     shape.shared_bytes =
         16 * (shape.block.x + 2 * static_cast<std::uint32_t>(gaussian_.reach)) * shape.block.y;
-    job.launch(rows_, shape, in, sums, weights_, gaussian_.reach);
+    job.launch(rows_, shape, in, sums, out.x - in.x, weights_, gaussian_.reach);
     return sums;
   }
 
   // For a kernel around gaussian_column_pass.
-  ctxbroker::sdk::LaunchShape column_shape(const ctxbroker::sdk::PixelView& in) const {
+  ctxbroker::sdk::LaunchShape column_shape(const ctxbroker::sdk::PixelView& out) const {
     constexpr std::uint32_t tile = 16;  // column_tile and rows_per_thread of gaussian.cuh
     constexpr std::uint32_t outputs = 4 * tile;
-    return {{(in.width - 1) / tile + 1, grid_y((in.height - 1) / outputs + 1), 1},
+    return {{(out.width - 1) / tile + 1, grid_y((out.height - 1) / outputs + 1), 1},
             {tile, tile, 1},
             16 * tile * (outputs + 2 * static_cast<std::uint32_t>(gaussian_.reach))};
   }

@@ -28,7 +28,7 @@ class Exposure final : public Plugin {
           .outputs(outputs)
           .parameters(parameters)
           .modules(exposure_kernels::modules)
-          .flags(CTXB_PLUGIN_UNLOADABLE);
+          .flags(CTXB_PLUGIN_UNLOADABLE | CTXB_PLUGIN_PER_PIXEL);
 
   using Plugin::Plugin;
 

@@ -22,9 +22,9 @@ constexpr ctxb_port inputs[] = {
     port("a", "Front", rgba_float_or_half), port("b", "Back", rgba_float_or_half),
     port("mask", "Mask", {CTXB_CHANNELS(1), CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF},
          CTXB_PORT_OPTIONAL)};
-constexpr ctxb_port outputs[] = {in_place_port("out", "Output", rgba_float_or_half, back)};
+constexpr ctxb_port outputs[] = {port("out", "Output", rgba_float_or_half)};
 
-class Merge final : public Plugin {
+class Merge final : public Plugin, public Regional {
  public:
   static constexpr Descriptor descriptor =
       Descriptor::image("org.ctxbroker.sample.merge", "Merge", "1.0.0")
@@ -42,6 +42,15 @@ class Merge final : public Plugin {
   void activate(const Activation& activation) override {
     sample::check_image(activation);
     kernel_ = activation.kernel("merge");
+  }
+
+  // Both pictures. Where one of them has no pixel, it is transparent.
+  Rectangle extent(const RegionQuestion& question, std::uint32_t, const Rectangle&) const override {
+    return around(question.extent(front), question.extent(back));
+  }
+  Rectangle region(const RegionQuestion& question, std::uint32_t, const Rectangle& wanted,
+                   std::uint32_t input) const override {
+    return within(wanted, question.extent(input));
   }
 
   Outcome process(const Job& job) override {

@@ -41,9 +41,10 @@ extern "C" __global__ void merge(PixelView front, PixelView back, PixelView mask
   }
   for (unsigned y = blockIdx.y * blockDim.y + threadIdx.y; y < out.height;
        y += gridDim.y * blockDim.y) {
-    const float weight = mask.data != 0 ? amount * mask.load(x, y).x : amount;
-    const float4 behind = back.load(x, y);
-    const float4 both = combine(front.load(x, y), behind, operation);
+    const int column = out.x + static_cast<int>(x), row = out.y + static_cast<int>(y);
+    const float weight = mask.data != 0 ? amount * mask.at(column, row).x : amount;
+    const float4 behind = back.at(column, row);
+    const float4 both = combine(front.at(column, row), behind, operation);
     out.store(x, y,
               make_float4(mix(behind.x, both.x, weight), mix(behind.y, both.y, weight),
                           mix(behind.z, both.z, weight), mix(behind.w, both.w, weight)));

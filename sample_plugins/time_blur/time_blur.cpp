@@ -43,7 +43,7 @@ class TimeBlur final : public Plugin, public Temporal {
           .outputs(outputs)
           .parameters(parameters)
           .modules(time_blur_kernels::modules)
-          .flags(CTXB_PLUGIN_UNLOADABLE);
+          .flags(CTXB_PLUGIN_UNLOADABLE | CTXB_PLUGIN_PER_PIXEL);
 
   using Plugin::Plugin;
 

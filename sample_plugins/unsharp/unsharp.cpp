@@ -20,10 +20,10 @@ constexpr Real threshold{
     2, "threshold", "Threshold", "", "Differences up to it are left alone.", {0, 1}, 0};
 constexpr auto parameters = parameter_table(radius, amount, threshold);
 constexpr ctxb_port inputs[] = {port("in", "Input", rgba_float_or_half)};
-constexpr ctxb_port outputs[] = {in_place_port("out", "Output", rgba_float_or_half)};
+constexpr ctxb_port outputs[] = {port("out", "Output", rgba_float_or_half)};
 constexpr const char* features[] = {"sharpen", "unsharp-mask", nullptr};
 
-class Unsharp final : public Plugin {
+class Unsharp final : public Plugin, public Regional {
  public:
   static constexpr Descriptor descriptor =
       Descriptor::image("org.ctxbroker.sample.unsharp", "Unsharp mask", "1.0.0")
@@ -43,11 +43,17 @@ class Unsharp final : public Plugin {
     gaussian_.activate(activation);
   }
 
+  Rectangle region(const RegionQuestion& question, std::uint32_t, const Rectangle& wanted,
+                   std::uint32_t input) const override {
+    return sample::gaussian_region(wanted, question[radius], question.extent(input));
+  }
+
   Outcome process(const Job& job) override {
     const PixelView in = job.input_pixels();
-    const ImageView sums = gaussian_.enqueue_rows(job, in, job[radius]);
-    job.launch(columns_, gaussian_.column_shape(in), sums, in, job.output_pixels(),
-               gaussian_.weights(), gaussian_.reach(), static_cast<float>(job[amount]),
+    const PixelView out = job.output_pixels();
+    const ImageView sums = gaussian_.enqueue_rows(job, in, out, job[radius]);
+    job.launch(columns_, gaussian_.column_shape(out), sums, in, out, gaussian_.weights(),
+               gaussian_.reach(), static_cast<float>(job[amount]),
                static_cast<float>(job[threshold]));
     return Outcome::done;
   }

@@ -19,16 +19,30 @@ namespace ctxbroker {
 class Broker;
 class Tenant;
 
+/// A rectangle of pixels. Coordinates may be negative; y grows from row to row.
+struct ImageRegion {
+  std::int32_t x = 0;  ///< The first pixel's.
+  std::int32_t y = 0;
+  std::uint32_t width = 0;  ///< 0: none.
+  std::uint32_t height = 0;
+};
+
 /// One job: an image, or a block of audio.
 struct JobInfo {
-  std::uint32_t width = 1;    ///< Pixels in a row, or frames in this block.
-  std::uint32_t height = 1;   ///< Rows, or channels.
+  std::uint32_t width = 1;    ///< Pixels in a row of the whole image, or frames in this block.
+  std::uint32_t height = 1;   ///< Rows of the whole image, or channels.
   std::int64_t position = 0;  ///< The frame's number, or the first sample's.
   double sample_rate = 0;     ///< Hz, for audio that of the activation; 0 for images.
   /// How long the job may take from submit on, in ns; 0: no limit. The broker tells the plug-ins,
   /// and GraphOptions::late says what becomes of a job that takes longer.
   std::uint64_t deadline_ns = 0;
   bool discontinuity = false;  ///< The job does not follow the last one.
+  /// For images: the part that the host gets of each output, a tile for example. It lies inside the
+  /// outputs' extents, see Graph::output_extents. None: width x height pixels from (0, 0).
+  ImageRegion region{};
+  /// For images: the extent of each of GraphDescription::inputs. Empty: all have width x height
+  /// pixels from (0, 0).
+  std::vector<ImageRegion> extents{};
 };
 
 /// One of the host's ends of a graph.
@@ -75,7 +89,9 @@ struct JobInput {
 
 /// The host's memory for one job. The inputs are in the order of GraphDescription::inputs, or, if a
 /// plug-in needs frames around the job's own one, in the order of Graph::job_inputs. The outputs
-/// are in the order of GraphDescription::outputs. Everything lies without gaps. An image has width
+/// are in the order of GraphDescription::outputs. Everything lies without gaps. Of an image, an
+/// input has the region that Graph::input_regions says, and an output has JobInfo::region. If no
+/// plug-in works on parts of pictures, and the job has no region, all are whole. An image has width
 /// * height * channels samples. Audio has its channels of `width` floats each, one after the other.
 /// Results have the bytes that their port says.
 struct JobBuffers {
@@ -189,6 +205,25 @@ class CTXB_API Graph {
   ///
   /// @return a list that lives as long as the graph.
   [[nodiscard]] const std::vector<JobInput>& job_inputs() const;
+
+  /// Asks the plug-ins for the extents of the graph's outputs: how large the whole images are.
+  ///
+  /// @param job  its size or extents, and its position. Other members do not count.
+  /// @return one extent for each output; none (width 0) for results.
+  /// @throws Error  `invalid_argument` for audio and for inputs whose extents do not suit a
+  /// plug-in;
+  ///                `plugin_failed`; what submit throws for a lost lease.
+  [[nodiscard]] std::vector<ImageRegion> output_extents(const JobInfo& job);
+
+  /// Asks the plug-ins which parts of the inputs a job needs for its region. The answers depend on
+  /// the parameters, so ask after you have set them, and do not change one at the job's first frame
+  /// by JobEvents.
+  ///
+  /// @param job  as for submit.
+  /// @return one region for each member of JobBuffers::inputs. It lies inside the input's extent.
+  /// @throws Error  as output_extents does; `invalid_argument` for a region outside an output's
+  ///                extent.
+  [[nodiscard]] std::vector<ImageRegion> input_regions(const JobInfo& job);
 
   /// Starts one job and returns as soon as its work is enqueued.
   ///

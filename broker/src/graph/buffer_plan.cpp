@@ -10,6 +10,7 @@ class Planner {
   Planner(const Wiring& wiring, const std::vector<Index>& home, const ActivationSizes& sizes)
       : wiring_(wiring), home_(home), sizes_(sizes) {
     plan_.of_value.assign(wiring.values.size(), unused);
+    plan_.in_place_of.resize(wiring.values.size());
     for (const WiredNode& node : wiring.nodes) plan_.copies.emplace_back(node.inputs.size());
   }
 
@@ -43,19 +44,20 @@ class Planner {
     for (Index port = 0; port < node.outputs.size(); ++port) {
       if (node.outputs[port] == unused) continue;
       const Value& value = wiring_.values[node.outputs[port]];
-      const Index buffer = in_place(n, port).value_or(unused);
+      const Maybe source = in_place(n, port);
+      plan_.in_place_of[node.outputs[port]] = source;
       Index& at = plan_.of_value[node.outputs[port]];
-      at = buffer != unused ? buffer : find(n, bytes(value.format));
+      at = source ? plan_.of_value[*source] : find(n, bytes(value.format));
       hold(at, value.readers.empty() ? std::vector<Index>{n} : value.readers);
       is_kept_[at] = value.goes_to_host;
     }
   }
 
-  // The input's buffer, when the port allows it and nobody else reads the input at that time.
+  // The input, when the port allows it and nobody else reads the input at that time.
   Maybe in_place(Index n, Index port) const {
     const WiredNode& node = wiring_.nodes[n];
     const int in_place = node.plugin->outputs[port].in_place;
-    if (in_place < 0) return {};
+    if (in_place < 0 || node.asks_regions) return {};
     const auto is_it = [&](const Feed& feed) {
       return feed.port == static_cast<Index>(in_place) && feed.frame == 0;
     };
@@ -77,7 +79,7 @@ class Planner {
     for (Index other = 0; other < port; ++other) {
       if (node.outputs[other] != unused && plan_.of_value[node.outputs[other]] == buffer) return {};
     }
-    return buffer;
+    return source;
   }
 
   // A buffer for node n to write: the smallest that is free by then, or a new one.

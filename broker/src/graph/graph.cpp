@@ -153,6 +153,9 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
     nodes.push_back({&instance, instance.activation()->lease, instance.times_activated(), 0,
                      nullptr, 0, 0, instance.frames()});
   }
+  for (Index n = 0; n < nodes.size(); ++n) {
+    wiring.nodes[n].asks_regions = nodes[n].instance->asks_regions();
+  }
   for (const Value& value : wiring.values) {
     if (!value.node) job_inputs.push_back({value.port, value.frame});
   }
@@ -207,6 +210,19 @@ void Graph::Impl::build() {
   built = true;
 }
 
+void Graph::Impl::check_info(const JobInfo& job) const {
+  if (job.width == 0 || job.height == 0) refuse("the job's width or height is 0");
+  const std::size_t inputs =
+      job_inputs.empty() ? 0 : job_inputs.back().input + 1;  // all are connected, in their order
+  if (!job.extents.empty() && job.extents.size() != inputs) {
+    refuse("the job has " + std::to_string(job.extents.size()) + " extents; the graph has " +
+           std::to_string(inputs) + " inputs");
+  }
+  if (wiring.media == Media::audio && (job.region.width != 0 || !job.extents.empty())) {
+    refuse("the job has a region or extents, and audio has none");
+  }
+}
+
 void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const {
   const auto check_buffers = [](const auto& given, std::size_t wanted, const std::string& kind) {
     if (given.size() != wanted) {
@@ -222,8 +238,10 @@ void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const
   if (buffers.after != nullptr && ends.tenant == nullptr) {
     refuse("the job comes after a stream, but no end of the graph is on the device");
   }
-  if (job.width == 0 || job.height == 0) refuse("the job's width or height is 0");
-  if (job.width > sizes.max_width || job.height > sizes.max_height) {
+  check_info(job);
+  // Of images, regions count.
+  if (wiring.media == Media::audio &&
+      (job.width > sizes.max_width || job.height > sizes.max_height)) {
     refuse("a job of " + text(job.width, job.height) + " does not fit into " +
            text(sizes.max_width, sizes.max_height));
   }
@@ -346,6 +364,14 @@ bool Graph::is_done(std::uint64_t job) const {
 
 void Graph::follow(std::uint64_t job, CUstream stream) {
   alive(impl_).follow(job, stream);
+}
+
+std::vector<ImageRegion> Graph::output_extents(const JobInfo& job) {
+  return alive(impl_).output_extents(job);
+}
+
+std::vector<ImageRegion> Graph::input_regions(const JobInfo& job) {
+  return alive(impl_).input_regions(job);
 }
 
 const std::vector<JobInput>& Graph::job_inputs() const {

@@ -71,11 +71,17 @@ void Graph::Impl::download(JobSlot& slot, Index node) {
   for (Index end = 0; end < wiring.outputs.size(); ++end) {
     const Index value = wiring.outputs[end];
     if (wiring.values[value].node != Maybe(node)) continue;
-    const std::uint64_t bytes = bytes_of(slot, value);
+    const Layout part = given_part(slot, value);
+    const std::uint64_t row = given_row_bytes(slot, value), rows = part.region.height;
+    const std::uint64_t bytes = (rows - 1) * part.pitch + row;
     const ScopedSpan span(SpanCategory::copy, "download", nullptr, host_tenant, bytes);
     const CUdeviceptr from = delayed_output(slot, end);
     if (ends.outputs[end]) {
-      copy_end(slot, node, device_address(slot.outputs[end]), from, bytes, true);
+      const CUdeviceptr to = device_address(slot.outputs[end]);
+      const bool is_one = part.pitch == row;
+      for (std::uint64_t y = 0; y < (is_one ? 1 : rows); ++y) {
+        copy_end(slot, node, to + y * row, from + y * part.pitch, is_one ? bytes : row, true);
+      }
       continue;
     }
     must(node,

@@ -235,13 +235,18 @@ void Graph::Impl::count_late(const JobSlot& slot) noexcept {
 void Graph::Impl::give_outputs(JobSlot& slot) const noexcept {
   for (Index end = 0; end < wiring.outputs.size(); ++end) {
     if (!slot.downloads[end]) continue;
-    std::memcpy(slot.outputs[end], slot.downloads[end].get(), bytes_of(slot, wiring.outputs[end]));
+    const Index value = wiring.outputs[end];
+    give_rows(slot, value, given_part(slot, value), slot.outputs[end], slot.downloads[end].get());
   }
 }
 
 void Graph::Impl::give_dry(const JobSlot& slot) const noexcept {
   for (Index end = 0; end < wiring.outputs.size(); ++end) {
     const Index output = wiring.outputs[end];
+    if (is_image(output)) {
+      give_dry_image(slot, end);
+      continue;
+    }
     const auto has_its_format = [&](const Value& value) {
       return !value.node && value.frame == 0 && value.format == wiring.values[output].format;
     };

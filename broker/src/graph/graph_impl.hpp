@@ -51,6 +51,7 @@ struct Graph::Impl {
   // Set-up.
   void build();
   void check_job(const JobBuffers& buffers, const JobInfo& job) const;
+  void check_info(const JobInfo& job) const;
   bool renew_lost_nodes();
 
   // One job.
@@ -68,7 +69,8 @@ struct Graph::Impl {
                 std::uint64_t bytes, bool to_host);
   void mark_end(detail::JobSlot& slot, Index node) noexcept;
   void end_node(detail::JobSlot& slot, Index node);
-  ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
+  ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer,
+                     const detail::Rectangle& region) const noexcept;
   ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index feed) const noexcept;
 
   // Latencies: graph_latency.cpp.
@@ -78,6 +80,22 @@ struct Graph::Impl {
   CUdeviceptr delayed_output(const detail::JobSlot& slot, Index end);
   void run_line(detail::DelayLine& line, Index node, const ctxb_buffer& from);
   void must_not_be_late(Index node) const;
+
+  // Regions of images: graph_regions.cpp.
+  class Asker;
+  std::vector<ImageRegion> output_extents(const JobInfo& job);
+  std::vector<ImageRegion> input_regions(const JobInfo& job);
+  void must_be_ready(const JobInfo& job);
+  void find_regions(detail::JobRegions& regions, const JobInfo& job);
+  bool is_image(Index value) const noexcept;
+  detail::Layout layout(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
+  std::uint64_t bytes_of(const detail::JobSlot& slot, Index value) const noexcept;
+  detail::Layout given_part(const detail::JobSlot& slot, Index value) const noexcept;
+  std::uint64_t given_row_bytes(const detail::JobSlot& slot, Index value) const noexcept;
+  void give_rows(const detail::JobSlot& slot, Index value, const detail::Layout& layout, void* to,
+                 const void* from) const noexcept;
+  void give_dry_image(const detail::JobSlot& slot, Index end) const noexcept;
+  void pass_image(detail::JobSlot& slot, Index node, Index feed, Index value);
 
   // The end of jobs.
   void finish_oldest();
@@ -118,9 +136,6 @@ struct Graph::Impl {
   static std::uint32_t* mark(const detail::JobSlot& slot, Index node) noexcept {
     return static_cast<std::uint32_t*>(slot.marks.get()) + node;
   }
-  std::uint64_t bytes_of(const detail::JobSlot& slot, Index value) const noexcept {
-    return detail::bytes_of(wiring.values[value].format, slot.info.width, slot.info.height);
-  }
 
   detail::BrokerImpl& broker;
   ActivationSizes sizes;
@@ -139,7 +154,8 @@ struct Graph::Impl {
   JobBuffers one;                            // of `process` with one input and one output
   // Numbers of jobs. One that is finished but not retired was late, and its work goes on.
   std::uint64_t submitted = 0, finished = 0, retired = 0;
-  bool built = false;  // false when the last build failed: the next job tries again
+  bool is_renewed = false;  // since the last job
+  bool built = false;       // false when the last build failed: the next job tries again
 };
 
 }  // namespace ctxbroker

@@ -45,13 +45,14 @@ void Graph::Impl::delay_input(const JobSlot& slot, Index node, Index port) {
   if (line == nullptr) return;
   const Index value = *wiring.nodes[node].inputs[port];
   run_line(*line, node,
-           buffer(slot, value, plan.copies[node][port].value_or(plan.of_value[value])));
+           buffer(slot, value, plan.copies[node][port].value_or(plan.of_value[value]), {}));
 }
 
 // Inside the guard of the node that made it.
 CUdeviceptr Graph::Impl::delayed_output(const JobSlot& slot, Index end) {
   const Index value = wiring.outputs[end];
-  const ctxb_buffer here = buffer(slot, value, plan.of_value[value]);
+  const Rectangle region = is_image(value) ? slot.regions.wanted : Rectangle{};
+  const ctxb_buffer here = buffer(slot, value, plan.of_value[value], region);
   DelayLine* const line = lines.output(end);
   if (line == nullptr) return here.data;
   run_line(*line, *wiring.values[value].node, here);

@@ -45,7 +45,9 @@ void Graph::Impl::must_between(Index node, CUresult status, const char* call, co
       at.lease->owner());
 }
 
-ctxb_buffer Graph::Impl::buffer(const JobSlot& slot, Index value, Index buffer) const noexcept {
+// `region` is what the plug-in gets of an image.
+ctxb_buffer Graph::Impl::buffer(const JobSlot& slot, Index value, Index buffer,
+                                const Rectangle& region) const noexcept {
   const Format& format = wiring.values[value].format;
   const bool is_results = format.result_bytes != 0;
   const bool is_image = format.media == Media::image;
@@ -61,6 +63,15 @@ ctxb_buffer Graph::Impl::buffer(const JobSlot& slot, Index value, Index buffer) 
   made.channels = is_image && !is_results ? format.channels : 1;
   made.samples = is_results ? 0 : static_cast<std::uint32_t>(format.samples);
   made.position = slot.info.position + wiring.values[value].frame;
+  if (!is_image || is_results) return made;
+  const Layout part = part_of(layout(slot, value, buffer), format, region);
+  made.data += part.offset;
+  made.row_pitch = part.pitch;
+  made.width = region.width;
+  made.height = region.height;
+  made.x = region.x;
+  made.y = region.y;
+  made.extent = slot.regions.extents[value];
   return made;
 }
 
@@ -71,7 +82,9 @@ ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index fee
     none.size = sizeof none;
     return none;
   }
-  ctxb_buffer here = buffer(slot, *value, plan.copies[node][feed].value_or(plan.of_value[*value]));
+  const Rectangle region = is_image(*value) ? slot.regions.feeds[node][feed] : Rectangle{};
+  ctxb_buffer here =
+      buffer(slot, *value, plan.copies[node][feed].value_or(plan.of_value[*value]), region);
   if (const DelayLine* line = lines.input(node, feed)) here.data = line->delayed();
   return here;
 }
@@ -97,7 +110,8 @@ void Graph::Impl::bring_here(JobSlot& slot, Index node, Index feed) {
   };
   const Index source = plan.of_value[index];
   must_between(node,
-               driver.memcpy_peer_async(address(*copy), context(*copy), address(source),
+               driver.memcpy_peer_async(address(*copy), context(*copy),
+                                        address(source) + slot.regions.values[index].offset,
                                         context(source), bytes, stream),
                "cuMemcpyPeerAsync", "the samples cannot be copied between two contexts");
 }
@@ -126,7 +140,9 @@ void Graph::Impl::process(JobSlot& slot, Index node) {
   gather(slot, node);
   for (Index port = 0; port < wired.outputs.size(); ++port) {
     const Index value = wired.outputs[port];
-    outputs[port] = value == unused ? ctxb_buffer{} : buffer(slot, value, plan.of_value[value]);
+    outputs[port] = value == unused ? ctxb_buffer{}
+                                    : buffer(slot, value, plan.of_value[value],
+                                             slot.regions.values[value].region);
     outputs[port].size = sizeof(ctxb_buffer);
   }
   ctxb_job given{};
@@ -184,6 +200,10 @@ void Graph::Impl::bypass(JobSlot& slot, Index node) {
                       " answered CTXB_BYPASS, and its output " + wired.plugin->outputs[port].id +
                       " has no input of the same format that could pass",
                   {.device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name});
+    }
+    if (is_image(value)) {
+      pass_image(slot, node, *first, value);
+      continue;
     }
     const CUdeviceptr from = input_buffer(slot, node, *first).data;
     if (from == to) continue;
@@ -281,7 +301,8 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const 
   const JobClock::time_point now = job.deadline_ns != 0 ? JobClock::now() : JobClock::time_point{};
   check_job(buffers, job);
   changes.take(events, job);
-  if (renew_lost_nodes()) job.discontinuity = true;
+  if (renew_lost_nodes() || is_renewed) job.discontinuity = true;
+  is_renewed = false;
   JobSlot& slot = slot_of(submitted + 1);
   if (slot.job > finished) finish_oldest();
   if (slot.job != 0) retire_through(slot.job);
@@ -289,6 +310,7 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const 
       job.deadline_ns == 0 ? JobClock::time_point::max() : deadline_of(now, job.deadline_ns);
   for (const Node& node : nodes) node.instance->take_parameters();
   changes.set_first_values();
+  find_regions(slot.regions, job);
   lines.begin_job(job);
   try {
     begin(slot, buffers, job);

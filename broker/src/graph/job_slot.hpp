@@ -10,6 +10,7 @@
 
 #include "context/resources.hpp"
 #include "graph/node_times.hpp"
+#include "graph/regions.hpp"
 #include "graph/wiring.hpp"
 
 namespace ctxbroker::detail {
@@ -63,6 +64,7 @@ struct JobSlot {
   bool is_timed = false;  // the times below are taken
   bool is_given = false;  // `given` below counts
   JobInfo info;
+  JobRegions regions;               // of images
   std::vector<const void*> inputs;  // the host's memory
   std::vector<void*> outputs;       // likewise
 

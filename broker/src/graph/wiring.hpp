@@ -59,6 +59,7 @@ struct WiredNode {
   std::vector<Feed> feeds{};  // port after port, each with its frames in order
   Index origin = 0;           // in GraphDescription::nodes
   int frame = 0;              // distance from the job's
+  bool asks_regions = false;  // the plug-in has CTXB_EXT_REGIONS
   bool is_repeated = false;   // its origin works at several frames
 };
 inline constexpr Index unused = SIZE_MAX;
@@ -91,6 +92,8 @@ struct BufferPlan {
   };
   std::vector<Buffer> buffers;
   std::vector<Index> of_value;  // a buffer; `unused` for a value that is not made
+  // For each value: the input of its node whose place it takes.
+  std::vector<Maybe> in_place_of;
   // For each node and input: where it gets a copy, because the value lies in other memory.
   std::vector<std::vector<Maybe>> copies;
 };

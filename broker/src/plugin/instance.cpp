@@ -156,6 +156,9 @@ void Instance::make_object() {
       CTXB_EXT_CALLBACK, CTXB_BYTES_THROUGH(ctxb_callback_extension, on_main_thread));
   frames_ = extension<ctxb_frames_extension>(CTXB_EXT_FRAMES,
                                              CTXB_BYTES_THROUGH(ctxb_frames_extension, get_frames));
+  if (description_.media != Media::image) return;
+  regions_ = extension<ctxb_regions_extension>(
+      CTXB_EXT_REGIONS, CTXB_BYTES_THROUGH(ctxb_regions_extension, get_region));
 }
 
 // The plug-in's side of an extension; null when it has none, or one too short to use.

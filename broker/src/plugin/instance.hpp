@@ -82,6 +82,14 @@ class Instance {
   bool has_state() const noexcept { return state_ != nullptr; }
   // While active. Asks the plug-in once for each activation. Throws Error: plugin_failed.
   const FrameRanges& frames();
+  // The plug-in has CTXB_EXT_REGIONS. Then the functions below ask it. [main|render], while active.
+  // Throws Error: plugin_failed.
+  bool asks_regions() const noexcept { return regions_ != nullptr; }
+  void get_extent(const std::vector<ctxb_rectangle>& inputs, std::int64_t position,
+                  std::size_t output, ctxb_rectangle& extent);
+  void get_region(const std::vector<ctxb_rectangle>& inputs, std::int64_t position,
+                  std::size_t output, const ctxb_rectangle& wanted, std::size_t input,
+                  ctxb_rectangle& needed);
   std::vector<std::byte> save_state();
   void load_state(const std::vector<std::byte>& state);
 
@@ -156,6 +164,9 @@ class Instance {
     lease.work().launches.fetch_add(launches() - before, std::memory_order_relaxed);
   }
   void make_object();
+  template <typename Ask>
+  void ask_region(const char* function, const std::vector<ctxb_rectangle>& inputs,
+                  std::int64_t position, const Ask& ask);
   Processed call_process(const ctxb_job& job) noexcept;
   Processed process_as_graph(const ctxb_job& job) noexcept;
   Processed lost(const char* what, CUresult status = CUDA_SUCCESS) noexcept;
@@ -203,6 +214,7 @@ class Instance {
   const ctxb_parameter_text_extension* parameter_text_ = nullptr;
   const ctxb_callback_extension* callback_ = nullptr;
   const ctxb_frames_extension* frames_ = nullptr;
+  const ctxb_regions_extension* regions_ = nullptr;
   std::shared_ptr<LeaseModules> modules_;  // of the lease that the activation is in
   std::unique_ptr<Activation> activation_;
   std::atomic<Phase> phase_{Phase::creating};

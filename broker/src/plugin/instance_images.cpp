@@ -34,4 +34,38 @@ const FrameRanges& Instance::frames() {
   return ranges;
 }
 
+// On the thread of a job, which waits for nobody: so no [main] call.
+template <typename Ask>
+void Instance::ask_region(const char* function, const std::vector<ctxb_rectangle>& inputs,
+                          std::int64_t position, const Ask& ask) {
+  ctxb_region_question question{};
+  question.size = sizeof question;
+  question.input_count = static_cast<std::uint32_t>(inputs.size());
+  question.extents = inputs.data();
+  question.position = position;
+  question.parameters = parameters_.snapshot();
+  question.parameter_count = parameters_.count();
+  ctxb_status status = CTXB_ERROR;
+  failures_.clear();
+  const CallOutcome outcome =
+      call_plugin(nowhere(), call(function), [&] { status = ask(question); });
+  if (!outcome.ran() || status != CTXB_OK) throw failure(function, outcome, status);
+}
+
+void Instance::get_extent(const std::vector<ctxb_rectangle>& inputs, std::int64_t position,
+                          std::size_t output, ctxb_rectangle& extent) {
+  ask_region("get_extent", inputs, position, [&](const ctxb_region_question& question) {
+    return regions_->get_extent(object_, &question, static_cast<std::uint32_t>(output), &extent);
+  });
+}
+
+void Instance::get_region(const std::vector<ctxb_rectangle>& inputs, std::int64_t position,
+                          std::size_t output, const ctxb_rectangle& wanted, std::size_t input,
+                          ctxb_rectangle& needed) {
+  ask_region("get_region", inputs, position, [&](const ctxb_region_question& question) {
+    return regions_->get_region(object_, &question, static_cast<std::uint32_t>(output), &wanted,
+                                static_cast<std::uint32_t>(input), &needed);
+  });
+}
+
 }  // namespace ctxbroker::detail

@@ -121,6 +121,13 @@ typedef int32_t ctxb_status;
 #define CTXB_SAMPLE_FLOAT (1u << 0) /**< 32 bits */
 #define CTXB_SAMPLE_HALF (1u << 1)  /**< 16 bits, IEEE 754 */
 
+/** A rectangle of pixels. The pixels of a picture may have negative coordinates; y grows from row
+ * to row. This struct never grows. */
+typedef struct ctxb_rectangle {
+  int32_t x, y; /**< its first pixel */
+  uint32_t width, height;
+} ctxb_rectangle;
+
 /** One lent buffer in device memory. A sample has 4 bytes, or 2 if it is CTXB_SAMPLE_HALF.
  * Image: sample c of pixel (x, y) is at data + y * row_pitch + (x * channels + c) * (bytes of a
  *        sample), with x < width, y < height, c < channels.
@@ -129,9 +136,11 @@ typedef int32_t ctxb_status;
  * Results: `width` bytes at data; height and channels are 1. */
 typedef struct ctxb_buffer {
   uint32_t size;
-  uint32_t media;     /**< CTXB_MEDIA_* */
-  uint64_t data;      /**< device address, valid in the plug-in's own lease; multiple of 16. 0: the
-                         port is optional and not connected; then the other members are 0 too */
+  uint32_t media; /**< CTXB_MEDIA_* */
+  uint64_t data;  /**< device address, valid in the plug-in's own lease; a multiple of 16, but of
+                     an image that is a part of a larger one, a multiple of a pixel's bytes (or,
+                     with 3 channels, of a sample's). 0: the port is optional and not connected;
+                     then the other members are 0 too */
   uint64_t row_pitch; /**< bytes from one row (image: a multiple of a pixel's bytes, so that a pixel
                          can be moved at once) or channel (audio: a multiple of 4) to the next */
   uint32_t width;     /**< pixels in a row, or frames in the block; at least 1 */
@@ -144,6 +153,9 @@ typedef struct ctxb_buffer {
    * one of them. Else null and 0. */
   const struct ctxb_buffer* frames;
   uint32_t frame_count;
+  int32_t x, y;          /**< of an image: where its first pixel is in the picture */
+  ctxb_rectangle extent; /**< of an image: the whole picture. The buffer holds all of it, unless the
+                            plug-in has CTXB_EXT_REGIONS or is CTXB_PLUGIN_PER_PIXEL */
 } ctxb_buffer;
 
 /** The host may leave the port unconnected. */
@@ -172,7 +184,8 @@ typedef struct ctxb_port {
   uint32_t samples;  /**< CTXB_SAMPLE_*, combined with |; 0 for results */
   uint32_t result_bytes; /**< of CTXB_PORT_RESULTS, 1 to 65536; else 0 */
   uint32_t in_place;     /**< of an output: the host may give it the same buffer as input number
-                            in_place - 1, if their formats are equal. 0: never */
+                            in_place - 1, if their formats are equal. 0: never. It has no effect
+                            with CTXB_EXT_REGIONS, because the buffers then differ in size */
 } ctxb_port;
 
 /* ---- Descriptor -----------------------------------------------------------------------------*/
@@ -200,6 +213,9 @@ typedef struct ctxb_port {
  * cuBLAS, cuFFT, ...). A host on another driver lists the plug-in as needing a GPU and does not
  * create it. A host that does not know this flag ignores it, and then activate fails. */
 #define CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER (1u << 3)
+/** Each pixel of an image that the plug-in puts out depends only on the pixels at the same place of
+ * its inputs. The host may then give parts of pictures. All images of a job are the same part. */
+#define CTXB_PLUGIN_PER_PIXEL (1u << 4)
 
 typedef struct ctxb_plugin_descriptor {
   uint32_t size;

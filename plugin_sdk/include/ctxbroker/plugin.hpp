@@ -31,6 +31,7 @@
 #include "ctxbroker/sdk/module.hpp"
 #include "ctxbroker/sdk/parameter.hpp"
 #include "ctxbroker/sdk/plugin_base.hpp"
+#include "ctxbroker/sdk/rectangle.hpp"
 #include "ctxbroker/sdk/segment.hpp"
 #include "ctxbroker/sdk/state_stream.hpp"
 #include "ctxbroker/sdk/stream.hpp"

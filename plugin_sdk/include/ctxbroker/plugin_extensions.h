@@ -270,6 +270,44 @@ typedef struct ctxb_frames_extension {
                             int32_t* last);
 } ctxb_frames_extension;
 
+/** Plug-in's side: an image plug-in that can work on a part of a picture, or whose output has
+ * another extent than its inputs. The host asks which part of each input it needs for a part of an
+ * output, so that it can render by tile. What a tile shows must not depend on the tile's borders.
+ *
+ * Without this extension and CTXB_PLUGIN_PER_PIXEL, the plug-in gets whole pictures, all of the
+ * same extent, and puts out whole ones. A plug-in that puts out results gets whole pictures, too.
+ */
+#define CTXB_EXT_REGIONS "ctxbroker.regions/1"
+
+/** What a question is about. It is lent until the call returns. */
+typedef struct ctxb_region_question {
+  uint32_t size;
+  uint32_t input_count;          /**< the descriptor's */
+  const ctxb_rectangle* extents; /**< of each input; width 0: it is not connected */
+  int64_t position;              /**< the number of the frame */
+  const ctxb_value* parameters;  /**< as in the job */
+  uint32_t parameter_count;
+} ctxb_region_question;
+
+typedef struct ctxb_regions_extension {
+  uint32_t size;
+  /** Says how large an output is. Before the call, *extent is that of the first connected input, or
+   * the job's if there is none. The answer has at least one pixel, and coordinates from -2^30 to
+   * 2^30. The instance is active. The answer depends on nothing but the question and what the
+   * plug-in knows since activate.
+   * [main|render] [no-ctx] */
+  ctxb_status (*get_extent)(const ctxb_plugin* plugin, const ctxb_region_question* question,
+                            uint32_t output, ctxb_rectangle* extent);
+  /** Says which part of an input process needs for the part `wanted` of an output. Before the call,
+   * *needed is the whole input. The answer has at least one pixel and lies inside the input's
+   * extent. process then gets just that part; for several outputs, the smallest rectangle around
+   * what they need. The host asks only about connected inputs. Otherwise as get_extent.
+   * [main|render] [no-ctx] */
+  ctxb_status (*get_region)(const ctxb_plugin* plugin, const ctxb_region_question* question,
+                            uint32_t output, const ctxb_rectangle* wanted, uint32_t input,
+                            ctxb_rectangle* needed);
+} ctxb_regions_extension;
+
 /** Plug-in's side: turns a parameter's value into text for people, and back. If a function returns
  * CTXB_ERROR_UNSUPPORTED, the host does it in its own way: it prints and reads numbers with their
  * unit, and names of choices. The host never asks for a STRING or a FILE, which are text already.

@@ -95,6 +95,26 @@ TEST(SdkParameterValues, HaveTheParametersOwnTypes) {
   EXPECT_THROW(static_cast<void>(all[Toggle{4, "x", "", "", true}]), std::out_of_range);
 }
 
+bool same(const Rectangle& a, const Rectangle& b) {
+  return a.x == b.x && a.y == b.y && a.width == b.width && a.height == b.height;
+}
+
+TEST(SdkRectangle, GrowsAndMeetsOthers) {
+  const Rectangle extent{-2, 0, 10, 6};
+  EXPECT_TRUE(same(grown({3, 4, 5, 6}, 2), {1, 2, 9, 10}));
+  EXPECT_TRUE(same(within(grown({0, 0, 2, 2}, 3), extent), {-2, 0, 7, 5}));
+  EXPECT_TRUE(same(within({1, 2, 3, 3}, extent), {1, 2, 3, 3}));
+  EXPECT_TRUE(same(within({7, 5, 100, 100}, extent), {7, 5, 1, 1}));
+  // Outside, it is the nearest pixel.
+  EXPECT_TRUE(same(within({50, -9, 3, 3}, extent), {7, 0, 1, 1}));
+  EXPECT_TRUE(same(within({-50, 3, 3, 9}, extent), {-2, 3, 1, 3}));
+  EXPECT_TRUE(same(around({0, 0, 2, 2}, {-5, 1, 1, 9}), {-5, 0, 7, 10}));
+  // No number runs over.
+  const Rectangle far = grown({INT32_MAX, 0, UINT32_MAX, 1}, UINT32_MAX);
+  EXPECT_EQ(far.x, -INT32_MAX);
+  EXPECT_EQ(std::int64_t{far.x} + far.width, INT32_MAX);
+}
+
 TEST(SdkDeviceBuffer, MovesAndReplacesWithoutLeakOrDoubleFree) {
   FakeHost host;
   ctxbroker::sdk::detail::Gpu gpu{Host(host.raw())};

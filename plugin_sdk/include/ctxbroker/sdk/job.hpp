@@ -272,8 +272,8 @@ class Job : public Stream, public ParameterValues {
     if (buffer.data % alignment != 0 || buffer.row_pitch % alignment != 0) {
       refuse(which, port, " has pixels that are not aligned");
     }
-    return {buffer.data,   buffer.row_pitch, buffer.width,
-            buffer.height, buffer.channels,  is_half ? 1U : 0U};
+    return {buffer.data,     buffer.row_pitch,  buffer.width, buffer.height,
+            buffer.channels, is_half ? 1U : 0U, buffer.x,     buffer.y};
   }
   static AudioView audio(const ctxb_buffer& buffer, const char* which, std::uint32_t port) {
     if (buffer.media != CTXB_MEDIA_AUDIO) refuse(which, port, " is no audio, or not connected");

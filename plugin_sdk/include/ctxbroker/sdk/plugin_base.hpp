@@ -11,6 +11,7 @@
 #include "ctxbroker/sdk/host.hpp"
 #include "ctxbroker/sdk/job.hpp"
 #include "ctxbroker/sdk/loss.hpp"
+#include "ctxbroker/sdk/rectangle.hpp"
 #include "ctxbroker/sdk/state_stream.hpp"
 
 namespace ctxbroker::sdk {
@@ -128,6 +129,29 @@ class Temporal {
   /// Returns which frames of an input each job needs. Job::input_pixels(input, distance) then finds
   /// them. The instance is active, and the answer is constant for one activation. [main] [no-ctx]
   [[nodiscard]] virtual Frames frames(std::uint32_t input) const = 0;
+};
+
+/// An image plug-in derives from this too if it can work on a part of a picture (a tile), or if its
+/// output has another extent than its inputs. In process, each view then says which part it is
+/// (PixelView::x and y). A plug-in whose pixels depend only on the pixels at the same place needs
+/// nothing but the flag CTXB_PLUGIN_PER_PIXEL instead.
+///
+/// The answers depend on nothing but the question and what the plug-in knows since activate. They
+/// may be asked for on the thread of process.
+class Regional {
+ public:
+  virtual ~Regional() = default;
+  /// Returns how large an output is. `usual` is the extent of the first connected input, or the
+  /// job's if there is none. [main|render] [no-ctx]
+  [[nodiscard]] virtual Rectangle extent(const RegionQuestion& /*question*/,
+                                         std::uint32_t /*output*/, const Rectangle& usual) const {
+    return usual;
+  }
+  /// Returns which part of a connected input process needs for the part `wanted` of an output. It
+  /// lies inside the input's extent: `return within(grown(wanted, 3), question.extent(input));`.
+  /// [main|render] [no-ctx]
+  [[nodiscard]] virtual Rectangle region(const RegionQuestion& question, std::uint32_t output,
+                                         const Rectangle& wanted, std::uint32_t input) const = 0;
 };
 
 /// A plug-in that calls Host::request_callback derives from this too.

@@ -140,6 +140,13 @@ struct Thunks {
         return &frames;
       }
     }
+    if constexpr (std::is_base_of_v<Regional, Derived>) {
+      static constexpr ctxb_regions_extension regions{sizeof(ctxb_regions_extension), get_extent,
+                                                      get_region};
+      if (std::strcmp(id, CTXB_EXT_REGIONS) == 0) {
+        return &regions;
+      }
+    }
     if constexpr (std::is_base_of_v<Callback, Derived>) {
       static constexpr ctxb_callback_extension callback{sizeof(ctxb_callback_extension),
                                                         on_main_thread};
@@ -204,6 +211,23 @@ struct Thunks {
       const auto frames = static_cast<const Temporal&>(self(plugin)).frames(input);
       *first = frames.first;
       *last = frames.last;
+      return CTXB_OK;
+    });
+  }
+  static ctxb_status get_extent(const ctxb_plugin* plugin, const ctxb_region_question* question,
+                                std::uint32_t output, ctxb_rectangle* extent) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      const Regional& regional = self(plugin);
+      *extent = regional.extent(RegionQuestion(*question), output, *extent);
+      return CTXB_OK;
+    });
+  }
+  static ctxb_status get_region(const ctxb_plugin* plugin, const ctxb_region_question* question,
+                                std::uint32_t output, const ctxb_rectangle* wanted,
+                                std::uint32_t input, ctxb_rectangle* needed) {
+    return guarded(host_of(plugin), [&]() -> ctxb_status {
+      const Regional& regional = self(plugin);
+      *needed = regional.region(RegionQuestion(*question), output, *wanted, input);
       return CTXB_OK;
     });
   }

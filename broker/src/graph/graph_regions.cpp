@@ -1,0 +1,173 @@
+// Graph: which parts of pictures a job needs.
+#include <cstring>
+#include <string>
+
+#include "ctxbroker/error.hpp"
+#include "graph/graph_impl.hpp"
+
+namespace ctxbroker {
+
+using namespace detail;  // the rooms behind this header
+
+namespace {
+
+std::uint64_t rows_bytes(const Format& format, const Rectangle& region) noexcept {
+  return row_bytes(format, region.width) * region.height;
+}
+
+}  // namespace
+
+class Graph::Impl::Asker : public RegionAnswers {
+ public:
+  explicit Asker(const std::vector<Node>& nodes) : nodes_(nodes) {}
+
+  void get_extent(Index node, const PortExtents& inputs, Index output, Rectangle& extent) override {
+    nodes_[node].instance->get_extent(*inputs.extents, inputs.position, output, extent);
+  }
+  void get_region(Index node, const PortExtents& inputs, Index output, const Rectangle& wanted,
+                  Index input, Rectangle& needed) override {
+    nodes_[node].instance->get_region(*inputs.extents, inputs.position, output, wanted, input,
+                                      needed);
+  }
+
+ private:
+  const std::vector<Node>& nodes_;
+};
+
+// Of an image; else nothing lies anywhere but at the buffer's beginning.
+Layout Graph::Impl::layout(const JobSlot& slot, Index value, Index buffer) const noexcept {
+  Layout layout = slot.regions.values[value];
+  if (buffer != plan.of_value[value]) layout.offset = 0;  // a copy has what is before it cut off
+  return layout;
+}
+
+void Graph::Impl::find_regions(JobRegions& regions, const JobInfo& job) {
+  regions.values.resize(wiring.values.size());
+  if (wiring.media != Media::image) return;
+  Asker asker(nodes);
+  detail::find_regions(wiring, job, asker, regions);
+  check_regions(wiring, regions, sizes);
+  lay_out(wiring, plan, regions);
+}
+
+void Graph::Impl::must_be_ready(const JobInfo& job) {
+  if (wiring.media != Media::image) {
+    throw Error(ErrorKind::invalid_argument, "graph: audio has no regions");
+  }
+  check_info(job);
+  if (renew_lost_nodes()) is_renewed = true;
+  for (const Node& node : nodes) node.instance->take_parameters();
+}
+
+std::vector<ImageRegion> Graph::Impl::output_extents(const JobInfo& job) {
+  must_be_ready(job);
+  JobRegions regions;
+  Asker asker(nodes);
+  find_extents(wiring, job, asker, regions);
+  std::vector<ImageRegion> extents;
+  for (const Index value : wiring.outputs) extents.push_back(image_region(regions.extents[value]));
+  return extents;
+}
+
+std::vector<ImageRegion> Graph::Impl::input_regions(const JobInfo& job) {
+  must_be_ready(job);
+  JobRegions regions;
+  Asker asker(nodes);
+  detail::find_regions(wiring, job, asker, regions);
+  std::vector<ImageRegion> needed;
+  for (Index v = 0; v < job_inputs.size(); ++v) {
+    needed.push_back(image_region(regions.values[v].region));
+  }
+  return needed;
+}
+
+bool Graph::Impl::is_image(Index value) const noexcept {
+  return wiring.media == Media::image && wiring.values[value].format.result_bytes == 0;
+}
+
+std::uint64_t Graph::Impl::bytes_of(const JobSlot& slot, Index value) const noexcept {
+  const Format& format = wiring.values[value].format;
+  if (is_image(value)) return detail::bytes_of(slot.regions.values[value], format);
+  return detail::bytes_of(format, slot.info.width, slot.info.height);
+}
+
+// What the host gets of a value, as it lies in the value's buffer.
+Layout Graph::Impl::given_part(const JobSlot& slot, Index value) const noexcept {
+  const Format& format = wiring.values[value].format;
+  if (is_image(value)) return part_of(slot.regions.values[value], format, slot.regions.wanted);
+  const std::uint64_t bytes = bytes_of(slot, value);  // as one long row
+  return {0, bytes, {0, 0, 1, 1}};
+}
+
+std::uint64_t Graph::Impl::given_row_bytes(const JobSlot& slot, Index value) const noexcept {
+  const Format& format = wiring.values[value].format;
+  return is_image(value) ? row_bytes(format, slot.regions.wanted.width) : bytes_of(slot, value);
+}
+
+// `from` holds the value from the layout's first pixel on.
+void Graph::Impl::give_rows(const JobSlot& slot, Index value, const Layout& layout, void* to,
+                            const void* from) const noexcept {
+  const std::uint64_t row = given_row_bytes(slot, value);
+  const std::uint64_t rows = layout.region.height;
+  if (layout.pitch == row) {
+    std::memcpy(to, from, row * rows);
+    return;
+  }
+  for (std::uint64_t y = 0; y < rows; ++y) {
+    std::memcpy(static_cast<char*>(to) + y * row, static_cast<const char*>(from) + y * layout.pitch,
+                row);
+  }
+}
+
+void Graph::Impl::give_dry_image(const JobSlot& slot, Index end) const noexcept {
+  const Index output = wiring.outputs[end];
+  const Format& format = wiring.values[output].format;
+  const Rectangle& wanted = slot.regions.wanted;
+  for (Index v = 0; v < job_inputs.size(); ++v) {
+    const Layout& layout = slot.regions.values[v];
+    if (job_inputs[v].frame != 0 || !(wiring.values[v].format == format) ||
+        !contains(layout.region, wanted)) {
+      continue;
+    }
+    const Layout part = part_of({0, layout.pitch, layout.region}, format, wanted);
+    give_rows(slot, output, part, slot.outputs[end],
+              static_cast<const char*>(slot.uploads[v].get()) + part.offset);
+    return;
+  }
+  std::memset(slot.outputs[end], 0, rows_bytes(format, wanted));
+}
+
+// An image that passes from a node's input to its output, row by row if need be.
+void Graph::Impl::pass_image(JobSlot& slot, Index node, Index feed, Index value) {
+  const WiredNode& wired = wiring.nodes[node];
+  const Format& format = wiring.values[value].format;
+  const Layout to = slot.regions.values[value];
+  const Rectangle& from_region = slot.regions.feeds[node][feed];
+  if (!contains(from_region, to.region)) {
+    const Node& at = nodes[node];
+    throw Error(ErrorKind::plugin_failed,
+                "plug-in " + at.instance->description().short_name +
+                    " answered CTXB_BYPASS, and its input " +
+                    wired.plugin->inputs[wired.feeds[feed].port].id + " has " +
+                    to_text(from_region) + ", which do not contain " + to_text(to.region),
+                {.device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name});
+  }
+  const Index source = *wired.inputs[feed];
+  const Index buffer = plan.copies[node][feed].value_or(plan.of_value[source]);
+  const Layout from = part_of(layout(slot, source, buffer), format, to.region);
+  const CUdeviceptr first = slot.buffers[buffer].get() + from.offset;
+  const CUdeviceptr target = slot.buffers[plan.of_value[value]].get() + to.offset;
+  if (first == target) return;
+  const std::uint64_t row = row_bytes(format, to.region.width);
+  const bool is_one = from.pitch == row && to.pitch == row;
+  const std::uint64_t pieces = is_one ? 1 : to.region.height;
+  const std::uint64_t bytes = is_one ? row * to.region.height : row;
+  for (std::uint64_t y = 0; y < pieces; ++y) {
+    must(node,
+         nodes[node].lease->table().memcpy_dtod_async(target + y * to.pitch, first + y * from.pitch,
+                                                      bytes, nodes[node].stream),
+         "cuMemcpyDtoDAsync_v2", "the input cannot be passed on");
+  }
+}
+
+}  // namespace ctxbroker
