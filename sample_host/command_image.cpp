@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "commands.hpp"
+#include "frame_store.hpp"
 #include "logging.hpp"
 #include "picture.hpp"
 #include "picture_frames.hpp"
@@ -32,6 +33,7 @@ class Pipeline {
       : options_(options),
         plan_(plan),
         frames_(frames),
+        store_(options, plan),
         jobs_(static_cast<std::size_t>(options.jobs)),
         // More readers or writers than cores only take memory.
         files_(std::min<std::size_t>(jobs_, std::max(std::thread::hardware_concurrency(), 1U))) {}
@@ -73,7 +75,11 @@ class Pipeline {
   void read_ahead() {
     while (reading_.size() < files_ && next_ < frames_.size()) {
       reading_.push_back(std::async(std::launch::async, [this, &frame = frames_[next_]] {
-        return in_frame(frame, [&] { return Picture(frame, plan_, options_, halves_); });
+        return in_frame(frame, [&] {
+          Picture picture(frame, plan_, options_, halves_, store_);
+          if (is_needed_known_) picture.read_neighbours(needed_, store_);
+          return picture;
+        });
       }));
       ++next_;
     }
@@ -91,6 +97,9 @@ class Pipeline {
   void submit(Picture picture) {
     in_frame(picture.frame(), [&] { picture.open_outputs(); });
     prepare(picture);
+    learn_needs();
+    in_frame(picture.frame(), [&] { picture.read_neighbours(needed_, store_); });
+    prepare(picture);  // again, because its samples may be others now
     if (in_graph_.empty()) busy_.emplace();
     JobInfo job;
     job.width = picture.width();
@@ -114,8 +123,19 @@ class Pipeline {
         throw;
       }
     });
+    store_.forget_before(picture.frame().position + 1 + first_needed_);
     in_graph_.push_back(std::move(picture));
     session_->broker().poll();
+  }
+
+  // The graph says which frames it needs, and they stay the same. Later pictures are read with
+  // them.
+  void learn_needs() {
+    if (is_needed_known_) return;
+    needed_ = session_->graph().job_inputs();
+    for (const JobInput& input : needed_) first_needed_ = std::min(first_needed_, input.frame);
+    if (needed_.size() == plan_.inputs.size()) store_.keep_nothing();
+    is_needed_known_ = true;
   }
 
   // Frames may differ in size and in samples: a larger one than before, or one of other samples,
@@ -177,6 +197,10 @@ class Pipeline {
   const Options& options_;
   const GraphPlan& plan_;
   const std::vector<Frame>& frames_;
+  FrameStore store_;
+  std::vector<JobInput> needed_;  // see Graph::job_inputs; written once
+  std::atomic<bool> is_needed_known_{false};
+  int first_needed_ = 0;            // the distance to the first frame
   const std::size_t jobs_, files_;  // the most in the graph; being read, and being written
   std::size_t next_ = 0;            // to be read
   std::size_t written_ = 0;

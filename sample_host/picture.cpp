@@ -81,6 +81,17 @@ void check_sizes(const Frame& frame, const std::vector<Image>& images) {
   }
 }
 
+// A plug-in gets both at once.
+void check_size(std::int64_t number, const Image& own, const Image& other) {
+  if (own.width == other.width && own.height == other.height) return;
+  const auto text = [](const Image& image) {
+    return std::to_string(image.width) + " x " + std::to_string(image.height) + " pixels";
+  };
+  throw Failure(ExitCode::input, "it has " + text(own) + ", and frame " + std::to_string(number) +
+                                     " has " + text(other) + "; a plug-in needs both at once, so " +
+                                     "they have to be equal in size");
+}
+
 void check_channels(const PlannedEnd& end, const GraphPlan& plan) {
   if (channels_of(end) <= 4) return;
   throw Failure(ExitCode::usage, plan.document + ": \"" + end.name + "\" has " +
@@ -97,15 +108,14 @@ std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends) {
   return channels;
 }
 
-Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves)
+Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves,
+                 FrameStore& store)
     : frame_(&frame), plan_(&plan) {
   for (const PlannedEnd& end : plan.inputs) check_channels(end, plan);
   for (const PlannedEnd& end : plan.outputs) check_channels(end, plan);
-  for (const std::filesystem::path& path : frame.inputs) {
-    const auto notice = [&](Severity severity, const std::string& text) {
-      log(severity, "image", frame.name + "input file \"" + path.string() + "\": " + text);
-    };
-    inputs_.push_back(read_image_file(path, notice, halves));
+  for (std::size_t i = 0; i < frame.inputs.size(); ++i) {
+    inputs_.push_back(store.read(frame, i));
+    if (!halves) make_floats(inputs_.back());
     if (frame.inputs.size() > 1) fill_display_window(inputs_.back());
   }
   check_sizes(frame, inputs_);
@@ -131,6 +141,35 @@ Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& optio
   }
 }
 
+void Picture::read_neighbours(const std::vector<JobInput>& needed, FrameStore& store) {
+  if (!needed_.empty() || needed.size() == inputs_.size()) return;
+  std::vector<Image> images(needed.size());
+  bool all_halves = samples() == SampleType::float16;
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const std::size_t input = needed[i].input;
+    const std::int64_t number = store.neighbour(*frame_, input, needed[i].frame);
+    if (needed[i].frame == 0) continue;
+    if (number == frame_->position) {
+      images[i] = inputs_[input];
+      continue;
+    }
+    images[i] = store.read_number(number, input);
+    if (inputs_.size() > 1) fill_display_window(images[i]);
+    check_size(number, inputs_[input], images[i]);
+    all_halves = all_halves && !images[i].halves.empty();
+  }
+  neighbours_ = std::move(images);
+  needed_ = needed;
+  if (!all_halves) use_floats();
+  narrow_neighbours_.resize(needed.size());
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const std::uint32_t channels = channels_of(plan_->inputs[needed[i].input]);
+    if (channels != 4 && needed[i].frame != 0) {
+      narrow_neighbours_[i] = narrow(neighbours_[i], channels);
+    }
+  }
+}
+
 bool Picture::can_be_halves() const {
   const auto is_wide = [](const PlannedEnd& end) { return channels_of(end) == 4; };
   return std::all_of(plan_->inputs.begin(), plan_->inputs.end(), is_wide) &&
@@ -149,6 +188,7 @@ SampleType Picture::samples() const noexcept {
 
 void Picture::use_floats() {
   for (Image& image : inputs_) make_floats(image);
+  for (Image& image : neighbours_) make_floats(image);
 }
 
 void Picture::open_outputs() {
@@ -160,9 +200,17 @@ void Picture::open_outputs() {
 JobBuffers Picture::buffers() {
   const bool is_half = samples() == SampleType::float16;
   JobBuffers buffers;
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    buffers.inputs.push_back(narrow_inputs_[i].empty() ? samples_of(inputs_[i])
-                                                       : narrow_inputs_[i].data());
+  const auto add = [&](Image& image, Samples& narrow_samples) {
+    buffers.inputs.push_back(narrow_samples.empty() ? samples_of(image) : narrow_samples.data());
+  };
+  for (std::size_t i = 0; i < needed_.size(); ++i) {
+    const std::size_t input = needed_[i].input;
+    const bool is_own = needed_[i].frame == 0;
+    add(is_own ? inputs_[input] : neighbours_[i],
+        is_own ? narrow_inputs_[input] : narrow_neighbours_[i]);
+  }
+  for (std::size_t i = 0; needed_.empty() && i < inputs_.size(); ++i) {
+    add(inputs_[i], narrow_inputs_[i]);
   }
   narrow_outputs_.resize(plan_->outputs.size());
   std::vector<bool> is_taken(inputs_.size());

@@ -8,6 +8,7 @@
 #include "ctxbroker/graph.hpp"
 #include "files/image.hpp"
 #include "files/output_file.hpp"
+#include "frame_store.hpp"
 #include "graph_plan.hpp"
 #include "options.hpp"
 #include "picture_frames.hpp"
@@ -22,7 +23,12 @@ class Picture {
  public:
   // Reads the inputs and chooses the outputs' formats. Images are halves if all of them and the
   // outputs can be, and `halves` allows it. Any thread. Throws Failure.
-  Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves);
+  Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves,
+          FrameStore& store);
+
+  // Reads the frames around this one that the graph needs, see Graph::job_inputs. It does nothing
+  // if there are none, or when it was called already. Before `buffers`. Any thread. Throws Failure.
+  void read_neighbours(const std::vector<JobInput>& needed, FrameStore& store);
 
   const Frame& frame() const noexcept { return *frame_; }
   std::uint32_t width() const noexcept { return inputs_.front().width; }
@@ -55,6 +61,9 @@ class Picture {
   const GraphPlan* plan_;  // borrowed
   std::vector<Image> inputs_, outputs_;
   std::vector<Samples> narrow_inputs_, narrow_outputs_;
+  std::vector<JobInput> needed_;   // what the graph gets; empty: just the inputs
+  std::vector<Image> neighbours_;  // of each of these; without pixels for the frame itself
+  std::vector<Samples> narrow_neighbours_;
   std::vector<ImageFormat> formats_;  // of the outputs
   std::vector<std::unique_ptr<OutputFile>> files_;
   std::vector<FileFacts> input_facts_, output_facts_;

@@ -49,6 +49,47 @@ TEST_F(Sequence, EachFrameIsWhatItIsAlone) {
   EXPECT_EQ(report["plugins"][0]["strikes"], 0);
 }
 
+// The mean of a frame and its neighbours; the one at the end counts twice.
+TEST_F(Sequence, PluginsGetTheFramesAround) {
+  const auto light = [](int frame) { return static_cast<float>(frame * frame) / 64; };
+  for (int frame = 7; frame <= 12; ++frame) {
+    RawExr raw = make_exr(3, 2, {"R", "G", "B"}, frame == 9 ? Imf::FLOAT : Imf::HALF);
+    for (auto& [name, values] : raw.channels) values.assign(6, light(frame));
+    write_raw_exr(folder / ("in." + std::to_string(frame) + ".exr"), raw);
+  }
+  const auto render = [&](const std::string& range) {
+    run_well({"image", at("in.%d.exr"), "-o", at("out.%d.exr"), "--plugin", "time_blur", "--frames",
+              range});
+  };
+  render("7-12");
+  for (int frame = 7; frame <= 12; ++frame) {
+    const float mean =
+        (light(std::max(frame - 1, 7)) + light(frame) + light(std::min(frame + 1, 12))) / 3;
+    const RawExr out = read_raw_exr(folder / ("out." + std::to_string(frame) + ".exr"));
+    EXPECT_EQ(out.type, frame == 9 ? Imf::FLOAT : Imf::HALF);
+    EXPECT_NEAR(out.channels.at("G")[5], mean, mean / 1000) << frame;
+  }
+  // A part of the sequence, and one frame of it, are the same as in the whole.
+  const std::string whole = read_bytes(folder / "out.10.exr");
+  render("10-11");
+  EXPECT_EQ(read_bytes(folder / "out.10.exr"), whole);
+  // The input is overwritten while it is still needed.
+  run_well({"image", at("in.%d.exr"), "-o", at("in.%d.exr"), "--plugin", "time_blur", "--frames",
+            "7-12"});
+  EXPECT_EQ(read_bytes(folder / "in.10.exr"), whole);
+  run_well({"image", at("in.7.exr"), "-o", at("alone.exr"), "--plugin", "time_blur"});
+  EXPECT_EQ(read_raw_exr(folder / "alone.exr").channels,
+            read_raw_exr(folder / "in.7.exr").channels);
+}
+
+TEST_F(Sequence, FramesOfDifferentSizesCannotMeet) {
+  make_inputs();
+  Start start = frames("8-11");
+  start.arguments[5] = "time_blur";
+  expect_error(start, ExitCode::input,
+               {"frame 8: it has 20 x 8 pixels, and frame 9 has 20 x 9 pixels"});
+}
+
 TEST_F(Sequence, ExistingFramesAreSkipped) {
   make_inputs();
   write_bytes(folder / "out.0009.png", "the old one");
