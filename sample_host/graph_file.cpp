@@ -245,6 +245,7 @@ constexpr std::array needed_members{"schema", "inputs", "outputs", "nodes", "edg
 template <typename Named>
 std::vector<std::string> names_of(const std::vector<Named>& all) {
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const Named& one : all) names.push_back(one.name);
   return names;
 }

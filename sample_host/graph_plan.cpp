@@ -11,6 +11,7 @@ namespace {
 
 std::vector<std::string> names_of(const std::vector<PlannedEnd>& ends) {
   std::vector<std::string> names;
+  names.reserve(ends.size());
   for (const PlannedEnd& end : ends) names.push_back(end.name);
   return names;
 }
