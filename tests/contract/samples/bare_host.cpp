@@ -120,9 +120,17 @@ std::vector<float> BareHost::process(const ctxb_plugin& plugin, const std::vecto
 }
 
 ctxb_buffer BareHost::buffer(CUdeviceptr data) const {
-  return {
-      sizeof(ctxb_buffer), CTXB_MEDIA_IMAGE, data, std::uint64_t{16} * width_, width_, height_, 4,
-      CTXB_SAMPLE_FLOAT};
+  ctxb_buffer made{};
+  made.size = sizeof made;
+  made.media = CTXB_MEDIA_IMAGE;
+  made.data = data;
+  made.row_pitch = std::uint64_t{16} * width_;
+  made.width = width_;
+  made.height = height_;
+  made.channels = 4;
+  made.samples = CTXB_SAMPLE_FLOAT;
+  made.extent = {0, 0, width_, height_};
+  return made;
 }
 
 }  // namespace ctxbroker::test
