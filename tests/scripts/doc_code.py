@@ -1,15 +1,25 @@
 #!/usr/bin/env python3
-"""Compiles the C++ and C that the documentation shows, as C++17 and C11.
+"""Compiles the C++ and C that the documentation shows, as C++17 and C11, and runs what can run.
 
-    doc_code.py SOURCE_FOLDER CXX CC [-Ifolder ...]
+    doc_code.py SOURCE_FOLDER CXX CC [-Ifolder ...] [--run BUILD_FOLDER CMAKE NVCC]
 
 A block that is no whole file stands in `contexts` with what a reader has around it. A line "..." in a
-block is left out. install_test.sh builds the blocks with a file's name, device code included, as plug-ins.
+block is left out.
+
+With --run, doc_code/host.cpp is linked with the blocks of `host_pages`, and calls each function that they
+define. It runs on the software device, with the build's sample plug-ins and with the plug-ins that the
+pages show: each FILE.cpp that has a FILE.cu. install_test.sh builds and runs the other blocks that have a
+file's name.
 """
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
+
+here = pathlib.Path(__file__).parent / "doc_code"
+host_pages = ("README.md", "docs/embedding.md", "docs/graphs.md")
 
 host = ("#include <ctxbroker/broker.hpp>\n"
         "void f(ctxbroker::BrokerOptions& options, ctxbroker::Broker& broker) {\n"
@@ -35,7 +45,7 @@ class Blur : public Plugin {
 # What ctxb_add_plugin generates; the block's own #include of it is taken out.
 generated = """
 #include <ctxbroker/plugin.h>
-namespace vignette_kernels { constexpr ctxb_module modules[1]{}; }
+namespace %s_kernels { constexpr ctxb_module modules[1]{}; }
 """
 whole_plugin = (plugin, "};")
 job_only = (plugin + "void activate(const Activation&) override {}\n"
@@ -52,36 +62,106 @@ contexts = {
     ("docs/kernels_in_your_plugin.md", "blur.fatbin"): (module, ""),
     ("docs/kernels_in_your_plugin.md", "filters/blur.cu"): (module, ""),
     ("docs/writing_plugins.md", "void context_lost"): job_only,
-    ("docs/writing_plugins.md", "class Vignette"): (generated, ""),
+    ("docs/writing_plugins.md", "class Vignette"): (generated % "vignette", ""),
+    ("docs/audio_plugins.md", "class Fader"): (generated % "fader", ""),
 }
 
 
+def call(command, **more):
+    """Runs a command. What it wrote is shown if it failed."""
+    run = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
+    if run.returncode != 0:
+        print(run.stdout, run.stderr, sep="")
+    return run
+
+
+def build_plugins(files, source, folder, cmake, nvcc):
+    """Builds the pages' plug-ins, and grade. Returns whether that worked."""
+    lines = ["cmake_minimum_required(VERSION 3.25)", "project(pages LANGUAGES CXX)",
+             "find_package(ctxbroker_plugin_sdk REQUIRED)",
+             f'ctxb_add_plugin(grade SOURCES "{here}/grade.cpp")']
+    for name, text in files.items():
+        (folder / name).write_text(text)
+        stem = name.removesuffix(".cu")
+        if name.endswith(".cu") and stem + ".cpp" in files:
+            lines.append(f"ctxb_add_plugin({stem} SOURCES {stem}.cpp KERNELS {name})")
+    (folder / "CMakeLists.txt").write_text("\n".join(lines))
+    configure = [cmake, "-S", folder, "-B", folder, "-G", "Ninja", f"-DCTXB_NVCC={nvcc}",
+                 "-DCMAKE_BUILD_TYPE=Release", f"-Dctxbroker_plugin_sdk_DIR={source}/plugin_sdk/cmake"]
+    return (call(configure).returncode == 0 and
+            call([cmake, "--build", folder]).returncode == 0)
+
+
+def symbols(nm_options, file):
+    """Returns the names of functions in an object file, without weak ones."""
+    lines = subprocess.run(["nm", *nm_options, file], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1] for line in lines.splitlines() if line.split()[-2] in "TU"}
+
+
+def run_host(objects, flags, folder, build, cxx):
+    """Links and runs doc_code/host.cpp. Returns whether all is as it says."""
+    host, program = folder / "host.o", folder / "host"
+    libraries = build / "lib"
+    gate = libraries / "ctxbroker" / "ctxbroker_gate_link.so"
+    if call([*flags, "-c", "-o", host, here / "host.cpp"]).returncode != 0:
+        return False
+    called = symbols(["-u"], host)
+    forgotten = set().union(*(symbols(["--defined-only"], file) for file in objects)) - called
+    if forgotten:
+        print(f"doc_code/host.cpp does not call {sorted(forgotten)}")
+        return False
+    return (call([cxx, "-o", program, host, *objects, "-Wl,--no-as-needed", gate, libraries / "libctxbroker.so",
+                  f"-Wl,-rpath,{libraries}:{gate.parent}", "-ldl"]).returncode == 0 and
+            call([program, folder], cwd=folder,
+                 env={**os.environ, "CTXBROKER_DRIVER": "software"}).returncode == 0)
+
+
 def main():
-    source, cxx, cc = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    commands = {"cpp": [cxx, "-std=c++17", "-xc++"], "c": [cc, "-std=c11", "-xc"]}
-    unused, compiled, failed = dict(contexts), 0, 0
+    arguments, run = sys.argv[1:], []
+    if "--run" in arguments:
+        at = arguments.index("--run")
+        arguments, run = arguments[:at], arguments[at + 1:]
+    source, cxx, cc = pathlib.Path(arguments[0]).resolve(), arguments[1], arguments[2]
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", *arguments[3:]]
+    commands = {"cpp": [cxx, "-std=c++17", *warnings, "-xc++"], "c": [cc, "-std=c11", *warnings, "-xc"]}
+    unused, compiled, failed, files, objects = dict(contexts), 0, 0, {}, []
+    scratch = tempfile.TemporaryDirectory()
+    folder = pathlib.Path(scratch.name)
     for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
         name, text = page.relative_to(source).as_posix(), page.read_text()
-        for block in re.finditer(r"^```(cpp|c)\b[^\n]*\n(.*?)^```", text, re.S | re.M):
+        for block in re.finditer(r"^```(cpp|c|cuda)\b *([^\n]*)\n(.*?)^```", text, re.S | re.M):
+            language, file, shown = block.groups()
+            if file:
+                files[file] = shown
+            if language == "cuda":
+                continue
             line = text.count("\n", 0, block.start()) + 2
-            code = re.sub(r'^(\.\.\.|#include "\w+_kernels.hpp".*)$', "", block[2], flags=re.M)
+            code = re.sub(r'^(\.\.\.|#include "\w+_kernels.hpp".*)$', "", shown, flags=re.M)
             before, after = "", ""
             for key, context in contexts.items():
                 if key[0] == name and key[1] in code:
                     before, after = context
                     unused.pop(key, None)
+            runs = run and name in host_pages and not file and not before
+            result = ["-c", "-o", folder / f"{compiled}.o"] if runs else ["-fsyntax-only"]
             unit = f'{before}\n#line {line} "{name}"\n{code}\n{after}\n'
-            run = subprocess.run([*commands[block[1]], "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
-                                  "-Wno-unused-variable", *sys.argv[4:], "-"],
-                                 input=unit, capture_output=True, text=True)
             compiled += 1
-            if run.returncode != 0:
+            if call([*commands[language], *result, "-"], input=unit).returncode != 0:
                 failed += 1
-                print(run.stderr)
+            elif runs:
+                objects.append(result[-1])
     for key in unused:
         print(f"doc_code.py has a context for a block that is not there: {key}")
-    print(f"{compiled} blocks, {failed} do not compile")
-    return 1 if failed or unused or compiled < 8 else 0
+    print(f"{compiled} blocks, {failed} do not compile, {len(objects)} run")
+    if failed or unused or compiled < 8:
+        return 1
+    if run:
+        build = pathlib.Path(run[0]).resolve()
+        (folder / "plugins").symlink_to(build / "plugins")
+        if not (build_plugins(files, source, folder, run[1], run[2]) and
+                run_host(objects, commands["cpp"], folder, build, cxx)):
+            return 1
+    return 0
 
 
 sys.exit(main())

@@ -1,0 +1,272 @@
+// Calls the functions that the pages for host authors show, and looks at what they do. doc_code.py
+// links it with those pages' blocks.
+//
+//     host FOLDER     the folder of the plug-ins that the pages show, and of grade.so
+//
+// The sample plug-ins are in the current folder's plugins/.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <ctxbroker/broker.hpp>
+#include <ctxbroker/device_memory.hpp>
+#include <ctxbroker/error.hpp>
+#include <ctxbroker/graph.hpp>
+#include <ctxbroker/preset.hpp>
+#include <ctxbroker/stream.hpp>
+#include <ctxbroker/tenant.hpp>
+#include <mutex>
+#include <stdexcept>
+
+using namespace ctxbroker;
+
+// What the pages define.
+void soften_picture(float* pixels, unsigned width, unsigned height);
+void blur_picture(float* pixels, unsigned width, unsigned height);
+void set_up(PluginInstance& grade);
+bool automate(PluginInstance& grade, std::size_t index, double value) noexcept;
+void keep(const PluginInstance& grade);
+void bring_back(PluginInstance& grade);
+Graph over(Broker& broker, PluginInstance& blur, PluginInstance& merge,
+           const ActivationSizes& sizes);
+void put_over(Graph& over, const float* front, float* back, const float* mask, unsigned width,
+              unsigned height);
+void render(Graph& graph, const JobInfo& sizes, unsigned in_flight);
+struct Done {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t last = 0;
+};
+GraphOptions tell(Done& done);
+Graph on_device(Broker& broker, Tenant& host, PluginInstance& blur, const ActivationSizes& sizes);
+std::uint64_t filter(Graph& graph, const void* frame, void* result, CUstream stream,
+                     const JobInfo& job);
+Graph prepare(Broker& broker, PluginInstance& effect, unsigned frames, unsigned channels,
+              double sample_rate);
+bool callback(Graph& graph, float* samples, const JobInfo& block) noexcept;
+void fade_out(Graph& graph, PluginInstance& gain, std::size_t level, std::int64_t begin,
+              std::uint32_t length, float* samples, const JobInfo& block, JobEvents& events);
+
+namespace {
+
+constexpr unsigned width = 33, height = 9;
+constexpr std::size_t pixel_count = std::size_t{width} * height;
+
+void check(bool is_right, const char* what) {
+  if (!is_right) throw std::runtime_error(std::string("not so: ") + what);
+}
+bool near(float value, double wanted) {
+  return std::fabs(value - wanted) < 1e-5;
+}
+
+ActivationSizes image_sizes() {
+  ActivationSizes sizes;
+  sizes.max_width = width;
+  sizes.max_height = height;
+  return sizes;
+}
+JobInfo image_job() {
+  JobInfo job;
+  job.width = width;
+  job.height = height;
+  return job;
+}
+
+// A plug-in of its own in a library of its own.
+struct Loaded {
+  Loaded(Broker& broker, const std::string& path, const char* name)
+      : library(broker.load(path)), instance(broker.create(library, name)) {}
+  PluginLibrary library;
+  PluginInstance instance;
+};
+
+void blurs(void (*function)(float*, unsigned, unsigned)) {
+  std::vector<float> pixels(pixel_count * 4, 0);
+  const std::size_t middle = (height / 2 * width + width / 2) * 4;
+  for (std::size_t i = 3; i < pixels.size(); i += 4) pixels[i] = 1;
+  pixels[middle] = 1;
+  function(pixels.data(), width, height);
+  check(pixels[middle] > 0 && pixels[middle] < 1, "the white pixel is darker");
+  check(pixels[middle + 4] > 0, "its neighbour is lighter");
+}
+
+std::vector<std::string> shown;
+
+void parameters(Broker& broker, const std::string& folder) {
+  Loaded grade(broker, folder + "/grade.so", "grade");
+  PluginInstance& instance = grade.instance;
+  set_up(instance);
+  check(instance.parameter("radius") == 6 && instance.parameter("gain") == -3, "the numbers");
+  check(instance.text("response").find("halls/big.wav") != std::string::npos, "the file");
+  check(automate(instance, instance.description().parameter_index("gain"), -6), "it is set");
+  check(!automate(instance, instance.description().parameter_index("gain"), 1000), "it is refused");
+  keep(instance);
+  instance.set_parameter("gain", 0);
+  bring_back(instance);
+  check(instance.parameter("gain") == -6 && shown.empty(), "the preset brings all back");
+  Preset preset = read_preset("evening.json");
+  preset.version = "0.5.0";
+  write_preset(preset, "evening.json");
+  bring_back(instance);
+  check(!shown.empty(), "another version is remarked");
+}
+
+void one_by_one(Broker& broker) {
+  Loaded blur(broker, "plugins/blur.so", "blur"), merge(broker, "plugins/merge.so", "merge");
+  blur.instance.set_parameter("radius", 0);
+  blur.instance.activate(image_sizes());
+  merge.instance.activate(image_sizes());
+  Graph graph = over(broker, blur.instance, merge.instance, image_sizes());
+  std::vector<float> front(pixel_count * 4, 1), back(pixel_count * 4, 0.25F), mask(pixel_count, 0);
+  for (std::size_t i = 3; i < back.size(); i += 4) back[i] = 1;
+  mask[0] = 1;
+  put_over(graph, front.data(), back.data(), mask.data(), width, height);
+  check(near(back[0], 1) && near(back[4], 0.25), "the mask allows the first pixel only");
+}
+
+// For render: frames full of their numbers, which exposure doubles.
+constexpr unsigned frame_count = 5;
+std::vector<std::vector<float>> frames(frame_count);
+unsigned frames_written = 0;
+
+void several(Broker& broker) {
+  Loaded exposure(broker, "plugins/exposure.so", "exposure");
+  exposure.instance.set_parameter("stops", 1);
+  exposure.instance.activate(image_sizes());
+  Done done;
+  Graph graph(broker, {&exposure.instance}, image_sizes(), tell(done));
+  render(graph, image_job(), 3);
+  check(frames_written == frame_count, "all frames are written");
+  std::unique_lock<std::mutex> lock(done.mutex);
+  const bool told = done.changed.wait_for(lock, std::chrono::seconds(20),
+                                          [&] { return done.last == frame_count; });
+  check(told, "the host is told of the last job");
+}
+
+// A function of the driver's, through the gate that this program has.
+template <class Function>
+Function* driver(const char* name) {
+  auto* function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  check(function != nullptr, name);
+  return function;
+}
+
+void on_the_device(Broker& broker) {
+  Loaded exposure(broker, "plugins/exposure.so", "exposure");
+  exposure.instance.set_parameter("stops", 1);
+  exposure.instance.activate(image_sizes());
+  Tenant host = broker.host();
+  std::vector<float> pixels(pixel_count * 4, 0.25F);
+  const std::size_t bytes = pixels.size() * sizeof(float);
+  {
+    DeviceMemory frame(host, bytes), result(host, bytes);
+    Stream stream(host);
+    Graph graph = on_device(broker, host, exposure.instance, image_sizes());
+    auto* upload =
+        driver<int(std::uint64_t, const void*, std::size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    auto* download =
+        driver<int(void*, std::uint64_t, std::size_t, CUstream)>("cuMemcpyDtoHAsync_v2");
+    auto* wait = driver<int(CUstream)>("cuStreamSynchronize");
+    const auto address = [](const DeviceMemory& memory) {
+      return reinterpret_cast<void*>(memory.address());
+    };
+    check(host.run(
+              0, [&] { return upload(frame.address(), pixels.data(), bytes, stream.get()); }) == 0,
+          "the upload");
+    const std::uint64_t number =
+        filter(graph, address(frame), address(result), stream.get(), image_job());
+    const int status = host.run(0, [&] {
+      const int first = download(pixels.data(), result.address(), bytes, stream.get());
+      return first != 0 ? first : wait(stream.get());
+    });
+    check(status == 0 && near(pixels[0], 0.5), "the stream waited for the result");
+    check(graph.finish(number) == JobOutcome::done, "the job is finished");
+  }
+  host.close();
+}
+
+JobInfo audio_block(std::int64_t position, unsigned length, double rate) {
+  JobInfo block;
+  block.width = length;
+  block.height = 1;
+  block.sample_rate = rate;
+  block.position = position;
+  return block;
+}
+
+void audio(Broker& broker, const std::string& folder) {
+  constexpr double rate = 48000;
+  Loaded fader(broker, folder + "/fader.so", "fader");
+  Graph graph = prepare(broker, fader.instance, 64, 1, rate);
+  std::vector<float> samples(256, 1);
+  fader.instance.set_parameter("level", 0.5);
+  check(callback(graph, samples.data(), audio_block(0, 16, rate)), "the block is processed");
+  check(near(samples[0], 0.5), "half as loud");
+  check(!callback(graph, samples.data(), audio_block(0, 65, rate)), "a block too long is refused");
+  std::fill(samples.begin(), samples.end(), 1.0F);
+  fader.instance.set_parameter("level", 1);
+  JobEvents events;
+  // From frame 50 to 150, in blocks that begin at multiples of 64 and in one of 40 frames.
+  for (std::int64_t at = 0, length = 64; at < 256; at += length) {
+    length = at == 64 ? 40 : std::min<std::int64_t>(64, 256 - at);
+    fade_out(graph, fader.instance, fader.instance.description().parameter_index("level"), 50, 100,
+             samples.data() + at, audio_block(at, static_cast<unsigned>(length), rate), events);
+  }
+  for (int i = 0; i < 256; ++i) {
+    const double level = i < 50 ? 1 : i < 150 ? 1 - (i - 50) / 100.0 : 0;
+    check(near(samples[static_cast<std::size_t>(i)], level), "the fade does not know the blocks");
+  }
+  broker.end_realtime();
+}
+
+void plugins_of_the_pages(Broker& broker, const std::string& folder) {
+  Loaded vignette(broker, folder + "/vignette.so", "vignette");
+  vignette.instance.set_parameter("amount", 1);
+  vignette.instance.activate(image_sizes());
+  std::vector<float> pixels(pixel_count * 4, 1);
+  Graph(broker, {&vignette.instance}, image_sizes())
+      .process(pixels.data(), pixels.data(), image_job());
+  check(pixels[0] < 0.2F, "vignette darkens the corner");
+  check(near(pixels[(height / 2 * width + width / 2) * 4], 1), "and not the middle");
+}
+
+}  // namespace
+
+// What the pages leave to the host.
+void show(const std::string& line) {
+  shown.push_back(line);
+}
+
+bool read_frame(unsigned frame, std::vector<const void*>& inputs, std::vector<void*>& outputs) {
+  if (frame == frame_count) return false;
+  frames[frame].assign(pixel_count * 4, static_cast<float>(frame));
+  inputs = {frames[frame].data()};
+  outputs = {frames[frame].data()};
+  return true;
+}
+void write_frame(unsigned frame) {
+  check(frame == frames_written, "frames are written in their order");
+  check(near(frames[frame][0], frame * 2.0), "the frame is twice as light");
+  ++frames_written;
+}
+
+int main(int argc, char** argv) try {
+  check(argc == 2, "one argument");
+  const std::string folder = argv[1];
+  blurs(soften_picture);
+  blurs(blur_picture);
+  Broker broker = Broker::open();
+  parameters(broker, folder);
+  one_by_one(broker);
+  several(broker);
+  on_the_device(broker);
+  audio(broker, folder);
+  plugins_of_the_pages(broker, folder);
+  broker.close();
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}
