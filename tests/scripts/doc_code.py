@@ -64,6 +64,9 @@ contexts = {
     ("docs/writing_plugins.md", "void context_lost"): job_only,
     ("docs/writing_plugins.md", "class Vignette"): (generated % "vignette", ""),
     ("docs/audio_plugins.md", "class Fader"): (generated % "fader", ""),
+    ("docs/image_plugins.md", "class Grey"): (generated % "grey", ""),
+    ("docs/image_plugins.md", "class Difference"): (generated % "difference", ""),
+    ("docs/image_plugins.md", "class Dilate"): (generated % "dilate", ""),
 }
 
 

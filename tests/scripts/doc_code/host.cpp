@@ -44,6 +44,8 @@ GraphOptions tell(Done& done);
 Graph on_device(Broker& broker, Tenant& host, PluginInstance& blur, const ActivationSizes& sizes);
 std::uint64_t filter(Graph& graph, const void* frame, void* result, CUstream stream,
                      const JobInfo& job);
+std::vector<const void*> inputs_of(const Graph& graph, std::int64_t frame);
+void render_tile(Graph& graph, JobInfo job, const ImageRegion& tile, float* output);
 Graph prepare(Broker& broker, PluginInstance& effect, unsigned frames, unsigned channels,
               double sample_rate);
 bool callback(Graph& graph, float* samples, const JobInfo& block) noexcept;
@@ -222,6 +224,54 @@ void audio(Broker& broker, const std::string& folder) {
   broker.end_realtime();
 }
 
+// Of frame_of_input, and of part_of_input as the job's frame.
+std::vector<std::vector<float>> sequence;
+std::vector<std::vector<float>> parts;
+
+void several_frames(Broker& broker, const std::string& folder) {
+  Loaded difference(broker, folder + "/difference.so", "difference");
+  difference.instance.activate(image_sizes());
+  Graph graph(broker, {&difference.instance}, image_sizes());
+  sequence.clear();
+  for (const float light : {0.5F, 2.0F, 1.0F}) sequence.emplace_back(pixel_count * 4, light);
+  std::vector<float> result(pixel_count * 4);
+  constexpr float wanted[] = {0, 1.5F, 1};
+  for (std::int64_t frame = 0; frame < 3; ++frame) {
+    JobInfo job = image_job();
+    job.position = frame;
+    graph.process({inputs_of(graph, frame), {result.data()}}, job);
+    check(near(result[0], wanted[frame]), "the difference from the frame before");
+  }
+}
+
+void tiles(Broker& broker, const std::string& folder) {
+  Loaded dilate(broker, folder + "/dilate.so", "dilate");
+  dilate.instance.activate(image_sizes());
+  Graph graph(broker, {&dilate.instance}, image_sizes());
+  sequence.assign(1, std::vector<float>(pixel_count * 4));
+  for (std::size_t i = 0; i < pixel_count * 4; ++i) {
+    sequence[0][i] = static_cast<float>(i * 7919 % 97) / 97;
+  }
+  std::vector<float> whole(pixel_count * 4), tile(pixel_count * 4);
+  graph.process(sequence[0].data(), whole.data(), image_job());
+  constexpr unsigned side = 5;
+  for (unsigned y = 0; y < height; y += side) {
+    for (unsigned x = 0; x < width; x += side) {
+      const ImageRegion region{static_cast<int>(x), static_cast<int>(y), std::min(side, width - x),
+                               std::min(side, height - y)};
+      render_tile(graph, image_job(), region, tile.data());
+      for (unsigned row = 0; row < region.height; ++row) {
+        const float* const in_whole = &whole[(std::size_t{y + row} * width + x) * 4];
+        const std::size_t row_bytes = std::size_t{region.width} * 4 * sizeof(float);
+        const float* const in_tile = &tile[std::size_t{row} * region.width * 4];
+        check(std::memcmp(in_whole, in_tile, row_bytes) == 0, "a tile is as in the whole picture");
+      }
+      const bool is_small = parts.back().size() < sequence[0].size() / 2;
+      check(is_small, "a tile needs a part of the input");
+    }
+  }
+}
+
 void plugins_of_the_pages(Broker& broker, const std::string& folder) {
   Loaded vignette(broker, folder + "/vignette.so", "vignette");
   vignette.instance.set_parameter("amount", 1);
@@ -231,6 +281,15 @@ void plugins_of_the_pages(Broker& broker, const std::string& folder) {
       .process(pixels.data(), pixels.data(), image_job());
   check(pixels[0] < 0.2F, "vignette darkens the corner");
   check(near(pixels[(height / 2 * width + width / 2) * 4], 1), "and not the middle");
+
+  Loaded grey(broker, folder + "/grey.so", "grey");
+  grey.instance.activate(image_sizes());
+  std::vector<std::uint16_t> halves(pixel_count * 4, 0x3c00);             // 1
+  for (std::size_t i = 0; i < halves.size(); i += 4) halves[i] = 0x4000;  // red is 2
+  Graph of_halves(broker, {&grey.instance}, image_sizes(), {}, SampleType::float16);
+  of_halves.process({{halves.data()}, {halves.data()}}, image_job());
+  const bool is_grey = halves[0] == halves[1] && halves[0] > 0x3c00 && halves[0] < 0x4000;
+  check(is_grey && halves[3] == 0x3c00, "halves become grey, and keep their alpha");
 }
 
 }  // namespace
@@ -253,6 +312,23 @@ void write_frame(unsigned frame) {
   ++frames_written;
 }
 
+const void* frame_of_input(std::size_t /*input*/, std::int64_t number) {
+  const auto last = static_cast<std::int64_t>(sequence.size()) - 1;
+  return sequence[static_cast<std::size_t>(std::clamp<std::int64_t>(number, 0, last))].data();
+}
+const void* part_of_input(std::size_t /*input*/, int /*frame*/, const ImageRegion& part) {
+  std::vector<float> copy;
+  for (unsigned row = 0; row < part.height; ++row) {
+    const std::size_t first = ((static_cast<unsigned>(part.y) + row) * std::size_t{width} +
+                               static_cast<unsigned>(part.x)) *
+                              4;
+    const float* const from = &sequence[0][first];
+    copy.insert(copy.end(), from, from + std::size_t{part.width} * 4);
+  }
+  parts.push_back(std::move(copy));
+  return parts.back().data();
+}
+
 int main(int argc, char** argv) try {
   check(argc == 2, "one argument");
   const std::string folder = argv[1];
@@ -265,6 +341,8 @@ int main(int argc, char** argv) try {
   on_the_device(broker);
   audio(broker, folder);
   plugins_of_the_pages(broker, folder);
+  several_frames(broker, folder);
+  tiles(broker, folder);
   broker.close();
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
