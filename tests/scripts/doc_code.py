@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 here = pathlib.Path(__file__).parent / "doc_code"
 host_pages = ("README.md", "docs/embedding.md", "docs/graphs.md")
@@ -127,7 +128,7 @@ def main():
     source, cxx, cc = pathlib.Path(arguments[0]).resolve(), arguments[1], arguments[2]
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", *arguments[3:]]
     commands = {"cpp": [cxx, "-std=c++17", *warnings, "-xc++"], "c": [cc, "-std=c11", *warnings, "-xc"]}
-    unused, compiled, failed, files, objects = dict(contexts), 0, 0, {}, []
+    unused, compilations, files, objects = dict(contexts), [], {}, []
     scratch = tempfile.TemporaryDirectory()
     folder = pathlib.Path(scratch.name)
     for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
@@ -145,14 +146,15 @@ def main():
                 if key[0] == name and key[1] in code:
                     before, after = context
                     unused.pop(key, None)
-            runs = run and name in host_pages and not file and not before
-            result = ["-c", "-o", folder / f"{compiled}.o"] if runs else ["-fsyntax-only"]
+            is_called = run and name in host_pages and not file and not before
+            result = ["-c", "-o", folder / f"{line}_{page.stem}.o"] if is_called else ["-fsyntax-only"]
             unit = f'{before}\n#line {line} "{name}"\n{code}\n{after}\n'
-            compiled += 1
-            if call([*commands[language], *result, "-"], input=unit).returncode != 0:
-                failed += 1
-            elif runs:
+            compilations.append(([*commands[language], *result, "-"], unit))
+            if is_called:
                 objects.append(result[-1])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = list(pool.map(lambda one: call(one[0], input=one[1]), compilations))
+    compiled, failed = len(runs), sum(one.returncode != 0 for one in runs)
     for key in unused:
         print(f"doc_code.py has a context for a block that is not there: {key}")
     print(f"{compiled} blocks, {failed} do not compile, {len(objects)} run")
