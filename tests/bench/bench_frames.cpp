@@ -85,9 +85,14 @@ class RawSlot {
   }
   sdk::PixelView view(int end) const {
     const std::uint32_t channels = end == mask ? 1 : 4;
-    return {device_[end], std::uint64_t{size_.width} * channels * sizeof(float),
-            size_.width,  size_.height,
-            channels,     0};
+    return {device_[end],
+            std::uint64_t{size_.width} * channels * sizeof(float),
+            size_.width,
+            size_.height,
+            channels,
+            0,
+            0,
+            0};
   }
   void upload(int end, const std::vector<float>& samples) {
     std::memcpy(pinned_[end], samples.data(), bytes(end));

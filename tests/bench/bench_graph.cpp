@@ -149,7 +149,7 @@ class RawGraph {
   }
 
   sdk::PixelView pixels(CUdeviceptr data, std::uint64_t pitch) const {
-    return {data, pitch, frame_.width, frame_.height, 4, 0};
+    return {data, pitch, frame_.width, frame_.height, 4, 0, 0, 0};
   }
 
   Session& session_;

@@ -119,12 +119,15 @@ CTXB_EXPORT ctxb_status ctxb_graph_create(ctxb_broker* broker,
 /** Waits for the jobs in flight and ends the graph. Their outputs are written. */
 CTXB_EXPORT ctxb_status ctxb_graph_destroy(ctxb_graph* graph);
 
-/** The host's memory for one job, in the order of the description's inputs and outputs. Everything
- * lies without gaps. An image has width * height * channels samples. Audio has its channels of
- * `width` floats each, one after the other. Results have the bytes that their port says. */
+/** The host's memory for one job, in the order of the description's inputs and outputs. If a
+ * plug-in needs frames around the job's own one, there are more inputs: see ctxb_graph_job_input.
+ * Everything lies without gaps. An image has width * height * channels samples. If the job has a
+ * region, an output has that, and an input what ctxb_graph_input_regions says. Audio has its
+ * channels of `width` floats each, one after the other. Results have the bytes that their port
+ * says. */
 typedef struct ctxb_job_buffers {
   uint32_t size;             /**< sizeof(ctxb_job_buffers). */
-  uint32_t input_count;      /**< The graph's. */
+  uint32_t input_count;      /**< As ctxb_graph_job_input_count says. */
   uint32_t output_count;     /**< The graph's. */
   uint32_t reserved;         /**< 0. */
   const void* const* inputs; /**< What the job reads; device addresses for ends on the device. May
@@ -172,6 +175,13 @@ typedef struct ctxb_job_info {
   uint64_t deadline_ns;          /**< How long the job may take from submit on, in ns; 0: no limit.
                                   * ctxb_graph_options.late says what becomes of one that takes longer. */
   const ctxb_job_events* events; /**< Of audio. May be null. */
+  /** For images: the part that the host gets of each output, a tile for example. All 0: width x
+   * height pixels from (0, 0). */
+  ctxb_rectangle region;
+  uint32_t extent_count; /**< Of extents: 0, or one for each of the description's inputs. */
+  uint32_t reserved;     /**< 0. */
+  /** For images: the extents of the inputs. Null: all have width x height pixels from (0, 0). */
+  const ctxb_rectangle* extents;
 } ctxb_job_info;
 
 #define CTXB_OUTCOME_DONE 0      /**< Its outputs are complete, in time if it had a deadline. */
@@ -227,6 +237,43 @@ CTXB_EXPORT ctxb_status ctxb_graph_follow(ctxb_graph* graph, uint64_t job, void*
  *         the text says otherwise. */
 CTXB_EXPORT ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffers,
                                            const ctxb_job_info* info, uint32_t* outcome);
+
+/** One member of ctxb_job_buffers.inputs. */
+typedef struct ctxb_job_input {
+  uint32_t size;  /**< sizeof(ctxb_job_input). */
+  uint32_t input; /**< Number of the description's input. */
+  int32_t frame;  /**< The distance from the job's frame: -1 for the frame before it. */
+} ctxb_job_input;
+
+/** Returns how many inputs a job has; 0 for null. It is the number of the description's inputs,
+ * unless plug-ins need frames around the job's own one. [graph] */
+CTXB_EXPORT uint32_t ctxb_graph_job_input_count(const ctxb_graph* graph);
+/** Describes input number `index` of every job: input after input of the description, each with its
+ * frames in order. Beyond the ends of a sequence, give the frame at the end again. [graph]
+ *
+ * @return CTXB_ERROR_INVALID_ARGUMENT when there is no such input. */
+CTXB_EXPORT ctxb_status ctxb_graph_job_input(const ctxb_graph* graph, uint32_t index,
+                                             ctxb_job_input* input);
+/** Asks the plug-ins for the extents of the graph's outputs: how large the whole images are.
+ * [graph]
+ *
+ * @param info     its size or extents, and its position. Other members do not count.
+ * @param count    of extents: the description's outputs.
+ * @param extents  gets one for each output; all 0 for results.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for audio, another count, and inputs whose extents do not
+ * suit a plug-in; CTXB_ERROR when a plug-in refuses; as ctxb_graph_process for a lost lease. */
+CTXB_EXPORT ctxb_status ctxb_graph_output_extents(ctxb_graph* graph, const ctxb_job_info* info,
+                                                  uint32_t count, ctxb_rectangle* extents);
+/** Asks the plug-ins which parts of the inputs a job needs for its region. The answers depend on
+ * the parameters, so ask after you have set them. [graph]
+ *
+ * @param info     as for ctxb_graph_submit.
+ * @param count    of regions: ctxb_graph_job_input_count.
+ * @param regions  gets one for each of the job's inputs, inside the input's extent.
+ * @return as ctxb_graph_output_extents; CTXB_ERROR_INVALID_ARGUMENT also for a region outside an
+ *         output's extent. */
+CTXB_EXPORT ctxb_status ctxb_graph_input_regions(ctxb_graph* graph, const ctxb_job_info* info,
+                                                 uint32_t count, ctxb_rectangle* regions);
 
 /** Returns by how many frames the graph's outputs of audio are late, all of them by the same
  * number; 0 for images and for null. It is constant until an instance is activated again. [graph]

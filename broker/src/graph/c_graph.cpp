@@ -223,6 +223,10 @@ void read_events(ctxb_graph& graph, const ctxb_job_events* all) {
   }
 }
 
+ctxbroker::ImageRegion read(const ctxb_rectangle& given) noexcept {
+  return {given.x, given.y, given.width, given.height};
+}
+
 // What a job of the caller's is, and its events in `graph`.
 ctxbroker::JobInfo read(ctxb_graph& graph, const ctxb_job_info* info) {
   const ctxb_job_info given = taken(info, "info is null, or its size is not sizeof(ctxb_job_info)");
@@ -234,7 +238,27 @@ ctxbroker::JobInfo read(ctxb_graph& graph, const ctxb_job_info* info) {
   job.sample_rate = given.sample_rate;
   job.deadline_ns = given.deadline_ns;
   job.discontinuity = read_flag(given.discontinuity, "discontinuity");
+  job.region = read(given.region);
+  need(given.reserved == 0, "reserved of the ctxb_job_info is not 0");
+  need(given.extent_count == 0 || given.extents != nullptr, "extents is null");
+  need(given.extent_count <= most_elements, "extent_count is too large");
+  for (std::uint32_t i = 0; i < given.extent_count; ++i) {
+    job.extents.push_back(read(given.extents[i]));
+  }
   return job;
+}
+
+// Copies answers of a graph to the caller's array.
+void give(const std::vector<ctxbroker::ImageRegion>& answers, std::uint32_t count,
+          ctxb_rectangle* target) {
+  if (count != answers.size()) {
+    throw Error(
+        ErrorKind::invalid_argument,
+        "count is " + std::to_string(count) + ", and there are " + std::to_string(answers.size()));
+  }
+  std::transform(answers.begin(), answers.end(), target, [](const ctxbroker::ImageRegion& one) {
+    return ctxb_rectangle{one.x, one.y, one.width, one.height};
+  });
 }
 
 }  // namespace
@@ -254,7 +278,7 @@ ctxb_status ctxb_graph_create(ctxb_broker* broker, const ctxb_graph_description*
         given.changes_per_job,
         {},
         {}});
-    made->buffers.inputs.resize(wanted.graph.inputs.size());
+    made->buffers.inputs.resize(made->graph.job_inputs().size());
     made->buffers.outputs.resize(wanted.graph.outputs.size());
     made->events.changes.reserve(given.changes_per_job);
     for (ctxb_instance* const instance : made->instances) ++instance->uses;
@@ -315,6 +339,37 @@ ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffer
     const ctxbroker::JobOutcome how =
         graph->graph.process(read(*graph, buffers), given, graph->events);
     if (outcome != nullptr) *outcome = ::code(how);
+  });
+}
+
+uint32_t ctxb_graph_job_input_count(const ctxb_graph* graph) {
+  return graph == nullptr ? 0 : static_cast<uint32_t>(graph->graph.job_inputs().size());
+}
+
+ctxb_status ctxb_graph_job_input(const ctxb_graph* graph, uint32_t index, ctxb_job_input* input) {
+  return answered([&] {
+    need(graph != nullptr, "graph is null");
+    const std::vector<ctxbroker::JobInput>& inputs = graph->graph.job_inputs();
+    need(index < inputs.size(), "the job has no input of that number");
+    const ctxb_job_input found{0, static_cast<uint32_t>(inputs[index].input), inputs[index].frame};
+    ctxbroker::detail::give(input, found,
+                            "input is null, or its size is not sizeof(ctxb_job_input)");
+  });
+}
+
+ctxb_status ctxb_graph_output_extents(ctxb_graph* graph, const ctxb_job_info* info, uint32_t count,
+                                      ctxb_rectangle* extents) {
+  return answered([&] {
+    need(graph != nullptr && extents != nullptr, "graph or extents is null");
+    give(graph->graph.output_extents(read(*graph, info)), count, extents);
+  });
+}
+
+ctxb_status ctxb_graph_input_regions(ctxb_graph* graph, const ctxb_job_info* info, uint32_t count,
+                                     ctxb_rectangle* regions) {
+  return answered([&] {
+    need(graph != nullptr && regions != nullptr, "graph or regions is null");
+    give(graph->graph.input_regions(read(*graph, info)), count, regions);
   });
 }
 

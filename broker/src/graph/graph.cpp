@@ -239,10 +239,12 @@ void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const
     refuse("the job comes after a stream, but no end of the graph is on the device");
   }
   check_info(job);
-  // Of images, regions count.
-  if (wiring.media == Media::audio &&
-      (job.width > sizes.max_width || job.height > sizes.max_height)) {
-    refuse("a job of " + text(job.width, job.height) + " does not fit into " +
+  // What the host gets. What the nodes work on, their plug-ins have to be asked.
+  const bool has_region = job.region.width != 0;
+  const std::uint32_t width = has_region ? job.region.width : job.width;
+  const std::uint32_t height = has_region ? job.region.height : job.height;
+  if (width > sizes.max_width || height > sizes.max_height) {
+    refuse("a job of " + text(width, height) + " does not fit into " +
            text(sizes.max_width, sizes.max_height));
   }
   const bool takes_channels =

@@ -241,7 +241,7 @@ TEST_F(CGraphArgumentsTest, Jobs) {
   const void* read[] = {samples.data()};
   void* written[] = {samples.data()};
   const ctxb_job_buffers sound{sizeof sound, 1, 1, 0, read, written, nullptr};
-  const ctxb_job_info whole{sizeof whole, 8, 2, 0, 0, 48000, 0, nullptr};
+  const ctxb_job_info whole{sizeof whole, 8, 2, 0, 0, 48000, 0, nullptr, {}, 0, 0, nullptr};
   const auto refused = [&](const std::function<void(ctxb_job_buffers&, ctxb_job_info&)>& spoil,
                            const char* why) {
     ctxb_job_buffers buffers = sound;

@@ -71,7 +71,7 @@ class CGraphTest : public ::testing::Test {
   ctxb_plugin_library* library = nullptr;
   ctxb_instance* mixer = nullptr;
   ctxb_activation_sizes sizes{sizeof sizes, frames, channels, 0, rate};
-  ctxb_job_info info{sizeof info, frames, channels, 0, 0, rate, 0, nullptr};
+  ctxb_job_info info{sizeof info, frames, channels, 0, 0, rate, 0, nullptr, {}, 0, 0, nullptr};
   std::array<ctxb_graph_end, 2> inputs{
       {{sizeof(ctxb_graph_end), 0, 0, 0, "voice"}, {sizeof(ctxb_graph_end), 0, 0, 0, "music"}}};
   std::array<ctxb_graph_end, 2> outputs{
