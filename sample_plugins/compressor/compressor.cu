@@ -6,7 +6,7 @@ using ctxbroker::sdk::AudioView;
 extern "C" __global__ void measure(AudioView key, double* reduction, double threshold,
                                    double slope) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= key.frames || threadIdx.y != 0) {
+  if (i >= key.frames) {
     return;
   }
   float peak = 0;

@@ -8,7 +8,7 @@ using namespace sample::spectrum;
 // The mean of the channels, into a ring of `capacity` frames.
 extern "C" __global__ void mix(AudioView in, float* ring, unsigned capacity, unsigned head) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= in.frames || threadIdx.y != 0) {
+  if (i >= in.frames) {
     return;
   }
   float sum = 0;

@@ -41,9 +41,13 @@ constexpr std::uint32_t at_most(std::uint32_t value, std::uint32_t limit) {
 
 }  // namespace detail
 
-/// Returns a shape for one thread per item, with 256 threads in a block.
+/// Returns a shape for one thread per item, with at most 256 threads in a block.
 ///
-/// A grid has at most 65,535 blocks in y. The kernel therefore has to loop over its rows,
+/// With one row (audio, for example), the kernel only compares x with the width. It need not look
+/// at y, because the threads have one row too.
+///
+/// With several rows, the threads can have more rows than that, and the grid has at most 65,535
+/// blocks in y. The kernel therefore has to loop over its rows,
 ///
 ///     for (y = blockIdx.y * blockDim.y + threadIdx.y; y < height; y += gridDim.y * blockDim.y)
 ///
@@ -57,7 +61,7 @@ constexpr std::uint32_t at_most(std::uint32_t value, std::uint32_t limit) {
   while (wide < 256 && wide < columns) {
     wide *= 2;
   }
-  const std::uint32_t tall = 256 / wide;
+  const std::uint32_t tall = detail::at_most(256 / wide, rows == 0 ? 1 : rows);
   return {{detail::blocks_for(columns, wide),
            detail::at_most(detail::blocks_for(rows, tall), detail::max_grid_y), 1},
           {wide, tall, 1}};
