@@ -224,17 +224,22 @@ void Graph::Impl::check_info(const JobInfo& job) const {
 }
 
 void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const {
-  const auto check_buffers = [](const auto& given, std::size_t wanted, const std::string& kind) {
+  const auto check_buffers = [](const auto& given, std::size_t wanted, const char* kind,
+                                const char* which) {
     if (given.size() != wanted) {
       refuse("the job has " + std::to_string(given.size()) + " " + kind + "s; the graph has " +
-             std::to_string(wanted));
+             std::to_string(wanted) + which);
     }
-    for (const auto* memory : given) {
-      if (memory == nullptr) refuse("an " + kind + " of the job is null");
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (given[i] != nullptr) continue;
+      refuse("an " + std::string(kind) + " of the job is null: number " + std::to_string(i));
     }
   };
-  check_buffers(buffers.inputs, job_inputs.size(), "input");
-  check_buffers(buffers.outputs, wiring.outputs.size(), "output");
+  const bool has_neighbours = std::any_of(job_inputs.begin(), job_inputs.end(),
+                                          [](const JobInput& one) { return one.frame != 0; });
+  check_buffers(buffers.inputs, job_inputs.size(), "input",
+                has_neighbours ? ", with the frames around the job's own one: see job_inputs" : "");
+  check_buffers(buffers.outputs, wiring.outputs.size(), "output", "");
   if (buffers.after != nullptr && ends.tenant == nullptr) {
     refuse("the job comes after a stream, but no end of the graph is on the device");
   }

@@ -274,7 +274,7 @@ TEST_P(GraphSamplesTest, JobsWithWrongBuffers) {
   };
   EXPECT_THAT(refusal({{}, {pixel}}), HasSubstr("the job has 0 inputs; the graph has 1"));
   EXPECT_THAT(refusal({{pixel}, {}}), HasSubstr("0 outputs"));
-  EXPECT_THAT(refusal({{nullptr}, {pixel}}), HasSubstr("an input of the job is null"));
+  EXPECT_THAT(refusal({{nullptr}, {pixel}}), HasSubstr("an input of the job is null: number 0"));
   EXPECT_EQ(refusal({{pixel}, {pixel}}), "accepted");
 }
 

@@ -88,6 +88,21 @@ TEST(TimeBlur, IsTheMeanOfItsFrames) {
   }
 }
 
+TEST(TimeBlur, AJobWithoutTheFramesAroundItIsToldWhatIsMissing) {
+  SampleRunner runner;
+  PluginInstance blur = runner.create({"time_blur", {{"before", 1}, {"after", 1}}});
+  blur.activate(frame_sizes);
+  Graph graph(runner.broker(), {&blur}, frame_sizes);
+  std::vector<float> pixels(frame_at(0).values.size());
+  try {
+    graph.process({{pixels.data()}, {pixels.data()}}, {});
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("the job has 1 inputs; the graph has 3, with "
+                                                   "the frames around the job's own one"));
+  }
+}
+
 // What is before the plug-in works on every frame that it needs, and so does a second one.
 TEST(TimeBlur, NodesBeforeItWorkOnEveryFrame) {
   SampleRunner runner;
