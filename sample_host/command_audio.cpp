@@ -97,10 +97,12 @@ void check_inputs(const GraphPlan& plan, const std::vector<Source>& sources) {
     const AudioFormat& format = sources[i].reader().format();
     const PlannedEnd& end = plan.inputs[i];
     if (format.sample_rate != first.sample_rate) {
-      throw input_failure(end.file, "has " + std::to_string(format.sample_rate) + " Hz, and \"" +
-                                        plan.inputs[0].file.string() + "\" has " +
-                                        std::to_string(first.sample_rate) +
-                                        " Hz; the inputs of a graph have one sample rate");
+      throw input_failure(end.file,
+                          "has " + std::to_string(format.sample_rate) + " Hz, and \"" +
+                              plan.inputs[0].file.string() + "\" has " +
+                              std::to_string(first.sample_rate) +
+                              " Hz; the inputs of a graph have one sample rate, so convert "
+                              "one of them first");
     }
     if (end.channels != 0 && static_cast<int>(end.channels) != format.channels) {
       throw input_failure(end.file, "has " + std::to_string(format.channels) +

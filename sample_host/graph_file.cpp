@@ -256,7 +256,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {
   const std::string guess = nearest(name, names);
-  return guess.empty() ? "" : "; did you mean " + quoted(guess) + "?";
+  return guess.empty() ? "" : " (did you mean " + quoted(guess) + "?)";
 }
 
 void check_edges(const GraphPlan& plan, const Location& location) {

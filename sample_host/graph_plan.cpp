@@ -54,7 +54,7 @@ class Binder {
                   option_ + " \"" + text + "\": " +
                       (name.size() < text.size() ? "the graph has no " + kind_ + " \"" + name + "\""
                                                  : "the " + kind_ + "'s name is missing") +
-                      (guess.empty() ? "" : "; did you mean \"" + guess + "\"?") +
+                      (guess.empty() ? "" : " (did you mean \"" + guess + "\"?)") +
                       "; write NAME=FILE, where NAME is one of: " + join(names));
   }
 

@@ -64,7 +64,9 @@ std::string names(const std::vector<PortDescription>& ports) {
   std::vector<std::string> all;
   all.reserve(ports.size());
   for (const PortDescription& port : ports) {
-    all.push_back(port.id + (port.optional ? " (optional)" : ""));
+    all.push_back(port.id + (port.optional            ? " (optional)"
+                             : port.result_bytes != 0 ? " (results)"
+                                                      : ""));
   }
   return all.empty() ? "none" : join(all);
 }
@@ -115,7 +117,8 @@ std::string format_plugin(const PluginDescription& plugin) {
   if (plugin.lease_wish != LeaseKind::automatic) {
     text += std::string("  wishes a ") + to_string(plugin.lease_wish) + " lease\n";
   }
-  if (plugin.inputs.size() != 1 || plugin.outputs.size() != 1) {
+  const bool has_results = !plugin.outputs.empty() && plugin.outputs[0].result_bytes != 0;
+  if (plugin.inputs.size() != 1 || plugin.outputs.size() != 1 || has_results) {
     text += "  inputs: " + names(plugin.inputs) + "; outputs: " + names(plugin.outputs) + "\n";
   }
   std::vector<std::vector<std::string>> rows;

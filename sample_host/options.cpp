@@ -306,7 +306,7 @@ void check_command(int argc, const char* const* argv) {
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
   const std::string guess = nearest(argv[1], names);
   throw Failure(ExitCode::usage, "there is no command \"" + std::string(argv[1]) + "\"" +
-                                     (guess.empty() ? "" : "; did you mean \"" + guess + "\"?") +
+                                     (guess.empty() ? "" : " (did you mean \"" + guess + "\"?)") +
                                      "; the commands are: " + join(names));
 }
 

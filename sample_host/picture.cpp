@@ -75,9 +75,10 @@ void check_sizes(const Frame& frame, const std::vector<Image>& images) {
     const auto size = [&](std::size_t which) {
       return std::to_string(images[which].width) + " x " + std::to_string(images[which].height);
     };
-    throw input_failure(frame.inputs[i], "has " + size(i) + " pixels, and \"" +
-                                             frame.inputs[0].string() + "\" has " + size(0) +
-                                             "; the inputs of a graph have one size");
+    throw input_failure(frame.inputs[i],
+                        "has " + size(i) + " pixels, and \"" + frame.inputs[0].string() +
+                            "\" has " + size(0) +
+                            "; the inputs of a graph have one size, so scale one of them first");
   }
 }
 

@@ -21,7 +21,11 @@ std::pair<std::string, std::string> parse_setting(const std::string& text,
   if (equals == std::string_view::npos) {
     const bool is_number = setting.find_first_not_of("0123456789") == std::string_view::npos;
     throw failure(text, "\"" + std::string(setting) + "\" has no value" +
-                            (is_number ? " (write decimals with a point: 2.5)" : ""));
+                            (is_number ? " (write decimals with a point: 2.5)"
+                             : text.find(',') != std::string::npos
+                                 ? " (a comma begins the next parameter; only a graph file takes "
+                                   "values that contain one)"
+                                 : ""));
   }
   if (equals == 0) throw failure(text, "a parameter's name is missing before \"=\"");
   if (equals + 1 == setting.size()) {

@@ -128,13 +128,18 @@ void check_ports(const PlannedNode& node, const PluginDescription& plugin) {
     if (!input.optional) needed += (needed.empty() ? "" : ", ") + input.id;
   }
   const bool has_one_input = !plugin.inputs.empty() && needed.find(',') == std::string::npos;
+  const bool has_media = std::any_of(plugin.outputs.begin(), plugin.outputs.end(),
+                                     [](const auto& output) { return output.result_bytes == 0; });
   if (has_one_input && plugin.outputs[0].result_bytes == 0) return;
-  throw Failure(ExitCode::usage, node.where + plugin.id + " cannot run in a row; " +
-                                     (plugin.inputs.empty() ? "it has no input"
-                                      : !has_one_input      ? "it needs the inputs " + needed
-                                                            : "its first output is no " +
-                                                             std::string(to_string(plugin.media))) +
-                                     ". Connect it with a graph file (--graph)");
+  std::string why = "it has no input";
+  if (!has_media) {
+    why = "it only gives results, which sample_host writes to no file";
+  } else if (!plugin.inputs.empty()) {
+    why = !has_one_input ? "it needs the inputs " + needed : "its first output gives results";
+  }
+  throw Failure(ExitCode::usage, node.where + plugin.id + " cannot run in a row; " + why +
+                                     (has_media ? ". Connect it with a graph file (--graph)"
+                                                : ". A host of your own can take them"));
 }
 
 // sample_host has no file for an analyser's results.
@@ -309,12 +314,14 @@ void Session::check_automation(const std::vector<Choice>& choices) {
     }
     Change change{line, static_cast<std::size_t>(name - names.begin()), 0, 0};
     const PluginDescription& plugin = *choices[change.node].description;
-    try {
-      change.parameter = plugin.parameter_index(line.parameter);
-      change.value = plugin.parameters[change.parameter].parse(line.value).number();
-    } catch (const Error& error) {
-      throw Failure(exit_code_of(error.kind()), line.where + error.what());
-    }
+    const auto with_place = [&line](const auto& read) {
+      try {
+        return read();
+      } catch (const Error& error) {
+        throw Failure(exit_code_of(error.kind()), line.where + error.what());
+      }
+    };
+    change.parameter = with_place([&] { return plugin.parameter_index(line.parameter); });
     const ParameterDescription& parameter = plugin.parameters[change.parameter];
     const std::string what = line.where + "\"" + parameter.id + "\" of " + plugin.short_name;
     if (!parameter.automatable) {
@@ -331,6 +338,7 @@ void Session::check_automation(const std::vector<Choice>& choices) {
       throw Failure(ExitCode::usage, what + " takes " + to_string(parameter.type) +
                                          " values, which jump; leave out the ramp");
     }
+    change.value = with_place([&] { return parameter.parse(line.value).number(); });
     changes_.push_back(std::move(change));
   }
   constexpr std::size_t most = 65536;  // of GraphOptions

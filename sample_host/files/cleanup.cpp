@@ -43,6 +43,13 @@ extern "C" void handle_ending_signal(int signal_number) {
   for (const Slot& slot : slots) {
     if (slot.armed.load(std::memory_order_acquire)) ::unlink(slot.path.data());
   }
+  if (signal_number == SIGINT || signal_number == SIGTERM) {
+    static constexpr char text[] =
+        "\nsample_host: interrupted; complete files stay, and unfinished ones are removed\n";
+    // On a terminal, a progress bar may stand in the line.
+    const std::size_t first = ::isatty(STDERR_FILENO) != 0 ? 0 : 1;
+    static_cast<void>(!::write(STDERR_FILENO, text + first, sizeof text - 1 - first));
+  }
   ::raise(signal_number);
   errno = error_before;
 }

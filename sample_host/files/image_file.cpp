@@ -68,7 +68,8 @@ ImageFormat choose_image_format(const ImageFormat& input, const std::filesystem:
   format.type = row.type;
   format.depth = depth != 0 ? depth : default_depth(input, row.type);
   if (format.depth == row.depths[0] || format.depth == row.depths[1]) return format;
-  throw Failure(ExitCode::usage, "--depth " + std::to_string(depth) + ": samples of " + row.name +
+  throw Failure(ExitCode::usage, "output file \"" + path.string() + "\": depth " +
+                                     std::to_string(depth) + ": samples of " + row.name +
                                      " files have " + std::to_string(row.depths[0]) + " or " +
                                      std::to_string(row.depths[1]) +
                                      " bits; give one of these, or another type of output");

@@ -12,12 +12,12 @@ namespace {
 // What the CUDA libraries in a plug-in would find out in their own words, and later.
 void check_driver(const Driver& driver, const PluginDescription& plugin) {
   if (!plugin.needs_nvidia_driver || driver.info.kind == DriverChoice::nvidia) return;
-  throw Error(
-      ErrorKind::needs_gpu,
-      "plug-in " + plugin.short_name +
-          " cannot be used here: it needs a GPU, for it works on NVIDIA's driver only, and this is "
-          "the software device (" +
-          driver.info.reason + "); leave it out, or use a machine with a GPU and its driver");
+  throw Error(ErrorKind::needs_gpu,
+              "plug-in " + plugin.short_name +
+                  " cannot be used here: it needs a GPU, because it works on NVIDIA's driver only, "
+                  "and this is the software device (" +
+                  driver.info.reason +
+                  "); leave it out, or use a machine with a GPU and its driver");
 }
 
 // The device must be there and new enough before a context is made on it.

@@ -73,6 +73,12 @@ TEST_F(BadInput, APluginThatNeedsSeveralInputs) {
                {"org.ctxbroker.sample.merge cannot run in a row", "it needs the inputs a, b"});
 }
 
+TEST_F(BadInput, AnAnalyserHasNothingToWrite) {
+  wav("in.wav", 4);
+  expect_error(audio({"--plugin", "spectrum"}), ExitCode::usage,
+               {"spectrum cannot run in a row", "it only gives results", "A host of your own"});
+}
+
 TEST_F(BadInput, UnknownPlugin) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", "exposur"}), ExitCode::plugin,
@@ -239,6 +245,7 @@ TEST_F(BadInput, AnInterruptLeavesNothing) {
   start.interrupt_folder = folder.path();
   const Ended ended = run_sample_host(start);
   EXPECT_EQ(ended.signal, 2) << ended.err;
+  EXPECT_THAT(ended.err, testing::HasSubstr("sample_host: interrupted; complete files stay"));
   EXPECT_THAT(folder.names(), testing::ElementsAre("in.wav"));
 }
 

@@ -82,10 +82,19 @@ pid_t spawn(const Start& start, const Pipe& out, const Pipe& err) {
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out.ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err.ends[1], STDERR_FILENO);
+  // A shell's background job ignores SIGINT, and its children would inherit that.
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigdefault(&attributes, &interrupt);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t child = -1;
-  const int result = ::posix_spawn(&child, words[0].c_str(), &actions, nullptr,
+  const int result = ::posix_spawn(&child, words[0].c_str(), &actions, &attributes,
                                    pointers(words).data(), pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   if (result != 0) throw std::runtime_error(words[0] + ": " + std::strerror(result));
   return child;
 }

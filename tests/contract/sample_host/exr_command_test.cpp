@@ -152,9 +152,9 @@ TEST_F(ExrCommand, BadFilesAreNamed) {
 TEST_F(ExrCommand, DepthsThatATypeDoesNotHave) {
   png("in.png", 4, 4);
   expect_error(image("in.png", "out.exr", {"--depth", "8"}), ExitCode::usage,
-               {"--depth 8", "OpenEXR", "16 or 32"});
+               {"out.exr\": depth 8:", "OpenEXR", "16 or 32"});
   expect_error(image("in.png", "out.png", {"--depth", "32"}), ExitCode::usage,
-               {"--depth 32", "PNG", "8 or 16"});
+               {"out.png\": depth 32:", "PNG", "8 or 16"});
 }
 
 TEST_F(ExrCommand, AFullDiskLeavesNothing) {

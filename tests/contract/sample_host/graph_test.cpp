@@ -261,6 +261,7 @@ TEST_F(AudioGraph, MistakesInAutomationNameTheLine) {
   refuse("0,desk.level_9,1", {"no parameter \"level_9\"", "level_8"});
   refuse("0,desk.level_1,9", {"level_1", "8"});
   refuse("0,late.taps,9", {"\"taps\" of fir cannot change while the plug-in works"});
+  refuse("0,late.taps,x", {"\"taps\" of fir cannot change while the plug-in works"});
   refuse("0,pass.mute,on,1", {"\"mute\" of gain takes boolean values"});
 }
 

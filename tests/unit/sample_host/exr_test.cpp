@@ -371,8 +371,9 @@ TEST(ImageFile, FormatsByExtensionAndDepth) {
   const auto refuse = [&](const char* path, int depth, ExitCode code, const char* part) {
     expect_failure([&] { choose_image_format(png8, path, depth); }, code, part);
   };
-  refuse("a.png", 32, ExitCode::usage, "--depth 32: samples of PNG files have 8 or 16 bits");
-  refuse("a.exr", 8, ExitCode::usage, "--depth 8: samples of OpenEXR files have 16 or 32 bits");
+  refuse("a.png", 32, ExitCode::usage, "a.png\": depth 32: samples of PNG files have 8 or 16 bits");
+  refuse("a.exr", 8, ExitCode::usage,
+         "a.exr\": depth 8: samples of OpenEXR files have 16 or 32 bits");
   refuse("a.tif", 0, ExitCode::output, ".png or .exr");
   refuse("a", 0, ExitCode::output, ".png or .exr");
 }

@@ -197,7 +197,8 @@ TEST(GraphFileTest, NamesThatDoNotFitAreErrorsWithTheirPlace) {
        "$.edges[0].from: nothing is named \"aa\"; there are the nodes n and the graph's inputs a, "
        "b"},
       {R"({"nodes": {"merge": {"plugin": "merge"}}, "edges": [{"from": "marge", "to": "o"}]})",
-       "did you mean \"merge\"?"},
+       "$.edges[0].from: nothing is named \"marge\" (did you mean \"merge\"?); there are the nodes "
+       "merge, n and the graph's inputs a, b"},
       {R"({"edges": [{"from": "a", "to": "n"}, {"from": "n", "to": "a"}]})",
        "$.edges[1].to: nothing is named \"a\"; there are the nodes n and the graph's outputs o"},
       {R"({"edges": [{"from": "a.out", "to": "n"}]})",

@@ -168,6 +168,7 @@ TEST(OutputFile, ASignalToAnotherThreadLeavesNoUnfinishedFile) {
   for (int round = 0; round < 40; ++round) {
     const TempFolder folder;
     const int status = wait_status_of([&] {
+      ::signal(SIGINT, SIG_DFL);  // a shell's background job inherits that it is ignored
       remove_on_signals();
       std::atomic<int> done{0};
       std::thread creator([&] {
