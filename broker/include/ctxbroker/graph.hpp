@@ -37,8 +37,9 @@ struct JobInfo {
   /// and GraphOptions::late says what becomes of a job that takes longer.
   std::uint64_t deadline_ns = 0;
   bool discontinuity = false;  ///< The job does not follow the last one.
-  /// For images: the part that the host gets of each output, a tile for example. It lies inside the
-  /// outputs' extents, see Graph::output_extents. None: width x height pixels from (0, 0).
+  /// For images: the part of each output that the host wants, a tile for example. It lies inside
+  /// the outputs' extents, see Graph::output_extents. Without one (width 0), the host gets width x
+  /// height pixels from (0, 0).
   ImageRegion region{};
   /// For images: the extent of each of GraphDescription::inputs. Empty: all have width x height
   /// pixels from (0, 0).
@@ -87,13 +88,17 @@ struct JobInput {
   int frame = 0;          ///< The distance from the job's frame: -1 for the frame before it.
 };
 
-/// The host's memory for one job. The inputs are in the order of GraphDescription::inputs, or, if a
-/// plug-in needs frames around the job's own one, in the order of Graph::job_inputs. The outputs
-/// are in the order of GraphDescription::outputs. Everything lies without gaps. Of an image, an
-/// input has the region that Graph::input_regions says, and an output has JobInfo::region. If no
-/// plug-in works on parts of pictures, and the job has no region, all are whole. An image has width
-/// * height * channels samples. Audio has its channels of `width` floats each, one after the other.
-/// Results have the bytes that their port says.
+/// The host's memory for one job, without gaps between rows or channels.
+///
+/// The inputs are in the order of GraphDescription::inputs. If a plug-in needs frames around the
+/// job's own one, there are more of them, in the order of Graph::job_inputs. The outputs are in the
+/// order of GraphDescription::outputs.
+///
+/// An image has width * height * channels samples. Audio has one channel after the other, each of
+/// `width` floats. Results have as many bytes as their port says.
+///
+/// Images are whole, unless the job has a region or a plug-in works on parts of pictures. Then each
+/// input is the part that Graph::input_regions returns, and each output is JobInfo::region.
 struct JobBuffers {
   std::vector<const void*> inputs;  ///< For ends on the device, device addresses.
   std::vector<void*> outputs;       ///< Likewise.
@@ -181,7 +186,7 @@ class CTXB_API Graph {
   ///                     borrowed and must outlive the graph.
   /// @param sizes        the largest job, in pixels or frames and channels. For audio, the sample
   ///                     rate is the one for which all instances are active.
-  /// @param options      how many jobs may be in flight.
+  /// @param options      how the graph runs its jobs.
   /// @throws Error  `invalid_argument`, with the names of the ports, for a cycle, an input without
   ///                a source, formats that do not meet, and other mistakes; `out_of_memory`,
   ///                `context_lost`, `driver_call`; `wrong_state` when the broker is closed; what
@@ -210,14 +215,12 @@ class CTXB_API Graph {
   ///
   /// @param job  its size or extents, and its position. Other members do not count.
   /// @return one extent for each output; none (width 0) for results.
-  /// @throws Error  `invalid_argument` for audio and for inputs whose extents do not suit a
-  /// plug-in;
-  ///                `plugin_failed`; what submit throws for a lost lease.
+  /// @throws Error  `invalid_argument` for audio, and for inputs whose extents do not suit a
+  ///                plug-in; `plugin_failed`; what submit throws for a lost lease.
   [[nodiscard]] std::vector<ImageRegion> output_extents(const JobInfo& job);
 
   /// Asks the plug-ins which parts of the inputs a job needs for its region. The answers depend on
-  /// the parameters, so ask after you have set them, and do not change one at the job's first frame
-  /// by JobEvents.
+  /// the parameters: set them first, then ask, then submit.
   ///
   /// @param job  as for submit.
   /// @return one region for each member of JobBuffers::inputs. It lies inside the input's extent.
@@ -229,8 +232,9 @@ class CTXB_API Graph {
   ///
   /// If as many jobs are in flight as there may be, it finishes the oldest one first.
   /// An instance whose lease was lost is activated again first, unless it is active for real time.
-  /// The broker calls the plug-in's functions for that on this thread, but never beside those that
-  /// another thread has it call for any plug-in. All jobs in flight are finished before that.
+  /// Before that, all jobs in flight are finished. The broker calls the plug-in's functions for
+  /// that on this thread. It makes only one such call at a time, whatever the thread and the
+  /// plug-in.
   /// If a plug-in answers that it was not ready (CTXB_AGAIN), the graph waits for the plug-in's
   /// work and calls it once more; a second CTXB_AGAIN is `plugin_failed`.
   ///
@@ -252,12 +256,13 @@ class CTXB_API Graph {
   /// Waits until a job's outputs are complete. Jobs finish in the order in which they were
   /// submitted, so this finishes the older ones too. It does nothing for a job that is finished.
   ///
-  /// If the work takes longer than BrokerOptions::job_timeout, the leases of the nodes whose work
-  /// has not ended, and does not wait for another node's, become hung, the leases of later nodes
-  /// that wait for that work are lost, and the call throws `context_lost`.
+  /// If the work takes longer than BrokerOptions::job_timeout, the call throws `context_lost`. The
+  /// lease of each node whose work has not ended becomes hung, unless the node only waits for
+  /// another one. Then its lease is lost.
+  ///
   /// If a kernel faults, the call throws `context_lost` and names the node whose work had begun and
   /// not ended. If it can be one of several, the text names all of them ("one of the plug-ins a,
-  /// b"). A fault of somebody else's work at that moment looks the same.
+  /// b"). If work outside of the graph faults at that moment, the text can blame a node.
   ///
   /// If the job's deadline has passed and its work is not done, GraphOptions::late says what the
   /// call does, and Metrics::late_jobs counts the job for each instance whose work had not ended.
@@ -280,8 +285,7 @@ class CTXB_API Graph {
   /// @param job     what submit returned. If it is finished, the call does nothing.
   /// @param stream  a stream in the lease that holds the graph's ends on the device.
   /// @throws Error  `invalid_argument` for a number that submit has not returned, a null stream,
-  /// and
-  ///                a graph without ends on the device; `driver_call`, `context_lost`.
+  ///                and a graph without ends on the device; `driver_call`, `context_lost`.
   void follow(std::uint64_t job, CUstream stream);
 
   /// Runs one job and returns when its outputs are complete: submit and finish.
@@ -301,8 +305,8 @@ class CTXB_API Graph {
   /// Returns by how many frames the outputs of audio are late: all of them by the same number. It
   /// is constant until an instance is activated again. 0 for images.
   [[nodiscard]] std::uint64_t latency_frames() const;
-  /// Returns by how many frames the audio is late that comes to a node. So a change that belongs to
-  /// frame f of the song belongs to frame f + latency_before of what the node processes.
+  /// Returns by how many frames the input of a node is late. Frame f of the song is frame
+  /// f + latency_before of what the node processes, so add this to the offset of a change.
   ///
   /// @param node  its position in GraphDescription::nodes.
   /// @throws Error  `invalid_argument` when there is no such node.

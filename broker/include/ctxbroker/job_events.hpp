@@ -17,7 +17,8 @@ namespace ctxbroker {
 /// `from` at frame `offset`, moves in a straight line, and is `value` at frame
 /// `offset + ramp_frames`. A ramp that began in an earlier block has a negative offset, and one
 /// that goes on may end after the block. Give such a ramp again with each block on which it lies,
-/// counted from that block's first frame: then the values do not depend on where your blocks end.
+/// with an offset that counts from that block's first frame. Then the values do not depend on where
+/// your blocks end.
 ///
 /// A change holds until the parameter's next one. After the job, PluginInstance::parameter is the
 /// last value, which is where the next block begins.

@@ -114,9 +114,9 @@ class CTXB_API PluginInstance {
   /// @throws Error  `unknown_parameter`; `invalid_argument` for numbers.
   [[nodiscard]] std::string text(std::string_view id) const;
 
-  /// Prints a value for people as the plug-in does it: "0.7 EV", "1/8 note". A plug-in that leaves
-  /// it to the host gets ParameterDescription::format. You may call this and from_text while a
-  /// graph runs a job of the instance.
+  /// Prints a value for people as the plug-in does it: "0.7 EV", "1/8 note". If the plug-in leaves
+  /// that to the host, this is ParameterDescription::format. You may call this and from_text while
+  /// a graph runs a job of the instance.
   ///
   /// @throws Error  `unknown_parameter`; `parameter_value`; `invalid_argument` for text;
   ///                `plugin_failed`.
@@ -149,9 +149,9 @@ class CTXB_API PluginInstance {
   [[nodiscard]] bool active() const noexcept;
 
   /// Whether the plug-in has asked to be activated again (ctxb_host.request_restart), because
-  /// something has to change that is constant for an activation: its latency, for example. Until
-  /// you deactivate and activate it, it goes on as before. Make a new graph then, and ask for its
-  /// latency. Thread-safe.
+  /// something has to change that is constant for an activation: its latency, for example.
+  /// Deactivate and activate the instance, make a new graph, and ask for its latency. Until then,
+  /// the plug-in goes on as before. Thread-safe.
   [[nodiscard]] bool restart_requested() const noexcept;
 
   /// The plug-in's latency: by how many frames its output is late. 0 when the instance is not

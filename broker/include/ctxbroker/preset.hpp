@@ -57,7 +57,8 @@ struct PresetRemark {
 
 /// Returns what the instance is set to now, with the plug-in's state.
 ///
-/// @throws Error  `wrong_state` while the instance is active and has a state; `plugin_failed`.
+/// @throws Error  `wrong_state` if the plug-in has a state and the instance is active;
+///                `plugin_failed`.
 /// A main call, as those of PluginInstance.
 [[nodiscard]] CTXB_API Preset save_preset(const PluginInstance& instance);
 
@@ -67,7 +68,7 @@ struct PresetRemark {
 /// one that is allowed. A choice that is gone, or a value of another type, becomes the default. A
 /// plug-in with a state keeps it when the preset has none.
 ///
-/// An instance that is active accepts the preset only if that changes nothing but automatable
+/// While an instance is active, it accepts only a preset that changes nothing but automatable
 /// parameters.
 ///
 /// @return what differs from the preset. Empty: nothing.
@@ -92,7 +93,7 @@ CTXB_API std::vector<PresetRemark> load_preset(PluginInstance& instance, const P
 
 /// Returns the preset as JSON with the schema "ctxbroker.preset/1". Thread-safe.
 [[nodiscard]] CTXB_API std::string to_json(const Preset& preset);
-/// Writes a preset file as a whole, or leaves what is there. Thread-safe.
+/// Writes a preset file. After an error, a file that was there before is unchanged. Thread-safe.
 ///
 /// @throws Error  `output_file`.
 CTXB_API void write_preset(const Preset& preset, const std::filesystem::path& path);

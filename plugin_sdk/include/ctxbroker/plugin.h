@@ -31,8 +31,7 @@
  *            [render] one thread at a time per instance; may wait for memory, must not wait for I/O
  *            [audio]  as [render], and real-time: no lock, no allocation, no system call that waits
  *            [any]    any thread, several at once
- *            [render|audio] is [render] or [audio], as the host runs the plug-in; [main|render]
- *            is either.
+ *            [render|audio], [main|render]: the function may be called under either tag
  *   context: [ctx]     a CUDA context of the plug-in's lease is current during the call
  *            [no-ctx]  no context is current; make no CUDA call
  *            [balanced] leave the context stack as you found it (every [ctx] function is balanced)
@@ -137,10 +136,10 @@ typedef struct ctxb_rectangle {
 typedef struct ctxb_buffer {
   uint32_t size;
   uint32_t media; /**< CTXB_MEDIA_* */
-  uint64_t data;  /**< device address, valid in the plug-in's own lease; a multiple of 16, but of
-                     an image that is a part of a larger one, a multiple of a pixel's bytes (or,
-                     with 3 channels, of a sample's). 0: the port is optional and not connected;
-                     then the other members are 0 too */
+  /** Device address, valid in the plug-in's own lease. It is a multiple of 16, unless the buffer is
+   * a part of a larger image. Then it is only a multiple of a pixel's bytes (with 3 channels, of a
+   * sample's). 0: the port is optional and not connected, and the other members are 0 too. */
+  uint64_t data;
   uint64_t row_pitch; /**< bytes from one row (image: a multiple of a pixel's bytes, so that a pixel
                          can be moved at once) or channel (audio: a multiple of 4) to the next */
   uint32_t width;     /**< pixels in a row, or frames in the block; at least 1 */
@@ -148,9 +147,9 @@ typedef struct ctxb_buffer {
   uint32_t channels;  /**< samples of a pixel: 1 for audio */
   uint32_t samples;   /**< CTXB_SAMPLE_FLOAT or _HALF; 0 for results */
   int64_t position;   /**< of an image: the number of its frame; else that of the job */
-  /** Of an input of which the plug-in needs several frames (CTXB_EXT_FRAMES): frame_count buffers,
-   * in the order of their frames; step is frames[0].size. This buffer, for the job's own frame, is
-   * one of them. Else null and 0. */
+  /** If the plug-in needs several frames of this input (CTXB_EXT_FRAMES), these are all of them:
+   * frame_count buffers, in the order of their frames; step is frames[0].size. This buffer, for the
+   * job's own frame, is one of them. Otherwise null and 0. */
   const struct ctxb_buffer* frames;
   uint32_t frame_count;
   int32_t x, y;          /**< of an image: where its first pixel is in the picture */
@@ -160,8 +159,8 @@ typedef struct ctxb_buffer {
 
 /** The host may leave the port unconnected. */
 #define CTXB_PORT_OPTIONAL (1u << 0)
-/** An audio input that is listened to, as the key of a compressor, and is not part of the mix. It
- * never counts as the first input, for CTXB_BYPASS and for the format of outputs. */
+/** An audio input that is listened to, as the key of a compressor, and is not part of the mix. For
+ * CTXB_BYPASS and for the format of outputs, it never counts as the first input. */
 #define CTXB_PORT_SIDE_CHAIN (1u << 1)
 /** An output that is `result_bytes` bytes of the plug-in's own instead of an image or audio. The
  * host downloads them and hands them on. */

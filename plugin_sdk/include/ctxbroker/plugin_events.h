@@ -4,7 +4,7 @@
  * structs, includes this header.
  *
  * ctxb_job.parameters holds the values at the block's first frame. Events say what changes later in
- * the block. A plug-in that ignores them is right once a block.
+ * the block. A plug-in that ignores them has each new value from the next block on.
  */
 #ifndef CTXBROKER_PLUGIN_EVENTS_H
 #define CTXBROKER_PLUGIN_EVENTS_H
