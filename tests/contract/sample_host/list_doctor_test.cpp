@@ -45,7 +45,7 @@ TEST_F(ListCommand, NamesTheSamplesWithoutAnyDriver) {
 TEST_F(ListCommand, TextNamesParametersRangesAndUnits) {
   const Ended ended = run_well({"list"});
   for (const char* word : {"exposure", "org.ctxbroker.sample.exposure", "stops", "EV", " .. ",
-                           "default 0", "gain_db", "dB"}) {
+                           "default 0", "gain_db", "dB", "inputs: in; outputs: bins (results)"}) {
     EXPECT_THAT(ended.out, HasSubstr(word));
   }
 }
