@@ -97,8 +97,8 @@ struct JobInput {
 /// An image has width * height * channels samples. Audio has one channel after the other, each of
 /// `width` floats. Results have as many bytes as their port says.
 ///
-/// Images are whole, unless the job has a region or a plug-in works on parts of pictures. Then each
-/// input is the part that Graph::input_regions returns, and each output is JobInfo::region.
+/// Images are whole if the job has neither a region nor extents. Otherwise each input is the part
+/// that Graph::input_regions returns, and each output is JobInfo::region.
 struct JobBuffers {
   std::vector<const void*> inputs;  ///< For ends on the device, device addresses.
   std::vector<void*> outputs;       ///< Likewise.
@@ -249,7 +249,8 @@ class CTXB_API Graph {
   /// @param events   changes within the block, and the transport. A plug-in gets the changes at the
   ///                 frames that you name, whatever latency is in front of it.
   /// @return the job's number: 1, 2, 3, ...
-  /// @throws Error  as process does. This job is then not in flight, and the others still are. If
+  /// @throws Error  as process does; `plugin_failed` if the job needs other regions of its inputs
+  ///                than input_regions has said for it. This job is then not in flight, and the others still are. If
   ///                it was an older job that failed, none is in flight any more: see finish.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events = {});
 

@@ -156,9 +156,11 @@ class CTXB_API PluginInstance {
 
   /// The plug-in's latency: by how many frames its output is late. 0 when the instance is not
   /// active or the plug-in does not report a latency. Constant while the instance is active.
+  /// @throws Error  `plugin_failed` if the plug-in throws.
   [[nodiscard]] std::uint64_t latency_frames() const;
   /// The plug-in's tail: for how many frames its output goes on after the input ends; UINT64_MAX:
   /// for ever. 0 when the instance is not active or the plug-in does not report a tail.
+  /// @throws Error  `plugin_failed` if the plug-in throws.
   [[nodiscard]] std::uint64_t tail_frames() const;
 
   /// Whether the plug-in remembers anything beyond its parameters. Thread-safe.

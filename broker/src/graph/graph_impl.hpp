@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ctxbroker/error.hpp"
@@ -87,6 +89,7 @@ struct Graph::Impl {
   std::vector<ImageRegion> input_regions(const JobInfo& job);
   void must_be_ready(const JobInfo& job);
   void find_regions(detail::JobRegions& regions, const JobInfo& job);
+  void must_be_as_told(const detail::JobRegions& regions, const JobInfo& job) const;
   bool is_image(Index value) const noexcept;
   detail::Layout layout(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
   std::uint64_t bytes_of(const detail::JobSlot& slot, Index value) const noexcept;
@@ -117,6 +120,8 @@ struct Graph::Impl {
   template <typename Wait>
   void settled_on_error(Wait&& wait);
 
+  // Strikes the node's plug-in. Returns what the host is told.
+  Error breach(Index node, const char* function, const std::string& why) const;
   void must_be_submitted(std::uint64_t job) const;
   void must_be_inside(Index node, CUresult entered);
   void must(Index node, CUresult status, const char* call, const char* doing);
@@ -149,6 +154,12 @@ struct Graph::Impl {
   detail::DelayLines lines;
   detail::JobChanges changes;  // of the job that is submitted
   std::vector<JobInput> job_inputs;
+  // The last answers of input_regions, the oldest first.
+  struct ToldRegions {
+    JobInfo job;
+    std::vector<ImageRegion> inputs;
+  };
+  std::deque<ToldRegions> told_regions;
   std::vector<ctxb_buffer> inputs, outputs;  // of the node that processes
   std::vector<ctxb_buffer> feeds;            // its inputs at all frames
   JobBuffers one;                            // of `process` with one input and one output

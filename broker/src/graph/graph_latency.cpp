@@ -14,17 +14,12 @@ using namespace detail;  // the rooms behind this header
 void Graph::Impl::make_delay_lines(const std::vector<std::shared_ptr<Lease>>& leases) {
   if (wiring.media != Media::audio) return;
   std::vector<std::uint64_t> latencies;
-  for (const Node& node : nodes) {
-    const std::uint64_t frames = node.instance->latency_frames();
+  for (Index n = 0; n < nodes.size(); ++n) {
+    const std::uint64_t frames = nodes[n].instance->latency_frames();
     if (frames > CTXB_LATENCY_MAX) {
-      const std::string why = "reports a latency of " + std::to_string(frames) +
-                              " frames; it may be at most " + std::to_string(CTXB_LATENCY_MAX);
-      node.instance->strike("latency", why.c_str());
-      throw Error(ErrorKind::plugin_failed,
-                  "plug-in " + node.instance->description().short_name + " " + why,
-                  {.call = "latency",
-                   .device = node.lease->device_ordinal(),
-                   .tenant = node.lease->tenant().name});
+      throw breach(n, "latency",
+                   "reports a latency of " + std::to_string(frames) +
+                       " frames; it may be at most " + std::to_string(CTXB_LATENCY_MAX));
     }
     latencies.push_back(frames);
   }
@@ -63,13 +58,9 @@ CUdeviceptr Graph::Impl::delayed_output(const JobSlot& slot, Index end) {
 void Graph::Impl::must_not_be_late(Index node) const {
   const std::uint64_t latency = lines.latency_of(node);
   if (latency == 0) return;
-  const Node& at = nodes[node];
-  const std::string why = "answered CTXB_BYPASS, and it reports a latency of " +
-                          std::to_string(latency) + " frames; the input, passed on, would be early";
-  at.instance->strike("process", why.c_str());
-  throw Error(ErrorKind::plugin_failed,
-              "plug-in " + at.instance->description().short_name + " " + why,
-              {.device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name});
+  throw breach(node, "process",
+               "answered CTXB_BYPASS, and it reports a latency of " + std::to_string(latency) +
+                   " frames; the input, passed on, would be early");
 }
 
 }  // namespace ctxbroker

@@ -1,4 +1,5 @@
 // Graph: which parts of pictures a job needs.
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -11,6 +12,19 @@ using namespace detail;  // the rooms behind this header
 
 namespace {
 
+constexpr std::size_t most_told = 64;  // as many jobs as can be in flight
+
+bool are_equal(const ImageRegion& a, const ImageRegion& b) noexcept {
+  return equal(rectangle(a), rectangle(b));
+}
+
+bool asks_the_same(const JobInfo& a, const JobInfo& b) noexcept {
+  return a.position == b.position && a.width == b.width && a.height == b.height &&
+         are_equal(a.region, b.region) &&
+         std::equal(a.extents.begin(), a.extents.end(), b.extents.begin(), b.extents.end(),
+                    are_equal);
+}
+
 std::uint64_t rows_bytes(const Format& format, const Rectangle& region) noexcept {
   return row_bytes(format, region.width) * region.height;
 }
@@ -19,7 +33,7 @@ std::uint64_t rows_bytes(const Format& format, const Rectangle& region) noexcept
 
 class Graph::Impl::Asker : public RegionAnswers {
  public:
-  explicit Asker(const std::vector<Node>& nodes) : nodes_(nodes) {}
+  explicit Asker(const Impl& graph) : graph_(graph), nodes_(graph.nodes) {}
 
   void get_extent(Index node, const PortExtents& inputs, Index output, Rectangle& extent) override {
     nodes_[node].instance->get_extent(*inputs.extents, inputs.position, output, extent);
@@ -29,8 +43,12 @@ class Graph::Impl::Asker : public RegionAnswers {
     nodes_[node].instance->get_region(*inputs.extents, inputs.position, output, wanted, input,
                                       needed);
   }
+  Error breach(Index node, const char* function, const std::string& why) override {
+    return graph_.breach(node, function, why);
+  }
 
  private:
+  const Impl& graph_;
   const std::vector<Node>& nodes_;
 };
 
@@ -44,8 +62,9 @@ Layout Graph::Impl::layout(const JobSlot& slot, Index value, Index buffer) const
 void Graph::Impl::find_regions(JobRegions& regions, const JobInfo& job) {
   regions.values.resize(wiring.values.size());
   if (wiring.media != Media::image) return;
-  Asker asker(nodes);
+  Asker asker(*this);
   detail::find_regions(wiring, job, asker, regions);
+  must_be_as_told(regions, job);
   check_regions(wiring, regions, sizes);
   lay_out(wiring, plan, regions);
 }
@@ -62,7 +81,7 @@ void Graph::Impl::must_be_ready(const JobInfo& job) {
 std::vector<ImageRegion> Graph::Impl::output_extents(const JobInfo& job) {
   must_be_ready(job);
   JobRegions regions;
-  Asker asker(nodes);
+  Asker asker(*this);
   find_extents(wiring, job, asker, regions);
   std::vector<ImageRegion> extents;
   for (const Index value : wiring.outputs) extents.push_back(image_region(regions.extents[value]));
@@ -72,13 +91,34 @@ std::vector<ImageRegion> Graph::Impl::output_extents(const JobInfo& job) {
 std::vector<ImageRegion> Graph::Impl::input_regions(const JobInfo& job) {
   must_be_ready(job);
   JobRegions regions;
-  Asker asker(nodes);
+  Asker asker(*this);
   detail::find_regions(wiring, job, asker, regions);
   std::vector<ImageRegion> needed;
   for (Index v = 0; v < job_inputs.size(); ++v) {
     needed.push_back(image_region(regions.values[v].region));
   }
+  if (told_regions.size() == most_told) told_regions.pop_front();
+  told_regions.push_back({job, needed});
   return needed;
+}
+
+// The host's memory holds what it was told last for such a job, and a plug-in may answer otherwise
+// now.
+void Graph::Impl::must_be_as_told(const JobRegions& regions, const JobInfo& job) const {
+  const auto told =
+      std::find_if(told_regions.rbegin(), told_regions.rend(),
+                   [&](const ToldRegions& one) { return asks_the_same(one.job, job); });
+  if (told == told_regions.rend()) return;
+  for (Index v = 0; v < told->inputs.size(); ++v) {
+    const Rectangle before = rectangle(told->inputs[v]);
+    const Rectangle& now = regions.values[v].region;
+    if (equal(before, now)) continue;
+    throw Error(ErrorKind::plugin_failed,
+                "graph: the job needs " + to_text(now) + " of " + wiring.values[v].name +
+                    ", and input_regions said " + to_text(before) +
+                    "; ask again after you have changed a parameter. If you changed none, a "
+                    "plug-in has answered the same question in two ways");
+  }
 }
 
 bool Graph::Impl::is_image(Index value) const noexcept {
@@ -144,13 +184,10 @@ void Graph::Impl::pass_image(JobSlot& slot, Index node, Index feed, Index value)
   const Layout to = slot.regions.values[value];
   const Rectangle& from_region = slot.regions.feeds[node][feed];
   if (!contains(from_region, to.region)) {
-    const Node& at = nodes[node];
-    throw Error(ErrorKind::plugin_failed,
-                "plug-in " + at.instance->description().short_name +
-                    " answered CTXB_BYPASS, and its input " +
-                    wired.plugin->inputs[wired.feeds[feed].port].id + " has " +
-                    to_text(from_region) + ", which do not contain " + to_text(to.region),
-                {.device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name});
+    throw breach(node, "process",
+                 "answered CTXB_BYPASS, and its input " +
+                     wired.plugin->inputs[wired.feeds[feed].port].id + " has " +
+                     to_text(from_region) + ", which do not contain " + to_text(to.region));
   }
   const Index source = *wired.inputs[feed];
   const Index buffer = plan.copies[node][feed].value_or(plan.of_value[source]);

@@ -34,6 +34,15 @@ void Graph::Impl::must_be_inside(Index node, CUresult entered) {
                                            at.instance->description().short_name + ")");
 }
 
+Error Graph::Impl::breach(Index node, const char* function, const std::string& why) const {
+  const Node& at = nodes[node];
+  at.instance->strike(function, why.c_str());
+  return {
+      ErrorKind::plugin_failed,
+      "plug-in " + at.instance->description().short_name + " " + why,
+      {.call = function, .device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name}};
+}
+
 // For calls with handles of two leases: which of them is lost is for settle to find out.
 void Graph::Impl::must_between(Index node, CUresult status, const char* call, const char* doing) {
   if (status == CUDA_SUCCESS) return;
@@ -195,11 +204,9 @@ void Graph::Impl::bypass(JobSlot& slot, Index node) {
       continue;
     }
     if (!first || !(wiring.values[*wired.inputs[*first]].format == format)) {
-      throw Error(ErrorKind::plugin_failed,
-                  "plug-in " + at.instance->description().short_name +
-                      " answered CTXB_BYPASS, and its output " + wired.plugin->outputs[port].id +
-                      " has no input of the same format that could pass",
-                  {.device = at.lease->device_ordinal(), .tenant = at.lease->tenant().name});
+      throw breach(node, "process",
+                   "answered CTXB_BYPASS, and its output " + wired.plugin->outputs[port].id +
+                       " has no input of the same format that could pass");
     }
     if (is_image(value)) {
       pass_image(slot, node, *first, value);

@@ -43,9 +43,7 @@ inline bool contains(const Rectangle& outer, const Rectangle& inner) noexcept {
 inline Rectangle around(const Rectangle& a, const Rectangle& b) noexcept {
   if (is_empty(a)) return b;
   if (is_empty(b)) return a;
-  const auto end = [](std::int32_t first, std::uint32_t length) {
-    return first + static_cast<std::int32_t>(length);
-  };
+  const auto end = [](std::int64_t first, std::int64_t length) { return first + length; };
   const std::int32_t x = std::min(a.x, b.x), y = std::min(a.y, b.y);
   return {x, y, static_cast<std::uint32_t>(std::max(end(a.x, a.width), end(b.x, b.width)) - x),
           static_cast<std::uint32_t>(std::max(end(a.y, a.height), end(b.y, b.height)) - y)};

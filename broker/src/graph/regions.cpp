@@ -32,6 +32,7 @@ class Finder {
   void find_all_needs() {
     want_outputs();
     for (auto n = wiring_.order.rbegin(); n != wiring_.order.rend(); ++n) find_needs(*n);
+    if (is_empty(rectangle(job_.region)) && job_.extents.empty()) take_whole_inputs();
   }
 
  private:
@@ -50,6 +51,12 @@ class Finder {
       if (is_sound(regions_.extents[v])) continue;
       refuse_region("the extent of the input \"" + wiring_.values[v].name + "\", " +
                     to_text(regions_.extents[v]) + ", is empty or out of range");
+    }
+  }
+  // The host says nothing about parts, so it has whole pictures, whatever the plug-ins need.
+  void take_whole_inputs() {
+    for (Index v = 0; v < wiring_.values.size() && !wiring_.values[v].node; ++v) {
+      region(v) = regions_.extents[v];
     }
   }
   Rectangle frame() const { return {0, 0, job_.width, job_.height}; }
@@ -91,12 +98,11 @@ class Finder {
       if (!node.asks_regions) continue;
       answers_.get_extent(n, given, output, extent);
       if (is_sound(extent)) continue;
-      throw Error(ErrorKind::plugin_failed,
-                  "plug-in " + node.plugin->short_name + " answers that its output " +
-                      node.plugin->outputs[output].id + " (" + node.name + ") has " +
-                      to_text(extent) + "; it needs at least one pixel, and coordinates from " +
-                      "-2^30 to 2^30",
-                  {.call = "get_extent"});
+      throw answers_.breach(n, "get_extent",
+                            "answers that its output " + node.plugin->outputs[output].id + " (" +
+                                node.name + ") has " + to_text(extent) +
+                                "; it needs at least one pixel, and coordinates from -2^30 to "
+                                "2^30");
     }
   }
 
@@ -181,12 +187,11 @@ class Finder {
       Rectangle needed = extent;
       answers_.get_region(n, given, output, region(value), port, needed);
       if (!is_sound(needed) || !contains(extent, needed)) {
-        throw Error(ErrorKind::plugin_failed,
-                    "plug-in " + node.plugin->short_name + " answers that it needs " +
-                        to_text(needed) + " of its input " + port_name(n, port) + " (" + node.name +
-                        "), which has " + to_text(extent) +
-                        "; it needs at least one pixel, and none outside",
-                    {.call = "get_region"});
+        throw answers_.breach(n, "get_region",
+                              "answers that it needs " + to_text(needed) + " of its input " +
+                                  port_name(n, port) + " (" + node.name + "), which has " +
+                                  to_text(extent) +
+                                  "; it needs at least one pixel, and none outside");
       }
       all = around(all, needed);
     }
@@ -203,7 +208,7 @@ class Finder {
 
 Layout part_of(const Layout& whole, const Format& format, const Rectangle& region) noexcept {
   const auto distance = [](std::int32_t from, std::int32_t to) {
-    return static_cast<std::uint64_t>(to - from);
+    return static_cast<std::uint64_t>(std::int64_t{to} - from);
   };
   return {whole.offset + distance(whole.region.y, region.y) * whole.pitch +
               distance(whole.region.x, region.x) * pixel_bytes(format),

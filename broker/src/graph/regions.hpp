@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "ctxbroker/error.hpp"
 #include "graph/rectangle.hpp"
 #include "graph/wiring.hpp"
 
@@ -34,6 +36,8 @@ class RegionAnswers {
                           Rectangle& extent) = 0;
   virtual void get_region(Index node, const PortExtents& inputs, Index output,
                           const Rectangle& wanted, Index input, Rectangle& needed) = 0;
+  // The Error for an answer that cannot be.
+  virtual Error breach(Index node, const char* function, const std::string& why) = 0;
 };
 
 // Of one job. It is kept from job to job, so that a later one allocates nothing.

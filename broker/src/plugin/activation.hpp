@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "context/resources.hpp"
@@ -28,9 +29,10 @@ struct Activation {
   // CTXB_UPLOAD_MAX bytes for each job in flight, for uploads in process.
   PinnedMemory staging;
   std::size_t staging_jobs = 0;
-  std::byte* staging_now = nullptr;  // the running job's part of it
-  std::uint64_t staged = 0;          // bytes of that part that are used
-  FrameRanges frames;                // of each input; empty until somebody asks
+  std::byte* staging_now = nullptr;      // the running job's part of it
+  std::uint64_t staged = 0;              // bytes of that part that are used
+  FrameRanges frames;                    // of each input; empty until somebody asks
+  std::optional<std::uint64_t> latency;  // frames; none until somebody asks
   Stream stream;
   LentStream lent;     // that stream, to the plug-in
   JobGraph job_graph;  // last, so that it ends first

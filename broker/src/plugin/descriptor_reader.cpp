@@ -24,12 +24,14 @@ constexpr std::uint32_t most_ports = 64;   // of inputs, and of outputs
 constexpr std::uint32_t most_result_bytes = 65536;
 constexpr std::uint32_t most_log_bytes = std::uint32_t{1} << 20;
 constexpr std::size_t most_names = 4096;                         // of one list
+constexpr std::uint64_t most_text = std::uint64_t{1} << 22;      // bytes, of one descriptor
 constexpr std::uint64_t largest_image = std::uint64_t{1} << 30;  // bytes
 constexpr double largest_whole = 9007199254740992.0;             // 2^53: doubles count by ones
 
 // Reads with a memory of where it is, so that every refusal can name the place.
 struct Location {
-  std::string text;  // "libx.so: plug-in com.example.blur"
+  std::string text;            // "libx.so: plug-in com.example.blur"
+  std::uint64_t* bytes_taken;  // of all texts of the descriptor
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(ErrorKind::plugin_entry,
@@ -38,12 +40,14 @@ struct Location {
   void must(bool holds, const char* why) const {
     if (!holds) refuse(why);
   }
-  Location at(const std::string& inner) const { return {text + ", " + inner}; }
+  Location at(const std::string& inner) const { return {text + ", " + inner, bytes_taken}; }
 };
 
 std::string text(const Location& location, const char* given, const char* member) {
   auto copy = take_text(given);
   if (!copy) location.refuse(std::string(member) + " is null, too long, or no clean UTF-8");
+  *location.bytes_taken += sizeof *copy + copy->size();
+  if (*location.bytes_taken > most_text) location.refuse("its texts take more than 4 MiB in all");
   return *std::move(copy);
 }
 
@@ -134,6 +138,7 @@ void check_range(const Location& location, const ParameterDescription& parameter
                     all([](double one) { return std::isfinite(one); }),
                 "minimum, maximum and default_numbers must be finite");
   location.must(low <= high, "minimum is above maximum");
+  location.must(std::isfinite(high - low), "maximum less minimum must be finite");
   location.must(all([&](double one) { return one >= low && one <= high; }),
                 "default_numbers are outside minimum and maximum");
   if (value.count() > 1 || parameter.type == ParameterType::floating) return;
@@ -399,7 +404,8 @@ constexpr std::array<std::pair<std::uint32_t, LeaseKind>, 5> lease_wishes{
 }  // namespace
 
 PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::string& where) {
-  const Location library{where};
+  std::uint64_t bytes_taken = 0;
+  const Location library{where, &bytes_taken};
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_plugin_descriptor, output_count);
   library.must(is_sound(given, least), "a descriptor is null or shorter than version 1.0 has it");
   const std::string id = text(library, given->id, "a plug-in's id");

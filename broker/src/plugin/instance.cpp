@@ -69,6 +69,8 @@ const char* to_string(Phase phase) noexcept {
       return "active in a context that is gone";
     case Phase::deactivating:
       return "in deactivate";
+    case Phase::asked:
+      return "in get_extent or get_region";
   }
   return "in no known phase";
 }
@@ -161,7 +163,7 @@ void Instance::make_object() {
       CTXB_EXT_REGIONS, CTXB_BYTES_THROUGH(ctxb_regions_extension, get_region));
 }
 
-// The plug-in's side of an extension; null when it has none, or one too short to use.
+// The plug-in's side of an extension; null when it has none, or one that cannot be used.
 template <typename Extension>
 const Extension* Instance::extension(const char* id, std::size_t least_bytes) {
   const void* given = nullptr;
@@ -169,11 +171,15 @@ const Extension* Instance::extension(const char* id, std::size_t least_bytes) {
             [&] { given = object_->get_extension(object_, id); });
   const auto* table = static_cast<const Extension*>(given);
   if (table == nullptr) return nullptr;
+  const char* wrong = nullptr;
   if (!is_sound(table, least_bytes)) {
-    strike("get_extension", (std::string(id) + ": the table's size is wrong; not used").c_str());
-    return nullptr;
+    wrong = "the table's size is wrong";
+  } else if (!has_all_functions(table, least_bytes)) {
+    wrong = "a function in the table is null";
   }
-  return table;
+  if (wrong == nullptr) return table;
+  strike("get_extension", (std::string(id) + ": " + wrong + "; not used").c_str());
+  return nullptr;
 }
 
 GuardTarget Instance::nowhere() const noexcept {
@@ -213,7 +219,8 @@ Error Instance::failure(const char* function, const CallOutcome& outcome,
 
 bool Instance::active() const noexcept {
   const Phase now = phase();
-  return now == Phase::active || now == Phase::processing || now == Phase::lost;
+  return now == Phase::active || now == Phase::processing || now == Phase::asked ||
+         now == Phase::lost;
 }
 
 Metrics Instance::metrics() const noexcept {
@@ -240,7 +247,7 @@ void Instance::poll() noexcept {
 
 void Instance::answer_callback() noexcept {
   if (!callback_asked_.exchange(false, std::memory_order_acq_rel)) return;
-  if (callback_ == nullptr || callback_->on_main_thread == nullptr) return;
+  if (callback_ == nullptr) return;
   call_main(nowhere(), "on_main_thread", [&] { callback_->on_main_thread(object_); });
 }
 
@@ -258,18 +265,22 @@ void Instance::strike(const char* function, const char* what) noexcept {
   detail::strike(tenant(), &counters_.strikes, function, what);
 }
 
-std::uint64_t Instance::latency_frames() {
+std::uint64_t Instance::ask_frames(const char* function, std::uint64_t (*ask)(const ctxb_plugin*)) {
   std::uint64_t frames = 0;
-  if (!active() || latency_ == nullptr || latency_->latency == nullptr) return 0;
-  call_main(nowhere(), "latency", [&] { frames = latency_->latency(object_); });
+  const CallOutcome outcome = call_main(nowhere(), function, [&] { frames = ask(object_); });
+  if (!outcome.ran()) throw failure(function, outcome, CTXB_ERROR);
   return frames;
 }
 
+std::uint64_t Instance::latency_frames() {
+  if (!active() || latency_ == nullptr) return 0;
+  std::optional<std::uint64_t>& latency = activation_->latency;
+  if (!latency) latency = ask_frames("latency", latency_->latency);
+  return *latency;
+}
+
 std::uint64_t Instance::tail_frames() {
-  std::uint64_t frames = 0;
-  if (!active() || latency_ == nullptr || latency_->tail == nullptr) return 0;
-  call_main(nowhere(), "tail", [&] { frames = latency_->tail(object_); });
-  return frames;
+  return !active() || latency_ == nullptr ? 0 : ask_frames("tail", latency_->tail);
 }
 
 }  // namespace ctxbroker::detail

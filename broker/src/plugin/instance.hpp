@@ -36,7 +36,8 @@ enum class Phase : std::uint8_t {
   active,
   processing,
   lost,
-  deactivating
+  deactivating,
+  asked,  // in get_extent or get_region, on the thread of a job
 };
 const char* to_string(Phase phase) noexcept;
 
@@ -77,8 +78,9 @@ class Instance {
   bool active() const noexcept;
   const Activation* activation() const noexcept { return activation_.get(); }
 
+  // While active. Asks the plug-in once for each activation. Throws Error: plugin_failed.
   std::uint64_t latency_frames();
-  std::uint64_t tail_frames();
+  std::uint64_t tail_frames();  // asks each time
   bool has_state() const noexcept { return state_ != nullptr; }
   // While active. Asks the plug-in once for each activation. Throws Error: plugin_failed.
   const FrameRanges& frames();
@@ -164,6 +166,7 @@ class Instance {
     lease.work().launches.fetch_add(launches() - before, std::memory_order_relaxed);
   }
   void make_object();
+  std::uint64_t ask_frames(const char* function, std::uint64_t (*ask)(const ctxb_plugin*));
   template <typename Ask>
   void ask_region(const char* function, const std::vector<ctxb_rectangle>& inputs,
                   std::int64_t position, const Ask& ask);

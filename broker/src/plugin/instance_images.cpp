@@ -20,12 +20,13 @@ const FrameRanges& Instance::frames() {
     });
     if (!outcome.ran() || status != CTXB_OK) throw failure("get_frames", outcome, status);
     if (first > 0 || last < 0 || first < -CTXB_FRAMES_MAX || last > CTXB_FRAMES_MAX) {
-      throw Error(ErrorKind::plugin_failed,
-                  "plug-in " + description_.short_name + " asks for the frames " +
-                      std::to_string(first) + " to " + std::to_string(last) + " of its input " +
-                      description_.inputs[input].id + "; the first has to be from " +
-                      std::to_string(-CTXB_FRAMES_MAX) + " to 0 and the last from 0 to " +
-                      std::to_string(CTXB_FRAMES_MAX),
+      const std::string why = "asks for the frames " + std::to_string(first) + " to " +
+                              std::to_string(last) + " of its input " +
+                              description_.inputs[input].id + "; the first has to be from " +
+                              std::to_string(-CTXB_FRAMES_MAX) + " to 0 and the last from 0 to " +
+                              std::to_string(CTXB_FRAMES_MAX);
+      strike("get_frames", why.c_str());
+      throw Error(ErrorKind::plugin_failed, "plug-in " + description_.short_name + " " + why,
                   {.call = "get_frames", .tenant = tenant().name});
     }
     answers[input] = {first, last};
@@ -34,7 +35,8 @@ const FrameRanges& Instance::frames() {
   return ranges;
 }
 
-// On the thread of a job, which waits for nobody: so no [main] call.
+// On the thread of a job, which waits for nobody: so no [main] call. As in a job, nobody tells the
+// plug-in of a loss meanwhile.
 template <typename Ask>
 void Instance::ask_region(const char* function, const std::vector<ctxb_rectangle>& inputs,
                           std::int64_t position, const Ask& ask) {
@@ -45,10 +47,16 @@ void Instance::ask_region(const char* function, const std::vector<ctxb_rectangle
   question.position = position;
   question.parameters = parameters_.snapshot();
   question.parameter_count = parameters_.count();
-  ctxb_status status = CTXB_ERROR;
+  Phase before = Phase::active;
   failures_.clear();
+  if (!phase_.compare_exchange_strong(before, Phase::asked, std::memory_order_acq_rel)) {
+    const Processed refused = before == Phase::lost ? lost(function) : busy(before);
+    throw failure(function, refused.outcome, refused.status);
+  }
+  ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome =
       call_plugin(nowhere(), call(function), [&] { status = ask(question); });
+  phase_.store(Phase::active, std::memory_order_release);
   if (!outcome.ran() || status != CTXB_OK) throw failure(function, outcome, status);
 }
 

@@ -81,29 +81,34 @@ std::string Instance::to_text(std::string_view id, const ParameterValue& value) 
   const std::size_t index = description_.parameter_index(id);
   const ParameterDescription& parameter = must_be_text(description_.parameters[index], false);
   parameter.check(value);
-  if (parameter_text_ == nullptr || parameter_text_->to_text == nullptr) {
+  if (parameter_text_ == nullptr) {
     return parameter.format(value);
   }
   const ctxb_value given = plugin_value(parameter, value, "");
-  std::string text(longest_value, '\0');
+  // Not zeros, so that a text without its 0 shows; and longer than the plug-in knows.
+  std::string text(2 * longest_value, '?');
   ctxb_status status = CTXB_ERROR;
   // What a job says at the same time is its own business.
   if (phase() != Phase::processing) failures_.clear();
   const CallOutcome outcome = call_main(nowhere(), "to_text", [&] {
     status = parameter_text_->to_text(object_, static_cast<std::uint32_t>(index), &given,
-                                      text.data(), text.size());
+                                      text.data(), longest_value);
   });
   if (outcome.ran() && status == CTXB_ERROR_UNSUPPORTED) return parameter.format(value);
   if (!outcome.ran() || status != CTXB_OK) throw failure("to_text", outcome, status);
-  text.back() = '\0';
+  const std::size_t length = text.find('\0');
+  if (length < longest_value) return take_message(text.c_str());
+  strike("to_text", ("wrote more than the " + std::to_string(longest_value) +
+                     " bytes that it was given, or no 0 at the end; the host cut the text")
+                        .c_str());
+  text.resize(longest_value - 1);
   return take_message(text.c_str());
 }
 
 ParameterValue Instance::from_text(std::string_view id, std::string_view text) {
   const std::size_t index = description_.parameter_index(id);
   const ParameterDescription& parameter = must_be_text(description_.parameters[index], false);
-  if (parameter_text_ == nullptr || parameter_text_->from_text == nullptr ||
-      text.size() > longest_text || !is_clean_text(text)) {
+  if (parameter_text_ == nullptr || text.size() > longest_text || !is_clean_text(text)) {
     return parameter.parse(text);
   }
   ctxb_value read = plugin_value(parameter, parameter.default_value, "");

@@ -64,7 +64,7 @@ void must_be_idle(const Instance& instance, const char* what) {
 std::vector<std::byte> Instance::save_state() {
   must_be_idle(*this, "saved");
   std::vector<std::byte> bytes;
-  if (state_ == nullptr || state_->save == nullptr) return bytes;
+  if (state_ == nullptr) return bytes;
   Writer writer{{sizeof(ctxb_output_stream), nullptr, write}, &bytes};
   writer.stream.data = &writer;
   ctxb_status status = CTXB_ERROR;
@@ -76,7 +76,7 @@ std::vector<std::byte> Instance::save_state() {
 
 void Instance::load_state(const std::vector<std::byte>& state) {
   must_be_idle(*this, "loaded");
-  if (state_ == nullptr || state_->load == nullptr) {
+  if (state_ == nullptr) {
     if (state.empty()) return;
     throw Error(ErrorKind::plugin_failed,
                 "plug-in " + description_.short_name + " has no state to load", {.call = "load"});

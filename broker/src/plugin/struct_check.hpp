@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "ctxbroker/plugin.h"
 
@@ -30,6 +31,18 @@ template <typename Struct>
 const Struct* element(const Struct* first, std::size_t index) noexcept {
   const auto* bytes = reinterpret_cast<const std::byte*>(first);
   return reinterpret_cast<const Struct*>(bytes + index * first->size);
+}
+
+// Returns whether none of the functions in a table is null. After its size, the table has nothing
+// else, up to `bytes`.
+inline bool has_all_functions(const void* table, std::size_t bytes) noexcept {
+  using Function = void (*)();
+  for (std::size_t at = alignof(Function); at < bytes; at += sizeof(Function)) {
+    Function function = nullptr;
+    std::memcpy(&function, static_cast<const std::byte*>(table) + at, sizeof function);
+    if (function == nullptr) return false;
+  }
+  return true;
 }
 
 template <typename Struct>

@@ -38,7 +38,8 @@ typedef struct ctxb_parameter {
   const char* name;           /**< for people */
   const char* unit;           /**< "EV", "px", "Hz", "dB", "ms", "%"; "" for a plain number */
   const char* description;    /**< one sentence */
-  double minimum, maximum;    /**< of each number, inclusive; 0 for STRING and FILE */
+  double minimum, maximum;    /**< of each number, inclusive; their difference is finite; 0 for
+                                 STRING and FILE */
   double default_numbers[4];  /**< as many as the type has, each within minimum and maximum; the
                                  others are 0 */
   const char* const* choices; /**< CHOICE only: names, ending with null; else null */

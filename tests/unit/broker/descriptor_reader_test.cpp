@@ -326,6 +326,12 @@ std::vector<Lie> lies() {
       {"null_unit", [](Sample& s) { s.parameters[0].unit = nullptr; }, "unit is null"},
       {"turned_range", [](Sample& s) { s.parameters[0].minimum = 11; }, "minimum is above"},
       {"nan_range", [](Sample& s) { s.parameters[0].maximum = not_a_number; }, "finite"},
+      {"wide_range",
+       [](Sample& s) {
+         s.parameters[0].maximum = std::numeric_limits<double>::max();
+         s.parameters[0].minimum = -s.parameters[0].maximum;
+       },
+       "maximum less minimum must be finite"},
       {"default_outside", [](Sample& s) { s.parameters[0].default_numbers[0] = 11; },
        "default_numbers"},
       {"choices_of_float", [](Sample& s) { s.parameters[0].choices = s.choices; }, "choices"},
@@ -413,6 +419,33 @@ TEST(DescriptorReaderTest, EveryLieIsRefusedWithItsPlace) {
       EXPECT_THAT(error.what(), HasSubstr("libgain.so"));
       EXPECT_THAT(error.what(), HasSubstr(lie.says));
     }
+  }
+}
+
+// Each list is sound, and all of them together would take gigabytes.
+TEST(DescriptorReaderTest, AllTextsTogetherAreLimited) {
+  std::vector<std::string> names;
+  std::vector<const char*> choices;
+  for (int i = 0; i < 1000; ++i) names.push_back(std::to_string(i) + std::string(1000, 'a'));
+  for (const std::string& name : names) choices.push_back(name.c_str());
+  choices.push_back(nullptr);
+  Sample sample;
+  std::vector<ctxb_parameter> parameters(5, sample.parameters[1]);
+  const char* const ids[] = {"a", "b", "c", "d", "e"};
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].id = ids[i];
+    parameters[i].choices = choices.data();
+    parameters[i].maximum = 999;
+  }
+  sample.descriptor.parameters = parameters.data();
+  sample.descriptor.parameter_count = 3;
+  EXPECT_EQ(read_descriptor(&sample.descriptor, "lib").description.parameters.size(), 3U);
+  sample.descriptor.parameter_count = 5;
+  try {
+    read_descriptor(&sample.descriptor, "lib");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("its texts take more than 4 MiB in all"));
   }
 }
 

@@ -109,9 +109,14 @@ class GraphRegionsTest : public ::testing::Test, public RegionAnswers {
     needed.height =
         static_cast<std::uint32_t>(std::min(bottom(whole), bottom(wanted) + by) - needed.y);
   }
+  Error breach(Index n, const char* function, const std::string& why) override {
+    breaches.push_back(function);
+    return {ErrorKind::plugin_failed, plugins.at(n).short_name + " " + why};
+  }
 
   std::deque<PluginDescription> plugins;
   std::map<Index, Answer> answers;
+  std::vector<std::string> breaches;
   GraphDescription graph;
   JobInfo job;
   Wiring wiring;
@@ -236,6 +241,30 @@ TEST_F(GraphRegionsTest, DifferentExtentsNeedAPluginThatExpectsThem) {
   job.extents = {{0, 0, 100, 50}, {2, 2, 10, 10}};
   EXPECT_THAT(refusal(), AllOf(HasSubstr("the inputs of merge differ in extent"),
                                HasSubstr("b has 10 x 10 pixels at (2, 2)")));
+}
+
+// A host that says nothing about parts has whole pictures, whatever the plug-in needs of them.
+TEST_F(GraphRegionsTest, WithoutARegionInputsAreWhole) {
+  asks("crop", {-10, 0});
+  edge("plate", "crop");
+  edge("crop", "result");
+  find();
+  EXPECT_THAT(value("plate").region, IsRegion(0, 0, 100, 50));
+  EXPECT_THAT(regions.feeds[0][0], IsRegion(10, 10, 80, 30));
+  job.region = {0, 0, 100, 50};
+  find();
+  EXPECT_THAT(value("plate").region, IsRegion(10, 10, 80, 30));
+}
+
+TEST_F(GraphRegionsTest, AnswersThatCannotBeAreBreaches) {
+  asks("shrinks", {0, -50});
+  edge("plate", "shrinks");
+  edge("shrinks", "result");
+  EXPECT_THAT(refusal(), HasSubstr("shrinks answers that its output out"));
+  EXPECT_EQ(breaches, std::vector<std::string>{"get_extent"});
+  answers[0] = {-50, 0};
+  EXPECT_THAT(refusal(), HasSubstr("shrinks answers that it needs"));
+  EXPECT_EQ(breaches.back(), "get_region");
 }
 
 TEST_F(GraphRegionsTest, ARegionLargerThanTheGraphIsRefused) {
