@@ -250,8 +250,9 @@ class CTXB_API Graph {
   ///                 frames that you name, whatever latency is in front of it.
   /// @return the job's number: 1, 2, 3, ...
   /// @throws Error  as process does; `plugin_failed` if the job needs other regions of its inputs
-  ///                than input_regions has said for it. This job is then not in flight, and the others still are. If
-  ///                it was an older job that failed, none is in flight any more: see finish.
+  ///                than input_regions has said for it. This job is then not in flight, and the
+  ///                others still are. If it was an older job that failed, none is in flight any
+  ///                more: see finish.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events = {});
 
   /// Waits until a job's outputs are complete. Jobs finish in the order in which they were

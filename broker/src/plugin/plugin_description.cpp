@@ -154,7 +154,9 @@ ParameterValue ParameterDescription::parse(std::string_view text) const {
       (type == ParameterType::boolean && read_boolean(text, one))) {
     value = one;
   } else if (!is_text()) {
-    value = read_numbers(*this, without_unit(text, unit));
+    // First as it is, because a plug-in's unit may look like the end of a number.
+    value = read_numbers(*this, text);
+    if (!value) value = read_numbers(*this, without_unit(text, unit));
   }
   if (!value) refuse(*this, "\"" + std::string(text) + "\"");
   check(*value);

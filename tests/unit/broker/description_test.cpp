@@ -84,6 +84,15 @@ TEST(ParameterTest, AUnitMayFollowANumber) {
   for (const char* text : {"EV", " EV", "0.5 ev", "0.5 EV EV", "0.5 V"}) refusal(parameter, text);
 }
 
+// A unit that could be digits must not change what a person wrote.
+TEST(ParameterTest, ANumberIsReadBeforeItsUnit) {
+  auto parameter = number(0, 100);
+  parameter.unit = "0";
+  EXPECT_EQ(parameter.parse("50"), 50.0);
+  EXPECT_EQ(parameter.parse("50 0"), 50.0);
+  EXPECT_EQ(parameter.parse(parameter.format(7)), 7.0);
+}
+
 TEST(ParameterTest, ColoursAndPointsHaveSeveralNumbers) {
   auto parameter = number(0, 4);
   parameter.type = ParameterType::colour;
