@@ -105,6 +105,7 @@ void Graph::Impl::settle() noexcept {
     const CUresult status =
         node.lease->report_status(wait_for(node.lease->table(), node.stream, broker.end_timeout()));
     if (status == CUDA_ERROR_TIMEOUT) node.instance->hang(*node.lease, node.stream);
+    if (status == CUDA_SUCCESS) node.instance->set_in_flight(false);
   }
 }
 
@@ -157,7 +158,10 @@ std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
 }
 
 void Graph::Impl::forget_jobs() noexcept {
-  for (JobSlot& slot : slots) slot.job = 0;
+  for (JobSlot& slot : slots) {
+    if (slot.job != 0 && slot.done_call != nullptr) slot.done_call->cancel();
+    slot.job = 0;
+  }
   finished = retired = submitted;
 }
 
@@ -207,7 +211,7 @@ void Graph::Impl::wait_for_work(const JobSlot& slot) {
 
 // False: the deadline has passed, and the work is not done.
 bool Graph::Impl::wait_until_deadline(const JobSlot& slot) {
-  if (slot.deadline == JobClock::time_point::max()) return true;
+  if (slot.deadline == JobClock::time_point::max() || slot.is_told()) return true;
   const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
   const std::chrono::nanoseconds timeout = broker.job_timeout();
   for (Index n = 0; n < nodes.size(); ++n) {
@@ -314,6 +318,7 @@ bool Graph::Impl::is_done(std::uint64_t job) const {
   must_be_submitted(job);
   if (job <= finished) return true;
   const JobSlot& slot = slot_of(job);
+  if (slot.is_told()) return true;
   for (Index n = 0; n < nodes.size(); ++n) {
     if (slot.ended[n] &&
         nodes[n].lease->table().event_query(slot.ended[n].get()) == CUDA_ERROR_NOT_READY) {

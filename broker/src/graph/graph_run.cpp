@@ -293,6 +293,8 @@ void Graph::Impl::begin(JobSlot& slot, const JobBuffers& buffers, const JobInfo&
   slot.job = submitted + 1;
   slot.begun = 0;
   slot.marked = options.name_faults;
+  // A job that failed has left marks with the same number.
+  std::memset(slot.marks.get(), 0, nodes.size() * sizeof(std::uint32_t));
   slot.info = job;
   slot.inputs = buffers.inputs;
   slot.outputs = buffers.outputs;

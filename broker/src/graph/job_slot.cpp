@@ -29,8 +29,15 @@ void DoneCall::end_of_submit() noexcept {
   tell_if_done();
 }
 
+void DoneCall::cancel() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_complete_ = false;
+}
+
 void DoneCall::tell_if_done() noexcept {
-  if (is_complete_ && open_ == 0 && tell_ != nullptr) (*tell_)(job_);
+  if (!is_complete_ || open_ != 0 || tell_ == nullptr) return;
+  told_.store(job_, std::memory_order_release);
+  (*tell_)(job_);
 }
 
 void DoneCall::work_has_ended(void* data) {

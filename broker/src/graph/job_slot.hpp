@@ -1,6 +1,7 @@
 // What one job in flight needs for itself: buffers, staging and events.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,12 @@ class DoneCall {
   CUresult follow(const DriverTable& driver, CUstream stream) noexcept;
   // Everything is enqueued. Without it, nobody is told.
   void end_of_submit() noexcept;
+  // The job has failed: nobody is told of it any more.
+  void cancel() noexcept;
+  // The host has been told of this job. The call for it may not have returned yet.
+  bool has_told(std::uint64_t job) const noexcept {
+    return told_.load(std::memory_order_acquire) == job;
+  }
 
  private:
   ~DoneCall() = default;
@@ -54,6 +61,7 @@ class DoneCall {
   std::uint64_t job_ = 0;
   int open_ = 0;  // calls that are enqueued
   bool is_complete_ = false;
+  std::atomic<std::uint64_t> told_{0};  // the last job of which the host was told
 };
 
 struct JobSlot {
@@ -82,6 +90,9 @@ struct JobSlot {
   // mark can still be read after a fault, when the driver answers nothing any more.
   PinnedMemory marks;
   std::vector<bool> makes_marks;  // of each node
+
+  // The host knows that it can finish the job, although the event behind that call may be missing.
+  bool is_told() const noexcept { return done_call != nullptr && done_call->has_told(job); }
 };
 
 // Throws Error: out_of_memory, context_lost, driver_call.

@@ -288,23 +288,45 @@ TEST_F(BrokerTest, TheHostIsToldOfEachJobOnce) {
   for (const auto& [job, times] : told) EXPECT_EQ(times, 1) << job;
 }
 
-// The lease is hung, and its work ends when the graph has ended already.
-TEST_F(BrokerTest, NobodyIsToldAfterTheGraphsEnd) {
+// A host that is woken up looks at once, when the call that told it has not returned yet.
+TEST_F(BrokerTest, AJobIsDoneWhenTheHostIsTold) {
+  PluginInstance slow = active("rests");
+  std::atomic<bool> told{false}, looked{false};
+  GraphOptions options;
+  options.late = LateJobs::drop;
+  options.on_done = [&](std::uint64_t) {
+    told = true;
+    while (!looked) std::this_thread::yield();
+  };
+  Graph graph(broker, {&slow}, test_sizes, options);
+  float sample[4] = {};
+  const std::uint64_t job = graph.submit({{sample}, {sample}}, pixel(1));
+  EXPECT_FALSE(graph.is_done(job));
+  while (!told) std::this_thread::yield();
+  EXPECT_TRUE(graph.is_done(job));
+  looked = true;
+  EXPECT_EQ(graph.finish(job), JobOutcome::done) << "it is not dropped";
+}
+
+// The lease is hung, and its work ends later: with the graph still there, or when it has ended.
+TEST_F(BrokerTest, NobodyIsToldOfAJobThatHung) {
   BrokerOptions impatient = options();
   impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(50);
-  Broker other = Broker::open(std::move(impatient));
-  PluginInstance slow = other.create(other.load(test_plugin("behaviours")), "rests");
-  slow.activate(test_sizes);
-  std::atomic<int> told{0};
-  GraphOptions telling;
-  telling.on_done = [&](std::uint64_t) { ++told; };
-  float sample[4] = {};
-  {
-    Graph graph(other, {&slow}, test_sizes, telling);
-    EXPECT_THROW(graph.process(sample, sample, {}), Error);
+  for (const bool graph_ends : {false, true}) {
+    Broker other = Broker::open(impatient);
+    PluginInstance slow = other.create(other.load(test_plugin("behaviours")), "rests");
+    slow.activate(test_sizes);
+    std::atomic<int> told{0};
+    GraphOptions telling;
+    telling.on_done = [&](std::uint64_t) { ++told; };
+    float sample[4] = {};
+    auto graph =
+        std::make_unique<Graph>(other, std::vector<PluginInstance*>{&slow}, test_sizes, telling);
+    EXPECT_THROW(graph->process(sample, sample, {}), Error);
+    if (graph_ends) graph.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    EXPECT_EQ(told, 0);
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(600));
-  EXPECT_EQ(told, 0);
 }
 
 TEST_F(BrokerTest, AJobThatALossFinishedIsRemembered) {

@@ -287,6 +287,31 @@ TEST_F(LossChildTest, DISABLED_AnInstanceInTwoNodesIsBlamed) {
   EXPECT_THAT(said("plugin"), Contains(HasSubstr("context lost, guilty, reason 3")));
 }
 
+// Both jobs have the same number, and the first one left its mark.
+TEST_F(LossChildTest, DISABLED_AFaultAfterAFailedJobIsBlamedOnWhoFaulted) {
+  PluginInstance faulty = active("faults_later"), failing = active("process_fails");
+  Graph graph(broker, {&faulty, &failing}, test_sizes);
+  float pixel[4] = {1, 2, 3, 4};
+  error_text(ErrorKind::plugin_failed, [&] { graph.process(pixel, pixel, {}); });
+  EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
+              HasSubstr("the work of plug-in faults_later failed"));
+  faulty.deactivate();
+  EXPECT_THAT(said("plugin"), Contains(HasSubstr("context lost, guilty, reason 3")));
+}
+
+// The work before the failure has ended, so it is no suspect of a later fault.
+TEST_F(LossChildTest, DISABLED_AFailedJobLeavesNoSuspects) {
+  PluginInstance before = active("affine"), failing = active("process_fails");
+  PluginInstance faulty = active("faults");
+  float pixel[4] = {1, 2, 3, 4};
+  Graph fails(broker, {&before, &failing}, test_sizes), graph(broker, {&faulty}, test_sizes);
+  error_text(ErrorKind::plugin_failed, [&] { fails.process(pixel, pixel, {}); });
+  error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
+  faulty.deactivate();
+  EXPECT_THAT(said("plugin"), AllOf(Contains(HasSubstr("context lost, guilty, reason 3")),
+                                    Contains(HasSubstr("faults is taken for the cause"))));
+}
+
 // A host that wants no marks learns all names.
 TEST_F(LossChildTest, DISABLED_WithoutMarksAllAreNamed) {
   PluginInstance faulty = active("faults"), first = active("affine"), last = active("bias");
@@ -389,6 +414,14 @@ TEST(LossTest, TheStageThatFaultedIsNamed) {
 
 TEST(LossTest, AnInstanceInTwoNodesIsBlamed) {
   passes_in_a_child("AnInstanceInTwoNodesIsBlamed");
+}
+
+TEST(LossTest, AFaultAfterAFailedJobIsBlamedOnWhoFaulted) {
+  passes_in_a_child("AFaultAfterAFailedJobIsBlamedOnWhoFaulted");
+}
+
+TEST(LossTest, AFailedJobLeavesNoSuspects) {
+  passes_in_a_child("AFailedJobLeavesNoSuspects");
 }
 
 TEST(LossTest, WithoutMarksAllAreNamed) {
