@@ -85,6 +85,7 @@ DeviceEnds device_ends(const GraphDescription& description, const BrokerImpl& br
   ends.tenant = Access::of(*description.tenant);
   ends.device = description.device;
   if (&ends.tenant->broker() != &broker) refuse("its tenant belongs to another broker");
+  ends.tenant = TenantImpl::lend(ends.tenant);
   return ends;
 }
 

@@ -18,16 +18,20 @@ CUdeviceptr device_address(const void* address) noexcept {
 
 }  // namespace
 
-// The host's memory may be used after the work that is in its stream now.
+// The host's memory may be used after the work that is in its stream now. The stream is the host's,
+// so a wrong one says nothing about the lease.
 void Graph::Impl::mark_given(JobSlot& slot, CUstream after) {
   const Lease& lease = *ends.lease;
   const ContextGuard guard(lease.target());
   CUresult status = guard.status();
   if (status == CUDA_SUCCESS) {
-    status = ends.lease->report_status(lease.table().event_record(slot.given.get(), after));
+    status = lease.table().event_record(slot.given.get(), after);
+    if (status != CUDA_ERROR_INVALID_HANDLE) ends.lease->report_status(status);
   }
-  check(lease.table(), status, "cuEventRecord", lease.owner(),
-        [] { return "graph: the stream that the job comes after cannot be marked"; });
+  check(lease.table(), status, "cuEventRecord", lease.owner(), [] {
+    return "graph: the stream that the job comes after cannot be marked; use one in the "
+           "lease with the memory of the graph's ends";
+  });
 }
 
 // A copy between the host's device memory and the graph's. Inside the node's guard.

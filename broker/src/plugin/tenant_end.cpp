@@ -91,6 +91,13 @@ void TenantImpl::close() {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     refuse_closed();
+    if (graphs_ != 0) {
+      throw Error(ErrorKind::wrong_state,
+                  "tenant " + identity_->name +
+                      " cannot be closed while a graph has its ends in the tenant's memory; end "
+                      "the graph first",
+                  {.tenant = identity_->name});
+    }
     close_to_users();
     closing_by_ = std::this_thread::get_id();
     work_hangs_ = !wait_for_work();
@@ -107,6 +114,13 @@ void TenantImpl::close() {
   end_leases();
   closed_.store(true, std::memory_order_release);
   if (gated() != nullptr && !work_hangs_) gated()->mark_over();  // the last use of it
+}
+
+std::shared_ptr<TenantImpl> TenantImpl::lend(const std::shared_ptr<TenantImpl>& tenant) {
+  const std::lock_guard lock(tenant->mutex_);
+  tenant->refuse_closed();
+  ++tenant->graphs_;
+  return {tenant.get(), [tenant](TenantImpl* one) { --one->graphs_; }};
 }
 
 // A thread may be about to enter a lease that it has found before: the leases go with the tenant,

@@ -81,9 +81,12 @@ class TenantImpl final : private LeaseSource {
   void end_lost_contexts() noexcept;
 
   // Lets no thread but this one into its leases any more, and ends everything. Throws Error
-  // (wrong_state), and all is as before, while a guard stands in one of them.
+  // (wrong_state), and all is as before, while a guard stands in one of them or a graph uses it.
   void close();
   bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  // For a graph with ends in its memory: it cannot be closed while the result exists. Throws Error
+  // (wrong_state).
+  static std::shared_ptr<TenantImpl> lend(const std::shared_ptr<TenantImpl>& tenant);
 
  private:
   // What guards of the tenant stand for. Null: the gate is not in force, this is the host, or the
@@ -144,6 +147,7 @@ class TenantImpl final : private LeaseSource {
   bool work_hangs_ = false;  // it did not end in its time, when the tenant was closed
   std::vector<Slot> slots_;  // by device
   std::atomic<bool> closed_{false};
+  std::atomic<int> graphs_{0};  // to which it is lent
   mutable std::mutex mutex_;    // of all below
   std::thread::id closing_by_;  // its close has begun, and cannot be refused any more
   std::vector<std::shared_ptr<Lease>>

@@ -124,6 +124,38 @@ TEST_P(DeviceEndsTest, ALossOfTheHostsLeaseIsToldOnce) {
   run(3);
 }
 
+// The lease with the host's frames stays as it is.
+TEST_P(DeviceEndsTest, AStreamOfAnotherLeaseIsRefused) {
+  PluginInstance instance = doubling();
+  Graph graph(broker, description(instance), test_sizes);
+  const DeviceMemory in(tenant, samples * sizeof(float)), out(tenant, samples * sizeof(float));
+  const Stream stream(tenant);
+  Tenant other = broker.open_tenant("other", {LeaseChoice(LeaseKind::private_own)});
+  const Stream stranger(other);
+  EXPECT_THAT(error_text(ErrorKind::driver_call,
+                         [&] {
+                           graph.submit({{address(in)}, {address(out)}, stranger.get()}, picture());
+                         }),
+              HasSubstr("use one in the lease"));
+  EXPECT_EQ(tenant.lease().state, LeaseState::ready);
+  fill(in, 3, stream.get());
+  graph.process({{address(in)}, {address(out)}, stream.get()}, picture());
+  EXPECT_THAT(fetch(out, stream.get()), Each(6.0F));
+}
+
+TEST_P(DeviceEndsTest, TheTenantCannotBeClosedBeforeTheGraphEnds) {
+  PluginInstance instance = doubling();
+  {
+    const DeviceMemory in(tenant, samples * sizeof(float)), out(tenant, samples * sizeof(float));
+    Graph graph(broker, description(instance), test_sizes);
+    const std::uint64_t job = graph.submit({{address(in)}, {address(out)}}, picture());
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { tenant.close(); }),
+                HasSubstr("end the graph first"));
+    EXPECT_EQ(graph.finish(job), JobOutcome::done);
+  }
+  tenant.close();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DeviceEndsTest,
     ::testing::Combine(
