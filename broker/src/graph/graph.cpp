@@ -179,6 +179,7 @@ void Graph::Impl::build() {
   slots.resize(count);
   std::vector<std::shared_ptr<Lease>> leases;
   std::vector<Index> home;
+  bool is_realtime = false;
   for (Node& node : nodes) {
     Activation& activation = *node.instance->mutable_activation();
     node.lease = activation.lease;
@@ -194,10 +195,15 @@ void Graph::Impl::build() {
     home.push_back(
         static_cast<Index>(std::find_if(leases.begin(), leases.end(), shares) - leases.begin()));
     activation.make_staging(count * node.appearances);
+    is_realtime = is_realtime || activation.sizes.realtime;
   }
   if (ends.tenant != nullptr) ends.lease = ends.tenant->lease(ends.device).shared_from_this();
   plan = plan_buffers(wiring, home, sizes);
   for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, ends, sizes, options);
+  // A timeline may begin at any job, and a job in real time must not allocate.
+  for (JobSlot& slot : slots) {
+    for (Index n = 0; is_realtime && n < nodes.size(); ++n) slot.times.emplace_back(leases[n]);
+  }
   make_delay_lines(leases);
   std::size_t most_inputs = 0, most_feeds = 0, most_outputs = 0;
   for (const WiredNode& node : wiring.nodes) {

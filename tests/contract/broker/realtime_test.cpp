@@ -128,6 +128,16 @@ TEST_P(RealtimeTest, AWarmJobNeitherAllocatesNorLocks) {
   }
 }
 
+// The host may begin to record at any time.
+TEST_P(RealtimeTest, NorDoesTheFirstJobOfATimeline) {
+  PluginInstance first = active_in_realtime("affine"), second = active_in_realtime("bias");
+  Graph graph(broker, {&first, &second}, test_sizes);
+  graph.process(samples, samples, {});
+  broker.start_timeline({1 << 20});
+  expect_none(counted([&] { graph.process(samples, samples, {}); }));
+  broker.stop_timeline();
+}
+
 TEST_P(RealtimeTest, SettingAParameterNeitherAllocatesNorLocks) {
   PluginInstance instance = active_in_realtime("affine");
   expect_none(counted([&] { instance.set_parameter("factor", 2); }));
