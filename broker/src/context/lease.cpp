@@ -100,7 +100,7 @@ void Lease::end_contexts(bool again) noexcept {
     }
     EndRequest ending{tenant_, "context", 0, true, false, end_all};
     std::shared_ptr<HungWork> family = family_;
-    if (auto elsewhere = tenant_->hung.on_other_device(device_.ordinal())) {
+    if (auto elsewhere = tenant_->hung.on_other_device(device_.ordinal(), family_.get())) {
       // Behind what is put off there, and then in its turn here.
       ending.perform = [family, here = ending] { return family->end(here).value_or(CUDA_SUCCESS); };
       family = std::move(elsewhere);
@@ -330,8 +330,9 @@ std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
     return status;
   }
   try {
-    const auto elsewhere =
-        thing.home == Home::context ? nullptr : tenant_->hung.on_other_device(device_.ordinal());
+    const auto elsewhere = thing.home == Home::context
+                               ? nullptr
+                               : tenant_->hung.on_other_device(device_.ordinal(), family_.get());
     if (elsewhere != nullptr) {  // and then it may have to wait here
       device_.keep_primary();
       EndRequest later{tenant_, thing.what, thing.bytes, true, thing.quiet, {}};

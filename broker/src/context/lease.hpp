@@ -153,7 +153,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
   // Returns whether freeing its memory would wait for hung work, here or on another device.
   bool holds_up_memory() const noexcept {
-    return family_->any() || tenant_->hung.on_other_device(device_ordinal()) != nullptr;
+    return family_->any() ||
+           tenant_->hung.on_other_device(device_ordinal(), family_.get()) != nullptr;
   }
 
   // Returns the context in which a resource with this home can be given back, or nothing when the

@@ -35,12 +35,14 @@ bool HungFamilies::is_refused(int device) const noexcept {
   return ((refused_.load(std::memory_order_acquire) >> (device % 64)) & 1) != 0;
 }
 
-std::shared_ptr<HungWork> HungFamilies::on_other_device(int device) const noexcept {
+std::shared_ptr<HungWork> HungFamilies::on_other_device(int device,
+                                                        const HungWork* here) const noexcept {
   if (!any_.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(mutex_);
   for (const auto& [where, weak] : families_) {
     auto family = weak.lock();
-    if (where != device && family != nullptr && family->has_to_be_awaited()) return family;
+    const bool is_other = where != device || (here != nullptr && family.get() != here);
+    if (is_other && family != nullptr && family->has_to_be_awaited()) return family;
   }
   return nullptr;
 }

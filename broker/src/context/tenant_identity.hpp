@@ -33,8 +33,9 @@ class HungFamilies {
   bool is_refused(int device) const noexcept;
   // Returns a family of another device in which work hangs or something waits for it, or null.
   // Memory on this device has to wait for that, because the driver frees it without checking other
-  // devices.
-  std::shared_ptr<HungWork> on_other_device(int device) const noexcept;
+  // devices. The same holds for other families of this device, if `here` is its own one.
+  std::shared_ptr<HungWork> on_other_device(int device,
+                                            const HungWork* here = nullptr) const noexcept;
 
  private:
   std::atomic<bool> any_{false};           // there was one

@@ -55,6 +55,19 @@ void Graph::Impl::mark_in_flight(const std::vector<bool>& is_in_flight) noexcept
   }
 }
 
+// Work that hangs uses memory of other nodes and of the host's, and they may be in other families
+// of contexts. None of it is freed before the work has ended.
+void Graph::Impl::keep_memory_for(Index hung) noexcept {
+  const Lease& lease = *nodes[hung].lease;
+  const auto tell = [&](const Lease& other) {
+    if (other.family() != lease.family()) {
+      other.tenant().hung.add(lease.device_ordinal(), lease.family());
+    }
+  };
+  for (const Node& node : nodes) tell(*node.lease);
+  if (ends.lease != nullptr) tell(*ends.lease);
+}
+
 // Some node's work hangs. Guilty are nodes whose work has not ended, although all ended for which
 // they wait; those behind are innocent. Later jobs do not count. Without a slot, one is being
 // enqueued, and everything in the streams counts. Throws Error (context_lost), unless all have
@@ -83,6 +96,7 @@ void Graph::Impl::give_up_hung(const JobSlot* slot) {
     } else if (node.lease->state() != LeaseState::hung) {
       node.lease->hang_behind(node.stream);
     }
+    keep_memory_for(n);
   }
   if (guilty == nullptr) return;
   throw Error(ErrorKind::context_lost,
@@ -104,7 +118,10 @@ void Graph::Impl::settle() noexcept {
     const ScopedSpan span(SpanCategory::wait, "wait after a failure", nullptr, host_tenant);
     const CUresult status =
         node.lease->report_status(wait_for(node.lease->table(), node.stream, broker.end_timeout()));
-    if (status == CUDA_ERROR_TIMEOUT) node.instance->hang(*node.lease, node.stream);
+    if (status == CUDA_ERROR_TIMEOUT) {
+      node.instance->hang(*node.lease, node.stream);
+      keep_memory_for(static_cast<Index>(&node - nodes.data()));
+    }
     if (status == CUDA_SUCCESS) node.instance->set_in_flight(false);
   }
 }

@@ -116,6 +116,7 @@ struct Graph::Impl {
   void settle() noexcept;
   void mark_in_flight(const std::vector<bool>& is_in_flight) noexcept;
   void give_up_hung(const detail::JobSlot* slot);
+  void keep_memory_for(Index hung) noexcept;
   void wait(Index node, CUresult status, const detail::JobSlot* slot, const char* doing);
   template <typename Wait>
   void settled_on_error(Wait&& wait);

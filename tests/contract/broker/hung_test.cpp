@@ -82,6 +82,23 @@ TEST_P(HungChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
   }
 }
 
+// The second node copies from memory of the first one, when that has ended at last.
+TEST_P(HungChildTest, DISABLED_MemoryWaitsForHungWorkInOtherContexts) {
+  const LeaseKind other =
+      GetParam() == LeaseKind::private_own ? LeaseKind::shared : LeaseKind::private_own;
+  {
+    PluginInstance slow = active("rests", GetParam()), behind = twin(other);
+    Graph graph(broker, {&slow, &behind}, test_sizes);
+    error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
+    EXPECT_EQ(slow.lease().state, LeaseState::hung);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_THAT(said("fault"), ::testing::IsEmpty());
+  EXPECT_THAT(broker.metrics().put_off, ::testing::IsEmpty());
+  PluginInstance next = twin(other);
+  Graph(broker, {&next}, test_sizes).process(pixel, pixel, {});
+}
+
 // Guilty is whose work alone was in flight. The stage before has ended by then, and the idle
 // instance in the same lease has enqueued nothing.
 TEST_P(HungChildTest, DISABLED_OnlyWhoeverWasAloneIsCalledGuilty) {
@@ -216,6 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, HungTest,
     ::testing::Combine(::testing::Values("NobodyWaitsForIt",
                                          "WorkLeftAtDeactivateIsNotWaitedForEither",
+                                         "MemoryWaitsForHungWorkInOtherContexts",
                                          "OnlyWhoeverWasAloneIsCalledGuilty",
                                          "BesideOthersNobodyIsCalledGuilty",
                                          "ItStaysWhenItsPluginsHaveGone", "ItsCodeStays",
