@@ -77,7 +77,7 @@ struct GraphDescription {
   std::vector<GraphNode> nodes;   ///< At least one, all for the same media.
   std::vector<GraphEdge> edges;
   /// Whose device memory the ends with GraphEnd::on_device are in. Borrowed. It must outlive the
-  /// graph. Null: there is no such end.
+  /// graph, and it cannot be closed before. Null: there is no such end.
   Tenant* tenant = nullptr;
   int device = 0;  ///< CUDA device ordinal of that memory.
 };
@@ -120,11 +120,11 @@ enum class LateJobs {
 
 /// How a job went.
 enum class JobOutcome {
-  done,       ///< Its outputs are complete, in time if it had a deadline.
-  late,       ///< Its outputs are complete, but its deadline had passed.
+  done,       ///< Its outputs are complete. Finish did not have to wait beyond its deadline.
+  late,       ///< Its outputs are complete, but finish waited for them beyond its deadline.
   dry,        ///< It was late, and its outputs are as LateJobs::dry says.
   dropped,    ///< It was late, and its outputs were not written.
-  forgotten,  ///< It was finished so long ago that the graph does not know any more.
+  forgotten,  ///< It was finished too long ago, or it was lost in a failure of an older job.
 };
 
 /// Returns "done", "late", "dry", "dropped" or "forgotten". Static text. Thread-safe.
@@ -147,8 +147,9 @@ struct GraphOptions {
   LateJobs late = LateJobs::deliver;
   /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
   /// May be empty. A thread of the driver's or the one in submit calls it, perhaps before submit
-  /// has returned. It must return quickly, throw nothing, and call neither CUDA nor the broker. It
-  /// is not called for a job whose work fails, and not after the graph's end.
+  /// has returned. It must return quickly, throw nothing, and call neither CUDA nor the broker. Do
+  /// not hold a lock that it takes during a call of any graph, because that call may wait for it.
+  /// It is not called for a job whose work fails, and not after the graph's end.
   std::function<void(std::uint64_t)> on_done{};
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;
@@ -174,9 +175,11 @@ struct GraphOptions {
 ///
 /// Threads: any thread may call submit, finish, is_done, follow and process, but only one at a time
 /// per graph. Graphs that have an instance in common count as one graph, and only one of them may
-/// have jobs in flight. A graph may run beside other graphs, and beside all calls that are not of
-/// the graph's instances, Broker::poll and Broker::force_loss included. Construct, move and destroy
-/// graphs on the thread that opened the broker, or serialise that with it.
+/// have jobs in flight. The work of a late job may go on when the job is finished: end
+/// the graph before you use its instances in another one. A graph may run beside other graphs, and
+/// beside all calls that are not of the graph's instances, Broker::poll and Broker::force_loss
+/// included. Construct, move and destroy graphs on the thread that opened the broker, or serialise
+/// that with it.
 class CTXB_API Graph {
  public:
   /// Connects instances and allocates the buffers between them.

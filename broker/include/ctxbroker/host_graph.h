@@ -81,7 +81,8 @@ typedef struct ctxb_graph_description {
 
 /** Takes the number of a job as soon as all of its work is done, so that ctxb_graph_finish does not
  * wait. A thread of the driver's or the one in ctxb_graph_submit calls it, perhaps before
- * ctxb_graph_submit has returned. It must return quickly, and call neither CUDA nor the broker. It
+ * ctxb_graph_submit has returned. It must return quickly, and call neither CUDA nor the broker. Do
+ * not hold a lock that it takes during a call of any graph, because that call may wait for it. It
  * is not called for a job whose work fails, and not after the graph's end.
  *
  * @param data  ctxb_graph_options.on_done_data. */
@@ -184,11 +185,14 @@ typedef struct ctxb_job_info {
   const ctxb_rectangle* extents;
 } ctxb_job_info;
 
-#define CTXB_OUTCOME_DONE 0      /**< Its outputs are complete, in time if it had a deadline. */
-#define CTXB_OUTCOME_LATE 1      /**< Its outputs are complete, but its deadline had passed. */
-#define CTXB_OUTCOME_DRY 2       /**< It was late, and its outputs are as CTXB_LATE_DRY says. */
-#define CTXB_OUTCOME_DROPPED 3   /**< It was late, and its outputs were not written. */
-#define CTXB_OUTCOME_FORGOTTEN 4 /**< It was finished so long ago that the graph forgot. */
+/** Its outputs are complete. ctxb_graph_finish did not have to wait beyond its deadline. */
+#define CTXB_OUTCOME_DONE 0
+/** Its outputs are complete, but ctxb_graph_finish waited for them beyond its deadline. */
+#define CTXB_OUTCOME_LATE 1
+#define CTXB_OUTCOME_DRY 2     /**< It was late, and its outputs are as CTXB_LATE_DRY says. */
+#define CTXB_OUTCOME_DROPPED 3 /**< It was late, and its outputs were not written. */
+/** It was finished too long ago, or it was lost in a failure of an older job. */
+#define CTXB_OUTCOME_FORGOTTEN 4
 
 /** Starts one job and returns as soon as its work is enqueued. If as many jobs are in flight as
  * there may be, it finishes the oldest one first. After a loss, it activates plug-ins again that

@@ -201,8 +201,8 @@ class CTXB_API Tenant {
   /// ends only this one. Closing the last handle ends the tenant. No other thread may use this
   /// handle during the call.
   ///
-  /// @throws Error  `wrong_state` while a thread is inside one of its leases. The tenant is then
-  ///                still open.
+  /// @throws Error  `wrong_state` while a thread is inside one of its leases or a graph has its
+  ///                ends in the tenant's memory. The tenant is then still open.
   void close();
 
  private:
