@@ -29,7 +29,7 @@ std::chrono::milliseconds pair_time() {
 }
 
 // Calls of one lane never run at once; those of `any` do.
-enum class Lane : std::size_t { any, main, tenant, first_graph, second_graph, count };
+enum class Lane : std::size_t { any, main, tenant, first_graph, second_graph, third_graph, count };
 
 struct World {
   World(Broker& its_broker, LeaseKind its_kind) : broker(its_broker), kind(its_kind) {
@@ -42,6 +42,12 @@ struct World {
       right[graph] = std::vector<float>(input.size());
       graphs[graph].process(input.data(), right[graph].data(), picture);
     }
+    moving = created(library, "affine");
+    GraphOptions options;
+    options.jobs_in_flight = 3;
+    options.late = LateJobs::dry;
+    options.on_done = [this](std::uint64_t) { ++told; };
+    graphs.emplace_back(broker, std::vector{moving, created(twin, "affine")}, test_sizes, options);
   }
 
   PluginInstance* created(const PluginLibrary& from, const char* plugin) {
@@ -64,14 +70,33 @@ struct World {
     if (output != right[graph]) ADD_FAILURE() << "graph " << graph << " is wrong";
   }
 
+  // Several are in flight, and one of them is late. All samples are multiplied by one factor.
+  void jobs_in_flight() {
+    std::uint64_t numbers[3] = {};
+    for (std::size_t job = 0; job < 3; ++job) {
+      JobInfo info = picture;
+      info.deadline_ns = job == 1 ? 1 : 0;
+      numbers[job] = graphs[2].submit({{input.data()}, {outputs[job].data()}}, info);
+    }
+    for (std::size_t job = 0; job < 3; ++job) {
+      const JobOutcome outcome = graphs[2].finish(numbers[job]);
+      EXPECT_TRUE(job == 1 || outcome == JobOutcome::done) << to_string(outcome);
+      EXPECT_THAT(outputs[job], ::testing::Each(outputs[job][0]));
+    }
+  }
+
   Broker& broker;
   const LeaseKind kind;
+  std::atomic<std::uint64_t> told{0};
+  PluginInstance* moving = nullptr;
   const std::vector<float> input = std::vector<float>(std::size_t{16} * 16 * 4, 1);
   PluginLibrary library = broker.load(test_plugin("behaviours"));
   PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
+  std::vector<float> right[2];  // outputs of the first two graphs
+  // Of the third one. A submit that fails leaves the jobs before it in flight.
+  std::vector<float> outputs[3] = {input, input, input};
   std::deque<PluginInstance> instances;  // of the graphs
   std::deque<Graph> graphs;
-  std::vector<float> right[2];  // the graphs' outputs
   PluginInstance idle = broker.create(library, "asks", {Placement(0), LeaseChoice(kind), {}});
   Tenant tenant = broker.open_tenant("tenant", {LeaseChoice(kind)});
   Tenant host = broker.host();
@@ -88,6 +113,12 @@ struct Operation {
 constexpr Operation operations[] = {
     {"job", Lane::first_graph, true, [](World& w) { w.job(0); }},
     {"other_job", Lane::second_graph, true, [](World& w) { w.job(1); }},
+    {"jobs_in_flight", Lane::third_graph, true, [](World& w) { w.jobs_in_flight(); }},
+    {"parameter", Lane::any, false,
+     [](World& w) {
+       for (int factor = 1; factor < 4; ++factor) w.moving->set_parameter("factor", factor);
+       EXPECT_GE(w.moving->parameter("factor"), 1);
+     }},
     {"allocate", Lane::tenant, false, [](World& w) { const DeviceMemory memory(w.tenant, 4096); }},
     {"stream", Lane::tenant, false, [](World& w) { const Stream stream(w.tenant); }},
     {"lease", Lane::tenant, false, [](World& w) { w.tenant.lease(); }},
