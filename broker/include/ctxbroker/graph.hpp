@@ -173,13 +173,12 @@ struct GraphOptions {
 /// move-only, and a moved-from graph must not be used. Destroy it before its instances and before
 /// the broker. The destructor waits for the jobs in flight, as Graph::finish does.
 ///
-/// Threads: any thread may call submit, finish, is_done, follow and process, but only one at a time
-/// per graph. Graphs that have an instance in common count as one graph, and only one of them may
-/// have jobs in flight. The work of a late job may go on when the job is finished: end
-/// the graph before you use its instances in another one. A graph may run beside other graphs, and
-/// beside all calls that are not of the graph's instances, Broker::poll and Broker::force_loss
-/// included. Construct, move and destroy graphs on the thread that opened the broker, or serialise
-/// that with it.
+/// Threads: any thread may call the functions of a graph, but only one at a time per graph. Graphs
+/// that have an instance in common count as one graph, and only one of them may have jobs in
+/// flight. The work of a late job may go on when the job is finished: end the graph before you use
+/// its instances in another one. A graph may run beside other graphs, and beside all calls that are
+/// not of the graph's instances, Broker::poll and Broker::force_loss included. Construct, move and
+/// destroy graphs on the thread that opened the broker, or serialise that with it.
 class CTXB_API Graph {
  public:
   /// Connects instances and allocates the buffers between them.
