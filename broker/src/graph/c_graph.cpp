@@ -63,7 +63,9 @@ Described read(const ctxb_graph_description* description) {
   const ctxb_graph_description given =
       taken(description, "description is null, or its size is not sizeof(ctxb_graph_description)");
   Described made;
-  auto& [graph, instances, tenant] = made;
+  GraphDescription& graph = made.graph;
+  std::vector<ctxb_instance*>& instances = made.instances;
+  ctxb_tenant*& tenant = made.tenant;
   read_all(given.inputs, given.input_count,
            "inputs is null or too long, or inputs[].size is not sizeof(ctxb_graph_end)",
            [&](const ctxb_graph_end& end) { graph.inputs.push_back(read_end(end)); });

@@ -150,12 +150,11 @@ class Finder {
     for (Index output = 0; output < node.outputs.size(); ++output) {
       const Index value = node.outputs[output];
       if (!is_image(value)) continue;
-      if (whole) {
+      // The plug-in writes also what nobody reads.
+      if (whole || (node.asks_regions && is_empty(region(value)))) {
         region(value) = regions_.extents[value];
       } else if (!node.asks_regions) {
         region(value) = all;
-      } else if (is_empty(region(value))) {
-        region(value) = regions_.extents[value];  // nobody reads it, and the plug-in writes it
       }
     }
     for (Index feed = 0; feed < feeds.size(); ++feed) {

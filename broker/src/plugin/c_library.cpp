@@ -18,6 +18,7 @@ using ctxbroker::detail::need;
 // The texts stay where they are.
 std::vector<const char*> list(const std::vector<std::string>& texts) {
   std::vector<const char*> pointers;
+  pointers.reserve(texts.size() + 1);
   for (const std::string& text : texts) pointers.push_back(text.c_str());
   pointers.push_back(nullptr);
   return pointers;
