@@ -149,7 +149,8 @@ struct GraphOptions {
   /// May be empty. A thread of the driver's or the one in submit calls it, perhaps before submit
   /// has returned. It must return quickly, throw nothing, and call neither CUDA nor the broker. Do
   /// not hold a lock that it takes during a call of any graph, because that call may wait for it.
-  /// It is not called for a job whose work fails, and not after the graph's end.
+  /// It is not called for a job whose work fails, and not after the graph's end. With it, submit
+  /// takes a lock that the call holds too, so do without it on a real-time thread.
   std::function<void(std::uint64_t)> on_done{};
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;

@@ -44,11 +44,13 @@ void Graph::Impl::copy_end(const JobSlot& slot, Index node, CUdeviceptr to, CUde
                  "cuStreamWaitEvent", "the host's stream cannot be waited for");
   }
   CUcontext const here = at.lease->memory_context(), host = ends.lease->memory_context();
-  const CUresult status = at.lease->shares_memory_with(*ends.lease)
+  const bool is_shared = at.lease->shares_memory_with(*ends.lease);
+  const CUresult status = is_shared
                               ? driver.memcpy_dtod_async(to, from, bytes, at.stream)
                               : driver.memcpy_peer_async(to, to_host ? host : here, from,
                                                          to_host ? here : host, bytes, at.stream);
-  must_between(node, status, "cuMemcpyAsync", "the host's device memory cannot be copied");
+  must_between(node, status, is_shared ? "cuMemcpyDtoDAsync_v2" : "cuMemcpyPeerAsync",
+               "the host's device memory cannot be copied");
 }
 
 // Uploads wait for nothing but the host's stream: their buffers are free when a job begins.

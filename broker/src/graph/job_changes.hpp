@@ -13,7 +13,6 @@ namespace ctxbroker::detail {
 class Instance;
 
 // Of the job that is being submitted. Allocates only in the constructor.
-// Of the job that is being submitted. Allocates only in the constructor.
 class JobChanges {
  public:
   // `instances` are the graph's nodes', at least one. `most`: changes of a job.
