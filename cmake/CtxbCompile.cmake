@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ctxb_options: what every target of this project is compiled with.
 add_library(ctxb_options INTERFACE)
 target_compile_options(ctxb_options INTERFACE

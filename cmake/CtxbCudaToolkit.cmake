@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds the CUDA compiler and headers; only tests ever link a CUDA library.
 #   CTXB_NVCC          the compiler
 #   ctxb_cuda_headers  interface target with cuda.h

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Target demo: the sample host, the drivers it may take and the good sample plug-ins; no tests.
 # Also gives ctxb_modules_below(OUT FOLDER): the plug-in targets made in a folder and below it.
 function(ctxb_modules_below out folder)

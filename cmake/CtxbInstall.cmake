@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Install rules and the CMake package, in one place. An installation has the layout of the build
 # folder: bin/, lib/ and plugins/ side by side, each found relative to the others.
 #

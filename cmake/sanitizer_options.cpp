@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linked into every program that is built with a sanitizer; see CtxbCompile.cmake. ASAN_OPTIONS and
 // TSAN_OPTIONS still stand above.
 extern "C" {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes of parameters over time, from a file of lines "time,node.parameter,value[,ramp]". Times
 // are seconds for recordings, and frame numbers for images.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plug-in libraries on this machine, loaded, and the way from a name to a plug-in.
 #pragma once
 

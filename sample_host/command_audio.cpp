@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host audio: recordings through a graph, block by block.
 //
 // Chunks of some blocks are read ahead and written behind on threads of their own, while this

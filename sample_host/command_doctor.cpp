@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host doctor: what works on this machine, what protects it, what is missing.
 #include <cstdio>
 #include <cstdlib>

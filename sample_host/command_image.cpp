@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host image: a picture, or a sequence of pictures, through a graph.
 //
 // Frames are read ahead and written behind on threads of their own, while this thread keeps up to

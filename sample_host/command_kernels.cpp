@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host kernels: what kernel images hold; loads nothing and needs no driver.
 #include <cstdio>
 #include <filesystem>

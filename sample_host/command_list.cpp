@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host list: the plug-ins of this machine; loads no driver.
 #include <cstdio>
 #include <nlohmann/json.hpp>

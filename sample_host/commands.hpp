@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands. Each returns how it ended, or throws Failure or the broker's Error.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How sample_host ends: its exit codes, and the exception that carries one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pictures of a sequence's inputs, of which plug-ins may need several frames at once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Image sequences: numbered files that go through the graph one after the other.
 #pragma once
 

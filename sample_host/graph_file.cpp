@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph files (docs/graph.schema.json). Everything is checked before anything is given back.
 #include <algorithm>
 #include <array>

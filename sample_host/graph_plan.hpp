@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run connects: plug-ins, the graph's ends and the files at them. It comes from a graph file
 // or from a row of --plugin.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The leases of a session: one row per plug-in library and device.
 #pragma once
 

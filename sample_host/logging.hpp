@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records of the broker, the plug-ins and sample_host itself, on their way to Boost.Log.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host: photographs and recordings through CUDA plug-ins.
 #include <cstdio>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One frame on its way from its files through the graph to the others.
 #pragma once
 

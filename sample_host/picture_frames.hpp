@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pictures that a run reads and writes: one of each end of the graph, or a sequence of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // doctor --probe: what the driver does on this machine, beside what it does on the reference.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A progress bar on standard error: only on a terminal, and only when the work lasts.
 #pragma once
 

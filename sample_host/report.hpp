@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run did: a few lines and one table for people, the same and more as JSON for programs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where --json puts a run's report.
 #pragma once
 

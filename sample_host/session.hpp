@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A broker with the chosen plug-ins in it, ready to process.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Aligned columns of text, and numbers as people read them.
 #pragma once
 

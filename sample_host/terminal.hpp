@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the standard streams are connected to.
 #pragma once
 

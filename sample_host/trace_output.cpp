@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trace_output.hpp"
 
 #include "exit_code.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where --trace puts a run's timeline.
 #pragma once
 

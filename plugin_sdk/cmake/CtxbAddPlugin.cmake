@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ctxb_add_plugin: builds a ctxbroker plug-in library. It works inside ctxbroker's own build, from
 # an installed SDK (find_package(ctxbroker_plugin_sdk)), or included by its path.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Run as a script: writes FOLDER/NAME_kernels.cpp, which holds FOLDER/MODULE.fatbin for each of
 # MODULES as constant data: one module each, or with LINK all of them as the parts of one.
 set(arrays "")

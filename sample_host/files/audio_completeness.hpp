@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is a recording complete? libsndfile plays what is left of a truncated file without a word.
 #pragma once
 

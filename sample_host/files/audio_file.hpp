@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recordings, read and written block by block as interleaved floats (full scale is 1.0).
 #pragma once
 

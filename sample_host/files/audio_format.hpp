@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which audio format a file has, and which one the output gets.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unfinished files that a signal handler can remove: a fixed table, as a handler may neither lock
 // nor allocate.
 #pragma once

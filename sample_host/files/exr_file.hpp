@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenEXR files. Their colours are linear and are not converted.
 //
 // OpenEXR's colours are premultiplied with alpha and those of plug-ins are not, so reading divides

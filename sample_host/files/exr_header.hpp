@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What exr_read.cpp keeps of a header for exr_write.cpp.
 #pragma once
 

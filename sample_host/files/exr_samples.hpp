@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between an OpenEXR file's pixels and those of plug-ins, a row at a time.
 #pragma once
 

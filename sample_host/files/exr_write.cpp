@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <Iex.h>
 #include <ImfAttribute.h>
 #include <ImfChannelList.h>

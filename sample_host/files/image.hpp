@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images as linear float RGBA with straight alpha, which is what image plug-ins work on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Image files of every type that is read and written.
 #pragma once
 

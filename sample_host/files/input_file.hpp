@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks that every input file passes before a format library sees it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An output that is there completely or not at all: it is written beside its place and renamed.
 #pragma once
 

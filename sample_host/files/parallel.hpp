@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work in equal parts on all cores.
 #pragma once
 

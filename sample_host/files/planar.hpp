@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between interleaved samples (files) and one run of frames per channel (plug-ins).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of samples as a PNG's compressed data, in bands that several threads make at once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PNG files.
 //
 // Samples are taken as sRGB whatever colour chunks the file has; those chunks (and resolution and

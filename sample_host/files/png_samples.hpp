@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between a PNG's samples and linear float RGBA, a row at a time.
 #pragma once
 

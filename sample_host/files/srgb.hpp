@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sRGB curve, exactly invertible: codes of 8 or 16 bits to linear light and back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gaussian blur, separable, right for straight alpha: colours count by their alpha.
 #include <ctxbroker/plugin.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Colour grading on the runtime API: the linear part is one product of matrices by cuBLAS, the
 // tones a kernel; cudart is the shared library, which other plug-ins may use too.
 #include <cublas_v2.h>

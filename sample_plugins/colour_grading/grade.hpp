@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The linear part of a grade as one matrix.
 #pragma once
 

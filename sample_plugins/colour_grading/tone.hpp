@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels beside the matrix product. Both enqueue, and throw Failure.
 #pragma once
 

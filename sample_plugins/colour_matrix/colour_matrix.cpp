@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 3x3 colour matrix with an offset: rgb = M * rgb + offset; alpha stays.
 #include <ctxbroker/plugin.hpp>
 

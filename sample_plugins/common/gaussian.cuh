@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A separable gaussian over straight-alpha RGBA: rows into premultiplied sums, then columns.
 // Colours are weighted by alpha, so that invisible pixels do not bleed. Edges repeat the last
 // pixel.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights of a gaussian, shared by the plug-ins that blur.
 #pragma once
 

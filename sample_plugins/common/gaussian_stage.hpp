@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's half of gaussian.cuh: weights, the buffer between the passes, the row pass.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the samples on the runtime API share: errors as exceptions, and memory with an owner.
 #pragma once
 

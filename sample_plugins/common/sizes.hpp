@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the samples' arithmetic can take. All of them ask this in activate.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compressor: what is louder than the threshold becomes quieter. It listens to its key, if that is
 // connected, else to the sound itself. With look-ahead it is late by as much, and says so.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reverb by convolution with a generated room, on the runtime API: cuFFT, kernels of its own,
 // cudart linked statically. The impulse response is cut into partitions, so that the work for a
 // block does not grow with the room, and no block has to wait for a partition to be full: no

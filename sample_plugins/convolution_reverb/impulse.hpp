@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A room as noise that fades.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels around the transforms. A signal is cut into partitions of `length` frames; a window
 // is the partition before and the one that is being filled, 2 * length frames for each channel.
 #pragma once

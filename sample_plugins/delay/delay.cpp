@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Feedback delay: echoes that repeat and fade. The ring of past samples stays on the device; a
 // block may be longer than the delay.
 #include <algorithm>

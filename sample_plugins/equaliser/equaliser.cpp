@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Equaliser: low shelf, peak and high shelf, one biquad each (R. Bristow-Johnson's cookbook), with
 // the filters' state kept on the device from block to block.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exposure and gamma: rgb = pow(max(rgb, 0) * 2^stops, 1 / gamma); alpha stays.
 #include <cmath>
 #include <ctxbroker/plugin.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FIR filter: a designed low-pass or high-pass filter, or any impulse response of up to 1024 taps
 // that a saved state brings along.
 #include <cmath>

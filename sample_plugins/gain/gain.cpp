@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gain in decibels, and mute.
 #include <cmath>
 #include <ctxbroker/plugin.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "equaliser.hpp"
 
 #include <thrust/execution_policy.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work on the device; CUB and Thrust stay behind it, for they are long to compile.
 #pragma once
 

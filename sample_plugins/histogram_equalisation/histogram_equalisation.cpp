@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Histogram equalisation on the runtime API: CUB counts and adds up, Thrust transforms; cudart is
 // linked statically.
 #include <cmath>

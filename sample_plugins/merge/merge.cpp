@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two images become one: over, add or multiply, where a mask allows it.
 #include <ctxbroker/plugin.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mix: up to eight sounds become one. Levels can move within a block.
 #include <algorithm>
 #include <ctxbroker/plugin.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the mixer's kernel gets, on both sides.
 #pragma once
 

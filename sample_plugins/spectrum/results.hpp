@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the plug-in `spectrum` gives the host for each block: this header, then most_windows times
 // bin_count floats, window after window. What no window fills is 0.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Spectrum: tells the host how loud each frequency is. results.hpp describes what it gives.
 #include <cmath>
 #include <ctxbroker/plugin.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blurs along time: the weighted mean of a frame and of frames before and after it.
 #include <cstdlib>
 #include <ctxbroker/plugin.hpp>

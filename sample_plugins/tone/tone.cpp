@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sine whose frequency and level change at the very sample that the host names. The phase stays
 // on the device from block to block.
 #include <ctxbroker/plugin.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unsharp mask: adds what a blur takes away. Alpha stays.
 #include <ctxbroker/plugin.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vignette: fades the image to a colour, with the distance from a point. Alpha stays.
 #include <ctxbroker/plugin.hpp>
 

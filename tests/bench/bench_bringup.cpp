@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long it takes from "a plug-in is opened" to "its first kernel has run", and what that takes
 // of the device's memory:
 //   - memory: device memory per tenant, each with the module loaded and its kernel run once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames per second of a compositing graph with 1, 2 and 4 frames in flight, against a program
 // written by hand on the driver API that does the same: two pictures of 1920 x 1080 are graded, and
 // merged where a mask allows it. Samples come from the host's memory and go back there.

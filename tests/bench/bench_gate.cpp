@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the gate costs code that calls the driver itself: the same call through the function that
 // the driver's name gives out, which is the gate's, and through the driver's own. By lease kind:
 //   - guarded, on a thread inside a guard: allocate and free, make a stream and end it, make the

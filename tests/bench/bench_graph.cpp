@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Eight plug-ins one after the other over one frame, host memory to host memory, by lease kind,
 // against eight raw launches of the same kernel on one stream with the same copies:
 //   - audio: blocks of 64 and 256 stereo frames through the sample plug-in "gain", also without the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What putting a thread into a lease's context costs, against the driver's own push and pop:
 //   - outermost: a guard around nothing, on a thread without a context, and on one that has the
 //     primary context current, which the guard takes away and gives back; and with two leases in

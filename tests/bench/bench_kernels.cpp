@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels on the software device, beside the same in plain C++ with -O2 ("raw") on as many threads.
 // CTXBROKER_SOFTWARE_THREADS=1 measures both on one thread.
 #include <algorithm>

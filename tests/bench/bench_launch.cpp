@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a launch through the broker costs, against cuLaunchKernel and against <<<>>>, by lease kind
 // and with 1, 8 and 64 plug-ins, each a library and so a tenant and a lease of its own:
 //   - launch/WAY/LEASE/N: the same kernel with five arguments on the same stream in the same call

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the gate adds to loading a plug-in's library: a tenant is opened, the library loaded for it,
 // and both end, with a broker that has the gate and ("raw") with one that does without. Alone, and
 // in a process that has many libraries already, as a host has.

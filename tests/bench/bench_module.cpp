@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What it takes to load modules:
 //   - load: cuModuleLoadData against cuLibraryLoadData with cuLibraryGetModule, to the first
 //     function, in turn. PTX that the driver's cache does not know (cold) and that it knows (warm),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a small audio plug-in waits for its work beside a neighbour that misbehaves: the latency
 // of guard, launch and wait of 64 stereo frames, by where the two are (arrangement) and by what the
 // neighbour does (load). Each case takes turns with silence, its own measure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the software device runs the sample plug-ins, host memory to host memory:
 //   - one minute of 48 kHz stereo through gain, equaliser and a FIR filter of 128 taps, in blocks
 //     of 256 frames, and through each of them alone; "x_real_time" is how many times faster than

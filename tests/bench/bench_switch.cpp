@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many plug-ins on one thread, by lease kind, against as many raw streams in the primary context:
 //   - turns: each in turn launches an empty kernel and waits for it; the time of one turn;
 //   - together: each launches one block that computes, as long as a block of a full device takes a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the timeline costs, off and on: a span alone, against the empty loop and against one look at
 // the clock; and a whole job of one small plug-in. All within one run, so that the ratios hold
 // whatever the machine does.

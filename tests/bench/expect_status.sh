@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # expect_status.sh STATUS PROGRAM [ARGUMENT...]: succeeds when the program ends with that status.
 wanted="$1"
 shift

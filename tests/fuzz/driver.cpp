@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drives a fuzz target without libFuzzer. `fuzz_x N` tries N random changes of the built-in input;
 // `fuzz_x FILE...` tries the files, for repeating what a campaign found.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a graph file: a graph or a Failure of the command line. A graph has all that it
 // needs.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as an image: PTX text or an ImageError, a description or an ImageError.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a picture: an image or a Failure of an input file. The image is complete.
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a policy: a policy or an Error of kind policy.
 #include <cstddef>
 #include <cstdint>

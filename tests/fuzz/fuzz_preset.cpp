@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a preset: a preset that can be written and read again, or an Error of kind preset.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as PTX text: a module or a SyntaxError; and a module beside itself: one module or a
 // LinkError.
 #include <cstddef>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes a kernel with Triton and lets the broker load and launch what came out: PTX, and machine
 code. For a machine with a GPU, PyTorch and Triton; without them it says so and succeeds.
 

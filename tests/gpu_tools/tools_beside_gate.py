@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Do profilers, checkers and debuggers work beside the gate, and does it still protect?
 
     tools_beside_gate.py [--only NAME ...] [--logs FOLDER] [--seconds S] [--list]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # tools/bundle: what goes into a bundle, and what --gpu leaves out. Its build is a small one, made here.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"

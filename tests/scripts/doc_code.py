@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the C++ and C that the documentation shows, as C++17 and C11, and runs what can run.
 
     doc_code.py SOURCE_FOLDER CXX CC [-Ifolder ...] [--run BUILD_FOLDER CMAKE NVCC]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The gate's table and its documentation are what their generator writes.
 set -euo pipefail
 if ! command -v python3 >/dev/null; then

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the example graphs in sample_host and compares what they write with NumPy.
 
     graph_oracle.py SAMPLE_HOST EXAMPLES [--frames 100] [--size 960x540] [--seconds 60] [--jobs 1,2,4]

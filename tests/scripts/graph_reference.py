@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the example graphs compute, in NumPy with 64-bit floats."""
 import numpy as np
 

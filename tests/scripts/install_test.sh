@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # An installation serves projects outside the tree: a plug-in and a host are built with
 # find_package(ctxbroker) alone, and the installed sample_host runs the plug-in. The documents'
 # examples are built and run as a reader would do it.

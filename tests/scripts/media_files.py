@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PNG, OpenEXR and WAV files as far as the example graphs need them, without any library for media."""
 import struct
 import zlib

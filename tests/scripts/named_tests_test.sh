@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every test that facts.md and defects.md name exists.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"

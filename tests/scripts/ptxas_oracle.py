@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Gives every form of plain instructions to ptxas and to the software device, and compares what they
 take.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Loads and runs the kernels of other people's repositories on several drivers, and compares.
 
     public_kernels.py compile FOLDER REPOSITORY... [--nvcc NVCC]

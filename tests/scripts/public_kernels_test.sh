@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Compiles the kernels of a folder with public_kernels.py, runs them on a driver, and compares that with
 # itself. Arguments: PYTHON NVCC DRIVER FOLDER
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs random PTX programs on several drivers, and compares what they compute, bit by bit.
 
     random_ptx.py [--programs N] [--seed S] [--reduce] DRIVER DRIVER...

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # run_tests of a bundle: it counts what GoogleTest says, and what a dying program no longer says.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"

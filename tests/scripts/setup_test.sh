@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # tools/setup on a machine it cannot use as it is: what it passes over, and what it says.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The sums of tools/test: passed, failed, skipped and never built are told apart.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads and unloads of libraries that leak all that they can: what the others have, and what the
 // process has, is in the end what it was. A thousand on the software device, fifty on a GPU.
 #include <gmock/gmock.h>

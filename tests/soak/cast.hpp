@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who takes part: a library of its own for each plug-in, and which of them does what.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One plug-in of the soak: a library of its own, the tenant that it runs as, and what is asked of
 // it. Any thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many plug-ins for minutes: each a library of its own, some of which misbehave, while the host
 // forces losses, closes and reopens tenants, loads and unloads libraries. Nothing that one of them
 // does may reach another.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The soak for seconds, and what it says when there is something to say.
 #include <gmock/gmock.h>
 #include <sys/wait.h>

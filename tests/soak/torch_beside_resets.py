@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch in one process with a plug-in that resets the device.
 
     torch_beside_resets.py [--multiprocessors 32] [--json FILE]

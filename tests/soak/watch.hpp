@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where each thread stands, and an end for the process when one does not go on.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced: configures and builds a preset with the toolkit that tools/setup chose.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced by the scripts in tools/: where things are, how to say something, how to stop.
 # Every script runs from the repository root, wherever it was called from.
@@ -24,4 +25,4 @@ usage_error() {
 }
 
 # help_text: the comment at the head of the calling script, without its "# ".
-help_text() { sed -n '2,/^[^#]/{/^#/!q;s/^# \{0,1\}//;p}' "$0"; }
+help_text() { sed -n '3,/^[^#]/{/^#/!q;s/^# \{0,1\}//;p}' "$0"; }

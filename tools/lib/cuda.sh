@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced: finds a CUDA Toolkit, or fetches NVIDIA's compiler and headers.
 # What is found: a folder with bin/nvcc of CUDA 12.4 or later and include/cuda.h beside it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced: installs what the distribution has, and only what is missing.
 # Debian 12 is what the scripts are tried on. Ubuntu 24.04 has the same package names; untried.

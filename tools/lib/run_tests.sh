@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the test programs of this bundle; ends with "N passed, N failed, N skipped".
 #
 #   ./run_tests [--gpu] [--only PATTERN] [--seconds N] [--slow] [--list] [-- GTEST-ARGUMENT...]
@@ -16,7 +17,7 @@ set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 gpu=0 slow=0 list=0 only="" seconds=0 arguments=()
 
-help_text() { sed -n '2,/^[^#]/{/^#/!q;s/^# \{0,1\}//;p}' "$0"; }
+help_text() { sed -n '3,/^[^#]/{/^#/!q;s/^# \{0,1\}//;p}' "$0"; }
 wrong() { printf 'run_tests: error: %s\n  Try: run_tests --help\n' "$1" >&2; exit 2; }
 while (($# > 0)); do
   case "$1" in

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs clang-tidy over every C and C++ source of a build folder, as many at once as there are cores.
 
     tidy.py BUILD_FOLDER [PATTERN]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced: clang-tidy over what a preset compiles, perhaps with warning options that only GCC knows.
 

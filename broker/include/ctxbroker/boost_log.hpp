@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Passes the broker's records to Boost.Log. This is a library of its own (ctxbroker::boost_log),
 /// so that the broker itself does not link Boost.Log.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The broker: what a host opens once, to run CUDA plug-ins through it.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The driver's handle types, declared as cuda.h declares them. A host needs no CUDA Toolkit to
 /// embed the broker. cuda.h may be included before or after this header.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// One CUDA device, as the driver describes it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// How much a tenant's code may hold of what the driver gives, beside device memory.
 #pragma once

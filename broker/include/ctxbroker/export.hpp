@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Marks what the broker's shared library offers to hosts. All its other symbols are hidden.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Whether the gate stands between the plug-ins and the driver.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Connects plug-ins and runs jobs through them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Makes a tenant's context current on a thread for the length of a scope.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * The broker for hosts that are written in C, or that want a C boundary. It has everything that C++

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * Graphs and jobs for hosts in C. host.h, which says what holds for all functions, includes this

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * Parameters and presets of plug-ins for hosts in C. host_plugins.h, which says what holds for all

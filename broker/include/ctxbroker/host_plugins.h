@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * Plug-ins of the ctxbroker ABI (plugin.h) for hosts in C: libraries and instances. host.h, which

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// What happens within one block of audio: changes of parameters, and where the song is.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Reads what a kernel image holds, without a driver and without running anything in it.
 #pragma once

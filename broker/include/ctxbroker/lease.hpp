@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A lease: a tenant's right to a context on one device.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// What tenants and plug-ins have used so far, and what they hold.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A plug-in's descriptor as the host reads it. These are checked copies, which outlive the
 /// library.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// One created object of a plug-in, in its lease.
 #pragma once

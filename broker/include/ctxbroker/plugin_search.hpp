@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Finds plug-in libraries on disk. Nothing here loads one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// What a host's users decide for plug-ins. docs/policy.schema.json describes the file.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Presets: the values of a plug-in's parameters and its state, to be kept in a file.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Measures how this machine's driver behaves where NVIDIA's documentation makes no promise:
 /// whether the shield holds, how far a fault reaches, and which calls wait for whom.

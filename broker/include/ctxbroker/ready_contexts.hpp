@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Contexts that the broker creates ahead of need.
 #pragma once

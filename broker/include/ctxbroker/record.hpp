@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The broker's log: one record per event, through one callback of the host.
 #pragma once

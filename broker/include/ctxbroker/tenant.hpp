@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A tenant that the host opens itself, for plug-ins with a format of their own (OFX, CLAP, VST3,
 /// ...) that do not speak the ctxbroker plug-in ABI.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The timeline: every plug-in call, launch, copy and wait, on the CPU's threads and on the device.
 /// Broker::start_timeline, stop_timeline and write_timeline record it. Perfetto (ui.perfetto.dev)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA arrays: memory that is reached by element, never by address. Here it is plain rows.
 #pragma once
 

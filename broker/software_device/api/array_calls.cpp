@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuArray*. Present versions only: the first ones are of 32-bit sizes.
 #include "api/array.hpp"
 #include "api/capture.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a test may do to the driver's calls: count them and make them fail. See
 // ctxbroker/software_device.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stream capture: what is put into a stream becomes nodes of a graph, and what would spoil that is
 // refused.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuStreamBeginCapture and its relatives.
 #include "api/capture.hpp"
 #include "api/context.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One piece of enqueued work, and the queue of one stream.
 #pragma once
 

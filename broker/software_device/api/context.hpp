@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A context: what streams, modules, events and memory belong to and die with.
 #pragma once
 

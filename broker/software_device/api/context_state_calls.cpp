@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can be asked of a context and set in it.
 #include <algorithm>
 #include <mutex>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The private and green contexts of the process, dead ones included.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies and fills between device, pinned and pageable memory. What of it was freed when the work
 // comes to it is an illegal address, which ends CUDA for the process as a kernel's does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuMemcpy and its relatives, of one row of memory. A synchronous call works in the legacy stream,
 // or, as _ptds, in the thread's own; then the null stream means that one too.
 #include <cstdint>

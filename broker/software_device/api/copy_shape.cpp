@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the driver's descriptions of rows, slices and arrays to surfaces.
 #include "api/copy.hpp"
 #include "api/status.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuMemcpy2D and 3D, and copies to and from arrays. A synchronous call works in the legacy stream,
 // or, as _ptds, in the thread's own.
 #include "api/context.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuda.h with every version of every function declared under its own name, so that the compiler
 // checks each exported definition against NVIDIA's declaration.
 #pragma once

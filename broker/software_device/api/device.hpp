@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One software device: its executor, its memory budget, its primary context.
 #pragma once
 

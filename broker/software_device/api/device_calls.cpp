@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDevice*, without the primary context.
 #include <algorithm>
 #include <climits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every exported function starts with: is the driver in a state to answer, and no C++
 // exception leaves it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The calls that are not implemented: weak, so that the implemented ones take their place. They are
  * called with arguments they do not look at, which the platform's calling convention allows. */
 #include "api/entry_points.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Every name the driver exports. C, so that one list can define the calls that are not implemented
  * and hold the address of each one that is, whatever its signature. */
 #pragma once

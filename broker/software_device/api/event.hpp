@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Events: points in a stream's work.
 #pragma once
 

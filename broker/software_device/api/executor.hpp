@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes one device's commands, stream by stream in order.
 #pragma once
 

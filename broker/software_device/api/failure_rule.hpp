@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which call shall fail, and with what.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuFunc*.
 #include "api/context.hpp"
 #include "api/entry.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can be asked of a kernel and set for it, of a function as of a library's kernel.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs: work that is described once and launched often. A launch puts the nodes one after the
 // other, in an order that their dependencies allow, into the stream it is launched in.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuGraph*: making graphs, looking at them, launching them. The nodes' own calls are in
 // graph_node_calls.cpp.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that graphs allocate for themselves. Its address is there from its node on; whether it is
 // allocated changes with launches and frees, in the order of the calls, where NVIDIA's driver goes
 // by the order of the work.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDevice*GraphMem*: the memory that graphs allocate for themselves, of all graphs together.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuGraphAdd*Node and what is asked of nodes and set in them.
 #include <algorithm>
 

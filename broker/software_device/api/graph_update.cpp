@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executable graphs that are brought up to date: cuGraphExecUpdate.
 #include <cstddef>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Green contexts: parts of a primary context with multiprocessors of their own.
 #pragma once
 

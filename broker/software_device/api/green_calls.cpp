@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuGreenCtx*. What is not documented follows NVIDIA's driver 580.159.04 on an H200: the handle of
 // a green context is also that of its CUcontext, which is valid only once it was converted.
 #include <algorithm>

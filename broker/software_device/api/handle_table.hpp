@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles that are never reused: a stale one is recognised for what it is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pinned and registered host memory. The device's address of it is the host's.
 #include "api/capture.hpp"
 #include "api/context.hpp"

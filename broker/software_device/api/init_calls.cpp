@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuInit, cuDriverGetVersion, cuGetErrorName, cuGetErrorString.
 #include "api/entry.hpp"
 #include "api/error_names.hpp"

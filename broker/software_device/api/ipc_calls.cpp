@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuIpc*: memory of cuMemAlloc and events that several processes of one user share. A handle names
 // a file of the process that made it, which is found through /proc.
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From an image to a program, with the errors in the words of a driver.
 #pragma once
 

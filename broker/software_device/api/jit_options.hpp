@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of cuModuleLoadDataEx: where the logs go.
 #pragma once
 

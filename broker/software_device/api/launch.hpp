@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel launch, as the entry points hand it on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries: programs that belong to no context. A library is placed in a context, as a module of
 // it, when something of it is first needed there (the driver's lazy loading).
 #pragma once

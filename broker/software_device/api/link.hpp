@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuLink*: several images made one. A link state belongs to no context.
 #pragma once
 

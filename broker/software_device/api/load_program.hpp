@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From what an application hands over as code to a program, for modules and libraries.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's error log: what a status code cannot say. Readers register with
 // cuLogsRegisterCallback, or set CUDA_LOG_FILE to stdout, stderr or a path, as with NVIDIA's
 // driver.

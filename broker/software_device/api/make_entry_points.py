@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes entry_points.inc from a CUDA Toolkit: which names the driver exports (from the toolkit's
 driver stub, and for OpenGL, EGL and VDPAU, which that leaves out, from their own headers) and which
 of them cuGetProcAddress returns for a base name from which CUDA version on (from cudaTypedefs.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "api/managed_advice.hpp"
 
 #include <algorithm>

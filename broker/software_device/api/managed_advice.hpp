@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What was said about the pages of managed memory. Host and device share one memory here, so that
 // advice and prefetches change nothing, and are remembered for whoever asks.
 #pragma once

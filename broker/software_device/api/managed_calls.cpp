@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice about managed memory, and prefetches of it: cuMemAdvise, cuMemPrefetchAsync,
 // cuMemDiscard*, cuMemRangeGetAttribute.
 #include <sched.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory: cuMemAlloc, cuMemFree and what is asked about them.
 #include <algorithm>
 #include <climits>

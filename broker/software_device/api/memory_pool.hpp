@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pools of the stream-ordered allocator. A pool belongs to a device, not to a context.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuMemPool*, cuDevice*MemPool, and the stream-ordered allocations.
 #include "api/capture.hpp"
 #include "api/context.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every block of memory the driver knows: allocated on a device, pinned, registered, of modules.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuMemset*: one row or several, elements of 8, 16 or 32 bits. Without "Async" it works in the
 // legacy stream, or, as _ptds, in the thread's own. Then it waits where the host may read the
 // memory too, pinned or managed; of device memory it does not, as with NVIDIA's driver.

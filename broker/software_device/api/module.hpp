@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules and functions: a compiled program placed in a context's memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device's multiprocessors, which green contexts divide among themselves. The rules are an
 // H200's, so that what is planned here fits there. They divide nothing in truth: kernels run on
 // every thread of the device, whatever their context.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuOccupancy*: how many blocks of a function would be resident at once, by the limits that the
 // device's attributes state.
 #include <algorithm>

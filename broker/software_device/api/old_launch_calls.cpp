@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launches of CUDA 3: cuFuncSetBlockShape, cuParamSet*, cuLaunch*. What they set stays with the
 // function.
 #include <cstring>

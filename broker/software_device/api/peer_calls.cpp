@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Access from device to device. Software devices share the host's memory, so it is always there;
 // what remains is the record that the calls are paired, which NVIDIA's driver checks too.
 #include "api/context.hpp"

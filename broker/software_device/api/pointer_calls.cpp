@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What cuPointerGetAttribute tells of an address.
 #include <cstring>
 #include <mutex>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDevicePrimaryCtx*.
 #include "api/context.hpp"
 #include "api/device.hpp"

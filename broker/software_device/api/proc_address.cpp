@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuGetProcAddress: a function by base name, CUDA version and default stream.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuProfiler*. No profiler ever watches the software device: there is nothing to switch on or off.
 // Their header, cudaProfiler.h, is not among the files that NVIDIA publishes with its compiler.
 #include "api/context.hpp"

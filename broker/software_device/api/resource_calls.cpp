@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDevResource* and cuDevSmResource*: parts of a device for green contexts.
 #include <algorithm>
 

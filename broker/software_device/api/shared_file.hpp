@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that several ranges and several processes can show: a file without a name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last record of an event that several processes use: two counters in memory that they share.
 #pragma once
 

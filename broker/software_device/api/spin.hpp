@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting for another thread that is expected soon.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How errors travel inside the driver: thrown as Failure, turned into a CUresult at the entry
 // point.
 #pragma once

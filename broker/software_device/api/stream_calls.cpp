@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuStream*. Each function that takes a stream exists twice: as _ptsz the null stream is the
 // calling thread's own.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // User objects: what an application ties to the life of graphs.
 #pragma once
 

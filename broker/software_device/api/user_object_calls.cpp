@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuUserObject*, and what graphs hold of them.
 #include <climits>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses and memory apart: ranges that are reserved, memory that has no address, and mappings of
 // the one to the other (cuMemAddressReserve, cuMemCreate, cuMemMap). They belong to no context.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuMemAddressReserve, cuMemCreate, cuMemMap and their relatives.
 #include <cstdint>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the blocks of a launch, one after another, on the calling thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One kernel, lowered: steps whose operands are values, the places of those values in the frames
 // of both engines, and what a frame must hold before the first step.
 #pragma once

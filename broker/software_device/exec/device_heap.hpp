@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels allocate with malloc: one piece of memory per context, in which all of its kernels
 // find each other's blocks until they free them or the context ends.
 #pragma once

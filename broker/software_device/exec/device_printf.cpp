@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vprintf, called by a lane: reads what the lane may read, and adds the text to the launch's.
 #include <cstring>
 #include <new>

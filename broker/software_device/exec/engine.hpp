@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the engines share: resolved instructions, the state of a running block, and the table of
 // operations that every instruction-set level provides. Data only: the engines are compiled once
 // per level, so an inline function here could leak AVX-512 code into the baseline.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running one kernel launch on the CPU: blocks spread over a pool of threads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The slow path of memory accesses: a range that was not remembered, or a fault.
 #include "exec/fault.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames: the memory that holds a group's (or, scalar, a lane's) values.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which instruction-set levels there are, which this machine has, and their operations by name.
 #include <array>
 #include <cstdlib>

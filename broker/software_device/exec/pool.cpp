@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threads of one device, and the spreading of a launch's blocks over them.
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of one device printf, made on the host as the CUDA Programming Guide describes it
 // ("Formatted Output"). Knows nothing of kernels: where arguments lie is told by addresses.
 #pragma once

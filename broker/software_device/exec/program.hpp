@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A compiled module: what the engines execute and what the driver surface must know about it.
 #pragma once
 

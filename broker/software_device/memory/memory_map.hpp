@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which addresses a kernel may touch: the software device's record of live allocations. Device
 // addresses are host addresses (one address space, as with the real driver's unified addressing).
 #pragma once

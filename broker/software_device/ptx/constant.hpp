@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers and constant expressions of PTX. Internal to ptx/.
 #pragma once
 

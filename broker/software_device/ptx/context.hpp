@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parts of the parser share while they read one module. Internal to ptx/.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Variables, parameters and registers. Internal to ptx/.
 #pragma once
 

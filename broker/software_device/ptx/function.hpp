@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels and functions. Internal to ptx/.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One instruction with its guard and operands. Internal to ptx/.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parser refuses to hold: bounds far above what compilers write, so that no text, however
 // hostile, takes all memory or the whole stack. Internal to ptx/.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several modules to one: names that are visible meet, names that are not stay apart.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A PTX module as text says it: declarations and instructions with their operands, nothing yet
 // checked against what an instruction means. parser.hpp makes one, exec/lower.hpp reads it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of one function: nested { } scopes made flat. Internal to ptx/.
 #pragma once
 

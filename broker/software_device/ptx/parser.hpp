@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PTX text to ptx::Module. Accepts what nvcc writes and what the PTX ISA's grammar allows around
 // it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PTX text as tokens, with two of them visible ahead. Internal to ptx/.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The background thread that keeps ready contexts filled up.
 #pragma once
 

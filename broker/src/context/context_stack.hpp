@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's context stack of the calling thread, as the broker's guards see and repair it.
 #pragma once
 

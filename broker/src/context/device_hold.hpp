@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the broker holds of one device: the primary context, the shield that keeps it from being
 // destroyed, and the multiprocessors that green leases are cut from. It creates and ends the
 // contexts of leases.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all parts of DeviceHold work with: the driver, the device, and whom to tell of problems.
 #pragma once
 

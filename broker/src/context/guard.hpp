@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Guards make a context, or none, current on the calling thread, and restore the thread afterwards
 // whatever the code inside did to its context stack.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a lease holds now, for the metrics. Counted by those who own the things.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work on the device that does not end in its time, and what has to wait for it.
 //
 // A context family is a set of contexts whose memory is one: a device's primary context with all

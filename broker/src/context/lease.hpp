@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lease: one generation of a tenant's right to a context on one device.
 #pragma once
 

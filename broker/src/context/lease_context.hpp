@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contexts behind leases: how they are created and destroyed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which kind of lease answers a request, and why.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The current leases: one per tenant and device, which the tenant's instances share.
 #pragma once
 

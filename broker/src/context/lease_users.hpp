@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who uses a lease: which threads have its context current, in a guard or without one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "context/multiprocessor_split.hpp"
 
 namespace ctxbroker::detail {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one split of a device's multiprocessors (SMs) into groups, and who has which of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stream captures that the code of tenants has begun and that have not ended yet.
 #pragma once
 

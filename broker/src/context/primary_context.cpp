@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "context/primary_context.hpp"
 
 #include <cstdio>

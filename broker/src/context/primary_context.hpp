@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's reference to a device's primary context, the generation of that context, and the
 // shield: a small green context of the broker's. While a green context exists on a device, the
 // driver refuses to destroy the device's primary context.

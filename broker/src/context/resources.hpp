@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What belongs to a lease's context and ends with its owner: streams, events, memory, modules.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tenant that a driver call, a strike or an allocation belongs to.
 #pragma once
 

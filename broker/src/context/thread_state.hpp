@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the broker remembers of each thread for its guards.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A loaded and initialised driver with its devices. Each broker loads it once. It is never
 // unloaded, because drivers start threads and register exit handlers.
 #pragma once

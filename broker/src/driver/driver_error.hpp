@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains a driver's status and makes an Error from it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds and loads the files of drivers. The only part of this room that depends on the operating
 // system.
 #pragma once

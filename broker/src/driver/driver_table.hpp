@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's functions as typed pointers, generated from the list in entry_points.def.
 #pragma once
 

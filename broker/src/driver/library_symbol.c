@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* See library_symbol.h. Written in C without dependencies, because the gate contains this file too.
  */
 #include "driver/library_symbol.h"

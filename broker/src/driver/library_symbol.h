@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Finds a symbol that a loaded library itself exports. dlsym cannot be trusted for this, because
  * some tools replace it and return their own functions for the driver's names. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is calling a guarded function of the driver.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gate/code_map.hpp"
 
 #include <dlfcn.h>

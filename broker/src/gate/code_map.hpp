@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Says whose code lies at an address. A tenant owns the libraries that came into the process while
 // one of its libraries was loaded, and those that its code opened later. A library that another
 // tenant needs or opens too belongs to nobody. Code that stays in the process keeps its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gate of this process: which driver stands behind it, and whether its policies are in force.
 #pragma once
 

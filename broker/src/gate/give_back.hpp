@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the code of a tenant still holds when the tenant ends.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policies for what is made and ended: who made it holds it, and only its holder ends it.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the gate's table and its documentation from the list of the driver's public names and
 classification.txt. Run it by hand after you change either. The build never runs it. A test fails if
 you forget.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of a tenant's code the driver has still to call. A library must not be unloaded before that.
 #pragma once
 

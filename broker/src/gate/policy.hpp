@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a policy is written: a plain function with the driver's own signature, and the driver's
 // function behind it.
 //

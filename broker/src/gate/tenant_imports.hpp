@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leads imports of the tenants' own libraries to the gate, once, right after they were loaded. No
 // other library is touched.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tools that are in this process beside the gate: profilers, checkers, debuggers, interposers.
 #pragma once
 

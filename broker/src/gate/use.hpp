@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policies for calls that change, or hold up, something that the caller may not hold. A row of a
 // table says which argument of the call that is. One function looks at them all.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Delays audio in device memory, so that the branches of a graph stay aligned.
 #pragma once
 

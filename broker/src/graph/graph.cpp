@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds graphs and checks their jobs. graph_run.cpp starts jobs, and graph_finish.cpp ends them.
 #include "ctxbroker/graph.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph: what a job takes from the host and gives it.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph: ends jobs, in the order in which they began.
 #include <algorithm>
 #include <atomic>

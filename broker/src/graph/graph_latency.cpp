@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph: keeps branches of different latency aligned.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph: which parts of pictures a job needs.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph: starts one job.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a host changes within one block, checked and in the plug-ins' words.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one job in flight needs for itself: buffers, staging and events.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which branches of a graph are early, and by how many frames. Pure, as the wiring is.
 #pragma once
 

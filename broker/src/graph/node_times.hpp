@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures when one node of a graph worked on the device, and puts that into the timeline. Taking
 // times costs more than everything else that a graph adds to a small job, so it is done only for
 // hosts that ask for it.

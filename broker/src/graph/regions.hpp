@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which part of each picture a job needs, and how it lies in its buffer.
 #pragma once
 

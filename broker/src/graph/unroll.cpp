@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Repeats the nodes of a wiring whose results are needed at several frames.
 #include <algorithm>
 #include <map>

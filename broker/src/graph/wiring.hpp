@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a graph's description means: which node waits for which, and what flows between them. Pure:
 // it knows descriptors, and nothing of instances, leases and drivers.
 #pragma once

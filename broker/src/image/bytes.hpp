@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads little-endian numbers, and structs of them, from the bytes of an image. Internal to image/.
 #pragma once
 

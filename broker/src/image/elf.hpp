@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads cubins, which are ELF files with machine code for NVIDIA GPUs. Internal to image/.
 #pragma once
 

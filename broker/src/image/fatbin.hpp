@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads fatbins: NVIDIA's container for several images of one program. Internal to image/.
 #pragma once
 

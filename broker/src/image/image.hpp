@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads what cuModuleLoadData takes: PTX, a fatbin or a cubin.
 #pragma once
 

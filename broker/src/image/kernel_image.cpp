@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public functions of ctxbroker/kernel_image.hpp.
 #include "ctxbroker/kernel_image.hpp"
 

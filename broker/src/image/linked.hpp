@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The image that the software device's linker makes: the names and the PTX texts of all its inputs.
 // Internal to the project.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds what PTX text is built for and what it declares. Internal to image/.
 #pragma once
 

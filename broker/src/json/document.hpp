@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON documents that people write: read with errors that say where they are and what is allowed.
 #pragma once
 

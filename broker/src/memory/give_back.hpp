@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the things in the ledger end: one at its holder's wish, or all that a holder leaves.
 #pragma once
 

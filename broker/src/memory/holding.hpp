@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thing of the driver that somebody holds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one book of what tenants hold: what their code made through the gate, what the host made for
 // them, and what instances made through the SDK. It is the process's, because handles are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams that an instance's activation makes and lends to its plug-in with each job. The broker
 // ends them itself, so they are not in the ledger.
 #pragma once

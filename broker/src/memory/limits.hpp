@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much a tenant's code may hold through the driver: one table of what is limited.
 #pragma once
 

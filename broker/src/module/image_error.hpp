@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains why an image cannot be loaded: what is in it, which device it was loaded for, and what
 // to do about it.
 #pragma once

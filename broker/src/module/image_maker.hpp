@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the one image that the driver loads from an image, a file, parts, or CUDA C++.
 #pragma once
 

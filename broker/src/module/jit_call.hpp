@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of one call that compiles, links or loads, and the driver's logs and times.
 #pragma once
 

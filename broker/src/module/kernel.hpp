@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel of a loaded module with its properties. Plug-ins get numbers as handles instead of
 // addresses, so that a dead or invented handle is recognised.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Says which kernels an image has, for an author who asked for one that it does not have.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The check of a launch against what kernel and device allow. Each refusal names the kernel, the
 // limit and the value that broke it.
 #pragma once

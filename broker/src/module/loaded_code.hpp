@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One image in one lease. It can be unloaded when memory is short, and loaded again.
 #pragma once
 

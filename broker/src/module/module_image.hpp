@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module as the plug-in's descriptor gives it: what its code is made of, and how it wants it.
 #pragma once
 

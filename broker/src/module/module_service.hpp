@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All modules of a broker, by generation of a lease. Idle modules are unloaded when device memory
 // is short.
 #pragma once

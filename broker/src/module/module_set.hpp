@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The modules of one activation: loaded with it or when they are first used, brought back after
 // they were unloaded, exchanged when a file has changed.
 #pragma once

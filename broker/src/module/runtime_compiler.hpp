@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA C++ compiled on the user's machine, by NVIDIA's run-time compiler (NVRTC), which is loaded
 // when it is first wanted.
 #pragma once

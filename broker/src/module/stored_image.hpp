@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images in the form that the driver takes, with a description. The process stores each distinct
 // image once.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps things in use from being taken away. Users come and go without waiting. Whoever wants to
 // take something away closes the gate, which works only while there are no users.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counters of plug-in work. Working threads write them; any thread reads them.
 #pragma once
 

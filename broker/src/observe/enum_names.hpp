@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words for the values of an enumeration, from an array in the order of the enumeration.
 #pragma once
 

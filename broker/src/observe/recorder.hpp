@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one way by which the broker's rooms say something to the host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts messages of one kind, so that one that repeats does not fill the host's log.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records what a thread does in a scope, for the timeline and for a profiler. Costs one relaxed
 // load when nothing records.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The recording behind the timeline. It allocates its memory at the start and hands chunks of it to
 // threads with one atomic addition. A process has one recording, because the guards that record do
 // not know a broker.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives the broker's own code the implementations behind the public classes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one activation of an instance holds in its lease. The plug-in's own allocations are in the
 // instance's ledger instead. The destructor gives everything back.
 #pragma once

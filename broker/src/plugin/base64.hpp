@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes as text (RFC 4648, with padding).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What stands behind ctxbroker::Broker: the driver, the tenants, their leases, and a count of what
 // is alive. Its address is stable; libraries, instances and graphs point to it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BrokerImpl: what is told of its tenants.
 #include "gate/policy.hpp"
 #include "memory/ledger.hpp"

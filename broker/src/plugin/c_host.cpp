@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host.h: errors, and how options are read.
 #include "plugin/c_host.hpp"
 

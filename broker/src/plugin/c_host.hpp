@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the C functions of ctxbroker/host.h have in common: the handles, the last error, and structs
 // that begin with their size.
 #pragma once

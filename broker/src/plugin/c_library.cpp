@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host_plugins.h: plug-in libraries, and what is in them.
 #include <utility>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host_parameters.h: parameters of instances, and presets.
 #include <algorithm>
 #include <limits>

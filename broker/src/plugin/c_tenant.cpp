@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host.h: the functions of a tenant, its leases and its guards.
 #include <new>
 #include <utility>

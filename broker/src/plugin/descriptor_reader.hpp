@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a plug-in's descriptor: checked copies of everything, or an Error that says what is wrong.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ctxbroker/device_memory.hpp"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mistakes in the broker's JSON documents are Errors of the document's kind.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks a launch of a plug-in's kernel and hands it to the driver.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records why the plug-in function that runs now is about to fail: what the plug-in reported, and
 // what the host refused.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks and copies text that a plug-in library hands over.
 #pragma once
 

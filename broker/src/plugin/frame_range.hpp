@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which frames of an input an image plug-in needs.
 #pragma once
 

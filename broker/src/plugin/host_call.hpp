@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all functions that a plug-in can call have in common: they find the instance, check its
 // phase and enter the lease, or refuse the call.
 #pragma once

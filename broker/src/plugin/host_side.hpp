@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ctxb_host struct that one instance gets, and the functions in it.
 #pragma once
 

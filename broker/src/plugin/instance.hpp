@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One created object of a plug-in: its life cycle, its parameters, and what it holds.
 #pragma once
 

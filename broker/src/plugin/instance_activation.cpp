@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instance: activate and deactivate.
 #include <cmath>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instance: what an image plug-in needs of its inputs.
 #include <string>
 

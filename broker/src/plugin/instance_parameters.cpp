@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instance: its parameters, as numbers and as text.
 #include <filesystem>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instance: one job.
 #include "module/use_gate.hpp"
 #include "plugin/broker_impl.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plugin/instance_settings.hpp"
 
 #include "context/lease_decision.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What holds for an instance when the host's options, its policy and the defaults are put together.
 #pragma once
 

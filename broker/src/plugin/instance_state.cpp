@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instance: what a plug-in remembers, as a stream of bytes.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work of one job as a CUDA graph. The broker captures what the plug-in enqueues on its stream
 // and launches it at once. The next job's capture updates the executable graph, or makes a new one
 // when its shape has changed.

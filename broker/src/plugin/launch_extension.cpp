@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's side of CTXB_EXT_LAUNCH. None of these functions throws: a plug-in calls them across
 // the C boundary.
 #include <algorithm>

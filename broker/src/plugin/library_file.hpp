@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plug-in's shared library as a file and as a loaded image. The operating system's part of
 // loading plug-ins; Boost.DLL does the loading.
 #pragma once

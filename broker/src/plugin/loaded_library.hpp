@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One plug-in library in memory: a tenant with its entry, its factory and what its plug-ins say of
 // themselves.
 #pragma once

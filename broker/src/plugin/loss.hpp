@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes the loss of a context for the plug-in and the host, and says who is to blame.
 #pragma once
 

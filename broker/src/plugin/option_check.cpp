@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plugin/option_check.hpp"
 
 #include <algorithm>

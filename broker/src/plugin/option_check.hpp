@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether what a host asks for can be meant: enumerators that exist, times that are not negative.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the device for a tenant's instances.
 #pragma once
 

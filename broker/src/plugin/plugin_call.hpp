@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls a plug-in's code. Every call goes through here: inside a guard, and with exceptions caught.
 #pragma once
 

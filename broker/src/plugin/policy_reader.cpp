@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policies from JSON. Everything is checked before anything is given back.
 #include <array>
 #include <optional>

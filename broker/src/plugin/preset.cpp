@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Presets from instances and into them.
 #include "ctxbroker/preset.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Presets from JSON and to JSON. Everything is checked before anything is given back.
 #include <cmath>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plug-in ABI's status codes: their names, and which one tells of an error.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks structs from the other side of the ABI, which begin with their size.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TenantImpl: its end, and what has to be waited for.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a tenant: its leases, the libraries loaded for it, and what it holds through the
 // broker. Plug-in libraries and tenants that a host opens are both made of it.
 #pragma once

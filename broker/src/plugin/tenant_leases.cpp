@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TenantImpl: its leases, as the gate asks for them.
 #include <algorithm>
 

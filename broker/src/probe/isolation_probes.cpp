@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures what one context can do to another.
 #include "probe/protocol.hpp"
 #include "probe/subject.hpp"

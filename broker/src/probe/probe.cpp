@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts the probing processes, caches their answers, and does the work of such a process.
 #include "ctxbroker/probe.hpp"
 
@@ -12,10 +13,10 @@
 #include "driver/driver_error.hpp"
 #include "gate/gate.hpp"
 #include "probe/probe_cache.hpp"
-#include "probe/process.hpp"
 #include "probe/protocol.hpp"
 #include "probe/questions.hpp"
 #include "probe/subject.hpp"
+#include "process/process.hpp"
 
 namespace ctxbroker {
 namespace detail {
@@ -144,6 +145,17 @@ constexpr Probe probes[] = {
     {"waits_green", probe_waits_green},
 };
 
+ProcessEnd run_probing_process(const ProbeOptions& options,
+                               const std::vector<std::string>& arguments) {
+  try {
+    return run_process(options.program, arguments, options.deadline);
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::invalid_argument,
+                std::string("the probing process cannot be started: ") + error.what() +
+                    "; name a program of the host's that calls run_probe");
+  }
+}
+
 ProbeReport measure(const ProbeOptions& options, const Machine& machine) {
   ProbeReport report;
   report.answers = open_answers();
@@ -154,8 +166,7 @@ ProbeReport measure(const ProbeOptions& options, const Machine& machine) {
     const auto words = write_words({std::string(probe.name), machine.driver.info.kind,
                                     options.device, options.software_device});
     arguments.insert(arguments.end(), words.begin(), words.end());
-    take_answers(probe.name, run_process(options.program, arguments, options.deadline),
-                 report.answers);
+    take_answers(probe.name, run_probing_process(options, arguments), report.answers);
   }
   return describe(machine, std::move(report));
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured reports, kept between runs as JSON files in the user's cache folder.
 #pragma once
 

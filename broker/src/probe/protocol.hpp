@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the broker talks to a probing process: the question goes as command-line words, and the
 // answers come back as marked lines on standard output, among anything else that the process
 // prints.
@@ -10,7 +11,7 @@
 
 #include "ctxbroker/driver.hpp"
 #include "ctxbroker/probe.hpp"
-#include "probe/process.hpp"
+#include "process/process.hpp"
 
 namespace ctxbroker::detail {
 

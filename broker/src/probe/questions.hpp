@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The questions that probes answer, and the process that answers each of them.
 #pragma once
 

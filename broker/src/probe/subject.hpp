@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device that a probing process measures, with short functions for work on it. A failed call
 // throws Error, except where the probe measures the status itself.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures, for each kind of lease, which calls in one context wait for a kernel in another
 // context.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * ctxbroker plug-in ABI, version 1.0: everything that a host and a plug-in library say to each

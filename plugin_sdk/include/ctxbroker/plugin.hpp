@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The C++ side of the plug-in ABI: everything that an author needs to write a plug-in library.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * What changes within a block of audio, and the transport. plugin.h, which says what holds for all

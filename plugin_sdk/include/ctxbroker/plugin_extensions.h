@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * The extensions of the ctxbroker plug-in ABI. plugin.h, which says what holds for all of them,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * Modules: device code as data. plugin.h, which says what holds for all structs, includes this

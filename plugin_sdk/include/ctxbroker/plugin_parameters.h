@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * @file
  * Parameters in the ctxbroker plug-in ABI. plugin.h includes this header, and says what holds for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of bench_kernels. plain.cpp computes the same.
 #include <cuda_fp16.h>
 

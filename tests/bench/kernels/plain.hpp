@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels of device.cu compute, in C++ that a compiler sees with -O2. Each function does
 // the rows, or the elements, from `first` to `last`.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What bench_launch tells its plug-ins to measure. The environment variable launch_control_variable
 // holds the address of a LaunchControl, in decimal; each instance reads it when it is created.
 #pragma once

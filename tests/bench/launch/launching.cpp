@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plug-in of bench_launch: its process launches one kernel in the way that is asked for, and
 // times it there.
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same launch as a program compiled by nvcc makes it, with the static runtime library.
 #include "five.cu"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels in number, so that an image has some size.
 
 template <int number>

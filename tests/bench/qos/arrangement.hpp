@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the victim and its neighbour are.
 #pragma once
 

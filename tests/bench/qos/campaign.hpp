@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every arrangement with every load.
 #pragma once
 

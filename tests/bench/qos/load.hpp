@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a neighbour does to the victim: one table row each.
 #pragma once
 

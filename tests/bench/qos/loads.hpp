@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loads themselves; see load.hpp.
 #pragma once
 

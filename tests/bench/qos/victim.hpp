@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one whose latency is measured: an audio plug-in that works on 64 stereo frames.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often the calling thread has allocated memory: operator new, malloc and their kin, wherever
 // in the process they are called from. The program that links this replaces malloc.
 #pragma once

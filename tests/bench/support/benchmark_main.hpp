@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The main of the programs that use Google Benchmark.
 #pragma once
 

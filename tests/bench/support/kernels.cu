@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the benchmarks run: nothing, a stretch of arithmetic, and traffic to memory.
 
 extern "C" __global__ void nothing() {}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The benchmarks' kernels, loaded into the current context.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where threads that measure the same thing at the same time wait for each other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's own functions: the other side of every comparison, and what a plug-in calls.
 #pragma once
 

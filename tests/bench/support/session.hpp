@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every benchmark program stands on: an open broker, the raw driver beside it, and tenants by
 // lease kind.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Percentiles, and measuring two things in turn.
 #pragma once
 

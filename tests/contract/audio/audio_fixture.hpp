@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs whole signals through graphs of audio plug-ins, in blocks of any lengths, with changes of
 // parameters at frames of the signal.
 #pragma once

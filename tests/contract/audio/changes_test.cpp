@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes of parameters within a block, and the transport.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Branches of different latency stay aligned to the sample.
 #include "audio_fixture.hpp"
 #include "reference_plugins.hpp"

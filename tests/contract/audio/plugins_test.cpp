@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tone, compressor and spectrum compute what their references do, whatever the blocks.
 #include <cmath>
 #include <cstring>

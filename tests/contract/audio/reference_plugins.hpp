@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tone, compressor and spectrum compute, written down as plainly as possible, in double, for
 // whole signals.
 #pragma once

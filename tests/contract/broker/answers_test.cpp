@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What plug-ins answer wrongly, in each function that a host calls.
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that may run at once do: each operation of a table beside each other one, while leases are
 // lost, idle modules are unloaded, and the main thread polls, counts and records timelines.
 // docs/embedding.md says which calls may. CTXB_PAIR_MS sets how long each pair runs.

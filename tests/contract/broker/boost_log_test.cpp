@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records through Boost.Log: a channel per tenant, and nothing of the host's is touched.
 #include "ctxbroker/boost_log.hpp"
 

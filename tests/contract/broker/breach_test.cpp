@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host refuses a plug-in, and how it says so.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A broker on whatever driver CTXBROKER_DRIVER names, the test plug-ins, and everything it said.
 #pragma once
 

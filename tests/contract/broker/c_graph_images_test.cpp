@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host_graph.h: frames around a job's frame, and parts of pictures.
 #include <gmock/gmock.h>
 

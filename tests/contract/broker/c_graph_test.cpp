@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host_graph.h, as a host written in C meets it: libraries, instances, graphs and jobs. The plug-in
 // is written in C too.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host.h: what a caller can get wrong.
 #include <gmock/gmock.h>
 

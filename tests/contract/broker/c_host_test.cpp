@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C host API, as a host written in C meets it.
 #include <gmock/gmock.h>
 

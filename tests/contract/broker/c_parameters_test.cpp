@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // host_parameters.h: parameters of every type and presets, as a host written in C sets them.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that end CUDA in their process, or need another environment, run in a child: this program
 // again, with one disabled test chosen.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Built-in images that are not what was built any more, and how the broker knows.
 #include <unistd.h>
 

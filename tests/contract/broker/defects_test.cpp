@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defects that other code bases had in the field, those about contexts and guards; the whole list
 // with its tests is docs/measurements/defects.md.
 #include <dlfcn.h>

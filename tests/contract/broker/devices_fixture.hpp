@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests on two devices, for each pair of lease kinds. Skipped where the driver has one device only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work on one device that does not end and then writes to memory of another: who ends a lease or
 // the broker meanwhile keeps that memory.
 #include <cuda.h>

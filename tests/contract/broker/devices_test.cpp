@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several devices: leases name theirs, chains cross from one to the other, and what happens on one
 // leaves the other alone. Skipped where the driver has one device only.
 #include <cuda.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs that are refused or fail; they can be used again afterwards.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs of graphs: several in flight, late ones, ends in the host's device memory, who is told.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plug-ins that leave the thread's context stack in disorder, with and without the guard.
 #include <dlfcn.h>
 #include <gmock/gmock.h>

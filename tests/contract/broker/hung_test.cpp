@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work on the device that does not end in its time: nobody waits for it, and the others go on. In a
 // child, whose end may wait for the kernel.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of an instance: creation, parameters, activation, state, and what is given back.
 #include <gmock/gmock.h>
 

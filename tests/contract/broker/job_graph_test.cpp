@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs as graphs: the same bytes as without, whatever changes from job to job, and a word where a
 // plug-in's work cannot be one.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What job_sequence_test.cpp draws: instances, graphs and jobs, right ones and wrong ones.
 #pragma once
 

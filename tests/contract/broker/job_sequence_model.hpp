@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What graphs of test plug-ins have to compute, in plain C++. job_sequence_test.cpp drives graphs
 // and this model side by side.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes calls about graphs and jobs at random, beside a model that knows what has to come of each.
 #pragma once
 

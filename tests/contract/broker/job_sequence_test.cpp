@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random sequences of calls about graphs and jobs, right ones and wrong ones, beside a model that
 // knows what has to come of each. Every sequence is repeatable from its seed.
 //

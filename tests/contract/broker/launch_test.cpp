@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches of plug-ins: both argument forms, attributes, and the limits that are named when one is
 // broken.
 #include <cuda.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which contexts are whose, for tests that look whether a guard led into the right lease.
 #pragma once
 

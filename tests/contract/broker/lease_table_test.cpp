@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of leases, Broker::leases: a row per tenant and device, while the lease is in force.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leases against a real driver.
 #include <gmock/gmock.h>
 

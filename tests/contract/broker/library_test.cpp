@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loading plug-in libraries: sound ones, and every kind of broken one.
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lose-anywhere: a host at work, in which the k-th driver call fails, for every k. Whatever fails,
 // nothing crashes, hangs or stays behind, and who has nothing to do with it is not disturbed.
 #include <gmock/gmock.h>

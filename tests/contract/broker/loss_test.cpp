@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Contexts that are gone: what is renewed, what ends, and what is said. A faulting kernel ends CUDA
 // in the process: such tests run in a child.
 #include <gmock/gmock.h>

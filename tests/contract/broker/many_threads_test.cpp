@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many threads in one lease, and a tenant that is closed while threads enter it.
 #include <gmock/gmock.h>
 

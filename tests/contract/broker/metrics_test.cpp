@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the broker counts per tenant and lease.
 #include <nlohmann/json.hpp>
 #include <thread>

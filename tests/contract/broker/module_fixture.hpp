@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of modules: plug-ins whose images come from files that the test writes.
 #pragma once
 

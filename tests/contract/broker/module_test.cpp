@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module service: images of every kind, what is said of bad ones, and the life of modules.
 #include <cuda.h>
 #include <elf.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening and closing a broker, and the choice of the driver.
 #include <gmock/gmock.h>
 

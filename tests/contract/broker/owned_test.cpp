@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeviceMemory and Stream: what a tenant holds, with an owner.
 #include <gmock/gmock.h>
 

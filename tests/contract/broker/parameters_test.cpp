@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters of every type, from the host to the plug-in and back as text.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which device plug-ins are placed on. Needs two devices: of the software device the environment of
 // these tests gives two.
 #include <gmock/gmock.h>

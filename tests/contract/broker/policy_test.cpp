@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host's policy decides, and what stands above and below it.
 #include <gmock/gmock.h>
 

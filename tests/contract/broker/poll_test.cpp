@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Broker::poll on the main thread, and a tenant's end, beside work on other threads.
 #include <dlfcn.h>
 #include <gmock/gmock.h>

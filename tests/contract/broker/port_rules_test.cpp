@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each rule for ports, broken by a plug-in.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Presets from one instance to another, through JSON and through an upgrade of the plug-in.
 #include "ctxbroker/preset.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this process holds of the operating system: for tests that look for drift.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranges for a profiler. NVTX looks for one once per process, so each case has a process of its
 // own.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's own functions, for tests that look at what the broker did to a thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A warm job of a real-time graph neither allocates nor locks in the broker. The program has its
 // own operator new and lock functions, and counts the calls that come from the broker's library.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // No reset and no release on any thread destroys the primary context of a device that the broker
 // uses. Each with its positive control: without the broker the same calls do destroy it.
 #include <gmock/gmock.h>

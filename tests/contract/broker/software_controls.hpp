@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The software device's test controls, of the device that a broker has loaded.
 #pragma once
 

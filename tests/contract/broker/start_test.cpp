@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How things start and end: a host that used CUDA before, brokers that come and go, processes that
 // end in the middle. What ends a process, or needs one that nothing has used, runs in a child.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random sequences of entering, leaving, stealing, leaking and resetting, on many threads in many
 // leases. Every sequence is repeatable from its seed.
 #include <gmock/gmock.h>

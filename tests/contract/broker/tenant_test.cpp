@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tenants that a host opens itself, for plug-ins with a format of their own.
 #include "ctxbroker/tenant.hpp"
 

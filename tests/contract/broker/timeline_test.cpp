@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline of real work, read back from its file.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules whose files change while plug-ins use them.
 #include <algorithm>
 #include <atomic>

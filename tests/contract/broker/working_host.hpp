@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host as careful ones are: opens a broker, loads three plug-ins in three kinds of leases, runs
 // ten jobs, closes. What fails it tries again, and writes down what it was told.
 #pragma once

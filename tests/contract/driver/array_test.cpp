@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA arrays and the copies to and from them.
 #include <cstring>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls through pointers, of virtual functions and of functions that call themselves. What is asked
 // here of limits and of calls that go wrong was asked of an H100 with driver 580 first.
 #include <cstdint>

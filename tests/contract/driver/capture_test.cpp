@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stream capture: what becomes of work, and what is refused meanwhile, to whom.
 #include <functional>
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Good images cut off and with bits turned over: the reader and the driver take them or refuse them
 // with a clear status, and neither crashes, hangs or keeps anything. 2,000 of them, or as many as
 // CTXB_DAMAGED_IMAGES says. On NVIDIA's driver they are loaded in child processes, a batch in each:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver under test, called by its own names, and what the tests share. The same tests run on
 // the software device and, with CTXBROKER_DRIVER=nvidia, on a GPU: they assert only what both do.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that do not end: who goes on beside them, and who waits.
 #include <atomic>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The software device's exported names: all of the driver's and its test controls, and no other.
 #include <dlfcn.h>
 #include <elf.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of driver behaviour that this project rests on share: green and private contexts
 // that are cleaned up, and calls that may wait. docs/measurements/facts.md lists the tests.
 #pragma once

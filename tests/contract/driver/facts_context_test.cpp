@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Contexts: what one costs a process besides time, and what its handle and id are worth.
 #include <filesystem>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A faulting kernel ends CUDA for its whole process, whatever context it ran in. Each test that has
 // one runs in a child process.
 #include <atomic>

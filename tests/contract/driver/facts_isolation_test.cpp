@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Isolation: what a context of its own does not give, and what it does.
 #include "facts.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Partitions of a device's multiprocessors: what is granted, what overlaps, who is beside whom.
 #include <algorithm>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other copies of the driver and other processes can do that this process cannot.
 #include <dlfcn.h>
 #include <link.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NVIDIA's runtime library does to contexts. It is linked statically here, as nvcc does by
 // default. Every test runs in a child process, for the library keeps a state of its own.
 #include <cuda_runtime_api.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shield: while a green context exists on a device, the driver destroys that device's primary
 // for nobody.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which calls wait for work of other contexts, and streams that a green context lacks.
 #include "facts.hpp"
 

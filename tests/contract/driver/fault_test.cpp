@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is left of CUDA in a process after a kernel's fault. Each test runs in a child process.
 #include <atomic>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What functions and kernels tell about themselves, and what can be set of them.
 #include <string>
 

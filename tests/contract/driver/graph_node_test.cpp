@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuGraphAddNode, which takes a node of any type.
 #include <vector>
 

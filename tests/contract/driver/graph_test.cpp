@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs made by hand, their nodes, and what is tied to their life.
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "green_context.hpp"
 
 #if CUDA_VERSION >= 12090

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of green contexts share. They need the calls of CUDA 12.9 to be complete.
 #pragma once
 

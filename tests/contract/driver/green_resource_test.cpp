@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The multiprocessors of a device, split and joined for green contexts.
 #include <vector>
 

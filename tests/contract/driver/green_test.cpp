@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Green contexts: what they are, what they keep alive, what of them dies when they end.
 #include "green_context.hpp"
 

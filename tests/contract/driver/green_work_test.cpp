@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work in green contexts: streams, events, who waits for whom.
 #include <thread>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cooperative launches: blocks that wait for each other. What %envreg1 and %envreg2 hold, and when
 // a launch is too large, was asked of an H100 with driver 580.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels allocate with malloc, and the heap that they allocate it from. All of it was asked
 // of an H100 with driver 580 first.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory and events that two processes share by the handles of cuIpc*. The other process is this
 // program again, which gets the handles in its environment.
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries: programs of no context, placed in each where they are used.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuLink*: several images made one.
 #include <dlfcn.h>
 #include <unistd.h>

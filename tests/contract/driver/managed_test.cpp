@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice about managed memory, and prefetches of it.
 #include <array>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What cuPointerGetAttribute tells of each kind of memory, and cuPointerSetAttribute.
 #include <atomic>
 #include <chrono>

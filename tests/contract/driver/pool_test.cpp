@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stream-ordered allocator and its pools.
 #include <cstdint>
 

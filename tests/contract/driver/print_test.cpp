@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels print: CUDA's device printf, as an H200 has it too.
 #include <gmock/gmock.h>
 

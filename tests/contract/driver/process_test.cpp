@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's life in a process: before cuInit, at exit.
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What PTX means where compilers and people rely on it, in the words that the documentation leaves
 // open: each answer here was seen on a GPU or follows from the PTX ISA.
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the software device promises about captures, graphs and their owners' ends.
 #include <functional>
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The software device's test controls, looked up as any test does it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only the software device promises: an answer for every stale handle, several devices, and
 // errors in words.
 #include <dlfcn.h>

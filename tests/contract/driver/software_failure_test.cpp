@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that are made to fail, and counted.
 #include <dlfcn.h>
 

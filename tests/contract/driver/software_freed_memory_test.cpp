@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies and fills whose memory is freed before the device comes to them: an illegal address that
 // ends CUDA for the process, as a kernel's would. Each test runs in a child process.
 #include <atomic>

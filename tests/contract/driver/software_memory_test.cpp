@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the software device promises about memory beyond what drivers do.
 #include <atomic>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two devices in one process. What the tests with two GPUs assert too.
 #include <cstdlib>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the software device does not have is refused by name: by status, and in its log.
 #include <dlfcn.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A driver that starts over in one process, also after a fault.
 #include <atomic>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's runtime library on the software device: it cannot work, and its user learns why. It is
 // linked statically here, as nvcc does by default.
 #include <cuda_runtime_api.h>

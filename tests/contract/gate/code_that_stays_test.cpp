@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Code of a tenant that stays in the process when the tenant ends: what it holds, its threads, and
 // the next tenants that adopt it.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver as every other code of the process finds it: by its name. Behind the gate, when there
 // is one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work of a tenant's own code that does not end, in streams that the broker did not make: its close
 // waits for it no longer than it is told to, and what it holds stays. In a child, with a driver
 // that nobody has troubled.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a plug-in does to things of a neighbour, or of the host, by calls that neither free nor end
 // them: it captures their streams, holds them up, changes their graphs, kernels and user objects.
 // Each attack is made in each kind of lease, inside guards and on a thread of the plug-in's own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A broker for tests of the gate, and what its metrics say.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How things start: whether the driver or the broker came first, and which driver it was. Each case
 // is a process of its own.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gate: code of a tenant that knows nothing of the broker lands in its tenant's lease, whatever
 // thread it runs on and however it reaches the driver; what it leaves is given back.
 #include "ctxbroker/gate.hpp"

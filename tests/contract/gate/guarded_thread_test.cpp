@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Guards where the gate watches: they look only where something may have happened, and leave a
 // thread as it was all the same, whatever host and plug-in did to it through the driver's name.
 #include <gtest/gtest.h>

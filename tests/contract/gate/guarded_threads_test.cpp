@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random sequences of guards with the gate in force, on many threads in many leases, while further
 // tenants come, move and go. Every sequence is repeatable from its seed.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hazard matrix: what misbehaving code does, by the way in which it reaches the driver and the
 // place that it is called from. Each cell is a process, with the broker and without it: with it the
 // neighbour is unharmed, without it the damage is there to be seen. The whole table is printed when

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tenant's kernel hangs, and a neighbour goes on: every call that the neighbour, its host or its
 // own code makes returns in its time, whether the broker knows of the hung work already or not.
 // What would wait is put off, listed, and done when the work ends. For each pair of lease kinds and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kept_addresses.hpp"
 
 #include <dlfcn.h>

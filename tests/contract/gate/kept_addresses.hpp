@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which addresses of the driver's functions a library keeps.
 #pragma once
 

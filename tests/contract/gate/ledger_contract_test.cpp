@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tenants hold stands in one book, by whatever way they came to it, and ends in one way.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host that links the driver itself, every function bound before main, and uses CUDA before it
 // opens a broker; built in several ways of linking the broker. It says which gate it has, and what
 // an attack left of its memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts that link the driver, by the way in which they link the broker: which gate they have.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When the context of a private lease's lost life is given back: at once when nothing can use it or
 // what was made in it, and not before. Counted in device memory.
 #include <gtest/gtest.h>

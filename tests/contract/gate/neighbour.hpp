@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A well-behaved neighbour: everything that a plug-in can have on a device, and a look at whether
 // it is all still there.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that come from nobody's code: a plug-in has handed a function of the driver to a library of
 // the system, or to code outside of all libraries, and these call it when nothing of the plug-in is
 // on the stack. With the gate they end nothing of a tenant's, in any lease, and the host hears of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captures of streams that a tenant's code begins and leaves open.
 #include <gmock/gmock.h>
 

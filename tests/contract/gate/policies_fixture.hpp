@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the gate makes true for each tenant alone, and what it books for it. Calls inside a tenant's
 // guard are its own; the driver's own functions tell what really came of them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags of a context: the tenant's own.
 #include <gmock/gmock.h>
 

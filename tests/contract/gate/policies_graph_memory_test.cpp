@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that graphs allocate: its owner's, and in the budget.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a tenant's code may hold through the driver, beside device memory: a limit for each kind.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mapped and physical memory: counted, and its holder's to end.
 #include <gmock/gmock.h>
 

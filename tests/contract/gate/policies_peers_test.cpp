@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Peer access: given to and taken from each tenant alone.
 #include <gmock/gmock.h>
 

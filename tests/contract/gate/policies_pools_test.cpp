@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory pools: the default and the current one are the tenant's own.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policies for what needs no file of its own: waits, budgets, names, what is held.
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver gives the value of a handle out again as soon as a thing has ended. Two threads of a
 // tenant end the same thing. Between the driver's work for the first and the moment that this call
 // returns, the host gets the value for a thing of its own. The second thread is refused then, and

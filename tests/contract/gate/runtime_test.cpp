@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's runtime library behind the gate: one copy of it that two tenants share, one that
 // outlives its tenant, one whose lease was lost. Each case is a process of its own, because the
 // library keeps what it knows of a device for as long as it is loaded. Needs NVIDIA's driver.

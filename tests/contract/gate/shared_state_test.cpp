@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays of a neighbour, and what a context or the device has only once: limits, the preference for
 // caches, lines that stay in the L2 cache. An attacker destroys and changes these in each kind of
 // lease, inside guards and on a thread of its own, with a gate and with a late one. Without the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tenant's library is unloaded at its close while the driver has still to call a function of it.
 // Without the gate, nobody knows of that function, and the process ends with SIGSEGV. Each case in
 // a child process.

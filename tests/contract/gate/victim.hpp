@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Things of a neighbour that calls of others can change or hold up, and a look at whether anybody
 // has.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A library that keeps more per thread than a process has room for beside what it was started with.
  */
 __attribute__((visibility("default"))) __thread char late_open_room[4096];

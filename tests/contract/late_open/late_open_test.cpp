@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts that are themselves plug-ins of something, Python modules for one, open the broker's
 // library late. What a library keeps per thread can be too much for that.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is kept between runs, and what a damaged or missing cache does: nothing but a note.
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The least that a host's probing program is.
 #include "ctxbroker/probe.hpp"
 

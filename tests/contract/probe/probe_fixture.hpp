@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cache folder of the test's own, and programs that measure, crash, hang or lie.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is measured, and what becomes of probing processes that do not answer.
 #include <chrono>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every mistake a person can make, and what sample_host says about it.
 #include <dlfcn.h>
 #include <sndfile.h>

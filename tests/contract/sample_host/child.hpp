@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real sample_host as a child process.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every test of a command needs: a folder, input files, and short ways to run and to check.
 #pragma once
 

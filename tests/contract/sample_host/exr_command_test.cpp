@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host image with OpenEXR files.
 #include <ImfTileDescription.h>
 

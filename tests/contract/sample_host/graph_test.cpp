@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host with --graph: what a graph file connects, and how several frames run at once.
 #include <sndfile.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host kernels: what images hold, without a driver.
 #include <string_view>
 

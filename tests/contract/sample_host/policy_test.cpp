@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --policy, --device and the table of leases.
 #include "command_test.hpp"
 

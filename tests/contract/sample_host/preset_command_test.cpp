@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters of every type on the command line, and in presets.
 #include <fstream>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample_host image with --frames.
 #include "command_test.hpp"
 #include "fixtures/exr_fixture.hpp"

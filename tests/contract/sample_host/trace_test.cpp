@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --trace: the file that image and audio leave, and what stands in its way.
 #include <map>
 

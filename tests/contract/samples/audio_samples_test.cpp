@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The audio samples compute what their references do, whatever the blocks and channels.
 #include <cmath>
 #include <cstring>

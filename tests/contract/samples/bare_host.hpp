@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host without a broker, which plug-ins share the device's primary context with: as things were,
 // for tests that show what the broker is good for.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A whole host in C11. It blurs one picture, puts another one over it in the same graph, and
  * compares the result with what C computes from the blurred picture alone. */
 #include "c_graph_host.h"

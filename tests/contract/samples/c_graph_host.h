@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A host in C with the sample plug-ins blur and merge. */
 #ifndef CTXB_TESTS_C_GRAPH_HOST_H
 #define CTXB_TESTS_C_GRAPH_HOST_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "c_graph_host.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes and sample rates that no arithmetic of 32 bits can take: a sample refuses them in activate,
 // in words, or it works.
 #include <gmock/gmock.h>

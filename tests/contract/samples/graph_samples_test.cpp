@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs of samples: several inputs, branches, and jobs in flight, in every kind of lease.
 #include <gmock/gmock.h>
 

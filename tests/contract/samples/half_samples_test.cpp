@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Image samples on halves: they compute what their references do, rounded once to half.
 #include <cmath>
 

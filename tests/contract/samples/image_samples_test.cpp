@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The image samples compute what their references do, at any size.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the driver made used by NVIDIA's libraries, and back, in one lease of each kind. The checks
 // are in the plug-in; they need a GPU, and without one each test says so and is skipped.
 #include "sample_runner.hpp"

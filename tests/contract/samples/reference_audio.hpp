@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the audio samples compute, written down as plainly as possible, in double. Each function
 // takes the whole signal; blocks are the plug-ins' own affair.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the image samples compute, written down as plainly as possible, in double.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The references are what the plug-ins are judged by; here they are judged themselves, by values
 // that one can work out on paper.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rendering by tile gives the same bytes as rendering the whole picture.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The samples on the runtime API beside a plug-in that resets the device after every job: a
 // thousand jobs of each, in every lease, are right. Without the broker one reset is enough.
 #include <gmock/gmock.h>

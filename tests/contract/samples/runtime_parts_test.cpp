@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the samples on the runtime API work out on the CPU, which needs no GPU to be tested.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The samples on the runtime API compute what their references do, in every lease. They need a GPU;
 // without one each test says so and is skipped.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs sample plug-ins through the broker, on whichever driver CTXBROKER_DRIVER says.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plug-ins that need frames around the job's own one, and what they compute.
 #include <gmock/gmock.h>
 

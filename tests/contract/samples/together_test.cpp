@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All eight samples in one process: a photograph's graph and a recording's graph beside each other.
 #include <cstring>
 #include <set>

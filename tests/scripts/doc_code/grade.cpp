@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plug-in with the parameters that the page about hosts names. It passes its input on.
 #include <ctxbroker/plugin.hpp>
 

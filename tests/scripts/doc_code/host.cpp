@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls the functions that the pages for host authors show, and looks at what they do. doc_code.py
 // links it with those pages' blocks.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // With sanitizers GCC sees through the operators below, which allocate with malloc on purpose.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 

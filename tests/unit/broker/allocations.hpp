@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts what the threads of this test program allocate with operator new.
 #pragma once
 

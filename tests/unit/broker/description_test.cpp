@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ctxbroker/plugin_description.hpp"
 
 #include <gmock/gmock.h>

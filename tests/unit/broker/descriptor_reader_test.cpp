@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every lie a descriptor can tell, one at a time, on top of one that is sound.
 #include "plugin/descriptor_reader.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A driver that keeps books and does nothing: a context stack per thread, and memory by number.
 #pragma once
 

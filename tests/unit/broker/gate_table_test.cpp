@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gate's table, and its policies.
 #include <gtest/gtest.h>
 

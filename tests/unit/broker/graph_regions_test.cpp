@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which parts of pictures the nodes of a graph get, from what their plug-ins answer.
 #include "graph/regions.hpp"
 

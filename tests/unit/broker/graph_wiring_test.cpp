@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What graphs mean, and what is refused with the names of its ports; which values share a buffer.
 #include "graph/wiring.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // As much of JSON Schema as the schemas in docs use.
 #pragma once
 

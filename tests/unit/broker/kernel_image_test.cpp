@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words for what an image holds, and on which devices it runs. tests/unit/image/ reads real
 // ones.
 #include "ctxbroker/kernel_image.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // By how many frames each branch of a graph is delayed.
 #include "graph/latency_plan.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one book of what tenants hold, and how its things end.
 #include "memory/ledger.hpp"
 

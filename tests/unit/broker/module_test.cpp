@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module room's parts that need no driver.
 #include <elf.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values that any thread sets while others read them.
 #include "plugin/parameter_store.hpp"
 

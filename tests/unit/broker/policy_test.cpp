@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policies from text and files, and the schema that describes them.
 #include "ctxbroker/policy.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Presets as JSON: what is written is read again, and what is no whole preset is refused.
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Contexts made ahead.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The recording: what threads mark is there, in order, within its memory, at no one's cost.
 #include "observe/timeline.hpp"
 

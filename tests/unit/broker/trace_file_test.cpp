@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the timeline's file holds, read back.
 #include "observe/timeline.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the executor keeps, and gives back with the life of the driver.
 #include "api/executor.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls through pointers, of virtual functions and of functions that call themselves. What a GPU
 // answers where a call goes wrong was asked of an H100 with driver 580.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Branches, barriers, memory spaces and calls.
 #include <numeric>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel may not do, how it is told, and how it is stopped.
 #include <chrono>
 #include <thread>

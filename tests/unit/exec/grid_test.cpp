@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches whose blocks may wait for each other.
 #include <cstdint>
 #include <string_view>

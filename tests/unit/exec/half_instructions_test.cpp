@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // f16 and bf16 against the list of all their numbers: a result is the one that is nearest.
 #include <algorithm>
 

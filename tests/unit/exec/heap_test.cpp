@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels allocate. What a GPU answers was asked of an H100 with driver 580.
 #include <cstdint>
 #include <set>

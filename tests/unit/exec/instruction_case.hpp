@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks one instruction against a plain function, on every engine and level, for all combinations
 // of edge values and some random ones. Values travel as their bits, so that little is compiled for
 // each of the hundreds of cases.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels as nvcc compiles them, against plain C++.
 #include <array>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that print, on every engine and level.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of a device printf, made of formats that compilers write and of those that none would.
 #include "exec/printf_format.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accesses to elements that follow one another from thread to thread, whose addresses are known
 // without calculating one for each thread.
 #include "exec/code.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the engines share: memory that kernels may use, launches on every engine and
 // level that this machine has, and the packing of arguments.
 #pragma once

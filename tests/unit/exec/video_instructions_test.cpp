@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Video instructions against the pseudo-code of the PTX ISA, in integers that are wide enough.
 #include <algorithm>
 #include <array>

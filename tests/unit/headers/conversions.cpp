@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must not compile. A mistake in the order of a struct's members, or a number where a word
 // belongs, must not become options that mean something else.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an image holds, read without loading it.
 
 #include <gmock/gmock.h>

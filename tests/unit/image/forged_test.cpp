@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fatbins, wrappers and ELF files made by hand: what headers may claim.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What nvcc made of kernels, and short ways to hand it to the image reader.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images as nvcc writes them: every packing, several architectures, machine code only.
 #include "image/image.hpp"
 

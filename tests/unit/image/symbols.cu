@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of every sort, for what is read of an image without loading it.
 __device__ int counter = 3;
 __constant__ float table[4];

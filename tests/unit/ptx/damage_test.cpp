@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damaged text: an error or a module, never anything else. The sanitized build is where this bites.
 #include <gtest/gtest.h>
 

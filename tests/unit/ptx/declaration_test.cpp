@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Variables of modules and functions: spaces, types, sizes, alignments, initial values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A C++ source with FILE's bytes as ctxbroker::fixtures::NAME. Run with cmake -P.
 file(READ ${FILE} hex HEX)
 string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mistakes: the line and a sentence that says what and where; bounds on hostile text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

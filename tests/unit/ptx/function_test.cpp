@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels, functions, their directives, scopes, labels and tables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instructions: opcodes, modifiers, guards and every form of operand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several modules to one: which names meet, which stay apart, and what is said when it cannot be.
 #include "ptx/link.hpp"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Files that tests read, held in the test program itself: it then runs anywhere, also without nvcc.
 
 # ctxb_embed(target name file): `extern const std::string_view name` with the file's bytes, in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What nvcc really writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

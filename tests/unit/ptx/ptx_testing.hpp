@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short ways to write down PTX and to say what it should become.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Automation files, and what each block and each frame of a sequence gets of them.
 #include "automation.hpp"
 

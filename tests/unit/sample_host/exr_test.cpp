@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "files/exr_file.hpp"
 
 #include <ImfChromaticitiesAttribute.h>

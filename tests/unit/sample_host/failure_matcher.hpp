@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EXPECT that a call throws a Failure of one kind whose text says certain things.
 #pragma once
 

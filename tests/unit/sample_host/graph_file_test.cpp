@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph files, the schema that describes them, and the files at a graph's ends.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* plugin.h is promised to compile as C11 without extensions; this file is compiled as such. */
 #include <ctxbroker/plugin.h>
 

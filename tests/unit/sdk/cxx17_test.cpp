@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The SDK's headers are promised to compile as C++17; this file is compiled as such.
 #include <ctxbroker/plugin.hpp>
 

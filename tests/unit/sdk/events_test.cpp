@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parameter's segments cover the block without gaps, whatever the host sends.
 #include <gmock/gmock.h>
 

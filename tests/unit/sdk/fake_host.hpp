@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host that keeps what a plug-in says and does, with no GPU behind it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The SDK's pieces on their own: parameter tables, device buffers, launch shapes.
 #include <gmock/gmock.h>
 

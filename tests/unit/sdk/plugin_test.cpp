@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C++ SDK against a host that only takes notes: what a plug-in's class becomes at the C border.
 #include "ctxbroker/plugin.hpp"
 

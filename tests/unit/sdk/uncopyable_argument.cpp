@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Must not compile: a std::string is no kernel argument. See CMakeLists.txt.
 #include <string>
 

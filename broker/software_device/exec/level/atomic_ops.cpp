@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Read-modify-write operations on memory. Blocks run on different threads, hence real atomics;
 // shared memory belongs to one thread at a time, but takes the same path.
 #include "exec/level/half.hpp"

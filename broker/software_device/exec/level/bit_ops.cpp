@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves, logic, shifts and bit fields.
 #include "exec/level/lanes.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comparisons into predicates, and selections by them.
 #include "exec/level/float_common.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions between register widths, integers and floats. cvt is made of these.
 #include "exec/level/float_common.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Floating-point arithmetic that IEEE 754 defines. Rounding modes other than to nearest are set by
 // an instruction before and after ("set_rounding"), so one function serves all of them.
 #include "exec/level/float_common.hpp"

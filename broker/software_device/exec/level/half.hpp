@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formats of 16 bits, f16 and bf16. Their arithmetic is done in f64, where a sum or a product
 // of two is exact or as good as exact, and rounded once.
 #pragma once

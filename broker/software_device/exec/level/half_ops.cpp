@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions of the formats of 16 bits; their arithmetic is put together from these and f64's.
 #include "exec/level/half.hpp"
 

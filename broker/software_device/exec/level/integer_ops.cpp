@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Integer arithmetic. Signed types compute in unsigned ones, so that overflow wraps as in PTX.
 #include "exec/level/lanes.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a function on plain values to an operation of both engines. Compiled once per
 // instruction-set level, with CTXB_LEVEL as the level's namespace. Everything here is in
 // that namespace, and nothing of std:: is instantiated: the linker keeps one copy of an inline

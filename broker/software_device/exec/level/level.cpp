@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of one level, in the order that all levels share.
 #include "exec/level/lanes.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads. Neighbouring lanes that read neighbouring elements become block copies, lanes that read
 // the same element a broadcast; everything else goes lane by lane.
 #include "exec/level/memory_access.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lockstep engine: one fragment of a group runs at a time, always the one at the lowest
 // instruction, so that lanes that parted meet again where their paths join.
 #include "exec/level/masks.hpp"

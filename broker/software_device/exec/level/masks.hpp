@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicates to lane masks, and the blending of some lanes of a slot.
 #pragma once
 

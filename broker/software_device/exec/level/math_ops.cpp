@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The approximate functions of f32, to at most two units in the last place. No branches, so that
 // they vectorise; no fused operations, so that every level gives the same bits.
 #include "exec/level/float_common.hpp"

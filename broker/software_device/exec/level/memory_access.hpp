@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the addresses of lanes to memory, checked. Global and generic addresses are host addresses
 // inside a live range; those of the other spaces are offsets (shared: of 32 bits) that wrap.
 #pragma once

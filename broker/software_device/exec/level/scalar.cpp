@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scalar engine: one lane at a time, each operation jumping to the next. Also the operations
 // that steer both engines.
 #ifdef __SSE2__

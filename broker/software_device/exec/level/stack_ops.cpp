@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stack of functions that are not expanded in place. It lies in the lane's local memory, above
 // the kernel's own: a lane can overwrite its own return addresses, and nobody else's.
 #include "exec/level/memory_access.hpp"

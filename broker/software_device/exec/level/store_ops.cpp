@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stores; the mirror image of loads. Where several lanes write one address, the highest wins.
 #include "exec/level/memory_access.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations across the two warps of 32 lanes that a group holds. Only the lockstep engine can run
 // them; a kernel that has one never goes to the scalar engine.
 #include "exec/level/masks.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Integer arithmetic, and the entry points that integer and floating-point types share.
 #include <array>
 

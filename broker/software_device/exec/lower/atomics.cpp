@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // atom and red.
 #include "exec/lower/families.hpp"
 #include "exec/lower/memory.hpp"

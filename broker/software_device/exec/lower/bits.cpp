@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logic, shifts and bit fields; comparisons and selections.
 #include "exec/lower/families.hpp"
 #include "exec/lower/half.hpp"

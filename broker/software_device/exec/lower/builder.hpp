@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects the steps of one kernel while its PTX is lowered, function by function (calls are
 // expanded in place). The families of instructions, in the other files, write through it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which functions of a module have addresses, and which may call themselves.
 #include <atomic>
 

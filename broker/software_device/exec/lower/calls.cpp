@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls, expanded in place: the callee's parameters stand for the caller's .param variables.
 #include <algorithm>
 

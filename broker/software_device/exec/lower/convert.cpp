@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cvt: put together from steps that extend, clamp, round and convert.
 #include <algorithm>
 

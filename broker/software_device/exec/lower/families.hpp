@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The families of instructions. Each lowers one instruction, the builder's current one, and throws
 // ptx::SyntaxError for what it does not know.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is left to do when all steps of a kernel are there: labels, frames, places.
 #include <algorithm>
 

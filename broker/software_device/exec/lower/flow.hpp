@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens to a kernel's steps once all are there: the blocks are put into an order in which
 // lanes that parted meet again as early as can be, and the values get their places in the frames.
 #pragma once

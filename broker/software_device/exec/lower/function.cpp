@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A function body: its names, then its instructions one by one.
 #include <unordered_map>
 #include <vector>

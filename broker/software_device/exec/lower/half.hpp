@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // f16 and bf16, alone and in pairs. The engines know them as 16 bits: what is computed with them is
 // widened, computed in f32 or f64, and rounded once.
 #pragma once

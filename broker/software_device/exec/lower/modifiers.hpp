@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The modifiers of an instruction, taken one by one: what is left over is refused.
 #pragma once
 

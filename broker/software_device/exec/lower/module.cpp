@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module: its variables, then its kernels.
 #include <algorithm>
 #include <bit>

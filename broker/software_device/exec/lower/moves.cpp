@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mov in all its forms, and conversions between the addresses of the state spaces.
 #include "exec/lower/families.hpp"
 #include "exec/lower/modifiers.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of functions that are not expanded in place: those that may call themselves, and those that
 // are called through pointers.
 //

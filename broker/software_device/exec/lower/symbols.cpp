@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the names of variables mean, and the addresses behind them.
 #include "exec/lower/builder.hpp"
 

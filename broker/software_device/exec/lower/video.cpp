@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Video instructions: numbers from parts of registers, computed in 64 bits as the PTX ISA says.
 // GPUs have no such instructions any more, but for vabsdiff4. What ptxas 13.0 makes of the scalar
 // ones computes something else in places: .sat where the destination is a part, .min and .max, .h1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations across a warp: shuffles, votes, matches, reductions.
 #include "exec/lower/families.hpp"
 #include "exec/lower/modifiers.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Test controls of the software device: make driver calls fail, count them, start over.
  *
  * The software device (libctxbroker_software_device.so) exports these beside the driver's own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* See parts.h. (hint #34 is "bti c", which older assemblers do not know by name.) */
 #include "gate/library/parts.h"
 

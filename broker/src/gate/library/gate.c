@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The gate: which driver stands behind it, where each exported function leads, and what look-ups
  * through cuGetProcAddress give out. See gate.h.
  *

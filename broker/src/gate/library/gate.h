@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the gate library offers to the broker. The gate answers to the driver's name,
  * libcuda.so.1, and is in the process before the driver is: every function it exports jumps to the
  * driver's own, or to a policy that the broker has installed in its place.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* See parts.h. */
 #include <dlfcn.h>
 #include <link.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of a tenant's code that the driver calls later. Each is counted until it has run, so
 // that its library is not unloaded before that.
 #include <memory>

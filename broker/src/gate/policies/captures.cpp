@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captures of streams, which make graphs. A tenant captures its own streams only.
 #include "context/guard.hpp"
 #include "context/open_captures.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
 // a tenant, "the primary" is its own lease, and nothing below its guard is popped.
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What changes graphs, executable graphs and their nodes, and what tells of nodes and inner graphs.
 // A node is its graph's: whoever holds that may change it.
 #include "gate/use.hpp"

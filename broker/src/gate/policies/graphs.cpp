@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs. A tenant's graphs and the memory that they allocate are counted, and only their holder
 // ends them.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's linker, textures, surfaces, user objects, and what other APIs and other devices
 // share: who made it holds it, and only its holder changes or ends it.
 #include <mutex>

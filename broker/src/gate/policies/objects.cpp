@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory, modules, libraries, streams and events: what a tenant takes or makes is counted, and only
 // its holder gives it back or ends it.
 #include "gate/held.hpp"

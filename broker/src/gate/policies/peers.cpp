@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Peer access: kernels in one context reach memory of another device. The driver knows it once per
 // pair of contexts. In a context that tenants share, each has it for itself: this counts which of
 // them have asked for it, so that no tenant takes it from another.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory pools. A device's default pool and its current pool are everybody's. In their place each
 // tenant has a pool of its own, which is made when the tenant first asks and ends with it.
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device's primary context: a tenant has its own lease instead. And the flags of contexts, such
 // as how threads wait. The primary's flags count for everybody on the device, and a green context
 // has the primary's. A tenant without a context of its own therefore has flags that only it can

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that reach the whole process.
 #include "gate/held.hpp"
 #include "gate/policy.hpp"

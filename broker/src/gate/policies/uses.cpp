@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that hold up or change streams, events, contexts and memory: on what the caller does not
 // hold they are refused. Launches, copies, memsets and queries are not guarded.
 #include "context/guard.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses and the physical memory behind them: a tenant maps its own memory at its own addresses,
 // and changes what is its own.
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that keep the calling thread waiting for the device: the driver's own, and timed.
 //
 // While work hangs in the context family of the caller, a wait that may meet it is made by asking

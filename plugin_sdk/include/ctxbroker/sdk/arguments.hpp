@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A kernel's arguments: what can be one, and where each lies when they are packed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// How parameters change within a block: the host's list, and the same as segments.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The library's entry: one line for any number of plug-ins.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// How a plug-in says that something failed: with an exception inside the library, and with a
 /// status outside.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Internal to the SDK: the host's GPU extension for one instance, and the list of what the
 /// instance has allocated.

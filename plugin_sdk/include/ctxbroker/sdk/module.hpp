@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A plug-in's device code, as Descriptor::modules takes it:
 ///

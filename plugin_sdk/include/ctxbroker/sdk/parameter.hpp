@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Parameters as typed constants: described once, and read with the right type.
 ///

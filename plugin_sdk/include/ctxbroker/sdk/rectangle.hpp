@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Rectangles of pixels, and what a plug-in that works on parts of pictures is asked.
 #pragma once

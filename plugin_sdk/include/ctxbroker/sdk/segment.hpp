@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A stretch of a block on which a parameter stays, or moves in a straight line. The header
 /// compiles with the host's compiler and with nvcc.

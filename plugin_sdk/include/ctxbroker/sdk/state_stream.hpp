@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The byte streams of a plug-in's state. A host may read and write in pieces; these classes put
 /// the pieces together.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Enqueues work on the stream of an activation or a job.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Internal to the SDK: the C functions between the host and a plug-in's class. No exception passes
 /// them.

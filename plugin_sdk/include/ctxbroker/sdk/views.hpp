@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Images and audio blocks in device memory. Job returns them, and a kernel takes them by value.
 /// The header compiles with the host's compiler and with nvcc.

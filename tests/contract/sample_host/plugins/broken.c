@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Small libraries that each break one promise; which one is chosen by a macro. */
 #include <ctxbroker/plugin.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest plug-in: every sample is halved.
 #include <ctxbroker/plugin.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest host: loads a plug-in library with the installed broker and names what is in it.
 #include <cstdio>
 #include <ctxbroker/boost_log.hpp>

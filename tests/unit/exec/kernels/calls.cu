@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that a compiler cannot resolve: through pointers, of virtual functions, of functions that
 // call themselves. The test has the same functions in C++.
 #include <new>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels whose blocks wait for each other.
 #include <cooperative_groups.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What CUDA offers for halves: nvcc writes these functions with PTX of their own.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that allocate: malloc and free, new and delete.
 #include <cstdlib>
 

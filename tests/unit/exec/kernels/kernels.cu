@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels as plug-ins have them. kernels_test.cpp computes the same in plain C++.
 #include <cstdint>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that print. What they print on a GPU is in the tests that run them.
 #include <cstdio>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many opcodes: mathematics, bits, warps, half precision, wide integers.
 #include <cuda_fp16.h>
 

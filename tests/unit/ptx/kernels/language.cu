@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything of the language that shapes PTX beyond plain instructions: initialised variables of
 // all kinds, calls, tables of functions, local arrays, dynamic memory, printf, jump tables.
 #include <cstdio>

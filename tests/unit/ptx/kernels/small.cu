@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small on purpose: damaged at every byte by the tests.
 __constant__ float taps[4] = {0.5f, 0.25f};
 

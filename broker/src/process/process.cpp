@@ -1,4 +1,5 @@
-#include "probe/process.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "process/process.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,8 +13,6 @@
 #include <system_error>
 #include <thread>
 
-#include "ctxbroker/error.hpp"
-
 extern char** environ;
 
 namespace ctxbroker::detail {
@@ -21,11 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Error cannot_start(const std::filesystem::path& program, int error) {
-  return {ErrorKind::invalid_argument,
-          "the probing process cannot be started: " + program.string() + ": " +
-              std::generic_category().message(error) +
-              "; name a program of the host's that calls run_probe"};
+std::system_error cannot_start(const std::filesystem::path& program, int error) {
+  return {error, std::generic_category(), "cannot start \"" + program.string() + "\""};
 }
 
 class File {

@@ -1,5 +1,5 @@
-// Runs a child process with a deadline and collects its output. The only part of this room that
-// depends on the operating system.
+// SPDX-License-Identifier: Apache-2.0
+// Runs a child process with a deadline and collects its output.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@ struct ProcessEnd {
   std::string output;      // standard output and standard error together, at most 1 MiB
 };
 
-// Runs the program with an empty standard input and waits for its end. Throws Error
-// (invalid_argument) when the program cannot be started.
+// Runs the program with an empty standard input and waits for its end. Throws
+// std::system_error when the program cannot be started.
 ProcessEnd run_process(const std::filesystem::path& program,
                        const std::vector<std::string>& arguments,
                        std::chrono::milliseconds deadline);
