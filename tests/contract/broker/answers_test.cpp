@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "broker_fixture.hpp"
 
@@ -284,10 +285,10 @@ TEST_F(AnswersTest, APlugInIsNotToldOfALossWhileItAnswers) {
   answer("get_extent holds");
   hold = true;
   std::thread job([&] {
-    const float pixel[4] = {};
-    float out[4];
+    const std::vector<float> in(8 * 8 * 4);
+    std::vector<float> out(in.size());
     try {
-      graph.process(pixel, out, middle());
+      graph.process(in.data(), out.data(), middle());
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): its context is gone
     }
   });

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -313,7 +314,8 @@ TEST_F(LossChildTest, DISABLED_AFailedJobLeavesNoSuspects) {
                                     Contains(HasSubstr("faults is taken for the cause"))));
 }
 
-// A host that wants no marks learns all names.
+// A host that wants no marks learns all names whose work had been enqueued when the fault was seen.
+// The last plug-in's may come too late for that.
 TEST_F(LossChildTest, DISABLED_WithoutMarksAllAreNamed) {
   PluginInstance faulty = active("faults"), first = active("affine"), last = active("bias");
   GraphOptions options;
@@ -321,7 +323,7 @@ TEST_F(LossChildTest, DISABLED_WithoutMarksAllAreNamed) {
   Graph graph(broker, {&first, &faulty, &last}, test_sizes, options);
   float pixel[4] = {1, 2, 3, 4};
   EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
-              HasSubstr("the work of one of the plug-ins affine, faults, bias failed"));
+              ContainsRegex("the work of one of the plug-ins affine, faults(, bias)? failed"));
   for (PluginInstance* one : {&first, &faulty, &last}) one->deactivate();
   EXPECT_THAT(said("plugin"), Not(Contains(HasSubstr("context lost, guilty"))));
 }
