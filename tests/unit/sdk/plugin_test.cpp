@@ -61,11 +61,7 @@ struct Triple {
   float a, b, c;
 };
 
-class Probe final : public Plugin,
-                    public Stateful,
-                    public Latent,
-                    public ParameterText,
-                    public Callback {
+class Probe final : public Plugin, public Latent, public ParameterText, public Callback {
  public:
   static constexpr Descriptor descriptor = Descriptor::image("org.test.probe", "Probe", "1.2.3")
                                                .vendor("test")
@@ -107,17 +103,7 @@ class Probe final : public Plugin,
     script.empty_when_lost = !floats_ && triples_.size() == 0;
   }
 
-  void save(StateWriter& writer) const override {
-    writer.write(std::uint32_t{77});
-    writer.write_bytes("abcdefgh", 8);
-  }
-  void load(StateReader& reader) override {
-    number_ = reader.read<std::uint32_t>();
-    char text[8];
-    reader.read_bytes(text, 8);
-    reader.expect_end();
-  }
-  std::uint64_t latency() const override { return number_; }
+  std::uint64_t latency() const override { return 77; }
   std::uint64_t tail() const override { return CTXB_TAIL_INFINITE; }
   void on_main_thread() override { ++script.callbacks; }
   std::string to_text(std::uint32_t parameter, const ctxb_value& value) const override {
@@ -137,7 +123,6 @@ class Probe final : public Plugin,
   Kernel kernel_;
   DeviceBuffer<float> floats_;
   DeviceBuffer<Triple> triples_;
-  std::uint32_t number_ = 0;
 };
 
 // The least there can be.
@@ -436,10 +421,10 @@ TEST_F(SdkPlugin, DestroyEndsTheObject) {
 
 TEST_F(SdkPlugin, ExtensionsOfTheClassAreOffered) {
   create();
-  EXPECT_NE(plugin->get_extension(plugin, CTXB_EXT_STATE), nullptr);
   EXPECT_EQ(plugin->get_extension(plugin, "ctxbroker.another/1"), nullptr);
   const auto* late =
       static_cast<const ctxb_latency_extension*>(plugin->get_extension(plugin, CTXB_EXT_LATENCY));
+  EXPECT_EQ(late->latency(plugin), 77U);
   EXPECT_EQ(late->tail(plugin), CTXB_TAIL_INFINITE);
   const auto* callback =
       static_cast<const ctxb_callback_extension*>(plugin->get_extension(plugin, CTXB_EXT_CALLBACK));
@@ -453,57 +438,6 @@ TEST_F(SdkPlugin, ExtensionsOfTheClassAreOffered) {
   }
   buffer.media = CTXB_MEDIA_AUDIO;
   EXPECT_EQ(plugin->process(plugin, &job), CTXB_AGAIN);
-}
-
-// Takes and gives three bytes at a time, or fails.
-struct Bytes {
-  std::string data;
-  std::size_t at = 0;
-  bool broken = false;
-};
-
-TEST_F(SdkPlugin, StateGoesThroughShortReadsAndWrites) {
-  create();
-  const auto& state =
-      *static_cast<const ctxb_state_extension*>(plugin->get_extension(plugin, CTXB_EXT_STATE));
-  Bytes bytes;
-  const ctxb_output_stream out{
-      sizeof(out), &bytes,
-      [](const ctxb_output_stream* self, const void* source, std::uint64_t size) {
-        auto& to = *static_cast<Bytes*>(self->data);
-        const std::uint64_t some = size < 3 ? size : 3;
-        to.data.append(static_cast<const char*>(source), some);
-        return to.broken ? std::int64_t{-1} : static_cast<std::int64_t>(some);
-      }};
-  const ctxb_input_stream in{
-      sizeof(in), &bytes, [](const ctxb_input_stream* self, void* target, std::uint64_t size) {
-        auto& from = *static_cast<Bytes*>(self->data);
-        if (from.broken) {
-          return std::int64_t{-1};
-        }
-        const std::size_t some =
-            from.data.copy(static_cast<char*>(target), size < 3 ? size : 3, from.at);
-        from.at += some;
-        return static_cast<std::int64_t>(some);
-      }};
-  ASSERT_EQ(state.save(plugin, &out), CTXB_OK);
-  EXPECT_EQ(bytes.data.size(), 12U);
-  ASSERT_EQ(state.load(plugin, &in), CTXB_OK) << host.failed_text;
-  const auto* late =
-      static_cast<const ctxb_latency_extension*>(plugin->get_extension(plugin, CTXB_EXT_LATENCY));
-  EXPECT_EQ(late->latency(plugin), 77U);
-
-  bytes.at = 0;
-  bytes.data.pop_back();
-  EXPECT_LT(state.load(plugin, &in), 0);
-  EXPECT_THAT(host.failed_text, HasSubstr("ends too early"));
-  bytes.at = 0;
-  bytes.data += "xyz";
-  EXPECT_LT(state.load(plugin, &in), 0);
-  EXPECT_THAT(host.failed_text, HasSubstr("longer"));
-  bytes.broken = true;
-  EXPECT_LT(state.load(plugin, &in), 0);
-  EXPECT_LT(state.save(plugin, &out), 0);
 }
 
 }  // namespace

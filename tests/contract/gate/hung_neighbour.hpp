@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cells of hung_neighbour_test.cpp: each is a test of hung_neighbour_cells.cpp, which runs in a
+// child.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <tuple>
+
+#include "ctxbroker/lease.hpp"
+
+namespace ctxbroker {
+
+// What the neighbour of hung work calls.
+enum class Call {
+  process,
+  deactivate,
+  destroy,
+  unload_library,
+  release,
+  free_of_its_own,
+  other_ends_of_its_own,
+  synchronize,
+  close_tenant,
+  close_broker,
+};
+inline constexpr Call calls[] = {Call::process,
+                                 Call::deactivate,
+                                 Call::destroy,
+                                 Call::unload_library,
+                                 Call::release,
+                                 Call::free_of_its_own,
+                                 Call::other_ends_of_its_own,
+                                 Call::synchronize,
+                                 Call::close_tenant,
+                                 Call::close_broker};
+
+inline const char* name_of(Call call) {
+  constexpr const char* names[] = {"process",      "deactivate",  "destroy",    "unload_library",
+                                   "release",      "cuMemFree",   "other_ends", "cuCtxSynchronize",
+                                   "close_tenant", "close_broker"};
+  return names[static_cast<std::size_t>(call)];
+}
+
+// Of the guilty one and of its neighbour; the call; whether the broker knows what hangs.
+using Cell = std::tuple<LeaseKind, LeaseKind, Call, bool>;
+
+inline std::string cell_name(const Cell& cell) {
+  const auto& [guilty, innocent, call, known] = cell;
+  return std::string(to_string(guilty)) + "_" + to_string(innocent) + "_" + name_of(call) +
+         (known ? "_known" : "_unknown");
+}
+
+inline constexpr LeaseKind kinds[] = {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green};
+
+// A cell prints it in front of how long a call took.
+inline constexpr char took_text[] = "took ms: ";
+
+}  // namespace ctxbroker
