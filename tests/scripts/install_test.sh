@@ -15,7 +15,7 @@ for file in bin/sample_host lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctx
   lib/libctxbroker_software_device.so include/ctxbroker/version.hpp \
   lib/software_device/libcuda.so.1 lib/software_device/libcuda.so plugins/gain.so \
   include/ctxbroker/broker.hpp include/ctxbroker/host.h include/ctxbroker/host_graph.h \
-  include/ctxbroker/host_plugins.h \
+  include/ctxbroker/host_memory.h include/ctxbroker/host_plugins.h \
   include/ctxbroker/plugin.h include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
   share/doc/ctxbroker/policy.schema.json share/doc/ctxbroker/graph.schema.json \
   share/doc/ctxbroker/preset.schema.json include/ctxbroker/host_parameters.h \

@@ -21,6 +21,10 @@ class Tenant;
 /// then does nothing. The address is dead after that, and after a loss of the lease. The class is
 /// move-only, and a moved-from object holds nothing.
 ///
+/// Several processes can use one memory: shareable makes it, export_descriptor gives a file
+/// descriptor to be sent over a Unix socket, and imported maps it in the other process. Nobody
+/// waits for the other process's work, so tell each other when the memory can be used.
+///
 /// Do not give its address to Tenant::release; call reset, or take it out with detach.
 ///
 /// Threads: the rules of Tenant::allocate and Tenant::release.
@@ -35,16 +39,52 @@ class CTXB_API DeviceMemory {
   /// @param device  CUDA device ordinal.
   /// @throws Error  as Tenant::allocate.
   [[nodiscard]] DeviceMemory(Tenant& tenant, std::uint64_t bytes, int device = 0);
+
+  /// Allocates memory that other processes can import: see export_descriptor.
+  ///
+  /// A loss of the lease leaves such memory and its address as they are, because it belongs to the
+  /// device and to no context.
+  ///
+  /// @param tenant  the tenant that holds it.
+  /// @param bytes   its size, at least 1. It is rounded up to whole units of the device, 2 MiB on
+  ///                many GPUs.
+  /// @param device  CUDA device ordinal.
+  /// @throws Error  as Tenant::allocate; `lease_unavailable` when the device cannot share memory by
+  ///                file descriptor.
+  [[nodiscard]] static DeviceMemory shareable(Tenant& tenant, std::uint64_t bytes, int device = 0);
+  /// Maps memory of another process. What either process writes there, the other one sees. The
+  /// memory lives on when the other process gives it back or ends. It counts as the other
+  /// process's: Tenant::memory_bytes leaves it out. A loss of the lease leaves it as it is.
+  ///
+  /// @param tenant      the tenant that holds the mapping.
+  /// @param descriptor  what export_descriptor or cuMemExportToShareableHandle gave in the other
+  ///                    process, and a Unix socket has brought here (SCM_RIGHTS). It stays the
+  ///                    caller's, who can close it after this call.
+  /// @param bytes       the size that the other process has allocated.
+  /// @param device      CUDA device ordinal here of the device that has the memory.
+  /// @throws Error  `invalid_argument` for a descriptor of something else, for memory of another
+  ///                device, and for more bytes than the memory has; else as shareable.
+  [[nodiscard]] static DeviceMemory imported(Tenant& tenant, int descriptor, std::uint64_t bytes,
+                                             int device = 0);
+
   DeviceMemory(DeviceMemory&& other) noexcept;
   DeviceMemory& operator=(DeviceMemory&& other) noexcept;
   ~DeviceMemory() { reset(); }
 
   /// The device address (a CUdeviceptr), or 0 when it holds nothing.
   [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
-  /// The size, or 0 when it holds nothing.
+  /// The size, or 0 when it holds nothing. Memory that processes share has whole units.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Whether it holds memory. It does not tell whether the tenant was closed.
   [[nodiscard]] explicit operator bool() const noexcept { return address_ != 0; }
+
+  /// Makes a file descriptor of memory from shareable, for imported in another process. The memory
+  /// stays until its last descriptor is closed and its last mapping has ended.
+  ///
+  /// @return a new descriptor. The caller closes it.
+  /// @throws Error  `invalid_argument` for memory that is not from shareable; `wrong_state` after
+  ///                the tenant's close; `driver_call`.
+  [[nodiscard]] int export_descriptor() const;
 
   /// Gives the memory back, as Tenant::release does. The object then holds nothing. After the
   /// tenant's close, it makes no driver call.
@@ -55,6 +95,9 @@ class CTXB_API DeviceMemory {
   [[nodiscard]] std::uint64_t detach() noexcept;
 
  private:
+  DeviceMemory(std::weak_ptr<detail::TenantImpl> tenant, std::uint64_t address,
+               std::uint64_t bytes) noexcept;
+
   std::weak_ptr<detail::TenantImpl> tenant_;
   std::uint64_t address_ = 0;
   std::uint64_t bytes_ = 0;

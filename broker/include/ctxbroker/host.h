@@ -2,8 +2,9 @@
 /**
  * @file
  * The broker for hosts that are written in C, or that want a C boundary. It has everything that C++
- * tenants have (broker.hpp, tenant.hpp). host_graph.h, which this header includes, has what
- * plug-ins of the ctxbroker ABI need: libraries, instances, graphs and jobs.
+ * tenants have (broker.hpp, tenant.hpp). It includes host_memory.h, which has tenants' device
+ * memory, and host_graph.h, which has what plug-ins of the ctxbroker ABI need: libraries,
+ * instances, graphs and jobs.
  *
  *     ctxb_broker* broker = NULL;
  *     ctxb_tenant* tenant = NULL;
@@ -381,7 +382,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t devi
 CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int32_t device,
                                                        int32_t peer);
 
-/* ---- Libraries, memory and streams of a tenant ----------------------------------------------*/
+/* ---- Libraries and streams of a tenant; host_memory.h has the memory -------------------------*/
 
 /** Loads a library for the tenant. Its constructors run inside a guard. Its code then counts as the
  * tenant's.
@@ -395,22 +396,6 @@ CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
 /** Returns the address of an exported symbol, or null when there is none. ctxb_last_error tells why
  * if the library is dead, or library or name is null. */
 CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* name);
-
-/** Allocates device memory, which the tenant holds until release or close.
- *
- * @param bytes    its size, at least 1.
- * @param address  gets the CUdeviceptr.
- * @return CTXB_ERROR_INVALID_ARGUMENT for 0 bytes; else as ctxb_tenant_lease. */
-CTXB_EXPORT ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
-                                             uint64_t* address);
-/** Gives device memory back. 0 does nothing. If hung work stands in the way, the memory is given
- * back when that work ends, and counts as held until then.
- *
- * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant does not hold it. */
-CTXB_EXPORT ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address);
-/** Returns the bytes of device memory from ctxb_tenant_allocate that were not given back; 0 for
- * null. [any] */
-CTXB_EXPORT uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant);
 
 /** Creates a stream that does not synchronise with the default stream. The tenant holds it until
  * ctxb_tenant_destroy_stream or close.
@@ -483,6 +468,7 @@ CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 }
 #endif
 
+#include "ctxbroker/host_memory.h"
 #include "ctxbroker/host_plugins.h"
 
 #endif

@@ -16,9 +16,14 @@ bool is_refusal(CUresult status) noexcept {
 
 CUresult end_made_in_lease(const Holding& holding) noexcept {
   const DriverTable& driver = holding.lease->table();
-  return holding.kind == Kind::stream
-             ? driver.stream_destroy(reinterpret_cast<CUstream>(holding.handle))
-             : driver.mem_free(holding.handle);
+  switch (holding.kind) {
+    case Kind::stream:
+      return driver.stream_destroy(reinterpret_cast<CUstream>(holding.handle));
+    case Kind::mapping:
+      return end_shared_memory(driver, {holding.handle, holding.extent});
+    default:
+      return driver.mem_free(holding.handle);
+  }
 }
 
 LeftThing end_left_in_lease(const Holding& holding) noexcept {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <new>
 
+#include "memory/give_back.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -203,6 +205,26 @@ CUstream enter(Stream stream, const Holder& holder) {
       stream,
       {.kind = Kind::stream, .holder = holder, .handle = reinterpret_cast<std::uint64_t>(handle)});
   return handle;
+}
+
+CUdeviceptr enter(const SharedMemory& memory, const std::shared_ptr<Lease>& lease,
+                  const Holder& holder, Budget* budget) {
+  Holding holding{.kind = Kind::mapping,
+                  .holder = holder,
+                  .handle = memory.address,
+                  .bytes = budget != nullptr ? memory.bytes : 0,
+                  .generation = lease->generation(),
+                  .extent = memory.bytes,
+                  .budget = budget,
+                  .lease = lease};
+  count(holding);
+  try {
+    ledger().add(holding);
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(end_in_lease(holding));
+    throw;
+  }
+  return memory.address;
 }
 
 }  // namespace ctxbroker::detail

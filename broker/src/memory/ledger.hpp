@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "context/resources.hpp"
+#include "context/shared_memory.hpp"
 #include "memory/holding.hpp"
 
 namespace ctxbroker::detail {
@@ -78,5 +79,8 @@ inline void ownership_changed() noexcept {
 // is one. Throws std::bad_alloc; then it is ended again, and they are given back.
 CUdeviceptr enter(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget);
 CUstream enter(Stream stream, const Holder& holder);
+// Shared memory. `budget` is null for what another process holds.
+CUdeviceptr enter(const SharedMemory& memory, const std::shared_ptr<Lease>& lease,
+                  const Holder& holder, Budget* budget);
 
 }  // namespace ctxbroker::detail

@@ -3,12 +3,16 @@
 #include <new>
 #include <utility>
 
+#include "ctxbroker/device_memory.hpp"
 #include "gate/policy.hpp"
 #include "memory/holding.hpp"
+#include "plugin/access.hpp"
 #include "plugin/c_host.hpp"
+#include "plugin/tenant_impl.hpp"
 
 namespace {
 
+using ctxbroker::DeviceMemory;
 using ctxbroker::Guard;
 using ctxbroker::TenantMetrics;
 using ctxbroker::detail::answered;
@@ -188,6 +192,35 @@ ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t b
   return answered([&] {
     need(tenant != nullptr && address != nullptr, "tenant or address is null");
     *address = tenant->tenant.allocate(bytes, device);
+  });
+}
+
+ctxb_status ctxb_tenant_allocate_shareable(ctxb_tenant* tenant, int32_t device, uint64_t* bytes,
+                                           uint64_t* address) {
+  if (address != nullptr) *address = 0;
+  return answered([&] {
+    need(tenant != nullptr && bytes != nullptr && address != nullptr,
+         "tenant, bytes or address is null");
+    DeviceMemory memory = DeviceMemory::shareable(tenant->tenant, *bytes, device);
+    *bytes = memory.bytes();
+    *address = memory.detach();
+  });
+}
+
+ctxb_status ctxb_tenant_export_memory(ctxb_tenant* tenant, uint64_t address, int32_t* descriptor) {
+  if (descriptor != nullptr) *descriptor = -1;
+  return answered([&] {
+    need(tenant != nullptr && descriptor != nullptr, "tenant or descriptor is null");
+    *descriptor = ctxbroker::detail::Access::of(tenant->tenant)->export_memory(address);
+  });
+}
+
+ctxb_status ctxb_tenant_import_memory(ctxb_tenant* tenant, int32_t device, int32_t descriptor,
+                                      uint64_t bytes, uint64_t* address) {
+  if (address != nullptr) *address = 0;
+  return answered([&] {
+    need(tenant != nullptr && address != nullptr, "tenant or address is null");
+    *address = DeviceMemory::imported(tenant->tenant, descriptor, bytes, device).detach();
   });
 }
 

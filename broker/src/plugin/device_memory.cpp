@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "ctxbroker/error.hpp"
 #include "plugin/access.hpp"
 #include "plugin/tenant_impl.hpp"
 
@@ -12,6 +13,34 @@ DeviceMemory::DeviceMemory(Tenant& tenant, std::uint64_t bytes, int device)
     : tenant_(detail::Access::of(tenant)),
       address_(detail::Access::of(tenant)->allocate(bytes, device)),
       bytes_(bytes) {}
+
+DeviceMemory::DeviceMemory(std::weak_ptr<detail::TenantImpl> tenant, std::uint64_t address,
+                           std::uint64_t bytes) noexcept
+    : tenant_(std::move(tenant)), address_(address), bytes_(bytes) {}
+
+DeviceMemory DeviceMemory::shareable(Tenant& tenant, std::uint64_t bytes, int device) {
+  const auto& holder = detail::Access::of(tenant);
+  const detail::SharedMemory made = holder->allocate_shareable(bytes, device);
+  return {holder, made.address, made.bytes};
+}
+
+DeviceMemory DeviceMemory::imported(Tenant& tenant, int descriptor, std::uint64_t bytes,
+                                    int device) {
+  const auto& holder = detail::Access::of(tenant);
+  const detail::SharedMemory made = holder->import_memory(descriptor, bytes, device);
+  return {holder, made.address, made.bytes};
+}
+
+int DeviceMemory::export_descriptor() const {
+  const auto tenant = tenant_.lock();
+  if (address_ != 0 && tenant == nullptr) {
+    throw Error(ErrorKind::wrong_state, "export_descriptor: the tenant is closed");
+  }
+  if (tenant == nullptr) {
+    throw Error(ErrorKind::invalid_argument, "export_descriptor: the object holds no memory");
+  }
+  return tenant->export_memory(address_);
+}
 
 DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
     : tenant_(std::move(other.tenant_)),

@@ -228,16 +228,56 @@ CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
 
 void TenantImpl::release(CUdeviceptr address) {
   if (address == 0) return;
-  if (const auto held = ledger().find(Kind::memory, address, holder())) {
+  for (const Kind kind : {Kind::memory, Kind::mapping}) {
+    const auto held = ledger().find(kind, address, holder());
+    if (!held) continue;
     std::unique_lock lock(mutex_);
     const Leases leases = leases_;
     lock.unlock();  // what follows may wait
     wait_for_other_devices(leases, held->lease->device_ordinal());
+    if (detail::release(holder(), kind, address)) return;
   }
-  if (detail::release(holder(), Kind::memory, address)) return;
   throw Error(ErrorKind::invalid_argument,
               "release: address " + std::to_string(address) + " is not held by " + identity_->name,
               {.tenant = identity_->name});
+}
+
+SharedMemory TenantImpl::enter_shared(const std::shared_ptr<Lease>& lease,
+                                      const SharedMemory& memory, Budget* budget) {
+  const std::lock_guard lock(mutex_);
+  try {
+    refuse_closed();
+  } catch (...) {
+    guarded(lease->target(), {}, [&] { return end_shared_memory(lease->table(), memory); });
+    throw;
+  }
+  if (budget != nullptr) budget->take(memory.bytes);
+  enter(memory, lease, holder(), budget);
+  return memory;
+}
+
+SharedMemory TenantImpl::allocate_shareable(std::uint64_t bytes, int device) {
+  if (bytes == 0) throw Error(ErrorKind::invalid_argument, "shareable: bytes is 0");
+  const std::shared_ptr<Lease> lease = owned(device);
+  return enter_shared(lease, make_shared_memory(lease, bytes), &identity_->memory);
+}
+
+SharedMemory TenantImpl::import_memory(int descriptor, std::uint64_t bytes, int device) {
+  if (bytes == 0) throw Error(ErrorKind::invalid_argument, "imported: bytes is 0");
+  const std::shared_ptr<Lease> lease = owned(device);
+  return enter_shared(lease, import_shared_memory(lease, descriptor, bytes), nullptr);
+}
+
+int TenantImpl::export_memory(CUdeviceptr address) {
+  if (is_closed()) throw Error(ErrorKind::wrong_state, "the tenant is closed");
+  const auto held = ledger().find(Kind::mapping, address, holder());
+  if (!held || held->budget == nullptr || held->given_up) {
+    throw Error(ErrorKind::invalid_argument,
+                "export_descriptor: address " + std::to_string(address) + " is no memory that " +
+                    identity_->name + " has allocated to be shared",
+                {.tenant = identity_->name});
+  }
+  return export_shared_memory(owned(held->lease->device_ordinal()), address);
 }
 
 CUstream TenantImpl::create_stream(int device) {

@@ -16,6 +16,7 @@
 
 #include "context/guard.hpp"
 #include "context/lease_table.hpp"
+#include "context/shared_memory.hpp"
 #include "ctxbroker/tenant.hpp"
 #include "gate/gated_tenant.hpp"
 
@@ -63,6 +64,10 @@ class TenantImpl final : private LeaseSource {
   LeaseState report_status(CUresult status, int device) noexcept;
 
   CUdeviceptr allocate(std::uint64_t bytes, int device);
+  // Device memory that processes share: see DeviceMemory.
+  SharedMemory allocate_shareable(std::uint64_t bytes, int device);
+  SharedMemory import_memory(int descriptor, std::uint64_t bytes, int device);
+  int export_memory(CUdeviceptr address);
   void release(CUdeviceptr address);
   CUstream create_stream(int device);
   void destroy_stream(CUstream stream);
@@ -104,6 +109,8 @@ class TenantImpl final : private LeaseSource {
   void wait_for_other_devices(const Leases& leases, int device) noexcept;
   // Of what the host makes for the tenant.
   Holder holder() const noexcept { return {.tenant = identity_->id, .origin = Origin::host_api}; }
+  SharedMemory enter_shared(const std::shared_ptr<Lease>& lease, const SharedMemory& memory,
+                            Budget* budget);
   void close_to_users();
   void end_leases() noexcept;
   struct Slot {

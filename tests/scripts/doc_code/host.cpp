@@ -6,6 +6,7 @@
 //
 // The sample plug-ins are in the current folder's plugins/.
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +22,7 @@
 #include <ctxbroker/tenant.hpp>
 #include <mutex>
 #include <stdexcept>
+#include <utility>
 
 using namespace ctxbroker;
 
@@ -45,6 +47,10 @@ GraphOptions tell(Done& done);
 Graph on_device(Broker& broker, Tenant& host, PluginInstance& blur, const ActivationSizes& sizes);
 std::uint64_t filter(Graph& graph, const void* frame, void* result, CUstream stream,
                      const JobInfo& job);
+DeviceMemory offer(Tenant& host, std::uint64_t bytes, int socket);
+DeviceMemory take(Tenant& host, std::uint64_t bytes, int socket);
+void send_descriptor(int socket, int descriptor);
+int receive_descriptor(int socket);
 std::vector<const void*> inputs_of(const Graph& graph, std::int64_t frame);
 void render_tile(Graph& graph, JobInfo job, const ImageRegion& tile, float* output);
 Graph prepare(Broker& broker, PluginInstance& effect, unsigned frames, unsigned channels,
@@ -187,6 +193,15 @@ void on_the_device(Broker& broker) {
     });
     check(status == 0 && near(pixels[0], 0.5), "the stream waited for the result");
     check(graph.finish(number) == JobOutcome::done, "the job is finished");
+    const DeviceMemory offered = offer(host, bytes, 0), taken = take(host, bytes, 0);
+    std::vector<float> seen(pixels.size());
+    const int shared = host.run(0, [&] {
+      const int first = upload(offered.address(), pixels.data(), bytes, stream.get());
+      const int then = download(seen.data(), taken.address(), bytes, stream.get());
+      return first != 0 ? first : then != 0 ? then : wait(stream.get());
+    });
+    check(shared == 0 && seen == pixels && offered.address() != taken.address(),
+          "one process sees what the other one writes");
   }
   host.close();
 }
@@ -313,6 +328,14 @@ void write_frame(unsigned frame) {
   ++frames_written;
 }
 
+// Both processes are this one.
+int sent = -1;
+void send_descriptor(int /*socket*/, int descriptor) {
+  sent = dup(descriptor);
+}
+int receive_descriptor(int /*socket*/) {
+  return std::exchange(sent, -1);
+}
 const void* frame_of_input(std::size_t /*input*/, std::int64_t number) {
   const auto last = static_cast<std::int64_t>(sequence.size()) - 1;
   return sequence[static_cast<std::size_t>(std::clamp<std::int64_t>(number, 0, last))].data();

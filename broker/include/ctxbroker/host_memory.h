@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Device memory of tenants for hosts in C, also such that several processes share. host.h, which
+ * says what holds for all functions, includes this header.
+ */
+#ifndef CTXBROKER_HOST_MEMORY_H
+#define CTXBROKER_HOST_MEMORY_H
+
+#include "ctxbroker/host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Allocates device memory, which the tenant holds until release or close.
+ *
+ * @param bytes    its size, at least 1.
+ * @param address  gets the CUdeviceptr.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for 0 bytes; else as ctxb_tenant_lease. */
+CTXB_EXPORT ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
+                                             uint64_t* address);
+/** Gives device memory back. 0 does nothing. If hung work stands in the way, the memory is given
+ * back when that work ends, and counts as held until then.
+ *
+ * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant does not hold it. */
+CTXB_EXPORT ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address);
+/** Returns the bytes of device memory from ctxb_tenant_allocate and ctxb_tenant_allocate_shareable
+ * that were not given back; 0 for null. [any] */
+CTXB_EXPORT uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant);
+
+/* ---- Memory that processes share -------------------------------------------------------------*/
+
+/** Allocates device memory that other processes can import. The tenant holds it until
+ * ctxb_tenant_release or close. A loss of the lease leaves it and its address as they are.
+ *
+ * @param bytes    the size, at least 1. Gets the real size, in whole units of the device.
+ * @param address  gets the CUdeviceptr.
+ * @return CTXB_ERROR_UNAVAILABLE for a device that cannot share memory by file descriptor; else as
+ *         ctxb_tenant_allocate. */
+CTXB_EXPORT ctxb_status ctxb_tenant_allocate_shareable(ctxb_tenant* tenant, int32_t device,
+                                                       uint64_t* bytes, uint64_t* address);
+/** Makes a file descriptor of memory from ctxb_tenant_allocate_shareable. Send it to the other
+ * process over a Unix socket (SCM_RIGHTS), and close it.
+ *
+ * @param descriptor  gets the descriptor.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for memory that is not from that function;
+ *         CTXB_ERROR_DRIVER. */
+CTXB_EXPORT ctxb_status ctxb_tenant_export_memory(ctxb_tenant* tenant, uint64_t address,
+                                                  int32_t* descriptor);
+/** Maps memory of another process, until ctxb_tenant_release or close. What either process writes
+ * there, the other one sees. Nobody waits for the other one's work.
+ *
+ * @param descriptor  what ctxb_tenant_export_memory or cuMemExportToShareableHandle gave there. It
+ *                    stays the caller's, who can close it after this call.
+ * @param bytes       the size that the other process has allocated.
+ * @param address     gets the CUdeviceptr.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for a descriptor of something else, for memory of another
+ *         device, and for more bytes than the memory has; else as
+ *         ctxb_tenant_allocate_shareable. */
+CTXB_EXPORT ctxb_status ctxb_tenant_import_memory(ctxb_tenant* tenant, int32_t device,
+                                                  int32_t descriptor, uint64_t bytes,
+                                                  uint64_t* address);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory that processes share by file descriptor. It belongs to the device and to no
+// context, so it outlives its lease's generation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "context/lease.hpp"
+
+namespace ctxbroker::detail {
+
+// Where it is mapped in this process.
+struct SharedMemory {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;  // whole units of the device
+};
+
+// These enter the lease themselves. They throw Error: lease_unavailable for a device without such
+// memory; out_of_memory, context_lost, driver_call. `bytes` is rounded up to whole units.
+SharedMemory make_shared_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
+// Another process's memory, or this one's a second time. The descriptor stays the caller's. Throws
+// invalid_argument for a descriptor of something else, for memory of another device, and for more
+// bytes than there are.
+SharedMemory import_shared_memory(const std::shared_ptr<Lease>& lease, int descriptor,
+                                  std::uint64_t bytes);
+// A new descriptor of what make_shared_memory returned. It is the caller's to close.
+int export_shared_memory(const std::shared_ptr<Lease>& lease, CUdeviceptr address);
+
+// Inside a context. May wait for work.
+CUresult end_shared_memory(const DriverTable& driver, const SharedMemory& memory) noexcept;
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory that two processes share: one makes it and sends its descriptor over a Unix socket,
+// the other one runs a job on it in place.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "broker_fixture.hpp"
+#include "child_process.hpp"
+#include "ctxbroker/device_memory.hpp"
+#include "ctxbroker/host.h"
+#include "ctxbroker/stream.hpp"
+#include "raw_driver.hpp"
+#include "software_controls.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t width = 64, height = 64;
+constexpr std::size_t samples = std::size_t{width} * height * 4;
+constexpr std::uint64_t bytes = samples * sizeof(float);
+constexpr const char* socket_variable = "CTXB_TEST_SOCKET";
+
+// A file descriptor that is closed at the end.
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
+  Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  int get() const noexcept { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// One end of a connection between two processes. A step that takes a minute fails.
+class Connection {
+ public:
+  explicit Connection(int socket) : socket_(socket) {
+    const timeval minute{60, 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof minute);
+  }
+
+  // A size, and a descriptor where there is one.
+  void send(std::uint64_t size, int descriptor = -1) const {
+    Message message(size);
+    if (descriptor >= 0) {
+      cmsghdr& header = *CMSG_FIRSTHDR(&message.header);
+      header = {CMSG_LEN(sizeof descriptor), SOL_SOCKET, SCM_RIGHTS};
+      std::memcpy(CMSG_DATA(&header), &descriptor, sizeof descriptor);
+    } else {
+      message.header.msg_control = nullptr;
+      message.header.msg_controllen = 0;
+    }
+    ASSERT_EQ(sendmsg(socket_.get(), &message.header, MSG_NOSIGNAL), sizeof size)
+        << std::strerror(errno);
+  }
+  std::pair<std::uint64_t, Descriptor> receive() const {
+    Message message(0);
+    const ssize_t got = recvmsg(socket_.get(), &message.header, MSG_CMSG_CLOEXEC);
+    EXPECT_EQ(got, sizeof message.size) << "the other process has ended, or takes too long";
+    int descriptor = -1;
+    const cmsghdr* const header = CMSG_FIRSTHDR(&message.header);
+    if (header != nullptr) std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    return {message.size, Descriptor(descriptor)};
+  }
+
+ private:
+  struct Message {
+    explicit Message(std::uint64_t what) : size(what) {
+      part = {&size, sizeof size};
+      header.msg_iov = &part;
+      header.msg_iovlen = 1;
+      header.msg_control = control.data();
+      header.msg_controllen = control.size();
+    }
+    Message(const Message&) = delete;
+    Message& operator=(const Message&) = delete;
+
+    std::uint64_t size;
+    iovec part{};
+    msghdr header{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  };
+
+  Descriptor socket_;
+};
+
+class SharedMemoryTest : public BrokerTest {
+ protected:
+  // Waits until it is done, because no other stream does.
+  void fill(Tenant& tenant, const DeviceMemory& memory, float value) {
+    const Stream stream(tenant);
+    tenant.run(0, [&] {
+      ASSERT_EQ(driver.fill(memory.address(), value, samples, stream.get()), CUDA_SUCCESS);
+    });
+    EXPECT_THAT(fetch(tenant, memory, stream), Each(value));
+  }
+  std::vector<float> fetch(Tenant& tenant, const DeviceMemory& memory, const Stream& stream) {
+    std::vector<float> got(samples);
+    tenant.run(0,
+               [&] { EXPECT_EQ(driver.fetch(got, memory.address(), stream.get()), CUDA_SUCCESS); });
+    return got;
+  }
+  std::vector<float> fetch(Tenant& tenant, const DeviceMemory& memory) {
+    return fetch(tenant, memory, Stream(tenant));
+  }
+  static Descriptor exported(const DeviceMemory& memory) {
+    return Descriptor(memory.export_descriptor());
+  }
+
+  RawDriver driver{broker.driver().path};
+};
+
+// The other process. It gives its memory back when it is told to, and ends.
+TEST_F(SharedMemoryTest, DISABLED_MakesAndSendsIt) {
+  const char* const socket = std::getenv(socket_variable);
+  ASSERT_NE(socket, nullptr) << "only the test below starts it";
+  const Connection parent(std::atoi(socket));
+  Tenant tenant = broker.open_tenant("maker");
+  DeviceMemory memory = DeviceMemory::shareable(tenant, bytes);
+  fill(tenant, memory, 3);
+  parent.send(memory.bytes(), exported(memory).get());
+  parent.receive();
+  EXPECT_THAT(fetch(tenant, memory), Each(6.0F)) << "what the other process's job wrote";
+  memory.reset();
+  EXPECT_EQ(tenant.memory_bytes(), 0U);
+}
+
+class SharedFramesTest : public SharedMemoryTest,
+                         public ::testing::WithParamInterface<LeaseKind> {};
+
+TEST_P(SharedFramesTest, AJobRunsInPlaceOnMemoryOfAnotherProcess) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+  const Connection connection(ends[0]);
+  const Descriptor childs(ends[1]);
+  auto child = std::async(std::launch::async, [&] {
+    return run_child("SharedMemoryTest.DISABLED_MakesAndSendsIt",
+                     {{socket_variable, std::to_string(ends[1])}});
+  });
+
+  Tenant tenant = broker.open_tenant("frames", {LeaseChoice(GetParam())});
+  DeviceMemory memory;
+  {
+    const auto [size, descriptor] = connection.receive();
+    memory = DeviceMemory::imported(tenant, descriptor.get(), size);
+    EXPECT_EQ(memory.bytes(), size);
+  }
+  EXPECT_EQ(tenant.memory_bytes(), 0U) << "it is the other process's";
+  PluginInstance instance = create("affine");
+  instance.set_parameter("factor", 2);
+  instance.activate(test_sizes);
+  GraphDescription description;
+  description.inputs = {{"in", 0, SampleType::float32, true}};
+  description.outputs = {{"out", 0, SampleType::float32, true}};
+  description.nodes = {{"node", &instance}};
+  description.edges = {{"in", "node"}, {"node", "out"}};
+  description.tenant = &tenant;
+  Graph graph(broker, description, test_sizes);
+  JobInfo job;
+  job.width = width;
+  job.height = height;
+  void* const frame = reinterpret_cast<void*>(memory.address());
+  EXPECT_EQ(graph.process({{frame}, {frame}}, job), JobOutcome::done);
+  EXPECT_THAT(fetch(tenant, memory), Each(6.0F));
+
+  connection.send(0);
+  const ChildResult ended = child.get();
+  EXPECT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("[  PASSED  ] 1 test"));
+  graph.process({{frame}, {frame}}, job);
+  EXPECT_THAT(fetch(tenant, memory), Each(12.0F)) << "it outlives the process that made it";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SharedFramesTest,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
+                                           LeaseKind::green),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
+
+TEST_F(SharedMemoryTest, TwoTenantsShareItAndEachGivesItsPartBack) {
+  Tenant maker = broker.open_tenant("maker"), user = broker.open_tenant("user");
+  DeviceMemory made = DeviceMemory::shareable(maker, bytes);
+  EXPECT_GE(made.bytes(), bytes);
+  EXPECT_EQ(maker.memory_bytes(), made.bytes());
+  DeviceMemory used = DeviceMemory::imported(user, exported(made).get(), bytes);
+  EXPECT_NE(used.address(), made.address());
+  EXPECT_EQ(used.bytes(), made.bytes()) << "whole units";
+  fill(maker, made, 5);
+  EXPECT_THAT(fetch(user, used), Each(5.0F));
+  made.reset();
+  EXPECT_EQ(maker.memory_bytes(), 0U);
+  maker.close();
+  EXPECT_THAT(fetch(user, used), Each(5.0F));
+  user.close();
+  used.reset();
+  EXPECT_THAT(said("tenant"), ::testing::IsEmpty());
+  EXPECT_THAT(said("ledger"), ::testing::IsEmpty());
+}
+
+TEST_F(SharedMemoryTest, ItOutlivesALossOfTheLease) {
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
+    Tenant tenant = broker.open_tenant("maker", {LeaseChoice(kind)});
+    DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
+    fill(tenant, made, 7);
+    broker.force_loss(tenant.id(), 0, "a test");
+    EXPECT_THAT(fetch(tenant, made), Each(7.0F)) << to_string(kind);
+    const DeviceMemory again = DeviceMemory::imported(tenant, exported(made).get(), bytes);
+    EXPECT_THAT(fetch(tenant, again), Each(7.0F));
+    made.reset();
+    EXPECT_EQ(tenant.memory_bytes(), 0U);
+  }
+}
+
+TEST_F(SharedMemoryTest, WhatCannotBeImportedIsRefusedAndNothingIsHeld) {
+  Tenant tenant = broker.open_tenant("user");
+  const DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
+  const Descriptor descriptor = exported(made);
+  const auto refusal = [&](int what, std::uint64_t size, int device = 0,
+                           ErrorKind kind = ErrorKind::invalid_argument) {
+    return error_text(
+        kind, [&] { static_cast<void>(DeviceMemory::imported(tenant, what, size, device)); });
+  };
+  EXPECT_THAT(refusal(-1, bytes), HasSubstr("descriptor -1 is not open in this process"));
+  const Descriptor file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  EXPECT_THAT(refusal(file.get(), bytes), HasSubstr("is not device memory that a driver has"));
+  EXPECT_THAT(refusal(descriptor.get(), made.bytes() + 1), HasSubstr("give the size that the"));
+  EXPECT_THAT(refusal(descriptor.get(), UINT64_MAX), HasSubstr("too many"));
+  EXPECT_THAT(refusal(descriptor.get(), 0), HasSubstr("bytes is 0"));
+  refusal(descriptor.get(), bytes, 99, ErrorKind::no_device);
+  EXPECT_EQ(tenant.lease().state, LeaseState::ready);
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument,
+                         [&] { static_cast<void>(DeviceMemory::shareable(tenant, 0)); }),
+              HasSubstr("bytes is 0"));
+  error_text(ErrorKind::out_of_memory,
+             [&] { static_cast<void>(DeviceMemory::shareable(tenant, std::uint64_t{1} << 45)); });
+  EXPECT_EQ(tenant.memory_bytes(), made.bytes());
+  const DeviceMemory good = DeviceMemory::imported(tenant, descriptor.get(), bytes);
+  EXPECT_TRUE(good);
+}
+
+TEST_F(SharedMemoryTest, OnlyWhatWasMadeToBeSharedIsExported) {
+  Tenant tenant = broker.open_tenant("maker"), other = broker.open_tenant("other");
+  const DeviceMemory plain(tenant, bytes), none;
+  DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
+  const DeviceMemory imported = DeviceMemory::imported(other, exported(made).get(), bytes);
+  const auto refusal = [](const DeviceMemory& memory,
+                          ErrorKind kind = ErrorKind::invalid_argument) {
+    return error_text(kind, [&] { static_cast<void>(memory.export_descriptor()); });
+  };
+  EXPECT_THAT(refusal(plain), HasSubstr("allocated to be shared"));
+  EXPECT_THAT(refusal(imported), HasSubstr("allocated to be shared"));
+  EXPECT_THAT(refusal(none), HasSubstr("holds no memory"));
+  tenant.close();
+  refusal(made, ErrorKind::wrong_state);
+}
+
+TEST_F(SharedMemoryTest, WhatFailsHalfwayIsUndone) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device fails on demand";
+  Tenant tenant = broker.open_tenant("maker");
+  const DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
+  const Descriptor descriptor = exported(made);
+  const auto make = [&] { static_cast<void>(DeviceMemory::shareable(tenant, bytes)); };
+  const auto import = [&] {
+    static_cast<void>(DeviceMemory::imported(tenant, descriptor.get(), bytes));
+  };
+  EXPECT_THAT(
+      error_text(ErrorKind::lease_unavailable,
+                 [&] {
+                   controls.fail_call("cuDeviceGetAttribute", 1, CUDA_ERROR_INVALID_VALUE);
+                   make();
+                 }),
+      HasSubstr("device 0 cannot share memory by file descriptor; copy through host memory"));
+  for (const char* const call :
+       {"cuMemGetAllocationGranularity", "cuMemCreate", "cuMemImportFromShareableHandle",
+        "cuMemGetAllocationPropertiesFromHandle", "cuMemAddressReserve", "cuMemMap",
+        "cuMemSetAccess"}) {
+    for (const auto& work : {std::function<void()>(make), std::function<void()>(import)}) {
+      controls.start_counting();
+      controls.fail_call(call, 1, CUDA_ERROR_UNKNOWN);
+      try {
+        work();
+        EXPECT_EQ(controls.call_count(call), 0U) << call;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.origin().call, call);
+      }
+      const auto done = [&](const std::string& name) {
+        const char* const failed = controls.failed_call();
+        const bool is_it = failed != nullptr && name == failed;
+        return controls.call_count(name.c_str()) - (is_it ? 1 : 0);
+      };
+      EXPECT_EQ(done("cuMemAddressReserve"), done("cuMemAddressFree")) << call;
+      EXPECT_EQ(done("cuMemMap"), done("cuMemUnmap")) << call;
+      EXPECT_EQ(done("cuMemCreate") + done("cuMemImportFromShareableHandle"), done("cuMemRelease"))
+          << call;
+      EXPECT_EQ(tenant.memory_bytes(), made.bytes()) << call;
+    }
+  }
+  controls.stop_counting();
+}
+
+TEST_F(SharedMemoryTest, HostsInCShareItToo) {
+  ctxb_broker* host = nullptr;
+  ctxb_tenant* tenant = nullptr;
+  ASSERT_EQ(ctxb_broker_open(nullptr, &host), CTXB_OK) << ctxb_last_error();
+  ASSERT_EQ(ctxb_tenant_open(host, "frames", nullptr, &tenant), CTXB_OK) << ctxb_last_error();
+  std::uint64_t size = bytes, made = 0, imported = 0;
+  std::int32_t number = -1;
+  ASSERT_EQ(ctxb_tenant_allocate_shareable(tenant, 0, &size, &made), CTXB_OK) << ctxb_last_error();
+  EXPECT_GE(size, bytes);
+  EXPECT_EQ(ctxb_tenant_memory_bytes(tenant), size);
+  ASSERT_EQ(ctxb_tenant_export_memory(tenant, made, &number), CTXB_OK) << ctxb_last_error();
+  const Descriptor descriptor(number);
+  EXPECT_EQ(ctxb_tenant_import_memory(tenant, 0, -1, size, &imported), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("descriptor -1"));
+  ASSERT_EQ(ctxb_tenant_import_memory(tenant, 0, number, size, &imported), CTXB_OK)
+      << ctxb_last_error();
+  EXPECT_NE(imported, made);
+  EXPECT_EQ(ctxb_tenant_export_memory(tenant, imported, &number), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(number, -1);
+  EXPECT_EQ(ctxb_tenant_allocate_shareable(tenant, 0, nullptr, &made), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_tenant_export_memory(nullptr, 0, &number), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_tenant_import_memory(nullptr, 0, 0, 1, &imported), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << "which gives back both";
+  EXPECT_EQ(ctxb_broker_close(host), CTXB_OK) << ctxb_last_error();
+}
+
+}  // namespace
+}  // namespace ctxbroker
