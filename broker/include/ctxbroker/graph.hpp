@@ -113,7 +113,8 @@ enum class LateJobs {
   /// The graph waits for it, and its outputs are complete.
   deliver,
   /// The graph does not wait for it. Each output is a copy of the first input that has its format,
-  /// or zeros if there is none.
+  /// or zeros if there is none. Audio is delayed by Graph::latency_frames, so that it fits to the
+  /// jobs before and after.
   dry,
   /// The graph does not wait for it, and its outputs are not written.
   drop,

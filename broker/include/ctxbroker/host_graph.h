@@ -76,7 +76,7 @@ typedef struct ctxb_graph_description {
 
 #define CTXB_LATE_DELIVER 0 /**< The graph waits for a late job, and its outputs are complete. */
 /** The graph does not wait for a late job. Each output is a copy of the first input that has its
- * format, or zeros if there is none. */
+ * format, or zeros if there is none. Audio is delayed by ctxb_graph_latency. */
 #define CTXB_LATE_DRY 1
 #define CTXB_LATE_DROP 2 /**< The graph does not wait, and the outputs are not written. */
 

@@ -76,9 +76,39 @@ CUresult DelayLine::run(const DriverTable& driver, CUdeviceptr from, std::uint32
   return CUDA_SUCCESS;
 }
 
+HostDelayLine::HostDelayLine(std::uint64_t delay, std::uint32_t longest, std::uint32_t rows)
+    : delay_(delay), capacity_(delay + longest), ring_(capacity_ * rows) {}
+
+void HostDelayLine::start_anew() noexcept {
+  std::fill(ring_.begin(), ring_.end(), 0.0F);
+  head_ = 0;
+}
+
+void HostDelayLine::add(const float* block, std::uint32_t frames, std::uint32_t rows) noexcept {
+  const std::uint64_t first = std::min<std::uint64_t>(frames, capacity_ - head_);
+  for (std::uint32_t row = 0; row < rows; ++row, block += frames) {
+    float* const ring = ring_.data() + row * capacity_;
+    std::copy_n(block, first, ring + head_);
+    std::copy_n(block + first, frames - first, ring);
+  }
+  head_ = (head_ + frames) % capacity_;
+  frames_ = frames;
+  rows_ = rows;
+}
+
+void HostDelayLine::give(float* block) const noexcept {
+  const std::uint64_t begin = (head_ + 2 * capacity_ - frames_ - delay_) % capacity_;
+  const std::uint64_t first = std::min<std::uint64_t>(frames_, capacity_ - begin);
+  for (std::uint32_t row = 0; row < rows_; ++row, block += frames_) {
+    const float* const ring = ring_.data() + row * capacity_;
+    std::copy_n(ring + begin, first, block);
+    std::copy_n(ring, frames_ - first, block + first);
+  }
+}
+
 DelayLines::DelayLines(const Wiring& wiring, std::vector<std::uint64_t> latencies,
                        const std::vector<std::shared_ptr<Lease>>& leases,
-                       const ActivationSizes& sizes)
+                       const ActivationSizes& sizes, bool is_dry_wanted)
     : latencies_(std::move(latencies)) {
   const LatencyPlan plan = plan_latency(wiring, latencies_);
   total_ = plan.total;
@@ -101,18 +131,38 @@ DelayLines::DelayLines(const Wiring& wiring, std::vector<std::uint64_t> latencie
     const Index value = wiring.outputs[end];
     outputs_.push_back(make(*wiring.values[value].node, value, plan.outputs[end]));
   }
+  if (!is_dry_wanted || total_ == 0) return;
+  dry_.resize(wiring.values.size());
+  for (Index end = 0; end < wiring.outputs.size(); ++end) {
+    const Maybe source = dry_source(wiring, end);
+    if (!source || dry_[*source]) continue;
+    const std::uint32_t channels = wiring.values[*source].format.channels;
+    dry_[*source].emplace(total_, sizes.max_width, channels != 0 ? channels : sizes.max_height);
+  }
 }
 
-void DelayLines::begin_job(const JobInfo& job) noexcept {
+void DelayLines::add_dry(const std::vector<PinnedMemory>& inputs, const JobInfo& job,
+                         const Wiring& wiring, bool is_new) noexcept {
+  for (Index value = 0; value < dry_.size(); ++value) {
+    if (!dry_[value]) continue;
+    if (is_new) dry_[value]->start_anew();
+    const std::uint32_t channels = wiring.values[value].format.channels;
+    dry_[value]->add(static_cast<const float*>(inputs[value].get()), job.width,
+                     channels != 0 ? channels : job.height);
+  }
+}
+
+bool DelayLines::begin_job(const JobInfo& job) noexcept {
   const bool goes_on = ended_ && !job.discontinuity && job.height == channels_;
   channels_ = job.height;
   ended_ = false;
-  if (goes_on || is_empty_) return;
+  if (goes_on || is_empty_) return !goes_on;
   const auto start_anew = [](MaybeLine& one) {
     if (one) one->start_anew();
   };
   for (auto& node : inputs_) std::for_each(node.begin(), node.end(), start_anew);
   std::for_each(outputs_.begin(), outputs_.end(), start_anew);
+  return true;
 }
 
 }  // namespace ctxbroker::detail

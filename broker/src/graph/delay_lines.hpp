@@ -38,13 +38,32 @@ class DelayLine {
   bool is_new_ = true;
 };
 
+// One delay in host memory, of what the host gave.
+class HostDelayLine {
+ public:
+  HostDelayLine(std::uint64_t delay, std::uint32_t longest, std::uint32_t rows);
+
+  void start_anew() noexcept;
+  // Takes a packed block. Each job's, in order.
+  void add(const float* block, std::uint32_t frames, std::uint32_t rows) noexcept;
+  // Writes the delayed block that goes with the last one, packed as that was.
+  void give(float* block) const noexcept;
+
+ private:
+  std::uint64_t delay_, capacity_;       // frames
+  std::vector<float> ring_;              // row after row
+  std::uint64_t head_ = 0;               // where the next block goes
+  std::uint32_t frames_ = 0, rows_ = 0;  // of the last block
+};
+
 // Those of one graph.
 class DelayLines {
  public:
   DelayLines() = default;  // none
-  // `leases` are the nodes'. Throws Error.
+  // `leases` are the nodes'. `is_dry_wanted`: also those for the dry signal. Throws Error.
   DelayLines(const Wiring& wiring, std::vector<std::uint64_t> latencies,
-             const std::vector<std::shared_ptr<Lease>>& leases, const ActivationSizes& sizes);
+             const std::vector<std::shared_ptr<Lease>>& leases, const ActivationSizes& sizes,
+             bool is_dry_wanted);
 
   // Null where nothing is delayed.
   const DelayLine* input(Index node, Index port) const noexcept {
@@ -54,6 +73,14 @@ class DelayLines {
     return is_empty_ ? nullptr : line(inputs_[node][port]);
   }
   DelayLine* output(Index end) noexcept { return is_empty_ ? nullptr : line(outputs_[end]); }
+  // Of one of the host's inputs, which comes to the dry signal as late as the outputs are.
+  const HostDelayLine* dry(Index value) const noexcept {
+    return value < dry_.size() && dry_[value] ? &*dry_[value] : nullptr;
+  }
+  // Takes what the host gave to a job, when that is finished. `inputs[v]` is value v in host
+  // memory. `is_new` is what begin_job returned.
+  void add_dry(const std::vector<PinnedMemory>& inputs, const JobInfo& job, const Wiring& wiring,
+               bool is_new) noexcept;
 
   std::uint64_t latency() const noexcept { return total_; }
   // Of one node, and of what comes to it.
@@ -65,9 +92,11 @@ class DelayLines {
   }
 
   // Around each job. After a discontinuity, another number of channels, or a job that did not reach
-  // its end, all lines begin anew.
-  void begin_job(const JobInfo& job) noexcept;
+  // its end, all lines begin anew. Returns whether they do.
+  bool begin_job(const JobInfo& job) noexcept;
   void end_job() noexcept { ended_ = true; }
+  // A job that had reached its end has failed after all.
+  void interrupt() noexcept { ended_ = false; }
 
  private:
   using MaybeLine = std::optional<DelayLine>;
@@ -76,6 +105,7 @@ class DelayLines {
 
   std::vector<std::vector<MaybeLine>> inputs_;     // of each node
   std::vector<MaybeLine> outputs_;                 // of the host's
+  std::vector<std::optional<HostDelayLine>> dry_;  // of each value; empty: none is wanted
   std::vector<std::uint64_t> latencies_, before_;  // of each node
   std::uint64_t total_ = 0;
   std::uint32_t channels_ = 0;  // of the last job

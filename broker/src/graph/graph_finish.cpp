@@ -181,6 +181,7 @@ void Graph::Impl::forget_jobs() noexcept {
     slot.job = 0;
   }
   finished = retired = submitted;
+  lines.interrupt();
 }
 
 void Graph::Impl::add_times(JobSlot& slot) noexcept {
@@ -269,15 +270,14 @@ void Graph::Impl::give_dry(const JobSlot& slot) const noexcept {
       give_dry_image(slot, end);
       continue;
     }
-    const auto has_its_format = [&](const Value& value) {
-      return !value.node && value.frame == 0 && value.format == wiring.values[output].format;
-    };
-    const auto input = std::find_if(wiring.values.begin(), wiring.values.end(), has_its_format);
-    if (input == wiring.values.end()) {
-      std::memset(slot.outputs[end], 0, bytes_of(slot, output));
+    const Maybe input = dry_source(wiring, end);
+    const HostDelayLine* const line = input ? lines.dry(*input) : nullptr;
+    if (line != nullptr) {
+      line->give(static_cast<float*>(slot.outputs[end]));
+    } else if (input) {
+      std::memcpy(slot.outputs[end], slot.uploads[*input].get(), bytes_of(slot, output));
     } else {
-      const auto index = static_cast<Index>(input - wiring.values.begin());
-      std::memcpy(slot.outputs[end], slot.uploads[index].get(), bytes_of(slot, output));
+      std::memset(slot.outputs[end], 0, bytes_of(slot, output));
     }
   }
 }
@@ -299,6 +299,7 @@ void Graph::Impl::finish_oldest() {
   bool in_time = true;
   settled_on_error([&] { in_time = wait_until_deadline(slot); });
   if (!in_time) count_late(slot);
+  lines.add_dry(slot.uploads, slot.info, wiring, slot.begins_anew);
   JobOutcome outcome = in_time ? JobOutcome::done : JobOutcome::late;
   if (in_time || options.late == LateJobs::deliver) {
     retire_through(job);

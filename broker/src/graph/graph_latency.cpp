@@ -24,7 +24,7 @@ void Graph::Impl::make_delay_lines(const std::vector<std::shared_ptr<Lease>>& le
     }
     latencies.push_back(frames);
   }
-  lines = DelayLines(wiring, std::move(latencies), leases, sizes);
+  lines = DelayLines(wiring, std::move(latencies), leases, sizes, options.late == LateJobs::dry);
 }
 
 void Graph::Impl::run_line(DelayLine& line, Index node, const ctxb_buffer& from) {

@@ -321,7 +321,7 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const 
   for (const Node& node : nodes) node.instance->take_parameters();
   changes.set_first_values();
   find_regions(slot.regions, job);
-  lines.begin_job(job);
+  slot.begins_anew = lines.begin_job(job);
   try {
     begin(slot, buffers, job);
     run(slot, buffers);

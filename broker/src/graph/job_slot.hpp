@@ -68,10 +68,11 @@ class DoneCall {
 struct JobSlot {
   std::uint64_t job = 0;  // its number; 0: free
   JobClock::time_point deadline = JobClock::time_point::max();
-  std::size_t begun = 0;  // how many nodes, in the order of running, have been asked to process
-  bool marked = true;     // the marks below could be made
-  bool is_timed = false;  // the times below are taken
-  bool is_given = false;  // `given` below counts
+  std::size_t begun = 0;     // how many nodes, in the order of running, have been asked to process
+  bool marked = true;        // the marks below could be made
+  bool is_timed = false;     // the times below are taken
+  bool is_given = false;     // `given` below counts
+  bool begins_anew = false;  // its delays begin with silence
   JobInfo info;
   JobRegions regions;               // of images
   std::vector<const void*> inputs;  // the host's memory

@@ -34,4 +34,13 @@ LatencyPlan plan_latency(const Wiring& wiring, const std::vector<std::uint64_t>&
   return plan;
 }
 
+Maybe dry_source(const Wiring& wiring, Index output) noexcept {
+  const Format& wanted = wiring.values[wiring.outputs[output]].format;
+  for (Index value = 0; value < wiring.values.size(); ++value) {
+    const Value& one = wiring.values[value];
+    if (!one.node && one.frame == 0 && one.format == wanted) return value;
+  }
+  return {};
+}
+
 }  // namespace ctxbroker::detail

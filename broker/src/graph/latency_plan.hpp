@@ -20,4 +20,8 @@ struct LatencyPlan {
 // input, and all audio for the host as late as the latest of it. Results are not delayed.
 LatencyPlan plan_latency(const Wiring& wiring, const std::vector<std::uint64_t>& latencies);
 
+// The host's input that stands for one of its outputs when the work is late: the first one of the
+// same format. Nothing: there is none.
+Maybe dry_source(const Wiring& wiring, Index output) noexcept;
+
 }  // namespace ctxbroker::detail

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Branches of different latency stay aligned to the sample.
+#include <map>
+
 #include "audio_fixture.hpp"
 #include "reference_plugins.hpp"
 
@@ -186,6 +188,54 @@ TEST_F(LatenciesTest, TheHostsOutputsAreAllAsLate) {
     for (const Signal& out : run(graph, {in}, 5000, lengths)) {
       ASSERT_TRUE(same_bytes(out, delayed(in, 1500))) << "blocks of " << lengths[0];
     }
+  }
+}
+
+// The compressor changes nothing, so a job that misses its deadline must sound like the others.
+TEST_F(LatenciesTest, TheDrySignalOfALateJobIsAsLateAsTheOthers) {
+  constexpr std::size_t late = 1500, frames = 12000;
+  description.inputs = {{"key", 1}, {"in"}};
+  description.outputs = {{"out"}};
+  add("late", "compressor", late_by(late));
+  edge("in", "late");
+  edge("key", "late.key");
+  edge("late", "out");
+  const Signal in = signal_of(test_audio(2, frames, 3)), key = signal_of(test_audio(1, frames, 4));
+  for (const std::uint32_t in_flight : {1U, 3U}) {
+    GraphOptions options;
+    options.late = LateJobs::dry;
+    options.jobs_in_flight = in_flight;
+    Graph graph(broker, description, {longest, channels, rate}, options);
+    std::map<JobOutcome, int> outcomes;
+    const auto play = [&](bool discontinuity) {
+      Signal out(2);
+      JobInfo job;
+      job.height = 2;
+      job.sample_rate = rate;
+      job.discontinuity = discontinuity;
+      for (std::size_t first = 0, block = 0; first < frames; first += job.width, ++block) {
+        job.width = static_cast<std::uint32_t>(
+            std::min<std::size_t>(block % 3 == 2 ? 4096 : 100 + block, frames - first));
+        job.position = static_cast<std::int64_t>(first);
+        job.deadline_ns = block % 2;  // none, or one that nobody can keep
+        std::vector<float> both, got(std::size_t{2} * job.width);
+        for (const auto& channel : in) {
+          both.insert(both.end(), channel.begin() + job.position,
+                      channel.begin() + job.position + job.width);
+        }
+        ++outcomes[graph.process({{key[0].data() + first, both.data()}, {got.data()}}, job)];
+        job.discontinuity = false;
+        for (std::size_t channel = 0; channel < 2; ++channel) {
+          const auto begin = got.begin() + static_cast<std::ptrdiff_t>(channel * job.width);
+          out[channel].insert(out[channel].end(), begin, begin + job.width);
+        }
+      }
+      return out;
+    };
+    EXPECT_TRUE(same_bytes(play(false), delayed(in, late))) << in_flight;
+    EXPECT_TRUE(same_bytes(play(true), delayed(in, late))) << "it begins with silence again";
+    EXPECT_GT(outcomes[JobOutcome::done], 0);
+    EXPECT_GT(outcomes[JobOutcome::dry], 0) << "this is what the test is about";
   }
 }
 
