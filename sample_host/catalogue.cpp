@@ -61,7 +61,10 @@ std::vector<std::filesystem::path> plugin_folders(const std::vector<std::filesys
   }
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   std::vector<std::filesystem::path> beside;
-  if (!error) beside.push_back(program.parent_path().parent_path() / "plugins");
+  if (!error) {
+    const std::filesystem::path prefix = program.parent_path().parent_path();
+    beside = {prefix / "plugins", prefix / CTXB_INSTALLED_PLUGINS};
+  }
   return plugin_search_path(first, beside);
 }
 

@@ -12,7 +12,9 @@
 
 namespace ctxbroker::sample_host {
 
-// The broker's search path with `first` before it and ../plugins beside this program behind it.
+// The broker's search path with `first` before it and behind it the two folders beside this
+// program's own:
+// ../plugins, of a build, and ../lib/ctxbroker/plugins, of an installation.
 // Throws Failure (usage) when one of `first`, which the user named, is no folder.
 std::vector<std::filesystem::path> plugin_folders(const std::vector<std::filesystem::path>& first);
 

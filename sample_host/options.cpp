@@ -35,7 +35,9 @@ void add_common(CLI::App& command, Raw& raw) {
   command
       .add_option("--plugin-path", raw.plugin_path,
                   "Folder with plug-in libraries, searched first; may be repeated. The folders of "
-                  "CTXBROKER_PLUGIN_PATH follow, then ../plugins relative to this program's folder")
+                  "CTXBROKER_PLUGIN_PATH follow, then ../plugins and ../lib/ctxbroker/plugins "
+                  "relative to this "
+                  "program's folder")
       ->type_name("FOLDER")
       ->allow_extra_args(false);
   command.add_flag("-v,--verbose", raw.verbose, "Print more on standard error; -vv prints most");

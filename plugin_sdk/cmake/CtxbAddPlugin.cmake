@@ -35,7 +35,7 @@
 set(CTXB_SDK_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
 
 if(NOT TARGET ctxbroker::plugin_sdk)
-  find_path(CTXB_SDK_INCLUDE_DIR ctxbroker/plugin.h NO_DEFAULT_PATH
+  find_path(CTXB_SDK_INCLUDE_DIR ctxbroker/plugin.h NO_CACHE NO_DEFAULT_PATH
             PATHS ${CMAKE_CURRENT_LIST_DIR}/../include ${CMAKE_CURRENT_LIST_DIR}/../../../include
                   ${CMAKE_CURRENT_LIST_DIR}/../../../../include)
   if(NOT CTXB_SDK_INCLUDE_DIR)

@@ -84,7 +84,7 @@ class Run:
     def __init__(self, tool, program, logs, seconds):
         environment = dict(os.environ, **tool.environment)
         if SOFTWARE:  # who asks for the driver finds it there, as on any machine with NVIDIA's
-            environment["LD_LIBRARY_PATH"] = str(ROOT / "lib" / "software_device")
+            environment["LD_LIBRARY_PATH"] = str(ROOT / "lib/ctxbroker/software_device")
         command = [*tool.command, *map(str, program)]
         log = logs / f"{tool.name}_{pathlib.Path(program[0]).name}.txt"
         with open(log, "w") as file:
@@ -157,7 +157,7 @@ def exported_names(file):
 
 def show_exports():
     out = subprocess.run([BIN / "host_with_driver_first"], capture_output=True, text=True, env=dict(
-        os.environ, **({"LD_LIBRARY_PATH": str(ROOT / "lib" / "software_device")} if SOFTWARE else {}))).stdout
+        os.environ, **({"LD_LIBRARY_PATH": str(ROOT / "lib/ctxbroker/software_device")} if SOFTWARE else {}))).stdout
     file = next((line[len("driver: "):] for line in out.splitlines() if line.startswith("driver: ")), None)
     if file is None:
         return

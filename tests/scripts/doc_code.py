@@ -9,7 +9,7 @@ block is left out.
 
 With --run, doc_code/host.cpp is linked with the blocks of `host_pages`, and calls each function that they
 define. It runs on the software device, with the build's sample plug-ins and with the plug-ins that the
-pages show: each FILE.cpp that has a FILE.cu. install_test.sh builds and runs the other blocks that have a
+pages show: each FILE.cpp that has a FILE.cu. tests/consumer builds and runs the other blocks that have a
 file's name.
 """
 import os

@@ -11,7 +11,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr const char* software_device_file = "libctxbroker_software_device.so";
+constexpr const char* software_device_file = "ctxbroker/libctxbroker_software_device.so";
 
 std::filesystem::path own_folder() {
   Dl_info info{};

@@ -201,8 +201,9 @@ TEST_F(BrokerTest, ASecondCopyOfTheLibraryWorksBesideTheFirst) {
   const auto copy = folder / "libctxbroker_of_another_host.so";
   std::filesystem::copy_file(first.dli_fname, copy);
   if (broker.driver().kind == DriverChoice::software) {  // it looks beside itself
+    std::filesystem::create_directory(folder / "ctxbroker");
     std::filesystem::create_symlink(broker.driver().path,
-                                    folder / "libctxbroker_software_device.so");
+                                    folder / "ctxbroker/libctxbroker_software_device.so");
   }
   void* library = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();

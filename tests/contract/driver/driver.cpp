@@ -50,7 +50,7 @@ Driver open_driver() {
 
 std::string software_device_path() {
   auto self = std::filesystem::read_symlink("/proc/self/exe");
-  return self.parent_path().parent_path() / "lib/libctxbroker_software_device.so";
+  return self.parent_path().parent_path() / "lib/ctxbroker/libctxbroker_software_device.so";
 }
 
 const Driver& driver() {

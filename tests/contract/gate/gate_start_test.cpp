@@ -24,7 +24,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 void* gate_library() {
-  return dlopen((software_device_folder().parent_path() / "ctxbroker/ctxbroker_gate.so").c_str(),
+  return dlopen((software_device_folder().parent_path() / "ctxbroker_gate.so").c_str(),
                 RTLD_NOW | RTLD_NOLOAD);
 }
 
@@ -122,9 +122,9 @@ TEST(GateStartBesideAnother, DriverThatWasLoadedBeforeItIsNotInForce) {
   std::filesystem::create_directory(folder);
   // The same code in another file is another driver.
   std::filesystem::copy_file(software_device_folder() / "libcuda.so.1", folder / "libcuda.so.1");
-  // What it needs itself stands beside the original.
+  // What it needs itself stands in lib/.
   const std::string folders =
-      folder.string() + ":" + software_device_folder().parent_path().string();
+      folder.string() + ":" + software_device_folder().parent_path().parent_path().string();
   const ChildResult child =
       run_child("GateStart.DISABLED_BesideAnotherDriver",
                 {{"LD_LIBRARY_PATH", folders}, {"CTXBROKER_DRIVER", "software"}});

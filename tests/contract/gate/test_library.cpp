@@ -18,7 +18,7 @@ std::filesystem::path test_library(const std::string& name) {
 }
 
 std::filesystem::path software_device_folder() {
-  return root() / "lib" / "software_device";
+  return root() / "lib/ctxbroker/software_device";
 }
 
 bool driver_is_software() {

@@ -158,7 +158,7 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
 
 // As under a tool that is preloaded and needs the driver.
 TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
-  const auto software = program_folder().parent_path() / "lib/software_device";
+  const auto software = program_folder().parent_path() / "lib/ctxbroker/software_device";
   std::vector<std::string> environment = {"LD_PRELOAD=libcuda.so.1",
                                           "ASAN_OPTIONS=verify_asan_link_order=0"};
   const char* driver = std::getenv("CTXBROKER_DRIVER");  // NOLINT(concurrency-mt-unsafe)

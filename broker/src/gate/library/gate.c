@@ -228,11 +228,8 @@ static void* open_driver(const char* file, char* error, size_t error_bytes) {
   return library;
 }
 
-/* The software device, beside the gate's own folder. */
+/* The software device, beside the gate's own file. */
 static int find_software_device(char* path, size_t bytes) {
-  static const char* const places[] = {"libctxbroker_software_device.so",
-                                       "../libctxbroker_software_device.so",
-                                       "../../lib/libctxbroker_software_device.so"};
   Dl_info self;
   if (dladdr((const void*)entries, &self) == 0 || self.dli_fname == NULL) return 0;
   char folder[PATH_MAX];
@@ -240,15 +237,12 @@ static int find_software_device(char* path, size_t bytes) {
   char* slash = strrchr(folder, '/');
   if (slash == NULL) return 0;
   *slash = '\0';
-  for (size_t i = 0; i < sizeof places / sizeof places[0]; ++i) {
-    char candidate[PATH_MAX + 64];
-    snprintf(candidate, sizeof candidate, "%s/%s", folder, places[i]);
-    char resolved[PATH_MAX];
-    if (realpath(candidate, resolved) == NULL) continue;
-    snprintf(path, bytes, "%s", resolved);
-    return 1;
-  }
-  return 0;
+  char candidate[PATH_MAX + 64];
+  snprintf(candidate, sizeof candidate, "%s/libctxbroker_software_device.so", folder);
+  char resolved[PATH_MAX];
+  if (realpath(candidate, resolved) == NULL) return 0;
+  snprintf(path, bytes, "%s", resolved);
+  return 1;
 }
 
 /* A call came before a broker chose the driver. It is the environment's choice then, or NVIDIA's.
