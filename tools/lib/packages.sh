@@ -10,7 +10,10 @@ packages_build=(
   libpng-dev libopenexr-dev libsndfile1-dev libcli11-dev nlohmann-json3-dev libzstd-dev liblz4-dev
   python3-numpy) # NumPy: for the tests that compute graphs a second time
 packages_fetch=(python3-pip ca-certificates) # pip fetches NVIDIA's wheels over https
-packages_lint=(clang-format clang-tidy make) # make: a user's project is built with it, too
+# make and dpkg-dev: users build with them. mmdebstrap: a bare Debian to install packages in. The
+# compilers: headers have to compile with them.
+packages_lint=(clang-format clang-tidy make dpkg-dev lintian mmdebstrap abigail-tools
+  clang gcc-mingw-w64-x86-64-posix g++-mingw-w64-x86-64-posix)
 packages_bundle=(patchelf)
 
 # The runtimes of the sanitizers come with g++; nothing to install for them.
