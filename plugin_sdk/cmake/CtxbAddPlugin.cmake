@@ -3,7 +3,7 @@
 # an installed SDK (find_package(ctxbroker_plugin_sdk)), or included by its path.
 #
 #   ctxb_add_plugin(NAME SOURCES a.cpp ...           the library's C++ files
-#                        KERNELS a.cu ...            device code; each file becomes a module
+#                        KERNELS a.cu b.ptx ...      device code; each file becomes a module
 #                        [LINK]                      all KERNELS become one module, called NAME. A
 #                                                    kernel may call a function of another file. The
 #                                                    driver links them when it loads the module
@@ -12,10 +12,11 @@
 #                        [INCLUDES folder ...]       for C++ and device code
 #                        [NVCC_OPTIONS option ...])
 #
-# Each .cu file of KERNELS becomes a fatbin inside the library. The sources include
+# Each file of KERNELS becomes a fatbin inside the library. The sources include
 # "NAME_kernels.hpp". There, NAME_kernels::modules has all modules, for Descriptor::modules, and
 # NAME_kernels::file_options has the options of INCLUDES and NVCC_OPTIONS for a .cu file that is
-# watched. The library exports only ctxb_plugin_entry and links no CUDA library. It goes to
+# watched. The library exports only ctxb_plugin_entry and links no CUDA library. One of the sources
+# has to define the entry; set CTXB_ENTRY_ELSEWHERE to ON if a library does. It goes to
 # CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set. The function needs nvcc, which it looks for in
 # CTXB_NVCC, CUDA_HOME, PATH and the usual places.
 #
@@ -75,16 +76,35 @@ function(_ctxb_gencode out architectures)
 endfunction()
 
 function(ctxb_add_plugin name)
-  cmake_parse_arguments(arg "OPTIONAL;LINK" "CUDART"
-    "SOURCES;KERNELS;CUDA_SOURCES;LIBRARIES;ARCHITECTURES;INCLUDES;NVCC_OPTIONS" ${ARGN})
-  if(arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "ctxb_add_plugin(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
-  endif()
+  set(flags OPTIONAL LINK)
+  set(single CUDART)
+  set(several SOURCES KERNELS CUDA_SOURCES LIBRARIES ARCHITECTURES INCLUDES NVCC_OPTIONS)
+  list(JOIN several ", " keywords)
+  set(keywords "The keywords are ${keywords}, CUDART, OPTIONAL and LINK.")
+  cmake_parse_arguments(arg "${flags}" "${single}" "${several}" ${ARGN})
   if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
     message(FATAL_ERROR "ctxb_add_plugin: the name '${name}' must be a C identifier")
   endif()
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}. "
+                        "${keywords}")
+  endif()
+  if(TARGET ${name})
+    get_target_property(folder ${name} SOURCE_DIR)
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): there is a target of this name already, made in "
+                        "${folder}. Give the plug-in another name.")
+  endif()
   if(NOT arg_SOURCES AND NOT arg_CUDA_SOURCES)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): SOURCES is empty")
+  endif()
+  foreach(keyword KERNELS CUDA_SOURCES)
+    if(keyword IN_LIST arg_KEYWORDS_MISSING_VALUES)
+      message(FATAL_ERROR "ctxb_add_plugin(${name}): ${keyword} stands there without a file. Name "
+                          "one, look whether the variable behind it is set, or leave it out.")
+    endif()
+  endforeach()
+  if(arg_LINK AND NOT arg_KERNELS)
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): LINK stands there without KERNELS to link")
   endif()
   foreach(keyword SOURCES KERNELS CUDA_SOURCES)
     foreach(file ${arg_${keyword}})
@@ -92,12 +112,18 @@ function(ctxb_add_plugin name)
       get_source_file_property(generated "${file}" GENERATED)
       if(NOT file MATCHES "\\$<" AND NOT generated AND NOT EXISTS "${path}")
         message(FATAL_ERROR "ctxb_add_plugin(${name}): ${keyword} names ${file}, and there is no "
-                            "file ${path}. If it was meant as a keyword, the keywords are SOURCES, "
-                            "KERNELS, CUDA_SOURCES, LIBRARIES, ARCHITECTURES, INCLUDES, "
-                            "NVCC_OPTIONS, CUDART, OPTIONAL and LINK.")
+                            "file ${path}. If it was meant as a keyword: ${keywords}")
       endif()
     endforeach()
   endforeach()
+  foreach(file ${arg_KERNELS})
+    if(NOT file MATCHES "\\.(cu|ptx)$")
+      message(FATAL_ERROR "ctxb_add_plugin(${name}): KERNELS names ${file}, which is no .cu and no "
+                          ".ptx file. C and C++ files stand behind SOURCES.")
+    endif()
+  endforeach()
+  set(sources ${arg_SOURCES} ${arg_CUDA_SOURCES})
+  _ctxb_check_entry(${name} "${sources}")
   set(runtime)
   if(arg_CUDA_SOURCES OR arg_CUDART OR arg_LIBRARIES)
     _ctxb_find_runtime(${name} "${arg_CUDART}" "${arg_LIBRARIES}" runtime runtime_includes missing)
@@ -159,6 +185,40 @@ function(ctxb_add_plugin name)
   endif()
 endfunction()
 
+# Without the entry, the library would be built, and no host could use it. Looks in the sources and
+# in the files that they include from their own folders.
+function(_ctxb_check_entry name sources)
+  if(CTXB_ENTRY_ELSEWHERE)
+    return()
+  endif()
+  set(files "")
+  foreach(file ${sources})
+    get_filename_component(path "${file}" ABSOLUTE)
+    if(NOT EXISTS "${path}")
+      return()  # generated: it may be there
+    endif()
+    list(APPEND files "${path}")
+    get_filename_component(folder "${path}" DIRECTORY)
+    file(STRINGS "${path}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*\"")
+    foreach(line ${includes})
+      if(line MATCHES "\"([^\"]+)\"" AND EXISTS "${folder}/${CMAKE_MATCH_1}")
+        list(APPEND files "${folder}/${CMAKE_MATCH_1}")
+      endif()
+    endforeach()
+  endforeach()
+  foreach(file ${files})
+    file(STRINGS "${file}" found REGEX "CTXB_EXPORT_PLUGINS|ctxb_plugin_entry" LIMIT_COUNT 1)
+    if(found)
+      return()
+    endif()
+  endforeach()
+  list(JOIN sources " " sources)
+  message(FATAL_ERROR "ctxb_add_plugin(${name}): none of the sources (${sources}) exports a plug-in, "
+                      "so no host could use the library. Write CTXB_EXPORT_PLUGINS(...) of "
+                      "ctxbroker/plugin.hpp in one of them, or define ctxb_plugin_entry in C. If it "
+                      "comes from a library, set(CTXB_ENTRY_ELSEWHERE ON) before this call.")
+endfunction()
+
 # CTXB_NVCC, or the end.
 function(_ctxb_find_nvcc name)
   if(NOT CTXB_NVCC)
@@ -170,10 +230,27 @@ function(_ctxb_find_nvcc name)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): no CUDA compiler (nvcc) found. Put it on PATH, "
                         "or set CUDA_HOME or CTXB_NVCC.")
   endif()
-  if(IS_ABSOLUTE "${CTXB_NVCC}" AND NOT EXISTS "${CTXB_NVCC}")
-    message(FATAL_ERROR "ctxb_add_plugin(${name}): CTXB_NVCC names ${CTXB_NVCC}, and there is no "
-                        "such file.")
+  if("${CTXB_NVCC}" STREQUAL "${CTXB_TRIED_NVCC}")
+    return()
   endif()
+  if(NOT IS_ABSOLUTE "${CTXB_NVCC}")
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): CTXB_NVCC is '${CTXB_NVCC}'. Write the whole path "
+                        "of NVIDIA's compiler, or leave CTXB_NVCC out: then nvcc is looked for in "
+                        "CUDA_HOME, on PATH and in the usual places.")
+  endif()
+  if(NOT EXISTS "${CTXB_NVCC}")
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): CTXB_NVCC names ${CTXB_NVCC}, and there is no "
+                        "such file. Name NVIDIA's compiler, or leave CTXB_NVCC out: then nvcc is "
+                        "looked for in CUDA_HOME, on PATH and in the usual places.")
+  endif()
+  execute_process(COMMAND ${CTXB_NVCC} --version RESULT_VARIABLE status OUTPUT_VARIABLE text
+                  ERROR_VARIABLE error)
+  if(NOT status EQUAL 0 OR NOT text MATCHES "release [0-9]+\\.[0-9]+")
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): CTXB_NVCC is ${CTXB_NVCC}, which is no CUDA "
+                        "compiler: `${CTXB_NVCC} --version` says no release (${status}). Name "
+                        "NVIDIA's nvcc.\n${text}${error}")
+  endif()
+  set(CTXB_TRIED_NVCC "${CTXB_NVCC}" CACHE INTERNAL "")
 endfunction()
 
 # The part of nvcc's command line that is the same whatever it makes.
@@ -289,14 +366,20 @@ function(_ctxb_add_kernels name generated kernels architectures includes nvcc_op
     endif()
     get_filename_component(source ${kernel} ABSOLUTE)
     set(fatbin ${generated}/${module}.fatbin)
+    set(dependencies DEPFILE ${fatbin}.d)
+    set(write_dependencies -MD -MF ${fatbin}.d -MT ${fatbin})
+    if(kernel MATCHES "\\.ptx$")  # it includes nothing
+      set(dependencies "")
+      set(write_dependencies "")
+    endif()
     add_custom_command(
       OUTPUT ${fatbin}
       COMMAND ${CTXB_NVCC} -fatbin -std=c++17 -O3 ${options}
               "-I$<JOIN:$<FILTER:${sdk_folders},INCLUDE,.>,;-I>"
-              ${nvcc_options} -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${source}
+              ${nvcc_options} ${write_dependencies} -o ${fatbin} ${source}
       DEPENDS ${source} ${CTXB_NVCC}
-      DEPFILE ${fatbin}.d
-      COMMENT "Compiling device code ${name}/${module}.cu"
+      ${dependencies}
+      COMMENT "Compiling device code ${name}/${module}"
       COMMAND_EXPAND_LISTS VERBATIM)
     list(APPEND module_names ${module})
     list(APPEND fatbins ${fatbin})
