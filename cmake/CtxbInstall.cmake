@@ -79,6 +79,10 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/ctxbroker_plugin_sdk-config
 install(FILES ${CMAKE_BINARY_DIR}/ctxbroker_plugin_sdk-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ctxbroker_plugin_sdk COMPONENT sdk)
 
+# To copy, for somebody who begins a plug-in.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/plugin_sdk/template
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/ctxbroker COMPONENT sdk)
+
 set(CTXB_PKGCONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH CTXB_PKGCONFIG_TO_PREFIX /prefix/${CTXB_PKGCONFIG_DIR} /prefix)
 string(REGEX REPLACE "/$" "" CTXB_PKGCONFIG_TO_PREFIX "${CTXB_PKGCONFIG_TO_PREFIX}")

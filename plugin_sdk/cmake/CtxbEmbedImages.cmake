@@ -32,16 +32,12 @@ if(LINK)
 endif()
 file(WRITE ${FOLDER}/${NAME}_kernels.cpp
 "// Generated; the device code as data.
-#include \"${NAME}_kernels.hpp\"
+#include \"${NAME}_kernels.h\"
 
 namespace {
 
 ${arrays}}  // namespace
 
-namespace ${NAME}_kernels {
-
-const ctxb_module modules[] = {
+const ctxb_module ${NAME}_modules[] = {
 ${table}};
-
-}  // namespace ${NAME}_kernels
 ")
