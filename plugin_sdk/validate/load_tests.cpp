@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading a library, and what it says of itself.
+#include <dlfcn.h>
+
+#include "ctxbroker/plugin.h"
+#include "elf_file.hpp"
+#include "helpers.hpp"
+#include "ladder.hpp"
+#include "rig.hpp"
+
+namespace ctxbroker::validate {
+namespace {
+
+// The library's tables, which stay as long as the rig.
+const ctxb_plugin_entry_type& entry_of(const Rig& rig) {
+  void* const handle = dlopen(rig.library().path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  const auto* entry =
+      static_cast<const ctxb_plugin_entry_type*>(dlsym(handle, "ctxb_plugin_entry"));
+  dlclose(handle);
+  return *entry;
+}
+
+bool is_mapped(const std::filesystem::path& library) {
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
+}
+
+bool all_unloadable(const PluginLibrary& library) {
+  for (const PluginDescription& plugin : library.plugins()) {
+    if ((plugin.flags & CTXB_PLUGIN_UNLOADABLE) == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Its notes tell the parent which plug-ins there are.
+void load_loads(Trial& trial) {
+  Rig rig(trial);
+  for (const PluginDescription& plugin : rig.library().plugins()) {
+    trial.notes["plugins"].push_back(
+        {{"id", plugin.id}, {"needs_gpu", plugin.needs_nvidia_driver && rig.on_software_device()}});
+  }
+  const DriverInfo& driver = rig.broker().driver();
+  trial.notes["driver"] = to_string(driver.kind);
+  trial.notes["driver_version"] = driver.version;
+  trial.notes["device"] = rig.broker().devices().front().name;
+}
+
+void load_context(Trial& trial) {
+  Rig rig(trial);
+  const std::vector<std::string> strikes = rig.strikes();
+  if (!strikes.empty()) throw Failed("while it was loaded: " + strikes.front());
+}
+
+void load_no_cuda(Trial& trial) {
+  Rig rig(trial);
+  const std::string calls = calls_between({}, rig.metrics(), [](std::string_view name) {
+    return name.find("GetProcAddress") == std::string_view::npos &&
+           name.find("GetExportTable") == std::string_view::npos;
+  });
+  require(calls.empty(), "it called the driver while it was loaded: " + calls);
+}
+
+void load_answers(Trial& trial) {
+  Rig rig(trial);
+  const ctxb_plugin_entry_type& entry = entry_of(rig);
+  const auto* factory =
+      static_cast<const ctxb_plugin_factory*>(entry.get_factory(CTXB_PLUGIN_FACTORY_ID));
+  require(factory != nullptr && factory == entry.get_factory(CTXB_PLUGIN_FACTORY_ID),
+          "get_factory gives another factory when it is asked again");
+  require(entry.get_factory("org.ctxbroker.no-such-factory/9") == nullptr,
+          "get_factory gives a factory for an id that nobody knows");
+  const std::uint32_t count = factory->count();
+  require(count == rig.library().plugins().size(), "count changes when it is asked again");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ctxb_plugin_descriptor* const descriptor = factory->describe(i);
+    require(descriptor == factory->describe(i) && descriptor->id == rig.library().plugins()[i].id,
+            "describe gives another descriptor when it is asked again");
+  }
+  require(factory->describe(count) == nullptr && factory->describe(UINT32_MAX) == nullptr,
+          "describe gives a descriptor for an index that is none");
+  const std::string path = rig.library().path().string();
+  for (int i = 0; i < 2; ++i) {
+    require(entry.init(path.c_str()) == CTXB_OK, "init fails when it is called again");
+  }
+  for (int i = 0; i < 2; ++i) entry.deinit();
+  require(factory->count() == count, "a deinit ended the library while an init was still in force");
+}
+
+void load_again(Trial& trial) {
+  Rig rig(trial);
+  const std::filesystem::path path = rig.library().path();
+  const bool unloadable = all_unloadable(rig.library());
+  for (int i = 0; i < 3; ++i) {
+    for (const PluginDescription& plugin : rig.library().plugins()) {
+      if (plugin.needs_nvidia_driver && rig.on_software_device()) continue;
+      Trial one = trial;
+      one.plugin = plugin.id;
+      try {
+        PluginInstance instance = rig.broker().create(rig.library(), plugin.id);
+        instance.activate(usual_sizes(plugin));
+        instance.deactivate();
+      } catch (const Error&) {  // NOLINT(bugprone-empty-catch): life.activate reports it
+      }
+    }
+    rig.end_library();
+    require(!unloadable || !is_mapped(path),
+            "it says that it can be unloaded, and it stays in the process");
+    try {
+      rig.load_again();
+    } catch (const Error& error) {
+      throw Failed(std::string("it cannot be loaded a second time: ") + error.what());
+    }
+  }
+}
+
+void load_cuda_libraries(Trial& trial) {
+  Rig rig(trial);
+  bool kernels_only = true;
+  for (const PluginDescription& plugin : rig.library().plugins()) {
+    kernels_only = kernels_only && plugin.cuda_use == CudaUse::kernels;
+  }
+  if (!kernels_only) throw Skipped("its descriptor says that it calls CUDA itself");
+  const ElfFile file(trial.file);
+  for (const std::string& name : file.needed()) {
+    for (const char* cuda : {"libcuda.", "libcudart.", "libcublas", "libcufft", "libcurand",
+                             "libcusparse", "libcusolver", "libcudnn", "libnv"}) {
+      require(name.rfind(cuda, 0) != 0, "it needs " + name +
+                                            ", but its descriptor says that it uses CUDA through "
+                                            "the host only (CTXB_CUDA_KERNELS)");
+    }
+  }
+}
+
+}  // namespace ctxbroker::validate

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// ctxb-validate: tests a plug-in library against the rules of plugin.h.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "behaviour.hpp"
+#include "ladder.hpp"
+#include "report.hpp"
+#include "runner.hpp"
+
+namespace ctxbroker::validate {
+namespace {
+
+constexpr int passed = 0, failed = 1, wrong_usage = 2, no_file = 3, cannot_run = 4;
+
+constexpr const char* exit_codes =
+    "Exit codes:\n"
+    "  0  every test passed or was skipped\n"
+    "  1  a test failed, crashed or hung\n"
+    "  2  the command line is wrong\n"
+    "  3  the plug-in library cannot be read, or an output file cannot be written\n"
+    "  4  the validator cannot run here: no such driver, or no device\n";
+
+struct Arguments {
+  Options options;
+  std::string reproduce, child, behaviour;
+  bool json = false, list = false, verbose = false;
+};
+
+// "ID:SEED".
+const Test& named_test(const std::string& text, std::uint64_t& seed) {
+  const std::size_t colon = text.find(':');
+  const Test* const test = find_test(text.substr(0, colon));
+  if (test == nullptr) {
+    throw CLI::ValidationError(
+        "--reproduce", "there is no test \"" + text.substr(0, colon) + "\"; --list shows all");
+  }
+  if (colon != std::string::npos) {
+    try {
+      seed = std::stoull(text.substr(colon + 1));
+    } catch (const std::exception&) {
+      throw CLI::ValidationError("--reproduce", "write it as TEST:SEED, with a number");
+    }
+  }
+  return *test;
+}
+
+void check_only(const Options& options) {
+  for (const std::string& one : options.only) {
+    const auto tests = ladder();
+    if (std::none_of(tests.begin(), tests.end(), [&](const Test& test) {
+          return std::string_view(test.id).substr(0, one.size()) == one;
+        })) {
+      throw CLI::ValidationError("--only", "there is no test \"" + one + "\"; --list shows all");
+    }
+  }
+}
+
+Trial trial_of(const Options& options) {
+  Trial trial;
+  trial.file = options.file;
+  trial.seed = options.seed;
+  if (!options.plugins.empty()) trial.plugin = options.plugins.front();
+  if (!options.driver.empty()) trial.driver = parse_driver_choice(options.driver);
+  return trial;
+}
+
+int run_one(Arguments& arguments, const std::string& which) {
+  const Test& test = named_test(which, arguments.options.seed);
+  Trial trial = trial_of(arguments.options);
+  if (test.scope == Scope::plugin && trial.plugin.empty()) {
+    throw CLI::ValidationError("--reproduce",
+                               std::string(test.id) + " is a test of one plug-in: add --plugin ID");
+  }
+  const Outcome outcome = run_here(test, trial);
+  return outcome == Outcome::fail ? failed : passed;
+}
+
+int write_behaviour(const Arguments& arguments) {
+  const nlohmann::ordered_json manifest = behaviour_of(arguments.options);
+  std::ofstream file(arguments.behaviour);
+  file << manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  file.close();
+  if (!file) {
+    std::fprintf(stderr, "ctxb-validate: error: %s cannot be written\n",
+                 arguments.behaviour.c_str());
+    return no_file;
+  }
+  return passed;
+}
+
+int run_all(const Arguments& arguments) {
+  const Options& options = arguments.options;
+  const auto results = run_ladder(options, [&](const Result& result) {
+    if (arguments.json) return;
+    std::fputs(text_of(options, result, arguments.verbose).c_str(), stdout);
+    std::fflush(stdout);
+  });
+  if (arguments.json) {
+    std::puts(json_of(options, results)
+                  .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                  .c_str());
+  } else {
+    std::fputs(summary_text(options, results).c_str(), stdout);
+  }
+  if (!arguments.behaviour.empty()) {
+    if (const int code = write_behaviour(arguments); code != passed) return code;
+  }
+  return all_well(results) ? passed : failed;
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  Options& options = arguments.options;
+  CLI::App app("Tests a ctxbroker plug-in library, each test in a process of its own.");
+  app.footer(exit_codes);
+  app.add_option("file", options.file, "The plug-in library")->type_name("FILE");
+  app.add_option("--strictness", options.strictness,
+                 "How much is tested: 1 (it loads and runs) to 10 (everything). Default: 5, what "
+                 "every host needs")
+      ->check(CLI::Range(1, 10));
+  CLI::Option* const seed = app.add_option(
+      "--seed", options.seed, "Decides what is random. Default: a new one, which is printed");
+  app.add_option("--only", options.only,
+                 "Run this test, or all whose ids begin like this, whatever their strictness; may "
+                 "be repeated")
+      ->type_name("ID")
+      ->allow_extra_args(false);
+  app.add_option("--plugin", options.plugins,
+                 "Test this plug-in of the library, by id or short name; may be repeated. Default: "
+                 "all")
+      ->type_name("ID")
+      ->allow_extra_args(false);
+  app.add_option("--driver", options.driver,
+                 "CUDA driver to use: auto, nvidia or software; overrides CTXBROKER_DRIVER")
+      ->check(CLI::IsMember({"auto", "nvidia", "software"}));
+  long deadline = 60;
+  app.add_option("--deadline", deadline, "Seconds after which a test counts as hung. Default: 60")
+      ->check(CLI::Range(1L, 86400L));
+  options.jobs = std::clamp(std::thread::hardware_concurrency(), 1U, 4U);
+  app.add_option("-j,--jobs", options.jobs, "How many tests run at once. Default: up to 4")
+      ->check(CLI::Range(1, 256));
+  app.add_flag("--json", arguments.json, "Print the result as JSON (ctxbroker.validate/1)");
+  app.add_flag("-v,--verbose", arguments.verbose, "Print passed and skipped tests, too");
+  app.add_flag("--list", arguments.list, "Print the tests as a table in Markdown, and run nothing");
+  app.add_option("--reproduce", arguments.reproduce,
+                 "Run one test in this process, for a debugger: TEST:SEED")
+      ->type_name("ID:SEED");
+  app.add_option("--behaviour", arguments.behaviour,
+                 "Also write what the plug-ins do to CUDA, as JSON (ctxbroker.behaviour/1)")
+      ->type_name("FILE");
+  app.add_option("--child", arguments.child)->group("");  // how the program starts itself
+  try {
+    app.parse(argc, argv);
+    options.deadline = std::chrono::seconds(deadline);
+    if (arguments.list) {
+      std::fputs(ladder_text().c_str(), stdout);
+      return passed;
+    }
+    if (options.file.empty()) throw CLI::RequiredError("FILE");
+    check_only(options);
+    if (seed->count() == 0) options.seed = std::random_device{}() % 1000000;
+    if (::access(options.file.c_str(), R_OK) != 0 ||
+        !std::filesystem::is_regular_file(options.file)) {
+      std::fprintf(stderr, "ctxb-validate: error: %s is not a file that can be read\n",
+                   options.file.c_str());
+      return no_file;
+    }
+    if (arguments.child == "behaviour") {
+      Trial trial = trial_of(options);
+      observe_behaviour(trial);
+      return passed;
+    }
+    if (!arguments.child.empty()) return run_one(arguments, arguments.child);
+    if (!arguments.reproduce.empty()) return run_one(arguments, arguments.reproduce);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? passed : wrong_usage;
+  }
+  return run_all(arguments);
+}
+
+}  // namespace
+}  // namespace ctxbroker::validate
+
+int main(int argc, char** argv) {
+  try {
+    return ctxbroker::validate::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ctxb-validate: error: %s\n", error.what());
+    return ctxbroker::validate::cannot_run;
+  }
+}

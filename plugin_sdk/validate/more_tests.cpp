@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, threads and the rules of real time.
+#include <atomic>
+#include <deque>
+#include <thread>
+
+#include "ctxbroker/guard.hpp"
+#include "driver_calls.hpp"
+#include "helpers.hpp"
+#include "ladder.hpp"
+#include "rig.hpp"
+
+namespace ctxbroker::validate {
+namespace {
+
+// What the layer saw in five warm jobs of a real-time activation.
+Seen realtime_jobs(Trial& trial) {
+  if (!can_watch()) throw Skipped("this build has a sanitizer, which has a heap of its own");
+  Rig rig(trial);
+  Setup setup = usual_setup(rig, trial.seed);
+  setup.sizes.realtime = true;
+  PluginInstance instance = rig.active(setup.sizes);
+  Bench bench(rig, instance, setup);
+  bench.run_several(3);
+  take_seen();
+  for (int i = 3; i < 8; ++i) bench.run(bench.job(i));
+  return take_seen();
+}
+
+std::size_t free_memory(Rig& rig) {
+  Tenant host = rig.broker().host();
+  const Guard guard(host);
+  std::size_t free = 0, total = 0;
+  driver().memory_info(&free, &total);
+  return free;
+}
+
+// Activates, and says why not; empty: it is active.
+std::string activation_error(PluginInstance& instance, const ActivationSizes& sizes) {
+  try {
+    instance.activate(sizes);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+void realtime_heap(Trial& trial) {
+  const Seen seen = realtime_jobs(trial);
+  require(seen.process.allocations == 0, "process called malloc, free or their like " +
+                                             std::to_string(seen.process.allocations) +
+                                             " times in " + std::to_string(seen.jobs) + " jobs");
+}
+
+void realtime_locks(Trial& trial) {
+  const Seen seen = realtime_jobs(trial);
+  require(seen.process.locks == 0, "process took locks " + std::to_string(seen.process.locks) +
+                                       " times in " + std::to_string(seen.jobs) + " jobs");
+}
+
+void realtime_waits(Trial& trial) {
+  const Seen seen = realtime_jobs(trial);
+  require(seen.process.waits == 0, "process gave up its processor to wait " +
+                                       std::to_string(seen.process.waits) + " times in " +
+                                       std::to_string(seen.jobs) + " jobs");
+}
+
+void memory_given_back(Trial& trial) {
+  Rig rig(trial);
+  const TenantMetrics before = rig.metrics();
+  live_once(rig, trial.seed);
+  const std::string text = first_with(rig.strikes(), "forgot");
+  require(text.empty(), text);
+  const TenantMetrics after = rig.metrics();
+  if (rig.plugin().cuda_use == CudaUse::runtime) return;  // the runtime library keeps its modules
+  std::string held;
+  for (const auto& [kind, things] : after.held) {
+    const auto was = before.held.find(kind);
+    if (was != before.held.end() && was->second.count >= things.count) continue;
+    held += (held.empty() ? "" : ", ") + kind + " (" + std::to_string(things.count) + ")";
+  }
+  require(held.empty(),
+          "after the last instance has ended, it still holds what it made through "
+          "the driver: " +
+              held);
+}
+
+void memory_steady(Trial& trial) {
+  Rig rig(trial);
+  for (int i = 0; i < 3; ++i) live_once(rig, trial.seed);
+  const std::size_t before = free_memory(rig);
+  const std::uint64_t things = rig.metrics().held_things;
+  for (int i = 0; i < 8; ++i) live_once(rig, trial.seed);
+  const std::size_t after = free_memory(rig);
+  const std::uint64_t more = rig.metrics().held_things;
+  require(more <= things, "each life of an instance leaves something behind: " +
+                              std::to_string(more - things) + " things more after 8 lives");
+  // A driver hands memory out in pieces of 2 MiB.
+  constexpr std::size_t least = std::size_t{4} << 20;
+  require(before <= after + least, "8 lives of an instance took " +
+                                       std::to_string((before - after) >> 10) +
+                                       " KiB of device memory for good");
+}
+
+void memory_out_of_memory(Trial& trial) {
+  Rig rig(trial);
+  const Setup setup = usual_setup(rig, trial.seed);
+  std::vector<Bytes> should;
+  take_seen();
+  {
+    PluginInstance instance = rig.active(setup.sizes);
+    Bench bench(rig, instance, setup);
+    should = bench.run_several(2);
+  }
+  const std::uint64_t count = take_seen().allocations;
+  if (count == 0) throw Skipped("it allocates nothing through the host");
+  for (std::uint64_t n = 1; n <= count && n <= 16; ++n) {
+    const std::string which = "when allocation " + std::to_string(n) + " of activate fails, ";
+    PluginInstance instance = rig.create();
+    Plan plan;
+    plan.failing_allocation = n;
+    set_plan(plan);
+    const std::string error = activation_error(instance, setup.sizes);
+    set_plan({});
+    if (error.empty()) {
+      Bench bench(rig, instance, setup);  // it can do without; then it has to work
+      const std::string text = difference(bench.run_several(2), should);
+      require(text.empty(), which + "it goes on and gives other results: " + text);
+      continue;
+    }
+    const std::string again = activation_error(instance, setup.sizes);
+    require(again.empty(), which + "it cannot be activated later: " + again);
+    Bench bench(rig, instance, setup);
+    const std::string text = difference(bench.run_several(2), should);
+    require(text.empty(), which + "it gives other results in the next activation: " + text);
+  }
+  const std::vector<std::string> strikes = rig.strikes();
+  require(strikes.empty(), strikes.empty() ? "" : strikes.front());
+}
+
+// Driver calls of the plug-in, the broker and the runtime library fail one after the other.
+void memory_driver_failures(Trial& trial) {
+  Rig rig(trial);
+  if (driver().fail_call == nullptr) {
+    throw Skipped("only the software device can be told to fail");
+  }
+  constexpr int out_of_memory = 2;
+  const Setup setup = usual_setup(rig, trial.seed);
+  std::vector<Bytes> should;
+  {
+    PluginInstance instance = rig.active(setup.sizes);
+    Bench bench(rig, instance, setup);
+    should = bench.run_several(1);
+  }
+  for (std::uint64_t n = 1; n <= 200; n += 1 + n / 12) {
+    driver().stop_counting();
+    driver().fail_call("*", n, out_of_memory);
+    bool failed = false;
+    {
+      try {
+        PluginInstance instance = rig.active(setup.sizes);
+        Bench bench(rig, instance, setup);
+        bench.run_several(1);
+      } catch (const Error&) {  // NOLINT(bugprone-empty-catch): an error is an honest answer
+      }
+      failed = driver().failed_call() != nullptr;
+    }
+    driver().stop_counting();
+    if (!failed) break;
+    PluginInstance instance = rig.create();
+    const std::string error = activation_error(instance, setup.sizes);
+    require(error.empty(), "after driver call " + std::to_string(n) +
+                               " of an earlier life has failed, activate fails: " + error);
+    Bench bench(rig, instance, setup);
+    const std::string text = difference(bench.run_several(1), should);
+    require(text.empty(), "after driver call " + std::to_string(n) +
+                              " of an earlier life has failed, it gives other results: " + text);
+  }
+}
+
+void threads_other(Trial& trial) {
+  Rig rig(trial);
+  const Setup setup = usual_setup(rig, trial.seed);
+  PluginInstance instance = rig.active(setup.sizes);
+  Bench bench(rig, instance, setup);
+  const std::vector<Bytes> should = bench.run_several(2);
+  for (int i = 0; i < 2; ++i) {
+    std::vector<Bytes> got;
+    std::string error;
+    std::thread([&] {
+      try {
+        got = bench.run_several(2);
+      } catch (const std::exception& caught) {
+        error = caught.what();
+      }
+    }).join();
+    require(error.empty(), "on another thread, process fails: " + error);
+    const std::string text = difference(got, should);
+    require(text.empty(), "on another thread, it gives other results: " + text);
+  }
+}
+
+void threads_at_once(Trial& trial) {
+  Rig rig(trial);
+  const Setup setup = usual_setup(rig, trial.seed);
+  constexpr std::size_t count = 4;
+  std::deque<PluginInstance> instances;
+  std::deque<Bench> benches;
+  for (std::size_t i = 0; i < count; ++i) {
+    instances.push_back(rig.active(setup.sizes));
+    benches.emplace_back(rig, instances.back(), setup);
+  }
+  const std::vector<Bytes> should = benches.front().run_several(2);
+  std::vector<std::string> wrong(count);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        for (int round = 0; round < 10 && wrong[i].empty(); ++round) {
+          wrong[i] = difference(benches[i].run_several(2), should);
+        }
+      } catch (const std::exception& error) {
+        wrong[i] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : wrong) {
+    require(text.empty(), "with 4 instances on 4 threads at once: " + text);
+  }
+}
+
+void threads_parameters(Trial& trial) {
+  Rig rig(trial);
+  const auto& parameters = rig.plugin().parameters;
+  std::vector<std::size_t> automatable;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].automatable) automatable.push_back(i);
+  }
+  if (automatable.empty()) throw Skipped("none of its parameters changes while it is active");
+  const Setup setup = usual_setup(rig, trial.seed);
+  PluginInstance instance = rig.active(setup.sizes);
+  Bench bench(rig, instance, setup);
+  std::atomic<bool> ends{false};
+  std::thread setter([&] {
+    for (std::uint64_t step = 0; !ends; ++step) {
+      for (const std::size_t i : automatable) {
+        if (number_count(parameters[i].type) != 1) continue;
+        const double at = number_at(trial.seed, i, step);
+        instance.set_parameter(i, parameters[i].from_position(at));
+      }
+    }
+  });
+  std::string error;
+  try {
+    for (int i = 0; i < 30; ++i) bench.run(bench.job(i, i == 0));
+  } catch (const Error& caught) {
+    error = caught.what();
+  }
+  ends = true;
+  setter.join();
+  require(error.empty(), "while another thread sets parameters: " + error);
+}
+
+void threads_ended(Trial& trial) {
+  Rig rig(trial);
+  for (int i = 0; i < 2; ++i) live_once(rig, trial.seed);
+  const auto settled = [] {  // a thread that was joined may be listed for a moment
+    std::size_t count = thread_count();
+    for (int i = 0; i < 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const std::size_t now = thread_count();
+      if (now < count) count = now;
+    }
+    return count;
+  };
+  const std::size_t before = settled();
+  for (int i = 0; i < 3; ++i) live_once(rig, trial.seed);
+  const std::size_t after = settled();
+  require(after <= before, "each life of an instance leaves a thread behind: 3 lives, " +
+                               std::to_string(after - before) + " threads more");
+}
+
+}  // namespace ctxbroker::validate
