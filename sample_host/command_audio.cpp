@@ -18,6 +18,7 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "report_output.hpp"
+#include "results_file.hpp"
 #include "session.hpp"
 #include "stopwatch.hpp"
 #include "trace_output.hpp"
@@ -53,19 +54,22 @@ class Source {
 
 // Some blocks, one behind the other, each channel by channel. The last one may be shorter.
 struct Chunk {
+  std::uint64_t first = 0;  // frame
   std::size_t frames = 0;
-  std::vector<std::vector<float>> inputs, outputs;  // of each end
+  std::vector<std::vector<float>> inputs, outputs;  // of each end; results as their bytes
 };
 
 // An output file. The first frames that the graph gives are its delay, not sound, and are dropped.
 class Sink {
  public:
-  Sink(const PlannedEnd& end, const Source& like, std::size_t channels, std::uint64_t frames)
-      : file_(end.file), format_(like.reader().format()) {
-    format_.channels = static_cast<int>(channels);
-    format_ = choose_output_format(format_, end.file, frames);
-    AudioMetadata metadata = like.reader().metadata();
-    if (format_.channels != like.reader().format().channels) metadata.channel_map.clear();
+  // `like` is null in a graph without inputs.
+  Sink(const PlannedEnd& end, const Source* like, AudioFormat format, std::uint64_t frames)
+      : file_(end.file), format_(choose_output_format(format, end.file, frames)) {
+    AudioMetadata metadata;
+    if (like != nullptr) metadata = like->reader().metadata();
+    if (like != nullptr && format_.channels != like->reader().format().channels) {
+      metadata.channel_map.clear();
+    }
     writer_ = std::make_unique<AudioWriter>(file_, format_, metadata);
   }
 
@@ -93,6 +97,7 @@ class Sink {
 };
 
 void check_inputs(const GraphPlan& plan, const std::vector<Source>& sources) {
+  if (sources.empty()) return;
   const AudioFormat& first = sources.front().reader().format();
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const AudioFormat& format = sources[i].reader().format();
@@ -125,30 +130,47 @@ class Mix {
   Mix(const Options& options, const GraphPlan& plan) : options_(options), plan_(plan) {
     for (const PlannedEnd& end : plan.inputs) sources_.emplace_back(end.file);
     check_inputs(plan, sources_);
+    if (sources_.empty()) {
+      to_make_ = static_cast<std::uint64_t>(std::llround(plan.generated.seconds * rate()));
+      length_ = to_make_;
+    }
     for (const Source& source : sources_) {
       const auto frames = source.reader().frames();
       length_ = length_ && frames ? std::optional(std::max(*length_, *frames)) : std::nullopt;
     }
     tail_ = static_cast<std::uint64_t>(std::llround(options.tail * rate()));
     for (const PlannedEnd& end : plan.outputs) {
-      const Source& like = sources_[end.like];
-      const std::size_t channels = end.channels != 0 ? end.channels : like.channels();
-      sinks_.push_back(std::make_unique<Sink>(end, like, channels, length_.value_or(0) + tail_));
+      if (end.is_results()) {
+        results_.push_back(std::make_unique<ResultsFile>(end));
+        sinks_.push_back(nullptr);
+        continue;
+      }
+      const Source* const like = sources_.empty() ? nullptr : &sources_[end.like];
+      AudioFormat format = like != nullptr ? like->reader().format() : usual_audio_format(rate());
+      if (end.channels != 0) format.channels = static_cast<int>(end.channels);
+      results_.push_back(nullptr);
+      sinks_.push_back(std::make_unique<Sink>(end, like, format, length_.value_or(0) + tail_));
     }
     chunk_frames_ = options.block * std::max<std::size_t>(1, 16384 / options.block);
   }
 
-  int rate() const { return sources_.front().reader().format().sample_rate; }
+  int rate() const {
+    return sources_.empty() ? static_cast<int>(plan_.generated.sample_rate)
+                            : sources_.front().reader().format().sample_rate;
+  }
   std::uint64_t latency() const noexcept { return latency_; }
   double process_seconds() const noexcept { return process_seconds_; }
 
   void activate(Session& session) {
     std::vector<std::size_t> inputs, outputs;
     for (const Source& source : sources_) inputs.push_back(source.channels());
-    for (const auto& sink : sinks_) outputs.push_back(sink->channels());
-    most_channels_ = std::max(*std::max_element(inputs.begin(), inputs.end()),
-                              *std::max_element(outputs.begin(), outputs.end()));
-    const auto is_most = [&](std::size_t channels) { return channels == most_channels_; };
+    for (const auto& sink : sinks_) outputs.push_back(sink != nullptr ? sink->channels() : 0);
+    most_channels_ = 1;
+    for (const std::size_t channels : inputs) most_channels_ = std::max(most_channels_, channels);
+    for (const std::size_t channels : outputs) most_channels_ = std::max(most_channels_, channels);
+    const auto is_most = [&](std::size_t channels) {
+      return channels == most_channels_ || channels == 0;
+    };
     const bool all_alike = std::all_of(inputs.begin(), inputs.end(), is_most) &&
                            std::all_of(outputs.begin(), outputs.end(), is_most);
     ActivationSizes sizes;
@@ -159,7 +181,10 @@ class Mix {
         sizes, {channels_for_graph(inputs, all_alike), channels_for_graph(outputs, all_alike)});
     latency_ = session.graph().latency_frames();
     automation_ = Automation(session.automation(rate()));
-    for (const auto& sink : sinks_) sink->drop(latency_);
+    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      if (sinks_[i] != nullptr) sinks_[i]->drop(latency_);
+      result_bytes_.push_back(session.result_bytes(i));
+    }
   }
 
   // Until all recordings, and the tail, have gone through the graph.
@@ -182,12 +207,12 @@ class Mix {
       if (length_) progress.set(static_cast<double>(job.position) / total);
     }
     if (written.valid()) written.get();
-    for (const auto& sink : sinks_) sink->finish();
+    for_each_file([](auto& file) { file.finish(); });
   }
 
   // All outputs are complete before the first one is put in its place.
   void commit() {
-    for (const auto& sink : sinks_) sink->commit();
+    for_each_file([](auto& file) { file.commit(); });
   }
 
   void describe(Report& report) const {
@@ -198,6 +223,12 @@ class Mix {
           facts(plan_.inputs[i], sources_[i].reader().format(), sources_[i].frames_read()));
     }
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      if (results_[i] != nullptr) {
+        report.outputs.push_back({plan_.outputs[i].name, plan_.outputs[i].file.string(),
+                                  "results of " + std::to_string(results_[i]->rows()) + " blocks",
+                                  0, 0, frames_made_});
+        continue;
+      }
       report.outputs.push_back(
           facts(plan_.outputs[i], sinks_[i]->format(), sinks_[i]->writer().frames()));
       report.audio->clips.clipped += sinks_[i]->writer().clips().clipped;
@@ -206,6 +237,23 @@ class Mix {
   }
 
  private:
+  template <typename Each>
+  void for_each_file(const Each& each) {
+    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      if (sinks_[i] != nullptr) {
+        each(*sinks_[i]);
+      } else {
+        each(*results_[i]);
+      }
+    }
+  }
+
+  // Where a chunk has the output of the block that begins at its frame `at`.
+  std::size_t place(std::size_t output, std::size_t at) const {
+    return sinks_[output] != nullptr ? at * sinks_[output]->channels()
+                                     : at / options_.block * words_of(result_bytes_[output]);
+  }
+
   FileFacts facts(const PlannedEnd& end, const AudioFormat& format, std::uint64_t frames) const {
     FileFacts file;
     if (!plan_.is_row()) file.name = end.name;
@@ -228,6 +276,10 @@ class Mix {
       interleaved.emplace_back(chunk_frames_ * source.channels());
       sound = std::max(sound, source.read(interleaved.back().data(), chunk_frames_));
     }
+    if (sources_.empty()) {
+      sound = static_cast<std::size_t>(std::min<std::uint64_t>(chunk_frames_, to_make_));
+      to_make_ -= sound;
+    }
     // The tail, and what comes late, begin where the longest recording ends.
     const std::uint64_t silence = tail_ + latency_ - silence_;
     const auto pad =
@@ -237,7 +289,13 @@ class Mix {
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       chunk.inputs.push_back(by_block(interleaved[i], chunk.frames, sources_[i].channels()));
     }
-    for (const auto& sink : sinks_) chunk.outputs.emplace_back(chunk.frames * sink->channels());
+    chunk.first = frames_made_;
+    frames_made_ += chunk.frames;
+    const std::size_t whole_blocks = (chunk.frames + options_.block - 1) / options_.block;
+    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      chunk.outputs.emplace_back(
+          place(i, sinks_[i] != nullptr ? chunk.frames : whole_blocks * options_.block));
+    }
     return chunk;
   }
 
@@ -264,7 +322,7 @@ class Mix {
         buffers_.inputs.push_back(chunk.inputs[i].data() + at * sources_[i].channels());
       }
       for (std::size_t i = 0; i < sinks_.size(); ++i) {
-        buffers_.outputs.push_back(chunk.outputs[i].data() + at * sinks_[i]->channels());
+        buffers_.outputs.push_back(chunk.outputs[i].data() + place(i, at));
       }
       automation_.fill(job.position, job.width, events_.changes);
       last = session.graph().submit(buffers_, job, events_);
@@ -278,6 +336,10 @@ class Mix {
 
   void write(const Chunk& chunk) {
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      if (sinks_[i] == nullptr) {
+        write_results(chunk, i);
+        continue;
+      }
       const std::size_t channels = sinks_[i]->channels();
       std::vector<float> interleaved(chunk.frames * channels);
       for (std::size_t at = 0; at < chunk.frames; at += options_.block) {
@@ -289,10 +351,24 @@ class Mix {
     }
   }
 
+  void write_results(const Chunk& chunk, std::size_t output) {
+    for (std::size_t at = 0; at < chunk.frames; at += options_.block) {
+      const std::size_t frames = std::min<std::size_t>(options_.block, chunk.frames - at);
+      results_[output]->add(
+          static_cast<std::int64_t>(chunk.first + at), static_cast<std::uint32_t>(frames),
+          chunk.outputs[output].data() + place(output, at), result_bytes_[output]);
+    }
+  }
+
   const Options& options_;
   const GraphPlan& plan_;
   std::vector<Source> sources_;
+  // Of each output: either one.
   std::vector<std::unique_ptr<Sink>> sinks_;
+  std::vector<std::unique_ptr<ResultsFile>> results_;
+  std::vector<std::uint32_t> result_bytes_;
+  std::uint64_t to_make_ = 0;      // frames of sound that a graph without inputs has still to make
+  std::uint64_t frames_made_ = 0;  // of all chunks
   std::optional<std::uint64_t> length_{0};  // frames of the longest recording, if all say theirs
   std::uint64_t tail_ = 0, latency_ = 0;    // frames
   std::uint64_t silence_ = 0;               // frames read behind all recordings
@@ -321,13 +397,16 @@ void warn_of_clips(const ClipCount& clips) {
 ExitCode run_audio(const Options& options) {
   const Stopwatch stopwatch;
   const GraphPlan plan = make_plan(options);
+  for (const PlannedEnd& end : plan.inputs) check_input_file(end.file);
+  // Before the inputs are read: plug-ins for images are the better reason than files of images.
+  Session session(options, plan, Media::audio);
   Mix mix(options, plan);
   ReportOutput report_output(options, plan);
   TraceOutput trace_output(options, plan);
-
-  Session session(options, plan, Media::audio);
+  session.save_preset(options);
   mix.activate(session);
   mix.run(session);
+  session.tell_of_restarts();
 
   Report report;
   report.command = "audio";

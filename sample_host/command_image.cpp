@@ -20,8 +20,10 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "report_output.hpp"
+#include "results_file.hpp"
 #include "session.hpp"
 #include "stopwatch.hpp"
+#include "tiles.hpp"
 #include "trace_output.hpp"
 
 namespace ctxbroker::sample_host {
@@ -37,7 +39,16 @@ class Pipeline {
         store_(options, plan),
         jobs_(static_cast<std::size_t>(options.jobs)),
         // More readers or writers than cores only take memory.
-        files_(std::min<std::size_t>(jobs_, std::max(std::thread::hardware_concurrency(), 1U))) {}
+        files_(std::min<std::size_t>(jobs_, std::max(std::thread::hardware_concurrency(), 1U))),
+        session_(options, plan, Media::image) {
+    halves_ = session_.takes_halves();
+    automation_ = session_.automation(1);
+    for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+      const bool is_results = plan.outputs[i].is_results();
+      result_bytes_.push_back(is_results ? session_.result_bytes(i) : 0);
+      results_.push_back(is_results ? std::make_unique<ResultsFile>(plan.outputs[i]) : nullptr);
+    }
+  }
 
   // Does all frames. After an exception, the frames before the one that it names are written.
   void run() {
@@ -53,9 +64,15 @@ class Pipeline {
     while (!writing_.empty()) end_oldest_write();
     progress_.reset();
     if (failure_) std::rethrow_exception(failure_);
+    for (const auto& file : results_) {
+      if (file != nullptr) file->finish();
+    }
+    for (const auto& file : results_) {
+      if (file != nullptr) file->commit();
+    }
   }
 
-  Session& session() { return *session_; }
+  Session& session() { return session_; }
   // The files are the last frame's.
   const Report& report() const noexcept { return report_; }
 
@@ -113,10 +130,21 @@ class Pipeline {
           point->instance->description().parameters[point->parameter];
       point->instance->set_parameter(parameter.id, value);
     }
-    const JobBuffers buffers = picture.buffers();
+    // How much a tile needs around it, the graph says only when the parameters are set.
+    if (options_.tile) {
+      in_frame(picture.frame(), [&] {
+        activate_for(largest_part(session_.graph(), job, *options_.tile), picture.samples());
+      });
+    }
+    const JobBuffers buffers = picture.buffers(result_bytes_);
     in_frame(picture.frame(), [&] {
       try {
-        picture.job = session_->graph().submit(buffers, job);
+        if (options_.tile) {
+          render_tiles(session_.graph(), buffers, job, *options_.tile,
+                       pixel_bytes(plan_, formats_.samples));
+        } else {
+          picture.job = session_.graph().submit(buffers, job);
+        }
       } catch (const Error& error) {
         // A plug-in that fails harms no other job. After anything else, the results of those in the
         // graph may be undefined.
@@ -126,14 +154,14 @@ class Pipeline {
     });
     store_.forget_before(picture.frame().position + 1 + first_needed_);
     in_graph_.push_back(std::move(picture));
-    session_->broker().poll();
+    session_.broker().poll();
   }
 
   // The graph says which frames it needs, and they stay the same. Later pictures are read with
   // them.
   void learn_needs() {
     if (is_needed_known_) return;
-    needed_ = session_->graph().job_inputs();
+    needed_ = session_.graph().job_inputs();
     for (const JobInput& input : needed_) first_needed_ = std::min(first_needed_, input.frame);
     if (needed_.size() == plan_.inputs.size()) store_.keep_nothing();
     is_needed_known_ = true;
@@ -142,22 +170,27 @@ class Pipeline {
   // Frames may differ in size and in samples: a larger one than before, or one of other samples,
   // activates the plug-ins anew.
   void prepare(Picture& picture) {
-    if (!session_) {
-      session_.emplace(options_, plan_, Media::image);
-      halves_ = session_->takes_halves();
-      automation_ = session_->automation(1);
-    }
+    if (!sizes_) session_.save_preset(options_);
     if (!halves_) picture.use_floats();
+    Size needed{picture.width(), picture.height()};
+    if (options_.tile) {
+      needed = {std::min(needed.width, options_.tile->width),
+                std::min(needed.height, options_.tile->height)};
+    }
+    activate_for(needed, picture.samples());
+  }
+
+  void activate_for(const Size& needed, SampleType samples) {
     ActivationSizes sizes = sizes_.value_or(ActivationSizes());
-    if (sizes_ && formats_.samples == picture.samples() && sizes.max_width >= picture.width() &&
-        sizes.max_height >= picture.height()) {
+    if (sizes_ && formats_.samples == samples && sizes.max_width >= needed.width &&
+        sizes.max_height >= needed.height && !session_.wants_restart()) {
       return;
     }
     while (!in_graph_.empty()) finish_oldest();
-    sizes.max_width = std::max(sizes.max_width, picture.width());
-    sizes.max_height = std::max(sizes.max_height, picture.height());
-    formats_ = {image_channels(plan_.inputs), image_channels(plan_.outputs), picture.samples()};
-    session_->activate(sizes, formats_);
+    sizes.max_width = std::max(sizes.max_width, needed.width);
+    sizes.max_height = std::max(sizes.max_height, needed.height);
+    formats_ = {image_channels(plan_.inputs), image_channels(plan_.outputs), samples};
+    session_.activate(sizes, formats_);
     sizes_ = sizes;
   }
 
@@ -167,10 +200,16 @@ class Pipeline {
     const Frame& frame = picture->frame();
     attempt(frame, [&] {
       try {
-        in_frame(frame, [&] { session_->graph().finish(picture->job); });
+        in_frame(frame, [&] {
+          if (!options_.tile) session_.graph().finish(picture->job);
+        });
       } catch (...) {
         in_graph_.clear();  // their results are undefined, too
         throw;
+      }
+      for (std::size_t i = 0; i < results_.size(); ++i) {
+        if (results_[i] == nullptr) continue;
+        results_[i]->add(frame.position, 1, picture->results(i), result_bytes_[i]);
       }
       if (writing_.size() == files_) end_oldest_write();
       writing_.push_back({&frame, std::async(std::launch::async, [this, picture, &frame] {
@@ -208,10 +247,11 @@ class Pipeline {
   std::optional<Progress> progress_;
   std::exception_ptr failure_;
   std::int64_t failed_ = 0;  // the frame of the failure
-  // The session begins with the first frame, whose size it needs.
-  std::optional<Session> session_;
+  Session session_;
   std::optional<ActivationSizes> sizes_;  // of the last activation
   std::vector<AutomationPoint> automation_;
+  std::vector<std::uint32_t> result_bytes_;  // of each output; 0: it is an image
+  std::vector<std::unique_ptr<ResultsFile>> results_;
   EndFormats formats_;              // likewise
   std::atomic<bool> halves_{true};  // nobody knows better yet than that plug-ins take them
   Report report_;

@@ -67,6 +67,14 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
   return ExitCode::internal;
 }
 
+std::string explained(const Error& error) {
+  const std::string text = error.what();
+  const bool took_too_long = error.kind() == ErrorKind::context_lost &&
+                             text.find("did not end within") != std::string::npos;
+  return took_too_long ? text + "; if the work is only long, give it more time with --job-timeout"
+                       : text;
+}
+
 std::string errno_text(int error) {
   return std::generic_category().message(error);
 }

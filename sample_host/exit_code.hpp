@@ -34,6 +34,9 @@ std::span<const ExitCodeRow> exit_codes() noexcept;
 // The code for an error that the broker threw.
 ExitCode exit_code_of(ErrorKind kind) noexcept;
 
+// The error's text, and what to do about it if that is a matter of options.
+std::string explained(const Error& error);
+
 // Ends the command: what() is printed as it is, so it names the thing and says what to do.
 class Failure : public std::runtime_error {
  public:

@@ -23,6 +23,7 @@ using json::read_members;
 constexpr const char* schema_name = "ctxbroker.graph/1";
 constexpr std::size_t largest_file = std::size_t{1} << 20;  // bytes
 constexpr std::uint64_t most_channels = 32;
+constexpr int most_seconds = 86400;
 
 struct Reading {
   GraphPlan plan;
@@ -88,19 +89,33 @@ void read_like(const Json& value, const Location& location, EndReading& reading)
   reading.like_place = location;
 }
 
+void read_as(const Json& value, const Location& location, EndReading& reading) {
+  for (const ResultType type :
+       {ResultType::hex, ResultType::float32, ResultType::int32, ResultType::uint32}) {
+    if (value != to_string(type)) continue;
+    reading.end.as = type;
+    return;
+  }
+  location.refuse(
+      described(value) +
+      R"( is no way to write results; allowed are "hex", "float32", "int32", "uint32")");
+}
+
 using EndReader = void (*)(const Json&, const Location&, EndReading&);
 constexpr std::array<std::pair<const char*, EndReader>, 2> input_members{
     {{"file", read_file_name}, {"channels", read_channels}}};
-constexpr std::array<std::pair<const char*, EndReader>, 4> output_members{
+constexpr std::array<std::pair<const char*, EndReader>, 5> output_members{
     {{"file", read_file_name},
      {"channels", read_channels},
      {"depth", read_depth},
-     {"like", read_like}}};
+     {"like", read_like},
+     {"as", read_as}}};
 
 // An object whose members are named by the document's author.
 template <typename Each>
-void read_named(const Json& value, const Location& location, const char* what, const Each& each) {
-  if (!value.is_object() || value.empty()) {
+void read_named(const Json& value, const Location& location, const char* what, const Each& each,
+                bool may_be_empty = false) {
+  if (!value.is_object() || (value.empty() && !may_be_empty)) {
     location.refuse(
         (value.is_object() ? "it is empty" : described(value) + " is not allowed here") +
         std::string("; it needs an object with one member for each ") + what +
@@ -114,18 +129,20 @@ void read_named(const Json& value, const Location& location, const char* what, c
 }
 
 void read_inputs(const Json& value, const Location& location, Reading& reading) {
-  read_named(value, location, "input",
-             [&](const std::string& name, const Json& input, const Location& where) {
-               EndReading end{{name, {}, 0, 0, 0}, reading.folder, {}, {}};
-               read_members(input, where, input_members, end);
-               reading.plan.inputs.push_back(std::move(end.end));
-             });
+  read_named(
+      value, location, "input",
+      [&](const std::string& name, const Json& input, const Location& where) {
+        EndReading end{{name}, reading.folder, {}, {}};
+        read_members(input, where, input_members, end);
+        reading.plan.inputs.push_back(std::move(end.end));
+      },
+      true);
 }
 
 void read_outputs(const Json& value, const Location& location, Reading& reading) {
   read_named(value, location, "output",
              [&](const std::string& name, const Json& output, const Location& where) {
-               EndReading end{{name, {}, 0, 0, 0}, reading.folder, {}, {}};
+               EndReading end{{name}, reading.folder, {}, {}};
                read_members(output, where, output_members, end);
                reading.plan.outputs.push_back(std::move(end.end));
                reading.likes.emplace_back(std::move(end.like), std::move(end.like_place));
@@ -230,18 +247,49 @@ void read_automation(const Json& value, const Location& location, Reading& readi
   reading.plan.automation = reading.folder / file_name(value, location);
 }
 
+// What a graph without inputs makes.
+template <std::uint32_t Generated::*member>
+void read_count(const Json& value, const Location& location, Generated& generated) {
+  const auto count = json::whole_number(value, 1'000'000);
+  if (!count || *count == 0) {
+    location.refuse(described(value) + " is not allowed here; a whole number from 1 to 1000000 is");
+  }
+  generated.*member = static_cast<std::uint32_t>(*count);
+}
+
+void read_seconds(const Json& value, const Location& location, Generated& generated) {
+  const double seconds = value.is_number() ? value.get<double>() : 0;
+  if (!(seconds > 0 && seconds <= most_seconds)) {
+    location.refuse(described(value) + " is no length; a number above 0 and up to " +
+                    std::to_string(most_seconds) + " is");
+  }
+  generated.seconds = seconds;
+}
+
+using GeneratedReader = void (*)(const Json&, const Location&, Generated&);
+constexpr std::array<std::pair<const char*, GeneratedReader>, 4> generated_members{
+    {{"width", read_count<&Generated::width>},
+     {"height", read_count<&Generated::height>},
+     {"seconds", read_seconds},
+     {"sample_rate", read_count<&Generated::sample_rate>}}};
+
+void read_generate(const Json& value, const Location& location, Reading& reading) {
+  read_members(value, location, generated_members, reading.plan.generated);
+}
+
 // json::check_schema has looked at it.
 void read_schema(const Json&, const Location&, Reading&) {}
 
 using PlanReader = void (*)(const Json&, const Location&, Reading&);
-constexpr std::array<std::pair<const char*, PlanReader>, 6> plan_members{
+constexpr std::array<std::pair<const char*, PlanReader>, 7> plan_members{
     {{"schema", read_schema},
      {"inputs", read_inputs},
      {"outputs", read_outputs},
      {"nodes", read_nodes},
      {"edges", read_edges},
-     {"automation", read_automation}}};
-constexpr std::array needed_members{"schema", "inputs", "outputs", "nodes", "edges"};
+     {"automation", read_automation},
+     {"generate", read_generate}}};
+constexpr std::array needed_members{"schema", "outputs", "nodes", "edges"};
 
 template <typename Named>
 std::vector<std::string> names_of(const std::vector<Named>& all) {
@@ -274,8 +322,9 @@ void check_edges(const GraphPlan& plan, const Location& location) {
     std::vector<std::string> all = nodes;
     all.insert(all.end(), ends.begin(), ends.end());
     where.refuse("nothing is named " + quoted(name) + did_you_mean(name, all) +
-                 "; there are the nodes " + join(nodes) + " and the graph's " + kind + " " +
-                 join(ends));
+                 "; there are the nodes " + join(nodes) +
+                 (ends.empty() ? std::string(", and the graph has no ") + kind
+                               : std::string(" and the graph's ") + kind + " " + join(ends)));
   };
   for (std::size_t i = 0; i < plan.edges.size(); ++i) {
     const Location edge = element(location, i);
@@ -324,6 +373,9 @@ GraphPlan parse(std::string_view text, const std::filesystem::path& path) {
   }
   check_names(reading.plan, root);
   check_edges(reading.plan, member(root, "edges"));
+  if (!reading.plan.inputs.empty() && json.contains("generate")) {
+    member(root, "generate").refuse("it is for graphs without inputs, and this one has some");
+  }
   find_likes(reading);
   return std::move(reading.plan);
 }

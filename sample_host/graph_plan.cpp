@@ -49,6 +49,10 @@ class Binder {
       if (name.size() < text.size() && ends_[i].name == name) return i;
     }
     if (ends_.size() == 1) return 0;
+    if (ends_.empty()) {
+      throw Failure(ExitCode::usage,
+                    option_ + " \"" + text + "\": the graph has no " + kind_ + "s; leave it out");
+    }
     const std::vector<std::string> names = names_of(ends_);
     const std::string guess = name.size() < text.size() ? nearest(name, names) : "";
     throw Failure(ExitCode::usage,
@@ -67,10 +71,56 @@ class Binder {
 
 }  // namespace
 
+const char* to_string(ResultType type) noexcept {
+  switch (type) {
+    case ResultType::float32:
+      return "float32";
+    case ResultType::int32:
+      return "int32";
+    case ResultType::uint32:
+      return "uint32";
+    case ResultType::hex:
+      break;
+  }
+  return "hex";
+}
+
+namespace {
+
+// What the options say of a graph without inputs replaces what its file says.
+void set_generated(GraphPlan& plan, const Options& options) {
+  Generated& made = plan.generated;
+  if (options.size) {
+    made.width = options.size->width;
+    made.height = options.size->height;
+  }
+  if (options.seconds > 0) made.seconds = options.seconds;
+  if (options.rate != 0) made.sample_rate = options.rate;
+  const bool is_image = options.command == Command::image;
+  const bool is_known =
+      is_image ? made.width != 0 && made.height != 0 : made.seconds > 0 && made.sample_rate != 0;
+  if (plan.inputs.empty() && !is_known) {
+    throw Failure(
+        ExitCode::usage,
+        plan.document + " has no inputs, so it has to be said " +
+            (is_image ? "how large the images are: give --size WxH, or \"generate\": "
+                        "{\"width\": W, \"height\": H} in the graph file"
+                      : "how much sound it makes: give --seconds S and --rate HZ, or \"generate\": "
+                        "{\"seconds\": S, \"sample_rate\": HZ} in the graph file"));
+  }
+  if (!plan.inputs.empty() && (options.size || options.seconds > 0 || options.rate != 0)) {
+    throw Failure(ExitCode::usage,
+                  "--size, --seconds and --rate are for graphs without inputs; here the input \"" +
+                      plan.inputs.front().name + "\" says how large the output is");
+  }
+}
+
+}  // namespace
+
 GraphPlan plan_row(const std::vector<std::string>& plugins) {
   GraphPlan plan;
-  plan.inputs = {{"input", {}, 0, 0, 0}};
-  plan.outputs = {{"output", {}, 0, 0, 0}};
+  plan.inputs = {{"input"}};
+  plan.outputs = {{"output"}};
   for (const std::string& text : plugins) {
     plan.nodes.push_back({text, parse_plugin_argument(text), "--plugin \"" + text + "\": "});
   }
@@ -92,6 +142,7 @@ GraphPlan make_plan(const Options& options) {
   GraphPlan plan = options.graph.empty() ? plan_row(options.plugins) : read_graph(options.graph);
   bind_files(plan, options.inputs, options.outputs);
   if (!options.automation.empty()) plan.automation = options.automation;
+  set_generated(plan, options);
   return plan;
 }
 

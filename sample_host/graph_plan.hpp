@@ -15,13 +15,28 @@
 
 namespace ctxbroker::sample_host {
 
+// How a file of results writes them: the bytes as they are, or as numbers.
+enum class ResultType { hex, float32, int32, uint32 };
+const char* to_string(ResultType type) noexcept;  // "float32"
+
 // An input or an output of the graph.
 struct PlannedEnd {
-  std::string name;            // "plate"
-  std::filesystem::path file;  // empty until it is bound
-  std::uint32_t channels = 0;  // 0: as usual
-  int depth = 0;               // outputs of images: bits per sample; 0: as the input's
-  std::size_t like = 0;        // outputs: the input whose kind of file and metadata it gets
+  std::string name;                 // "plate"
+  std::filesystem::path file = {};  // empty until it is bound
+  std::uint32_t channels = 0;       // 0: as usual
+  int depth = 0;                    // outputs of images: bits per sample; 0: as the input's
+  std::size_t like = 0;             // outputs: the input whose kind of file and metadata it gets
+  ResultType as = ResultType::hex;  // outputs of results
+
+  // An output whose file is JSON gets what an analyser gives.
+  bool is_results() const { return file.extension() == ".json"; }
+};
+
+// What a graph without inputs makes. 0: not set.
+struct Generated {
+  std::uint32_t width = 0, height = 0;  // images: pixels
+  double seconds = 0;                   // audio
+  std::uint32_t sample_rate = 0;        // audio: Hz
 };
 
 struct PlannedNode {
@@ -32,7 +47,8 @@ struct PlannedNode {
 
 struct GraphPlan {
   std::string document;                     // "graph \"comp.json\""; empty for a row
-  std::vector<PlannedEnd> inputs, outputs;  // at least one each
+  std::vector<PlannedEnd> inputs, outputs;  // no inputs: everything is generated
+  Generated generated;                      // then
   std::vector<PlannedNode> nodes;           // at least one; of a row, in its order
   std::vector<GraphEdge> edges;             // none in a row
   std::filesystem::path automation;         // changes of parameters over time; empty: none
@@ -56,7 +72,8 @@ GraphPlan plan_row(const std::vector<std::string>& plugins);
 void bind_files(GraphPlan& plan, const std::vector<std::string>& inputs,
                 const std::vector<std::string>& outputs);
 
-// The graph file or the row that the options name, with its files. Throws Failure (usage).
+// The graph file or the row that the options name, with its files, and for a graph without inputs
+// with the size or the length that there has to be. Throws Failure (usage).
 GraphPlan make_plan(const Options& options);
 
 }  // namespace ctxbroker::sample_host

@@ -60,15 +60,46 @@ Json to_json(const std::vector<PortDescription>& ports) {
   return json;
 }
 
-// "a, b, mask (optional)"
-std::string names(const std::vector<PortDescription>& ports) {
+// "RGBA" of images, and of audio "1 or 2 channels"; any: "any channels".
+std::string channels_text(std::uint32_t channels, Media media) {
+  if (channels == UINT32_MAX) return "any channels";
+  constexpr const char* image_names[] = {"grey", "grey and alpha", "RGB", "RGBA"};
+  std::vector<std::string> names;
+  for (std::uint32_t bit = 0; bit < 32; ++bit) {
+    if ((channels >> bit & 1) == 0) continue;
+    names.push_back(media == Media::image && bit < 4 ? image_names[bit] : std::to_string(bit + 1));
+  }
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
+  }
+  if (media == Media::image) return text;
+  return text + (channels == 1 ? " channel" : " channels");
+}
+
+// "mask (grey; float or half; optional)"
+std::string port_text(const PortDescription& port, Media media) {
+  if (port.result_bytes != 0) {
+    return port.id + " (results of " + std::to_string(port.result_bytes) + " bytes)";
+  }
+  std::string text = port.id + " (" + channels_text(port.channels, media);
+  if (media == Media::image) {
+    std::string samples;
+    for (const SampleType type : {SampleType::float32, SampleType::float16}) {
+      if ((port.samples & static_cast<std::uint32_t>(type)) == 0) continue;
+      samples += (samples.empty() ? "" : " or ") + std::string(to_string(type));
+    }
+    text += "; " + samples;
+  }
+  if (port.side_chain) text += "; side-chain";
+  if (port.optional) text += "; optional";
+  return text + ")";
+}
+
+std::string ports_text(const std::vector<PortDescription>& ports, Media media) {
   std::vector<std::string> all;
   all.reserve(ports.size());
-  for (const PortDescription& port : ports) {
-    all.push_back(port.id + (port.optional            ? " (optional)"
-                             : port.result_bytes != 0 ? " (results)"
-                                                      : ""));
-  }
+  for (const PortDescription& port : ports) all.push_back(port_text(port, media));
   return all.empty() ? "none" : join(all);
 }
 
@@ -118,10 +149,8 @@ std::string format_plugin(const PluginDescription& plugin) {
   if (plugin.lease_wish != LeaseKind::automatic) {
     text += std::string("  wishes a ") + to_string(plugin.lease_wish) + " lease\n";
   }
-  const bool has_results = !plugin.outputs.empty() && plugin.outputs[0].result_bytes != 0;
-  if (plugin.inputs.size() != 1 || plugin.outputs.size() != 1 || has_results) {
-    text += "  inputs: " + names(plugin.inputs) + "; outputs: " + names(plugin.outputs) + "\n";
-  }
+  text += "  inputs: " + ports_text(plugin.inputs, plugin.media) +
+          "\n  outputs: " + ports_text(plugin.outputs, plugin.media) + "\n";
   std::vector<std::vector<std::string>> rows;
   for (const ParameterDescription& parameter : plugin.parameters) {
     if (parameter.hidden) continue;

@@ -48,7 +48,7 @@ ExitCode run(int argc, const char* const* argv) {
     print_error(failure.what(), colour);
     return failure.code();
   } catch (const Error& error) {
-    print_error(error.what(), colour);
+    print_error(explained(error), colour);
     return exit_code_of(error.kind());
   } catch (const std::bad_alloc&) {
     print_error("not enough memory; use a smaller input or block", colour);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 
 #include "ctxbroker/version.hpp"
@@ -18,10 +19,22 @@ namespace {
 struct Raw {
   Options options;
   std::vector<std::string> plugin_path, named_inputs, presets;
-  std::string graph, automation, save_preset, trace, driver, device, policy, frames, lease = "auto";
+  std::string graph, automation, save_preset, trace, driver, device, policy, frames, size, tile,
+      lease = "auto";
   int verbose = 0;
   bool quiet = false;
 };
+
+// Of an option that takes WxH.
+CLI::Validator is_size() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        if (parse_size(text)) return std::string();
+        return "\"" + text +
+               "\" is not a size; write the width and the height in pixels, such as 640x480";
+      },
+      "");
+}
 
 std::string exit_code_help() {
   std::string text = "Exit codes:\n";
@@ -156,6 +169,20 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
   add_common(command, raw);
 }
 
+// Of the image command.
+void add_sizes(CLI::App& command, Raw& raw) {
+  command
+      .add_option("--size", raw.size, "With a graph that has no inputs: how large its images are")
+      ->type_name("WxH")
+      ->check(is_size());
+  command
+      .add_option("--tile", raw.tile,
+                  "Render each image by parts of this size, which takes less device memory. The "
+                  "result is the same")
+      ->type_name("WxH")
+      ->check(is_size());
+}
+
 void add_image(CLI::App& app, Raw& raw) {
   CLI::App& command = *app.add_subcommand("image", "Run a picture through image plug-ins");
   add_run(command, raw, "PNG to read, whose samples are read as sRGB, or OpenEXR",
@@ -192,6 +219,7 @@ void add_image(CLI::App& app, Raw& raw) {
       .add_flag("--skip-existing", raw.options.skip_existing,
                 "With --frames: leave out frames whose output is there already")
       ->needs(frames);
+  add_sizes(command, raw);
 }
 
 void add_audio(CLI::App& app, Raw& raw) {
@@ -209,6 +237,16 @@ void add_audio(CLI::App& app, Raw& raw) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
+  command
+      .add_option("--seconds", raw.options.seconds,
+                  "With a graph that has no inputs: how long its sound is, at most 86400")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 86400.0));
+  command
+      .add_option("--rate", raw.options.rate,
+                  "With a graph that has no inputs: its sample rate in Hz, 1 to 1000000")
+      ->type_name("HZ")
+      ->check(CLI::Range(1U, 1'000'000U));
 }
 
 void add_list(CLI::App& app, Raw& raw) {
@@ -272,6 +310,11 @@ Options finish(const CLI::App& app, Raw raw) {
   for (const CommandRow& row : commands) {
     if (app.got_subcommand(row.name)) options.command = row.command;
   }
+  options.size = parse_size(raw.size);
+  options.tile = parse_size(raw.tile);
+  if (!std::isfinite(options.seconds)) {
+    throw Failure(ExitCode::usage, "--seconds: not a finite number");
+  }
   if (!std::isfinite(options.tail)) throw Failure(ExitCode::usage, "--tail: not a finite number");
   if (raw.quiet && raw.verbose > 0) {
     throw Failure(ExitCode::usage, "--quiet and --verbose cannot be used together");
@@ -321,6 +364,18 @@ std::string help_hint(const CLI::App& app) {
 }
 
 }  // namespace
+
+std::optional<Size> parse_size(std::string_view text) {
+  constexpr std::uint32_t most = 1'000'000;
+  Size size;
+  const char* const end = text.data() + text.size();
+  const auto [cross, bad_width] = std::from_chars(text.data(), end, size.width);
+  if (bad_width != std::errc() || cross == end || *cross != 'x') return std::nullopt;
+  const auto [stopped, bad_height] = std::from_chars(cross + 1, end, size.height);
+  if (bad_height != std::errc() || stopped != end) return std::nullopt;
+  const auto is_good = [](std::uint32_t side) { return side > 0 && side <= most; };
+  return is_good(size.width) && is_good(size.height) ? std::optional(size) : std::nullopt;
+}
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   Raw raw;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ctxbroker/driver.hpp"
@@ -16,6 +17,13 @@
 namespace ctxbroker::sample_host {
 
 enum class Command { image, audio, list, doctor, kernels };
+
+struct Size {
+  std::uint32_t width = 0, height = 0;  // pixels
+};
+
+// "640x480", each from 1 to 1,000,000. Nothing if it is something else.
+std::optional<Size> parse_size(std::string_view text);
 
 // Members that a command has no option for stay at their defaults.
 struct Options {
@@ -45,6 +53,10 @@ struct Options {
   bool skip_existing = false;        // image: with frames, those whose output is there
   std::uint32_t block = 0;           // audio: frames
   double tail = 0;                   // audio: seconds
+  std::optional<Size> size;          // image: of what a graph without inputs makes
+  std::optional<Size> tile;          // image: render by parts of this size
+  double seconds = 0;                // audio: of what a graph without inputs makes; 0: not given
+  std::uint32_t rate = 0;            // audio: likewise, Hz; 0: not given
 
   std::vector<std::string> kernel_images;  // kernels
 

@@ -10,6 +10,7 @@
 #include "files/input_file.hpp"
 #include "files/parallel.hpp"
 #include "logging.hpp"
+#include "results_file.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -106,9 +107,31 @@ void check_channels(const PlannedEnd& end, const GraphPlan& plan) {
 
 std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends) {
   std::vector<std::uint32_t> channels;
-  for (const PlannedEnd& end : ends) channels.push_back(channels_of(end));
+  for (const PlannedEnd& end : ends) channels.push_back(end.is_results() ? 0 : channels_of(end));
   return channels;
 }
+
+PixelBytes pixel_bytes(const GraphPlan& plan, SampleType samples) {
+  const std::size_t sample = samples == SampleType::float16 ? 2 : 4;
+  PixelBytes bytes;
+  for (const PlannedEnd& end : plan.inputs) bytes.inputs.push_back(channels_of(end) * sample);
+  for (const PlannedEnd& end : plan.outputs) bytes.outputs.push_back(channels_of(end) * sample);
+  return bytes;
+}
+
+namespace {
+
+// What outputs are like in a graph without inputs.
+Image blank(const Generated& generated) {
+  Image image;
+  image.width = generated.width;
+  image.height = generated.height;
+  image.pixels.resize(std::size_t{image.width} * image.height * 4);
+  image.format.depth = 16;
+  return image;
+}
+
+}  // namespace
 
 Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves,
                  FrameStore& store)
@@ -121,6 +144,7 @@ Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& optio
     if (frame.inputs.size() > 1) fill_display_window(inputs_.back());
   }
   check_sizes(frame, inputs_);
+  if (plan.inputs.empty()) inputs_.push_back(blank(plan.generated));
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
     input_facts_.push_back(
         facts(plan, plan.inputs[i], frame.inputs[i], inputs_[i], inputs_[i].format));
@@ -129,6 +153,11 @@ Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& optio
     const PlannedEnd& end = plan.outputs[i];
     const Image& like = inputs_[end.like];
     const std::filesystem::path& path = frame.outputs[i];
+    if (end.is_results()) {
+      formats_.emplace_back();
+      output_facts_.push_back({end.name, path.string(), "results", 0, 0, 1});
+      continue;
+    }
     ImageFormat format =
         choose_image_format(like.format, path, end.depth != 0 ? end.depth : options.depth);
     if (channels_of(end) != 4) format.channels = static_cast<int>(end.channels);
@@ -137,14 +166,14 @@ Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& optio
   }
   if (!can_be_halves()) use_floats();
   narrow_inputs_.resize(inputs_.size());
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
     const std::uint32_t channels = channels_of(plan.inputs[i]);
     if (channels != 4) narrow_inputs_[i] = narrow(inputs_[i], channels);
   }
 }
 
 void Picture::read_neighbours(const std::vector<JobInput>& needed, FrameStore& store) {
-  if (!needed_.empty() || needed.size() == inputs_.size()) return;
+  if (!needed_.empty() || needed.size() == plan_->inputs.size()) return;
   std::vector<Image> images(needed.size());
   bool all_halves = samples() == SampleType::float16;
   for (std::size_t i = 0; i < needed.size(); ++i) {
@@ -176,6 +205,8 @@ bool Picture::can_be_halves() const {
   const auto is_wide = [](const PlannedEnd& end) { return channels_of(end) == 4; };
   return std::all_of(plan_->inputs.begin(), plan_->inputs.end(), is_wide) &&
          std::all_of(plan_->outputs.begin(), plan_->outputs.end(), is_wide) &&
+         std::none_of(plan_->outputs.begin(), plan_->outputs.end(),
+                      [](const PlannedEnd& end) { return end.is_results(); }) &&
          std::all_of(formats_.begin(), formats_.end(),
                      [](const ImageFormat& format) {
                        return format.type == ImageType::exr && format.depth == 16;
@@ -194,12 +225,14 @@ void Picture::use_floats() {
 }
 
 void Picture::open_outputs() {
-  for (const std::filesystem::path& path : frame_->outputs) {
-    files_.push_back(std::make_unique<OutputFile>(path));
+  for (std::size_t i = 0; i < frame_->outputs.size(); ++i) {
+    files_.push_back(plan_->outputs[i].is_results()
+                         ? nullptr
+                         : std::make_unique<OutputFile>(frame_->outputs[i]));
   }
 }
 
-JobBuffers Picture::buffers() {
+JobBuffers Picture::buffers(const std::vector<std::uint32_t>& result_bytes) {
   const bool is_half = samples() == SampleType::float16;
   JobBuffers buffers;
   const auto add = [&](Image& image, Samples& narrow_samples) {
@@ -211,13 +244,18 @@ JobBuffers Picture::buffers() {
     add(is_own ? inputs_[input] : neighbours_[i],
         is_own ? narrow_inputs_[input] : narrow_neighbours_[i]);
   }
-  for (std::size_t i = 0; needed_.empty() && i < inputs_.size(); ++i) {
+  for (std::size_t i = 0; needed_.empty() && i < plan_->inputs.size(); ++i) {
     add(inputs_[i], narrow_inputs_[i]);
   }
   narrow_outputs_.resize(plan_->outputs.size());
   std::vector<bool> is_taken(inputs_.size());
   for (std::size_t i = 0; i < plan_->outputs.size(); ++i) {
     const PlannedEnd& end = plan_->outputs[i];
+    if (result_bytes[i] != 0) {
+      narrow_outputs_[i].resize(words_of(result_bytes[i]));
+      outputs_.emplace_back();
+      continue;
+    }
     Image& like = inputs_[end.like];
     const std::size_t size = std::size_t{like.width} * like.height * 4;
     // The graph reads its inputs before it writes an output, so one of them takes an input's
@@ -247,13 +285,16 @@ JobBuffers Picture::buffers() {
 
 void Picture::write(const Options& options) {
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (files_[i] == nullptr) continue;
     if (!narrow_outputs_[i].empty()) {
       widen(narrow_outputs_[i], channels_of(plan_->outputs[i]), outputs_[i]);
     }
     write_image_file(*files_[i], outputs_[i], formats_[i], options.png_compression);
   }
   // All of them are there or none, except if the system fails in between.
-  for (const auto& file : files_) file->commit();
+  for (const auto& file : files_) {
+    if (file != nullptr) file->commit();
+  }
 }
 
 }  // namespace ctxbroker::sample_host

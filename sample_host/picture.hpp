@@ -14,11 +14,14 @@
 #include "options.hpp"
 #include "picture_frames.hpp"
 #include "report.hpp"
+#include "tiles.hpp"
 
 namespace ctxbroker::sample_host {
 
 // The channels of each end, as GraphEnd has them.
 std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends);
+// Bytes of their pixels.
+PixelBytes pixel_bytes(const GraphPlan& plan, SampleType samples);
 
 class Picture {
  public:
@@ -41,8 +44,11 @@ class Picture {
 
   // Begins the outputs' files. One thread for all pictures. Throws Failure.
   void open_outputs();
-  // The graph's job, after open_outputs. The memory is the picture's. Call it once.
-  JobBuffers buffers();
+  // The graph's job, after open_outputs. The memory is the picture's. Call it once. `result_bytes`
+  // is of each output; 0: it is an image.
+  JobBuffers buffers(const std::vector<std::uint32_t>& result_bytes);
+  // What the job gave to an output of results.
+  const void* results(std::size_t output) const { return narrow_outputs_[output].data(); }
   // When the job is finished: each file is then complete or not there. Any thread. Throws Failure.
   void write(const Options& options);
 
@@ -53,14 +59,14 @@ class Picture {
   std::uint64_t job = 0;  // what Graph::submit said
 
  private:
-  // Where the graph reads or writes an end that has not four channels.
+  // Where the graph reads or writes an end that has not four channels, or results as their bytes.
   using Samples = std::vector<float>;
 
   bool can_be_halves() const;
 
-  const Frame* frame_;     // borrowed
-  const GraphPlan* plan_;  // borrowed
-  std::vector<Image> inputs_, outputs_;
+  const Frame* frame_;                   // borrowed
+  const GraphPlan* plan_;                // borrowed
+  std::vector<Image> inputs_, outputs_;  // without inputs, there is one to be like
   std::vector<Samples> narrow_inputs_, narrow_outputs_;
   std::vector<JobInput> needed_;   // what the graph gets; empty: just the inputs
   std::vector<Image> neighbours_;  // of each of these; without pixels for the frame itself

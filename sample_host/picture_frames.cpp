@@ -2,6 +2,7 @@
 #include "picture_frames.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "files/input_file.hpp"
 #include "frames.hpp"
@@ -37,6 +38,19 @@ void check_inputs(const std::vector<std::filesystem::path>& inputs) {
   }
 }
 
+// The rows of frames that are left out, and whole pictures, would be missing.
+void check_results(const Options& options, const GraphPlan& plan) {
+  const char* const option = options.skip_existing ? "--skip-existing"
+                             : options.tile        ? "--tile"
+                                                   : nullptr;
+  for (const PlannedEnd& end : plan.outputs) {
+    if (option == nullptr || !end.is_results()) continue;
+    throw Failure(ExitCode::usage,
+                  std::string(option) + ": \"" + end.file.string() +
+                      "\" gets results of every whole image; leave the option out");
+  }
+}
+
 bool all_exist(const std::vector<std::filesystem::path>& files) {
   return std::all_of(files.begin(), files.end(), [](const std::filesystem::path& file) {
     std::error_code error;
@@ -50,17 +64,25 @@ std::vector<Frame> list_frames(const Options& options, const GraphPlan& plan) {
   const std::vector<std::filesystem::path> inputs = files_of(plan.inputs);
   const std::vector<std::filesystem::path> outputs = files_of(plan.outputs);
   check_outputs(outputs);
+  check_results(options, plan);
   if (!options.frames) {
     check_inputs(inputs);
+    for (const std::filesystem::path& input : inputs) check_input_file(input);
     return {{inputs, outputs, "", 0}};
   }
   const std::vector<FrameName> input_names(inputs.begin(), inputs.end());
-  const std::vector<FrameName> output_names(outputs.begin(), outputs.end());
+  // Results of all frames go to one file.
+  std::vector<std::optional<FrameName>> output_names;
+  for (const PlannedEnd& end : plan.outputs) {
+    output_names.push_back(end.is_results() ? std::nullopt : std::optional<FrameName>(end.file));
+  }
   std::vector<Frame> frames;
   for (std::uint32_t number = options.frames->first; number <= options.frames->last; ++number) {
     Frame frame{{}, {}, "frame " + std::to_string(number) + ": ", number};
     for (const FrameName& name : input_names) frame.inputs.push_back(name.of(number));
-    for (const FrameName& name : output_names) frame.outputs.push_back(name.of(number));
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      frame.outputs.push_back(output_names[i] ? output_names[i]->of(number) : outputs[i]);
+    }
     if (options.skip_existing && all_exist(frame.outputs)) continue;
     in_frame(frame, [&] {
       for (const std::filesystem::path& input : frame.inputs) check_input_file(input);

@@ -32,7 +32,7 @@ auto in_frame(const Frame& frame, const Step& step) {
   } catch (const Failure& failure) {
     throw Failure(failure.code(), frame.name + failure.what());
   } catch (const Error& error) {
-    throw Failure(exit_code_of(error.kind()), frame.name + error.what());
+    throw Failure(exit_code_of(error.kind()), frame.name + explained(error));
   }
 }
 

@@ -198,7 +198,7 @@ Json report_to_json(const Report& report) {
             {"driver", to_json(report.driver)},
             {"device", to_json(report.devices.front())},
             {"devices", Json::array()},
-            {"input", to_json(report.inputs.front())},
+            {"input", report.inputs.empty() ? Json() : to_json(report.inputs.front())},
             {"output", to_json(report.outputs.front())},
             {"inputs", Json::array()},
             {"outputs", Json::array()}};

@@ -58,7 +58,7 @@ struct Report {
   std::string command;  // "image" or "audio"
   DriverInfo driver;
   std::vector<DeviceInfo> devices;  // that plug-ins worked on; never empty
-  // At least one each, in the order of the graph's ends; of a sequence, those of its last frame.
+  // In the order of the graph's ends; of a sequence, those of its last frame. There is an output.
   std::vector<FileFacts> inputs, outputs;
   int jobs_in_flight = 1;  // the most
   std::optional<FrameFacts> frames;

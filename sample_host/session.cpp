@@ -95,8 +95,15 @@ void apply_settings(const PlannedNode& node, PluginInstance& instance) {
 std::vector<Preset> read_presets(const Options& options, const std::vector<Choice>& choices) {
   std::vector<Preset> presets;
   for (const std::filesystem::path& path : options.presets) {
-    presets.push_back(read_preset(path));
-    const std::string& id = presets.back().plugin;
+    Preset preset = read_preset(path);
+    const std::string id = preset.plugin;
+    for (std::size_t i = 0; i < presets.size(); ++i) {
+      if (presets[i].plugin != id) continue;
+      throw Failure(ExitCode::usage, "--preset \"" + path.string() + "\": it is for plug-in " + id +
+                                         ", and so is \"" + options.presets[i].string() +
+                                         "\"; give one of them");
+    }
+    presets.push_back(std::move(preset));
     if (std::any_of(choices.begin(), choices.end(),
                     [&](const Choice& choice) { return choice.description->id == id; })) {
       continue;
@@ -143,26 +150,38 @@ void check_ports(const PlannedNode& node, const PluginDescription& plugin) {
                                                 : ". A host of your own can take them"));
 }
 
-// sample_host has no file for an analyser's results.
-void check_outputs(const GraphPlan& plan, const std::vector<Choice>& choices) {
+// The port that feeds one of the graph's outputs. Null: the edge has another mistake, which the
+// broker names.
+const PortDescription* port_before(const GraphPlan& plan, const std::string& output,
+                                   const std::vector<const PluginDescription*>& plugins) {
   for (const GraphEdge& edge : plan.edges) {
-    const auto is = [&](const auto& named) {
-      return named.name == edge.from.substr(0, edge.from.find('.'));
-    };
-    const auto node = std::find_if(plan.nodes.begin(), plan.nodes.end(), is);
-    if (node == plan.nodes.end()) continue;
+    if (edge.to != output) continue;
     const std::size_t dot = edge.from.find('.');
-    for (const PortDescription& port :
-         choices[static_cast<std::size_t>(node - plan.nodes.begin())].description->outputs) {
-      const bool is_it = dot == std::string::npos || edge.from.substr(dot + 1) == port.id;
-      if (is_it && port.result_bytes != 0) {
-        throw Failure(ExitCode::usage,
-                      node->where + "its output " + port.id +
-                          " gives results, which sample_host writes to no file; leave out the edge "
-                          "from it");
+    for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
+      if (plan.nodes[n].name != edge.from.substr(0, dot)) continue;
+      for (const PortDescription& port : plugins[n]->outputs) {
+        if (dot == std::string::npos || edge.from.substr(dot + 1) == port.id) return &port;
       }
-      if (is_it) break;
     }
+  }
+  return nullptr;
+}
+
+// Results go to JSON files, and nothing else does.
+void check_outputs(const GraphPlan& plan, const std::vector<Choice>& choices) {
+  std::vector<const PluginDescription*> plugins;
+  for (const Choice& choice : choices) plugins.push_back(choice.description);
+  for (const PlannedEnd& end : plan.outputs) {
+    const PortDescription* const port = port_before(plan, end.name, plugins);
+    if (port == nullptr || (port->result_bytes != 0) == end.is_results()) continue;
+    throw Failure(
+        ExitCode::usage,
+        plan.document + ": $.outputs." + end.name + ": " +
+            (end.is_results()
+                 ? "a .json file takes an analyser's results, and this output gets " +
+                       std::string(to_string(plugins[0]->media)) + "; name another type of file"
+                 : "it gets an analyser's results, which are written as JSON; name a "
+                   "file that ends with .json"));
   }
 }
 
@@ -225,7 +244,7 @@ Session::Session(const Options& options, const GraphPlan& plan, Media media)
     if (plan.is_row()) check_ports(plan.nodes[i], *choices[i].description);
     check_settings(plan.nodes[i], *choices[i].description);
   }
-  check_outputs(plan, choices);
+  if (!plan.is_row()) check_outputs(plan, choices);
   check_automation(choices);
   const std::vector<Preset> presets = read_presets(options, choices);
   InstanceOptions instance_options;
@@ -239,8 +258,39 @@ Session::Session(const Options& options, const GraphPlan& plan, Media media)
     apply_presets(presets, instances_.back());
     apply_settings(plan.nodes[i], instances_.back());
   }
-  if (!options.save_preset.empty()) {
-    write_preset(ctxbroker::save_preset(instances_[0]), options.save_preset);
+}
+
+void Session::save_preset(const Options& options) const {
+  if (options.save_preset.empty()) return;
+  std::error_code none;
+  const std::filesystem::path folder = options.save_preset.parent_path();
+  if (!folder.empty() && !std::filesystem::exists(folder, none)) {
+    throw Failure(ExitCode::output, "--save-preset \"" + options.save_preset.string() +
+                                        "\": there is no folder \"" + folder.string() +
+                                        "\"; create it, or name another one");
+  }
+  write_preset(ctxbroker::save_preset(instances_[0]), options.save_preset);
+}
+
+std::uint32_t Session::result_bytes(std::size_t output) const {
+  std::vector<const PluginDescription*> plugins;
+  for (const PluginInstance& instance : instances_) plugins.push_back(&instance.description());
+  const PortDescription* const port = port_before(plan_, plan_.outputs[output].name, plugins);
+  return port == nullptr ? 0 : port->result_bytes;
+}
+
+bool Session::wants_restart() const {
+  return std::any_of(instances_.begin(), instances_.end(),
+                     [](const PluginInstance& one) { return one.restart_requested(); });
+}
+
+void Session::tell_of_restarts() const {
+  for (const PluginInstance& instance : instances_) {
+    if (!instance.restart_requested()) continue;
+    log(Severity::warning, "plugin",
+        instance.description().short_name +
+            " asked to be activated again, for another latency perhaps. A recording goes on as it "
+            "began, so run it again with the parameters that the plug-in has now");
   }
 }
 

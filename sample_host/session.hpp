@@ -30,6 +30,15 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // Writes the preset that the options ask for. Before any job. Throws Failure, Error.
+  void save_preset(const Options& options) const;
+  // Of what one of the graph's outputs gets; 0: it gets no results.
+  std::uint32_t result_bytes(std::size_t output) const;
+  // A plug-in has asked to be activated again.
+  bool wants_restart() const;
+  // Warns of those that have, where that cannot be done.
+  void tell_of_restarts() const;
+
   // Whether every plug-in takes images of halves.
   bool takes_halves() const;
   // May be called again with others; the graph is then a new one. No jobs are in flight. Throws

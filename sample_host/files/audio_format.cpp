@@ -115,6 +115,10 @@ int type_of_extension(const std::filesystem::path& path) {
 
 }  // namespace
 
+AudioFormat usual_audio_format(int sample_rate) noexcept {
+  return {SF_FORMAT_WAV | SF_FORMAT_PCM_24, 2, sample_rate};
+}
+
 std::string to_string(const AudioFormat& format) {
   const TypeRow* type = find_type(format.code);
   const EncodingRow* encoding = find_encoding(format.code);

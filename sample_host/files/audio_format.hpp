@@ -14,6 +14,9 @@ struct AudioFormat {
   int sample_rate = 48000;  // Hz
 };
 
+// Of an output that is like no input: two channels of 24 bit.
+AudioFormat usual_audio_format(int sample_rate) noexcept;
+
 std::string to_string(const AudioFormat& format);  // "WAV, 16 bit PCM, 2 channels, 44100 Hz"
 
 // Bits of a sample that is stored as a whole number (16 also for encodings that take 16-bit samples

@@ -384,6 +384,7 @@ TEST_F(GraphCommand, WorkThatTakesTooLongEndsTheCommand) {
                            library + "#com.example.test.lingers", "--job-timeout", "30"});
   EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver)) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("error: the work of plug-in lingers did not end within 30 ms"));
+  EXPECT_THAT(ended.err, HasSubstr("give it more time with --job-timeout"));
   EXPECT_THAT(folder.names(), ElementsAre("in.png"));
 }
 

@@ -45,8 +45,10 @@ TEST_F(ListCommand, NamesTheSamplesWithoutAnyDriver) {
 
 TEST_F(ListCommand, TextNamesParametersRangesAndUnits) {
   const Ended ended = run_well({"list"});
-  for (const char* word : {"exposure", "org.ctxbroker.sample.exposure", "stops", "EV", " .. ",
-                           "default 0", "gain_db", "dB", "inputs: in; outputs: bins (results)"}) {
+  for (const char* word :
+       {"exposure", "org.ctxbroker.sample.exposure", "stops", "EV", " .. ", "default 0", "gain_db",
+        "dB", "inputs: in (any channels)\n  outputs: bins (results of ",
+        "key (any channels; side-chain; optional)", "mask (grey; float or half; optional)"}) {
     EXPECT_THAT(ended.out, HasSubstr(word));
   }
 }

@@ -123,7 +123,12 @@ TEST_F(PresetCommand, WrongOnesAreRefusedBeforeAnythingIsWritten) {
   expect_error(image({"--plugin", "exposure", "--plugin", "blur", "--save-preset", at("x.json")}),
                ExitCode::usage, {"--save-preset", "one plug-in"});
   expect_error(image({"--plugin", "exposure", "--save-preset", at("no/such/x.json")}),
-               ExitCode::output, {"no/such/x.json"});
+               ExitCode::output,
+               {"no/such/x.json", "there is no folder \"" + at("no/such") + "\"; create it"});
+  std::filesystem::copy_file(folder / "blur.json", folder / "again.json");
+  expect_error(
+      image({"--plugin", "blur", "--preset", at("blur.json"), "--preset", at("again.json")}),
+      ExitCode::usage, {"again.json", "and so is \"" + at("blur.json") + "\"; give one of them"});
   EXPECT_FALSE(std::filesystem::exists(folder / "out.png"));
 }
 

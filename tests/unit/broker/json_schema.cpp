@@ -50,6 +50,10 @@ bool minimum(const Json& value, const Json& rule, const Json&, const Json&) {
   return !value.is_number() || value >= rule;
 }
 
+bool exclusive_minimum(const Json& value, const Json& rule, const Json&, const Json&) {
+  return !value.is_number() || value > rule;
+}
+
 bool maximum(const Json& value, const Json& rule, const Json&, const Json&) {
   return !value.is_number() || value <= rule;
 }
@@ -110,7 +114,7 @@ bool reference(const Json& value, const Json& rule, const Json&, const Json& roo
   return is_valid(value, root.at(Json::json_pointer(text.substr(1))), root);
 }
 
-constexpr std::array<std::pair<const char*, Check>, 20> keywords{
+constexpr std::array<std::pair<const char*, Check>, 21> keywords{
     {{"$schema", passes},
      {"title", passes},
      {"description", passes},
@@ -120,6 +124,7 @@ constexpr std::array<std::pair<const char*, Check>, 20> keywords{
      {"enum", enumeration},
      {"pattern", pattern},
      {"minimum", minimum},
+     {"exclusiveMinimum", exclusive_minimum},
      {"maximum", maximum},
      {"minLength", least_length},
      {"minItems", least_items},

@@ -16,7 +16,7 @@
 #include "graph_plan.hpp"
 
 namespace ctxbroker::fixtures {
-extern const std::string_view graph_schema, compositing, mixing, running_sample_host;
+extern const std::string_view graph_schema, beep, compositing, mixing, running_sample_host;
 }
 
 namespace ctxbroker::sample_host::test {
@@ -136,13 +136,23 @@ INSTANTIATE_TEST_SUITE_P(
         Document{"other_schema",
                  R"({"schema": "ctxbroker.graph/2"})",
                  {"$.schema: \"ctxbroker.graph/2\" is not what this version reads"}},
-        Document{"no_inputs", R"({"inputs": null})", {"\"inputs\" is missing"}},
         Document{"no_outputs", R"({"outputs": null})", {"\"outputs\" is missing"}},
         Document{"no_nodes", R"({"nodes": null})", {"\"nodes\" is missing"}},
         Document{"no_edges", R"({"edges": null})", {"\"edges\" is missing"}},
         Document{"input_null", R"({"inputs": {"a": 1}})", {"$.inputs.a: the number 1"}},
+        Document{"inputs_array", R"({"inputs": []})", {"$.inputs: an array is not allowed here"}},
         Document{
-            "inputs_empty", R"({"inputs": {"a": null, "b": null}})", {"$.inputs: it is empty"}},
+            "generate_zero", R"({"generate": {"width": 0}})", {"$.generate.width: the number 0"}},
+        Document{
+            "generate_text", R"({"generate": {"seconds": "2"}})", {"$.generate.seconds: \"2\""}},
+        Document{
+            "generate_more", R"({"generate": {"depth": 2}})", {"$.generate.depth: there is no"}},
+        Document{"as_unknown",
+                 R"({"outputs": {"o": {"as": "float64"}}})",
+                 {"$.outputs.o.as: \"float64\"", "\"hex\", \"float32\""}},
+        Document{
+            "as_number", R"({"outputs": {"o": {"as": 32}}})", {"$.outputs.o.as: the number 32"}},
+        Document{"as", R"({"outputs": {"o": {"as": "uint32"}}})", {}},
         Document{"edges_empty", R"({"edges": []})", {"$.edges: it is empty"}},
         Document{"edges_object", R"({"edges": {"from": "a"}})", {"$.edges: an object"}},
         Document{"edge_text", R"({"edges": ["a"]})", {"$.edges[0]: \"a\" is not allowed here"}},
@@ -177,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(GraphFileTest, TheExamplesOfTheDocumentsSuitSchemaAndReader) {
-  for (const std::string_view text : {fixtures::compositing, fixtures::mixing}) {
+  for (const std::string_view text : {fixtures::beep, fixtures::compositing, fixtures::mixing}) {
     EXPECT_TRUE(suits_schema(text));
     EXPECT_EQ(error_of([&] { parse_graph(text, "example.json"); }), "");
     EXPECT_NE(fixtures::running_sample_host.find(text), std::string_view::npos)
@@ -208,6 +218,11 @@ TEST(GraphFileTest, NamesThatDoNotFitAreErrorsWithTheirPlace) {
       {R"({"nodes": {"o": {"plugin": "x"}}})", "$.outputs.o: a node has the same name"},
       {R"({"outputs": {"o": {"like": "c"}}})",
        "$.outputs.o.like: there is no input \"c\"; there are: a, b"},
+      {R"({"inputs": null})",
+       "nothing is named \"a\"; there are the nodes n, and the graph has no inputs"},
+      {R"({"inputs": {"a": null, "b": null}})", "and the graph has no inputs"},
+      {R"({"generate": {"width": 3, "height": 2}})",
+       "$.generate: it is for graphs without inputs, and this one has some"},
       {R"({"nodes": {"n": {"plugin": "x.so#"}}})",
        "$.nodes.n.plugin: the plug-in's name is missing"}};
   for (const Mistake& mistake : mistakes) {
