@@ -127,9 +127,10 @@ enum class JobOutcome {
   dry,        ///< It was late, and its outputs are as LateJobs::dry says.
   dropped,    ///< It was late, and its outputs were not written.
   forgotten,  ///< It was finished too long ago, or it was lost in a failure of an older job.
+  cancelled,  ///< Graph::cancel took it back before it began. Its outputs were not written.
 };
 
-/// Returns "done", "late", "dry", "dropped" or "forgotten". Static text. Thread-safe.
+/// Returns "done", "late", "dry", "dropped", "forgotten" or "cancelled". Static text. Thread-safe.
 [[nodiscard]] CTXB_API const char* to_string(JobOutcome outcome) noexcept;
 
 /// How a graph runs its jobs.
@@ -148,14 +149,19 @@ struct GraphOptions {
   /// deliver.
   LateJobs late = LateJobs::deliver;
   /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
-  /// May be empty. A thread of the driver's or the one in submit calls it, perhaps before submit
-  /// has returned. It must return quickly, throw nothing, and call neither CUDA nor the broker. Do
-  /// not hold a lock that it takes during a call of any graph, because that call may wait for it.
-  /// It is not called for a job whose work fails, and not after the graph's end. With it, submit
-  /// takes a lock that the call holds too, so do without it on a real-time thread.
+  /// May be empty. A thread of the driver's or one in a call of the graph calls it, perhaps before
+  /// submit has returned. It must return quickly, throw nothing, and call neither CUDA nor the
+  /// broker. Do not hold a lock that it takes during a call of any graph, because that call may
+  /// wait for it. It is not called for a job whose work fails, and not after the graph's end. With
+  /// it, submit takes a lock that the call holds too, so do without it on a real-time thread.
   std::function<void(std::uint64_t)> on_done{};
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;
+  /// The most jobs that wait until they can be in flight: 0 to 1024. A job that waits can be
+  /// cancelled. It begins in a call of the graph's that finds room for it, on the thread of that
+  /// call, and gets the parameters of that moment. Its inputs are read then. A graph with ends on
+  /// the device has no waiting jobs. Do without them on a real-time thread, because they allocate.
+  std::uint32_t jobs_waiting = 0;
 };
 
 /// Plug-in instances that are connected port to port. A job goes from host memory to the device,
@@ -235,7 +241,8 @@ class CTXB_API Graph {
 
   /// Starts one job and returns as soon as its work is enqueued.
   ///
-  /// If as many jobs are in flight as there may be, it finishes the oldest one first.
+  /// If as many jobs are in flight as there may be, the job waits (GraphOptions::jobs_waiting). If
+  /// as many wait as there may be, the call finishes the oldest job first.
   /// An instance whose lease was lost is activated again first, unless it is active for real time.
   /// Before that, all jobs in flight are finished. The broker calls the plug-in's functions for
   /// that on this thread. It makes only one such call at a time, whatever the thread and the
@@ -243,11 +250,12 @@ class CTXB_API Graph {
   /// If a plug-in answers that it was not ready (CTXB_AGAIN), the graph waits for the plug-in's
   /// work and calls it once more; a second CTXB_AGAIN is `plugin_failed`.
   ///
-  /// A submitted job has begun, so nothing can take it back. A host that changes its mind often
-  /// should have few jobs in flight.
+  /// A job that has begun cannot be taken back. A host that changes its mind often should have few
+  /// jobs in flight and let the others wait: see cancel.
   ///
-  /// @param buffers  the inputs are read before the call returns. The outputs are written when the
-  ///                 job is finished, and must stay valid until then. An output may be an input.
+  /// @param buffers  the inputs are read before the call returns, or when a job that waits begins.
+  ///                 The outputs are written when the job is finished. Both must stay valid until
+  ///                 then. An output may be an input.
   ///                 What lies in device memory is read and written while the job runs, and must
   ///                 stay as it is until then.
   /// @param job      no larger than the graph's sizes.
@@ -261,7 +269,8 @@ class CTXB_API Graph {
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events = {});
 
   /// Waits until a job's outputs are complete. Jobs finish in the order in which they were
-  /// submitted, so this finishes the older ones too. It does nothing for a job that is finished.
+  /// submitted, so this finishes the older ones too. It does nothing for a job that is finished or
+  /// cancelled. If a job that had waited could not begin, the call throws what submit throws.
   ///
   /// If the work takes longer than BrokerOptions::job_timeout, the call throws `context_lost`. The
   /// lease of each node whose work has not ended becomes hung, unless the node only waits for
@@ -275,16 +284,26 @@ class CTXB_API Graph {
   /// call does, and Metrics::late_jobs counts the job for each instance whose work had not ended.
   ///
   /// @param job  what submit returned.
-  /// @return how the job went. A graph remembers that for as many finished jobs as it may have in
-  ///         flight.
+  /// @return how the job went. A graph remembers that for as many jobs as it may have in flight and
+  ///         waiting.
   /// @throws Error  `invalid_argument` for a number that submit has not returned; as process does,
   ///                for this job or an older one. Then none is in flight any more, and the outputs
   ///                of those that were are undefined.
   JobOutcome finish(std::uint64_t job);
 
-  /// Returns whether a job is finished, or can be finished without waiting. It does not wait.
+  /// Returns whether a job is finished, or can be finished without waiting. It does not wait. If
+  /// jobs wait, it finishes those that are done, to begin with others.
   /// @throws Error  `invalid_argument` for a number that submit has not returned.
   [[nodiscard]] bool is_done(std::uint64_t job) const;
+
+  /// Takes a job back that waits. GraphOptions::on_done is called for it, in this call. It does
+  /// nothing for a job that has begun.
+  ///
+  /// For audio, the next job does not follow the one before: set JobInfo::discontinuity.
+  ///
+  /// @return whether the job was waiting. Its buffers are then not used any more.
+  /// @throws Error  `invalid_argument` for a number that submit has not returned.
+  bool cancel(std::uint64_t job);
 
   /// Makes a stream of the host's wait until a job's outputs are complete. The calling thread does
   /// not wait. The job has to be finished all the same.

@@ -81,7 +81,7 @@ typedef struct ctxb_graph_description {
 #define CTXB_LATE_DROP 2 /**< The graph does not wait, and the outputs are not written. */
 
 /** Takes the number of a job as soon as all of its work is done, so that ctxb_graph_finish does not
- * wait. A thread of the driver's or the one in ctxb_graph_submit calls it, perhaps before
+ * wait. A thread of the driver's or one in a call about the graph calls it, perhaps before
  * ctxb_graph_submit has returned. It must return quickly, and call neither CUDA nor the broker. Do
  * not hold a lock that it takes during a call of any graph, because that call may wait for it. It
  * is not called for a job whose work fails, and not after the graph's end.
@@ -102,6 +102,11 @@ typedef struct ctxb_graph_options {
   uint32_t changes_per_job;  /**< The most changes of parameters that a job may have. 0: 1024. */
   ctxb_job_function on_done; /**< May be null. */
   void* on_done_data;        /**< Passed to on_done. */
+  /** The most jobs that wait until they can be in flight: 0 to 1024. Such a job can be cancelled.
+   * It begins in a call about the graph that finds room for it, and its inputs are read then. A
+   * graph with ends on the device has none. */
+  uint32_t jobs_waiting;
+  uint32_t reserved; /**< 0. */
 } ctxb_graph_options;
 
 /** Connects instances and allocates the buffers between them.
@@ -194,26 +199,30 @@ typedef struct ctxb_job_info {
 #define CTXB_OUTCOME_DROPPED 3 /**< It was late, and its outputs were not written. */
 /** It was finished too long ago, or it was lost in a failure of an older job. */
 #define CTXB_OUTCOME_FORGOTTEN 4
+/** ctxb_graph_cancel took it back before it began. Its outputs were not written. */
+#define CTXB_OUTCOME_CANCELLED 5
 
 /** Starts one job and returns as soon as its work is enqueued. If as many jobs are in flight as
- * there may be, it finishes the oldest one first. After a loss, it activates plug-ins again that
+ * there may be, the job waits (ctxb_graph_options.jobs_waiting). If as many wait as there may be,
+ * the call finishes the oldest job first. After a loss, it activates plug-ins again that
  * are not active for real time. [graph]
  *
- * @param buffers  the inputs are read before the call returns. The outputs are written when the job
- *                 is finished, and must stay valid until then. What lies in device memory is read
- *                 and written while the job runs. The struct and its arrays may be reused when the
- *                 call returns.
+ * @param buffers  the inputs are read before the call returns, or when a job that waits begins. The
+ *                 outputs are written when the job is finished. Both must stay valid until then.
+ * What lies in device memory is read and written while the job runs. The struct and its arrays may
+ * be reused when the call returns.
  * @param info     no larger than the graph's sizes.
  * @param job      gets the job's number: 1, 2, 3, ...
  * @return as ctxb_graph_process. The job is then not in flight. */
 CTXB_EXPORT ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buffers* buffers,
                                           const ctxb_job_info* info, uint64_t* job);
 /** Waits until the outputs of a job, and of all older ones, are complete. It does nothing for a job
- * that is finished. [graph]
+ * that is finished or cancelled. If a job that had waited could not begin, the call fails as
+ * ctxb_graph_submit does. [graph]
  *
  * @param job      what ctxb_graph_submit gave.
- * @param outcome  gets CTXB_OUTCOME_*. A graph remembers that for as many finished jobs as it may
- *                 have in flight. May be null.
+ * @param outcome  gets CTXB_OUTCOME_*. A graph remembers that for as many jobs as it may have in
+ *                 flight and waiting. May be null.
  * @return CTXB_ERROR_INVALID_ARGUMENT for a number that ctxb_graph_submit has not given; as
  *         ctxb_graph_process, for this job or an older one. Then no job is in flight any more, and
  *         the outputs of those that were are undefined. */
@@ -223,6 +232,12 @@ CTXB_EXPORT ctxb_status ctxb_graph_finish(ctxb_graph* graph, uint64_t job, uint3
  * @param done  gets 1 or 0.
  * @return CTXB_ERROR_INVALID_ARGUMENT for a number that ctxb_graph_submit has not given. */
 CTXB_EXPORT ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job, uint32_t* done);
+/** Takes a job back that waits. on_done is called for it, in this call. It does nothing for a job
+ * that has begun. [graph]
+ *
+ * @param cancelled  gets 1 if the job was waiting, else 0. May be null.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for a number that ctxb_graph_submit has not given. */
+CTXB_EXPORT ctxb_status ctxb_graph_cancel(ctxb_graph* graph, uint64_t job, uint32_t* cancelled);
 /** Makes a stream wait until a job's outputs are complete. The calling thread does not wait. The
  * job has to be finished all the same. [graph]
  *

@@ -119,6 +119,8 @@ ctxbroker::GraphOptions read(const ctxb_graph_options* options) {
   wanted.name_faults = !read_flag(given.without_marks, "without_marks");
   wanted.late = read_late(given.late);
   if (given.changes_per_job != 0) wanted.changes_per_job = given.changes_per_job;
+  need(given.reserved == 0, "reserved of the ctxb_graph_options is not 0");
+  wanted.jobs_waiting = given.jobs_waiting;
   if (given.on_done != nullptr) {
     wanted.on_done = [tell = given.on_done, data = given.on_done_data](std::uint64_t job) {
       tell(data, job);
@@ -137,6 +139,8 @@ std::uint32_t code(ctxbroker::JobOutcome outcome) noexcept {
       return CTXB_OUTCOME_DRY;
     case ctxbroker::JobOutcome::dropped:
       return CTXB_OUTCOME_DROPPED;
+    case ctxbroker::JobOutcome::cancelled:
+      return CTXB_OUTCOME_CANCELLED;
     case ctxbroker::JobOutcome::forgotten:
       break;
   }
@@ -323,6 +327,15 @@ ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job, uint32_t* 
   return answered([&] {
     need(graph != nullptr && done != nullptr, "graph or done is null");
     *done = graph->graph.is_done(job) ? 1 : 0;
+  });
+}
+
+ctxb_status ctxb_graph_cancel(ctxb_graph* graph, uint64_t job, uint32_t* cancelled) {
+  if (cancelled != nullptr) *cancelled = 0;
+  return answered([&] {
+    need(graph != nullptr, "graph is null");
+    const bool was_waiting = graph->graph.cancel(job);
+    if (cancelled != nullptr) *cancelled = was_waiting ? 1 : 0;
   });
 }
 

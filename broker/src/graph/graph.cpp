@@ -21,7 +21,7 @@ using namespace detail;  // the rooms behind this header
 
 namespace {
 
-constexpr std::uint32_t most_jobs = 64, most_changes = 65536;
+constexpr std::uint32_t most_jobs = 64, most_waiting = 1024, most_changes = 65536;
 
 [[noreturn]] void refuse(const std::string& why) {
   throw Error(ErrorKind::invalid_argument, "graph: " + why);
@@ -80,6 +80,10 @@ DeviceEnds device_ends(const GraphDescription& description, const BrokerImpl& br
     refuse("end " + any->name + " is on the device, and the description has no tenant; name the " +
            "tenant whose memory it is");
   }
+  if (options.jobs_waiting != 0) {
+    refuse("end " + any->name + " is on the device, so no job of the graph can wait; set " +
+           "jobs_waiting to 0");
+  }
   if (options.late != LateJobs::deliver) {
     refuse("end " + any->name + " is on the device, so a late job can only be delivered");
   }
@@ -132,6 +136,9 @@ GraphOptions checked(GraphOptions options) {
   if (options.jobs_in_flight == 0 || options.jobs_in_flight > most_jobs) {
     refuse("jobs_in_flight is not between 1 and " + std::to_string(most_jobs));
   }
+  if (options.jobs_waiting > most_waiting) {
+    refuse("jobs_waiting is above " + std::to_string(most_waiting));
+  }
   if (options.changes_per_job > most_changes) {
     refuse("changes_per_job is above " + std::to_string(most_changes));
   }
@@ -149,7 +156,7 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
       ends(device_ends(description, owner, options)),
       changes(instances_of(description), options.changes_per_job) {
   slots.resize(options.jobs_in_flight);
-  outcomes.resize(options.jobs_in_flight);
+  outcomes.resize(options.jobs_in_flight + options.jobs_waiting);
   for (const WiredNode& node : wiring.nodes) {
     Instance& instance = Access::of(*description.nodes[node.origin].instance);
     nodes.push_back({&instance, instance.activation()->lease, instance.times_activated(), 0,
@@ -377,6 +384,10 @@ bool Graph::is_done(std::uint64_t job) const {
   return alive(impl_).is_done(job);
 }
 
+bool Graph::cancel(std::uint64_t job) {
+  return alive(impl_).cancel(job);
+}
+
 void Graph::follow(std::uint64_t job, CUstream stream) {
   alive(impl_).follow(job, stream);
 }
@@ -432,6 +443,8 @@ const char* to_string(JobOutcome outcome) noexcept {
       return "dropped";
     case JobOutcome::forgotten:
       return "forgotten";
+    case JobOutcome::cancelled:
+      return "cancelled";
   }
   return "unknown";
 }

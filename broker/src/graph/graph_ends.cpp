@@ -106,15 +106,15 @@ void Graph::Impl::follow(std::uint64_t job, CUstream stream) {
                                   : "graph: no end of it is on the device, so that no stream needs "
                                     "to wait for it; use finish");
   }
-  const JobSlot& slot = slot_of(job);
-  if (job <= finished || slot.job != job) return;
+  const JobSlot* const slot = slot_of(job);
+  if (job <= finished || slot == nullptr) return;
   const Lease& lease = *ends.lease;
   const ContextGuard guard(lease.target());
   check(lease.table(), guard.status(), "cuCtxPushCurrent_v2", lease.owner(),
         [] { return "graph: the lease of its ends cannot be entered"; });
   for (Index node = 0; node < nodes.size(); ++node) {
-    if (!slot.ended[node]) continue;
-    check(lease.table(), lease.table().stream_wait_event(stream, slot.ended[node].get(), 0),
+    if (!slot->ended[node]) continue;
+    check(lease.table(), lease.table().stream_wait_event(stream, slot->ended[node].get(), 0),
           "cuStreamWaitEvent", lease.owner(),
           [] { return "graph: the host's stream cannot wait for the job"; });
   }

@@ -84,7 +84,7 @@ void Graph::Impl::give_up_hung(const JobSlot* slot) {
     is_open[n] = status != CUDA_SUCCESS;
   }
   // Ended work is no evidence, unless a later job follows it.
-  if (slot == nullptr || slot->job == submitted) mark_in_flight(is_open);
+  if (slot == nullptr || slot->job == started) mark_in_flight(is_open);
   for (const Index n : wiring.order) {
     const Node& node = nodes[n];
     if (!is_open[n]) continue;
@@ -131,14 +131,19 @@ void Graph::Impl::settle() noexcept {
 // waited for nobody, neither for other nodes nor for their own work of an older job.
 std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
   std::vector<bool> is_open(nodes.size()), is_suspect(nodes.size());
-  for (std::uint64_t job = retired + 1; job <= submitted + 1; ++job) {
-    const JobSlot& slot = slot_of(job);
-    if (slot.job != job) continue;
+  std::vector<const JobSlot*> jobs;
+  for (const JobSlot& slot : slots) {
+    if (slot.job > retired) jobs.push_back(&slot);
+  }
+  std::sort(jobs.begin(), jobs.end(),
+            [](const JobSlot* one, const JobSlot* other) { return one->job < other->job; });
+  for (const JobSlot* const each : jobs) {
+    const JobSlot& slot = *each;
     std::vector<bool> has_ended(nodes.size());
     for (std::size_t i = 0; i < slot.begun; ++i) {
       const Index n = wiring.order[i];
       has_ended[n] = slot.makes_marks[n] && slot.marked &&
-                     std::atomic_ref(*mark(slot, n)).load() == static_cast<std::uint32_t>(job);
+                     std::atomic_ref(*mark(slot, n)).load() == static_cast<std::uint32_t>(slot.job);
       if (has_ended[n]) continue;
       const std::vector<Index>& before = wiring.nodes[n].waits_for;
       const bool waits =
@@ -180,7 +185,8 @@ void Graph::Impl::forget_jobs() noexcept {
     if (slot.job != 0 && slot.done_call != nullptr) slot.done_call->cancel();
     slot.job = 0;
   }
-  finished = retired = submitted;
+  waiting.clear();
+  started = finished = retired = submitted;
   lines.interrupt();
 }
 
@@ -194,7 +200,7 @@ void Graph::Impl::add_times(JobSlot& slot) noexcept {
         nanoseconds = slot.times[n].take(*node.lease, node.instance->description().short_name);
       }
     }
-    if (slot.job == submitted) node.instance->set_in_flight(false);
+    if (slot.job == started) node.instance->set_in_flight(false);
     WorkCounters* const counters[] = {&node.instance->counters(), &node.lease->work()};
     for (WorkCounters* each : counters) {
       count(each->jobs, 1);
@@ -285,17 +291,18 @@ void Graph::Impl::give_dry(const JobSlot& slot) const noexcept {
 // Gives back what jobs up to this one had in flight, when their work is done. Work is done in the
 // order of the jobs.
 void Graph::Impl::retire_through(std::uint64_t job) {
-  settled_on_error([&] { wait_for_work(slot_of(job)); });
-  while (retired < job) {
-    JobSlot& slot = slot_of(++retired);
-    add_times(slot);
-    slot.job = 0;
+  const JobSlot* const last = slot_of(job);
+  if (last != nullptr) settled_on_error([&] { wait_for_work(*last); });
+  for (JobSlot* slot = slot_after(0); slot != nullptr && slot->job <= job; slot = slot_after(0)) {
+    add_times(*slot);
+    slot->job = 0;
   }
+  retired = job;
 }
 
 void Graph::Impl::finish_oldest() {
-  const std::uint64_t job = finished + 1;
-  JobSlot& slot = slot_of(job);
+  JobSlot& slot = *slot_after(finished);
+  const std::uint64_t job = slot.job;
   bool in_time = true;
   settled_on_error([&] { in_time = wait_until_deadline(slot); });
   if (!in_time) count_late(slot);
@@ -311,40 +318,12 @@ void Graph::Impl::finish_oldest() {
     outcome = JobOutcome::dropped;
   }
   finished = job;
-  outcomes[(job - 1) % outcomes.size()] = {job, outcome};
-}
-
-JobOutcome Graph::Impl::finish(std::uint64_t job) {
-  must_be_submitted(job);
-  while (finished < job) finish_oldest();
-  const Outcome& told = outcomes[(job - 1) % outcomes.size()];
-  return told.job == job ? told.outcome : JobOutcome::forgotten;
+  remember({job, outcome});
 }
 
 void Graph::Impl::finish_all() {
-  while (finished < submitted) finish_oldest();
-  if (retired < submitted) retire_through(submitted);
-}
-
-void Graph::Impl::must_be_submitted(std::uint64_t job) const {
-  if (job == 0 || job > submitted) {
-    throw Error(ErrorKind::invalid_argument,
-                "graph: job " + std::to_string(job) + " was not submitted");
-  }
-}
-
-bool Graph::Impl::is_done(std::uint64_t job) const {
-  must_be_submitted(job);
-  if (job <= finished) return true;
-  const JobSlot& slot = slot_of(job);
-  if (slot.is_told()) return true;
-  for (Index n = 0; n < nodes.size(); ++n) {
-    if (slot.ended[n] &&
-        nodes[n].lease->table().event_query(slot.ended[n].get()) == CUDA_ERROR_NOT_READY) {
-      return false;
-    }
-  }
-  return true;
+  while (slot_after(finished) != nullptr) finish_oldest();
+  if (retired < started) retire_through(started);
 }
 
 }  // namespace ctxbroker

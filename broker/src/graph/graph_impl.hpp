@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,16 @@ struct Graph::Impl {
   struct Outcome {
     std::uint64_t job = 0;
     JobOutcome outcome = JobOutcome::done;
+    std::exception_ptr error{};  // why it could not begin
+  };
+
+  // A job that has not begun.
+  struct Waiting {
+    std::uint64_t job = 0;
+    JobBuffers buffers;
+    JobInfo info;
+    JobEvents events;
+    detail::JobClock::time_point submitted;
   };
 
   Impl(detail::BrokerImpl& owner, const GraphDescription& description,
@@ -46,9 +57,16 @@ struct Graph::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  std::uint64_t submit(const JobBuffers& buffers, JobInfo job, const JobEvents& events);
+  // Jobs that wait, and all that the host asks about a job's state: graph_queue.cpp.
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events);
   JobOutcome finish(std::uint64_t job);
-  bool is_done(std::uint64_t job) const;
+  bool is_done(std::uint64_t job);
+  bool cancel(std::uint64_t job);
+  void start_next();
+  void start_those_that_can();
+  bool has_room() const noexcept;
+  bool has_ended(const detail::JobSlot& slot) const noexcept;
+  void remember(Outcome outcome);
   void follow(std::uint64_t job, CUstream stream);
 
   // Set-up.
@@ -58,7 +76,10 @@ struct Graph::Impl {
   bool renew_lost_nodes();
 
   // One job.
-  void begin(detail::JobSlot& slot, const JobBuffers& buffers, const JobInfo& job);
+  void start(std::uint64_t number, const JobBuffers& buffers, JobInfo job, const JobEvents& events,
+             detail::JobClock::time_point submitted);
+  void begin(detail::JobSlot& slot, std::uint64_t number, const JobBuffers& buffers,
+             const JobInfo& job);
   void run(detail::JobSlot& slot, const JobBuffers& buffers);
   void enqueue(detail::JobSlot& slot, Index node);
   void mark_given(detail::JobSlot& slot, CUstream after);
@@ -136,9 +157,20 @@ struct Graph::Impl {
             .function = "process",
             .plugin = instance.description().short_name.c_str()};
   }
-  detail::JobSlot& slot_of(std::uint64_t job) noexcept { return slots[(job - 1) % slots.size()]; }
-  const detail::JobSlot& slot_of(std::uint64_t job) const noexcept {
-    return slots[(job - 1) % slots.size()];
+  // The slot with the oldest job behind this one. Null: there is none.
+  detail::JobSlot* slot_after(std::uint64_t job) noexcept {
+    detail::JobSlot* oldest = nullptr;
+    for (detail::JobSlot& slot : slots) {
+      if (slot.job > job && (oldest == nullptr || slot.job < oldest->job)) oldest = &slot;
+    }
+    return oldest;
+  }
+  // Null: the job is not in a slot.
+  const detail::JobSlot* slot_of(std::uint64_t job) const noexcept {
+    for (const detail::JobSlot& slot : slots) {
+      if (job != 0 && slot.job == job) return &slot;
+    }
+    return nullptr;
   }
   static std::uint32_t* mark(const detail::JobSlot& slot, Index node) noexcept {
     return static_cast<std::uint32_t*>(slot.marks.get()) + node;
@@ -152,7 +184,9 @@ struct Graph::Impl {
   detail::DeviceEnds ends;
   detail::BufferPlan plan;
   std::vector<detail::JobSlot> slots;
-  std::vector<Outcome> outcomes;  // of the last jobs, as many as there are slots
+  std::vector<Outcome> outcomes;  // of the last jobs, a ring
+  std::size_t next_outcome = 0;   // its place
+  std::deque<Waiting> waiting;
   detail::DelayLines lines;
   detail::JobChanges changes;  // of the job that is submitted
   std::vector<JobInput> job_inputs;
@@ -165,8 +199,9 @@ struct Graph::Impl {
   std::vector<ctxb_buffer> inputs, outputs;  // of the node that processes
   std::vector<ctxb_buffer> feeds;            // its inputs at all frames
   JobBuffers one;                            // of `process` with one input and one output
-  // Numbers of jobs. One that is finished but not retired was late, and its work goes on.
-  std::uint64_t submitted = 0, finished = 0, retired = 0;
+  // Numbers of jobs. All up to `started` have begun, unless they were cancelled or could not. One
+  // that is finished but not retired was late, and its work goes on.
+  std::uint64_t submitted = 0, started = 0, finished = 0, retired = 0;
   bool is_renewed = false;  // since the last job
   bool built = false;       // false when the last build failed: the next job tries again
 };

@@ -290,8 +290,9 @@ void Graph::Impl::run(JobSlot& slot, const JobBuffers& buffers) {
   for (const Index node : wiring.order) enqueue(slot, node);
 }
 
-void Graph::Impl::begin(JobSlot& slot, const JobBuffers& buffers, const JobInfo& job) {
-  slot.job = submitted + 1;
+void Graph::Impl::begin(JobSlot& slot, std::uint64_t number, const JobBuffers& buffers,
+                        const JobInfo& job) {
+  slot.job = number;
   slot.begun = 0;
   slot.marked = options.name_faults;
   // A job that failed has left marks with the same number.
@@ -307,23 +308,26 @@ void Graph::Impl::begin(JobSlot& slot, const JobBuffers& buffers, const JobInfo&
   if (slot.done_call != nullptr) slot.done_call->begin(slot.job);
 }
 
-std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const JobEvents& events) {
-  const JobClock::time_point now = job.deadline_ns != 0 ? JobClock::now() : JobClock::time_point{};
+// Waits if there is no room.
+void Graph::Impl::start(std::uint64_t number, const JobBuffers& buffers, JobInfo job,
+                        const JobEvents& events, JobClock::time_point submitted_at) {
   check_job(buffers, job);
   changes.take(events, job);
   if (renew_lost_nodes() || is_renewed) job.discontinuity = true;
   is_renewed = false;
-  JobSlot& slot = slot_of(submitted + 1);
+  const auto is_free = [](const JobSlot& one) { return one.job == 0; };
+  const auto free = std::find_if(slots.begin(), slots.end(), is_free);
+  JobSlot& slot = free != slots.end() ? *free : *slot_after(0);
   if (slot.job > finished) finish_oldest();
   if (slot.job != 0) retire_through(slot.job);
-  slot.deadline =
-      job.deadline_ns == 0 ? JobClock::time_point::max() : deadline_of(now, job.deadline_ns);
+  slot.deadline = job.deadline_ns == 0 ? JobClock::time_point::max()
+                                       : deadline_of(submitted_at, job.deadline_ns);
   for (const Node& node : nodes) node.instance->take_parameters();
   changes.set_first_values();
   find_regions(slot.regions, job);
   slot.begins_anew = lines.begin_job(job);
   try {
-    begin(slot, buffers, job);
+    begin(slot, number, buffers, job);
     run(slot, buffers);
   } catch (const Error& error) {
     settle();
@@ -338,9 +342,8 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, JobInfo job, const 
   }
   lines.end_job();
   changes.set_next_values();
-  ++submitted;
+  started = number;
   if (slot.done_call != nullptr) slot.done_call->end_of_submit();
-  return submitted;
 }
 
 }  // namespace ctxbroker

@@ -51,7 +51,7 @@ class CGraphArgumentsTest : public ::testing::Test {
   ctxb_plugin_library* library = nullptr;
   ctxb_instance* mixer = nullptr;
   ctxb_activation_sizes sizes{sizeof sizes, 8, 2, 0, 48000};
-  ctxb_graph_options options{sizeof options, 0, 0, 0, 0, 0, nullptr, nullptr};
+  ctxb_graph_options options{sizeof options, 0, 0, 0, 0, 0, nullptr, nullptr, 0, 0};
   ctxb_graph_end input{sizeof input, 0, 0, 0, "voice"};
   ctxb_graph_end output{sizeof output, 0, 0, 0, "mix"};
   ctxb_graph_node node{sizeof node, 0, "mixer", nullptr};

@@ -319,6 +319,54 @@ TEST_F(CGraphTest, EndsMayBeOnTheDevice) {
   EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
 }
 
+// How many of them wait is up to the device's speed; what is told of each has to be so.
+TEST_F(CGraphTest, JobsThatWaitCanBeCancelled) {
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
+  ctxb_graph_options options{};
+  options.size = sizeof options;
+  options.jobs_waiting = 8;
+  options.on_done = [](void* data, std::uint64_t job) { ++static_cast<Done*>(data)->at(job); };
+  options.on_done_data = &told;
+  ctxb_graph* graph = nullptr;
+  ASSERT_EQ(ctxb_graph_create(broker, &description, &sizes, &options, &graph), CTXB_OK)
+      << ctxb_last_error();
+  const Block a(channels * frames, 1), b(channels * frames, 2);
+  std::array<Block, 8> outs;
+  std::array<float, 8> peaks{};
+  std::array<std::uint32_t, 8> cancelled{};
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    outs[i].assign(channels * frames, -1);
+    const void* const read[] = {a.data(), b.data()};
+    void* const written[] = {outs[i].data(), &peaks[i]};
+    const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written, nullptr};
+    std::uint64_t job = 0;
+    ASSERT_EQ(ctxb_graph_submit(graph, &buffers, &info, &job), CTXB_OK) << ctxb_last_error();
+    ASSERT_EQ(job, i + 1);
+  }
+  for (std::size_t i = 1; i < outs.size(); i += 2) {
+    ASSERT_EQ(ctxb_graph_cancel(graph, i + 1, &cancelled[i]), CTXB_OK) << ctxb_last_error();
+  }
+  EXPECT_EQ(ctxb_graph_cancel(graph, 9, &cancelled[0]), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(cancelled[0], 0U);
+  EXPECT_EQ(ctxb_graph_cancel(nullptr, 1, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    std::uint32_t outcome = 99;
+    ASSERT_EQ(ctxb_graph_finish(graph, i + 1, &outcome), CTXB_OK) << ctxb_last_error();
+    EXPECT_EQ(outcome == CTXB_OUTCOME_CANCELLED, cancelled[i] != 0) << i;
+    EXPECT_EQ(outcome == CTXB_OUTCOME_DONE, cancelled[i] == 0) << i;
+    EXPECT_EQ(outs[i][0] == -1, cancelled[i] != 0) << i;
+    EXPECT_EQ(told[i + 1], 1);
+  }
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+  options.jobs_waiting = 1025;
+  EXPECT_EQ(ctxb_graph_create(broker, &description, &sizes, &options, &graph),
+            CTXB_ERROR_INVALID_ARGUMENT);
+  options.jobs_waiting = 0;
+  options.reserved = 1;
+  EXPECT_EQ(ctxb_graph_create(broker, &description, &sizes, &options, &graph),
+            CTXB_ERROR_INVALID_ARGUMENT);
+}
+
 ctxb_status keep(void* data, const char* bytes, std::uint64_t count) {
   static_cast<std::string*>(data)->append(bytes, count);
   return CTXB_OK;

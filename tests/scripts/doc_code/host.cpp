@@ -44,6 +44,8 @@ struct Done {
   std::uint64_t last = 0;
 };
 GraphOptions tell(Done& done);
+GraphOptions options_of_a_viewer();
+int forget(Graph& graph, std::uint64_t first, std::uint64_t last);
 Graph on_device(Broker& broker, Tenant& host, PluginInstance& blur, const ActivationSizes& sizes);
 std::uint64_t filter(Graph& graph, const void* frame, void* result, CUstream stream,
                      const JobInfo& job);
@@ -153,6 +155,14 @@ void several(Broker& broker) {
   const bool told = done.changed.wait_for(lock, std::chrono::seconds(20),
                                           [&] { return done.last == frame_count; });
   check(told, "the host is told of the last job");
+  Graph viewer(broker, {&exposure.instance}, image_sizes(), options_of_a_viewer());
+  std::vector<std::vector<float>> results(8, frames[0]);
+  for (auto& result : results) viewer.submit({{frames[0].data()}, {result.data()}}, image_job());
+  int cancelled = forget(viewer, 1, 8);
+  for (std::uint64_t job = 1; job <= 8; ++job) {
+    if (viewer.finish(job) == JobOutcome::cancelled) --cancelled;
+  }
+  check(cancelled == 0, "what was taken back is cancelled");
 }
 
 // A function of the driver's, through the gate that this program has.
