@@ -66,7 +66,7 @@ def main() -> None:
             rows[symbol] = (base, version, 1 if suffix else 0)
 
     rows.update(interop_names(root))
-    print("// Written by make_entry_points.py: CTXB_ENTRY(exported symbol, name that")
+    print("// SPDX-License-Identifier: Apache-2.0\n// Written by make_entry_points.py: CTXB_ENTRY(exported symbol, name that")
     print("// cuGetProcAddress knows it by, first CUDA version, per-thread default stream).")
     for symbol in sorted(rows):
         base, version, per_thread = rows[symbol]

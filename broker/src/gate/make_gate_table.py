@@ -55,7 +55,7 @@ def main() -> None:
         sys.exit("classification.txt: no function fits " + ", ".join(unused))
 
     with open(sys.argv[1], "w", encoding="utf-8") as table:
-        table.write("/* Written by make_gate_table.py: CTXB_GATE_ENTRY(exported symbol, name that "
+        table.write("// SPDX-License-Identifier: Apache-2.0\n/* Written by make_gate_table.py: CTXB_GATE_ENTRY(exported symbol, name that "
                     "cuGetProcAddress\n * knows it by, first CUDA version, per-thread default "
                     "stream, scope, policy). */\n")
         for row in rows:

@@ -123,6 +123,13 @@ TEST_F(PoliciesTest, WaitingOnAnOwnThreadIsTheTenantsToo) {
 
 // ---- names -----------------------------------------------------------------------------------
 
+TEST_F(PoliciesTest, OnlyTheHostMayProfile) {
+  open(broker, "profiler", LeaseKind::shared).run(0, [&] {
+    EXPECT_EQ(driver_call("cuProfilerStop"), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_NE(raw("cuProfilerStop"), CUDA_ERROR_NOT_SUPPORTED) << "the driver itself, as a control";
+  });
+}
+
 TEST_F(PoliciesTest, NamesOfOtherApisAreKnown) {
   Tenant tenant = open(broker, "looks", LeaseKind::green, mib);
   const auto look_up = [](const char* name) {
