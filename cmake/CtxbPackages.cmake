@@ -72,7 +72,7 @@ ctxb_package(boost_log_library libctxbroker-boost-log0 libs COMPONENTS boost_log
   DESCRIPTION "A host application that uses Boost.Log gets the records of ctxbroker as log
 records, with their attributes.")
 ctxb_package(development libctxbroker-dev libdevel COMPONENTS sdk dev
-  DEPENDS libctxbroker0 libctxbroker-boost-log0
+  DEPENDS libctxbroker0 libctxbroker-boost-log0 SUGGESTS ctxbroker-tools
   SUMMARY "headers of ctxbroker, for hosts and for plug-ins"
   DESCRIPTION "This package holds the headers for host applications, the plug-in SDK, and
 files for CMake and pkg-config. It brings no CUDA compiler: plug-ins that carry
