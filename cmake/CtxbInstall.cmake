@@ -8,7 +8,7 @@
 #   software_device  the driver that runs PTX on the CPU
 #   sdk              what plug-in authors need: headers and ctxb_add_plugin
 #   dev              what host authors need besides: headers, CMake package, pkg-config file
-#   tools            sample_host
+#   tools            sample_host, ctxb-validate
 #   samples          sample plug-ins
 #   samples_runtime  sample plug-ins that hold or need NVIDIA's runtime library
 #   doc              licence, list of changes, schemas, examples
@@ -49,7 +49,8 @@ if(TARGET ctxbroker_gate)
           DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT dev)
 endif()
 
-install(TARGETS sample_host RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+install(TARGETS sample_host ctxb-validate
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 foreach(plugin ${CTXB_SAMPLE_PLUGINS})
   get_target_property(_runtime ${plugin} INSTALL_RPATH_USE_LINK_PATH)
   set(_component samples)
@@ -100,6 +101,7 @@ install(FILES ${CMAKE_BINARY_DIR}/ctxbroker_plugin_sdk.pc
 # The schemas are for the editors of those who write policy files, graph files and presets.
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/docs/policy.schema.json
               ${CMAKE_SOURCE_DIR}/docs/graph.schema.json ${CMAKE_SOURCE_DIR}/docs/preset.schema.json
+              ${CMAKE_SOURCE_DIR}/docs/behaviour.schema.json
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/examples
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)

@@ -35,6 +35,7 @@
 # the machine has its libraries.
 
 set(CTXB_SDK_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
+include(${CMAKE_CURRENT_LIST_DIR}/CtxbValidatePlugin.cmake)  # ctxb_validate_plugin
 
 if(NOT TARGET ctxbroker::plugin_sdk)
   find_path(CTXB_SDK_INCLUDE_DIR ctxbroker/plugin.h NO_CACHE NO_DEFAULT_PATH

@@ -134,7 +134,7 @@ Json observe(Rig& rig, const Trial& trial, const std::set<std::string>& librarie
   json["phases"] = observation.phases();
   json["summary"] = observation.summary();
   json["held_after_the_last_instance"] = held(rig.metrics());
-  json["threads"] = {{"most_beside_the_hosts", most_threads - threads}};
+  json["threads"] = {{"new", most_threads - threads}};
   json["libraries"] = Json::array();
   for (const std::string& name : loaded_libraries()) {
     if (libraries_before.count(name) == 0) json["libraries"].push_back(name);
@@ -170,8 +170,8 @@ Json behaviour_of(const Options& options) {
   if (load.outcome != Outcome::pass) return json;
   for (const auto& one : load.notes.value("plugins", nlohmann::json::array())) {
     const auto id = one.at("id").get<std::string>();
-    if (one.at("needs_gpu").get<bool>()) {
-      json["plugins"].push_back({{"id", id}, {"stopped_by", "it needs NVIDIA's driver"}});
+    if (const auto why_not = one.at("why_not").get<std::string>(); !why_not.empty()) {
+      json["plugins"].push_back({{"id", id}, {"stopped_by", why_not}});
       continue;
     }
     std::vector<std::string> arguments{

@@ -24,7 +24,12 @@ struct Layer {
   std::mutex mutex;
   Plan plan;
   Seen seen;
-  std::map<const ctxb_plugin*, ctxb_plugin> originals;
+  // What create returned, as it was, and how often it was returned and not yet destroyed.
+  struct Original {
+    ctxb_plugin table{};
+    int users = 0;
+  };
+  std::map<const ctxb_plugin*, Original> originals;
   std::set<const ctxb_plugin*> lost;  // told of a loss, and not active again
   std::map<const ctxb_plugin_factory*, ctxb_plugin_factory> factories;
   const void* (*get_host_extension)(const ctxb_host*, const char*) = nullptr;
@@ -51,7 +56,7 @@ class Entered {
 
 ctxb_plugin original(const ctxb_plugin* plugin) {
   const std::lock_guard lock(layer().mutex);
-  return layer().originals.at(plugin);
+  return layer().originals.at(plugin).table;
 }
 
 void find_mishap(Mishap mishap, std::string text) {
@@ -176,7 +181,10 @@ void destroy(const ctxb_plugin* plugin) {
   const ctxb_plugin real = original(plugin);
   {
     const std::lock_guard lock(layer().mutex);
-    layer().originals.erase(plugin);
+    if (--layer().originals.at(plugin).users == 0) {
+      const_cast<ctxb_plugin&>(*plugin) = real;
+      layer().originals.erase(plugin);
+    }
   }
   real.destroy(plugin);
 }
@@ -255,8 +263,10 @@ const ctxb_plugin* create_with(const ctxb_plugin_factory& factory, std::uint32_t
   const ctxb_plugin* const made = factory.create(index, host);
   if (!is_sound(made)) return made;
   const std::lock_guard lock(layer().mutex);
-  layer().originals[made] = *made;
-  auto& table = const_cast<ctxb_plugin&>(*made);
+  Layer::Original& kept = layer().originals[made];
+  if (kept.users++ > 0) return made;  // one object for several instances
+  kept.table = *made;
+  ctxb_plugin& table = writable(made);
   table.activate = activate;
   table.process = process;
   table.deactivate = deactivate;

@@ -15,7 +15,11 @@ namespace {
 
 // An address is a multiple of 16 and of nothing larger, which is all that plugin.h promises.
 constexpr std::size_t band = 4096 + 16;
-constexpr unsigned char guard_byte = 0xB7;
+// What guards a buffer. An input's differs from an output's, because a kernel that goes too far in
+// both copies the one to the other.
+unsigned char guard_byte(std::size_t at, bool is_input) {
+  return static_cast<unsigned char>(at * 29 + (is_input ? 0xB7 : 0x4C));
+}
 constexpr std::chrono::seconds longest_hold{2};
 
 void must(CUresult status, const char* call) {
@@ -149,7 +153,8 @@ bool LentJob::share(const ctxb_buffer& with, ctxb_buffer& output) {
 
 void LentJob::fill(Piece& piece, const ctxb_buffer& buffer) {
   const std::size_t bytes = 2 * band + piece.pitch * piece.rows;
-  piece.content.assign(bytes, guard_byte);
+  piece.content.resize(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) piece.content[i] = guard_byte(i, piece.is_input);
   if (piece.is_input) {
     CUDA_MEMCPY2D copy{};
     copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
@@ -184,7 +189,7 @@ void LentJob::hold() {
     const std::size_t bytes = piece.content.size();
     must(driver().mem_alloc(&piece.source, bytes), "cuMemAlloc");
     must(driver().copy_to_device(piece.source, piece.content.data(), bytes), "cuMemcpyHtoD");
-    const std::vector<unsigned char> early(bytes, guard_byte);
+    const std::vector<unsigned char> early(bytes, 0xB7);
     must(driver().copy_to_device(piece.base, early.data(), bytes), "cuMemcpyHtoD");
   }
   must(driver().launch_host_function(

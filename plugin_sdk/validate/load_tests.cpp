@@ -2,6 +2,8 @@
 // Loading a library, and what it says of itself.
 #include <dlfcn.h>
 
+#include <utility>
+
 #include "ctxbroker/plugin.h"
 #include "elf_file.hpp"
 #include "helpers.hpp"
@@ -33,14 +35,26 @@ bool all_unloadable(const PluginLibrary& library) {
   return true;
 }
 
+// Why the plug-in cannot run here, through no fault of its own; empty: it can.
+std::string why_not(Rig& rig, const PluginDescription& plugin) {
+  if (plugin.needs_nvidia_driver && rig.on_software_device()) {
+    return "it needs NVIDIA's driver, and this is the software device";
+  }
+  const DeviceInfo& device = rig.broker().devices().front();
+  const auto wanted = std::pair(plugin.min_compute_major, plugin.min_compute_minor);
+  if (wanted <= std::pair(device.compute_major, device.compute_minor)) return "";
+  return "it needs compute capability " + std::to_string(wanted.first) + "." +
+         std::to_string(wanted.second) + ", and the device has " +
+         std::to_string(device.compute_major) + "." + std::to_string(device.compute_minor);
+}
+
 }  // namespace
 
 // Its notes tell the parent which plug-ins there are.
 void load_loads(Trial& trial) {
   Rig rig(trial);
   for (const PluginDescription& plugin : rig.library().plugins()) {
-    trial.notes["plugins"].push_back(
-        {{"id", plugin.id}, {"needs_gpu", plugin.needs_nvidia_driver && rig.on_software_device()}});
+    trial.notes["plugins"].push_back({{"id", plugin.id}, {"why_not", why_not(rig, plugin)}});
   }
   const DriverInfo& driver = rig.broker().driver();
   trial.notes["driver"] = to_string(driver.kind);
@@ -95,9 +109,7 @@ void load_again(Trial& trial) {
   const bool unloadable = all_unloadable(rig.library());
   for (int i = 0; i < 3; ++i) {
     for (const PluginDescription& plugin : rig.library().plugins()) {
-      if (plugin.needs_nvidia_driver && rig.on_software_device()) continue;
-      Trial one = trial;
-      one.plugin = plugin.id;
+      if (!why_not(rig, plugin).empty()) continue;
       try {
         PluginInstance instance = rig.broker().create(rig.library(), plugin.id);
         instance.activate(usual_sizes(plugin));

@@ -89,7 +89,7 @@ Result skipped(const Test& test, const std::string& plugin, std::string why) {
 
 struct Plugin {
   std::string id;
-  bool needs_gpu = false;
+  std::string why_not{};  // it cannot run on this machine
 };
 
 std::vector<Plugin> plugins_of(const Options& options, const Result& load) {
@@ -100,7 +100,7 @@ std::vector<Plugin> plugins_of(const Options& options, const Result& load) {
     const auto& wanted = options.plugins;
     if (wanted.empty() || std::count(wanted.begin(), wanted.end(), id) != 0 ||
         std::count(wanted.begin(), wanted.end(), short_name) != 0) {
-      found.push_back({id, one.at("needs_gpu").get<bool>()});
+      found.push_back({id, one.at("why_not").get<std::string>()});
     }
   }
   return found;
@@ -136,9 +136,8 @@ std::vector<Result> run_scope(const Options& options, Scope scope, const Plugin&
   std::vector<Result> results(wanted.size());
   const auto run = [&](std::size_t i) {
     const Test& test = *wanted[i];
-    if (plugin.needs_gpu) {
-      results[i] =
-          skipped(test, plugin.id, "it needs NVIDIA's driver, and this is the software device");
+    if (!plugin.why_not.empty()) {
+      results[i] = skipped(test, plugin.id, plugin.why_not);
       return;
     }
     const auto before = milestones.find(milestone_of(test.needs));

@@ -74,7 +74,8 @@ Unwatched::~Unwatched() {
 }  // namespace ctxbroker::validate
 
 #ifndef CTXB_SANITIZED
-// The C library's own functions under its other names for them.
+// Visible for the plug-in's code. __libc_ names are the C library's own for the same functions.
+#pragma GCC visibility push(default)
 extern "C" {
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
 void* __libc_malloc(std::size_t bytes);
@@ -134,4 +135,5 @@ int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept {
   return real(lock);
 }
 }
+#pragma GCC visibility pop
 #endif
