@@ -49,6 +49,7 @@ if(TARGET ctxbroker_gate)
           DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT dev)
 endif()
 
+install(TARGETS ctxbroker_worker RUNTIME DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT runtime)
 install(TARGETS sample_host ctxb-validate
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 foreach(plugin ${CTXB_SAMPLE_PLUGINS})

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Worker processes for hosts whose plug-ins have a format of their own: a crash, a fault or a hang
+/// in a worker stops its plug-ins alone. worker_module.h is the other side, and docs/workers.md
+/// says what a worker costs and what it protects from.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/export.hpp"
+#include "ctxbroker/record.hpp"
+
+namespace ctxbroker {
+
+namespace detail {
+class WorkerImpl;
+struct LentBlock;
+}  // namespace detail
+
+/// What a worker does at the moment.
+enum class WorkerState {
+  missing,      ///< There is no process. The next call starts one.
+  starting,     ///< The process is starting.
+  ready,        ///< It takes calls.
+  failed,       ///< Its last start failed. Calls fail until Worker::start succeeds.
+  quarantined,  ///< It has ended too often. Calls fail until Worker::pardon.
+  closed,       ///< The host has closed it.
+};
+
+/// Returns "missing", "starting", ... Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(WorkerState state) noexcept;
+
+/// Why a worker's process ended.
+enum class WorkerEndCause {
+  exited,         ///< Code in it called exit.
+  signal,         ///< A signal ended it: a segmentation fault, an abort, a kill from outside.
+  out_of_memory,  ///< It ran into its memory limit, or the system killed it to get memory.
+  late,           ///< A call did not end within its timeout.
+  stopped,        ///< It was stopped (SIGSTOP), or did not run for heartbeat_timeout.
+  lie,            ///< It broke the rules of the channel.
+  cuda_ended,     ///< It said that CUDA has ended in it.
+  by_host,        ///< The host called Worker::end.
+};
+
+/// Returns "exited", "signal", "out-of-memory", ... Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(WorkerEndCause cause) noexcept;
+
+/// A call that was in a worker when the worker ended.
+struct WorkerCallInFlight {
+  std::uint32_t type = 0;     ///< WorkerMessage::type.
+  std::uint64_t subject = 0;  ///< WorkerMessage::subject.
+};
+
+/// How a worker's process ended.
+struct WorkerEnd {
+  WorkerEndCause cause = WorkerEndCause::exited;
+  int process_id = 0;
+  int exit_status = -1;                       ///< -1 when a signal ended the process.
+  int signal = 0;                             ///< The signal that ended the process, or 0.
+  std::vector<WorkerCallInFlight> in_flight;  ///< The suspects.
+  std::string text;                           ///< All this in one sentence.
+  std::string output;  ///< The last thing that the process printed, at most 4 KiB.
+};
+
+/// Takes a notification of a worker's. The bytes are valid during the call, and untrusted.
+using WorkerNotification =
+    std::function<void(std::uint32_t type, const void* data, std::size_t bytes)>;
+
+/// How to run a worker.
+struct WorkerOptions {
+  std::string name;              ///< What records call it. It must not be empty.
+  std::filesystem::path module;  ///< The host's module, which ctxbroker-worker loads.
+  /// The host's own worker program, which calls ctxb_worker_serve. Give this or `module`.
+  std::filesystem::path program{};
+  /// Variables ("NAME=VALUE") that the process gets besides HOME, LANG, LD_LIBRARY_PATH, PATH,
+  /// TMPDIR, TZ and those whose names begin with CUDA_, CTXBROKER_ or NVIDIA_.
+  std::vector<std::string> environment{};
+  std::size_t message_bytes = 4096;  ///< The longest message and answer: 256 bytes to 128 KiB.
+  unsigned calls_at_once = 8;        ///< 1 to 64. Further calls wait for their turn.
+  unsigned threads = 1;              ///< Threads of the worker that handle messages, 1 to 64.
+  /// How long a waiting side looks again and again before it sleeps. Longer is faster, and costs
+  /// processor time. Zero: it sleeps at once.
+  std::chrono::microseconds spin{50};
+
+  std::chrono::milliseconds start_timeout{10'000};  ///< For the process, `start` and lent blocks.
+  /// How long a call takes at most, unless it says so itself. A worker that is late is ended.
+  std::chrono::milliseconds call_timeout{5'000};
+  /// While calls are in the worker, its process must run at least this often. Zero: no check, for
+  /// debuggers.
+  std::chrono::milliseconds heartbeat_timeout{2'000};
+
+  std::uint64_t memory_limit = 0;  ///< Bytes of private memory (RLIMIT_DATA). 0: no limit.
+  std::uint64_t file_limit = 0;    ///< Open descriptors (RLIMIT_NOFILE). 0: as the host.
+  std::uint64_t core_limit = 0;    ///< Bytes of a core file (RLIMIT_CORE). 0: none is written.
+
+  /// A worker that ends this often within crash_window is quarantined. 0: never.
+  unsigned crash_limit = 3;
+  std::chrono::milliseconds crash_window{60'000};
+  /// One end is forgiven for each such time that passes without another.
+  std::chrono::milliseconds quiet_interval{30'000};
+
+  RecordSink records{};  ///< Takes the worker's log. May be empty.
+  /// Called when the process has ended for another reason than close, on a thread of the worker's.
+  /// It must return quickly and must not call this worker. May be empty.
+  std::function<void(const WorkerEnd&)> on_end{};
+  WorkerNotification on_notification{};  ///< As on_end.
+};
+
+/// One message for a worker.
+struct WorkerMessage {
+  std::uint32_t type = 0;     ///< The host's own number, below 0xFFFF0000.
+  std::uint64_t subject = 0;  ///< Whom it concerns, in the host's own numbers: a suspect's name.
+  const void* data = nullptr;
+  std::size_t bytes = 0;  ///< At most WorkerOptions::message_bytes.
+};
+
+/// A block of memory that the host and its worker share. Worker::lend returns it. It is move-only,
+/// and its end takes the block back. Take it back before the worker is closed, and never while a
+/// call that names it is in flight.
+///
+/// As long as the worker lives, it can write here at any time: copy first, then check the copy.
+class CTXB_API WorkerBuffer {
+ public:
+  WorkerBuffer() = default;
+  WorkerBuffer(WorkerBuffer&&) noexcept = default;
+  WorkerBuffer& operator=(WorkerBuffer&& other) noexcept;
+  ~WorkerBuffer();
+
+  [[nodiscard]] void* data() const noexcept;         ///< Page-aligned; null after a move.
+  [[nodiscard]] std::size_t bytes() const noexcept;  ///< 0 after a move.
+  /// What messages call the block. A handle is never given twice.
+  [[nodiscard]] std::uint64_t handle() const noexcept;
+
+ private:
+  friend class Worker;
+  explicit WorkerBuffer(std::shared_ptr<detail::LentBlock> block) : block_(std::move(block)) {}
+  std::shared_ptr<detail::LentBlock> block_;
+};
+
+/// One worker process after another, under supervision.
+///
+/// The constructor checks the options and starts nothing. The first call starts the process, and so
+/// does the first call after its end. Move-only; a moved-from worker can only be destroyed or
+/// assigned to.
+///
+/// The host trusts nothing that comes from the process. If the process crashes, hangs or breaks the
+/// rules of the channel, it is ended, the calls in it throw `context_lost` with the reason, and
+/// `on_end` and a record say who, why, and what comes next. No other worker notices.
+///
+/// Threads: all functions but close, moves and the destructor may be called on any thread, several
+/// at once. The worker's own thread runs the callbacks.
+class CTXB_API Worker {
+ public:
+  /// @throws Error  `invalid_argument`, which names the option; `plugin_not_found` when there is no
+  ///                such module or program.
+  explicit Worker(WorkerOptions options);
+  Worker(Worker&&) noexcept;
+  Worker& operator=(Worker&&) noexcept;
+  /// Closes the worker.
+  ~Worker();
+
+  /// Starts the process now, if there is none. Also after a failed start.
+  ///
+  /// @throws Error  `plugin_load` when the process or the module cannot start, with the reason;
+  ///                `wrong_state` when the worker is quarantined or closed, or on its own thread.
+  void start();
+
+  /// Sends a message and waits for the answer. Allocates nothing when the worker is ready and
+  /// answers well.
+  ///
+  /// @param message   what to send.
+  /// @param reply     gets the answer. May be null when capacity is 0.
+  /// @param capacity  how many bytes `reply` has room for.
+  /// @param timeout   how long the call may take. Zero: WorkerOptions::call_timeout. A start comes
+  ///                  on top, with its own timeout.
+  /// @return the answer's length in bytes. The answer is untrusted.
+  /// @throws Error  `plugin_failed` when the worker's module returned an error, with its text;
+  ///                `context_lost` when the process ended, with the reason; `plugin_load` and
+  ///                `wrong_state` as start; `invalid_argument`.
+  std::size_t call(const WorkerMessage& message, void* reply = nullptr, std::size_t capacity = 0,
+                   std::chrono::microseconds timeout = {});
+
+  /// Lends the worker a block of memory, filled with zeros. A process that starts later gets it
+  /// too, with the same handle and what it then holds. At most 4,096 blocks are lent at a time.
+  ///
+  /// @throws Error  `invalid_argument` for 0 bytes; `out_of_memory`; `wrong_state` for too many
+  ///                blocks; what call throws.
+  [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
+
+  /// Whether a handle that came from the worker names a block that is lent to it now, at least this
+  /// long. Use it before you follow such a handle.
+  [[nodiscard]] bool is_lent(std::uint64_t handle, std::uint64_t bytes) const;
+
+  /// Passes a copy of a descriptor to the worker, for example of device memory that is shared by
+  /// file descriptor. Name its number in a message. A process that starts later does not have it.
+  ///
+  /// @throws Error  `invalid_argument`; what call throws.
+  [[nodiscard]] std::uint64_t pass_descriptor(int descriptor);
+
+  /// Takes a descriptor that the worker has passed under this number. The worker keeps the last 16.
+  ///
+  /// @return the descriptor, which the caller closes; -1 when there is none. It is untrusted.
+  [[nodiscard]] int take_descriptor(std::uint64_t number);
+
+  [[nodiscard]] WorkerState state() const;  ///< The state at this moment.
+  /// Why the state is what it is, in one sentence; empty when nothing went wrong.
+  [[nodiscard]] std::string reason() const;
+  /// How the last process ended; nothing when none has, or when close ended it.
+  [[nodiscard]] std::optional<WorkerEnd> last_end() const;
+  /// How many processes have ended for another reason than close.
+  [[nodiscard]] std::uint64_t ends() const;
+  [[nodiscard]] int process_id() const;  ///< 0 when there is no process.
+
+  /// Ends the process by force. Calls in it throw `context_lost`. It does not count as a crash.
+  ///
+  /// @param reason  one sentence for records.
+  void end(const std::string& reason);
+
+  /// Forgives all ends and a failed start, and lifts a quarantine.
+  void pardon();
+
+  /// Ends the process in peace: `stop` is called, and force is used after a second. A second call
+  /// does nothing. No other call may run.
+  void close() noexcept;
+
+ private:
+  friend class WorkerBuffer;
+  std::shared_ptr<detail::WorkerImpl> impl_;
+};
+
+}  // namespace ctxbroker

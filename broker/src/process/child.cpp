@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process/child.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <system_error>
+
+extern char** environ;
+
+namespace ctxbroker::detail {
+namespace {
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  all.reserve(texts.size() + 1);
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+}  // namespace
+
+void Descriptor::close() noexcept {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+pid_t start_child(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                  const ChildOptions& options) {
+  std::vector<std::string> words = {program.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> variables;
+  if (options.environment) variables = *options.environment;
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, options.output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, options.output, STDERR_FILENO);
+  constexpr int first_free = STDERR_FILENO + 1;
+  if (options.lent >= 0) posix_spawn_file_actions_adddup2(&actions, options.lent, first_free);
+  if (options.nothing_else) {
+    posix_spawn_file_actions_addclosefrom_np(&actions, first_free + (options.lent >= 0 ? 1 : 0));
+  }
+  // The host may have blocked signals on this thread; what it starts should not have.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  // Nor does it ignore what the host ignores.
+  sigset_t all;
+  sigfillset(&all);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  int flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+  if (options.nothing_else) flags |= POSIX_SPAWN_SETPGROUP;  // group 0: one of its own
+  posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
+  pid_t child = -1;
+  const int error =
+      ::posix_spawn(&child, words[0].c_str(), &actions, &attributes, pointers(words).data(),
+                    options.environment ? pointers(variables).data() : environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    throw std::system_error(error, std::generic_category(),
+                            "cannot start \"" + program.string() + "\"");
+  }
+  return child;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts child processes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ctxbroker::detail {
+
+// Owns one descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor = -1) noexcept : descriptor_(descriptor) {}
+  Descriptor(Descriptor&& other) noexcept : descriptor_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    close();
+    descriptor_ = other.release();
+    return *this;
+  }
+  ~Descriptor() { close(); }
+  int get() const noexcept { return descriptor_; }
+  int release() noexcept { return std::exchange(descriptor_, -1); }
+  void close() noexcept;
+
+ private:
+  int descriptor_;
+};
+
+struct ChildOptions {
+  int output = -1;            // becomes standard output and standard error
+  int lent = -1;              // becomes descriptor 3
+  bool nothing_else = false;  // the child gets no other descriptor, and a process group of its own
+  std::optional<std::vector<std::string>> environment;  // "NAME=VALUE"; unset: the process's own
+};
+
+// Starts the program with an empty standard input. The caller waits for its end. Throws
+// std::system_error when the program cannot be started.
+pid_t start_child(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                  const ChildOptions& options);
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/host_channel.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+namespace ctxbroker::detail {
+namespace {
+
+void say(CallResult& result, const char* text) noexcept {
+  std::snprintf(result.text.data(), result.text.size(), "%s", text);
+}
+
+// A text from the worker, as one line that can be shown anywhere.
+void copy_text(CallResult& result, const std::byte* from, std::size_t bytes) noexcept {
+  const std::size_t count = std::min(bytes, result.text.size() - 1);
+  std::memcpy(result.text.data(), from, count);
+  result.text[count] = '\0';
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto c = static_cast<unsigned char>(result.text[i]);
+    if (c < 0x20 || c == 0x7F) result.text[i] = ' ';
+  }
+}
+
+SlotState state_of(const SlotHead& slot, std::memory_order order) noexcept {
+  return static_cast<SlotState>(slot.state.load(order));
+}
+
+}  // namespace
+
+HostChannel::HostChannel(std::byte* memory, const Shape& shape, Clock::duration spin)
+    : memory_(memory), shape_(shape), spin_(spin) {}
+
+bool HostChannel::take_ticket(std::uint32_t& slot, Clock::time_point deadline) noexcept {
+  for (;;) {
+    const std::uint32_t freed = freed_.load();
+    for (slot = 0; slot < shape_.slots; ++slot) {
+      bool used = false;
+      if (tickets_[slot].used.compare_exchange_strong(used, true)) return true;
+    }
+    const auto left = deadline - Clock::now();
+    if (ended_ || left <= Clock::duration::zero()) return false;
+    ++ticket_waiters_;
+    futex_wait(freed_, freed, left);
+    --ticket_waiters_;
+  }
+}
+
+void HostChannel::give_ticket_back(std::uint32_t slot) noexcept {
+  tickets_[slot].used = false;
+  ++freed_;
+  if (ticket_waiters_ != 0) futex_wake(freed_);
+}
+
+CallEnd HostChannel::wait(SlotHead& slot, Clock::time_point deadline, const char*& lie) noexcept {
+  SlotState seen = SlotState::request;
+  const auto settled = [&] {
+    seen = state_of(slot, std::memory_order_acquire);
+    return (seen != SlotState::request && seen != SlotState::taken) || ended_;
+  };
+  const auto now = Clock::now();
+  bool done = spin_until(std::min(spin_, deadline - now), settled);
+  while (!done) {
+    const auto left = deadline - Clock::now();
+    if (left <= Clock::duration::zero()) return CallEnd::late;
+    slot.host_sleeps.store(1);
+    done = settled();
+    if (!done) futex_wait(slot.state, static_cast<std::uint32_t>(seen), left);
+    slot.host_sleeps.store(0, std::memory_order_relaxed);
+    if (!done) done = settled();
+  }
+  if (seen == SlotState::reply) return CallEnd::replied;
+  if (ended_) return CallEnd::gone;
+  lie = "it gave a call a state that there is not";
+  return CallEnd::lie;
+}
+
+CallEnd HostChannel::read_reply(SlotHead& slot, std::uint32_t sequence, void* reply,
+                                std::size_t capacity, CallResult& result) noexcept {
+  const std::uint32_t answered = slot.sequence.load(std::memory_order_relaxed);
+  const std::uint32_t bytes = slot.bytes.load(std::memory_order_relaxed);
+  result.status = static_cast<std::int32_t>(slot.status.load(std::memory_order_relaxed));
+  if (answered != sequence) {
+    say(result, "it answered a call that nobody has made");
+    return CallEnd::lie;
+  }
+  if (bytes > (result.status < 0 ? shape_.message_bytes : capacity)) {
+    say(result, "it gave an answer that is longer than the room for it");
+    return CallEnd::lie;
+  }
+  if (result.status < 0) {
+    copy_text(result, bytes_of(slot), bytes);
+  } else if (bytes != 0) {
+    std::memcpy(reply, bytes_of(slot), bytes);
+    result.bytes = bytes;
+  }
+  return CallEnd::replied;
+}
+
+CallResult HostChannel::call(const WorkerMessage& message, void* reply, std::size_t capacity,
+                             Clock::time_point deadline) noexcept {
+  struct Caller {
+    explicit Caller(std::atomic<std::uint32_t>& count) noexcept : all(count) { ++all; }
+    ~Caller() { --all; }
+    std::atomic<std::uint32_t>& all;
+  } caller(callers_);
+  CallResult result;
+  std::uint32_t index = 0;
+  if (ended_ || !take_ticket(index, deadline)) {
+    result.end = ended_ ? CallEnd::gone : CallEnd::crowded;
+    return result;
+  }
+  Ticket& ticket = tickets_[index];
+  ticket.type = message.type;
+  ticket.subject = message.subject;
+  SlotHead& slot = slot_of(memory_, shape_, index);
+  if (state_of(slot, std::memory_order_acquire) != SlotState::idle) {
+    say(result, "it answered a call twice, or one that nobody has made");
+    result.end = CallEnd::lie;
+    return result;
+  }
+  capacity = std::min<std::size_t>(capacity, shape_.message_bytes);
+  const std::uint32_t sequence = ++sequence_;
+  slot.sequence.store(sequence, std::memory_order_relaxed);
+  slot.type.store(message.type, std::memory_order_relaxed);
+  slot.subject_low.store(static_cast<std::uint32_t>(message.subject), std::memory_order_relaxed);
+  slot.subject_high.store(static_cast<std::uint32_t>(message.subject >> 32),
+                          std::memory_order_relaxed);
+  slot.capacity.store(static_cast<std::uint32_t>(capacity), std::memory_order_relaxed);
+  slot.bytes.store(static_cast<std::uint32_t>(message.bytes), std::memory_order_relaxed);
+  if (message.bytes != 0) std::memcpy(bytes_of(slot), message.data, message.bytes);
+  slot.state.store(static_cast<std::uint32_t>(SlotState::request), std::memory_order_release);
+  Control& control = control_of(memory_);
+  control.doorbell.fetch_add(1);
+  if (control.sleepers.load() != 0) futex_wake(control.doorbell);
+
+  const char* lie = "";
+  result.end = wait(slot, deadline, lie);
+  if (result.end == CallEnd::lie) say(result, lie);
+  if (result.end == CallEnd::replied) {
+    result.end = read_reply(slot, sequence, reply, capacity, result);
+  }
+  if (result.end == CallEnd::replied) {
+    slot.state.store(static_cast<std::uint32_t>(SlotState::idle), std::memory_order_release);
+    give_ticket_back(index);
+  }
+  return result;
+}
+
+void HostChannel::end() noexcept {
+  ended_ = true;
+  while (callers_ != 0) {  // a caller may look just before this, and sleep just after it
+    for (std::uint32_t i = 0; i < shape_.slots; ++i) futex_wake(slot_of(memory_, shape_, i).state);
+    futex_wake(freed_);
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+bool HostChannel::touched_idle_slot() noexcept {
+  for (std::uint32_t i = 0; i < shape_.slots; ++i) {
+    bool used = false;
+    if (!tickets_[i].used.compare_exchange_strong(used, true)) continue;
+    const bool idle =
+        state_of(slot_of(memory_, shape_, i), std::memory_order_acquire) == SlotState::idle;
+    give_ticket_back(i);
+    if (!idle) return true;
+  }
+  return false;
+}
+
+std::vector<WorkerCallInFlight> HostChannel::in_flight() const {
+  std::vector<WorkerCallInFlight> all;
+  for (std::uint32_t i = 0; i < shape_.slots; ++i) {
+    if (tickets_[i].used) all.push_back({tickets_[i].type, tickets_[i].subject});
+  }
+  return all;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/packet.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace ctxbroker::detail {
+namespace {
+
+// Room for the one descriptor of a packet.
+struct alignas(cmsghdr) DescriptorRoom {
+  std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
+};
+
+}  // namespace
+
+bool send_packet(int socket, const PacketHead& head, const void* data, int descriptor) noexcept {
+  PacketHead copy = head;
+  std::array<iovec, 2> parts{{{&copy, sizeof copy}, {const_cast<void*>(data), head.bytes}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = head.bytes != 0 ? 2 : 1;
+  DescriptorRoom room;
+  if (descriptor >= 0) {
+    message.msg_control = room.bytes.data();
+    message.msg_controllen = room.bytes.size();
+    cmsghdr* const control = CMSG_FIRSTHDR(&message);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(control), &descriptor, sizeof descriptor);
+  }
+  ssize_t sent = -1;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent >= 0;
+}
+
+bool read_head(const std::byte* bytes, std::size_t count, PacketHead& head) noexcept {
+  if (count < sizeof head || count > most_packet_bytes) return false;
+  std::memcpy(&head, bytes, sizeof head);
+  return head.magic == packet_magic && head.bytes == count - sizeof head;
+}
+
+bool read_hello(const std::byte* body, std::size_t count, Hello& hello) noexcept {
+  if (count < sizeof hello) return false;
+  std::memcpy(&hello, body, sizeof hello);
+  return hello.shape.slots >= 1 && hello.shape.slots <= most_slots &&
+         hello.shape.message_bytes >= 64 && hello.shape.message_bytes <= most_message_bytes &&
+         hello.shape.message_bytes % 64 == 0 && hello.threads >= 1 && hello.threads <= most_threads;
+}
+
+Received receive_packet(int socket, Packet& packet) noexcept {
+  packet.descriptor.close();
+  iovec part{packet.bytes.data(), packet.bytes.size()};
+  DescriptorRoom room;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room.bytes.data();
+  message.msg_controllen = room.bytes.size();
+  ssize_t got = -1;
+  do {
+    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return errno == EAGAIN ? Received::nothing : Received::ended;
+  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
+       control = CMSG_NXTHDR(&message, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(control), sizeof descriptor);
+    packet.descriptor = Descriptor(descriptor);
+  }
+  if (got == 0) return Received::ended;
+  const bool whole = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+  return whole && read_head(packet.bytes.data(), static_cast<std::size_t>(got), packet.head)
+             ? Received::packet
+             : Received::bad;
+}
+
+Descriptor sealed_memory(const char* name, std::size_t bytes) {
+  Descriptor memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (memory.get() < 0 || ::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot make shared memory");
+  }
+  return memory;
+}
+
+Mapping::Mapping(int descriptor, std::size_t bytes) : bytes_(bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) {
+    throw std::system_error(errno, std::generic_category(), "cannot map shared memory");
+  }
+  memory_ = static_cast<std::byte*>(memory);
+}
+
+Mapping::~Mapping() {
+  if (memory_ != nullptr) ::munmap(memory_, bytes_);
+}
+
+}  // namespace ctxbroker::detail

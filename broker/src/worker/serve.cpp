@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker process: it maps what the host shares, loads the host's module, and serves messages.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ctxbroker/worker_module.h"
+#include "worker/packet.hpp"
+#include "worker/worker_channel.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr int not_started_by_a_host = 2;
+constexpr int cannot_serve = 3;
+constexpr int lost_its_host = 4;
+constexpr std::chrono::milliseconds beat{100};
+constexpr std::chrono::seconds descriptor_patience{1};
+
+thread_local std::string failure;  // what the module said with `fail`
+
+// One in a process: the module's calls come without an object.
+struct Serving {
+  Hello hello;
+  std::string module_path;
+  Mapping memory;
+  std::unique_ptr<WorkerChannel> channel;
+  const ctxb_worker_module* module = nullptr;
+
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::map<std::uint64_t, Descriptor> descriptors;
+  std::map<std::uint64_t, Mapping> blocks;
+};
+Serving* serving = nullptr;
+
+Descriptor take(std::uint64_t number) {
+  std::unique_lock lock(serving->mutex);
+  const auto here = [&] { return serving->descriptors.count(number) != 0; };
+  if (!serving->arrived.wait_for(lock, descriptor_patience, here)) return Descriptor();
+  Descriptor descriptor = std::move(serving->descriptors[number]);
+  serving->descriptors.erase(number);
+  return descriptor;
+}
+
+ctxb_status send(PacketKind kind, std::uint64_t number, const void* data, std::uint64_t bytes,
+                 int descriptor) {
+  if (bytes > serving->hello.shape.message_bytes || (data == nullptr && bytes != 0)) {
+    return CTXB_ERROR_INVALID_ARGUMENT;
+  }
+  PacketHead head;
+  head.kind = kind;
+  head.number = number;
+  head.bytes = static_cast<std::uint32_t>(bytes);
+  if (send_packet(worker_socket, head, data, descriptor)) return CTXB_OK;
+  return errno == EBADF ? CTXB_ERROR_INVALID_ARGUMENT : CTXB_ERROR_UNAVAILABLE;
+}
+
+const ctxb_worker_host host_functions{
+    sizeof(ctxb_worker_host),
+    0,
+    [](std::uint64_t handle, void** memory, std::uint64_t* bytes) -> ctxb_status {
+      const std::lock_guard lock(serving->mutex);
+      const auto found = serving->blocks.find(handle);
+      if (found == serving->blocks.end()) return CTXB_ERROR_NOT_FOUND;
+      if (memory != nullptr) *memory = found->second.get();
+      if (bytes != nullptr) *bytes = found->second.bytes();
+      return CTXB_OK;
+    },
+    [](std::uint32_t type, const void* data, std::uint64_t bytes) -> ctxb_status {
+      return send(PacketKind::notification, type, data, bytes, -1);
+    },
+    [](const char* text) { failure = text != nullptr ? text : ""; },
+    [](std::uint64_t number) -> int { return take(number).release(); },
+    [](std::uint64_t number, int descriptor) -> ctxb_status {
+      if (descriptor < 0) return CTXB_ERROR_INVALID_ARGUMENT;
+      return send(PacketKind::descriptor, number, nullptr, 0, descriptor);
+    }};
+
+ctxb_status failed(ctxb_status status, const std::string& text) {
+  failure = text;
+  return status;
+}
+
+ctxb_status start_module() {
+  if (serving->module == nullptr) {
+    const std::string& path = serving->module_path;
+    void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      return failed(CTXB_ERROR, ::dlerror());  // NOLINT(concurrency-mt-unsafe): of this thread
+    }
+    serving->module = static_cast<const ctxb_worker_module*>(::dlsym(library, "ctxb_worker_entry"));
+    if (serving->module == nullptr) {
+      return failed(CTXB_ERROR, "\"" + path + "\" does not export ctxb_worker_entry");
+    }
+  }
+  const ctxb_worker_module& module = *serving->module;
+  if (module.abi != CTXB_WORKER_ABI || module.size < sizeof(ctxb_worker_module) ||
+      module.handle == nullptr) {
+    return failed(CTXB_ERROR_VERSION,
+                  "the module's ctxb_worker_entry has another version, is too short, or has no "
+                  "function handle");
+  }
+  return module.start != nullptr ? module.start(&host_functions) : CTXB_OK;
+}
+
+// A message of the library's own that names a block.
+ctxb_status change_block(const Request& request) {
+  BlockName name;
+  if (request.bytes != sizeof name) return failed(CTXB_ERROR_INVALID_ARGUMENT, "no block is named");
+  std::memcpy(&name, request.data, sizeof name);
+  const ctxb_worker_module& module = *serving->module;
+  void* memory = nullptr;
+  if (request.type == lend_type) {
+    const Descriptor file = take(name.handle);
+    struct stat about {};
+    if (file.get() < 0 || ::fstat(file.get(), &about) != 0 || name.bytes == 0 ||
+        static_cast<std::uint64_t>(about.st_size) != name.bytes) {
+      return failed(CTXB_ERROR_INVALID_ARGUMENT, "the block has not come, or has another size");
+    }
+    Mapping block(file.get(), name.bytes);
+    memory = block.get();
+    {
+      const std::lock_guard lock(serving->mutex);
+      serving->blocks[name.handle] = std::move(block);
+    }
+    const ctxb_status status = module.buffer_lent == nullptr
+                                   ? CTXB_OK
+                                   : module.buffer_lent(name.handle, memory, name.bytes);
+    if (status >= 0) return status;
+  } else {
+    if (host_functions.buffer(name.handle, &memory, nullptr) != CTXB_OK) {
+      return failed(CTXB_ERROR_NOT_FOUND, "the block is not lent");
+    }
+    if (module.buffer_taken_back != nullptr) module.buffer_taken_back(name.handle, memory);
+  }
+  const std::lock_guard lock(serving->mutex);
+  serving->blocks.erase(name.handle);
+  return request.type == lend_type ? CTXB_ERROR : CTXB_OK;
+}
+
+ctxb_status handle(const Request& request, void* answer, std::uint64_t& bytes) {
+  if (request.type == stop_type) {
+    if (serving->module->stop != nullptr) serving->module->stop();
+    return CTXB_OK;
+  }
+  if (request.type >= first_own_type) return change_block(request);
+  const ctxb_worker_message message{sizeof message, request.type, request.subject, request.data,
+                                    request.bytes};
+  ctxb_worker_reply reply{sizeof reply, 0, answer, request.capacity, 0};
+  const ctxb_status status = serving->module->handle(&message, &reply);
+  if (status >= 0 && reply.bytes > reply.capacity) {
+    return failed(CTXB_ERROR_INVALID_ARGUMENT, "the answer is longer than the room for it");
+  }
+  bytes = reply.bytes;
+  return status;
+}
+
+// One thread's work until the host closes the worker.
+void serve_requests() {
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> answer(serving->hello.shape.message_bytes / sizeof(Line));
+  for (Request request; serving->channel->take(request);) {
+    std::uint64_t bytes = 0;
+    ctxb_status status = CTXB_ERROR;
+    failure.clear();
+    try {
+      status = handle(request, answer.data(), bytes);
+    } catch (const std::exception& error) {
+      status = failed(CTXB_ERROR, error.what());
+    } catch (...) {
+      status = failed(CTXB_ERROR, "an exception left the module");
+    }
+    if (status < 0) {
+      serving->channel->reply(request, status, failure.data(), failure.size());
+    } else {
+      serving->channel->reply(request, status, answer.data(), bytes);
+    }
+    if (request.type == stop_type) serving->channel->stop();
+  }
+}
+
+// Beats, takes descriptors, and ends the process when the host is gone.
+[[noreturn]] void look_after_socket() {
+  Packet packet;
+  for (;;) {
+    serving->channel->control().heartbeat.fetch_add(1, std::memory_order_relaxed);
+    pollfd waiting{worker_socket, POLLIN, 0};
+    if (::poll(&waiting, 1, static_cast<int>(beat.count())) == 0) continue;
+    const Received received = receive_packet(worker_socket, packet);
+    if (received == Received::nothing) continue;
+    if (received != Received::packet) ::_exit(lost_its_host);
+    if (packet.head.kind != PacketKind::descriptor || packet.descriptor.get() < 0) continue;
+    const std::lock_guard lock(serving->mutex);
+    serving->descriptors[packet.head.number] = std::move(packet.descriptor);
+    serving->arrived.notify_all();
+  }
+}
+
+bool receive_hello(Serving& target) {
+  Packet packet;
+  pollfd waiting{worker_socket, POLLIN, 0};
+  if (::poll(&waiting, 1, 10'000) <= 0 ||
+      receive_packet(worker_socket, packet) != Received::packet ||
+      packet.head.kind != PacketKind::hello || packet.descriptor.get() < 0 ||
+      !read_hello(packet.body(), packet.head.bytes, target.hello)) {
+    return false;
+  }
+  struct stat about {};
+  const std::size_t bytes = channel_bytes(target.hello.shape);
+  if (::fstat(packet.descriptor.get(), &about) != 0 ||
+      static_cast<std::size_t>(about.st_size) != bytes) {
+    return false;
+  }
+  target.module_path.assign(reinterpret_cast<const char*>(packet.body()) + sizeof(Hello),
+                            packet.head.bytes - sizeof(Hello));
+  target.memory = Mapping(packet.descriptor.get(), bytes);
+  target.channel = std::make_unique<WorkerChannel>(target.memory.get(), target.hello.shape,
+                                                   std::chrono::microseconds(target.hello.spin_us));
+  return true;
+}
+
+void memory_is_short() {
+  serving->channel->control().memory_short = 1;
+  throw std::bad_alloc();
+}
+
+int serve(const ctxb_worker_module* module) {
+  int kind = 0;
+  socklen_t length = sizeof kind;
+  if (::getsockopt(worker_socket, SOL_SOCKET, SO_TYPE, &kind, &length) != 0 ||
+      kind != SOCK_SEQPACKET) {
+    std::fprintf(stderr, "this program serves a host that starts it (ctxbroker/worker.hpp)\n");
+    return not_started_by_a_host;
+  }
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::fcntl(worker_socket, F_SETFD, FD_CLOEXEC);
+  // Threads of the module and of the driver use it until the process ends.
+  static Serving* const all = new Serving;
+  serving = all;
+  if (!receive_hello(*serving)) {
+    std::fprintf(stderr, "the host's first packet is not what this library understands\n");
+    return cannot_serve;
+  }
+  serving->module = module;
+  std::set_new_handler(memory_is_short);
+  std::thread(look_after_socket).detach();
+  std::vector<std::thread> others;
+  Serving& here = *serving;
+  // The module starts on this thread, before the others may take messages.
+  Request first;
+  if (!here.channel->take(first)) return cannot_serve;
+  failure.clear();
+  ctxb_status status = CTXB_ERROR;
+  if (first.type != start_type) {
+    failed(CTXB_ERROR_WRONG_STATE, "the first message does not start the module");
+  } else {
+    try {
+      status = start_module();
+    } catch (const std::exception& error) {
+      failed(CTXB_ERROR, error.what());
+    } catch (...) {
+      failed(CTXB_ERROR, "an exception left the module's start");
+    }
+  }
+  here.channel->reply(first, status, failure.data(), status < 0 ? failure.size() : 0);
+  if (status < 0) return cannot_serve;
+  for (std::uint32_t i = 1; i < here.hello.threads; ++i) others.emplace_back(serve_requests);
+  serve_requests();
+  for (std::thread& thread : others) thread.join();
+  return 0;
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail
+
+extern "C" int ctxb_worker_serve(const ctxb_worker_module* module) {
+  try {
+    return ctxbroker::detail::serve(module);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "the worker cannot serve: %s\n", error.what());
+    return ctxbroker::detail::cannot_serve;
+  }
+}

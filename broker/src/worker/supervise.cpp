@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// Supervision: starts a worker's processes, watches them, and says how they ended.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "driver/driver_file.hpp"
+#include "process/child.hpp"
+#include "worker/worker_impl.hpp"
+
+extern char** environ;
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::chrono::milliseconds tick{100};
+constexpr std::chrono::seconds kill_patience{2};
+constexpr std::size_t most_output = 4096;
+constexpr unsigned most_lines = 200;
+
+bool is_ready(int descriptor, short events, int milliseconds) noexcept {
+  pollfd waiting{descriptor, events, 0};
+  return ::poll(&waiting, 1, milliseconds) > 0;
+}
+
+// The letter and the flags of a process's main thread in /proc; '?' when they cannot be read.
+std::pair<char, unsigned long> look_at(int id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return {'?', 0};
+  std::istringstream rest(text.substr(name_end + 1));
+  char state = '?';
+  long parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
+  unsigned long flags = 0;
+  rest >> state >> parent >> group >> session >> terminal >> foreground >> flags;
+  return {state, flags};
+}
+
+bool is_dying(int id) {
+  constexpr unsigned long exiting = 4;  // PF_EXITING
+  const auto [state, flags] = look_at(id);
+  return state == '?' || state == 'Z' || state == 'X' || (flags & exiting) != 0;
+}
+
+void limit(int id, int what, std::uint64_t value) noexcept {
+  const rlimit both{value, value};
+  ::prlimit(id, static_cast<__rlimit_resource>(what), &both, nullptr);
+}
+
+std::string signal_name(int number) {
+  const char* const name = sigabbrev_np(number);
+  return "signal " + std::to_string(number) +
+         (name != nullptr ? " (SIG" + std::string(name) + ")" : std::string());
+}
+
+std::string in_words(const std::vector<WorkerCallInFlight>& calls) {
+  std::string text;
+  for (const auto& call : calls) {
+    text += text.empty() ? " while it handled " : " and ";
+    if (call.type >= first_own_type) {
+      constexpr std::array names{"the module's start", "the module's stop", "a lent block",
+                                 "a block that was taken back"};
+      const std::uint32_t index = call.type - first_own_type;
+      text += index < names.size() ? names[index] : "a call of the library's";
+    } else {
+      text +=
+          "message " + std::to_string(call.type) + " of subject " + std::to_string(call.subject);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> worker_environment(const std::vector<std::string>& added) {
+  constexpr std::array<std::string_view, 9> kept{
+      "HOME=", "LANG=", "LD_LIBRARY_PATH=", "PATH=",   "TMPDIR=",
+      "TZ=",   "CUDA_", "CTXBROKER_",       "NVIDIA_",
+  };
+  const auto begins_with = [](std::string_view entry, std::string_view start) {
+    return entry.substr(0, start.size()) == start;
+  };
+  std::vector<std::string> all;
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view entry = *one;
+    const bool wanted = std::any_of(kept.begin(), kept.end(),
+                                    [&](auto start) { return begins_with(entry, start); });
+    const bool replaced = std::any_of(added.begin(), added.end(), [&](const std::string& other) {
+      return begins_with(entry, std::string_view(other).substr(0, other.find('=') + 1));
+    });
+    if (wanted && !replaced) all.emplace_back(entry);
+  }
+  all.insert(all.end(), added.begin(), added.end());
+  return all;
+}
+
+std::uint64_t oom_kills() noexcept {
+  try {
+    std::ifstream own("/proc/self/cgroup");
+    for (std::string line; std::getline(own, line);) {
+      if (line.rfind("0::", 0) != 0) continue;
+      std::ifstream events("/sys/fs/cgroup" + line.substr(3) + "/memory.events");
+      std::string name;
+      for (std::uint64_t count = 0; events >> name >> count;) {
+        if (name == "oom_kill") return count;
+      }
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): then nobody counts
+  }
+  return 0;
+}
+
+WorkerProcess::WorkerProcess(const Shape& shape, Clock::duration spin)
+    : memory_file(sealed_memory("ctxbroker-worker", channel_bytes(shape))),
+      memory(memory_file.get(), channel_bytes(shape)),
+      channel(memory.get(), shape, spin) {}
+
+void WorkerImpl::wake() const noexcept {
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+}
+
+void WorkerImpl::tell(Severity severity, std::string text) const {
+  recorder_.record(severity, host_tenant, options_.name, "worker", std::move(text));
+}
+
+void WorkerImpl::supervise() noexcept {
+  for (;;) {
+    Process process;
+    bool start = false;
+    {
+      const Lock lock(mutex_);
+      if (close_wanted_) return;
+      start = std::exchange(start_wanted_, false);
+    }
+    if (!start) {
+      static_cast<void>(is_ready(wake_.get(), POLLIN, -1));
+      std::uint64_t rung = 0;
+      static_cast<void>(!::read(wake_.get(), &rung, sizeof rung));
+      continue;
+    }
+    try {
+      spawn();
+      const Lock lock(mutex_);
+      process = process_;
+    } catch (const std::exception& error) {
+      const Lock lock(mutex_);
+      spawn_error_ = error.what();
+      changed_.notify_all();
+      continue;
+    }
+    try {
+      watch(*process);
+    } catch (const std::exception& error) {  // no memory for what there is to tell
+      ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
+      finish(*process, is_ready(process->pidfd.get(), POLLIN, 2000));
+    }
+  }
+}
+
+void WorkerImpl::spawn() {
+  auto process = std::make_shared<WorkerProcess>(shape_, options_.spin);
+  std::array<int, 2> ends{-1, -1};
+  std::array<int, 2> pipe{-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot make a socket");
+  }
+  process->socket = Descriptor(ends[0]);
+  const Descriptor theirs(ends[1]);
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot make a pipe");
+  }
+  process->output = Descriptor(pipe[0]);
+  const Descriptor their_output(pipe[1]);
+  ::fcntl(process->output.get(), F_SETFL, O_NONBLOCK);
+
+  ChildOptions child;
+  child.output = their_output.get();
+  child.lent = theirs.get();
+  child.nothing_else = true;
+  child.environment = worker_environment(options_.environment);
+  const auto program = options_.program.empty() ? beside_this_library("ctxbroker/ctxbroker-worker")
+                                                : std::filesystem::absolute(options_.program);
+  process->oom_kills = oom_kills();
+  process->id = start_child(program, {options_.name}, child);
+  process->pidfd = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, process->id, 0)));
+  if (process->pidfd.get() < 0) {
+    const int error = errno;
+    ::kill(-process->id, SIGKILL);
+    ::waitpid(process->id, nullptr, 0);
+    throw std::system_error(error, std::generic_category(), "pidfd_open");
+  }
+  limit(process->id, RLIMIT_CORE, options_.core_limit);
+  if (options_.memory_limit != 0) limit(process->id, RLIMIT_DATA, options_.memory_limit);
+  if (options_.file_limit != 0) limit(process->id, RLIMIT_NOFILE, options_.file_limit);
+
+  // The worker waits for this, so the limits hold before the module is loaded.
+  const std::string module =
+      options_.module.empty() ? "" : std::filesystem::absolute(options_.module).string();
+  Hello hello;
+  hello.shape = shape_;
+  hello.threads = options_.threads;
+  hello.spin_us = static_cast<std::uint32_t>(options_.spin.count());
+  std::vector<char> body(sizeof hello + module.size());
+  std::memcpy(body.data(), &hello, sizeof hello);
+  std::copy(module.begin(), module.end(), body.begin() + sizeof hello);
+  PacketHead head;
+  head.bytes = static_cast<std::uint32_t>(body.size());
+  // If this fails, the process is at its end, which the supervision tells.
+  static_cast<void>(
+      send_packet(process->socket.get(), head, body.data(), process->memory_file.get()));
+  process->beat_at = process->looked_at = Clock::now();
+
+  const Lock lock(mutex_);
+  process_ = std::move(process);
+  changed_.notify_all();
+}
+
+void WorkerImpl::watch(WorkerProcess& process) {
+  for (;;) {
+    std::array<pollfd, 4> files{{{process.pidfd.get(), POLLIN, 0},
+                                 {process.socket.get(), POLLIN, 0},
+                                 {process.output.get(), POLLIN, 0},
+                                 {wake_.get(), POLLIN, 0}}};
+    ::poll(files.data(), files.size(), static_cast<int>(tick.count()));
+    if (files[0].revents != 0) return finish(process, true);
+    if (files[3].revents != 0) {
+      std::uint64_t rung = 0;
+      static_cast<void>(!::read(wake_.get(), &rung, sizeof rung));
+    }
+    if (files[2].revents != 0 && !read_output(process, false)) process.output.close();
+    if (files[1].revents != 0) read_packets(process);
+    if (Clock::now() - process.looked_at >= tick) look_for_hang(process);
+    const Lock lock(mutex_);
+    if (process.asked && Clock::now() - process.asked_at > kill_patience) break;
+  }
+  finish(process, false);
+}
+
+void WorkerImpl::read_packets(WorkerProcess& process) {
+  for (int count = 0; count < 64; ++count) {
+    switch (receive_packet(process.socket.get(), packet_)) {
+      case Received::nothing:
+        return;
+      case Received::ended:
+        // A process that ends closes its socket before the pidfd tells of it.
+        if (is_dying(process.id)) {
+          process.socket.close();
+          return;
+        }
+        return ask_end(process, WorkerEndCause::lie, "it closed its socket");
+      case Received::bad:
+        return ask_end(process, WorkerEndCause::lie, "it sent a packet that is none");
+      case Received::packet:
+        break;
+    }
+    if (packet_.head.kind == PacketKind::notification && packet_.descriptor.get() < 0 &&
+        packet_.head.bytes <= options_.message_bytes) {
+      try {
+        if (options_.on_notification) {
+          options_.on_notification(static_cast<std::uint32_t>(packet_.head.number), packet_.body(),
+                                   packet_.head.bytes);
+        }
+      } catch (...) {  // NOLINT(bugprone-empty-catch): a host's callback must not end supervision
+      }
+    } else if (packet_.head.kind == PacketKind::descriptor && packet_.descriptor.get() >= 0 &&
+               packet_.head.bytes == 0) {
+      const Lock lock(mutex_);
+      descriptors_[next_descriptor_++ % descriptors_.size()] = {packet_.head.number,
+                                                                std::move(packet_.descriptor)};
+    } else {
+      return ask_end(process, WorkerEndCause::lie, "it sent a packet of a kind that there is not");
+    }
+  }
+}
+
+// Returns false when nobody holds the other end any more.
+bool WorkerImpl::read_output(WorkerProcess& process, bool all) {
+  std::array<char, 16384> piece{};
+  for (int round = 0; round < (all ? 16 : 1); ++round) {
+    const ssize_t got = ::read(process.output.get(), piece.data(), piece.size());
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    if (got == 0) return false;
+    for (ssize_t i = 0; i < got; ++i) {
+      const char c = piece[static_cast<std::size_t>(i)];
+      if (c != '\n' && process.line.size() < 1024) {
+        process.line += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c;
+      }
+      if (c != '\n' || process.lines_told >= most_lines) continue;
+      if (++process.lines_told == most_lines) process.line = "... (it printed more)";
+      tell(Severity::debug, "it printed: " + process.line);
+      process.line.clear();
+    }
+    process.last_output.append(piece.data(), static_cast<std::size_t>(got));
+    if (process.last_output.size() > most_output) {
+      process.last_output.erase(0, process.last_output.size() - most_output);
+    }
+  }
+  return true;
+}
+
+void WorkerImpl::look_for_hang(WorkerProcess& process) {
+  const auto now = Clock::now();
+  process.looked_at = now;
+  if (process.channel.touched_idle_slot()) {
+    return ask_end(process, WorkerEndCause::lie,
+                   "it answered a call twice, or one that nobody has made");
+  }
+  const std::uint32_t beat = process.channel.heartbeat();
+  if (!process.channel.busy() || beat != process.heartbeat) {
+    process.heartbeat = beat;
+    process.beat_at = now;
+    return;
+  }
+  if (options_.heartbeat_timeout.count() == 0 || is_dying(process.id)) return;
+  if (look_at(process.id).first == 'T') {
+    return ask_end(process, WorkerEndCause::stopped, "it was stopped by a signal");
+  }
+  if (now - process.beat_at > options_.heartbeat_timeout) {
+    ask_end(process, WorkerEndCause::stopped,
+            "it did not run for " + std::to_string(options_.heartbeat_timeout.count()) + " ms");
+  }
+}
+
+WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t resident_bytes,
+                               bool reaped) {
+  WorkerEnd end;
+  end.process_id = process.id;
+  end.in_flight = process.channel.in_flight();
+  end.output = process.last_output;
+  if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+  std::optional<WorkerEndCause> asked;
+  std::string text;
+  {
+    const Lock lock(mutex_);
+    asked = process.asked;
+    text = process.asked_text;
+  }
+  // What was asked for is the cause, unless the process was faster.
+  if (asked && (!reaped || end.signal == SIGKILL)) {
+    end.cause = *asked;
+    if (!reaped) text += ", and the system has not ended it yet";
+  } else if (end.signal != 0) {
+    end.cause = WorkerEndCause::signal;
+    text = "it was ended by " + signal_name(end.signal);
+    const bool at_limit =
+        process.channel.memory_short() ||
+        (options_.memory_limit != 0 && resident_bytes >= options_.memory_limit / 10 * 9);
+    if (end.signal == SIGKILL ? oom_kills() > process.oom_kills : at_limit) {
+      end.cause = WorkerEndCause::out_of_memory;
+      text += end.signal == SIGKILL ? ", because the system was short of memory"
+                                    : " when no more memory was to be had";
+    }
+  } else if (status == -1) {
+    text = "it ended; how is not known, because other code of the host waited for it";
+  } else {
+    text = "it ended itself with exit status " + std::to_string(end.exit_status);
+  }
+  end.text = text + in_words(end.in_flight);
+  return end;
+}
+
+void WorkerImpl::finish(WorkerProcess& process, bool reaped) {
+  ::kill(-process.id, SIGKILL);  // its children, as far as they are still in its group
+  int status = 0;
+  rusage used{};
+  if (reaped && ::wait4(process.id, &status, 0, &used) != process.id) status = -1;
+  if (process.output.get() >= 0) static_cast<void>(read_output(process, true));
+  WorkerEnd end =
+      describe(process, status, static_cast<std::uint64_t>(used.ru_maxrss) * 1024, reaped);
+  const bool crash = publish(process, end);
+  process.channel.end();
+  // It dies when the system lets it; somebody has to wait for it then.
+  if (!reaped) std::thread([id = process.id] { ::waitpid(id, nullptr, 0); }).detach();
+  if (!crash || !options_.on_end) return;
+  try {
+    options_.on_end(end);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a host's callback must not end supervision
+  }
+}
+
+// Returns whether the end is one that the host has to hear of.
+bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
+  bool crash = false;
+  {
+    const Lock lock(mutex_);
+    crash = !process.peaceful;
+    std::string next = "the next call starts it again";
+    if (crash) {
+      const auto now = Clock::now();
+      ++ends_;
+      if (end.cause != WorkerEndCause::by_host) {
+        // One is forgiven for each quiet interval, and whatever is older than the window.
+        if (!crashes_.empty() && options_.quiet_interval.count() > 0) {
+          const auto quiet =
+              static_cast<std::size_t>((now - crashes_.back()) / options_.quiet_interval);
+          crashes_.erase(crashes_.begin(), crashes_.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                                  quiet, crashes_.size())));
+        }
+        std::erase_if(crashes_, [&](auto at) { return now - at > options_.crash_window; });
+        crashes_.push_back(now);
+      }
+      const bool spent = options_.crash_limit != 0 && crashes_.size() >= options_.crash_limit;
+      if (spent) {
+        next = "it has ended " + std::to_string(crashes_.size()) + " times within " +
+               std::to_string(options_.crash_window.count()) +
+               " ms, so it is quarantined until Worker::pardon";
+      } else if (state_ == WorkerState::starting) {
+        next = "it did not start; Worker::start tries again";
+      }
+      if (state_ != WorkerState::closed) {
+        state_ = spent                             ? WorkerState::quarantined
+                 : state_ == WorkerState::starting ? WorkerState::failed
+                                                   : WorkerState::missing;
+      }
+      end.text = "worker \"" + options_.name + "\": " + end.text + "; " + next;
+      reason_ = end.text;
+      last_end_ = end;
+    }
+    process.end_text = end.text;
+    process.ended = true;
+    if (process_.get() == &process) process_.reset();
+    for (auto& one : descriptors_) one = {0, Descriptor()};
+    changed_.notify_all();
+  }
+  if (crash) tell(Severity::error, end.text);
+  return crash;
+}
+
+}  // namespace ctxbroker::detail

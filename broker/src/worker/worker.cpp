@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctxbroker/worker.hpp"
+
+#include <array>
+#include <utility>
+
+#include "observe/enum_names.hpp"
+#include "worker/worker_impl.hpp"
+
+namespace ctxbroker {
+
+const char* to_string(WorkerState state) noexcept {
+  constexpr std::array names{"missing", "starting", "ready", "failed", "quarantined", "closed"};
+  return detail::name_of(names, state);
+}
+
+const char* to_string(WorkerEndCause cause) noexcept {
+  constexpr std::array names{"exited",  "signal", "out-of-memory", "late",
+                             "stopped", "lie",    "cuda-ended",    "by-host"};
+  return detail::name_of(names, cause);
+}
+
+Worker::Worker(WorkerOptions options)
+    : impl_(std::make_shared<detail::WorkerImpl>(std::move(options))) {}
+Worker::Worker(Worker&&) noexcept = default;
+Worker& Worker::operator=(Worker&& other) noexcept {
+  if (this != &other) {
+    close();
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+Worker::~Worker() {
+  close();
+}
+
+void Worker::start() {
+  impl_->start();
+}
+std::size_t Worker::call(const WorkerMessage& message, void* reply, std::size_t capacity,
+                         std::chrono::microseconds timeout) {
+  return impl_->call(message, reply, capacity, timeout);
+}
+WorkerBuffer Worker::lend(std::size_t bytes) {
+  return WorkerBuffer(impl_->lend(bytes));
+}
+bool Worker::is_lent(std::uint64_t handle, std::uint64_t bytes) const {
+  return impl_->is_lent(handle, bytes);
+}
+std::uint64_t Worker::pass_descriptor(int descriptor) {
+  return impl_->pass_descriptor(descriptor);
+}
+int Worker::take_descriptor(std::uint64_t number) {
+  return impl_->take_descriptor(number);
+}
+WorkerState Worker::state() const {
+  return impl_->state();
+}
+std::string Worker::reason() const {
+  return impl_->reason();
+}
+std::optional<WorkerEnd> Worker::last_end() const {
+  return impl_->last_end();
+}
+std::uint64_t Worker::ends() const {
+  return impl_->ends();
+}
+int Worker::process_id() const {
+  return impl_->process_id();
+}
+void Worker::end(const std::string& reason) {
+  impl_->end(reason);
+}
+void Worker::pardon() {
+  impl_->pardon();
+}
+void Worker::close() noexcept {
+  if (impl_) impl_->close();
+}
+
+WorkerBuffer& WorkerBuffer::operator=(WorkerBuffer&& other) noexcept {
+  std::swap(block_, other.block_);
+  return *this;
+}
+WorkerBuffer::~WorkerBuffer() {
+  if (!block_) return;
+  if (const auto owner = block_->owner.lock()) owner->take_back(*block_);
+}
+void* WorkerBuffer::data() const noexcept {
+  return block_ ? block_->memory.get() : nullptr;
+}
+std::size_t WorkerBuffer::bytes() const noexcept {
+  return block_ ? block_->memory.bytes() : 0;
+}
+std::uint64_t WorkerBuffer::handle() const noexcept {
+  return block_ ? block_->handle : 0;
+}
+
+}  // namespace ctxbroker

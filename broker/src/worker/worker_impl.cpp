@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls into a worker, and who may make them.
+#include "worker/worker_impl.hpp"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/plugin.h"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::chrono::seconds end_patience{3};  // longer than supervision's patience with a kill
+
+Error refused(const std::string& name, const std::string& why) {
+  return {ErrorKind::wrong_state, "worker \"" + name + "\": " + why};
+}
+
+Shape shape_of(const WorkerOptions& options) {
+  return {options.calls_at_once,
+          static_cast<std::uint32_t>((options.message_bytes + 63) / 64 * 64)};
+}
+
+void check(const WorkerOptions& options) {
+  const auto need = [](bool good, const char* text) {
+    if (!good) throw Error(ErrorKind::invalid_argument, text);
+  };
+  need(!options.name.empty() && options.name.find('\0') == std::string::npos,
+       "WorkerOptions::name is empty or holds a zero byte");
+  need(options.module.empty() != options.program.empty(),
+       "give WorkerOptions::module or WorkerOptions::program, and not both");
+  need(options.message_bytes >= 256 && options.message_bytes <= most_message_bytes,
+       "WorkerOptions::message_bytes must be 256 to 131072");
+  need(options.calls_at_once >= 1 && options.calls_at_once <= most_slots,
+       "WorkerOptions::calls_at_once must be 1 to 64");
+  need(options.threads >= 1 && options.threads <= most_threads,
+       "WorkerOptions::threads must be 1 to 64");
+  need(options.spin.count() >= 0 && options.spin <= std::chrono::seconds(1),
+       "WorkerOptions::spin must be 0 to 1 second");
+  need(options.start_timeout.count() > 0, "WorkerOptions::start_timeout must be positive");
+  need(options.call_timeout.count() > 0, "WorkerOptions::call_timeout must be positive");
+  need(options.heartbeat_timeout.count() >= 0 && options.crash_window.count() >= 0 &&
+           options.quiet_interval.count() >= 0,
+       "WorkerOptions::heartbeat_timeout, crash_window and quiet_interval must not be negative");
+  for (const std::string& variable : options.environment) {
+    need(variable.find('=') != std::string::npos && variable.front() != '=' &&
+             variable.find('\0') == std::string::npos,
+         "WorkerOptions::environment has an entry that is not NAME=VALUE");
+  }
+  const auto& file = options.module.empty() ? options.program : options.module;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    throw Error(ErrorKind::plugin_not_found,
+                "worker \"" + options.name + "\": there is no file \"" + file.string() + "\"");
+  }
+}
+
+}  // namespace
+
+WorkerImpl::WorkerImpl(WorkerOptions options)
+    : options_((check(options), std::move(options))),
+      shape_(shape_of(options_)),
+      recorder_(options_.records),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  supervisor_ = std::thread([this] { supervise(); });
+}
+
+WorkerImpl::~WorkerImpl() {
+  close();
+}
+
+void WorkerImpl::ask_end(WorkerProcess& process, WorkerEndCause cause, const std::string& text) {
+  {
+    const Lock lock(mutex_);
+    if (process.ended || process.asked) return;
+    process.asked = cause;
+    process.asked_text = text;
+    process.asked_at = Clock::now();
+  }
+  ::syscall(SYS_pidfd_send_signal, process.pidfd.get(), SIGKILL, nullptr, 0);
+}
+
+void WorkerImpl::throw_end(const Process& process) {
+  Lock lock(mutex_);
+  changed_.wait_for(lock, end_patience, [&] { return process->ended; });
+  throw Error(ErrorKind::context_lost,
+              process->ended ? process->end_text
+                             : "worker \"" + options_.name + "\": " + process->asked_text,
+              {.tenant = options_.name});
+}
+
+std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& message, void* reply,
+                                 std::size_t capacity, Clock::time_point deadline) {
+  const auto asked = Clock::now();
+  const CallResult result = process->channel.call(message, reply, capacity, deadline);
+  switch (result.end) {
+    case CallEnd::replied:
+      break;
+    case CallEnd::late:
+      ask_end(*process, WorkerEndCause::late,
+              "a call did not end within " +
+                  std::to_string(
+                      std::chrono::ceil<std::chrono::milliseconds>(deadline - asked).count()) +
+                  " ms");
+      throw_end(process);
+    case CallEnd::lie:
+      ask_end(*process, WorkerEndCause::lie, result.text.data());
+      throw_end(process);
+    case CallEnd::gone:
+      throw_end(process);
+    case CallEnd::crowded:
+      throw refused(options_.name,
+                    "no call ended in time, so this one was not sent; "
+                    "raise WorkerOptions::calls_at_once and threads, or call less");
+  }
+  if (result.status >= 0) return result.bytes;
+  const std::string text =
+      result.text[0] != '\0' ? result.text.data() : "the module returned an error without a text";
+  if (result.status == CTXB_ERROR_CONTEXT_LOST) {
+    ask_end(*process, WorkerEndCause::cuda_ended, "it says that CUDA has ended in it: " + text);
+    throw_end(process);
+  }
+  throw Error(ErrorKind::plugin_failed, text,
+              {.call = "worker message " + std::to_string(message.type),
+               .status = result.status,
+               .tenant = options_.name});
+}
+
+std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::size_t capacity,
+                             std::chrono::microseconds timeout) {
+  if (message.type >= first_own_type) {
+    throw Error(ErrorKind::invalid_argument, "WorkerMessage::type must be below 0xFFFF0000");
+  }
+  if (message.bytes > options_.message_bytes) {
+    throw Error(ErrorKind::invalid_argument, "the message has " + std::to_string(message.bytes) +
+                                                 " bytes, and WorkerOptions::message_bytes is " +
+                                                 std::to_string(options_.message_bytes) +
+                                                 "; lend a buffer for more");
+  }
+  if ((message.data == nullptr && message.bytes != 0) || (reply == nullptr && capacity != 0) ||
+      timeout.count() < 0) {
+    throw Error(ErrorKind::invalid_argument,
+                "data or reply is null although it has bytes, or the timeout is negative");
+  }
+  const Process process = ready_process(false);
+  const Clock::duration time = timeout.count() != 0 ? timeout : options_.call_timeout;
+  return own_call(process, message, reply, std::min(capacity, options_.message_bytes),
+                  Clock::now() + time);
+}
+
+void WorkerImpl::start() {
+  static_cast<void>(ready_process(true));
+}
+
+WorkerImpl::Process WorkerImpl::ready_process(bool asked_by_host) {
+  {
+    Lock lock(mutex_);
+    // A call from a callback would wait for the thread that runs it.
+    if (std::this_thread::get_id() == supervisor_.get_id()) {
+      throw refused(options_.name, "a callback of this worker must not call it");
+    }
+    const bool settled = changed_.wait_for(lock, options_.start_timeout + end_patience, [&] {
+      const bool may_start = state_ == WorkerState::missing || state_ == WorkerState::failed;
+      return may_start ? !process_ : state_ != WorkerState::starting;
+    });
+    if (!settled) throw refused(options_.name, "another thread's start does not end");
+    if (state_ == WorkerState::ready) return process_;
+    if (state_ == WorkerState::closed) throw refused(options_.name, "it is closed");
+    if (state_ == WorkerState::quarantined) throw refused(options_.name, reason_);
+    if (state_ == WorkerState::failed && !asked_by_host) {
+      throw Error(ErrorKind::plugin_load, reason_);
+    }
+    state_ = WorkerState::starting;
+    start_wanted_ = true;
+    spawn_error_.clear();
+  }
+  wake();
+  return start_process();
+}
+
+WorkerImpl::Process WorkerImpl::start_process() {
+  Process process;
+  std::string failure;
+  try {
+    {
+      Lock lock(mutex_);
+      changed_.wait_for(lock, options_.start_timeout,
+                        [&] { return process_ != nullptr || !spawn_error_.empty(); });
+      if (!process_) {
+        throw Error(ErrorKind::plugin_load,
+                    spawn_error_.empty() ? "the process did not start in time" : spawn_error_);
+      }
+      process = process_;
+    }
+    start_module(process);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  const Lock lock(mutex_);
+  start_wanted_ = false;
+  if (failure.empty() && state_ == WorkerState::starting) {
+    state_ = WorkerState::ready;
+    reason_.clear();
+    changed_.notify_all();
+    return process;
+  }
+  if (failure.empty()) failure = reason_;
+  if (state_ == WorkerState::starting) {  // the process lives, but it is of no use
+    failure = "worker \"" + options_.name + "\" cannot start: " + failure;
+    state_ = WorkerState::failed;
+    reason_ = failure;
+    if (process) {
+      process->peaceful = true;
+      if (!process->asked) {
+        process->asked = WorkerEndCause::by_host;
+        process->asked_at = Clock::now();
+      }
+      ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
+    }
+    changed_.notify_all();
+  }
+  throw Error(ErrorKind::plugin_load, failure);
+}
+
+void WorkerImpl::start_module(const Process& process) {
+  const auto deadline = Clock::now() + options_.start_timeout;
+  own_call(process, {start_type, 0, nullptr, 0}, nullptr, 0, deadline);
+  std::vector<std::shared_ptr<LentBlock>> blocks;
+  {
+    const Lock lock(mutex_);
+    blocks = lent_;
+  }
+  for (const auto& block : blocks) give_block(process, *block, deadline);
+}
+
+void WorkerImpl::give_block(const Process& process, const LentBlock& block,
+                            Clock::time_point deadline) {
+  send_descriptor(*process, block.handle, block.file.get(), deadline);
+  const BlockName name{block.handle, block.memory.bytes()};
+  own_call(process, {lend_type, block.handle, &name, sizeof name}, nullptr, 0, deadline);
+}
+
+void WorkerImpl::send_descriptor(WorkerProcess& process, std::uint64_t number, int descriptor,
+                                 Clock::time_point deadline) {
+  PacketHead head;
+  head.kind = PacketKind::descriptor;
+  head.number = number;
+  while (!send_packet(process.socket.get(), head, nullptr, descriptor)) {
+    if (errno != EAGAIN || Clock::now() >= deadline) return;  // the call that follows tells why
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes) {
+  if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
+  const Process process = ready_process(false);
+  auto block = std::make_shared<LentBlock>();
+  block->owner = weak_from_this();
+  try {
+    block->file = sealed_memory("ctxbroker-lent", bytes);
+    block->memory = Mapping(block->file.get(), bytes);
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::out_of_memory, error.what());
+  }
+  {
+    const Lock lock(mutex_);
+    if (lent_.size() >= most_lent) throw refused(options_.name, "4096 blocks are lent already");
+    block->handle = next_handle_++;
+  }
+  give_block(process, *block, Clock::now() + options_.call_timeout);
+  const Lock lock(mutex_);
+  lent_.push_back(block);
+  return block;
+}
+
+void WorkerImpl::take_back(const LentBlock& block) noexcept {
+  Process process;
+  try {
+    {
+      const Lock lock(mutex_);
+      std::erase_if(lent_, [&](const auto& one) { return one->handle == block.handle; });
+      if (state_ == WorkerState::ready) process = process_;
+    }
+    if (!process || std::this_thread::get_id() == supervisor_.get_id()) return;
+    const BlockName name{block.handle, block.memory.bytes()};
+    own_call(process, {take_back_type, block.handle, &name, sizeof name}, nullptr, 0,
+             Clock::now() + options_.call_timeout);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the process is at its end, and was told of
+  }
+}
+
+bool WorkerImpl::is_lent(std::uint64_t handle, std::uint64_t bytes) const {
+  const Lock lock(mutex_);
+  return std::any_of(lent_.begin(), lent_.end(), [&](const auto& one) {
+    return one->handle == handle && one->memory.bytes() >= bytes;
+  });
+}
+
+std::uint64_t WorkerImpl::pass_descriptor(int descriptor) {
+  if (::fcntl(descriptor, F_GETFD) < 0) {
+    throw Error(ErrorKind::invalid_argument,
+                std::to_string(descriptor) + " is not an open descriptor");
+  }
+  const Process process = ready_process(false);
+  std::uint64_t number = 0;
+  {
+    const Lock lock(mutex_);
+    number = next_handle_++;
+  }
+  send_descriptor(*process, number, descriptor, Clock::now() + options_.call_timeout);
+  return number;
+}
+
+int WorkerImpl::take_descriptor(std::uint64_t number) {
+  const Lock lock(mutex_);
+  for (auto& [one, descriptor] : descriptors_) {
+    if (one == number && descriptor.get() >= 0) return descriptor.release();
+  }
+  return -1;
+}
+
+WorkerState WorkerImpl::state() const {
+  const Lock lock(mutex_);
+  return state_;
+}
+
+std::string WorkerImpl::reason() const {
+  const Lock lock(mutex_);
+  return reason_;
+}
+
+std::optional<WorkerEnd> WorkerImpl::last_end() const {
+  const Lock lock(mutex_);
+  return last_end_;
+}
+
+std::uint64_t WorkerImpl::ends() const {
+  const Lock lock(mutex_);
+  return ends_;
+}
+
+int WorkerImpl::process_id() const {
+  const Lock lock(mutex_);
+  return process_ ? process_->id : 0;
+}
+
+void WorkerImpl::end(const std::string& reason) {
+  Process process;
+  {
+    const Lock lock(mutex_);
+    process = process_;
+  }
+  if (!process) return;
+  ask_end(*process, WorkerEndCause::by_host, "the host ended it: " + reason);
+  if (std::this_thread::get_id() == supervisor_.get_id()) return;
+  Lock lock(mutex_);
+  changed_.wait_for(lock, end_patience, [&] { return process->ended; });
+}
+
+void WorkerImpl::pardon() {
+  const Lock lock(mutex_);
+  crashes_.clear();
+  if (state_ != WorkerState::quarantined && state_ != WorkerState::failed) return;
+  state_ = WorkerState::missing;
+  reason_.clear();
+}
+
+void WorkerImpl::close() noexcept {
+  Process process;
+  {
+    const Lock lock(mutex_);
+    if (close_wanted_) return;
+    if (state_ == WorkerState::ready) process = process_;
+    state_ = WorkerState::closed;
+    if (process_) process_->peaceful = true;
+  }
+  constexpr std::chrono::seconds patience{1};
+  if (process) {
+    const auto deadline = Clock::now() + patience;
+    const CallResult stopped =
+        process->channel.call({stop_type, 0, nullptr, 0}, nullptr, 0, deadline);
+    if (stopped.end == CallEnd::replied) ::shutdown(process->socket.get(), SHUT_WR);
+    Lock lock(mutex_);
+    changed_.wait_until(lock, deadline, [&] { return process->ended; });
+  }
+  {
+    Lock lock(mutex_);
+    close_wanted_ = true;
+    process = process_;
+    if (process && !process->asked) {
+      process->asked = WorkerEndCause::by_host;
+      process->asked_at = Clock::now();
+    }
+  }
+  if (process) ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
+  wake();
+  if (supervisor_.joinable()) supervisor_.join();
+  recorder_.close();
+}
+
+}  // namespace ctxbroker::detail

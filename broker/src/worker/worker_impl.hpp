@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker on the host's channel: its processes, one after another, and who may start and end them.
+//
+// States, under `mutex_`:
+//
+//   missing --call, start--> starting --the module's start is good--> ready
+//   starting --it is not, or the process ends--> failed
+//   ready, starting --the process ends--> missing, or quarantined when the budget is spent
+//   failed --start--> starting            failed, quarantined --pardon--> missing
+//   any --close--> closed
+//
+// The worker's thread (supervise) starts each process, because a process gets PR_SET_PDEATHSIG for
+// the THREAD that started it. It reads the process's output and packets, notices its end within
+// milliseconds by its pidfd, looks for hangs, and is the only one that waits for the process. Who
+// calls only asks it for an end, and kills.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ctxbroker/worker.hpp"
+#include "observe/recorder.hpp"
+#include "worker/host_channel.hpp"
+#include "worker/packet.hpp"
+
+namespace ctxbroker::detail {
+
+class WorkerImpl;
+
+struct LentBlock {
+  std::weak_ptr<WorkerImpl> owner;
+  std::uint64_t handle = 0;
+  Descriptor file;
+  Mapping memory;
+};
+
+// One process.
+struct WorkerProcess {
+  WorkerProcess(const Shape& shape, Clock::duration spin);
+
+  int id = 0;
+  Descriptor pidfd, socket, output;
+  Descriptor memory_file;
+  Mapping memory;
+  HostChannel channel;
+  std::uint64_t oom_kills = 0;  // of the control group, when it started
+
+  // Supervision only.
+  std::uint32_t heartbeat = 0;
+  Clock::time_point beat_at, looked_at;
+  std::string last_output, line;
+  unsigned lines_told = 0;
+
+  // Under the worker's mutex.
+  bool peaceful = false;                // its end is no crash: close, or a start that failed
+  std::optional<WorkerEndCause> asked;  // somebody has killed it, for this reason
+  std::string asked_text;
+  Clock::time_point asked_at;
+  bool ended = false;  // all is known about its end
+  std::string end_text;
+};
+
+class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
+ public:
+  explicit WorkerImpl(WorkerOptions options);
+  ~WorkerImpl();
+
+  void start();
+  std::size_t call(const WorkerMessage& message, void* reply, std::size_t capacity,
+                   std::chrono::microseconds timeout);
+  std::shared_ptr<LentBlock> lend(std::size_t bytes);
+  void take_back(const LentBlock& block) noexcept;
+  bool is_lent(std::uint64_t handle, std::uint64_t bytes) const;
+  std::uint64_t pass_descriptor(int descriptor);
+  int take_descriptor(std::uint64_t number);
+  WorkerState state() const;
+  std::string reason() const;
+  std::optional<WorkerEnd> last_end() const;
+  std::uint64_t ends() const;
+  int process_id() const;
+  void end(const std::string& reason);
+  void pardon();
+  void close() noexcept;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using Process = std::shared_ptr<WorkerProcess>;
+
+  // Calls.
+  Process ready_process(bool asked_by_host);
+  Process start_process();
+  void start_module(const Process& process);
+  void give_block(const Process& process, const LentBlock& block, Clock::time_point deadline);
+  std::size_t own_call(const Process& process, const WorkerMessage& message, void* reply,
+                       std::size_t capacity, Clock::time_point deadline);
+  void ask_end(WorkerProcess& process, WorkerEndCause cause, const std::string& text);
+  [[noreturn]] void throw_end(const Process& process);
+  void send_descriptor(WorkerProcess& process, std::uint64_t number, int descriptor,
+                       Clock::time_point deadline);
+
+  // Supervision, on the worker's thread.
+  void supervise() noexcept;
+  void spawn();
+  void watch(WorkerProcess& process);
+  void read_packets(WorkerProcess& process);
+  bool read_output(WorkerProcess& process, bool all);
+  void look_for_hang(WorkerProcess& process);
+  void finish(WorkerProcess& process, bool reaped);
+  WorkerEnd describe(WorkerProcess& process, int status, std::uint64_t resident_bytes, bool reaped);
+  bool publish(WorkerProcess& process, WorkerEnd& end);
+  void tell(Severity severity, std::string text) const;
+  void wake() const noexcept;
+
+  const WorkerOptions options_;
+  const Shape shape_;
+  Recorder recorder_;
+  Packet packet_;  // what arrives; supervision only
+  Descriptor wake_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  WorkerState state_ = WorkerState::missing;
+  std::string reason_;
+  Process process_;
+  bool start_wanted_ = false;
+  bool close_wanted_ = false;
+  std::string spawn_error_;
+  std::optional<WorkerEnd> last_end_;
+  std::uint64_t ends_ = 0;
+  std::vector<Clock::time_point> crashes_;
+  std::vector<std::shared_ptr<LentBlock>> lent_;
+  std::uint64_t next_handle_ = 1;
+  std::array<std::pair<std::uint64_t, Descriptor>, 16> descriptors_;
+  std::size_t next_descriptor_ = 0;
+
+  std::thread supervisor_;  // the last member: it uses all others
+};
+
+// The environment of a worker.
+std::vector<std::string> worker_environment(const std::vector<std::string>& added);
+std::uint64_t oom_kills() noexcept;  // in this process's control group; 0 when nobody counts
+
+}  // namespace ctxbroker::detail

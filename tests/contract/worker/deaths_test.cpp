@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every way in which a worker can end: named, without harm to anybody else, and back with the next
+// call. The same acts in the host's own process end it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "child_process.hpp"
+#include "worker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Lt;
+
+using Time = std::chrono::steady_clock;
+
+// Another worker, whose calls go on all the while.
+class Bystander {
+ public:
+  explicit Bystander(WorkerOptions options) : worker_(std::move(options)) {
+    worker_.start();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Bystander() {
+    stop_ = true;
+    thread_.join();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_GT(right, 0);
+    EXPECT_EQ(worker_.ends(), 0U);
+  }
+  std::atomic<int> right{0}, wrong{0};
+
+ private:
+  void run() {
+    for (std::uint64_t i = 0; !stop_; ++i) {
+      std::uint64_t answer = 0;
+      try {
+        worker_.call({Act::echo, 0, &i, sizeof i}, &answer, sizeof answer);
+      } catch (const std::exception&) {
+        ++wrong;
+        continue;
+      }
+      ++(answer == i ? right : wrong);
+    }
+  }
+  Worker worker_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+struct Death {
+  Act act;
+  WorkerEndCause cause;
+  const char* text;
+};
+
+void PrintTo(const Death& death, std::ostream* stream) {
+  *stream << "act " << death.act;
+}
+
+class WorkerDeathTest : public WorkerTest, public ::testing::WithParamInterface<Death> {};
+
+TEST_P(WorkerDeathTest, IsNamedAndStopsNobodyElse) {
+  const Death& death = GetParam();
+  WorkerOptions with = options();
+  with.call_timeout = milliseconds(400);
+  if (death.act == Act::allocates || death.act == Act::mallocs) {
+    with.memory_limit = 256 << 20;
+    with.call_timeout = milliseconds(5000);
+  }
+  if (death.act == Act::device_trap || death.act == Act::device_fault) {
+    with.call_timeout = milliseconds(10'000);
+  }
+  Worker worker(with);
+  worker.start();
+  const Bystander bystander(options("innocent"));
+  const std::string text = error_of(ErrorKind::context_lost, [&] {
+    worker.call({static_cast<std::uint32_t>(death.act), 42, nullptr, 0});
+  });
+  EXPECT_THAT(text, HasSubstr("worker \"hostile\": "));
+  EXPECT_THAT(text, HasSubstr(death.text));
+  if (death.cause != WorkerEndCause::cuda_ended) {
+    EXPECT_THAT(text, HasSubstr("while it handled message " + std::to_string(death.act) +
+                                " of subject 42"));
+  }
+  EXPECT_THAT(text, HasSubstr("the next call starts it again"));
+  const WorkerEnd end = wait_for_end();
+  EXPECT_STREQ(to_string(end.cause), to_string(death.cause));
+  EXPECT_THAT(records(), Contains("error hostile: " + end.text));
+  EXPECT_EQ(worker.last_end()->text, end.text);
+  EXPECT_EQ(worker.reason(), end.text);
+  EXPECT_EQ(say(worker, Act::echo, "back"), "back");
+  EXPECT_EQ(worker.reason(), "");
+  EXPECT_EQ(worker.ends(), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WorkerDeathTest,
+    ::testing::Values(
+        Death{Act::segfault, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
+        Death{Act::aborts, WorkerEndCause::signal, "signal 6 (SIGABRT)"},
+        Death{Act::exit_0, WorkerEndCause::exited, "exit status 0"},
+        Death{Act::exit_3, WorkerEndCause::exited, "exit status 3"},
+        Death{Act::overflow, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
+        Death{Act::kills_itself, WorkerEndCause::signal, "signal 9 (SIGKILL)"},
+        Death{Act::stops_itself, WorkerEndCause::stopped, "stopped by a signal"},
+        Death{Act::endless, WorkerEndCause::late, "did not end within 400 ms"},
+        Death{Act::deadlock, WorkerEndCause::late, "did not end within 400 ms"},
+        Death{Act::allocates, WorkerEndCause::out_of_memory, "no more memory"},
+        Death{Act::mallocs, WorkerEndCause::out_of_memory, "no more memory"},
+        Death{Act::forks_and_ends, WorkerEndCause::exited, "exit status 5"},
+        Death{Act::closes_all, WorkerEndCause::exited, "exit status 4"},
+        Death{Act::device_trap, WorkerEndCause::cuda_ended, "says that CUDA has ended"},
+        Death{Act::device_fault, WorkerEndCause::cuda_ended, "says that CUDA has ended"}));
+
+// The positive control: without a worker, the process of whoever calls ends.
+TEST_F(WorkerTest, DISABLED_DoesItInTheHost) {
+  test::perform(static_cast<Act>(std::atoi(std::getenv("TEST_WORKER_ACT"))));
+  std::printf("it lives on\n");
+}
+
+TEST_F(WorkerTest, TheSameActsEndAHostWithoutAWorker) {
+  for (const Act act : {Act::segfault, Act::aborts, Act::exit_3, Act::overflow, Act::kills_itself,
+                        Act::forks_and_ends}) {
+    const ChildResult child = run_child("WorkerTest.DISABLED_DoesItInTheHost",
+                                        {{"TEST_WORKER_ACT", std::to_string(act)}});
+    EXPECT_EQ(child.output.find("it lives on"), std::string::npos) << act;
+    EXPECT_EQ(child.exit_code, act == Act::exit_3 ? 3 : act == Act::forks_and_ends ? 5 : -1) << act;
+  }
+}
+
+TEST_F(WorkerTest, DeathFromOutsideIsKnownWithin10Milliseconds) {
+  Worker worker(options());
+  std::vector<double> times;
+  for (std::size_t i = 1; i <= 9; ++i) {
+    worker.start();
+    Time::time_point thrown;
+    std::thread caller([&] {
+      error_of(ErrorKind::context_lost, [&] { ask(worker, Act::sleeps, 60'000); });
+      thrown = Time::now();
+    });
+    std::this_thread::sleep_for(milliseconds(50));
+    const auto killed = Time::now();
+    kill(worker.process_id(), SIGKILL);
+    caller.join();
+    times.push_back(std::chrono::duration<double, std::milli>(thrown - killed).count());
+    EXPECT_STREQ(to_string(wait_for_end(i).cause), "signal");
+  }
+  std::sort(times.begin(), times.end());
+  RecordProperty("median_ms", std::to_string(times[times.size() / 2]));
+  EXPECT_LT(times[times.size() / 2], 10)
+      << "the machine may be busy: " << times.front() << " to " << times.back();
+}
+
+TEST_F(WorkerTest, AnIdleWorkersDeathIsNoticedToo) {
+  Worker worker(options());
+  worker.start();
+  kill(worker.process_id(), SIGTERM);
+  EXPECT_THAT(wait_for_end().text, HasSubstr("signal 15 (SIGTERM); the next call starts it again"));
+  EXPECT_EQ(worker.state(), WorkerState::missing);
+}
+
+TEST_F(WorkerTest, AWorkerThatIsStoppedWhileIdleIsNotDisturbed) {
+  Worker worker(options());
+  worker.start();
+  const int id = worker.process_id();
+  kill(id, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_EQ(worker.process_id(), id);
+  kill(id, SIGCONT);
+  EXPECT_EQ(say(worker, Act::echo, "on"), "on");
+  kill(id, SIGSTOP);
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { say(worker, Act::echo); }),
+              HasSubstr("stopped by a signal"));
+}
+
+TEST_F(WorkerTest, AllCallsInFlightEndAndAreSuspects) {
+  WorkerOptions two = options();
+  two.threads = 2;
+  Worker worker(two);
+  worker.start();
+  std::thread other(
+      [&] { error_of(ErrorKind::context_lost, [&] { ask(worker, Act::sleeps, 60'000); }); });
+  std::this_thread::sleep_for(milliseconds(100));
+  error_of(ErrorKind::context_lost, [&] { worker.call({Act::segfault, 9, nullptr, 0}); });
+  other.join();
+  const WorkerEnd end = wait_for_end();
+  ASSERT_EQ(end.in_flight.size(), 2U);
+  EXPECT_EQ(end.in_flight[0].type + end.in_flight[1].type, Act::segfault + Act::sleeps);
+  EXPECT_EQ(end.in_flight[0].subject + end.in_flight[1].subject, 9U);
+}
+
+TEST_F(WorkerTest, TooManyCrashesQuarantineIt) {
+  WorkerOptions strict = options();
+  strict.crash_limit = 3;
+  Worker worker(strict);
+  const auto crash = [&] {
+    error_of(ErrorKind::context_lost, [&] { worker.call({Act::segfault}); });
+  };
+  crash();
+  worker.start();
+  worker.end("the host's own ends do not count");
+  crash();
+  EXPECT_EQ(worker.state(), WorkerState::missing);
+  crash();
+  EXPECT_EQ(worker.state(), WorkerState::quarantined);
+  EXPECT_EQ(worker.ends(), 4U);
+  EXPECT_THAT(error_of(ErrorKind::wrong_state, [&] { say(worker, Act::echo); }),
+              HasSubstr("has ended 3 times within 60000 ms, so it is quarantined"));
+  error_of(ErrorKind::wrong_state, [&] { worker.start(); });
+  worker.pardon();
+  EXPECT_EQ(say(worker, Act::echo, "better"), "better");
+  crash();
+  EXPECT_EQ(worker.state(), WorkerState::missing);
+}
+
+TEST_F(WorkerTest, QuietTimeForgivesCrashes) {
+  WorkerOptions forgiving = options();
+  forgiving.crash_limit = 2;
+  forgiving.quiet_interval = milliseconds(200);
+  Worker worker(forgiving);
+  for (int i = 0; i < 3; ++i) {
+    error_of(ErrorKind::context_lost, [&] { worker.call({Act::segfault}); });
+    EXPECT_EQ(worker.state(), WorkerState::missing) << i;
+    std::this_thread::sleep_for(milliseconds(250));
+  }
+  for (int i = 0; i < 2; ++i) {
+    error_of(ErrorKind::context_lost, [&] { worker.call({Act::segfault}); });
+  }
+  EXPECT_EQ(worker.state(), WorkerState::quarantined);
+}
+
+}  // namespace
+}  // namespace ctxbroker

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nothing is left of workers that ended: processes, descriptors, threads, shared memory.
+// CTXB_WORKER_DEATHS=200 does it so often for each kind.
+#include <cstdlib>
+
+#include "process_state.hpp"
+#include "worker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+struct Left {
+  std::size_t children, mappings, descriptors, threads;
+  friend bool operator==(const Left& a, const Left& b) {
+    return a.children == b.children && a.mappings == b.mappings && a.descriptors == b.descriptors &&
+           a.threads == b.threads;
+  }
+  friend void PrintTo(const Left& left, std::ostream* stream) {
+    *stream << left.children << " children, " << left.mappings << " mappings, " << left.descriptors
+            << " descriptors, " << left.threads << " threads";
+  }
+};
+
+Left left() {
+  const ProcessState state = process_state();
+  return {count_children(), count_mappings(), state.descriptors, state.threads};
+}
+
+TEST_F(WorkerTest, NothingIsLeftOfManyDeaths) {
+  const char* const asked = std::getenv("CTXB_WORKER_DEATHS");
+  const int deaths = asked != nullptr ? std::atoi(asked) : 5;
+  const Left before = left();
+  {
+    WorkerOptions with = options();
+    with.call_timeout = std::chrono::milliseconds(100);
+    with.memory_limit = 64 << 20;
+    Worker worker(with);
+    WorkerBuffer block = worker.lend(4096);
+    const Left one = left();
+    for (const Act act :
+         {Act::segfault, Act::aborts, Act::exit_3, Act::kills_itself, Act::endless, Act::deadlock,
+          Act::allocates, Act::bad_sequence, Act::closes_all, Act::answers_nobody, Act::prints}) {
+      for (int i = 0; i < deaths; ++i) {
+        worker.start();
+        try {
+          worker.call({static_cast<std::uint32_t>(act), 0, nullptr, 0}, nullptr, 0,
+                      act == Act::endless || act == Act::deadlock ? std::chrono::milliseconds(20)
+                                                                  : std::chrono::seconds(5));
+        } catch (const Error&) {
+        }
+        worker.end("a round is over");
+      }
+      EXPECT_EQ(worker.process_id(), 0) << act;
+      worker.start();
+      EXPECT_EQ(left(), one) << "after act " << act;
+    }
+  }
+  EXPECT_EQ(left(), before);
+}
+
+TEST_F(WorkerTest, AFailedStartLeavesNothing) {
+  const Left before = left();
+  {
+    WorkerOptions refusing = options();
+    refusing.environment = {"TEST_WORKER_START=refuse"};
+    Worker worker(refusing);
+    for (int i = 0; i < 5; ++i) {
+      error_of(ErrorKind::plugin_load, [&] { worker.start(); });
+    }
+  }
+  EXPECT_EQ(left(), before);
+}
+
+}  // namespace
+}  // namespace ctxbroker

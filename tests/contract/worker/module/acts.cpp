@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "acts.hpp"
+
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+namespace ctxbroker::test {
+namespace {
+
+volatile int sink = 0;
+volatile int* volatile nowhere = nullptr;
+
+// NOLINTNEXTLINE(misc-no-recursion): it is to overflow the stack
+int deeper(int depth) {
+  volatile char room[4096];
+  room[0] = static_cast<char>(depth);
+  return depth < 0 ? 0 : deeper(depth + 1) + room[0];
+}
+
+}  // namespace
+
+void perform(Act act) {
+  switch (act) {
+    case segfault:
+      *nowhere = 1;
+      return;
+    case aborts:
+      std::abort();
+    case exit_0:
+      std::exit(0);
+    case exit_3:
+      std::exit(3);
+    case overflow:
+      sink = deeper(0);
+      return;
+    case kills_itself:
+      kill(getpid(), SIGKILL);
+      return;
+    case stops_itself:
+      kill(getpid(), SIGSTOP);
+      return;
+    case endless:
+      for (;;) sink = sink + 1;
+    case deadlock: {
+      static std::timed_mutex mutex;
+      mutex.lock();
+      while (!mutex.try_lock_for(std::chrono::hours(1))) {
+      }
+      return;
+    }
+    case allocates:
+      [&]() noexcept {
+        for (;;) std::memset(new char[1 << 20], 1, 1 << 20);
+      }();
+      return;
+    case mallocs:
+      for (;;) std::memset(std::malloc(1 << 20), 1, 1 << 20);
+    case forks_and_ends:
+      if (fork() == 0) {
+        setsid();  // out of the worker's group, with the socket in its hand
+        sleep(2);
+        _exit(0);
+      }
+      _exit(5);
+    case closes_all:
+      for (int i = 0; i < 256; ++i) close(i);
+      sleep(1);
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace ctxbroker::test

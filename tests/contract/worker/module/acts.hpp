@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the test's worker module does when it gets a message of this type.
+#pragma once
+
+#include <cstdint>
+
+namespace ctxbroker::test {
+
+enum Act : std::uint32_t {
+  echo,         // answers with the message
+  scale,        // {handle, factor}: multiplies the floats in a lent block; answers how many
+  lent_blocks,  // how many blocks it was told of, minus those taken back
+  fails,        // an error with a text
+  throws,       // a C++ exception
+  notifies,     // sends the message as a notification of type 7
+  passes_back,  // {number}: takes a descriptor and passes it back under number + 1
+  environment,  // {name}: the variable's value
+  descriptors,  // the open descriptors, as one 64-bit mask
+  group,        // its process id and its group
+  prints,       // 3 MB of lines
+  sleeps,       // {milliseconds}
+
+  first_deadly = 100,
+  segfault = first_deadly,
+  aborts,
+  exit_0,
+  exit_3,
+  overflow,  // of the stack
+  kills_itself,
+  stops_itself,
+  endless,
+  deadlock,
+  allocates,  // by operator new, until there is no more
+  mallocs,    // by malloc, with a write through null at the end
+  forks_and_ends,
+  closes_all,  // descriptors
+  device_trap,
+  device_fault,
+
+  first_lie = 200,
+  bad_state = first_lie,  // each in the slot of its own call
+  bad_sequence,
+  bad_length,
+  long_error,
+  answers_nobody,  // in a slot that is not in use
+  answers_twice,
+  all_ones,      // over the whole channel
+  random_bytes,  // over the whole channel, again and again, for a second
+  shuts_socket,
+  bad_packet,
+  unknown_packet,
+  long_notification,
+  packet_without_descriptor,
+  floods,  // notifications for a second
+};
+
+// The acts that end a process by themselves, anywhere. Returns for all others.
+void perform(Act act);
+
+}  // namespace ctxbroker::test

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_fixture.hpp"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace ctxbroker {
+
+std::filesystem::path worker_file(const std::string& name) {
+  const auto bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return bin.parent_path() / "test_plugins" / "worker" / name;
+}
+
+std::string error_of(ErrorKind kind, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    EXPECT_STREQ(to_string(error.kind()), to_string(kind)) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+WorkerOptions WorkerTest::options(const std::string& name) {
+  WorkerOptions made;
+  made.name = name;
+  made.module = worker_file("worker_module.so");
+  made.crash_limit = 0;
+  made.records = [this](const Record& record) {
+    const std::lock_guard lock(mutex_);
+    records_.push_back(std::string(to_string(record.severity)) + " " + record.tenant_name + ": " +
+                       record.text);
+  };
+  made.on_end = [this](const WorkerEnd& end) {
+    const std::lock_guard lock(mutex_);
+    ends_.push_back(end);
+    changed_.notify_all();
+  };
+  return made;
+}
+
+std::string WorkerTest::say(Worker& worker, Act act, const std::string& text) {
+  std::string answer(4096, '\0');
+  answer.resize(worker.call({act, 0, text.data(), text.size()}, answer.data(), answer.size()));
+  return answer;
+}
+
+std::vector<std::string> WorkerTest::records() const {
+  const std::lock_guard lock(mutex_);
+  return records_;
+}
+
+std::vector<WorkerEnd> WorkerTest::ends() const {
+  const std::lock_guard lock(mutex_);
+  return ends_;
+}
+
+WorkerEnd WorkerTest::wait_for_end(std::size_t number) const {
+  std::unique_lock lock(mutex_);
+  const bool came =
+      changed_.wait_for(lock, std::chrono::seconds(5), [&] { return ends_.size() >= number; });
+  EXPECT_TRUE(came) << "no end number " << number;
+  return came ? ends_[number - 1] : WorkerEnd{};
+}
+
+std::size_t count_children() {
+  std::size_t count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    count += static_cast<std::size_t>(
+        std::distance(std::istream_iterator<int>(file), std::istream_iterator<int>()));
+  }
+  return count;
+}
+
+std::size_t count_mappings() {
+  std::size_t count = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:ctxbroker") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+}  // namespace ctxbroker

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers with the test's module, and everything that they told.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/worker.hpp"
+#include "module/acts.hpp"
+
+namespace ctxbroker {
+
+using test::Act;
+
+std::filesystem::path worker_file(const std::string& name);  // "worker_module.so"
+
+// Runs `work`, which must throw an Error of this kind; returns its text.
+std::string error_of(ErrorKind kind, const std::function<void()>& work);
+
+class WorkerTest : public ::testing::Test {
+ protected:
+  WorkerOptions options(const std::string& name = "hostile");
+
+  // Sends the text and returns the answer.
+  static std::string say(Worker& worker, Act act, const std::string& text = {});
+  template <typename Answer = std::uint64_t, typename... Numbers>
+  static Answer ask(Worker& worker, Act act, Numbers... numbers) {
+    const std::vector<std::uint64_t> data{static_cast<std::uint64_t>(numbers)...};
+    Answer answer{};
+    worker.call({act, 0, data.data(), data.size() * sizeof(std::uint64_t)}, &answer, sizeof answer);
+    return answer;
+  }
+
+  std::vector<std::string> records() const;
+  std::vector<WorkerEnd> ends() const;
+  // Waits for the end with this number, at most 5 s.
+  WorkerEnd wait_for_end(std::size_t number = 1) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<std::string> records_;
+  std::vector<WorkerEnd> ends_;
+};
+
+// Children of this process, zombies included.
+std::size_t count_children();
+// Names of the shared memory that this process maps.
+std::size_t count_mappings();
+
+}  // namespace ctxbroker

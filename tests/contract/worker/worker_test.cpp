@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker does for a host when nothing goes wrong, and what it refuses.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "child_process.hpp"
+#include "worker_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(WorkerTest, StartsWithTheFirstCallAndAnswers) {
+  Worker worker(options());
+  EXPECT_EQ(worker.state(), WorkerState::missing);
+  EXPECT_EQ(worker.process_id(), 0);
+  EXPECT_EQ(say(worker, Act::echo, "hello"), "hello");
+  EXPECT_EQ(worker.state(), WorkerState::ready);
+  EXPECT_NE(worker.process_id(), 0);
+  EXPECT_EQ(say(worker, Act::echo), "");
+  const std::string longest(4096, 'l');
+  EXPECT_EQ(say(worker, Act::echo, longest), longest);
+  worker.close();
+  EXPECT_EQ(worker.state(), WorkerState::closed);
+  EXPECT_FALSE(worker.last_end());
+  EXPECT_TRUE(ends().empty());
+  error_of(ErrorKind::wrong_state, [&] { say(worker, Act::echo); });
+}
+
+TEST_F(WorkerTest, RunsAProgramOfTheHosts) {
+  WorkerOptions own = options();
+  own.module.clear();
+  own.program = worker_file("worker_own_program");
+  Worker worker(own);
+  std::uint64_t bytes = 0;
+  EXPECT_EQ(worker.call({5, 0, "seven b", 7}, &bytes, sizeof bytes), sizeof bytes);
+  EXPECT_EQ(bytes, 7U);
+}
+
+TEST_F(WorkerTest, AProgramStartedByHandSaysWhatItIs) {
+  const std::string command = worker_file("worker_own_program").string() + " 2>&1 </dev/null";
+  FILE* const output = popen(command.c_str(), "r");
+  std::array<char, 200> line{};
+  EXPECT_NE(fgets(line.data(), line.size(), output), nullptr);
+  EXPECT_EQ(WEXITSTATUS(pclose(output)), 2);
+  EXPECT_THAT(line.data(), HasSubstr("a host that starts it"));
+}
+
+TEST_F(WorkerTest, CallsTheModulesStop) {
+  const auto file =
+      std::filesystem::temp_directory_path() / ("ctxb_worker_stop_" + std::to_string(getpid()));
+  WorkerOptions with = options();
+  with.environment = {"TEST_WORKER_STOP_FILE=" + file.string()};
+  Worker worker(with);
+  worker.start();
+  worker.close();
+  EXPECT_TRUE(std::filesystem::remove(file));
+  EXPECT_TRUE(ends().empty());
+}
+
+TEST_F(WorkerTest, HandsErrorsOfTheModuleToTheHost) {
+  Worker worker(options());
+  EXPECT_THAT(error_of(ErrorKind::plugin_failed, [&] { say(worker, Act::fails); }),
+              HasSubstr("the paint has dried"));
+  EXPECT_THAT(error_of(ErrorKind::plugin_failed, [&] { say(worker, Act::throws); }),
+              HasSubstr("thrown in the module"));
+  // An answer that does not fit is refused inside the worker.
+  EXPECT_THAT(error_of(ErrorKind::plugin_failed,
+                       [&] {
+                         worker.call({Act::echo, 0, "too long", 8}, nullptr, 0);
+                       }),
+              HasSubstr("without a text"));
+  EXPECT_EQ(say(worker, Act::echo, "still here"), "still here");
+  EXPECT_EQ(worker.ends(), 0U);
+}
+
+TEST_F(WorkerTest, RefusesWhatCannotBe) {
+  const auto refused = [&](auto change, ErrorKind kind = ErrorKind::invalid_argument) {
+    WorkerOptions bad = options();
+    change(bad);
+    return error_of(kind, [&] { const Worker worker(bad); });
+  };
+  EXPECT_THAT(refused([](auto& o) { o.name.clear(); }), HasSubstr("name"));
+  EXPECT_THAT(refused([](auto& o) { o.program = "/bin/true"; }), HasSubstr("not both"));
+  EXPECT_THAT(refused([](auto& o) { o.message_bytes = 255; }), HasSubstr("message_bytes"));
+  EXPECT_THAT(refused([](auto& o) { o.calls_at_once = 65; }), HasSubstr("calls_at_once"));
+  EXPECT_THAT(refused([](auto& o) { o.threads = 0; }), HasSubstr("threads"));
+  EXPECT_THAT(refused([](auto& o) { o.environment = {"=x"}; }), HasSubstr("NAME=VALUE"));
+  EXPECT_THAT(refused([](auto& o) { o.module = "/no/such.so"; }, ErrorKind::plugin_not_found),
+              HasSubstr("/no/such.so"));
+
+  Worker worker(options());
+  const std::string longer(4097, 'x');
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { say(worker, Act::echo, longer); }),
+              HasSubstr("lend a buffer"));
+  error_of(ErrorKind::invalid_argument, [&] { worker.call({0xFFFF0000, 0, nullptr, 0}); });
+  error_of(ErrorKind::invalid_argument, [&] { worker.call({Act::echo, 0, nullptr, 4}); });
+  error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(worker.lend(0)); });
+  error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(worker.pass_descriptor(-1)); });
+  EXPECT_EQ(worker.state(), WorkerState::missing);  // none of these started it
+}
+
+TEST_F(WorkerTest, TellsWhyItCannotStart) {
+  WorkerOptions refusing = options();
+  refusing.environment = {"TEST_WORKER_START=refuse"};
+  Worker worker(refusing);
+  EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { worker.start(); }),
+              HasSubstr("the module has no licence"));
+  EXPECT_EQ(worker.state(), WorkerState::failed);
+  EXPECT_THAT(worker.reason(), HasSubstr("the module has no licence"));
+  error_of(ErrorKind::plugin_load, [&] { say(worker, Act::echo); });
+  error_of(ErrorKind::plugin_load, [&] { worker.start(); });
+  worker.pardon();
+  EXPECT_EQ(worker.state(), WorkerState::missing);
+  EXPECT_EQ(worker.ends(), 0U);
+
+  WorkerOptions crashing = options();
+  crashing.environment = {"TEST_WORKER_START=" + std::to_string(Act::segfault)};
+  Worker other(crashing);
+  EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { other.start(); }), HasSubstr("SIGSEGV"));
+  EXPECT_EQ(other.state(), WorkerState::failed);
+  EXPECT_EQ(other.ends(), 1U);
+
+  WorkerOptions hanging = options();
+  hanging.environment = {"TEST_WORKER_START=" + std::to_string(Act::deadlock)};
+  hanging.start_timeout = std::chrono::milliseconds(300);
+  Worker third(hanging);
+  EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { third.start(); }),
+              HasSubstr("did not end within 300 ms"));
+
+  WorkerOptions no_module = options();
+  no_module.module = worker_file("worker_own_program");
+  Worker fourth(no_module);
+  error_of(ErrorKind::plugin_load, [&] { fourth.start(); });
+  WorkerOptions other_library = options();
+  other_library.module = worker_file("../behaviours.so");
+  if (std::filesystem::exists(other_library.module)) {
+    Worker fifth(other_library);
+    EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { fifth.start(); }),
+                HasSubstr("does not export ctxb_worker_entry"));
+  }
+}
+
+TEST_F(WorkerTest, SharesBlocksOfMemory) {
+  Worker worker(options());
+  WorkerBuffer block = worker.lend(1 << 20);
+  auto* const values = static_cast<float*>(block.data());
+  for (int i = 0; i < 1000; ++i) values[i] = static_cast<float>(i);
+  EXPECT_EQ(ask(worker, Act::scale, block.handle(), 3), (1U << 20) / sizeof(float));
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(values[i], static_cast<float>(3 * i));
+  EXPECT_EQ(ask(worker, Act::lent_blocks), 1U);
+  EXPECT_TRUE(worker.is_lent(block.handle(), 1 << 20));
+  EXPECT_FALSE(worker.is_lent(block.handle(), (1 << 20) + 1));
+
+  // A new process has the same block, with what it holds.
+  worker.end("for a test");
+  EXPECT_EQ(ask(worker, Act::scale, block.handle(), 2), (1U << 20) / sizeof(float));
+  EXPECT_EQ(values[999], 6.0F * 999);
+  EXPECT_EQ(ask(worker, Act::lent_blocks), 1U);
+
+  const std::uint64_t old = block.handle();
+  block = WorkerBuffer();
+  EXPECT_EQ(ask(worker, Act::lent_blocks), 0U);
+  EXPECT_FALSE(worker.is_lent(old, 1));
+}
+
+TEST_F(WorkerTest, TakesBlocksBack) {
+  Worker worker(options());
+  std::uint64_t old = 0;
+  {
+    const WorkerBuffer block = worker.lend(64);
+    old = block.handle();
+  }
+  EXPECT_EQ(ask(worker, Act::lent_blocks), 0U);
+  EXPECT_FALSE(worker.is_lent(old, 1));
+  EXPECT_THAT(error_of(ErrorKind::plugin_failed, [&] { ask(worker, Act::scale, old, 2); }),
+              HasSubstr("there is no such block"));
+  EXPECT_NE(worker.lend(64).handle(), old);
+  EXPECT_THAT(error_of(ErrorKind::plugin_failed, [&] { static_cast<void>(worker.lend(4097)); }),
+              HasSubstr("that is an odd size"));
+  EXPECT_EQ(ask(worker, Act::lent_blocks), 0U);
+  const WorkerBuffer after_close = worker.lend(64);
+  worker.close();
+}
+
+TEST_F(WorkerTest, PassesDescriptorsBothWays) {
+  Worker worker(options());
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(pipe2(pipe.data(), O_CLOEXEC), 0);
+  const std::uint64_t number = worker.pass_descriptor(pipe[1]);
+  ask(worker, Act::passes_back, number);
+  int back = -1;
+  for (int i = 0; i < 1000 && back < 0; ++i) {
+    back = worker.take_descriptor(number + 1);
+    if (back < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_GE(back, 0);
+  EXPECT_EQ(worker.take_descriptor(number + 1), -1);
+  EXPECT_EQ(write(back, "x", 1), 1);
+  char got = 0;
+  EXPECT_EQ(read(pipe[0], &got, 1), 1);
+  EXPECT_EQ(got, 'x');
+  for (const int one : {back, pipe[0], pipe[1]}) close(one);
+}
+
+TEST_F(WorkerTest, DeliversNotifications) {
+  std::mutex mutex;
+  std::condition_variable came;
+  std::string text;
+  WorkerOptions with = options();
+  with.on_notification = [&](std::uint32_t type, const void* data, std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(type, 7U);
+    text.assign(static_cast<const char*>(data), bytes);
+    came.notify_all();
+    throw std::runtime_error("a callback's exception is swallowed");
+  };
+  Worker worker(with);
+  say(worker, Act::notifies, "ding");
+  std::unique_lock lock(mutex);
+  EXPECT_TRUE(came.wait_for(lock, std::chrono::seconds(5), [&] { return text == "ding"; }));
+}
+
+TEST_F(WorkerTest, TakesCallsOfManyThreads) {
+  for (const unsigned threads : {1U, 3U}) {
+    WorkerOptions many = options();
+    many.calls_at_once = 3;
+    many.threads = threads;
+    Worker worker(many);
+    std::atomic<int> good{0};
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 6; ++i) {
+      callers.emplace_back([&, i] {
+        for (int k = 0; k < 200; ++k) {
+          const std::string text = std::to_string(i) + ":" + std::to_string(k);
+          if (say(worker, Act::echo, text) == text) ++good;
+        }
+      });
+    }
+    for (auto& caller : callers) caller.join();
+    EXPECT_EQ(good, 1200);
+  }
+}
+
+TEST_F(WorkerTest, SeveralThreadsHandleMessagesAtOnce) {
+  WorkerOptions two = options();
+  two.threads = 2;
+  Worker worker(two);
+  std::thread slow([&] { ask(worker, Act::sleeps, 1000); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(say(worker, Act::echo, "quick"), "quick");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(700));
+  slow.join();
+}
+
+TEST_F(WorkerTest, ACallThatFindsNoRoomIsNotTheWorkersFault) {
+  WorkerOptions narrow = options();
+  narrow.calls_at_once = 1;
+  Worker worker(narrow);
+  worker.start();
+  std::thread slow([&] { ask(worker, Act::sleeps, 600); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_THAT(
+      error_of(ErrorKind::wrong_state,
+               [&] { worker.call({Act::echo}, nullptr, 0, std::chrono::milliseconds(50)); }),
+      HasSubstr("calls_at_once"));
+  slow.join();
+  EXPECT_EQ(worker.ends(), 0U);
+}
+
+TEST_F(WorkerTest, GivesTheProcessNoMoreThanItNeeds) {
+  setenv("TEST_WORKER_SECRET", "s3cret", 1);
+  const int open_in_host = open("/dev/null", O_RDONLY);  // without O_CLOEXEC
+  WorkerOptions with = options();
+  with.environment = {"TEST_WORKER_GIVEN=given", "HOME=/elsewhere"};
+  with.file_limit = 64;
+  Worker worker(with);
+  EXPECT_EQ(say(worker, Act::environment, "TEST_WORKER_SECRET"), "");
+  EXPECT_EQ(say(worker, Act::environment, "TEST_WORKER_GIVEN"), "given");
+  EXPECT_EQ(say(worker, Act::environment, "HOME"), "/elsewhere");
+  EXPECT_EQ(ask(worker, Act::descriptors), 0b1111U);  // the standard ones and the socket
+  const auto ids = ask<std::array<std::int32_t, 2>>(worker, Act::group);
+  EXPECT_EQ(ids[0], worker.process_id());
+  EXPECT_EQ(ids[1], ids[0]);  // a group of its own
+  std::ifstream limits("/proc/" + std::to_string(worker.process_id()) + "/limits");
+  const std::string text((std::istreambuf_iterator<char>(limits)), {});
+  EXPECT_THAT(text, ::testing::ContainsRegex("Max open files +64 +64"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("Max core file size +0 +0"));
+  close(open_in_host);
+}
+
+TEST_F(WorkerTest, WhatItPrintsIsToldAndDoesNotStopIt) {
+  Worker worker(options());
+  say(worker, Act::prints);
+  EXPECT_EQ(say(worker, Act::echo, "on"), "on");
+  worker.end("for a test");
+  EXPECT_THAT(records(), Contains(HasSubstr("debug hostile: it printed: line 17 of far too much")));
+  EXPECT_LT(records().size(), 220U);
+  EXPECT_THAT(wait_for_end().output, HasSubstr("line 99999 of far too much text"));
+  EXPECT_LE(wait_for_end().output.size(), 4096U);
+}
+
+TEST_F(WorkerTest, ACallbackMustNotCall) {
+  Worker* self = nullptr;
+  std::string text;
+  WorkerOptions with = options();
+  with.on_end = [&](const WorkerEnd&) {
+    text = error_of(ErrorKind::wrong_state, [&] { self->start(); });
+  };
+  Worker worker(with);
+  self = &worker;
+  worker.start();
+  worker.end("for a test");
+  worker.close();
+  EXPECT_THAT(text, HasSubstr("a callback of this worker must not call it"));
+}
+
+// A thread that starts a worker may end: the worker lives on.
+TEST_F(WorkerTest, OutlivesTheThreadThatStartedIt) {
+  Worker worker(options());
+  std::thread([&] { worker.start(); }).join();
+  const int id = worker.process_id();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(say(worker, Act::echo, "alive"), "alive");
+  EXPECT_EQ(worker.process_id(), id);
+}
+
+TEST_F(WorkerTest, DISABLED_StartsAWorkerAndDies) {
+  Worker worker(options());
+  worker.start();
+  std::printf("worker %d.\n", worker.process_id());
+  std::fflush(stdout);
+  kill(getpid(), SIGKILL);
+}
+
+TEST_F(WorkerTest, DiesWithItsHost) {
+  const ChildResult child = run_child("WorkerTest.DISABLED_StartsAWorkerAndDies");
+  const std::size_t at = child.output.find("worker ");
+  ASSERT_NE(at, std::string::npos) << child.output;
+  const int id = std::atoi(child.output.c_str() + at + 7);
+  ASSERT_GT(id, 1);
+  for (int i = 0; i < 500 && kill(id, 0) == 0; ++i) {
+    std::ifstream status("/proc/" + std::to_string(id) + "/stat");
+    const std::string text((std::istreambuf_iterator<char>(status)), {});
+    if (text.find(") Z") != std::string::npos) return;  // nobody waits for it here
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_NE(kill(id, 0), 0);
+}
+
+}  // namespace
+}  // namespace ctxbroker
