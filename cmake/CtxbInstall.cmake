@@ -3,7 +3,7 @@
 # usual layout (GNUInstallDirs), and can be moved: everything finds the rest relative to itself.
 #
 # Components, for `cmake --install BUILD --component NAME`; CtxbPackages.cmake makes packages of them:
-#   runtime          libctxbroker and the gate
+#   runtime          libctxbroker, the gate and ctxb-scan
 #   boost_log        libctxbroker_boost_log
 #   software_device  the driver that runs PTX on the CPU
 #   sdk              what plug-in authors need: headers and ctxb_add_plugin
@@ -52,6 +52,8 @@ endif()
 install(TARGETS ctxbroker_worker RUNTIME DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT runtime)
 install(TARGETS sample_host ctxb-validate
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+# A host needs it beside the broker's library, to look for plug-ins.
+install(TARGETS ctxb_scan RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
 foreach(plugin ${CTXB_SAMPLE_PLUGINS})
   get_target_property(_runtime ${plugin} INSTALL_RPATH_USE_LINK_PATH)
   set(_component samples)
@@ -59,6 +61,8 @@ foreach(plugin ${CTXB_SAMPLE_PLUGINS})
     set(_component samples_runtime)
   endif()
   install(TARGETS ${plugin} LIBRARY DESTINATION ${CTXB_INSTALL_PLUGIN_DIR} COMPONENT ${_component})
+  install(FILES ${CTXB_PLUGIN_OUTPUT_DIRECTORY}/${plugin}.ctxb.json
+          DESTINATION ${CTXB_INSTALL_PLUGIN_DIR} COMPONENT ${_component} OPTIONAL)
 endforeach()
 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/broker/include/ctxbroker
@@ -102,7 +106,7 @@ install(FILES ${CMAKE_BINARY_DIR}/ctxbroker_plugin_sdk.pc
 # The schemas are for the editors of those who write policy files, graph files and presets.
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/docs/policy.schema.json
               ${CMAKE_SOURCE_DIR}/docs/graph.schema.json ${CMAKE_SOURCE_DIR}/docs/preset.schema.json
-              ${CMAKE_SOURCE_DIR}/docs/behaviour.schema.json
+              ${CMAKE_SOURCE_DIR}/docs/behaviour.schema.json ${CMAKE_SOURCE_DIR}/docs/manifest.schema.json
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/examples
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)

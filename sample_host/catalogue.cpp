@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "catalogue.hpp"
 
-#include <map>
+#include <algorithm>
 
-#include "ctxbroker/plugin_search.hpp"
 #include "exit_code.hpp"
+#include "logging.hpp"
 #include "suggestion.hpp"
 
 namespace ctxbroker::sample_host {
@@ -25,10 +25,46 @@ std::string folder_list(const std::vector<std::filesystem::path>& folders) {
   return join(names);
 }
 
-Failure unknown_plugin(const std::string& name, const Catalogue& catalogue) {
+bool has(const ScannedLibrary& library, const std::string& name) {
+  return std::any_of(library.plugins.begin(), library.plugins.end(), [&](const auto& plugin) {
+    return plugin.id == name || plugin.short_name == name;
+  });
+}
+
+// "is hung: loading it took longer than 10000 ms"
+std::string state_of(const ScannedLibrary& library) {
+  const bool plain = library.state == LibraryState::could_not_load;
+  std::string text = plain ? "cannot be used" : std::string("is ") + to_string(library.state);
+  if (library.state == LibraryState::crashed || library.state == LibraryState::hung) {
+    text = std::string("has ") + to_string(library.state);
+  }
+  return text + ": " + library.reason;
+}
+
+// What to do about it; empty: nothing.
+const char* advice(const ScannedLibrary& library) {
+  switch (library.state) {
+    case LibraryState::crashed:
+    case LibraryState::hung:
+      return "; it is tried again when its file changes, or with sample_host list --rescan";
+    case LibraryState::disabled:
+      return "; sample_host list --enable enables it";
+    case LibraryState::missing:
+      return "; install it again, or forget it with sample_host list --rescan";
+    default:
+      return "";
+  }
+}
+
+Failure unknown_plugin(const std::string& name, const ScanResult& found) {
+  for (const ScannedLibrary& library : found.libraries) {
+    if (library.state == LibraryState::enabled || !has(library, name)) continue;
+    return {ExitCode::plugin, "plug-in \"" + name + "\" is in library \"" + library.path.string() +
+                                  "\", which " + state_of(library) + advice(library)};
+  }
   std::vector<std::string> short_names;
   std::vector<std::string> all_names;
-  for (const PluginDescription* plugin : catalogue.plugins()) {
+  for (const PluginDescription* plugin : found.plugins()) {
     short_names.push_back(plugin->short_name);
     all_names.push_back(plugin->short_name);
     all_names.push_back(plugin->id);
@@ -37,12 +73,14 @@ Failure unknown_plugin(const std::string& name, const Catalogue& catalogue) {
   const std::string guess = nearest(name, all_names);
   if (!guess.empty()) text += "; did you mean \"" + guess + "\"?";
   if (short_names.empty()) {
-    text += "; no plug-in was found in " + folder_list(catalogue.folders()) +
+    text += "; no plug-in was found in " + folder_list(found.folders) +
             "; name another folder with --plugin-path";
   } else {
     text += (guess.empty() ? "; the plug-ins are: " : " The plug-ins are: ") + join(short_names);
   }
-  const std::size_t bad = catalogue.problems().size();
+  const auto bad = std::count_if(
+      found.libraries.begin(), found.libraries.end(),
+      [](const ScannedLibrary& library) { return library.state != LibraryState::enabled; });
   if (bad > 0) {
     text += " (" + std::to_string(bad) + (bad == 1 ? " library" : " libraries") +
             " could not be used: see sample_host list)";
@@ -50,79 +88,109 @@ Failure unknown_plugin(const std::string& name, const Catalogue& catalogue) {
   return {ExitCode::plugin, text};
 }
 
+std::vector<std::filesystem::path> beside_program() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  const std::filesystem::path prefix = program.parent_path().parent_path();
+  return {prefix / "plugins", prefix / CTXB_INSTALLED_PLUGINS};
+}
+
+// The libraries that a word behind --enable or --disable means: a file's path or name, or a
+// plug-in.
+std::vector<std::filesystem::path> libraries_of(const ScanResult& found, const std::string& word) {
+  std::vector<std::filesystem::path> paths;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(word, error).lexically_normal();
+  for (const ScannedLibrary& library : found.libraries) {
+    if (library.path == absolute || library.path.filename() == word || has(library, word)) {
+      paths.push_back(library.path);
+    }
+  }
+  if (!paths.empty()) return paths;
+  throw Failure(ExitCode::usage, "\"" + word +
+                                     "\" is no library and no plug-in that was found; sample_host "
+                                     "list shows them");
+}
+
 }  // namespace
 
-std::vector<std::filesystem::path> plugin_folders(const std::vector<std::filesystem::path>& first) {
+ScanResult scan_plugins(const Options& options) {
   std::error_code error;
-  for (const std::filesystem::path& folder : first) {
+  for (const std::filesystem::path& folder : options.plugin_path) {
     if (std::filesystem::is_directory(folder, error)) continue;
     throw Failure(ExitCode::usage, "--plugin-path \"" + folder.string() +
                                        "\" is not a folder, or cannot be read; name another");
   }
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  std::vector<std::filesystem::path> beside;
-  if (!error) {
-    const std::filesystem::path prefix = program.parent_path().parent_path();
-    beside = {prefix / "plugins", prefix / CTXB_INSTALLED_PLUGINS};
-  }
-  return plugin_search_path(first, beside);
-}
-
-Catalogue::Catalogue(Broker& broker, const std::vector<std::filesystem::path>& folders)
-    : folders_(folders) {
-  for (const std::filesystem::path& file : find_plugin_libraries(folders)) {
-    try {
-      libraries_.push_back(broker.load(file));
-    } catch (const Error& error) {
-      problems_.push_back({file, error.kind(), error.what()});
+  ScanOptions scan_options;
+  scan_options.first = options.plugin_path;
+  scan_options.beside = beside_program();
+  scan_options.safe = options.safe;
+  scan_options.rescan = options.rescan;
+  scan_options.deadline = std::chrono::milliseconds(options.scan_timeout);
+  scan_options.progress = [](const ScanProgress& progress) {
+    if (progress.begins) log(Severity::info, "scan", "loading " + progress.library.string());
+    return true;
+  };
+  ScanResult found = scan(scan_options);
+  if (options.enable.empty() && options.disable.empty()) return found;
+  for (const auto* words : {&options.enable, &options.disable}) {
+    for (const std::string& word : *words) {
+      for (const auto& path : libraries_of(found, word)) {
+        set_library_enabled(path, words == &options.enable);
+      }
     }
   }
+  scan_options.rescan = false;
+  return scan(scan_options);
 }
 
-std::vector<const PluginDescription*> Catalogue::plugins() const {
-  std::vector<const PluginDescription*> all;
-  for (const PluginLibrary& library : libraries_) {
-    for (const PluginDescription& plugin : library.plugins()) all.push_back(&plugin);
+std::vector<const ScannedLibrary*> problems(const ScanResult& found) {
+  std::vector<const ScannedLibrary*> all;
+  for (const ScannedLibrary& library : found.libraries) {
+    const bool is_meant =
+        library.state == LibraryState::enabled || library.state == LibraryState::disabled;
+    if (!is_meant) all.push_back(&library);
   }
   return all;
 }
 
-std::vector<std::string> Catalogue::passed_over(const std::string& id) const {
-  std::map<std::string, const PluginLibrary*> first;
-  std::vector<std::string> texts;
-  for (const PluginLibrary& library : libraries_) {
-    for (const PluginDescription& plugin : library.plugins()) {
-      const auto [known, is_new] = first.emplace(plugin.id, &library);
-      if (is_new || (!id.empty() && id != plugin.id)) continue;
-      texts.push_back("plug-in " + plugin.id + " is in \"" + known->second->path().string() +
-                      "\", which is used, and in \"" + library.path().string() +
-                      "\"; to use the second one, give its path");
-    }
+std::vector<std::string> warnings(const ScanResult& found) {
+  std::vector<std::string> texts = found.notes;
+  for (const ScannedLibrary* library : problems(found)) {
+    texts.push_back("library \"" + library->path.string() + "\" " + state_of(*library) +
+                    advice(*library));
   }
+  for (const ScanDuplicate& one : found.duplicates) texts.push_back(one.text);
   return texts;
 }
 
-Choice Catalogue::find(const std::string& name) const {
-  std::vector<Choice> by_short_name;
+Choice find_choice(Broker& broker, const ScanResult& found, const std::string& name) {
   std::vector<std::string> ids;
-  for (const PluginLibrary& library : libraries_) {
-    for (const PluginDescription& plugin : library.plugins()) {
-      if (plugin.id == name) return {library, &plugin};
-      if (plugin.short_name != name) continue;
-      // The same id in a later folder is another copy of the same plug-in: the first counts.
-      bool known = false;
-      for (const std::string& id : ids) known = known || id == plugin.id;
-      if (known) continue;
-      by_short_name.push_back({library, &plugin});
-      ids.push_back(plugin.id);
-    }
+  const PluginDescription* chosen = nullptr;
+  for (const PluginDescription* plugin : found.plugins()) {
+    if (plugin->id != name && plugin->short_name != name) continue;
+    if (plugin->id == name) ids.clear();
+    chosen = plugin;
+    ids.push_back(plugin->id);
+    if (plugin->id == name) break;
   }
-  if (by_short_name.empty()) throw unknown_plugin(name, *this);
-  if (by_short_name.size() > 1) {
+  if (chosen == nullptr) throw unknown_plugin(name, found);
+  if (ids.size() > 1) {
     throw Failure(ExitCode::plugin, "plug-in name \"" + name + "\" is ambiguous; it can mean " +
                                         join(ids) + "; write the whole id");
   }
-  return by_short_name.front();
+  for (const ScanDuplicate& one : found.duplicates) {
+    if (one.plugin == chosen->id) log(Severity::warning, "plugin", one.text);
+  }
+  const PluginLibrary library = broker.load(chosen->library_path);
+  for (const PluginDescription& plugin : library.plugins()) {
+    if (plugin.id == chosen->id) return {library, &plugin};
+  }
+  throw Failure(ExitCode::plugin, "library \"" + chosen->library_path +
+                                      "\" does not hold plug-in " + chosen->id +
+                                      ", which its manifest or the scan's cache names; run "
+                                      "sample_host list --rescan");
 }
 
 Choice load_choice(Broker& broker, const PluginArgument& argument) {

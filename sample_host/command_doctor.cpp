@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "catalogue.hpp"
 #include "commands.hpp"
 #include "ctxbroker/version.hpp"
 #include "listing.hpp"
@@ -16,6 +17,8 @@
 namespace ctxbroker::sample_host {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct Protection {
   const char* name;
@@ -47,7 +50,8 @@ struct Findings {
   std::string driver_error;  // empty when the driver is usable
   std::vector<std::filesystem::path> folders;
   std::vector<std::string> plugins;  // short names
-  std::vector<Problem> problems;
+  std::vector<std::string> warnings;
+  Json problems;
   std::vector<std::string> advice;
   std::vector<ModelProbe> probes;  // only when asked for
 };
@@ -101,11 +105,11 @@ void look_at_driver(const Options& options, Findings& findings) {
 }
 
 void look_at_plugins(const Options& options, Findings& findings) {
-  Broker broker = Broker::open_without_driver(broker_options(options));
-  const Catalogue catalogue(broker, plugin_folders(options.plugin_path));
-  findings.folders = catalogue.folders();
-  findings.problems = catalogue.problems();
-  for (const PluginDescription* plugin : catalogue.plugins()) {
+  const ScanResult found = scan_plugins(options);
+  findings.folders = found.folders;
+  findings.warnings = warnings(found);
+  findings.problems = problems_to_json(found);
+  for (const PluginDescription* plugin : found.plugins()) {
     findings.plugins.push_back(plugin->short_name);
   }
   if (findings.plugins.empty()) {
@@ -157,9 +161,8 @@ void print_text(const Findings& findings) {
   if (findings.shields.empty()) add("", "shield: not tried without a driver");
   add("plug-ins", findings.plugins.empty() ? "none" : join(findings.plugins));
   for (const auto& folder : findings.folders) add("", "searched: " + folder.string());
-  for (std::size_t i = 0; i < findings.problems.size(); ++i) {
-    const Problem& problem = findings.problems[i];
-    add(i == 0 ? "problems" : "", problem.library.string() + ": " + problem.text);
+  for (std::size_t i = 0; i < findings.warnings.size(); ++i) {
+    add(i == 0 ? "problems" : "", findings.warnings[i]);
   }
   for (std::size_t i = 0; i < findings.advice.size(); ++i) {
     add(i == 0 ? "missing" : "", findings.advice[i]);
@@ -171,7 +174,6 @@ void print_text(const Findings& findings) {
 }
 
 void print_json(const Findings& findings) {
-  using Json = nlohmann::ordered_json;
   Json json{{"schema", "ctxbroker.sample_host.doctor/1"}, {"usable", findings.driver.has_value()}};
   json["driver"] = findings.driver ? to_json(*findings.driver) : Json();
   json["driver_error"] = findings.driver_error.empty() ? Json() : Json(findings.driver_error);
@@ -199,8 +201,8 @@ void print_json(const Findings& findings) {
   json["plugins"] = findings.plugins;
   json["folders"] = Json::array();
   for (const auto& folder : findings.folders) json["folders"].push_back(folder.string());
-  json["problems"] = Json::array();
-  for (const Problem& problem : findings.problems) json["problems"].push_back(to_json(problem));
+  json["problems"] = findings.problems;
+  json["warnings"] = findings.warnings;
   json["missing"] = findings.advice;
   for (const ModelProbe& probe : findings.probes) json["probes"].push_back(probe_to_json(probe));
   std::fputs(dump(json).c_str(), stdout);

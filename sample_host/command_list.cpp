@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// sample_host list: the plug-ins of this machine; loads no driver.
+// sample_host list: the plug-ins of this machine and the states of their libraries; loads no driver
+// and no library.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "catalogue.hpp"
 #include "commands.hpp"
-#include "ctxbroker/version.hpp"
 #include "listing.hpp"
 #include "logging.hpp"
 #include "report.hpp"
@@ -13,47 +14,56 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-void print_json(const Catalogue& catalogue) {
+void print_json(const ScanResult& found) {
   nlohmann::ordered_json json{{"schema", "ctxbroker.sample_host.plugins/1"}};
-  json["folders"] = nlohmann::ordered_json::array();
-  json["plugins"] = nlohmann::ordered_json::array();
-  json["problems"] = nlohmann::ordered_json::array();
-  for (const auto& folder : catalogue.folders()) json["folders"].push_back(folder.string());
-  for (const PluginDescription* plugin : catalogue.plugins()) {
+  for (const char* name : {"folders", "plugins", "libraries"}) {
+    json[name] = nlohmann::ordered_json::array();
+  }
+  for (const auto& folder : found.folders) json["folders"].push_back(folder.string());
+  for (const PluginDescription* plugin : found.plugins()) {
     json["plugins"].push_back(to_json(*plugin));
   }
-  for (const Problem& problem : catalogue.problems()) json["problems"].push_back(to_json(problem));
+  for (const ScannedLibrary& library : found.libraries) {
+    json["libraries"].push_back(to_json(library));
+  }
+  json["problems"] = problems_to_json(found);
+  json["warnings"] = warnings(found);
   std::fputs(dump(json).c_str(), stdout);
 }
 
-void print_text(const Catalogue& catalogue) {
-  const auto plugins = catalogue.plugins();
+// Those that are in use need no words.
+void print_states(const ScanResult& found) {
+  for (const ScannedLibrary& library : found.libraries) {
+    if (library.state == LibraryState::enabled) continue;
+    std::printf("%s  %s\n  %s\n", to_string(library.state), library.path.c_str(),
+                library.reason.c_str());
+    if (library.strikes > 0) {
+      std::printf("  strikes: %u\n", static_cast<unsigned>(library.strikes));
+    }
+  }
+}
+
+void print_text(const ScanResult& found) {
+  const auto plugins = found.plugins();
   for (const PluginDescription* plugin : plugins) {
     std::printf("%s\n", format_plugin(*plugin).c_str());
   }
+  print_states(found);
   if (!plugins.empty()) return;
   std::puts("No plug-ins found. Searched:");
-  for (const auto& folder : catalogue.folders()) std::printf("  %s\n", folder.c_str());
+  for (const auto& folder : found.folders) std::printf("  %s\n", folder.c_str());
   std::puts("Name a folder with plug-ins by --plugin-path or in CTXBROKER_PLUGIN_PATH.");
 }
 
 }  // namespace
 
 ExitCode run_list(const Options& options) {
-  BrokerOptions broker_options;
-  broker_options.host_name = "sample_host";
-  broker_options.host_version = version();
-  broker_options.records = record_sink();
-  Broker broker = Broker::open_without_driver(std::move(broker_options));
-  const Catalogue catalogue(broker, plugin_folders(options.plugin_path));
-  for (const Problem& problem : catalogue.problems()) {
-    log(Severity::warning, "plugin", problem.library.string() + ": " + problem.text);
-  }
-  for (const std::string& text : catalogue.passed_over()) log(Severity::warning, "plugin", text);
+  const ScanResult found = scan_plugins(options);
+  for (const std::string& text : warnings(found)) log(Severity::warning, "plugin", text);
   if (options.json) {
-    print_json(catalogue);
+    print_json(found);
   } else {
-    print_text(catalogue);
+    print_text(found);
   }
   return ExitCode::ok;
 }

@@ -185,10 +185,22 @@ Json to_json(const PluginDescription& plugin) {
           {"parameters", parameters}};
 }
 
-Json to_json(const Problem& problem) {
-  return {{"library", problem.library.string()},
-          {"kind", to_string(problem.kind)},
-          {"text", problem.text}};
+Json to_json(const ScannedLibrary& library) {
+  Json plugins = Json::array();
+  for (const PluginDescription& plugin : library.plugins) plugins.push_back(plugin.id);
+  return {{"path", library.path.string()},       {"state", to_string(library.state)},
+          {"source", to_string(library.source)}, {"reason", library.reason},
+          {"strikes", library.strikes},          {"plugins", plugins}};
+}
+
+Json problems_to_json(const ScanResult& found) {
+  Json json = Json::array();
+  for (const ScannedLibrary* library : problems(found)) {
+    json.push_back({{"library", library->path.string()},
+                    {"kind", to_string(library->state)},
+                    {"text", library->reason}});
+  }
+  return json;
 }
 
 }  // namespace ctxbroker::sample_host

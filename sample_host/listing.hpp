@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A catalogue as text and as JSON.
+// What a scan found, as text and as JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,8 @@ namespace ctxbroker::sample_host {
 
 std::string format_plugin(const PluginDescription& plugin);  // several lines
 nlohmann::ordered_json to_json(const PluginDescription& plugin);
-nlohmann::ordered_json to_json(const Problem& problem);
+nlohmann::ordered_json to_json(const ScannedLibrary& library);
+nlohmann::ordered_json problems_to_json(const ScanResult& found);
 
 // "-10 .. 10", "off, on", "low, high".
 std::string format_range(const ParameterDescription& parameter);

@@ -46,13 +46,25 @@ std::string exit_code_help() {
 
 void add_common(CLI::App& command, Raw& raw) {
   command
-      .add_option("--plugin-path", raw.plugin_path,
-                  "Folder with plug-in libraries, searched first; may be repeated. The folders of "
-                  "CTXBROKER_PLUGIN_PATH follow, then ../plugins and ../lib/ctxbroker/plugins "
-                  "relative to this "
-                  "program's folder")
+      .add_option(
+          "--plugin-path", raw.plugin_path,
+          "Folder with plug-in libraries, searched first; may be repeated. The folders of "
+          "CTXBROKER_PLUGIN_PATH follow, then ../plugins and ../lib/ctxbroker/plugins relative to "
+          "this program's folder, then ~/.local/lib/ctxbroker/plugins and the same in /usr/local "
+          "and /usr")
       ->type_name("FOLDER")
       ->allow_extra_args(false);
+  command.add_flag("--safe", raw.options.safe,
+                   "Run no library to find plug-ins: only those with a manifest, and those that "
+                   "were found before, can be named");
+  command.add_flag("--rescan", raw.options.rescan,
+                   "Look at all libraries anew, also at those that have crashed or hung");
+  command
+      .add_option("--scan-timeout", raw.options.scan_timeout,
+                  "Milliseconds that loading one library may take when plug-ins are looked for")
+      ->type_name("MS")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 86'400'000U));
   command.add_flag("-v,--verbose", raw.verbose, "Print more on standard error; -vv prints most");
   command.add_flag("-q,--quiet", raw.quiet, "Print errors only");
 }
@@ -253,6 +265,15 @@ void add_list(CLI::App& app, Raw& raw) {
   CLI::App& command =
       *app.add_subcommand("list", "List plug-ins and their parameters; needs no driver");
   command.add_flag("--json", raw.options.json, "Print JSON");
+  command
+      .add_option("--disable", raw.options.disable,
+                  "Do not use this library any more: its path, its file's name, or one of its "
+                  "plug-ins; may be repeated")
+      ->type_name("LIBRARY")
+      ->allow_extra_args(false);
+  command.add_option("--enable", raw.options.enable, "Use this library again; may be repeated")
+      ->type_name("LIBRARY")
+      ->allow_extra_args(false);
   add_common(command, raw);
 }
 

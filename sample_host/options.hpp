@@ -30,7 +30,10 @@ struct Options {
   Command command = Command::doctor;
   int verbosity = 0;  // -1 quiet, 0, 1 or 2: how often -v was given
   std::vector<std::filesystem::path> plugin_path;
-  std::optional<DriverChoice> driver;  // unset: CTXBROKER_DRIVER decides
+  bool safe = false;                    // run no code to find plug-ins
+  bool rescan = false;                  // look at all libraries anew
+  std::uint32_t scan_timeout = 10'000;  // ms, for loading one library
+  std::optional<DriverChoice> driver;   // unset: CTXBROKER_DRIVER decides
 
   // image and audio
   std::vector<std::string> inputs, outputs;    // FILE or NAME=FILE; without a graph, one each
@@ -59,6 +62,8 @@ struct Options {
   std::uint32_t rate = 0;            // audio: likewise, Hz; 0: not given
 
   std::vector<std::string> kernel_images;  // kernels
+
+  std::vector<std::string> enable, disable;  // list: libraries or plug-ins
 
   bool json = false;   // list, doctor and kernels
   bool probe = false;  // doctor

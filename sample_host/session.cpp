@@ -43,25 +43,21 @@ void check_device(const Broker& broker, const std::optional<Placement>& placemen
 
 // What a graph file says of a plug-in's name is an error of the plug-in, with its place.
 Choice choose_plugin(Broker& broker, const GraphPlan& plan, const PlannedNode& node,
-                     const Options& options, std::optional<Catalogue>& catalogue) {
+                     const Options& options, std::optional<ScanResult>& found) {
   try {
     if (!node.plugin.library.empty()) return load_choice(broker, node.plugin);
-    if (!catalogue) catalogue.emplace(broker, plugin_folders(options.plugin_path));
-    return catalogue->find(node.plugin.plugin);
+    if (!found) found = scan_plugins(options);
+    return find_choice(broker, *found, node.plugin.plugin);
   } catch (const Failure& failure) {
     throw Failure(failure.code(), (plan.is_row() ? "" : node.where) + failure.what());
   }
 }
 
 std::vector<Choice> choose_plugins(Broker& broker, const Options& options, const GraphPlan& plan) {
-  std::optional<Catalogue> catalogue;  // loads every library there is: only when a name needs it
+  std::optional<ScanResult> found;  // only when a name needs it
   std::vector<Choice> choices;
   for (const PlannedNode& node : plan.nodes) {
-    choices.push_back(choose_plugin(broker, plan, node, options, catalogue));
-    if (!node.plugin.library.empty()) continue;
-    for (const std::string& text : catalogue->passed_over(choices.back().description->id)) {
-      log(Severity::warning, "plugin", text);
-    }
+    choices.push_back(choose_plugin(broker, plan, node, options, found));
   }
   return choices;
 }

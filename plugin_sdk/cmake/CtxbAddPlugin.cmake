@@ -18,7 +18,8 @@
 # watched. Sources in C include "NAME_kernels.h", which has the modules as NAME_modules and their
 # number as a macro (TINT_MODULE_COUNT for a plug-in named tint). The library exports only ctxb_plugin_entry and links no CUDA library. One of the sources
 # has to define the entry; set CTXB_ENTRY_ELSEWHERE to ON if a library does. It goes to
-# CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set. The function needs nvcc, which it looks for in
+# CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set. If the program ctxb-scan is found, the library's manifest
+# NAME.ctxb.json is written beside it: install both. The function needs nvcc, which it looks for in
 # CTXB_NVCC, CUDA_HOME, PATH and the usual places.
 #
 # A plug-in on the runtime API (cuda_use CTXB_CUDA_RUNTIME) uses these too, or instead of KERNELS:
@@ -178,13 +179,38 @@ function(ctxb_add_plugin name)
     file(CONFIGURE OUTPUT ${generated}/exports.map
          CONTENT "{ global: ctxb_plugin_entry; local: *; };\n")
     target_link_options(${name} PRIVATE LINKER:--version-script=${generated}/exports.map
-                                        LINKER:-z,now)
+                                        LINKER:-z,now LINKER:--build-id=sha1)
     set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${generated}/exports.map)
     # A sanitizer's run time may be in the program alone; then its symbols are missing here.
     if(NOT CTXB_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
       target_link_options(${name} PRIVATE LINKER:--no-undefined)
+      _ctxb_write_manifest(${name})
     endif()
   endif()
+endfunction()
+
+# Beside the library, for hosts that want to know what is in it without loading it. The library is
+# loaded for that, so it may be one that does not load here, and then it has none.
+function(_ctxb_write_manifest name)
+  if(TARGET ctxb_scan)
+    set(scan $<TARGET_FILE:ctxb_scan>)
+  else()
+    find_program(CTXB_SCAN ctxb-scan HINTS ${CTXB_SDK_CMAKE_DIR}/../../../bin
+                 ${CTXB_SDK_CMAKE_DIR}/../../../../bin)
+    set(scan ${CTXB_SCAN})
+  endif()
+  if(NOT scan OR CMAKE_CROSSCOMPILING)
+    message(STATUS "Plug-in ${name} is built without a manifest: there is no ctxb-scan to write it. "
+                   "Hosts load the library once to learn what is in it. To have a manifest, install "
+                   "ctxbroker, or set CTXB_SCAN to its program ctxb-scan.")
+    return()
+  endif()
+  add_custom_command(TARGET ${name} POST_BUILD
+    COMMAND ${scan} --manifest $<TARGET_FILE:${name}> || ${CMAKE_COMMAND} -E echo
+            "Plug-in ${name} is built without a manifest, because it cannot be loaded here."
+    VERBATIM)
+  set_property(TARGET ${name} APPEND PROPERTY ADDITIONAL_CLEAN_FILES
+               $<TARGET_FILE_DIR:${name}>/$<TARGET_FILE_BASE_NAME:${name}>.ctxb.json)
 endfunction()
 
 # Without the entry, the library would be built, and no host could use it. Looks in the sources and

@@ -11,6 +11,9 @@
 /// A preset names its plug-in, the plug-in's version, parameters by their ids and choices by their
 /// names. So it survives an upgrade of the plug-in that adds, removes or reorders any of them.
 /// docs/preset.schema.json describes the file.
+///
+/// A preset can be read, held and written without its plug-in. Nothing of it is lost then, so a host
+/// can save a session again whose plug-ins are not there.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +42,8 @@ struct Preset {
   std::map<std::string, PresetValue> values;  ///< By the parameters' ids.
   /// What the plug-in itself remembers. Nothing: it remembers nothing beyond its parameters.
   std::optional<std::vector<std::byte>> state;
+  /// Members that this version does not know, by their names, as JSON. They are written back.
+  std::map<std::string, std::string> other{};
 };
 
 /// One thing that load_preset could not do exactly as the preset says.

@@ -58,7 +58,10 @@ void* find_symbol(void* library, const char* symbol) noexcept {
 
 std::filesystem::path beside_this_library(const char* name) {
   const auto folder = own_folder();
-  const std::filesystem::path candidates[] = {folder / name, folder.parent_path() / "lib" / name};
+  const auto above = folder.parent_path();
+  const std::filesystem::path candidates[] = {folder / name, above / "lib" / name,
+                                              above / "bin" / name,
+                                              above.parent_path() / "bin" / name};
   std::error_code ignored;
   for (const auto& candidate : candidates) {
     if (std::filesystem::exists(candidate, ignored)) return candidate;

@@ -30,8 +30,8 @@ std::string loaded_path(void* library, const std::filesystem::path& asked);
 // when there is none.
 void* find_symbol(void* library, const char* symbol) noexcept;
 
-// Looks for a file of this project beside the library that holds this code, then in ../lib. Returns
-// the first that exists, or the first path when neither does.
+// Looks for a file of this project beside the library that holds this code, then in ../lib, ../bin
+// and ../../bin. Returns the first that exists, or the first path when none does.
 std::filesystem::path beside_this_library(const char* name);
 
 std::filesystem::path default_software_device();

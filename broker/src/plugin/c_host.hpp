@@ -75,6 +75,8 @@ bool read_flag(std::uint32_t given, const char* member);
 std::optional<std::uint64_t> read_limit(std::uint64_t given);  // 0: not set; UINT64_MAX: none
 LeaseChoice read_lease(std::uint32_t kind, std::uint32_t multiprocessors);
 
+// The texts stay the caller's, and so does the list of features, which ends with null.
+ctxb_plugin_info described(const PluginDescription& plugin, const char* const* features) noexcept;
 // The texts stay the caller's.
 ctxb_lease_info described(const LeaseInfo& lease, const char* tenant, const char* reason);
 
@@ -96,6 +98,24 @@ ctxb_status answered(Body&& body) noexcept {
 // Throws Error (invalid_argument) unless it holds.
 inline void need(bool holds, const char* what) {
   if (!holds) throw Error(ErrorKind::invalid_argument, what);
+}
+
+// Pointers to the texts, which stay where they are, and a null.
+inline std::vector<const char*> list(const std::vector<std::string>& texts) {
+  std::vector<const char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Throws Error (invalid_argument) when there are not so many.
+template <typename Thing>
+const Thing& element_of(const std::vector<Thing>& all, std::uint32_t index,
+                        const std::string& owner, const char* what) {
+  if (index < all.size()) return all[index];
+  throw Error(ErrorKind::invalid_argument, owner + " has no " + what + ' ' + std::to_string(index) +
+                                               "; it has " + std::to_string(all.size()));
 }
 
 // Whether a size can be that of a version of the struct: its members end at multiples of 4, and a

@@ -6,32 +6,15 @@
 
 namespace {
 
-using ctxbroker::Error;
-using ctxbroker::ErrorKind;
 using ctxbroker::ParameterDescription;
 using ctxbroker::PluginDescription;
 using ctxbroker::PortDescription;
 using ctxbroker::detail::answered;
 using ctxbroker::detail::code;
+using ctxbroker::detail::element_of;
 using ctxbroker::detail::give;
+using ctxbroker::detail::list;
 using ctxbroker::detail::need;
-
-// The texts stay where they are.
-std::vector<const char*> list(const std::vector<std::string>& texts) {
-  std::vector<const char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (const std::string& text : texts) pointers.push_back(text.c_str());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-template <typename Thing>
-const Thing& element_of(const std::vector<Thing>& all, std::uint32_t index,
-                        const std::string& owner, const char* what) {
-  if (index < all.size()) return all[index];
-  throw Error(ErrorKind::invalid_argument, owner + " has no " + what + ' ' + std::to_string(index) +
-                                               "; it has " + std::to_string(all.size()));
-}
 
 const PluginDescription& plugin_of(const ctxb_plugin_library* library, std::uint32_t plugin) {
   need(library != nullptr, "library is null");
@@ -119,28 +102,34 @@ ctxb_status ctxb_plugin_library_describe(const ctxb_plugin_library* library,
   });
 }
 
+ctxb_plugin_info ctxbroker::detail::described(const PluginDescription& one,
+                                              const char* const* features) noexcept {
+  ctxb_plugin_info whole{};
+  whole.media = ::code(one.media);
+  whole.id = one.id.c_str();
+  whole.short_name = one.short_name.c_str();
+  whole.name = one.name.c_str();
+  whole.vendor = one.vendor.c_str();
+  whole.version = one.version.c_str();
+  whole.description = one.description.c_str();
+  whole.features = features;
+  whole.flags = one.flags;
+  whole.cuda_use = ::code(one.cuda_use);
+  whole.lease = code(one.lease_wish);
+  whole.min_compute_major = static_cast<std::uint32_t>(one.min_compute_major);
+  whole.min_compute_minor = static_cast<std::uint32_t>(one.min_compute_minor);
+  whole.input_count = static_cast<std::uint32_t>(one.inputs.size());
+  whole.output_count = static_cast<std::uint32_t>(one.outputs.size());
+  whole.parameter_count = static_cast<std::uint32_t>(one.parameters.size());
+  return whole;
+}
+
 ctxb_status ctxb_plugin_library_plugin(const ctxb_plugin_library* library, uint32_t plugin,
                                        ctxb_plugin_info* info) {
   return answered([&] {
     const PluginDescription& one = plugin_of(library, plugin);
-    ctxb_plugin_info whole{};
-    whole.media = ::code(one.media);
-    whole.id = one.id.c_str();
-    whole.short_name = one.short_name.c_str();
-    whole.name = one.name.c_str();
-    whole.vendor = one.vendor.c_str();
-    whole.version = one.version.c_str();
-    whole.description = one.description.c_str();
-    whole.features = library->lists[plugin].features.data();
-    whole.flags = one.flags;
-    whole.cuda_use = ::code(one.cuda_use);
-    whole.lease = code(one.lease_wish);
-    whole.min_compute_major = static_cast<std::uint32_t>(one.min_compute_major);
-    whole.min_compute_minor = static_cast<std::uint32_t>(one.min_compute_minor);
-    whole.input_count = static_cast<std::uint32_t>(one.inputs.size());
-    whole.output_count = static_cast<std::uint32_t>(one.outputs.size());
-    whole.parameter_count = static_cast<std::uint32_t>(one.parameters.size());
-    give(info, whole, "info is null, or its size is not sizeof(ctxb_plugin_info)");
+    give(info, ctxbroker::detail::described(one, library->lists[plugin].features.data()),
+         "info is null, or its size is not sizeof(ctxb_plugin_info)");
   });
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Presets from JSON and to JSON. Everything is checked before anything is given back.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -87,7 +89,19 @@ Preset read_members_of(const Json& json, const Location& root) {
               "the file");
     }
   }
+  for (const auto& item : json.items()) {
+    constexpr std::array known{"schema", "plugin", "version", "values", "state"};
+    if (std::find(known.begin(), known.end(), item.key()) == known.end()) {
+      preset.other[item.key()] = item.value().dump();
+    }
+  }
   return preset;
+}
+
+// What a host has put there need not be JSON.
+Json other_to_json(const std::string& text) {
+  Json json = Json::parse(text, nullptr, false);
+  return json.is_discarded() ? Json(text) : json;
 }
 
 }  // namespace
@@ -116,6 +130,9 @@ std::string to_json(const Preset& preset) {
             {"version", preset.version},
             {"values", std::move(values)}};
   if (preset.state) json["state"] = detail::to_base64(*preset.state);
+  for (const auto& [name, text] : preset.other) {
+    if (!json.contains(name)) json[name] = other_to_json(text);
+  }
   return json.dump(2) + "\n";
 }
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -14,6 +15,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+
+#include "fixtures/temp_folder.hpp"
 
 extern char** environ;
 
@@ -60,6 +63,16 @@ std::vector<std::string> make_environment(const std::vector<std::string>& change
     if (change.find('=') != std::string::npos) result.push_back(change);
   }
   if (!driver_chosen) result.emplace_back("CTXBROKER_DRIVER=software");
+  // What scans find is kept neither for this machine's user nor for the next test.
+  static const TempFolder own;
+  for (const char* variable : {"XDG_CACHE_HOME", "XDG_CONFIG_HOME"}) {
+    const bool chosen = std::any_of(changes.begin(), changes.end(), [&](const std::string& change) {
+      return name_of(change) == variable;
+    });
+    if (chosen) continue;
+    std::erase_if(result, [&](const std::string& one) { return name_of(one) == variable; });
+    result.push_back(std::string(variable) + "=" + (own / "").string());
+  }
   return result;
 }
 

@@ -58,9 +58,10 @@ TEST_F(ListCommand, OfTwoPluginsWithOneIdTheOtherIsNamed) {
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(sample, folder / "plugins/older.so");
   const std::vector<std::string> both = {"--plugin-path", at("plugins")};
-  const auto said =
-      HasSubstr("plug-in org.ctxbroker.sample.exposure is in \"" + at("plugins/older.so") +
-                "\", which is used, and in \"" + sample.string() + "\"");
+  const auto said = HasSubstr(
+      "plug-in org.ctxbroker.sample.exposure is in \"" + at("plugins/older.so") +
+      "\" (version 1.0.0), which is used because its folder is searched first, and in \"" +
+      sample.string() + "\"");
   EXPECT_THAT(run({"list", both[0], both[1]}).err, said);
   run_well({"list"});  // says nothing
   png("in.png", 2, 2);
@@ -87,6 +88,65 @@ TEST_F(ListCommand, ABadLibraryIsAWarningNotAnEnd) {
   ASSERT_EQ(list["problems"].size(), 1U);
   EXPECT_THAT(list["problems"][0]["library"].get<std::string>(), HasSubstr("text.so"));
   EXPECT_GE(list["plugins"].size(), 8U);
+}
+
+// The libraries of the scan's own tests.
+std::string harmful(const std::string& deed) {
+  return program_folder().parent_path() / "test_plugins" / ("scan_" + deed + ".so");
+}
+
+TEST_F(ListCommand, ACrashingAndAHangingLibraryAreNamedAndHarmNobody) {
+  std::filesystem::create_directory(folder / "plugins");
+  std::filesystem::copy_file(harmful("crashes"), folder / "plugins/crashes.so");
+  std::filesystem::copy_file(harmful("hangs"), folder / "plugins/hangs.so");
+  const std::vector<std::string> where = {"--plugin-path", at("plugins"), "--scan-timeout", "700"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), where.begin(), where.end());
+    return run(words);
+  };
+  const json list = json::parse(with({"list", "--json"}).out);
+  ASSERT_GE(list["libraries"].size(), 10U);
+  EXPECT_EQ(list["libraries"][0]["state"], "crashed");
+  EXPECT_EQ(list["libraries"][0]["strikes"], 1);
+  EXPECT_EQ(list["libraries"][1]["state"], "hung");
+  EXPECT_EQ(list["libraries"][2]["state"], "enabled");
+  EXPECT_EQ(json::parse(with({"doctor", "--json"}).out)["problems"].size(), 2U);
+  const Ended text = with({"list"});
+  EXPECT_THAT(text.out, HasSubstr("crashed  " + at("plugins/crashes.so")));
+  EXPECT_THAT(text.err, HasSubstr("hangs.so\" has hung: loading it took longer than 700 ms"));
+  png("in.png", 2, 2);
+  EXPECT_EQ(with({"image", at("in.png"), "-o", at("out.png"), "-p", "exposure"}).exit_code, 0);
+}
+
+TEST_F(ListCommand, TheUserDisablesAndEnablesALibrary) {
+  const auto states = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"list", "--json"});
+    const json list = json::parse(run_well(words, {"XDG_CONFIG_HOME=" + at("config")}).out);
+    for (const json& library : list["libraries"]) {
+      const std::string path = library["path"];
+      if (path.ends_with("/exposure.so")) return library["state"].get<std::string>();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(states({"--disable", "exposure"}), "disabled");
+  EXPECT_EQ(states({}), "disabled");
+  png("in.png", 2, 2);
+  const Ended refused = run({"image", at("in.png"), "-o", at("out.png"), "-p", "exposure"},
+                            {"XDG_CONFIG_HOME=" + at("config")});
+  EXPECT_EQ(refused.exit_code, static_cast<int>(ExitCode::plugin));
+  EXPECT_THAT(refused.err, HasSubstr("is disabled: the user has disabled it; sample_host list "
+                                     "--enable enables it"));
+  EXPECT_EQ(states({"--enable", "exposure.so"}), "enabled");
+  EXPECT_EQ(run({"list", "--disable", "nothing"}).exit_code, static_cast<int>(ExitCode::usage));
+}
+
+TEST_F(ListCommand, SafeModeTakesManifestsOnly) {
+  std::filesystem::create_directory(folder / "plugins");
+  std::filesystem::copy_file(harmful("exits"), folder / "plugins/exits.so");
+  const Ended ended = run({"list", "--safe", "--plugin-path", at("plugins")});
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_THAT(ended.out, HasSubstr("org.ctxbroker.sample.exposure"));
+  EXPECT_THAT(ended.err, HasSubstr("safe mode"));
 }
 
 TEST_F(ListCommand, AFolderThatTheUserNamedMustExist) {
@@ -251,8 +311,9 @@ TEST_F(DoctorCommand, NamesLibrariesThatCannotBeUsed) {
   EXPECT_EQ(ended.exit_code, 0);
   const json doctor = json::parse(ended.out);
   ASSERT_EQ(doctor["problems"].size(), 2U);
-  EXPECT_EQ(doctor["problems"][0]["kind"], "plugin-init");
-  EXPECT_EQ(doctor["problems"][1]["kind"], "plugin-version");
+  EXPECT_EQ(doctor["problems"][0]["kind"], "could_not_load");
+  EXPECT_THAT(doctor["problems"][0]["text"].get<std::string>(), HasSubstr("cannot be initialised"));
+  EXPECT_THAT(doctor["problems"][1]["text"].get<std::string>(), HasSubstr("plug-in ABI"));
 }
 
 }  // namespace

@@ -50,6 +50,24 @@ bool fits_schema(const std::string& text) {
   return is_valid(json::parse(text), schema, schema);
 }
 
+// A host that does not have the plug-in writes all of it back.
+TEST(PresetJsonTest, WithoutItsPluginNothingIsLost) {
+  Preset preset = sample_preset();
+  for (int value = 0; value < 256; ++value) preset.state->push_back(std::byte(value));
+  preset.values["tiny"] = 4.9406564584124654e-324;
+  preset.values["third"] = 1.0 / 3;
+  const std::string text = to_json(preset);
+  EXPECT_EQ(to_json(parse_preset(text)), text);
+
+  // Also what a later version has added.
+  json later = json::parse(text);
+  later["colour"] = {{"of", {"the", "label", 0.1, nullptr}}};
+  const Preset read = parse_preset(later.dump());
+  EXPECT_EQ(json::parse(to_json(read)), later);
+  EXPECT_EQ(read.state, preset.state);
+  EXPECT_TRUE(fits_schema(to_json(read)));
+}
+
 TEST(PresetJsonTest, ComesBackAsItWas) {
   const Preset before = sample_preset();
   const std::string text = to_json(before);

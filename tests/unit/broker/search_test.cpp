@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ctxbroker/plugin_search.hpp"
-
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -15,20 +13,14 @@ namespace ctxbroker {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 class SearchTest : public ::testing::Test {
  protected:
   SearchTest() {
     std::string pattern = (fs::temp_directory_path() / "ctxb_search_XXXXXX").string();
     root = mkdtemp(pattern.data());
-    unsetenv("CTXBROKER_PLUGIN_PATH");
   }
-  ~SearchTest() override {
-    unsetenv("CTXBROKER_PLUGIN_PATH");
-    fs::remove_all(root);
-  }
+  ~SearchTest() override { fs::remove_all(root); }
   fs::path file(const std::string& name) {
     fs::create_directories((root / name).parent_path());
     std::ofstream(root / name) << "x";
@@ -37,27 +29,6 @@ class SearchTest : public ::testing::Test {
 
   fs::path root;
 };
-
-TEST_F(SearchTest, OptionThenEnvironmentThenBeside) {
-  setenv("CTXBROKER_PLUGIN_PATH", "/env/a::/env/b:/first:", 1);
-  EXPECT_THAT(plugin_search_path({"/first"}, {"/beside", "/env/b"}),
-              ElementsAre("/first", "/env/a", "/env/b", "/beside"));
-}
-
-TEST_F(SearchTest, WithoutTheVariable) {
-  EXPECT_THAT(plugin_search_path({}, {"/beside"}), ElementsAre("/beside"));
-  setenv("CTXBROKER_PLUGIN_PATH", "", 1);
-  EXPECT_THAT(plugin_search_path({}, {}), IsEmpty());
-}
-
-TEST_F(SearchTest, FindsLibrariesByFolderThenName) {
-  const auto b = file("one/b.so"), a = file("one/a.so"), c = file("two/c.so");
-  file("two/a.so");  // hidden by the first a.so
-  file("one/notes.txt");
-  fs::create_directory(root / "one" / "folder.so");
-  EXPECT_THAT(find_plugin_libraries({root / "one", root / "absent", root / "two"}),
-              ElementsAre(a, b, c));
-}
 
 TEST_F(SearchTest, ALibrarysNameIsItsTenants) {
   EXPECT_EQ(detail::library_name("/x/libblur.so"), "blur");

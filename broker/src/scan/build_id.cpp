@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scan/build_id.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::uint64_t most_notes = 65536;  // bytes of one segment
+constexpr std::size_t longest_id = 64;       // bytes; SHA-1 has 20
+
+class File {
+ public:
+  // Without waiting: a pipe may have taken the file's place.
+  explicit File(const std::filesystem::path& path)
+      : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (file_ >= 0) ::close(file_);
+  }
+  bool is_regular() const noexcept {
+    struct stat status {};
+    return file_ >= 0 && ::fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
+  }
+  bool read(std::uint64_t offset, void* to, std::size_t bytes) const noexcept {
+    return offset <= INT64_MAX &&
+           ::pread(file_, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+  }
+
+ private:
+  int file_;
+};
+
+std::uint64_t padded(std::uint64_t bytes) {
+  return (bytes + 3) / 4 * 4;
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    text += digits[static_cast<unsigned char>(byte) >> 4];
+    text += digits[static_cast<unsigned char>(byte) & 15U];
+  }
+  return text;
+}
+
+std::string find_id(std::string_view notes) {
+  while (notes.size() >= sizeof(Elf64_Nhdr)) {
+    Elf64_Nhdr head{};
+    std::memcpy(&head, notes.data(), sizeof head);
+    notes.remove_prefix(sizeof head);
+    const std::uint64_t name_bytes = padded(head.n_namesz);
+    const std::uint64_t bytes = padded(head.n_descsz);
+    if (name_bytes > notes.size() || bytes > notes.size() - name_bytes) return {};
+    const std::string_view name = notes.substr(0, head.n_namesz);
+    if (head.n_type == NT_GNU_BUILD_ID && name == std::string_view("GNU", 4)) {
+      return head.n_descsz <= longest_id ? hexadecimal(notes.substr(name_bytes, head.n_descsz))
+                                         : std::string();
+    }
+    notes.remove_prefix(name_bytes + bytes);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string build_id(const std::filesystem::path& library) {
+  const File file(library);
+  Elf64_Ehdr head{};
+  if (!file.is_regular() || !file.read(0, &head, sizeof head)) return {};
+  if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64 ||
+      head.e_phentsize != sizeof(Elf64_Phdr)) {
+    return {};
+  }
+  for (std::uint64_t index = 0; index < head.e_phnum; ++index) {
+    Elf64_Phdr segment{};
+    if (!file.read(head.e_phoff + index * sizeof segment, &segment, sizeof segment)) return {};
+    if (segment.p_type != PT_NOTE || segment.p_filesz > most_notes) continue;
+    std::string notes(segment.p_filesz, '\0');
+    if (!file.read(segment.p_offset, notes.data(), notes.size())) continue;
+    std::string id = find_id(notes);
+    if (!id.empty()) return id;
+  }
+  return {};
+}
+
+}  // namespace ctxbroker::detail

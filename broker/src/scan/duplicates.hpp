@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of several plug-ins with one id counts.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "ctxbroker/scan.hpp"
+
+namespace ctxbroker::detail {
+
+// Below 0 when `a` is the lower version, 0 when they are equal: "1.9" is lower than "1.10", and
+// "2.0-beta" lower than "2.0".
+int compare_versions(std::string_view a, std::string_view b) noexcept;
+
+// Looks at the enabled libraries only.
+std::vector<ScanDuplicate> find_duplicates(const std::vector<ScannedLibrary>& libraries);
+
+}  // namespace ctxbroker::detail

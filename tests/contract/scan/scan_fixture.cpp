@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scan_fixture.hpp"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+namespace ctxbroker {
+
+fs::path test_library(const std::string& name) {
+  const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
+  return bin.parent_path() / "test_plugins" / (name + ".so");
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void write_text(const fs::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+ScanTest::ScanTest() {
+  std::string pattern = (fs::temp_directory_path() / "ctxb_scan_XXXXXX").string();
+  root = mkdtemp(pattern.data());
+  folder = root / "plugins";
+  fs::create_directory(folder);
+}
+
+ScanTest::~ScanTest() {
+  std::error_code none;
+  fs::remove_all(root, none);
+}
+
+fs::path ScanTest::put(const std::string& library, const std::string& name) const {
+  fs::copy_file(test_library(library), folder / name, fs::copy_options::overwrite_existing);
+  return folder / name;
+}
+
+ScanOptions ScanTest::options() const {
+  ScanOptions options;
+  options.first = {folder};
+  options.environment = false;
+  options.standard = false;
+  options.cache_file = root / "cache" / "scan.jsonl";
+  options.choices_file = root / "config" / "disabled.json";
+  return options;
+}
+
+const ScannedLibrary& ScanTest::named(const ScanResult& found, const std::string& name) {
+  for (const ScannedLibrary& library : found.libraries) {
+    if (library.path.filename() == name) return library;
+  }
+  throw std::runtime_error("no library " + name + " was found");
+}
+
+}  // namespace ctxbroker
