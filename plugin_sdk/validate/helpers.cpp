@@ -69,6 +69,8 @@ void live_once(Rig& rig, std::uint64_t seed) {
     PluginInstance instance = rig.active(setup.sizes);
     Bench bench(rig, instance, setup);
     bench.run_several(2);
+    static_cast<void>(instance.latency_frames());
+    static_cast<void>(instance.tail_frames());
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::needs_gpu) throw;
   }

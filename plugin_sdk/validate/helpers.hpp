@@ -21,8 +21,8 @@ bool is_setting(std::string_view function) noexcept;       // changes what other
 std::string calls_between(const TenantMetrics& before, const TenantMetrics& after,
                           bool (*wanted)(std::string_view));
 
-// Creates, activates, runs two jobs, deactivates and destroys. What the plug-in answers is not
-// looked at.
+// Creates, activates, runs two jobs, asks for the latency, deactivates and destroys. What the
+// plug-in answers is not looked at.
 void live_once(Rig& rig, std::uint64_t seed);
 
 // How many threads this process has.

@@ -202,7 +202,7 @@ Result run_in_child(const Options& options, const Test& test, const std::string&
     if (told.is_object()) {
       result.outcome = outcome_of(told.value("outcome", ""));
       result.text = told.value("text", "");
-      result.notes = told.value("notes", nlohmann::json());
+      result.notes = told.value("notes", nlohmann::json::object());
     }
   }
   if (end.exit_status == 4 && !has_told) throw CannotRun(last_lines(end.output));

@@ -30,7 +30,7 @@ struct Result {
   std::string text{};    // why, for all but pass
   std::string output{};  // the end of what the child printed, for crash and hang
   double seconds = 0;
-  nlohmann::json notes{};
+  nlohmann::json notes = nlohmann::json::object();
 };
 
 // Runs one test in this process and prints its result for the parent. What the test throws ends

@@ -83,8 +83,10 @@ void static_needed_libraries(Trial& trial) {
       detail::run_process(loader, {"--list", trial.file.string()}, std::chrono::seconds(20));
   for (const std::string& name : file.needed()) {
     const bool is_driver = name.rfind("libcuda.so", 0) == 0;  // the host brings it
-    require(is_driver || listed.output.find(name + " => not found") == std::string::npos,
-            "it needs " + name + ", which is not on this machine");
+    const bool is_missing =
+        listed.output.find(name + " => not found") != std::string::npos ||
+        listed.output.find(name + ": cannot open shared object file") != std::string::npos;
+    require(is_driver || !is_missing, "it needs " + name + ", which is not on this machine");
   }
 }
 

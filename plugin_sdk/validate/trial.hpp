@@ -19,8 +19,8 @@ struct Trial {
   std::filesystem::path file;  // the plug-in library
   std::string plugin{};        // its id; empty for a test of the file or of the library
   std::uint64_t seed = 1;
-  std::optional<DriverChoice> driver{};  // unset: CTXBROKER_DRIVER decides
-  nlohmann::json notes = {};             // what the test tells its parent beside the outcome
+  std::optional<DriverChoice> driver{};             // unset: CTXBROKER_DRIVER decides
+  nlohmann::json notes = nlohmann::json::object();  // for its parent, beside the outcome
 };
 
 // The plug-in breaks the test's rule. The text says how, for its author.

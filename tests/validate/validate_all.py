@@ -79,7 +79,7 @@ OTHERS = [
     ("audio_probes", "absurd_latency", "audio.latency", {}),
     ("audio_probes", "fails_sometimes", "life.process", {}),
     ("audio_probes", "block_dependent", "audio.block_size", {}),
-    ("images", "absurd", "life.process", {}),
+    ("images", "absurd", "parameters.extremes", {}),
 ]
 OTHERS += [(f"broken_{fault}", None, "load.loads", {}) for fault in (
     "abi_major", "entry_size", "entry_functions", "init_fails", "init_throws", "no_factory",
