@@ -137,7 +137,9 @@ Json observe(Rig& rig, const Trial& trial, const std::set<std::string>& librarie
   json["threads"] = {{"new", most_threads - threads}};
   json["libraries"] = Json::array();
   for (const std::string& name : loaded_libraries()) {
-    if (libraries_before.count(name) == 0) json["libraries"].push_back(name);
+    const bool known = libraries_before.count(name) != 0 || name == trial.file.filename() ||
+                       name == std::filesystem::path(rig.broker().driver().path).filename();
+    if (!known) json["libraries"].push_back(name);
   }
   return json;
 }

@@ -80,11 +80,11 @@ std::optional<ctxb_status> injected(const char* function) {
 }
 
 void look_at(const char* function, ctxb_status status) {
-  if (inside == Inside::context_lost || inside == Inside::deactivate_lost) {
-    find_mishap(
-        Mishap::called,
-        std::string(function) + " in " +
-            (inside == Inside::context_lost ? "context_lost" : "the deactivate after a loss"));
+  if (inside == Inside::context_lost) {
+    find_mishap(Mishap::called, std::string(function) + " in context_lost");
+  } else if (inside == Inside::deactivate_lost && status < 0) {  // release(0) does nothing
+    find_mishap(Mishap::called,
+                std::string(function) + ", with what is dead, in the deactivate " + "after a loss");
   } else if (inside == Inside::process && status < 0) {
     find_mishap(Mishap::refused,
                 std::string(function) + " answered " + std::to_string(status) + " in process");

@@ -26,7 +26,7 @@ constexpr const char* exit_codes =
     "  1  a test failed, crashed or hung\n"
     "  2  the command line is wrong\n"
     "  3  the plug-in library cannot be read, or an output file cannot be written\n"
-    "  4  the validator cannot run here: no such driver, or no device\n";
+    "  4  the validator cannot run: no such driver, no device, or no such plug-in in the library\n";
 
 struct Arguments {
   Options options;
@@ -72,15 +72,17 @@ Trial trial_of(const Options& options) {
   return trial;
 }
 
-int run_one(Arguments& arguments, const std::string& which) {
+int run_one(Arguments& arguments, const std::string& which, bool is_child) {
   const Test& test = named_test(which, arguments.options.seed);
   Trial trial = trial_of(arguments.options);
-  if (test.scope == Scope::plugin && trial.plugin.empty()) {
-    throw CLI::ValidationError("--reproduce",
-                               std::string(test.id) + " is a test of one plug-in: add --plugin ID");
+  const Answer answer = run_here(test, trial);
+  if (is_child) {
+    tell_parent(answer, trial);
+  } else {
+    std::printf("%s %s%s%s\n", to_string(answer.outcome), test.id, answer.text.empty() ? "" : ": ",
+                answer.text.c_str());
   }
-  const Outcome outcome = run_here(test, trial);
-  return outcome == Outcome::fail ? failed : passed;
+  return answer.outcome == Outcome::fail ? failed : passed;
 }
 
 int write_behaviour(const Arguments& arguments) {
@@ -178,8 +180,8 @@ int run(int argc, char** argv) {
       observe_behaviour(trial);
       return passed;
     }
-    if (!arguments.child.empty()) return run_one(arguments, arguments.child);
-    if (!arguments.reproduce.empty()) return run_one(arguments, arguments.reproduce);
+    if (!arguments.child.empty()) return run_one(arguments, arguments.child, true);
+    if (!arguments.reproduce.empty()) return run_one(arguments, arguments.reproduce, false);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? passed : wrong_usage;
   }

@@ -37,16 +37,19 @@ void Rig::end_library() {
 }
 
 const PluginDescription& Rig::plugin() const {
-  for (const PluginDescription& one : library_->plugins()) {
-    if (one.id == trial_.plugin) return one;
+  const auto& all = library_->plugins();
+  if (trial_.plugin.empty() && all.size() == 1) return all.front();
+  for (const PluginDescription& one : all) {
+    if (one.id == trial_.plugin || one.short_name == trial_.plugin) return one;
   }
-  throw Failed("the library has no plug-in " + trial_.plugin);
+  throw Failed("name one of the library's plug-ins with --plugin: \"" + trial_.plugin +
+               "\" is none");
 }
 
 PluginInstance Rig::create(int device) {
   InstanceOptions options;
   options.device = Placement(device);
-  return broker_->create(*library_, trial_.plugin, options);
+  return broker_->create(*library_, plugin().id, options);
 }
 
 PluginInstance Rig::active(const ActivationSizes& sizes) {

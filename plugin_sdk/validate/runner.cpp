@@ -18,14 +18,7 @@ namespace {
 
 // Stands in front of the result, which is the last line of a child's output.
 constexpr std::string_view marker = "\n@ctxb-validate ";
-
-Outcome tell(Outcome outcome, const std::string& text, const nlohmann::json& notes) {
-  const nlohmann::json told{{"outcome", to_string(outcome)}, {"text", text}, {"notes", notes}};
-  const std::string line = told.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  std::printf("%.*s%s\n", static_cast<int>(marker.size()), marker.data(), line.c_str());
-  std::fflush(stdout);
-  return outcome;
-}
+constexpr std::string_view error_prefix = "ctxb-validate: error: ";
 
 bool is_about_the_machine(ErrorKind kind) {
   return kind == ErrorKind::no_driver || kind == ErrorKind::no_device ||
@@ -94,14 +87,20 @@ struct Plugin {
 
 std::vector<Plugin> plugins_of(const Options& options, const Result& load) {
   std::vector<Plugin> found;
+  std::string there;
   for (const auto& one : load.notes.value("plugins", nlohmann::json::array())) {
     const auto id = one.at("id").get<std::string>();
     const std::string short_name = id.substr(id.rfind('.') + 1);
+    there += (there.empty() ? "" : ", ") + id;
     const auto& wanted = options.plugins;
     if (wanted.empty() || std::count(wanted.begin(), wanted.end(), id) != 0 ||
         std::count(wanted.begin(), wanted.end(), short_name) != 0) {
       found.push_back({id, one.at("why_not").get<std::string>()});
     }
+  }
+  if (found.empty() && !there.empty()) {
+    throw CannotRun("the library has no plug-in \"" + options.plugins.front() + "\"; it has " +
+                    there);
   }
   return found;
 }
@@ -166,22 +165,29 @@ std::vector<Result> run_scope(const Options& options, Scope scope, const Plugin&
 
 }  // namespace
 
-Outcome run_here(const Test& test, Trial& trial) {
+Answer run_here(const Test& test, Trial& trial) {
   try {
     if (test.applies.to != nullptr && !test.applies.to(Rig(trial).plugin())) {
       throw Skipped(std::string("the rule is for ") + test.applies.text);
     }
     test.run(trial);
-    return tell(Outcome::pass, "", trial.notes);
+    return {};
   } catch (const Skipped& why) {
-    return tell(Outcome::skip, why.what(), trial.notes);
+    return {Outcome::skip, why.what()};
   } catch (const Failed& why) {
-    return tell(Outcome::fail, why.what(), trial.notes);
+    return {Outcome::fail, why.what()};
   } catch (const Error& error) {
     if (is_about_the_machine(error.kind())) throw CannotRun(error.what());
-    return tell(error.kind() == ErrorKind::needs_gpu ? Outcome::skip : Outcome::fail, error.what(),
-                trial.notes);
+    return {error.kind() == ErrorKind::needs_gpu ? Outcome::skip : Outcome::fail, error.what()};
   }
+}
+
+void tell_parent(const Answer& answer, const Trial& trial) {
+  const nlohmann::json told{
+      {"outcome", to_string(answer.outcome)}, {"text", answer.text}, {"notes", trial.notes}};
+  const std::string line = told.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  std::printf("%.*s%s\n", static_cast<int>(marker.size()), marker.data(), line.c_str());
+  std::fflush(stdout);
 }
 
 Result run_in_child(const Options& options, const Test& test, const std::string& plugin) {
@@ -205,7 +211,11 @@ Result run_in_child(const Options& options, const Test& test, const std::string&
       result.notes = told.value("notes", nlohmann::json::object());
     }
   }
-  if (end.exit_status == 4 && !has_told) throw CannotRun(last_lines(end.output));
+  if (end.exit_status == 4 && !has_told) {
+    const std::size_t from = end.output.rfind(error_prefix);
+    throw CannotRun(from == std::string::npos ? last_lines(end.output)
+                                              : end.output.substr(from + error_prefix.size()));
+  }
   const std::string when = has_told ? ", after the test, while the process ended" : "";
   if (end.timed_out) {
     result.outcome = Outcome::hang;

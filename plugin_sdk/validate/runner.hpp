@@ -33,15 +33,22 @@ struct Result {
   nlohmann::json notes = nlohmann::json::object();
 };
 
-// Runs one test in this process and prints its result for the parent. What the test throws ends
-// here, except for what is no answer about the plug-in (a driver that cannot be opened).
-Outcome run_here(const Test& test, Trial& trial);
+// Runs one test in this process. What the test throws ends here, except for what is no answer about
+// the plug-in (a driver that cannot be opened): CannotRun.
+struct Answer {
+  Outcome outcome = Outcome::pass;
+  std::string text{};
+};
+Answer run_here(const Test& test, Trial& trial);
+// Prints the answer for the parent process.
+void tell_parent(const Answer& answer, const Trial& trial);
 
 // Runs one test in a child process. Throws std::system_error when none can be started.
 Result run_in_child(const Options& options, const Test& test, const std::string& plugin);
 
 // Runs the ladder up to the strictness. `done` is told of each result, in the order of the ladder
-// for each plug-in. Throws std::runtime_error when the driver cannot be used.
+// for each plug-in. Throws CannotRun when the driver cannot be used, and when the library loads and
+// has none of the plug-ins that were asked for.
 std::vector<Result> run_ladder(const Options& options,
                                const std::function<void(const Result&)>& done);
 

@@ -34,10 +34,11 @@ BEHAVIOURS = {
     "context.own_contexts": "pushes_in_create creates_context",
     "context.resets": "resets",
     "context.settings": "sets_limit",
+    "life.strikes": "other_sizes",
     "process.guard_bands": "writes_beyond writes_before",
     "process.output_written": "writes_nothing writes_half reads_output rests",
     "process.inputs_unchanged": "changes_input",
-    "process.row_pitch": "ignores_pitch",
+    "process.row_pitch": "ignores_pitch scratch packed",
     "process.sizes": "refuses_odd_sizes",
     "process.deterministic": "is_random",
     "process.discontinuity": "remembers",
@@ -80,13 +81,16 @@ OTHERS = [
     ("audio_probes", "fails_sometimes", "life.process", {}),
     ("audio_probes", "block_dependent", "audio.block_size", {}),
     ("images", "absurd", "parameters.extremes", {}),
+    ("images", "asks_frames", "parameters.extremes", {}),
+    ("parameters", "parameters", "process.output_written", {}),
+    ("linking", "linking", "process.row_pitch", {}),
 ]
 OTHERS += [(f"broken_{fault}", None, "load.loads", {}) for fault in (
     "abi_major", "entry_size", "entry_functions", "init_fails", "init_throws", "no_factory",
     "factory_functions", "no_plugins", "bad_descriptor", "missing_symbol")]
 OTHERS += [("answers", "answers", test, {"CTXB_TEST_ANSWER": answer}) for test, answer in (
     ("parameters.text", "to_text has_no_end"), ("parameters.text", "from_text is_nan"),
-    ("life.strikes", "get_frames turns_round"), ("context.balance", "latency pushes"))]
+    ("life.strikes", "get_frames turns_round"), ("context.own_contexts", "latency pushes"))]
 OTHERS += [("ports", None, "load.loads", {"CTXB_TEST_PORT_FAULT": fault}) for fault in (
     "no_output", "many_inputs", "null_inputs", "short_size")]
 # Code that is no plug-in.
@@ -97,11 +101,11 @@ OTHERS += [(name, None, "static.entry", {}) for name in (
 
 # Good ones among the test plug-ins.
 SOUND = [("behaviours", plugin) for plugin in (
-    "affine", "bias", "scratch", "bypass", "again_once", "threads", "asks", "one_at_a_time",
-    "native_context", "packed", "describes", "other_sizes", "plain", "linked")]
-SOUND += [("unloadable", None), ("mixer", None), ("parameters", None), ("linking", None),
-          ("hopper", None), ("audio_probes", "values"), ("audio_probes", "scale"),
-          ("audio_probes", "difference"), ("images", "asks_frames")]
+    "affine", "bias", "bypass", "again_once", "threads", "asks", "one_at_a_time",
+    "native_context", "describes", "plain", "linked")]
+SOUND += [("unloadable", None), ("mixer", None), ("hopper", None), ("audio_probes", "values"),
+          ("audio_probes", "scale"), ("audio_probes", "difference"), ("images", "per_pixel"),
+          ("images", "needs_all")]
 # What good test plug-ins are excused from: their files export what the tests look at.
 EXCUSED = {"static.exports"}
 QUICK_GOOD = ("exposure", "delay", "merge")

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctxb-validate as its users meet it: exit codes, JSON, repeating a failure, and its page.
+set -euo pipefail
+bin="$CTXB_BUILD/bin"
+plugins="$CTXB_BUILD/plugins"
+breaking="$CTXB_BUILD/test_plugins/behaviours.so"
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+export CTXBROKER_DRIVER=software
+status=0
+fail() { echo "$*"; status=1; }
+
+# ends_with CODE TEXT ARGUMENT...: the exit code, and what the program says.
+ends_with() {
+  local code="$1" text="$2" got=0
+  shift 2
+  "$bin/ctxb-validate" "$@" >"$scratch/said" 2>&1 || got=$?
+  if ((got != code)); then fail "ctxb-validate $*: exit code $got instead of $code"; cat "$scratch/said"; fi
+  if ! grep -qF -e "$text" "$scratch/said"; then fail "ctxb-validate $*: does not say: $text"; cat "$scratch/said"; fi
+}
+
+ends_with 0 "strictness 1, seed 7: 6 pass, 0 fail" "$plugins/exposure.so" --strictness 1 --seed 7
+ends_with 1 "--reproduce process.output_written:7 --plugin com.example.test.writes_half" \
+  "$breaking" --plugin writes_half --only process.output_written --seed 7
+ends_with 1 "fail process.output_written: process left" \
+  "$breaking" --plugin writes_half --reproduce process.output_written:7
+ends_with 1 "crash state.garbage" "$breaking" --plugin trusts_its_state --only state.garbage
+ends_with 1 "hang  life.process" "$breaking" --plugin never_returns --only life.process --deadline 3
+ends_with 2 "there is no test" "$plugins/exposure.so" --only life.nothing
+ends_with 2 "not in range" "$plugins/exposure.so" --strictness 11
+ends_with 2 "FILE is required"
+ends_with 3 "is not a file that can be read" "$scratch/no_such_file.so"
+ends_with 4 'no plug-in "exposur"; it has' "$plugins/exposure.so" --plugin exposur
+
+# A damaged file: whatever it is, the answer is a sentence.
+cp "$plugins/exposure.so" "$scratch/damaged.so"
+printf '\377\377\377\377\377\377\377\377' |
+  dd of="$scratch/damaged.so" bs=1 seek=40 conv=notrunc status=none  # where the sections are
+ends_with 1 "the file is damaged" "$scratch/damaged.so" --only static.entry
+head -c 3000 "$plugins/exposure.so" >"$scratch/short.so"
+ends_with 1 "fail  static.library" "$scratch/short.so" --only static.library
+
+"$bin/ctxb-validate" "$plugins/exposure.so" --strictness 1 --seed 1 --json \
+  --behaviour "$scratch/behaviour.json" >"$scratch/report.json"
+if command -v python3 >/dev/null; then
+  python3 - "$scratch" "$CTXB_SOURCE/docs/behaviour.schema.json" <<'PYTHON' || status=1
+import json, sys
+folder, schema_file = sys.argv[1:]
+report = json.load(open(folder + "/report.json"))
+assert report["schema"] == "ctxbroker.validate/1" and report["driver"] == "software", report
+assert report["summary"]["pass"] == len(report["results"]) == 6, report["summary"]
+manifest = json.load(open(folder + "/behaviour.json"))
+schema = json.load(open(schema_file))
+plugin = manifest["plugins"][0]
+known = schema["properties"]["plugins"]["items"]["properties"]
+assert set(plugin) <= set(known), set(plugin) - set(known)
+assert set(manifest) <= set(schema["properties"]), set(manifest)
+assert plugin["jobs"]["launches"] == 8 and plugin["jobs"]["heap_calls_in_process"] == 0, plugin
+PYTHON
+fi
+
+# The page has the table that the program prints.
+"$bin/ctxb-validate" --list >"$scratch/list"
+sed -n '/^<!-- ctxb-validate --list -->$/,/^<!-- end of the list -->$/{/^<!--/d;p}' \
+  "$CTXB_SOURCE/docs/validator.md" >"$scratch/page"
+diff "$scratch/page" "$scratch/list" || fail "docs/validator.md: its table is not what --list prints"
+exit $status
