@@ -61,6 +61,8 @@ constexpr Test tests[] = {
      load_answers},
     {"load.cuda_libraries", 5, library, N::load, all,
      "With CTXB_CUDA_KERNELS, it needs no CUDA library.", load_cuda_libraries},
+    {"load.manifest", 5, library, N::load, all,
+     "A manifest beside it says what its descriptors say.", load_manifest},
 
     {"life.create", 1, plugin, N::load, all, "It can be created and destroyed.", life_create},
     {"life.activate", 1, plugin, N::create, all, "It can be activated and deactivated.",

@@ -29,6 +29,7 @@ void load_no_cuda(Trial&);
 void load_again(Trial&);
 void load_answers(Trial&);
 void load_cuda_libraries(Trial&);
+void load_manifest(Trial&);
 
 void life_create(Trial&);
 void life_activate(Trial&);
