@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Target demo: the sample host, the drivers it may take and the good sample plug-ins; no tests.
+# Target demo: all that an installation has (CtxbInstall.cmake), so that `tools/demo` is enough before
+# `cmake --install`; no tests.
 # Also gives ctxb_modules_below(OUT FOLDER): the plug-in targets made in a folder and below it.
 function(ctxb_modules_below out folder)
   get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
@@ -23,7 +24,7 @@ endfunction()
 
 ctxb_modules_below(CTXB_SAMPLE_PLUGINS ${CMAKE_SOURCE_DIR}/sample_plugins)
 add_custom_target(demo)
-foreach(target sample_host ctxbroker_software_device ${CTXB_SAMPLE_PLUGINS})
+foreach(target sample_host ctxbroker_software_device ctxbroker_worker ctxb-validate ${CTXB_SAMPLE_PLUGINS})
   if(TARGET ${target})
     add_dependencies(demo ${target})
   endif()

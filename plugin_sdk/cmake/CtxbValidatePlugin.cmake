@@ -10,6 +10,7 @@
 # The test is called validate.TARGET. ctxb-validate is the one of this build or of the installation
 # from which this file comes; CTXB_VALIDATE names another one.
 set(CTXB_VALIDATE_HINTS ${CMAKE_CURRENT_LIST_DIR}/../../../bin ${CMAKE_CURRENT_LIST_DIR}/../../bin
+    ${CMAKE_CURRENT_LIST_DIR}/../../../../bin  # lib/x86_64-linux-gnu
     CACHE INTERNAL "")
 
 function(ctxb_validate_plugin target)

@@ -5,10 +5,10 @@
     abi.py C-COMPILER LIBRARY            compares, and that LIBRARY exports what the headers declare
     abi.py C-COMPILER LIBRARY --accept   keeps what the headers say now
 
-functions_and_layouts.abi has the functions of host*.h, and every struct of host*.h and plugin*.h, as
-abidw writes them. constants.txt has the values of the macros. Types need debug information, which the
-library does not have. So abidw reads a small library that is made from the headers alone. The compiler
-holds the functions' definitions in libctxbroker to the same declarations.
+functions_and_layouts.abi has the functions and structs of the C headers, as abidw writes them.
+constants.txt has the values of the macros. Types need debug information, which the library does not
+have. So abidw reads a small library that is made from the headers alone. The compiler holds the
+functions' definitions in libctxbroker to the same declarations.
 
 Ends with 77 where abidw and abidiff are not installed (Debian: abigail-tools).
 """
@@ -27,7 +27,7 @@ FOLDERS = [ROOT / "plugin_sdk/include", ROOT / "broker/include"]
 WHAT_TO_DO = f"""
 What may change is in docs/versioning.md. In short: a struct may grow at its end, and functions, structs
 and constants may be added. Everything else breaks hosts or plug-ins that exist; it needs a new SONAME
-(functions and structs of host*.h) or a new CTXB_ABI_MAJOR (plugin*.h).
+(functions and structs for hosts) or a new CTXB_ABI_MAJOR (plugin*.h).
 
 If the change is meant, run `{pathlib.Path(__file__).relative_to(ROOT)} cc LIBRARY --accept` with a built
 libctxbroker.so, read the differences that git shows, and add a line to CHANGELOG.md."""
@@ -49,9 +49,8 @@ def headers(folders: list[pathlib.Path]) -> dict[str, str]:
     found = {}
     for folder in folders:
         for file in sorted(folder.glob("ctxbroker/*.h")):
-            if file.name.startswith(("host", "plugin")):
-                text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", file.read_text(), flags=re.S)
-                found[f"ctxbroker/{file.name}"] = text
+            text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", file.read_text(), flags=re.S)
+            found[f"ctxbroker/{file.name}"] = text
     return found
 
 

@@ -22,20 +22,22 @@ while IFS= read -r command; do
   grep -qxF "        run: $command" .github/workflows/ci.yml || failed "ci.yml does not run: $command"
 done <<<"$commands"
 expect_out "100% tests passed"
-for test in tint.default tint.red trim.default trim.half negative.colour; do
+for test in tint.default tint.red trim.default trim.half negative.colour validate.tint validate.trim \
+  validate.negative; do
   grep -qE " $test \.+ +Passed" <<<"$out" || failed "$test did not pass"
 done
-if grep -q ctxb_validate_plugin "$HOME"/ctxbroker/lib/cmake/ctxbroker_plugin_sdk/*.cmake; then
-  for plugin in tint trim negative; do
-    grep -qE "valid[^ ]*$plugin[^ ]* \.+ +Passed|$plugin[^ ]*valid[^ ]* \.+ +Passed" <<<"$out" ||
-      failed "$plugin was not validated"
-  done
-fi
 
-# The control: a wrong kernel is seen.
+# The controls: a wrong kernel is seen, and so is a breach of a rule.
 sed -i 's/pixel\.x \*= factor\.x/pixel.x += factor.x/' image/tint.cu
 run cmake --build build
 expect_status 0
 run ctest --test-dir build
 [[ "$status" != 0 ]] || failed "a wrong kernel passed"
 expect_out "tint.red (Failed)"
+sed -i 's/pixel\.x += factor\.x/pixel.x *= factor.x/' image/tint.cu
+sed -i 's/job\.launch(kernel_/if (out.width != 331) throw Failure(CTXB_ERROR, "too wide");  \/\/ check.cpp has 331\n    &/' image/tint.cpp
+run cmake --build build
+expect_status 0
+run ctest --test-dir build
+[[ "$status" != 0 ]] || failed "a plug-in that takes one size alone passed"
+expect_out "validate.tint (Failed)"

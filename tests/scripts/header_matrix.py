@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 SDK_C = ["plugin*.h"]
-HOST_C = ["host*.h"]
+HOST_C = ["host*.h", "worker*.h"]
 SDK = [*SDK_C, "plugin.hpp", "sdk/*.hpp"]
 C = ["c11", "c17"]
 CPP = ["c++17", "c++20", "c++2b"]
