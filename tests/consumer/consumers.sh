@@ -108,9 +108,10 @@ plugin_and_host() {
 plugins_of_the_documents() {
   local documents="$outside/documents" file
   mkdir "$documents"
-  for file in vignette.cu vignette.cpp negative.cu CMakeLists.txt; do
+  for file in vignette.cu vignette.cpp CMakeLists.txt; do
     code_of writing_plugins.md "$file" >"$documents/$file"
   done
+  code_of runtime_plugins.md negative.cu >"$documents/negative.cu"
   echo 'ctxb_add_plugin(negative CUDA_SOURCES negative.cu)' >>"$documents/CMakeLists.txt"
   build_project "$documents" "$documents/build"
   run "$prefix/bin/sample_host" list --plugin-path "$documents/build"
@@ -135,7 +136,7 @@ plugins_of_the_documents() {
 host_in_c() {
   local host="$outside/host_c"
   cp -r "$projects/host_c" "$host"
-  code_of embedding.md red_over_grey.c >"$host/red_over_grey.c"
+  code_of embedding_in_c.md red_over_grey.c >"$host/red_over_grey.c"
   build_project "$host" "$host/build"
   run "$host/build/red_over_grey" "$prefix/lib/ctxbroker/plugins/blur.so" "$prefix/lib/ctxbroker/plugins/merge.so"
   expect_status 0
@@ -145,7 +146,7 @@ host_in_c() {
 pkg_config() {
   local host="$outside/pkgconfig"
   cp -r "$projects/pkgconfig" "$host"
-  code_of embedding.md red_over_grey.c >"$host/red_over_grey.c"
+  code_of embedding_in_c.md red_over_grey.c >"$host/red_over_grey.c"
   code_of embedding.md painter.cpp >"$host/painter.cpp"
   cp "$CTXB_SOURCE/tests/fixtures/mixer/mixer.c" "$host/"
   # A driver that has nothing: whoever got it would not find its functions.

@@ -15,6 +15,7 @@ packages_fetch=(python3-pip ca-certificates) # pip fetches NVIDIA's wheels over 
 packages_lint=(clang-format clang-tidy make dpkg-dev lintian mmdebstrap abigail-tools
   clang gcc-mingw-w64-x86-64-posix g++-mingw-w64-x86-64-posix)
 packages_bundle=(patchelf)
+packages_docs=(doxygen python3-venv) # pip fetches the rest of what builds the manual
 
 # The runtimes of the sanitizers come with g++; nothing to install for them.
 

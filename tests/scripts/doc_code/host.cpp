@@ -28,7 +28,6 @@ using namespace ctxbroker;
 
 // What the pages define.
 void soften_picture(float* pixels, unsigned width, unsigned height);
-void blur_picture(float* pixels, unsigned width, unsigned height);
 void set_up(PluginInstance& grade);
 bool automate(PluginInstance& grade, std::size_t index, double value) noexcept;
 void keep(const PluginInstance& grade);
@@ -367,7 +366,6 @@ int main(int argc, char** argv) try {
   check(argc == 2, "one argument");
   const std::string folder = argv[1];
   blurs(soften_picture);
-  blurs(blur_picture);
   Broker broker = Broker::open();
   parameters(broker, folder);
   one_by_one(broker);
