@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the C++ and C that the documentation shows, as C++17 and C11, and runs what can run.
+"""Compiles the C++, C and CUDA C++ that the documentation shows, as C++17 and C11, and runs what can run.
 
     doc_code.py SOURCE_FOLDER CXX CC [-Ifolder ...] [--run BUILD_FOLDER CMAKE NVCC]
 
 A block that is no whole file stands in `contexts` with what a reader has around it. A line "..." in a
-block is left out.
+block is left out. A block without a language is an error. doc_pages.py runs the blocks of shell, and
+checks JSON and CMake.
 
 With --run, doc_code/host.cpp is linked with the blocks of `host_pages`, and calls each function that they
 define. It runs on the software device, with the build's sample plug-ins and with the plug-ins that the
-pages show: each FILE.cpp that has a FILE.cu. tests/consumer builds and runs the other blocks that have a
-file's name.
+pages show: each FILE.cpp that has a FILE.cu. It compiles the other blocks of CUDA C++ with nvcc.
+doc_pages.py and tests/consumer build and run the other blocks that have a file's name.
 """
 import os
 import pathlib
@@ -20,8 +21,10 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+from doc_blocks import blocks
+
 here = pathlib.Path(__file__).parent / "doc_code"
-host_pages = ("README.md", "docs/embedding.md", "docs/graphs.md")
+host_pages = ("README.md", "docs/embedding.md", "docs/graphs.md", "docs/how_to.md", "docs/kernels_in_your_plugin.md")
 
 host = ("#include <ctxbroker/broker.hpp>\n"
         "void f(ctxbroker::BrokerOptions& options, ctxbroker::Broker& broker) {\n"
@@ -53,6 +56,15 @@ whole_plugin = (plugin, "};")
 job_only = (plugin + "void activate(const Activation&) override {}\n"
             "Outcome process(const Job&) override { return warm_ ? Outcome::done : Outcome::bypass; }\n",
             "};")
+fixture = """
+#include <ctxbroker/plugin.h>
+struct Gpu { ctxb_status (*release)(const ctxb_host*, unsigned long long); };
+struct Object { const ctxb_host* host; };
+const Gpu& gpu(Object&);
+ctxb_status release_in_process(Object& object, const ctxb_job&);
+struct Row { const char* id; ctxb_status (*activate)(Object&); ctxb_status (*process)(Object&, const ctxb_job&); };
+struct Breach { const char *plugin, *text; };
+"""
 texts = 'constexpr char tone_text[] = "", rows_ptx[] = "";\n'
 
 # (document, a text in the block): what comes before, and after
@@ -64,11 +76,9 @@ contexts = {
     ("docs/kernels_in_your_plugin.md", "blur.fatbin"): (module, ""),
     ("docs/kernels_in_your_plugin.md", "filters/blur.cu"): (module, ""),
     ("docs/writing_plugins.md", "void context_lost"): job_only,
-    ("docs/writing_plugins.md", "class Vignette"): (generated % "vignette", ""),
-    ("docs/audio_plugins.md", "class Fader"): (generated % "fader", ""),
-    ("docs/image_plugins.md", "class Grey"): (generated % "grey", ""),
-    ("docs/image_plugins.md", "class Difference"): (generated % "difference", ""),
-    ("docs/image_plugins.md", "class Dilate"): (generated % "dilate", ""),
+    ("tests/README.md", "release_in_process(Object"): (fixture, ""),
+    ("tests/README.md", '{"com.example.test.process_releases"'): (fixture + "const Row rows[] = {", "};"),
+    ("tests/README.md", 'Breach{"process_releases"'): (fixture + "const Breach rows[] = {", "};"),
 }
 
 
@@ -132,34 +142,45 @@ def main():
     unused, compilations, files, objects = dict(contexts), [], {}, []
     scratch = tempfile.TemporaryDirectory()
     folder = pathlib.Path(scratch.name)
-    for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
-        name, text = page.relative_to(source).as_posix(), page.read_text()
-        for block in re.finditer(r"^```(cpp|c|cuda)\b *([^\n]*)\n(.*?)^```", text, re.S | re.M):
-            language, file, shown = block.groups()
-            if file:
-                files[file] = shown
-            if language == "cuda":
-                continue
-            line = text.count("\n", 0, block.start()) + 2
-            code = re.sub(r'^(\.\.\.|#include "\w+_kernels.hpp".*)$', "", shown, flags=re.M)
-            before, after = "", ""
-            for key, context in contexts.items():
-                if key[0] == name and key[1] in code:
-                    before, after = context
-                    unused.pop(key, None)
-            is_called = run and name in host_pages and not file and not before
-            result = ["-c", "-o", folder / f"{line}_{page.stem}.o"] if is_called else ["-fsyntax-only"]
-            unit = f'{before}\n#line {line} "{name}"\n{code}\n{after}\n'
-            compilations.append(([*commands[language], *result, "-"], unit))
-            if is_called:
-                objects.append(result[-1])
+    all_blocks, wrong_form = blocks(source)
+    for block in all_blocks:
+        if block.file:
+            files[block.file] = block.text
+        if block.language not in commands:
+            continue
+        code = re.sub(r'^(\.\.\.|#include "\w+_kernels.hpp".*)$', "", block.text, flags=re.M)
+        before, after = "", ""
+        if made := re.search(r'^#include "(\w+)_kernels.hpp"', block.text, re.M):
+            before = generated % made.group(1)
+        for key, context in contexts.items():
+            if key[0] == block.page and key[1] in code:
+                before, after = context
+                unused.pop(key, None)
+        is_called = run and block.page in host_pages and not block.file and not before
+        result = ["-c", "-o", folder / f"{block.line}_{pathlib.Path(block.page).stem}.o"] if is_called else [
+            "-fsyntax-only"]
+        unit = f'{before}\n#line {block.line} "{block.page}"\n{code}\n{after}\n'
+        compilations.append(([*commands[block.language], *result, "-"], unit))
+        if is_called:
+            objects.append(result[-1])
+    if run:
+        built = {name.removesuffix(".cpp") for name in files if name.endswith(".cpp")}
+        for block in all_blocks:
+            if block.language == "cuda" and block.file.removesuffix(".cu") not in built:
+                file = folder / f"{block.line}_{block.file or 'block.cu'}"
+                file.write_text(f'#line {block.line} "{block.page}"\n{block.text}')
+                compilations.append(([run[2], "-ptx", "-std=c++17", "-Werror=all-warnings", f"-ccbin={cxx}",
+                                      "-allow-unsupported-compiler",
+                                      f"-I{source}/plugin_sdk/include", "-o", folder / "out.ptx", file], ""))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = list(pool.map(lambda one: call(one[0], input=one[1]), compilations))
     compiled, failed = len(runs), sum(one.returncode != 0 for one in runs)
     for key in unused:
         print(f"doc_code.py has a context for a block that is not there: {key}")
+    for one in wrong_form:
+        print(one)
     print(f"{compiled} blocks, {failed} do not compile, {len(objects)} run")
-    if failed or unused or compiled < 8:
+    if failed or unused or wrong_form or compiled < 8:
         return 1
     if run:
         build = pathlib.Path(run[0]).resolve()

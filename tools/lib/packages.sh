@@ -8,7 +8,8 @@ packages_build=(
   libboost-dev libboost-filesystem-dev libboost-log-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libpng-dev libopenexr-dev libsndfile1-dev libcli11-dev nlohmann-json3-dev libzstd-dev liblz4-dev
-  python3-numpy) # NumPy: for the tests that compute graphs a second time
+  python3-numpy       # for the tests that compute graphs a second time
+  python3-jsonschema) # for the tests of JSON documents
 packages_fetch=(python3-pip ca-certificates) # pip fetches NVIDIA's wheels over https
 # make and dpkg-dev: users build with them. mmdebstrap: a bare Debian to install packages in. The
 # compilers: headers have to compile with them.

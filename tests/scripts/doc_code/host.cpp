@@ -28,6 +28,9 @@ using namespace ctxbroker;
 
 // What the pages define.
 void soften_picture(float* pixels, unsigned width, unsigned height);
+void require_gate(const Broker& broker);
+void print_memory(const Broker& broker);
+void look_at(const std::vector<unsigned char>& bytes);
 void set_up(PluginInstance& grade);
 bool automate(PluginInstance& grade, std::size_t index, double value) noexcept;
 void keep(const PluginInstance& grade);
@@ -367,7 +370,12 @@ int main(int argc, char** argv) try {
   const std::string folder = argv[1];
   blurs(soften_picture);
   Broker broker = Broker::open();
+  require_gate(broker);
+  const std::string image =
+      ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry e() { ret; }\n";
+  look_at({image.begin(), image.end()});
   parameters(broker, folder);
+  print_memory(broker);
   one_by_one(broker);
   several(broker);
   on_the_device(broker);
