@@ -61,9 +61,9 @@ class Reader:
         self.home = scratch / "home"
         self.prefix = self.home / "ctxbroker"
         self.environment = {**os.environ, "HOME": str(self.home), "CTXBROKER_DRIVER": "software", "CXX": cxx,
-                            "CUDACXX": nvcc, "CMAKE_GENERATOR": "Ninja", "LC_ALL": "C",
+                            "CUDACXX": nvcc, "LC_ALL": "C",
                             "PATH": f"{self.prefix}/bin:{pathlib.Path(nvcc).parent}:{os.environ['PATH']}"}
-        for name in ("CTXBROKER_PLUGIN_PATH", "CTXB_NVCC"):
+        for name in ("CTXBROKER_PLUGIN_PATH", "CTXB_NVCC", "CMAKE_GENERATOR"):
             self.environment.pop(name, None)
         self.repository = scratch / "repository"
         self.repository.mkdir()

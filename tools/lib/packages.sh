@@ -4,16 +4,16 @@
 # Debian 12 is what the scripts are tried on. Ubuntu 24.04 has the same package names; untried.
 
 packages_build=(
-  g++ cmake ninja-build pkg-config git
+  g++ cmake ninja-build make pkg-config git # make: readers' own projects are built with it
   libboost-dev libboost-filesystem-dev libboost-log-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libpng-dev libopenexr-dev libsndfile1-dev libcli11-dev nlohmann-json3-dev libzstd-dev liblz4-dev
   python3-numpy       # for the tests that compute graphs a second time
   python3-jsonschema) # for the tests of JSON documents
 packages_fetch=(python3-pip ca-certificates) # pip fetches NVIDIA's wheels over https
-# make and dpkg-dev: users build with them. mmdebstrap: a bare Debian to install packages in. The
+# dpkg-dev: users build with it. mmdebstrap: a bare Debian to install packages in. The
 # compilers: headers have to compile with them.
-packages_lint=(clang-format clang-tidy make dpkg-dev lintian mmdebstrap abigail-tools
+packages_lint=(clang-format clang-tidy dpkg-dev lintian mmdebstrap abigail-tools
   clang gcc-mingw-w64-x86-64-posix g++-mingw-w64-x86-64-posix)
 packages_bundle=(patchelf)
 packages_docs=(doxygen python3-venv) # pip fetches the rest of what builds the manual
