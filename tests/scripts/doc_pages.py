@@ -10,7 +10,7 @@
 - A text block behind a block of shell is what that writes. A block may fail only if "error" is shown.
 - Every text block of docs/troubleshooting.md is among what doc_code/messages.sh writes.
 - JSON is checked against the schema that it names. A graph is one of docs/examples.
-- A block of CMake that is no whole file is configured, with empty files for those that it names.
+- A block of CMake that is no whole file is configured, with files for those that it names.
 
 Without --slow, pages that build something and blocks of CMake are left to `tools/test --all`.
 """
@@ -194,7 +194,7 @@ def configure_fragments(reader, all_blocks):
         if "find_package" not in block.text:
             head += "find_package(ctxbroker REQUIRED)\n"
         for name in re.findall(r"[\w/]+\.(?:cpp|cu|c)\b", block.text):
-            (folder / name).write_text("")
+            (folder / name).write_text("CTXB_EXPORT_PLUGINS(One)\n")  # what CMake looks for
         for name in re.findall(r"target_link_libraries\((\w+)", block.text):
             (folder / "main.cpp").write_text("int main() {}\n")
             head += f"add_executable({name} main.cpp)\n"
