@@ -9,6 +9,7 @@
   looks like the repository. The blocks of `not_run` do not run, for the reason that stands there.
 - A text block behind a block of shell is what that writes. A block may fail only if "error" is shown.
 - Every text block of docs/troubleshooting.md is among what doc_code/messages.sh writes.
+- What a reader installs is what tools/demo has built.
 - JSON is checked against the schema that it names. A graph is one of docs/examples.
 - A block of CMake that is no whole file is configured, with files for those that it names.
 
@@ -146,6 +147,20 @@ def run_pages(reader, all_blocks, slow):
     return wrong
 
 
+def check_demo(build):
+    """tools/demo builds the target demo, and then a reader installs. Returns what that would not find."""
+    def ninja(*words):
+        return subprocess.run(["ninja", "-C", str(build), "-t", *words], text=True, capture_output=True, check=True).stdout
+    made = {line.rpartition(": ")[0] for line in ninja("targets", "all").splitlines()}
+    by_demo = set(re.findall(r" -o (\S+)", ninja("commands", "demo")))
+    installed = set()
+    for script in build.glob("**/cmake_install.cmake"):
+        installed |= set(re.findall(rf'"{re.escape(str(build))}/((?:bin|lib|plugins)/[^"]+)"', script.read_text()))
+    return [f"tools/demo does not build {one}, which cmake --install wants"
+            for one in sorted(installed & made)
+            if not any(built == one or built.startswith(one + ".") for built in by_demo)]  # links to libx.so.0.1.0
+
+
 def check_messages(reader, all_blocks):
     script = reader.source / "tests/scripts/doc_code/messages.sh"
     _, written = reader.shell(f". {script} {reader.build} {reader.source}", reader.folder_of(
@@ -214,6 +229,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         reader = Reader(source, build, cmake, nvcc, cxx, pathlib.Path(scratch))
         subprocess.run([cmake, "--install", build, "--prefix", reader.prefix], check=True, stdout=subprocess.DEVNULL)
+        wrong += check_demo(build)
         wrong += check_json(source, all_blocks)
         wrong += check_messages(reader, all_blocks)
         wrong += run_pages(reader, all_blocks, slow)
