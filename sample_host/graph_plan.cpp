@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "exit_code.hpp"
+#include "files/image.hpp"
 #include "suggestion.hpp"
 
 namespace ctxbroker::sample_host {
@@ -107,6 +108,13 @@ void set_generated(GraphPlan& plan, const Options& options) {
                         "{\"width\": W, \"height\": H} in the graph file"
                       : "how much sound it makes: give --seconds S and --rate HZ, or \"generate\": "
                         "{\"seconds\": S, \"sample_rate\": HZ} in the graph file"));
+  }
+  const std::uint64_t pixels = std::uint64_t{made.width} * made.height;
+  if (is_image && pixels > image_max_pixels) {
+    throw Failure(ExitCode::usage, "images of " + std::to_string(made.width) + " x " +
+                                       std::to_string(made.height) +
+                                       " have too many pixels; up to " +
+                                       std::to_string(image_max_pixels) + " are possible");
   }
   if (!plan.inputs.empty() && (options.size || options.seconds > 0 || options.rate != 0)) {
     throw Failure(ExitCode::usage,

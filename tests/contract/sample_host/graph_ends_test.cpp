@@ -79,6 +79,7 @@ TEST_F(GraphEnds, OptionsSayHowMuchIsGenerated) {
   refuse({"image", "--graph", sloping()}, {"has no inputs", "--size WxH"});
   refuse({"image", "--graph", sloping(), "--size", "640*480"}, {"640*480", "640x480"});
   refuse({"image", "--graph", sloping(), "--size", "0x480"}, {"0x480", "is not a size"});
+  refuse({"image", "--graph", sloping(), "--size", "1000000x1000000"}, {"too many pixels"});
   png("in.png", 4, 4);
   refuse({"image", at("in.png"), "-o", at("out.png"), "--plugin", "blur", "--size", "4x4"},
          {"--size", "for graphs without inputs"});
@@ -243,6 +244,21 @@ TEST_F(GraphEnds, TilesOfSeveralInputsFramesAndSizes) {
               read_bytes(folder / ("s." + number + ".png")))
         << frame;
   }
+}
+
+TEST_F(GraphEnds, TilesOfAGenerator) {
+  const auto render = [&](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "image", "--graph",
+        graph(
+            R"("outputs": {"o": {"file": ")" + out + R"("}}, "nodes": {"s": {"plugin": ")" +
+            pictures("slope") +
+            R"("}}, "edges": [{"from": "s", "to": "o"}], "generate": {"width": 70, "height": 50})")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    run_well(arguments);
+    return read_bytes(folder / out);
+  };
+  EXPECT_EQ(render("tiles.png", {"--tile", "16x9"}), render("whole.png", {}));
 }
 
 TEST_F(GraphEnds, TilesOfHalves) {
