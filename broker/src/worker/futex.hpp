@@ -3,6 +3,7 @@
 #pragma once
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -48,6 +49,7 @@ bool spin_until(Clock::duration time, const Good& good) noexcept {
       if (good()) return true;
       spin_pause();
     }
+    ::sched_yield();  // the other side may wait for this processor
   } while (Clock::now() < end);
   return false;
 }

@@ -209,7 +209,11 @@ void serve_requests() {
     if (::poll(&waiting, 1, static_cast<int>(beat.count())) == 0) continue;
     const Received received = receive_packet(worker_socket, packet);
     if (received == Received::nothing) continue;
-    if (received != Received::packet) ::_exit(lost_its_host);
+    if (received != Received::packet) {
+      // A host that lives saw this too, and ends the process itself, with a reason.
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ::_exit(lost_its_host);
+    }
     if (packet.head.kind != PacketKind::descriptor || packet.descriptor.get() < 0) continue;
     const std::lock_guard lock(serving->mutex);
     serving->descriptors[packet.head.number] = std::move(packet.descriptor);

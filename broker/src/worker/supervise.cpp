@@ -21,6 +21,7 @@
 #include <system_error>
 
 #include "driver/driver_file.hpp"
+#include "plugin/foreign_text.hpp"
 #include "process/child.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -229,6 +230,10 @@ void WorkerImpl::spawn() {
   process->beat_at = process->looked_at = Clock::now();
 
   const Lock lock(mutex_);
+  if (state_ != WorkerState::starting) {  // it came so late that nobody waits for it any more
+    process->peaceful = true;
+    ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
+  }
   process_ = std::move(process);
   changed_.notify_all();
 }
@@ -236,7 +241,7 @@ void WorkerImpl::spawn() {
 void WorkerImpl::watch(WorkerProcess& process) {
   for (;;) {
     std::array<pollfd, 4> files{{{process.pidfd.get(), POLLIN, 0},
-                                 {process.socket.get(), POLLIN, 0},
+                                 {process.socket_ended ? -1 : process.socket.get(), POLLIN, 0},
                                  {process.output.get(), POLLIN, 0},
                                  {wake_.get(), POLLIN, 0}}};
     ::poll(files.data(), files.size(), static_cast<int>(tick.count()));
@@ -262,7 +267,7 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
       case Received::ended:
         // A process that ends closes its socket before the pidfd tells of it.
         if (is_dying(process.id)) {
-          process.socket.close();
+          process.socket_ended = true;
           return;
         }
         return ask_end(process, WorkerEndCause::lie, "it closed its socket");
@@ -305,7 +310,7 @@ bool WorkerImpl::read_output(WorkerProcess& process, bool all) {
       }
       if (c != '\n' || process.lines_told >= most_lines) continue;
       if (++process.lines_told == most_lines) process.line = "... (it printed more)";
-      tell(Severity::debug, "it printed: " + process.line);
+      tell(Severity::debug, "it printed: " + take_message(process.line.c_str()));
       process.line.clear();
     }
     process.last_output.append(piece.data(), static_cast<std::size_t>(got));
@@ -344,7 +349,8 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t
   WorkerEnd end;
   end.process_id = process.id;
   end.in_flight = process.channel.in_flight();
-  end.output = process.last_output;
+  std::replace(process.last_output.begin(), process.last_output.end(), '\0', ' ');
+  end.output = take_message(process.last_output.c_str());
   if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
   std::optional<WorkerEndCause> asked;

@@ -17,6 +17,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin.h"
+#include "plugin/foreign_text.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -126,8 +127,8 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
                     "raise WorkerOptions::calls_at_once and threads, or call less");
   }
   if (result.status >= 0) return result.bytes;
-  const std::string text =
-      result.text[0] != '\0' ? result.text.data() : "the module returned an error without a text";
+  const std::string text = result.text[0] != '\0' ? take_message(result.text.data())
+                                                  : "the module returned an error without a text";
   if (result.status == CTXB_ERROR_CONTEXT_LOST) {
     ask_end(*process, WorkerEndCause::cuda_ended, "it says that CUDA has ended in it: " + text);
     throw_end(process);
@@ -278,19 +279,28 @@ std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes) {
     const Lock lock(mutex_);
     if (lent_.size() >= most_lent) throw refused(options_.name, "4096 blocks are lent already");
     block->handle = next_handle_++;
+    lent_.push_back(block);  // so that a process that starts meanwhile gets it
   }
-  give_block(process, *block, Clock::now() + options_.call_timeout);
-  const Lock lock(mutex_);
-  lent_.push_back(block);
+  try {
+    give_block(process, *block, Clock::now() + options_.call_timeout);
+  } catch (...) {
+    forget_block(block->handle);
+    throw;
+  }
   return block;
+}
+
+void WorkerImpl::forget_block(std::uint64_t handle) noexcept {
+  const Lock lock(mutex_);
+  std::erase_if(lent_, [&](const auto& one) { return one->handle == handle; });
 }
 
 void WorkerImpl::take_back(const LentBlock& block) noexcept {
   Process process;
   try {
+    forget_block(block.handle);
     {
       const Lock lock(mutex_);
-      std::erase_if(lent_, [&](const auto& one) { return one->handle == block.handle; });
       if (state_ == WorkerState::ready) process = process_;
     }
     if (!process || std::this_thread::get_id() == supervisor_.get_id()) return;

@@ -53,6 +53,7 @@ struct WorkerProcess {
   std::uint64_t oom_kills = 0;  // of the control group, when it started
 
   // Supervision only.
+  bool socket_ended = false;
   std::uint32_t heartbeat = 0;
   Clock::time_point beat_at, looked_at;
   std::string last_output, line;
@@ -97,6 +98,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   Process ready_process(bool asked_by_host);
   Process start_process();
   void start_module(const Process& process);
+  void forget_block(std::uint64_t handle) noexcept;
   void give_block(const Process& process, const LentBlock& block, Clock::time_point deadline);
   std::size_t own_call(const Process& process, const WorkerMessage& message, void* reply,
                        std::size_t capacity, Clock::time_point deadline);

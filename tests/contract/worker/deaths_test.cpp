@@ -117,7 +117,6 @@ INSTANTIATE_TEST_SUITE_P(
         Death{Act::allocates, WorkerEndCause::out_of_memory, "no more memory"},
         Death{Act::mallocs, WorkerEndCause::out_of_memory, "no more memory"},
         Death{Act::forks_and_ends, WorkerEndCause::exited, "exit status 5"},
-        Death{Act::closes_all, WorkerEndCause::exited, "exit status 4"},
         Death{Act::device_trap, WorkerEndCause::cuda_ended, "says that CUDA has ended"},
         Death{Act::device_fault, WorkerEndCause::cuda_ended, "says that CUDA has ended"}));
 

@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "answered a call twice, or one that nobody has made"},
                       Lie{Act::answers_twice, "answered a call twice, or one that nobody has made"},
                       Lie{Act::all_ones, ""}, Lie{Act::shuts_socket, "closed its socket"},
+                      Lie{Act::closes_all, "closed its socket"},
                       Lie{Act::bad_packet, "a packet that is none"},
                       Lie{Act::unknown_packet, "a kind that there is not"},
                       Lie{Act::long_notification, "a kind that there is not"},

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way to a worker process and back, for an empty message and for one of 2 KiB, by how long the
+// two sides look before they sleep, against the same bytes through two pipes and a process that
+// sends them back. The module answers with the message and uses no GPU.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/worker.hpp"
+#include "support/benchmark_main.hpp"
+
+namespace ctxbroker::bench {
+namespace {
+
+void whole(ssize_t (*step)(int, char*, std::size_t), int file, char* data, std::size_t bytes) {
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t now = step(file, data + done, bytes - done);
+    if (now <= 0) throw std::runtime_error("the pipe is closed");
+    done += static_cast<std::size_t>(now);
+  }
+}
+ssize_t read_some(int file, char* data, std::size_t bytes) {
+  return read(file, data, bytes);
+}
+ssize_t write_some(int file, char* data, std::size_t bytes) {
+  return write(file, data, bytes);
+}
+
+// A child that sends back what it gets, in pieces of this size.
+class PipeEcho {
+ public:
+  explicit PipeEcho(std::size_t bytes) : data_(bytes) {
+    if (pipe(to_.data()) != 0 || pipe(from_.data()) != 0) throw std::runtime_error("no pipe");
+    child_ = fork();
+    if (child_ != 0) return;
+    close(to_[1]);
+    while (read_all(to_[0])) whole(write_some, from_[1], data_.data(), data_.size());
+    _exit(0);
+  }
+  ~PipeEcho() {
+    for (const int file : {to_[0], to_[1], from_[0], from_[1]}) close(file);
+    waitpid(child_, nullptr, 0);
+  }
+  PipeEcho(const PipeEcho&) = delete;
+  PipeEcho& operator=(const PipeEcho&) = delete;
+
+  void round_trip() {
+    whole(write_some, to_[1], data_.data(), data_.size());
+    whole(read_some, from_[0], data_.data(), data_.size());
+  }
+
+ private:
+  bool read_all(int file) noexcept {
+    try {
+      whole(read_some, file, data_.data(), data_.size());
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+  std::vector<char> data_;
+  std::array<int, 2> to_{}, from_{};
+  pid_t child_ = 0;
+};
+
+// Compares in turn; the times are medians of single round trips.
+double round_trips(const Session& session, std::size_t bytes, std::chrono::microseconds spin,
+                   benchmark::State& state) {
+  PipeEcho echo(bytes != 0 ? bytes : 1);
+  WorkerOptions options;
+  options.name = "echo";
+  options.module = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() /
+                   "test_plugins/worker/worker_module.so";
+  options.spin = spin;
+  Worker worker(options);
+  std::vector<char> data(bytes), answer(bytes + 1);
+  const auto call = [&] {
+    worker.call({0, 0, data.data(), data.size()}, answer.data(), answer.size());
+  };
+  const int count = session.quick() ? 20 : 2000;
+  std::vector<double> all;
+  const auto median = [&](auto trip, std::vector<double>* keep) {
+    std::vector<double> times;
+    for (int i = 0; i < count; ++i) {
+      const auto start = Clock::now();
+      trip();
+      times.push_back(nanoseconds_since(start));
+    }
+    if (keep != nullptr) keep->insert(keep->end(), times.begin(), times.end());
+    return percentile(times, 0.5);
+  };
+  call();
+  const Comparison comparison = compare(
+      session.rounds(20), [&] { return median([&] { echo.round_trip(); }, nullptr); },
+      [&] { return median(call, &all); });
+  state.counters["p99_ns"] = percentile(all, 0.99);
+  return report(state, comparison);
+}
+
+void enrol(Session& session) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{2048}}) {
+    for (const int spin : {0, 50, 1000}) {
+      measure_once(
+          "round_trip/" + std::to_string(bytes) + "_bytes/spin_" + std::to_string(spin) + "_us",
+          benchmark::kMicrosecond, [&session, bytes, spin](benchmark::State& state) {
+            return round_trips(session, bytes, std::chrono::microseconds(spin), state);
+          });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ctxbroker::bench
+
+int main(int argc, char** argv) {
+  return ctxbroker::bench::benchmark_main(argc, argv, "bench_worker", ctxbroker::bench::enrol);
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes from the other side of a worker's channel: the host gets a checked answer or an error,
+// and the worker a checked request, a packet that is whole, or none.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "worker/host_channel.hpp"
+#include "worker/packet.hpp"
+#include "worker/worker_channel.hpp"
+
+namespace {
+
+using namespace ctxbroker::detail;
+
+constexpr Shape shape{2, 256};
+
+struct alignas(64) Line {
+  std::array<std::byte, 64> bytes{};
+};
+using Memory = std::vector<Line>;
+
+Memory memory_of_channel() {
+  return Memory(channel_bytes(shape) / sizeof(Line));
+}
+std::byte* begin_of(Memory& memory) {
+  return memory.front().bytes.data();
+}
+
+// The worker writes the bytes over the slot of a call that waits, the state last.
+void lie_to_host(const std::uint8_t* data, std::size_t size) {
+  Memory memory = memory_of_channel();
+  HostChannel host(begin_of(memory), shape, std::chrono::microseconds(5));
+  SlotHead& slot = slot_of(begin_of(memory), shape, 0);
+  std::thread liar([&] {
+    while (slot.state != static_cast<std::uint32_t>(SlotState::request)) std::this_thread::yield();
+    std::array<SharedWord*, 4> words{&slot.sequence, &slot.bytes, &slot.status, &slot.state};
+    for (std::size_t i = 0; i < words.size() && size >= 4 * (i + 1); ++i) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, data + 4 * i, sizeof value);
+      *words[i] = value;
+    }
+    futex_wake(slot.state);
+  });
+  std::array<char, 96> answer{};
+  const CallResult result =
+      host.call({1, 2, "abc", 3}, answer.data(), 64, Clock::now() + std::chrono::milliseconds(1));
+  liar.join();
+  if (result.end == CallEnd::replied && result.bytes > 64) std::abort();
+  if (std::any_of(answer.begin() + 64, answer.end(), [](char c) { return c != 0; })) std::abort();
+  if (result.text.back() != 0) std::abort();
+  if (result.end == CallEnd::lie && result.text[0] == 0) std::abort();
+  host.end();
+}
+
+// The host has filled the channel with the bytes.
+void lie_to_worker(const std::uint8_t* data, std::size_t size) {
+  Memory memory = memory_of_channel();
+  std::memcpy(begin_of(memory), data, std::min(size, channel_bytes(shape)));
+  for (std::uint32_t i = 0; i < shape.slots; ++i) {  // so that there is something to take
+    slot_of(begin_of(memory), shape, i).state = static_cast<std::uint32_t>(SlotState::request);
+  }
+  WorkerChannel worker(begin_of(memory), shape, {});
+  const std::vector<char> answer(4 * shape.message_bytes, 'x');
+  for (std::uint32_t left = shape.slots; left > 0; --left) {
+    const SlotHead& one = slot_of(begin_of(memory), shape, 0);
+    const SlotHead& two = slot_of(begin_of(memory), shape, 1);
+    const bool good = (one.state == 1 && one.bytes <= shape.message_bytes) ||
+                      (two.state == 1 && two.bytes <= shape.message_bytes);
+    if (!good) return;  // it would wait for the next request
+    Request request;
+    if (!worker.take(request)) std::abort();
+    if (request.bytes > shape.message_bytes || request.slot >= shape.slots) std::abort();
+    std::uint32_t sum = 0;
+    for (std::uint32_t i = 0; i < request.bytes; ++i) {
+      sum += std::to_integer<std::uint32_t>(request.data[i]);
+    }
+    worker.reply(request, static_cast<std::int32_t>(sum % 3) - 1, answer.data(), answer.size());
+    if (slot_of(begin_of(memory), shape, request.slot).bytes > shape.message_bytes) std::abort();
+  }
+}
+
+void read_packet(const std::uint8_t* data, std::size_t size) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(data);
+  PacketHead head;
+  Hello hello;
+  if (!read_head(bytes, size, head)) return;
+  if (head.bytes != size - sizeof head) std::abort();
+  if (!read_hello(bytes + sizeof head, head.bytes, hello)) return;
+  if (channel_bytes(hello.shape) > std::size_t{16} << 20) std::abort();
+}
+
+}  // namespace
+
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  constexpr std::array parts{lie_to_host, lie_to_worker, read_packet};
+  // A copy of its own length, so that a sanitizer sees the first byte behind it.
+  const std::vector<std::uint8_t> rest(data + 1, data + size);
+  parts[*data % parts.size()](rest.data(), rest.size());
+  return 0;
+}
