@@ -288,7 +288,10 @@ int serve(const ctxb_worker_module* module) {
     }
   }
   here.channel->reply(first, status, failure.data(), status < 0 ? failure.size() : 0);
-  if (status < 0) return cannot_serve;
+  if (status < 0) {
+    static_cast<void>(here.channel->take(first));  // the host has the reason, and ends the process
+    return cannot_serve;
+  }
   for (std::uint32_t i = 1; i < here.hello.threads; ++i) others.emplace_back(serve_requests);
   serve_requests();
   for (std::thread& thread : others) thread.join();

@@ -198,7 +198,7 @@ void WorkerImpl::spawn() {
   child.nothing_else = true;
   child.environment = worker_environment(options_.environment);
   const auto program = options_.program.empty() ? beside_this_library("ctxbroker/ctxbroker-worker")
-                                                : std::filesystem::absolute(options_.program);
+                                                : options_.program;
   process->oom_kills = oom_kills();
   process->id = start_child(program, {options_.name}, child);
   process->pidfd = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, process->id, 0)));
@@ -213,8 +213,7 @@ void WorkerImpl::spawn() {
   if (options_.file_limit != 0) limit(process->id, RLIMIT_NOFILE, options_.file_limit);
 
   // The worker waits for this, so the limits hold before the module is loaded.
-  const std::string module =
-      options_.module.empty() ? "" : std::filesystem::absolute(options_.module).string();
+  const std::string module = options_.module.string();
   Hello hello;
   hello.shape = shape_;
   hello.threads = options_.threads;
@@ -277,7 +276,7 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
         break;
     }
     if (packet_.head.kind == PacketKind::notification && packet_.descriptor.get() < 0 &&
-        packet_.head.bytes <= options_.message_bytes) {
+        packet_.head.bytes <= shape_.message_bytes) {
       try {
         if (options_.on_notification) {
           options_.on_notification(static_cast<std::uint32_t>(packet_.head.number), packet_.body(),
@@ -361,7 +360,7 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t
     text = process.asked_text;
   }
   // What was asked for is the cause, unless the process was faster.
-  if (asked && (!reaped || end.signal == SIGKILL)) {
+  if (asked && (!reaped || status == -1 || end.signal == SIGKILL)) {
     end.cause = *asked;
     if (!reaped) text += ", and the system has not ended it yet";
   } else if (end.signal != 0) {

@@ -33,7 +33,8 @@ Shape shape_of(const WorkerOptions& options) {
           static_cast<std::uint32_t>((options.message_bytes + 63) / 64 * 64)};
 }
 
-void check(const WorkerOptions& options) {
+// Checks the options, and makes paths that hold wherever the host goes.
+WorkerOptions checked(WorkerOptions options) {
   const auto need = [](bool good, const char* text) {
     if (!good) throw Error(ErrorKind::invalid_argument, text);
   };
@@ -59,18 +60,20 @@ void check(const WorkerOptions& options) {
              variable.find('\0') == std::string::npos,
          "WorkerOptions::environment has an entry that is not NAME=VALUE");
   }
-  const auto& file = options.module.empty() ? options.program : options.module;
+  auto& file = options.module.empty() ? options.program : options.module;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) {
     throw Error(ErrorKind::plugin_not_found,
                 "worker \"" + options.name + "\": there is no file \"" + file.string() + "\"");
   }
+  file = std::filesystem::absolute(file);
+  return options;
 }
 
 }  // namespace
 
 WorkerImpl::WorkerImpl(WorkerOptions options)
-    : options_((check(options), std::move(options))),
+    : options_(checked(std::move(options))),
       shape_(shape_of(options_)),
       recorder_(options_.records),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {

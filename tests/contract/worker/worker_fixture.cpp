@@ -24,11 +24,15 @@ std::string error_of(ErrorKind kind, const std::function<void()>& work) {
   return {};
 }
 
-WorkerOptions WorkerTest::options(const std::string& name) {
+WorkerOptions WorkerTest::options(const std::string& name,
+                                  const std::vector<std::string>& environment) {
   WorkerOptions made;
   made.name = name;
   made.module = worker_file("worker_module.so");
   made.crash_limit = 0;
+  // Under a sanitizer, a signal is to end the process as it does without one.
+  made.environment = {"ASAN_OPTIONS=handle_segv=0:detect_leaks=0", "TSAN_OPTIONS=handle_segv=0"};
+  made.environment.insert(made.environment.end(), environment.begin(), environment.end());
   made.records = [this](const Record& record) {
     const std::lock_guard lock(mutex_);
     records_.push_back(std::string(to_string(record.severity)) + " " + record.tenant_name + ": " +
@@ -61,7 +65,7 @@ std::vector<WorkerEnd> WorkerTest::ends() const {
 WorkerEnd WorkerTest::wait_for_end(std::size_t number) const {
   std::unique_lock lock(mutex_);
   const bool came =
-      changed_.wait_for(lock, std::chrono::seconds(5), [&] { return ends_.size() >= number; });
+      changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ends_.size() >= number; });
   EXPECT_TRUE(came) << "no end number " << number;
   return came ? ends_[number - 1] : WorkerEnd{};
 }

@@ -21,6 +21,12 @@ namespace ctxbroker {
 
 using test::Act;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
 std::filesystem::path worker_file(const std::string& name);  // "worker_module.so"
 
 // Runs `work`, which must throw an Error of this kind; returns its text.
@@ -28,7 +34,9 @@ std::string error_of(ErrorKind kind, const std::function<void()>& work);
 
 class WorkerTest : public ::testing::Test {
  protected:
-  WorkerOptions options(const std::string& name = "hostile");
+  // With these variables besides.
+  WorkerOptions options(const std::string& name = "hostile",
+                        const std::vector<std::string>& environment = {});
 
   // Sends the text and returns the answer.
   static std::string say(Worker& worker, Act act, const std::string& text = {});
@@ -42,7 +50,7 @@ class WorkerTest : public ::testing::Test {
 
   std::vector<std::string> records() const;
   std::vector<WorkerEnd> ends() const;
-  // Waits for the end with this number, at most 5 s.
+  // Waits for the end with this number, at most 20 s.
   WorkerEnd wait_for_end(std::size_t number = 1) const;
 
  private:
