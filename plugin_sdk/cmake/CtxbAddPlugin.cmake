@@ -22,6 +22,10 @@
 # NAME.ctxb.json is written beside it: install both. The function needs nvcc, which it looks for in
 # CTXB_NVCC, CUDA_HOME, PATH and the usual places.
 #
+# Device code carries line numbers (-lineinfo), so that the software device, compute-sanitizer and
+# profilers name the line of the source. They take some per cent of the PTX's size, and contain the
+# paths of the source files. set(CTXB_LINE_INFO OFF) leaves them out.
+#
 # A plug-in on the runtime API (cuda_use CTXB_CUDA_RUNTIME) uses these too, or instead of KERNELS:
 #
 #                        [CUDA_SOURCES a.cu ...]     nvcc compiles these, host code included:
@@ -294,7 +298,12 @@ function(_ctxb_nvcc_options out architectures includes)
     # Its version is not nvcc's business where it only preprocesses; elsewhere it fails by itself.
     set(host_compiler -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler)
   endif()
-  set(${out} ${gencode} ${host_compiler} ${include_options} PARENT_SCOPE)
+  # So that a fault has a line of the source; some per cent of the PTX, and the files' paths.
+  set(line_info -lineinfo)
+  if(DEFINED CTXB_LINE_INFO AND NOT CTXB_LINE_INFO)
+    set(line_info)
+  endif()
+  set(${out} ${gencode} ${line_info} ${host_compiler} ${include_options} PARENT_SCOPE)
 endfunction()
 
 # What the plug-in links and the folder of the runtime's headers; or what the toolkit lacks of it.

@@ -11,9 +11,11 @@
 #include "api/capture.hpp"
 #include "api/context.hpp"
 #include "api/device.hpp"
-#include "api/logs.hpp"
+#include "api/fault_text.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
+#include "exec/fault.hpp"
+#include "memory/owner.hpp"
 
 namespace ctxbroker::software {
 namespace {
@@ -79,6 +81,7 @@ class HeldMemory {
       : begin_(surface.address),
         bytes_(span_of(surface, extent)),
         owner_(owner_of(surface, bytes_)),
+        caller_(current_owner()),
         has_address_(owner_ != nullptr && surface.side != Side::array),
         host_(host_side_of(surface, owner_ == nullptr)) {}
 
@@ -103,7 +106,8 @@ class HeldMemory {
     char text[128];
     std::snprintf(text, sizeof(text), "%s: access of %zu bytes at illegal address 0x%" PRIxPTR,
                   work, bytes_, begin_);
-    log_error(text);
+    const MemoryMap& map = Process::instance().memory.map();
+    remember_fault(text + exec::describe_surroundings(map, begin_, bytes_), caller_);
     return CUDA_ERROR_ILLEGAL_ADDRESS;
   }
 
@@ -111,6 +115,7 @@ class HeldMemory {
   std::uintptr_t begin_;
   std::size_t bytes_;
   std::shared_ptr<const void> owner_;
+  const char* caller_;
   bool has_address_;  // that a kernel could use too
   HostSide host_;
 };

@@ -12,11 +12,13 @@
 
 #include "api/context.hpp"
 #include "api/device.hpp"
+#include "api/fault_text.hpp"
 #include "api/library.hpp"
 #include "api/logs.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
 #include "exec/printout.hpp"
+#include "memory/owner.hpp"
 
 namespace ctxbroker::software {
 namespace {
@@ -168,6 +170,7 @@ CUresult execute(const KernelCall& call) {
   Device& device = call.function->context.device;
   exec::Launch run;
   run.kernel = &call.function->kernel;
+  run.owner = call.owner;
   run.grid = call.grid;
   run.block = call.block;
   run.dynamic_shared_bytes = call.dynamic_shared;
@@ -192,7 +195,7 @@ CUresult execute(const KernelCall& call) {
   exec::Outcome outcome = device.pool().run(run);
   printout.flush();
   if (outcome.fault != exec::Fault::none && outcome.fault != exec::Fault::stopped)
-    log_error(outcome.message);
+    remember_fault(outcome.message, call.owner);
   // Of the threads that fail an assert at once, CUDA names each, this device the first.
   if (outcome.fault == exec::Fault::assertion)
     std::fprintf(stderr, "%s\n", outcome.message.c_str());
@@ -224,7 +227,7 @@ std::shared_ptr<const KernelCall> make_call(const LaunchRequest& request, Contex
   if (function->kernel.uses_heap) heap = context.heap();
   return std::make_shared<const KernelCall>(KernelCall{
       std::move(function), std::move(module), request.grid, request.block, request.dynamic_shared,
-      std::move(arguments), request.cooperative, std::move(heap)});
+      std::move(arguments), request.cooperative, std::move(heap), current_owner()});
 }
 
 std::function<CUresult()> work_of(const std::shared_ptr<const KernelCall>& call) {

@@ -32,6 +32,7 @@ struct KernelCall {
   std::vector<std::byte> arguments;
   bool cooperative = false;
   std::shared_ptr<exec::DeviceHeap> heap;  // of a kernel that calls malloc or free
+  const char* owner = nullptr;             // who launched it
 };
 
 // How many blocks of so many threads fit on a multiprocessor at once, by the limits that the

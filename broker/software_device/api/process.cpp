@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "api/capture.hpp"
+#include "api/fault_text.hpp"
 
 namespace ctxbroker::software {
 namespace {
@@ -101,6 +102,7 @@ CUresult Process::restart() noexcept {
   for (const auto& device : old.devices) device->executor.stop();
   old.forget();
   first_fault = CUDA_SUCCESS;
+  forget_fault();
   return CUDA_SUCCESS;
 }
 

@@ -392,8 +392,12 @@ Fault BlockRunner::deadlock() {
 }
 
 std::string BlockRunner::message() const {
-  return describe(state_.fault, code_->kernel_name, position_.block,
-                  position_of(state_.fault.thread, launch_->block), state_.memory);
+  return describe(state_.fault, {.kernel = launch_->kernel->name,
+                                 .block = position_.block,
+                                 .thread = position_of(state_.fault.thread, launch_->block),
+                                 .memory = state_.memory,
+                                 .sources = launch_->kernel->sources.get(),
+                                 .owner = launch_->owner});
 }
 
 std::uint64_t BlockRunner::take_instructions() noexcept {

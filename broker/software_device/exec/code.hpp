@@ -109,7 +109,6 @@ struct Rows;
 
 class Code {
  public:
-  std::string kernel_name;
   std::vector<Step> steps;
   std::vector<ValueId> extra;
   std::vector<std::vector<std::uint32_t>> tables;  // of jumps: steps, or no_target

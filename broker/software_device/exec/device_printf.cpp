@@ -51,7 +51,7 @@ class LaneReader final : public DeviceReader {
                           known.end - address >= bytes;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are host addresses
     if (is_known) return reinterpret_cast<const std::byte*>(address);
-    return resolve_address(group_, in_, lane_, address, bytes, Access::write);
+    return resolve_address(group_, in_, lane_, address, bytes, Access::exact_read);
   }
 
   Group& group_;

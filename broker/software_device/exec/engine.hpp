@@ -87,12 +87,22 @@ struct AssertionRecord {
   std::uint32_t line = 0;
 };
 
+// A read may begin inside of an allocation and end beyond it, as long as it ends before the next
+// boundary of 16 bytes: compilers widen reads so far, and on a GPU they find memory there. An exact
+// read may not.
+enum class Access : std::uint8_t { read, exact_read, write, atomic };
+
+enum class MemorySpace : std::uint8_t { global, shared, local, parameters };
+
 struct FaultRecord {
   Fault fault = Fault::none;
   std::uint32_t thread = 0;  // linear index in the block
   std::uint32_t line = 0;
-  std::uint64_t address = 0;
+  std::uint64_t address = 0;  // in `space`: an offset, but in global memory
   std::uint32_t bytes = 0;
+  Access access = Access::read;
+  MemorySpace space = MemorySpace::global;
+  std::uint64_t space_bytes = 0;  // how large it is; global memory: 0
   AssertionRecord assertion = {};
 };
 
@@ -202,19 +212,16 @@ namespace avx512 {
 extern const Level level;
 }
 
-// A read may begin inside of an allocation and end beyond it, as long as it ends before the next
-// boundary of 16 bytes: compilers widen reads so far, and on a GPU they find memory there.
-enum class Access : std::uint8_t { read, write };
-
 // Called when no remembered range fits. Finds the memory behind a global or generic address, and
 // remembers its range; null, with the fault recorded, if the lane may not access it.
 std::byte* resolve_address(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t address,
                            std::uint32_t bytes, Access access);
 // What a read finds that has only its first `inside` bytes in memory: a copy of these, then zeros.
 std::byte* read_end(Group& group, const std::byte* from, std::uint64_t inside);
-// Records an access to shared, local or parameter memory outside of it, or misaligned.
 void record_fault(Group& group, const Instr& in, std::uint32_t lane, Fault fault,
                   std::uint64_t address, std::uint32_t bytes);
+// Records an access that is misaligned, or outside of its memory.
+void record_access(Group& group, const Instr& in, std::uint32_t lane, FaultRecord access);
 // vprintf of one lane; `result` is what it returns. False: a fault is recorded.
 bool print_text(Group& group, const Instr& in, std::uint32_t lane, std::uint64_t format,
                 std::uint64_t arguments, std::int32_t& result);

@@ -32,6 +32,7 @@ CpuLevel best_cpu_level() noexcept;
 
 struct Launch {
   const Kernel* kernel = nullptr;
+  const char* owner = nullptr;  // who launched it, for messages; null: unknown
   Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t stack_bytes = 4096;        // per thread, for calls that are not expanded in place
@@ -64,7 +65,7 @@ enum class Fault {
 
 struct Outcome {
   Fault fault = Fault::none;
-  std::string message;                    // for people: kernel, block, thread, address, PTX line
+  std::string message;                    // for people: see describe in fault.hpp
   std::uint64_t thread_instructions = 0;  // executed lane-instructions, for benchmarks
 };
 

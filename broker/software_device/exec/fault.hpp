@@ -5,12 +5,27 @@
 #include <string>
 
 #include "exec/engine.hpp"
+#include "memory/memory_map.hpp"
+#include "ptx/source_map.hpp"
 
 namespace ctxbroker::software::exec {
 
-// One sentence: kernel, block, thread, address, line of the PTX text. For a failed assert the line
-// that CUDA prints, with the texts from `memory`, which may be null.
-std::string describe(const FaultRecord& fault, const std::string& kernel, const Dim3& block,
-                     const Dim3& thread, const MemoryMap* memory);
+// Where a fault happened.
+struct FaultPlace {
+  std::string kernel;
+  Dim3 block, thread;
+  const MemoryMap* memory = nullptr;        // may be null, as all the following
+  const ptx::SourceMap* sources = nullptr;  // of the kernel's text
+  const char* owner = nullptr;              // who launched it
+};
+
+// One sentence: kernel, block, thread, address, what lies there, and the line of the source, or of
+// the PTX text. For a failed assert the line that CUDA prints, with the texts from memory.
+std::string describe(const FaultRecord& fault, const FaultPlace& place);
+
+// What an address that nobody may use lies next to: ", 4 bytes past the end of 4096 bytes at
+// 0x7f00 of tenant blur". Empty: nothing is near.
+std::string describe_surroundings(const MemoryMap& memory, std::uint64_t address,
+                                  std::uint64_t bytes);
 
 }  // namespace ctxbroker::software::exec

@@ -31,6 +31,7 @@ struct Kernel {
   unsigned target = 0;                    // 75 of PTX for sm_75; 0: unknown
   bool uses_heap = false;                 // calls malloc or free
   std::shared_ptr<const Code> code;
+  std::shared_ptr<const ptx::SourceMap> sources;  // of the whole text
 };
 
 // A pointer-sized initial value that names another variable: address of `symbol` plus `addend` is

@@ -5,8 +5,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "memory/owner.hpp"
+
 namespace ctxbroker::software {
 namespace {
+
+constexpr std::size_t most_freed = 1024;
 
 std::string hex(std::uintptr_t value) {
   static const char digits[] = "0123456789abcdef";
@@ -37,18 +41,28 @@ void MemoryMap::add(AddressRange range) {
   std::unique_lock lock(mutex_);
   auto next = ranges_.lower_bound(range.begin);
   bool overlaps_next = next != ranges_.end() && next->first < range.end;
-  bool overlaps_previous = next != ranges_.begin() && std::prev(next)->second > range.begin;
+  bool overlaps_previous = next != ranges_.begin() && std::prev(next)->second.end > range.begin;
   if (overlaps_next || overlaps_previous)
     throw std::invalid_argument("memory map: the range at " + hex(range.begin) +
                                 " overlaps a live allocation");
-  ranges_.emplace_hint(next, range.begin, range.end);
+  ranges_.emplace_hint(next, range.begin, Live{range.end, current_owner()});
   version_.fetch_add(1, std::memory_order_release);
 }
 
 void MemoryMap::remove(std::uintptr_t begin) {
   std::unique_lock lock(mutex_);
-  if (ranges_.erase(begin) == 0)
+  const auto found = ranges_.find(begin);
+  if (found == ranges_.end())
     throw std::out_of_range("memory map: no live allocation begins at " + hex(begin));
+  Allocation freed = allocation(*found);
+  freed.freed_by = current_owner();
+  ranges_.erase(found);
+  if (freed_.size() < most_freed) {
+    freed_.push_back(freed);
+  } else {
+    freed_[next_freed_] = freed;
+    next_freed_ = (next_freed_ + 1) % most_freed;
+  }
   version_.fetch_add(1, std::memory_order_release);
 }
 
@@ -57,8 +71,24 @@ std::optional<AddressRange> MemoryMap::find(std::uintptr_t address) const {
   auto after = ranges_.upper_bound(address);
   if (after == ranges_.begin()) return std::nullopt;
   auto candidate = std::prev(after);
-  if (address >= candidate->second) return std::nullopt;
-  return AddressRange{candidate->first, candidate->second};
+  if (address >= candidate->second.end) return std::nullopt;
+  return AddressRange{candidate->first, candidate->second.end};
+}
+
+Surroundings MemoryMap::around(std::uintptr_t address) const {
+  std::shared_lock lock(mutex_);
+  Surroundings found;
+  for (std::size_t age = 0; age < freed_.size(); ++age) {
+    const std::size_t newest = next_freed_ + freed_.size() - 1;
+    const Allocation& one = freed_[(newest - age) % freed_.size()];
+    if (address < one.range.begin || address >= one.range.end) continue;
+    found.freed = one;
+    break;
+  }
+  const auto after = ranges_.upper_bound(address);
+  if (after != ranges_.end()) found.above = allocation(*after);
+  if (after != ranges_.begin()) found.below = allocation(*std::prev(after));
+  return found;
 }
 
 std::shared_ptr<const AddressRanges> MemoryMap::snapshot() const {
@@ -67,7 +97,7 @@ std::shared_ptr<const AddressRanges> MemoryMap::snapshot() const {
   std::shared_lock lock(mutex_);
   auto fresh = std::make_shared<AddressRanges>();
   fresh->reserve(ranges_.size());
-  for (const auto& [begin, end] : ranges_) fresh->push_back({begin, end});
+  for (const auto& [begin, live] : ranges_) fresh->push_back({begin, live.end});
   snapshot_version_ = version();
   snapshot_ = std::move(fresh);
   return snapshot_;

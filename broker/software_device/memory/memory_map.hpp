@@ -21,6 +21,19 @@ struct AddressRange {
   bool operator==(const AddressRange&) const = default;
 };
 
+// Memory as a fault describes it. The names stay for ever; null: unknown.
+struct Allocation {
+  AddressRange range;
+  const char* owner = nullptr;     // who allocated it
+  const char* freed_by = nullptr;  // of memory that was freed
+};
+
+// What lies around an address that no live range holds.
+struct Surroundings {
+  std::optional<Allocation> freed;         // it held the address, and was freed
+  std::optional<Allocation> below, above;  // the nearest live ones
+};
+
 // The live ranges at one moment, sorted by address; immutable, so threads share it without a lock.
 using AddressRanges = std::vector<AddressRange>;
 
@@ -40,6 +53,9 @@ class MemoryMap {
   // The live range that holds `address`.
   std::optional<AddressRange> find(std::uintptr_t address) const;
 
+  // For messages. Knows the last 1024 ranges that were removed.
+  Surroundings around(std::uintptr_t address) const;
+
   // All live ranges. What a kernel may know about when its launch starts is in a snapshot taken
   // then, so an engine that takes one per launch looks up without any lock. Never null.
   std::shared_ptr<const AddressRanges> snapshot() const;
@@ -49,8 +65,19 @@ class MemoryMap {
   std::uint64_t version() const noexcept;
 
  private:
+  struct Live {
+    std::uintptr_t end;
+    const char* owner;
+  };
+  using Ranges = std::map<std::uintptr_t, Live>;  // by their beginnings
+  static Allocation allocation(const Ranges::value_type& range) {
+    return {{range.first, range.second.end}, range.second.owner};
+  }
+
   mutable std::shared_mutex mutex_;
-  std::map<std::uintptr_t, std::uintptr_t> ranges_;  // begin -> end
+  Ranges ranges_;
+  std::vector<Allocation> freed_;  // a ring
+  std::size_t next_freed_ = 0;     // the oldest of a full ring
   std::atomic<std::uint64_t> version_ = 0;
 
   mutable std::mutex snapshot_mutex_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -76,7 +77,7 @@ void apply_directive(Function& function, std::string_view name, std::vector<std:
 void parse_directives(Context& context, Function& function) {
   TokenStream& tokens = context.tokens;
   while (tokens.peek().kind == TokenKind::dot_word) {
-    if (skip_debug_directive(context)) continue;
+    if (read_debug_directive(context)) continue;
     const Token word = tokens.take();
     const auto* found =
         std::find_if(directives.begin(), directives.end(),
@@ -101,6 +102,7 @@ class BodyReader {
     declare(function_.parameters);
     const std::uint32_t begin = tokens_.line();
     tokens_.expect_symbol("{", "at the start of a function");
+    context_.module.sources.add(begin, {});  // until its first .loc
     for (;;) {
       if (tokens_.peek().kind == TokenKind::end) {
         fail(tokens_.line(), "the text ends inside of " + quoted(function_.name) +
@@ -137,7 +139,7 @@ class BodyReader {
   }
 
   void read_directive() {
-    if (skip_debug_directive(context_)) return;
+    if (read_debug_directive(context_)) return;
     const Token word = tokens_.take();
     const Space space = space_of(word.text);
     if (space == Space::none) {
@@ -247,26 +249,55 @@ void skip_section(Context& context) {
   } while (depth > 0);
 }
 
+// A position of which nothing depends: what is no such number counts as 0.
+std::uint32_t take_number(TokenStream& tokens) {
+  if (tokens.peek().kind != TokenKind::number) return 0;
+  const std::string_view text = tokens.take().text;
+  std::uint32_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return read.ec == std::errc() && read.ptr == text.data() + text.size() ? value : 0;
+}
+
+// "1 20 3": file, line, column.
+SourcePosition read_position(TokenStream& tokens) {
+  SourcePosition position;
+  position.file = take_number(tokens);
+  position.line = take_number(tokens);
+  while (tokens.peek().kind == TokenKind::number) tokens.take();
+  return position;
+}
+
 // ".loc 1 20 3, function_name $L__info_string0+4, inlined_at 1 30 7": no semicolon ends it.
-void skip_location(Context& context) {
+void read_location(Context& context) {
   TokenStream& tokens = context.tokens;
-  const auto skip_numbers = [&tokens] {
-    while (tokens.peek().kind == TokenKind::number) tokens.take();
-  };
-  skip_numbers();
+  const std::uint32_t line = tokens.line();
+  const SourcePosition position = read_position(tokens);
+  SourcePosition inlined_at;
   while (tokens.take_symbol_if(",")) {
     const Token word = tokens.expect(TokenKind::word, "an attribute", "in '.loc'");
     if (word.text == "function_name") {
       tokens.expect(TokenKind::word, "a name", "in '.loc'");
       parse_offset(tokens);
     }
-    skip_numbers();
+    const SourcePosition named = read_position(tokens);
+    if (word.text == "inlined_at") inlined_at = named;
   }
+  context.module.sources.add(line, position, inlined_at);
+}
+
+// ".file 1 "/src/blur.cu", 1700000000, 812".
+void read_file(Context& context) {
+  TokenStream& tokens = context.tokens;
+  if (tokens.peek().kind != TokenKind::number) tokens.fail_expected("a number", "after '.file'");
+  const std::uint32_t number = take_number(tokens);
+  const Token name = tokens.expect(TokenKind::string, "a name", "after '.file'");
+  context.module.sources.name_file(number, std::string(name.text));
+  while (tokens.take_symbol_if(",")) tokens.expect(TokenKind::number, "a number", "in '.file'");
 }
 
 }  // namespace
 
-bool skip_debug_directive(Context& context) {
+bool read_debug_directive(Context& context) {
   TokenStream& tokens = context.tokens;
   if (tokens.peek().kind != TokenKind::dot_word) return false;
   const std::string_view word = tokens.peek().text;
@@ -275,12 +306,10 @@ bool skip_debug_directive(Context& context) {
     skip_section(context);
   } else if (word == "loc") {
     tokens.take();
-    skip_location(context);
+    read_location(context);
   } else if (word == "file") {
     tokens.take();
-    tokens.expect(TokenKind::number, "a number", "after '.file'");
-    tokens.expect(TokenKind::string, "a name", "after '.file'");
-    while (tokens.take_symbol_if(",")) tokens.expect(TokenKind::number, "a number", "in '.file'");
+    read_file(context);
   } else if (word == "pragma") {
     tokens.take();
     do {

@@ -14,8 +14,8 @@ void parse_function(Context& context, bool is_entry, Linkage linkage);
 // SyntaxError for a second definition.
 void add_function(Context& context, Function function);
 
-// ".file", ".loc", ".section", ".pragma": what says nothing about the program. False when the next
-// token is none of these.
-bool skip_debug_directive(Context& context);
+// ".file", ".loc", ".section", ".pragma": what says nothing about the program. Keeps where the
+// source is. False when the next token is none of these.
+bool read_debug_directive(Context& context);
 
 }  // namespace ctxbroker::software::ptx

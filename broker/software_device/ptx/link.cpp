@@ -247,6 +247,8 @@ class Linker {
       result_.version = module.version;
       result_.target = module.target;
     }
+    // The lines of one text say nothing about those of another.
+    if (inputs_.size() == 1) result_.sources = std::move(module.sources);
     for (Function& function : module.functions) {
       if (stays(function, input)) result_.functions.push_back(std::move(function));
     }

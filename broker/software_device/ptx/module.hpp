@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ptx/source_map.hpp"
+
 namespace ctxbroker::software::ptx {
 
 enum class Space : std::uint8_t { none, reg, param, local, shared, constant, global };
@@ -162,6 +164,7 @@ struct Module {
   std::uint32_t address_size = 64;
   std::vector<Variable> variables = {};  // .global, .const, module-level .shared; names are unique
   std::vector<Function> functions = {};  // names are unique: a definition replaces its declaration
+  SourceMap sources = {};
 };
 
 // 75 of "sm_75", 90 of "sm_90a"; 0 of what names no such target.

@@ -121,7 +121,7 @@ void parse_declaration(Context& context) {
 
 void parse_statement(Context& context) {
   TokenStream& tokens = context.tokens;
-  if (skip_debug_directive(context) || tokens.take_symbol_if(";")) return;
+  if (read_debug_directive(context) || tokens.take_symbol_if(";")) return;
   if (tokens.peek().kind != TokenKind::dot_word) {
     tokens.fail_expected("a directive or declaration", "in the module");
   }

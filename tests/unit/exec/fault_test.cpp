@@ -51,7 +51,7 @@ TEST(Faults, GlobalAccessesOutsideOfAllocations) {
   expect_fault("st.global.u32 [%rd3], %r5;", 64, Fault::illegal_address, illegal);
   expect_fault("ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd3];", 64, Fault::illegal_address,
                illegal);
-  expect_fault("ld.u32 %r5, [8];", 0, Fault::illegal_address, "0x8 ");
+  expect_fault("ld.u32 %r5, [8];", 0, Fault::illegal_address, "0x8, ");
   expect_fault("mov.u64 %rd4, -8; ld.global.u64 %rd5, [%rd4];", 0, Fault::illegal_address, illegal);
   expect_fault("atom.global.add.u32 %r5, [%rd3], 1;", 64, Fault::illegal_address, illegal);
 }
@@ -104,20 +104,22 @@ TEST(Faults, MisalignedAccesses) {
   expect_fault("ld.global.u32 %r5, [%rd3];", 2, Fault::misaligned_address, misaligned);
   expect_fault("st.global.u64 [%rd3], %rd5;", 4, Fault::misaligned_address, misaligned);
   expect_fault("ld.global.v2.u32 {%r5, %r6}, [%rd3];", 4, Fault::misaligned_address, misaligned);
-  expect_fault("ld.shared.u32 %r5, [%r1];", 2, Fault::misaligned_address, misaligned);
-  expect_fault("ld.local.u64 %rd5, [%rd2];", 4, Fault::misaligned_address, misaligned);
+  expect_fault("ld.shared.u32 %r5, [%r1];", 2, Fault::misaligned_address, "misaligned offset 2");
+  expect_fault("ld.local.u64 %rd5, [%rd2];", 4, Fault::misaligned_address, "misaligned offset 4");
 }
 
 TEST(Faults, SharedAndLocalAccessesOutOfRange) {
-  expect_fault("ld.shared.u32 %r5, [%r1];", 64, Fault::illegal_address, "0x40");
-  expect_fault("st.shared.u32 [%r1], %r5;", -4, Fault::illegal_address, "0xfffffffc");
-  expect_fault("ld.shared.u64 %rd5, [%rd2];", 1 << 20, Fault::illegal_address, "0x100000");
-  expect_fault("ld.local.u32 %r5, [%rd2];", 32, Fault::illegal_address, "0x20");
-  expect_fault("st.local.u32 [%rd2], %r5;", -4, Fault::illegal_address, "illegal");
+  expect_fault("ld.shared.u32 %r5, [%r1];", 64, Fault::illegal_address, "illegal offset 64 of");
+  expect_fault("st.shared.u32 [%r1], %r5;", -4, Fault::illegal_address, "illegal offset -4 of");
+  expect_fault("ld.shared.u64 %rd5, [%rd2];", 1 << 20, Fault::illegal_address,
+               "illegal offset 1048576 of");
+  expect_fault("ld.local.u32 %r5, [%rd2];", 32, Fault::illegal_address, "illegal offset 32 of");
+  expect_fault("st.local.u32 [%rd2], %r5;", -4, Fault::illegal_address, "illegal offset -4");
   // The local memory of another thread.
   expect_fault("mov.u64 %rd4, stack; cvta.local.u64 %rd4, %rd4; ld.u32 %r5, [%rd4+32];", 0,
                Fault::illegal_address, "illegal");
-  expect_fault("atom.shared.add.u32 %r5, [%r1], 1;", 64, Fault::illegal_address, "0x40");
+  expect_fault("atom.shared.add.u32 %r5, [%r1], 1;", 64, Fault::illegal_address,
+               "illegal offset 64 of");
 }
 
 TEST(Faults, Traps) {

@@ -116,7 +116,7 @@ TEST(Print, IllegalStringsAreFaults) {
     const PrintRun illegal =
         print_run(device, config, "illegal_string", {1}, {1}, Arguments(std::uint64_t{16}));
     EXPECT_EQ(illegal.outcome.fault, Fault::illegal_address);
-    EXPECT_NE(illegal.outcome.message.find("access of 1 bytes at illegal address 0x10"),
+    EXPECT_NE(illegal.outcome.message.find("read of 1 byte at illegal address 0x10"),
               std::string::npos)
         << illegal.outcome.message;
     EXPECT_EQ(illegal.printed, "before\n");

@@ -81,7 +81,7 @@ struct Atomic {
     const T* c = HasSecond ? lanes_at<T>(g.frame, in.c) : b;
     for (; mask != 0; mask &= mask - 1) {
       const u32 i = static_cast<u32>(__builtin_ctzll(mask));
-      byte* at = lane_at<W, sizeof(T)>(g, in, i, effective<W>(a[i], in));
+      byte* at = lane_at<W, sizeof(T), Access::atomic>(g, in, i, effective<W>(a[i], in));
       if (at == nullptr) return false;
       const T old = apply(at, b[i], c[i]);
       if (in.dst != no_offset) lanes_at<T>(g.frame + in.dst)[i] = old;
@@ -91,7 +91,7 @@ struct Atomic {
 
   static const Instr* lane(const Instr* in, byte* frame, Lane& l) {
     const u64 address = effective<W>(load<Address<W>>(frame + in->a), *in);
-    byte* at = lane_at<W, sizeof(T)>(*l.group, *in, l.index, address);
+    byte* at = lane_at<W, sizeof(T), Access::atomic>(*l.group, *in, l.index, address);
     if (at == nullptr) [[unlikely]] {
       l.result = Lane::Result::fault;
       return nullptr;

@@ -107,8 +107,16 @@ CTXB_OP byte* lane_at(Group& g, const Instr& in, u32 lane, u64 address) {
     if constexpr (A == Access::read) {
       if (aligned && address < size) return read_end(g, base + address, size - address);
     }
-    record_fault(g, in, lane, aligned ? Fault::illegal_address : Fault::misaligned_address, address,
-                 Bytes);
+    constexpr auto space = W == Where::shared  ? MemorySpace::shared
+                           : W == Where::local ? MemorySpace::local
+                                               : MemorySpace::parameters;
+    record_access(g, in, lane,
+                  {.fault = aligned ? Fault::illegal_address : Fault::misaligned_address,
+                   .address = address,
+                   .bytes = Bytes,
+                   .access = A,
+                   .space = space,
+                   .space_bytes = size});
     return nullptr;
   }
 }

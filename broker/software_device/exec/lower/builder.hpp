@@ -168,7 +168,7 @@ class Builder {
   std::uint64_t add_shared(std::uint64_t size, std::uint64_t alignment);
 
   // Gives values their places and hands the code over.
-  std::shared_ptr<Code> finish(const std::string& kernel_name);
+  std::shared_ptr<Code> finish();
 
  private:
   struct Value {

@@ -104,10 +104,9 @@ void Builder::fill_frames() {
   }
 }
 
-std::shared_ptr<Code> Builder::finish(const std::string& kernel_name) {
+std::shared_ptr<Code> Builder::finish() {
   instruction_ = nullptr;
   auto code = std::make_shared<Code>();
-  code->kernel_name = kernel_name;
   const std::uint64_t shared = round_up(shared_bytes_, 16);
   for (const ValueId value : dynamic_shared_) {
     const auto found = std::find_if(presets_.begin(), presets_.end(),

@@ -148,7 +148,7 @@ Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& nam
   builder.begin(last);
   lower::lower_instruction(builder);
   lower::lower_outlined(builder);
-  const std::shared_ptr<Code> code = builder.finish(function.name);
+  const std::shared_ptr<Code> code = builder.finish();
   kernel.static_shared_bytes = code->shared_variable_bytes;
   kernel.local_bytes = code->local_bytes;
   kernel.max_threads = most_threads(function);
@@ -225,9 +225,11 @@ std::shared_ptr<const Program> compile(const ptx::Module& module) {
   lower::find_calls(module, names);
   for (const ptx::Variable& variable : module.variables) check_addresses(variable, names);
   for (GlobalVariable& variable : program->globals) place_functions(variable, names);
+  const auto sources = std::make_shared<const ptx::SourceMap>(module.sources);
   for (const ptx::Function& function : module.functions) {
     if (function.is_entry && !function.is_declaration) {
       program->kernels.push_back(lower_kernel(function, names));
+      program->kernels.back().sources = sources;
       program->kernels.back().constant_bytes = constant_bytes(program->globals);
     }
   }

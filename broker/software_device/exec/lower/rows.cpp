@@ -234,7 +234,6 @@ std::shared_ptr<const Rows> find_rows(const Flow& flow, const Code& code) {
 
   fill(rows->addresses, addresses, code);
   fill(rows->body, body, code);
-  rows->body.kernel_name = code.kernel_name;
   rows->body.static_shared_bytes = code.static_shared_bytes;
   rows->body.local_bytes = code.local_bytes;
   rows->body.uses_heap = code.uses_heap;

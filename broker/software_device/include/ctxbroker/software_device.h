@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Test controls of the software device: make driver calls fail, count them, start over.
+/* Controls of the software device: say what a fault was, make driver calls fail, count them, start
+ * over.
  *
  * The software device (libctxbroker_software_device.so) exports these beside the driver's own
  * names. Load it with dlopen and look them up with dlsym; no other driver has them. Any thread may
@@ -58,6 +59,19 @@ const char* ctxb_software_failed_call(void);
  * CUDA_ERROR_NOT_PERMITTED (800) in a host function; CUDA_ERROR_NOT_INITIALIZED (3) without a
  * cuInit. */
 int ctxb_software_restart(void);
+
+/* What the fault was that ended CUDA in this process: the kernel, where in its source, block and
+ * thread, the access and the memory around it, in one sentence. "" while there was none, and for
+ * one that ctxb_software_fail_call made. `owner` is who launched the work, as
+ * ctxb_software_ask_owner tells; null: unknown. Both may be null, and what they get stays for ever.
+ * Returns 0. */
+int ctxb_software_fault(const char** text, const char** owner);
+
+/* From now on, `owner` tells in whose name a thread calls the driver. It is called when memory is
+ * allocated or freed and when work is enqueued, on the calling thread and possibly with locks held,
+ * so it must not call the driver. It returns a text that stays for ever, or null for nobody in
+ * particular. Null ends the asking. Without it, faults name no owners. Returns 0. */
+int ctxb_software_ask_owner(const char* (*owner)(void));
 
 #ifdef __cplusplus
 }
