@@ -468,6 +468,7 @@ CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 }
 #endif
 
+#include "ctxbroker/host_diagnosis.h"
 #include "ctxbroker/host_memory.h"
 #include "ctxbroker/host_plugins.h"
 

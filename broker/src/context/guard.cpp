@@ -404,6 +404,23 @@ void stream_capture_begun(CUstream stream) noexcept {
   }
 }
 
+namespace {
+constinit thread_local const char* worked_for = nullptr;
+}
+
+void work_for_owner(const char* owner) noexcept {
+  worked_for = owner;
+}
+
+const char* running_owner() noexcept {
+  const Frame* frame = thread_state.innermost;
+  if (frame == nullptr) return worked_for;
+  for (; frame != nullptr; frame = frame->outer) {
+    if (frame->tenant != nullptr) return frame->tenant->lasting_name;
+  }
+  return "host";
+}
+
 TenantId running_tenant() noexcept {
   const Frame* frame = thread_state.innermost;
   if (frame == nullptr || frame->tenant == nullptr) return host_tenant;

@@ -37,6 +37,9 @@ struct GuardedCall {
   // if the guard is nested, and notices contexts that calls around the gate have taken away.
   bool calls_plugin = true;
   const char* plugin = nullptr;  // the plug-in's short name, if one is meant
+  // For RunningNote, of lasting(): the plug-in's id, and its library's file.
+  const char* plugin_id = nullptr;
+  const char* library = nullptr;
 };
 
 // One entry of the thread's list of guards. It lives on the stack.
@@ -238,6 +241,14 @@ inline FrameOwner frame_owner() noexcept {
 
 // Returns the tenant of the innermost frame, or the host.
 TenantId running_tenant() noexcept;
+
+// Returns in whose name the thread calls the driver: the lasting_name of the innermost frame's
+// tenant, also where its plug-in has called the host; "host" for the broker's own work; null
+// outside of guards.
+const char* running_owner() noexcept;
+// The same for a thread of the broker's own, which is outside of guards: whom it works for. Null:
+// nobody.
+void work_for_owner(const char* owner) noexcept;
 
 // Enters in the constructor and leaves in the destructor. After a failed enter the thread is
 // unchanged, and status() says why.

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <thread>
 
+#include "context/guard.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -242,6 +244,7 @@ void HungWork::perform_next(Lock& lock) {
   const std::shared_ptr<Task> task = tasks_.front();
   performing_ = true;
   lock.unlock();
+  work_for_owner(task->ending.tenant == nullptr ? nullptr : task->ending.tenant->lasting_name);
   const CUresult status = task->ending.perform();
   task->ending.perform = nullptr;  // and with it whatever it kept alive
   lock.lock();

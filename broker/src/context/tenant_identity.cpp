@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "context/hung_work.hpp"
+#include "observe/crash_report.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
@@ -73,6 +74,15 @@ void strike(const TenantIdentity& tenant, std::atomic<std::uint64_t>* counter, c
   if (!is_told(count)) return;
   tenant.log(Severity::warning, "strike",
              [&] { return std::string(function) + ": " + what + repeats_text(count); });
+}
+
+void say_replaced_handlers(const TenantIdentity& tenant) noexcept {
+  while (const char* const name = replaced_signal_handler()) {
+    tenant.log(Severity::warning, "crash", [&] {
+      return std::string("code of the library has replaced the handler of ") + name +
+             ". A crash is named only if the new handler calls the one that it replaced";
+    });
+  }
 }
 
 }  // namespace ctxbroker::detail

@@ -14,6 +14,7 @@
 
 #include "context/holdings.hpp"
 #include "ctxbroker/tenant_id.hpp"
+#include "observe/lasting.hpp"
 #include "observe/recorder.hpp"
 #include "observe/repeats.hpp"
 
@@ -47,10 +48,14 @@ class HungFamilies {
 
 struct TenantIdentity {
   TenantIdentity(TenantId its_id, std::string its_name, const Recorder* its_recorder)
-      : id(its_id), name(std::move(its_name)), recorder(its_recorder) {}
+      : id(its_id),
+        name(std::move(its_name)),
+        lasting_name(lasting(name)),
+        recorder(its_recorder) {}
 
   TenantId id;
   std::string name;                                  // the plug-in library's name, or "host"
+  const char* lasting_name;                          // the same, until the process ends
   const Recorder* recorder = nullptr;                // borrowed; outlives the tenant
   mutable std::atomic<std::uint64_t> strikes{0};     // all that this tenant ever got
   mutable Repeats repeats;                           // of strikes and of what is logged once
@@ -83,5 +88,9 @@ std::uint64_t next_generation() noexcept;
 // `counter` the instance's count, or null. Never throws.
 void strike(const TenantIdentity& tenant, std::atomic<std::uint64_t>* counter, const char* function,
             const char* what) noexcept;
+
+// After a call into the tenant's code: says once of each signal that the code has replaced the
+// handler that names crashes, if there is one. Never throws.
+void say_replaced_handlers(const TenantIdentity& tenant) noexcept;
 
 }  // namespace ctxbroker::detail

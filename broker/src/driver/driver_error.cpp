@@ -20,7 +20,23 @@ std::string from_driver(CUresult(CUDAAPI* function)(CUresult, const char**), CUr
   return text;
 }
 
+// "out of memory", and for a fault its details.
+std::string status_words(const DriverTable& driver, CUresult status) {
+  std::string words = from_driver(driver.get_error_string, status);
+  if (!is_process_fault(status)) return words;
+  const std::string details = fault_details(driver).text;
+  return words.empty() || details.empty() ? words + details : words + ": " + details;
+}
+
 }  // namespace
+
+FaultDetails fault_details(const DriverTable& driver) {
+  const char* text = "";
+  const char* owner = nullptr;
+  if (driver.software_fault == nullptr) return {};
+  driver.software_fault(&text, &owner);
+  return {text, owner};
+}
 
 std::string status_name(const DriverTable& driver, CUresult status) {
   std::string name = from_driver(driver.get_error_name, status);
@@ -30,7 +46,7 @@ std::string status_name(const DriverTable& driver, CUresult status) {
 
 std::string status_text(const DriverTable& driver, CUresult status) {
   const std::string name = status_name(driver, status);
-  const std::string words = from_driver(driver.get_error_string, status);
+  const std::string words = status_words(driver, status);
   return words.empty() ? name : name + " (" + words + ")";
 }
 
@@ -64,7 +80,7 @@ ErrorKind kind_of(CUresult status) noexcept {
 
 Error driver_error(const DriverTable& driver, CUresult status, const char* call,
                    const std::string& doing, CallOwner owner) {
-  const std::string words = from_driver(driver.get_error_string, status);
+  const std::string words = status_words(driver, status);
   return {kind_of(status),
           words.empty() ? doing : doing + ": " + words,
           {.call = call,

@@ -14,7 +14,14 @@ namespace ctxbroker::detail {
 // status.
 std::string status_name(const DriverTable& driver, CUresult status);
 
-// Returns "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
+// What ended CUDA in this process, where the driver can tell: the software device can.
+struct FaultDetails {
+  std::string text;             // kernel, source line, thread, address, memory; empty: unknown
+  const char* owner = nullptr;  // TenantIdentity::lasting_name of who launched the work, or null
+};
+FaultDetails fault_details(const DriverTable& driver);
+
+// Returns "CUDA_ERROR_OUT_OF_MEMORY (out of memory)". For a fault, what fault_details says follows.
 std::string status_text(const DriverTable& driver, CUresult status);
 
 // Returns the kind of Error for a status.

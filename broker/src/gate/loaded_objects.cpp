@@ -81,6 +81,23 @@ Extent extent_of(const dl_phdr_info& object) noexcept {
   return extent;
 }
 
+Extent extent_at(const void* address) noexcept {
+  struct Search {
+    std::uintptr_t address;
+    Extent found;
+  } search{reinterpret_cast<std::uintptr_t>(address), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* given) {
+        auto& sought = *static_cast<Search*>(given);
+        const Extent extent = extent_of(*info);
+        if (sought.address < extent.begin || sought.address >= extent.end) return 0;
+        sought.found = extent;
+        return 1;
+      },
+      &search);
+  return search.found;
+}
+
 std::vector<LoadedObject> loaded_objects() {
   Listing listing;
   dl_iterate_phdr(add_to_listing, &listing);

@@ -16,6 +16,8 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 Extent extent_of(const dl_phdr_info& object) noexcept;
+// Of the object that holds the address; zeros where none does. Any thread.
+Extent extent_at(const void* address) noexcept;
 
 struct LoadedObject {
   std::uintptr_t begin = 0, end = 0;

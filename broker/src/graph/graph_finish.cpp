@@ -9,6 +9,7 @@
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
+#include "observe/running.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker {
@@ -127,6 +128,21 @@ void Graph::Impl::settle() noexcept {
   }
 }
 
+// What their plug-ins have launched last: " (kernel blur)", " (blur: kernel rows; merge: kernel
+// over)". Empty: nothing through the SDK.
+std::string Graph::Impl::kernels_of(const std::vector<Index>& suspects) const {
+  std::string text;
+  for (const Index n : suspects) {
+    const Instance& instance = *nodes[n].instance;
+    const std::string kernels = instance.last_kernels();
+    if (kernels.empty()) continue;
+    text += text.empty() ? " (" : "; ";
+    if (suspects.size() > 1) text += instance.description().short_name + ": ";
+    text += kernels;
+  }
+  return text.empty() ? text : text + ")";
+}
+
 // After a fault: the nodes that can have caused it. Their work had begun and not ended, and they
 // waited for nobody, neither for other nodes nor for their own work of an older job.
 std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
@@ -153,9 +169,14 @@ std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
       is_open[n] = true;
     }
   }
+  // The software device knows whose work it was.
+  const char* const owner = fault_details(nodes.front().lease->table()).owner;
   std::vector<Index> suspects;
   std::copy_if(wiring.order.begin(), wiring.order.end(), std::back_inserter(suspects),
-               [&](Index n) { return is_suspect[n]; });
+               [&](Index n) {
+                 const char* const name = nodes[n].instance->tenant().lasting_name;
+                 return is_suspect[n] && (owner == nullptr || owner == name);
+               });
   return suspects;
 }
 
@@ -176,7 +197,8 @@ std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
       suspects.empty()       ? "the job failed while no work of its plug-ins was under way"
       : suspects.size() == 1 ? "the work of plug-in " + names + " failed"
                              : "the work of one of the plug-ins " + names + " failed";
-  return driver_error(at.lease->table(), broker.fault().status(), seen.origin().call.c_str(), who,
+  const std::string doing = who + kernels_of(suspects);
+  return driver_error(at.lease->table(), broker.fault().status(), seen.origin().call.c_str(), doing,
                       at.lease->owner());
 }
 
@@ -228,6 +250,8 @@ void Graph::Impl::wait_for_work(const JobSlot& slot) {
   const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
   for (Index n = 0; n < nodes.size(); ++n) {
     if (!slot.ended[n]) continue;
+    const Instance& instance = *nodes[n].instance;
+    const RunningNote note(instance.lasting_id(), instance.lasting_library(), work_on_device);
     const CUresult status =
         wait_for_event(nodes[n].lease->table(), slot.ended[n].get(), broker.job_timeout());
     wait(n, status, &slot, "the job's work on the device failed");
@@ -244,6 +268,8 @@ bool Graph::Impl::wait_until_deadline(const JobSlot& slot) {
     const DriverTable& driver = nodes[n].lease->table();
     const std::chrono::nanoseconds left = slot.deadline - JobClock::now();
     if (timeout.count() > 0 && left > timeout) return true;  // the timeout comes first
+    const Instance& instance = *nodes[n].instance;
+    const RunningNote note(instance.lasting_id(), instance.lasting_library(), work_on_device);
     const CUresult status = left.count() > 0 ? wait_for_event(driver, slot.ended[n].get(), left)
                                              : driver.event_query(slot.ended[n].get());
     if (status == CUDA_ERROR_TIMEOUT || status == CUDA_ERROR_NOT_READY) return false;

@@ -132,6 +132,7 @@ struct Graph::Impl {
   void give_dry(const detail::JobSlot& slot) const noexcept;
   void retire_through(std::uint64_t job);
   void add_times(detail::JobSlot& slot) noexcept;
+  std::string kernels_of(const std::vector<Index>& suspects) const;
   std::vector<Index> fault_suspects() const;
   std::optional<Error> named_fault(const Error& seen);
   void forget_jobs() noexcept;
@@ -155,7 +156,9 @@ struct Graph::Impl {
     return {.tenant = &instance.tenant(),
             .strikes = &instance.counters().strikes,
             .function = "process",
-            .plugin = instance.description().short_name.c_str()};
+            .plugin = instance.description().short_name.c_str(),
+            .plugin_id = instance.lasting_id(),
+            .library = instance.lasting_library()};
   }
   // The slot with the oldest job behind this one. Null: there is none.
   detail::JobSlot* slot_after(std::uint64_t job) noexcept {

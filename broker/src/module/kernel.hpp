@@ -26,6 +26,8 @@ struct Kernel {
   bool any_cluster = false;               // also one that is not portable
   bool arguments_known = false;           // the driver told arguments
   std::vector<KernelArgument> arguments;
+  // The number of its last launch among the instance's. By the thread that launches.
+  mutable std::uint64_t last_launch = 0;
 
   // Of the packed form.
   std::uint32_t argument_bytes() const noexcept {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "context/guard.hpp"
 #include "ctxbroker/error.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
@@ -22,6 +23,17 @@ std::string counted(std::size_t count, const char* one, const char* many) {
   return std::to_string(count) + " " + (count == 1 ? one : many);
 }
 
+// The software device names the owners of memory and of kernels in what it says of faults. It is
+// one in the process, whatever the number of brokers, and may outlive this library.
+void name_owners(const DriverTable& driver, int brokers) noexcept {
+  if (driver.software_ask_owner == nullptr) return;
+  static constinit std::mutex mutex;
+  static constinit int all = 0;
+  const std::lock_guard lock(mutex);
+  all += brokers;
+  driver.software_ask_owner(all > 0 ? running_owner : nullptr);
+}
+
 }  // namespace
 
 BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate)
@@ -32,6 +44,7 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
       driver_(std::move(driver)),
       gate_(std::move(gate)) {
   if (!driver_) return;
+  name_owners(driver_->table, 1);
   leases_.emplace(*driver_, *host_, fault_, options_.ready);
   placer_.emplace(*leases_);
   // A primary that somebody in the process uses already is one to protect.
@@ -41,6 +54,10 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
     hold.set_end_timeout(options_.end_timeout);
     if (hold.primary_is_active()) hold.use();
   }
+}
+
+BrokerImpl::~BrokerImpl() {
+  if (driver_) name_owners(driver_->table, -1);
 }
 
 bool BrokerImpl::shut_down() noexcept {

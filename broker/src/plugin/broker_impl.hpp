@@ -33,6 +33,9 @@ class TenantImpl;
 class BrokerImpl {
  public:
   BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate = {});
+  ~BrokerImpl();
+  BrokerImpl(const BrokerImpl&) = delete;
+  BrokerImpl& operator=(const BrokerImpl&) = delete;
 
   const std::string& host_name() const noexcept { return options_.host_name; }
   const std::string& host_version() const noexcept { return options_.host_version; }

@@ -204,7 +204,7 @@ ctxb_status enqueue_launch(Instance& instance, Activation& activation, const ctx
   const CUresult status = call_driver(activation, *kernel, *launch, options, config);
   span.set_status(status);
   if (status != CUDA_SUCCESS) return refused_by_driver(instance, *kernel, status);
-  instance.count_launch();
+  instance.count_launch(*kernel);
   return CTXB_OK;
 }
 
@@ -261,7 +261,7 @@ ctxb_status launch_kernel(const ctxb_host* host, const ctxb_launch* launch,
   const Activation& activation = *instance->activation();
   const CUresult status = launch_plainly(activation, *kernel, *launch, options);
   if (status != CUDA_SUCCESS) return say_refused(*instance, *kernel, status);
-  instance->count_launch();
+  instance->count_launch(*kernel);
   return CTXB_OK;
 }
 

@@ -82,6 +82,7 @@ Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, s
       library_(std::move(library)),
       index_(index),
       description_(library_->record(index).description),
+      lasting_id_(lasting(description_.id)),
       settings_(std::move(settings)),
       parameters_(description_.parameters),
       budget_(settings_.memory_budget),

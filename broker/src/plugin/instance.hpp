@@ -116,11 +116,16 @@ class Instance {
   bool hung_alone() const noexcept { return hung_alone_.load(std::memory_order_acquire); }
   // By the thread that is inside the plug-in's activate or process. The lease counts with it when
   // that call has ended, for others count there too and every one would lock the bus.
-  void count_launch() noexcept {
+  void count_launch(const Kernel& kernel) noexcept {
     std::atomic<std::uint64_t>& launches = counters_.launches;
-    launches.store(launches.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    kernel.last_launch = launches.load(std::memory_order_relaxed) + 1;
+    launches.store(kernel.last_launch, std::memory_order_relaxed);
     if (!in_flight()) set_in_flight(true);
   }
+
+  // The kernels that the last job launched: "kernels blur_rows, blur_columns". Empty: none through
+  // the SDK. Between jobs.
+  std::string last_kernels() const;
 
   // One job; the lease is entered by the caller or here. `in_flight` is its place among those that
   // are in flight, for the staging of its uploads. [render|audio], one thread at a time.
@@ -136,6 +141,9 @@ class Instance {
   // For the functions behind ctxb_host. Any thread.
   BrokerImpl& broker() const noexcept { return broker_; }
   const TenantIdentity& tenant() const noexcept { return *library_->tenant(); }
+  // For RunningNote.
+  const char* lasting_id() const noexcept { return lasting_id_; }
+  const char* lasting_library() const noexcept { return library_->lasting_path(); }
   Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
   // Of the device memory that it takes through the SDK.
   Budget& budget() noexcept { return budget_; }
@@ -191,7 +199,9 @@ class Instance {
     return {.tenant = &tenant(),
             .strikes = &counters_.strikes,
             .function = function,
-            .plugin = description_.short_name.c_str()};
+            .plugin = description_.short_name.c_str(),
+            .plugin_id = lasting_id_,
+            .library = library_->lasting_path()};
   }
   // Calls a [main] function of the plug-in.
   template <typename Function>
@@ -206,6 +216,7 @@ class Instance {
   std::shared_ptr<Lease> lease_;
   std::size_t index_;
   PluginDescription description_;
+  const char* const lasting_id_;
   InstanceSettings settings_;
   ParameterStore parameters_;
   Budget budget_;
@@ -228,6 +239,7 @@ class Instance {
   std::atomic<bool> in_flight_{false}, hung_alone_{false};
   std::optional<ActivationSizes> renewal_;  // the one that has not succeeded yet
   std::uint64_t times_activated_ = 0;
+  std::uint64_t launches_before_job_ = 0;  // the last one's
 };
 
 template <typename Function>
@@ -238,6 +250,7 @@ CallOutcome Instance::call_main(const GuardTarget& target, const char* function,
       main_thread_.exchange(std::this_thread::get_id(), std::memory_order_acq_rel);
   const CallOutcome outcome = call_plugin(target, call(function), std::forward<Function>(body));
   main_thread_.store(outer, std::memory_order_release);
+  say_replaced_handlers(tenant());
   return outcome;
 }
 

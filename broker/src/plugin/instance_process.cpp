@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instance: one job.
+#include <algorithm>
+
 #include "module/use_gate.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/host_call.hpp"
@@ -39,6 +41,7 @@ Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
   activation_->staged = 0;
   process_thread_.store(std::this_thread::get_id(), std::memory_order_release);
   const std::uint64_t launched = launches();
+  launches_before_job_ = launched;
   Processed processed;
   processed.outcome = call_plugin(activation_->lease->target(), call("process"),
                                   [&] { processed.status = object_->process(object_, &job); });
@@ -46,6 +49,22 @@ Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
   activation_->lease->report_status(processed.outcome.entered);
   process_thread_.store({}, std::memory_order_release);
   return processed;
+}
+
+std::string Instance::last_kernels() const {
+  constexpr std::size_t most = 8;
+  if (activation_ == nullptr) return {};
+  std::vector<const Kernel*> launched;
+  for (const Kernel& kernel : activation_->kernels) {
+    if (kernel.last_launch > launches_before_job_) launched.push_back(&kernel);
+  }
+  std::sort(launched.begin(), launched.end(),
+            [](const Kernel* a, const Kernel* b) { return a->last_launch < b->last_launch; });
+  std::string names;
+  for (std::size_t i = 0; i < std::min(launched.size(), most); ++i) {
+    names += (i == 0 ? (launched.size() == 1 ? "kernel " : "kernels ") : ", ") + launched[i]->name;
+  }
+  return launched.size() > most ? names + ", ..." : names;
 }
 
 // What a failed capture has seen was never enqueued, so the job is given once more, without one. A

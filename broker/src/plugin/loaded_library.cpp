@@ -33,7 +33,10 @@ void find_files(std::vector<ModuleImage>& modules, const std::filesystem::path& 
 
 LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> tenant,
                              std::filesystem::path canonical)
-    : broker_(broker), tenant_(broker, std::move(tenant), {}), path_(std::move(canonical)) {
+    : broker_(broker),
+      tenant_(broker, std::move(tenant), {}),
+      path_(std::move(canonical)),
+      lasting_path_(lasting(path_.native())) {
   try {
     image_ = tenant_.adopt(path_);
     read_entry();
@@ -107,6 +110,7 @@ void LoadedLibrary::call_init() {
   const std::lock_guard lock(broker_.main_mutex());
   const CallOutcome outcome =
       call_plugin(broker_.nowhere(), call("init"), [&] { status = entry_->init(path.c_str()); });
+  say_replaced_handlers(*tenant());
   if (!outcome.ran() || status != CTXB_OK) {
     auto where = origin("init");
     where.status = status;

@@ -33,6 +33,7 @@ class LoadedLibrary {
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;
 
   const std::filesystem::path& path() const noexcept { return path_; }
+  const char* lasting_path() const noexcept { return lasting_path_; }  // see lasting()
   const std::shared_ptr<const TenantIdentity>& tenant() const noexcept {
     return tenant_.identity();
   }
@@ -55,13 +56,14 @@ class LoadedLibrary {
   void read_factory();
   void end() noexcept;
   GuardedCall call(const char* function) const noexcept {
-    return {tenant().get(), nullptr, function};
+    return {.tenant = tenant().get(), .function = function, .library = lasting_path_};
   }
   Error::Origin origin(const char* function) const;
 
   BrokerImpl& broker_;
   TenantImpl tenant_;
   std::filesystem::path path_;
+  const char* const lasting_path_;
   std::shared_ptr<LibraryImage> image_;
   const ctxb_plugin_entry_type* entry_ = nullptr;
   const ctxb_plugin_factory* factory_ = nullptr;

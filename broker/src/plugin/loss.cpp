@@ -3,6 +3,7 @@
 
 #include "context/lease.hpp"
 #include "ctxbroker/plugin.h"
+#include "driver/driver_error.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 
@@ -41,6 +42,10 @@ std::uint32_t guilt_of(LossReason reason, const Instance& instance) {
       break;
   }
   if (!instance.in_flight()) return CTXB_GUILT_INNOCENT;
+  if (reason == LossReason::fault) {
+    const char* const owner = fault_details(instance.lease()->table()).owner;
+    if (owner != nullptr && owner != instance.tenant().lasting_name) return CTXB_GUILT_INNOCENT;
+  }
   const bool alone =
       reason == LossReason::hung ? instance.hung_alone() : instance.broker().suspects() == 1;
   return alone ? CTXB_GUILT_GUILTY : CTXB_GUILT_UNKNOWN;

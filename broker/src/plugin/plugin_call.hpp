@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "context/guard.hpp"
+#include "observe/running.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
@@ -27,6 +28,7 @@ CallOutcome call_plugin(const GuardTarget& target, const GuardedCall& call,
   const ScopedSpan span(SpanCategory::call, call.function,
                         call.plugin != nullptr ? call.plugin : call.tenant->name.c_str(),
                         call.tenant->id);
+  const RunningNote note(call.plugin_id, call.library, call.function);
   try {
     std::forward<Function>(function)();
   } catch (const std::exception& error) {

@@ -9,6 +9,8 @@
 #include "gate/code_map.hpp"
 #include "gate/tenant_imports.hpp"
 #include "memory/give_back.hpp"
+#include "observe/crash_report.hpp"
+#include "observe/running.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
@@ -86,8 +88,12 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives);
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
     const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
+    const RunningNote note(nullptr, lasting(canonical.native()), "dlopen");
     image->library = load_library(canonical);
   }
+  say_replaced_handlers(*identity_);
+  image->code = extent_at(address_in(image->library.native()));
+  add_library_code(image->code.begin, image->code.end, lasting(canonical.native()));
   if (gated() != nullptr) {
     open_left_code(address_in(image->library.native()));
     lead_imports(*gated(), image->library.native());
@@ -140,7 +146,12 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   }
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
   const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
+  const RunningNote note(nullptr, lasting(library.path.native()), "dlclose");
   library.library.unload();
+  // Another tenant's handle, or the process, may keep it.
+  if (unload && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
+    remove_library_code(library.code.begin);
+  }
 }
 
 LeaseState TenantImpl::report_status(CUresult status, int device) noexcept {

@@ -19,6 +19,7 @@
 #include "context/shared_memory.hpp"
 #include "ctxbroker/tenant.hpp"
 #include "gate/gated_tenant.hpp"
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 
@@ -27,6 +28,7 @@ class BrokerImpl;
 struct LibraryImage {
   std::filesystem::path path;
   boost::dll::shared_library library;  // not loaded any more after its end
+  Extent code{};                       // where it lies
 };
 
 // Any thread may ask for a lease; the rest is serialised by the caller.

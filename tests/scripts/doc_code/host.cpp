@@ -32,6 +32,8 @@ void require_gate(const Broker& broker);
 void print_memory(const Broker& broker);
 void look_at(const std::vector<unsigned char>& bytes);
 void set_up(PluginInstance& grade);
+Broker open_broker();
+void say_who_is_waited_for();
 bool automate(PluginInstance& grade, std::size_t index, double value) noexcept;
 void keep(const PluginInstance& grade);
 void bring_back(PluginInstance& grade);
@@ -369,7 +371,9 @@ int main(int argc, char** argv) try {
   check(argc == 2, "one argument");
   const std::string folder = argv[1];
   blurs(soften_picture);
-  Broker broker = Broker::open();
+  Broker broker = open_broker();
+  say_who_is_waited_for();
+  check(shown.empty(), "nothing runs");
   require_gate(broker);
   const std::string image =
       ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry e() { ret; }\n";

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a fatal signal says of plug-ins: which one ran on the thread, or whose library's code.
+#pragma once
+
+#include <cstdint>
+
+namespace ctxbroker::detail {
+
+// Where a plug-in's library lies, so that a crash on a thread of its own names it. `file` is of
+// lasting(). Beyond 1024 libraries, more are not known. Any thread.
+void add_library_code(std::uintptr_t begin, std::uintptr_t end, const char* file) noexcept;
+void remove_library_code(std::uintptr_t begin) noexcept;
+
+// The name of the first signal whose handler is no longer the broker's, of those not told before.
+// Null: none. Cheap while crashes are not named. [main] thread.
+const char* replaced_signal_handler() noexcept;
+
+// A thread that overflows its stack needs another one for the handler. Does nothing while crashes
+// are not named, or where the thread has one. Any thread.
+void give_signal_stack() noexcept;
+void take_signal_stack() noexcept;  // when the thread ends
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which functions of plug-ins run now, on which threads, since when. A signal handler reads it for
+// its own thread, and others for all threads, so it has no locks and its texts stay for ever.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace ctxbroker::detail {
+
+// The function of a wait for a plug-in's work, by its address.
+inline constexpr char work_on_device[] = "work on the device";
+
+// Whose function runs. The texts are of lasting(), or static.
+struct Running {
+  const char* plugin = nullptr;    // the plug-in's id; null: a function of the whole library
+  const char* library = nullptr;   // its file
+  const char* function = nullptr;  // "process"; null: none runs
+  std::uint64_t since = 0;         // ns of running_clock
+};
+
+// A steady clock that is cheap and 4 ms exact.
+std::uint64_t running_clock() noexcept;
+
+// What one thread shows to others. It is never freed, and the next thread uses it again.
+struct RunningThread {
+  std::atomic<std::uint32_t> version{0};  // odd while the thread writes
+  std::atomic<const char*> plugin{nullptr}, library{nullptr}, function{nullptr};
+  std::atomic<std::uint64_t> since{0};
+  std::atomic<pid_t> thread{0};  // the system's number; 0: no thread has it
+  RunningThread* next = nullptr;
+
+  void show(const Running& running) noexcept;
+  // By the thread itself.
+  Running read_own() const noexcept;
+  // By any thread. False: it changes all the time, or nothing runs.
+  bool read(Running& running, pid_t& of) const noexcept;
+};
+
+// "initial-exec" makes it one load, as thread_state: see there.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local RunningThread* running_thread;
+
+// Gives the thread its entry: allocates. Null: there is no memory, or the thread is ending.
+[[gnu::cold]] RunningThread* enter_running_thread() noexcept;
+
+// The first of all entries. Any thread, and signal handlers.
+RunningThread* running_threads() noexcept;
+
+// Shows that a function runs on this thread, until its end. They nest. Allocates on a thread's
+// first use only; takes no lock.
+class RunningNote {
+ public:
+  RunningNote(const char* plugin, const char* library, const char* function) noexcept
+      : thread_(running_thread != nullptr ? running_thread : enter_running_thread()) {
+    if (thread_ == nullptr) return;
+    outer_ = thread_->read_own();
+    thread_->show({plugin, library, function, running_clock()});
+  }
+  ~RunningNote() {
+    if (thread_ != nullptr) thread_->show(outer_);
+  }
+  RunningNote(const RunningNote&) = delete;
+  RunningNote& operator=(const RunningNote&) = delete;
+
+ private:
+  RunningThread* thread_;
+  Running outer_;
+};
+
+inline void RunningThread::show(const Running& running) noexcept {
+  const std::uint32_t before = version.load(std::memory_order_relaxed);
+  version.store(before + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  plugin.store(running.plugin, std::memory_order_relaxed);
+  library.store(running.library, std::memory_order_relaxed);
+  function.store(running.function, std::memory_order_relaxed);
+  since.store(running.since, std::memory_order_relaxed);
+  version.store(before + 2, std::memory_order_release);
+}
+
+inline Running RunningThread::read_own() const noexcept {
+  return {plugin.load(std::memory_order_relaxed), library.load(std::memory_order_relaxed),
+          function.load(std::memory_order_relaxed), since.load(std::memory_order_relaxed)};
+}
+
+}  // namespace ctxbroker::detail
