@@ -113,7 +113,8 @@ void check_inputs(const GraphPlan& plan, const std::vector<Source>& sources) {
     if (end.channels != 0 && static_cast<int>(end.channels) != format.channels) {
       throw input_failure(end.file, "has " + std::to_string(format.channels) +
                                         " channels, and the graph's input \"" + end.name +
-                                        "\" has " + std::to_string(end.channels));
+                                        "\" has " + std::to_string(end.channels) +
+                                        "; change one of them");
     }
   }
 }

@@ -9,21 +9,24 @@ namespace ctxbroker::sample_host {
 namespace {
 
 constexpr std::array rows{
-    ExitCodeRow{ExitCode::ok, "success"},
-    ExitCodeRow{ExitCode::internal, "an internal error of sample_host or the broker"},
-    ExitCodeRow{ExitCode::usage,
+    ExitCodeRow{ExitCode::ok, "ok", "success"},
+    ExitCodeRow{ExitCode::internal, "internal", "an internal error of sample_host or the broker"},
+    ExitCodeRow{ExitCode::usage, "usage",
                 "the command line: unknown option, bad --plugin, unknown parameter, bad value, bad "
                 "policy, graph file or preset"},
-    ExitCodeRow{ExitCode::input, "the input file: missing, unreadable, truncated, wrong format"},
-    ExitCodeRow{ExitCode::output,
+    ExitCodeRow{ExitCode::input, "input",
+                "the input file: missing, unreadable, truncated, wrong format"},
+    ExitCodeRow{ExitCode::output, "output",
                 "the output file: folder missing, not writable, disk full, format not written"},
-    ExitCodeRow{ExitCode::plugin,
+    ExitCodeRow{ExitCode::plugin, "plugin",
                 "a plug-in: not found, cannot be loaded, other ABI, init or processing failed"},
-    ExitCodeRow{ExitCode::driver,
+    ExitCodeRow{ExitCode::driver, "driver",
                 "the driver or device: unknown, missing, a call failed, not enough memory or "
                 "multiprocessors"},
-    ExitCodeRow{ExitCode::kernel_image, "a plug-in's kernel image cannot be loaded here"},
-    ExitCodeRow{ExitCode::needs_gpu, "a plug-in needs a GPU, and this is the software device"},
+    ExitCodeRow{ExitCode::kernel_image, "kernel-image",
+                "a plug-in's kernel image cannot be loaded here"},
+    ExitCodeRow{ExitCode::needs_gpu, "needs-gpu",
+                "a plug-in needs a GPU, and this is the software device"},
 };
 
 }  // namespace
@@ -67,13 +70,76 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
   return ExitCode::internal;
 }
 
-std::string explained(const Error& error) {
-  const std::string text = error.what();
-  const bool took_too_long = error.kind() == ErrorKind::context_lost &&
-                             text.find("did not end within") != std::string::npos;
-  return took_too_long ? text + "; if the work is only long, give it more time with --job-timeout"
-                       : text;
+std::string next_step(const Error& error) {
+  const bool has_log = error.message().find('\n') != std::string::npos;
+  switch (error.kind()) {
+    case ErrorKind::invalid_argument:
+    case ErrorKind::wrong_state:
+      return "this is a defect of sample_host, so report it with the command line";
+    case ErrorKind::driver_call:
+    case ErrorKind::no_device:
+      return "see sample_host doctor";
+    case ErrorKind::out_of_memory:
+      return "use a smaller picture or block, fewer --jobs or another --device, or raise the "
+             "budget "
+             "in the policy file";
+    case ErrorKind::context_lost:
+      if (error.origin().status == 0) {
+        return "leave the plug-in out, or raise --job-timeout if its work takes longer";
+      }
+      // The software device has said where.
+      if (error.message().find(", thread (") != std::string::npos) {
+        return "leave the plug-in out, or report this to its author";
+      }
+      return "leave the plug-in out, or report this to its author; with --driver software, the "
+             "error names the line of the plug-in's source";
+    case ErrorKind::lease_unavailable:
+      return "ask for fewer multiprocessors, or for another kind of lease (--lease)";
+    case ErrorKind::kernel_image:
+      return has_log ? "" : "get a build of the plug-in for this device, or use another --device";
+    case ErrorKind::plugin_not_found:
+      return "sample_host list shows the plug-ins that were found";
+    case ErrorKind::plugin_load:
+      return "install the plug-in again, with the libraries that it needs";
+    case ErrorKind::plugin_entry:
+    case ErrorKind::plugin_init:
+    case ErrorKind::plugin_failed:
+      return "leave the plug-in out, or report this to its author";
+    case ErrorKind::output_file:
+      return "name another file";
+    case ErrorKind::driver_choice:
+    case ErrorKind::no_driver:
+    case ErrorKind::plugin_version:
+    case ErrorKind::policy:
+    case ErrorKind::preset:
+    case ErrorKind::unknown_parameter:
+    case ErrorKind::parameter_value:
+    case ErrorKind::needs_gpu:
+      break;
+  }
+  return {};
 }
+
+namespace {
+
+std::string with_next_step(const Error& error, const std::string& where) {
+  const std::string next = next_step(error);
+  return where + error.what() + (next.empty() ? "" : "; " + next);
+}
+
+}  // namespace
+
+Failure::Failure(const Error& error, const std::string& where)
+    : std::runtime_error(with_next_step(error, where)),
+      code_(exit_code_of(error.kind())),
+      kind_(to_string(error.kind())),
+      tenant_(error.origin().tenant) {}
+
+Failure::Failure(const Failure& failure, const std::string& where)
+    : std::runtime_error(where + failure.what()),
+      code_(failure.code_),
+      kind_(failure.kind_),
+      tenant_(failure.tenant_) {}
 
 std::string errno_text(int error) {
   return std::generic_category().message(error);

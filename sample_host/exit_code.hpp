@@ -25,6 +25,7 @@ enum class ExitCode : int {
 
 struct ExitCodeRow {
   ExitCode code;
+  const char* name;  // "input"
   const char* meaning;
 };
 
@@ -34,17 +35,26 @@ std::span<const ExitCodeRow> exit_codes() noexcept;
 // The code for an error that the broker threw.
 ExitCode exit_code_of(ErrorKind kind) noexcept;
 
-// The error's text, and what to do about it if that is a matter of options.
-std::string explained(const Error& error);
+// What a person can do about an error of the broker; empty where the error's own text says it.
+std::string next_step(const Error& error);
 
 // Ends the command: what() is printed as it is, so it names the thing and says what to do.
 class Failure : public std::runtime_error {
  public:
   Failure(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  // Of an error of the broker: its text, with what to do. `where` goes before it.
+  explicit Failure(const Error& error, const std::string& where = {});
+  // The same failure, with its place before it.
+  Failure(const Failure& failure, const std::string& where);
   ExitCode code() const noexcept { return code_; }
+  // For the report: the broker's kind of error ("context-lost"), or the exit code's ("input"); and
+  // the library that it is about, or an empty text.
+  const std::string& kind() const noexcept { return kind_; }
+  const std::string& tenant() const noexcept { return tenant_; }
 
  private:
   ExitCode code_;
+  std::string kind_ = {}, tenant_ = {};
 };
 
 // The system's text for an errno value: "No such file or directory".

@@ -4,12 +4,17 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "commands.hpp"
+#include "ctxbroker/crash_report.hpp"
+#include "failure_report.hpp"
 #include "files/output_file.hpp"
 #include "logging.hpp"
 #include "probe_report.hpp"
+#include "progress.hpp"
 #include "terminal.hpp"
 
 namespace ctxbroker::sample_host {
@@ -32,30 +37,46 @@ ExitCode dispatch(const Options& options) {
   return ExitCode::internal;
 }
 
+// Any exception as a Failure.
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const Failure& failure) {
+    return failure;
+  } catch (const Error& error) {
+    return Failure(error);
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::internal, "not enough memory; use a smaller input or block"};
+  } catch (const std::exception& error) {
+    return {ExitCode::internal, std::string("unexpected: ") + error.what() +
+                                    "; this is a defect of sample_host, so report it with the "
+                                    "command line"};
+  }
+}
+
 ExitCode run(int argc, const char* const* argv) {
   const bool colour = use_colour();
+  std::optional<Options> options;
   try {
-    const std::optional<Options> options = parse_options(argc, argv);
+    options = parse_options(argc, argv);
     if (!options) return ExitCode::ok;
     start_logging(options->verbosity, colour);
     remove_on_signals();
+    report_signals(*options);
+    name_crashes(true);
+    const WaitNotice notice(options->verbosity >= 0);
     const ExitCode code = dispatch(*options);
     if (std::fflush(stdout) != 0) {
-      throw Failure(ExitCode::output, "standard output cannot be written");
+      throw Failure(ExitCode::output,
+                    "standard output cannot be written; look at what reads it, or at the disk");
     }
     return code;
-  } catch (const Failure& failure) {
+  } catch (...) {
+    const Failure failure = current_failure();
     print_error(failure.what(), colour);
+    if (options) write_failure_report(*options, failure);
     return failure.code();
-  } catch (const Error& error) {
-    print_error(explained(error), colour);
-    return exit_code_of(error.kind());
-  } catch (const std::bad_alloc&) {
-    print_error("not enough memory; use a smaller input or block", colour);
-  } catch (const std::exception& error) {
-    print_error(std::string("unexpected: ") + error.what(), colour);
   }
-  return ExitCode::internal;
 }
 
 }  // namespace

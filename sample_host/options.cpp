@@ -334,11 +334,13 @@ Options finish(const CLI::App& app, Raw raw) {
   options.size = parse_size(raw.size);
   options.tile = parse_size(raw.tile);
   if (!std::isfinite(options.seconds)) {
-    throw Failure(ExitCode::usage, "--seconds: not a finite number");
+    throw Failure(ExitCode::usage, "--seconds: not a finite number; write seconds, such as 2");
   }
-  if (!std::isfinite(options.tail)) throw Failure(ExitCode::usage, "--tail: not a finite number");
+  if (!std::isfinite(options.tail)) {
+    throw Failure(ExitCode::usage, "--tail: not a finite number; write seconds, such as 2");
+  }
   if (raw.quiet && raw.verbose > 0) {
-    throw Failure(ExitCode::usage, "--quiet and --verbose cannot be used together");
+    throw Failure(ExitCode::usage, "--quiet and --verbose cannot be used together; leave one out");
   }
   options.verbosity = raw.quiet ? -1 : std::min(raw.verbose, 2);
   options.plugin_path.assign(raw.plugin_path.begin(), raw.plugin_path.end());

@@ -30,9 +30,9 @@ auto in_frame(const Frame& frame, const Step& step) {
   try {
     return step();
   } catch (const Failure& failure) {
-    throw Failure(failure.code(), frame.name + failure.what());
+    throw Failure(failure, frame.name);
   } catch (const Error& error) {
-    throw Failure(exit_code_of(error.kind()), frame.name + explained(error));
+    throw Failure(error, frame.name);
   }
 }
 

@@ -14,6 +14,8 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
+std::atomic<int> bars{0};  // that are shown now
+
 std::string format_left(double seconds) {
   const auto whole = static_cast<std::uint64_t>(std::lround(std::min(seconds, 360'000.0)));
   std::array<char, 64> text{};
@@ -58,9 +60,49 @@ std::string format_progress(const std::string& label, std::optional<double> frac
   return line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 0)));
 }
 
+std::string waiting_text(const std::vector<RunningCall>& calls, std::chrono::seconds at_least) {
+  const auto longest = std::max_element(
+      calls.begin(), calls.end(),
+      [](const RunningCall& a, const RunningCall& b) { return a.elapsed < b.elapsed; });
+  if (longest == calls.end() || longest->elapsed < at_least) return {};
+  std::string name = longest->plugin.substr(longest->plugin.rfind('.') + 1);
+  if (name.empty()) name = longest->library;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest->elapsed);
+  return "waiting for " + name + " (" + longest->function + ") for " +
+         std::to_string(seconds.count()) + " s";
+}
+
+WaitNotice::WaitNotice(bool enabled) {
+  if (enabled) thread_ = std::thread([this] { look_until_stopped(); });
+}
+
+WaitNotice::~WaitNotice() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void WaitNotice::look_until_stopped() {
+  constexpr std::chrono::seconds long_enough{5};
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::milliseconds(250), [this] { return stopped_; })) {
+    if (bars > 0) continue;
+    const std::string text = waiting_text(running_calls(), long_enough);
+    if (text.empty()) continue;
+    std::fprintf(stderr, "sample_host: %s\n", text.c_str());
+    return;
+  }
+}
+
 Progress::Progress(std::string label, bool enabled, const std::optional<Amount>& amount)
     : label_(std::move(label)), amount_(amount) {
-  if (enabled && stderr_is_terminal()) thread_ = std::thread([this] { draw_until_stopped(); });
+  if (!enabled || !stderr_is_terminal()) return;
+  ++bars;
+  thread_ = std::thread([this] { draw_until_stopped(); });
 }
 
 Progress::~Progress() {
@@ -71,6 +113,7 @@ Progress::~Progress() {
   }
   wake_.notify_one();
   thread_.join();
+  --bars;
 }
 
 void Progress::draw_until_stopped() {
@@ -83,9 +126,13 @@ void Progress::draw_until_stopped() {
     pause = std::chrono::milliseconds{100};
     const double fraction = fraction_.load(std::memory_order_relaxed);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    const std::string line =
-        format_progress(label_, fraction < 0 ? std::nullopt : std::optional(fraction), seconds,
-                        stderr_columns(), amount_);
+    const int columns = stderr_columns();
+    std::string line = waiting_text(running_calls(), std::chrono::seconds(1));
+    if (line.empty()) {
+      line = format_progress(label_, fraction < 0 ? std::nullopt : std::optional(fraction), seconds,
+                             columns, amount_);
+    }
+    line.resize(std::min(line.size(), static_cast<std::size_t>(std::max(columns - 1, 0))));
     std::fprintf(stderr, "\r%s\033[K", line.c_str());
     std::fflush(stderr);
     drawn = true;

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
+
+#include "ctxbroker/running_call.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -23,8 +27,31 @@ struct Amount {
 std::string format_progress(const std::string& label, std::optional<double> fraction,
                             double seconds, int columns, const std::optional<Amount>& amount = {});
 
+// What a host that waits can say: "waiting for blur (process) for 3 s". Of several calls, the
+// longest one. Empty: none has lasted as long.
+std::string waiting_text(const std::vector<RunningCall>& calls, std::chrono::seconds at_least);
+
+// Says once on standard error that a plug-in's function, or its work, has lasted for 5 s, unless a
+// progress bar shows it.
+class WaitNotice {
+ public:
+  explicit WaitNotice(bool enabled);
+  WaitNotice(const WaitNotice&) = delete;
+  WaitNotice& operator=(const WaitNotice&) = delete;
+  ~WaitNotice();
+
+ private:
+  void look_until_stopped();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
 // Draws from a thread of its own, so that it goes on while one long call runs. Draws nothing in
-// its first second, and removes its line when it ends.
+// its first second, and removes its line when it ends. Names the plug-in that has been waited for
+// during a second.
 class Progress {
  public:
   Progress(std::string label, bool enabled, const std::optional<Amount>& amount = {});

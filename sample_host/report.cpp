@@ -195,6 +195,8 @@ std::string format_report(const Report& report, bool reasons) {
 Json report_to_json(const Report& report) {
   Json json{{"schema", "ctxbroker.sample_host.report/1"},
             {"command", report.command},
+            {"success", true},
+            {"exit_code", 0},
             {"driver", to_json(report.driver)},
             {"device", to_json(report.devices.front())},
             {"devices", Json::array()},

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "exit_code.hpp"
+#include "files/cleanup.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -40,8 +41,10 @@ void ReportOutput::write(const Report& report) {
   if (file_) {
     file_->write(json.data(), json.size());
     file_->commit();
+    cleanup::report_is_written();
   }
   if (json_on_stdout_) {
+    cleanup::report_is_written();
     std::fputs(json.c_str(), stdout);
   } else if (!quiet_) {
     std::fputs(format_report(report, verbose_).c_str(), stdout);

@@ -49,7 +49,7 @@ Choice choose_plugin(Broker& broker, const GraphPlan& plan, const PlannedNode& n
     if (!found) found = scan_plugins(options);
     return find_choice(broker, *found, node.plugin.plugin);
   } catch (const Failure& failure) {
-    throw Failure(failure.code(), (plan.is_row() ? "" : node.where) + failure.what());
+    throw Failure(failure, plan.is_row() ? "" : node.where);
   }
 }
 
@@ -68,7 +68,7 @@ void check_settings(const PlannedNode& node, const PluginDescription& plugin) {
     try {
       static_cast<void>(plugin.parameter_index(parameter));
     } catch (const Error& error) {
-      throw Failure(exit_code_of(error.kind()), node.where + error.what());
+      throw Failure(error, node.where);
     }
   }
 }
@@ -83,7 +83,7 @@ void apply_settings(const PlannedNode& node, PluginInstance& instance) {
         instance.set_parameter(id, instance.from_text(id, text));
       }
     } catch (const Error& error) {
-      throw Failure(exit_code_of(error.kind()), node.where + error.what());
+      throw Failure(error, node.where);
     }
   }
 }
@@ -229,6 +229,16 @@ GraphDescription describe(const GraphPlan& plan, std::vector<PluginInstance>& in
 
 }  // namespace
 
+// After a failure too, so that the strikes are told.
+Session::~Session() {
+  graph_.reset();
+  instances_.clear();  // what they leave behind is a strike
+  try {
+    tell_strikes(broker_.metrics());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for some words
+  }
+}
+
 Session::Session(const Options& options, const GraphPlan& plan, Media media)
     : plan_(plan), broker_(open_broker(options)) {
   graph_options_.measure = true;  // the table and the report tell the time
@@ -365,7 +375,7 @@ void Session::check_automation(const std::vector<Choice>& choices) {
       try {
         return read();
       } catch (const Error& error) {
-        throw Failure(exit_code_of(error.kind()), line.where + error.what());
+        throw Failure(error, line.where);
       }
     };
     change.parameter = with_place([&] { return plugin.parameter_index(line.parameter); });
@@ -378,8 +388,8 @@ void Session::check_automation(const std::vector<Choice>& choices) {
     }
     if (number_count(parameter.type) != 1) {
       throw Failure(ExitCode::usage, what +
-                                         " has several numbers; only parameters with one number "
-                                         "can be automated");
+                                         " has several numbers; automate only parameters with "
+                                         "one number");
     }
     if (line.ramp > 0 && parameter.type != ParameterType::floating) {
       throw Failure(ExitCode::usage, what + " takes " + to_string(parameter.type) +

@@ -27,6 +27,7 @@ class Session {
   // only then creates instances. `plan` is borrowed and must outlive the session. Throws Failure or
   // Error.
   Session(const Options& options, const GraphPlan& plan, Media media);
+  ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 

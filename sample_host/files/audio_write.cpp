@@ -75,7 +75,8 @@ AudioWriter::AudioWriter(OutputFile& file, const AudioFormat& format, const Audi
   impl_->file = sf_open_virtual(&io, SFM_WRITE, &info, &file);
   if (impl_->file == nullptr) {
     file.check();
-    throw impl_->failure("cannot be started: " + std::string(sf_strerror(nullptr)));
+    throw impl_->failure("cannot be started: " + std::string(sf_strerror(nullptr)) +
+                         " Name another file");
   }
   // The chunk with the peak holds the time of day: equal input shall give equal bytes.
   sf_command(impl_->file, SFC_SET_ADD_PEAK_CHUNK, nullptr, SF_FALSE);
@@ -108,7 +109,8 @@ void AudioWriter::write(const float* interleaved, std::size_t frames) {
   }
   impl_->output->check();
   if (done != count) {
-    throw impl_->failure("cannot be written: " + std::string(sf_strerror(impl_->file)));
+    throw impl_->failure("cannot be written: " + std::string(sf_strerror(impl_->file)) +
+                         " Make room there, or name another file");
   }
   impl_->frames += frames;
 }
@@ -119,7 +121,8 @@ void AudioWriter::finish() {
   const int status = sf_close(file);
   impl_->output->check();
   if (status != 0)
-    throw impl_->failure("cannot be completed: " + std::string(sf_error_number(status)));
+    throw impl_->failure("cannot be completed: " + std::string(sf_error_number(status)) +
+                         " Make room there, or name another file");
 }
 
 const ClipCount& AudioWriter::clips() const noexcept {

@@ -32,6 +32,36 @@ std::atomic<bool> ending{false};
 static_assert(std::atomic<int>::is_always_lock_free);
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+struct SignalReport {
+  std::string path, part;  // empty: standard output
+  std::array<std::string, NSIG> texts;
+};
+// Made once, and never freed.
+std::atomic<const SignalReport*> signal_report{nullptr};
+
+// Async-signal-safe, as all that the handler calls.
+void write_all(int file, const std::string& text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
+    if (written <= 0) return;
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+void write_signal_report(int signal_number) {
+  const SignalReport* const report = signal_report.load(std::memory_order_acquire);
+  if (report == nullptr) return;
+  const std::string& text = report->texts[static_cast<std::size_t>(signal_number)];
+  if (report->path.empty()) return write_all(STDOUT_FILENO, text);
+  const int file =
+      ::open(report->part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file < 0) return;
+  write_all(file, text);
+  ::close(file);
+  if (::rename(report->part.c_str(), report->path.c_str()) != 0) ::unlink(report->part.c_str());
+}
+
 constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,
                                     SIGSEGV, SIGBUS,  SIGILL, SIGFPE,  SIGABRT};
 
@@ -44,6 +74,7 @@ extern "C" void handle_ending_signal(int signal_number) {
   for (const Slot& slot : slots) {
     if (slot.armed.load(std::memory_order_acquire)) ::unlink(slot.path.data());
   }
+  write_signal_report(signal_number);
   if (signal_number == SIGINT || signal_number == SIGTERM) {
     static constexpr char text[] =
         "\nsample_host: interrupted; complete files stay, and unfinished ones are removed\n";
@@ -99,6 +130,22 @@ void release(int slot) noexcept {
   Slot& place = slots[static_cast<std::size_t>(slot)];
   place.armed.store(false, std::memory_order_release);
   place.taken.store(false);
+}
+
+void leave_report(const std::string& path, const std::function<std::string(int)>& text_of) {
+  auto* const report = new SignalReport;
+  if (path != "-") {
+    report->path = path;
+    report->part = path + "." + std::to_string(::getpid()) + ".part";
+  }
+  for (const int signal_number : ending_signals) {
+    report->texts[static_cast<std::size_t>(signal_number)] = text_of(signal_number);
+  }
+  signal_report.store(report, std::memory_order_release);
+}
+
+void report_is_written() noexcept {
+  signal_report.store(nullptr);
 }
 
 void install() {

@@ -3,6 +3,7 @@
 // nor allocate.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace ctxbroker::sample_host::cleanup {
@@ -24,5 +25,11 @@ void release(int slot) noexcept;
 // Installs the handlers, each only where the default action stands (a sanitizer's or an embedding
 // host's handler stays).
 void install();
+
+// When a signal ends the process, this text is left at the path ("-": on standard output). The
+// texts are made now. Call once.
+void leave_report(const std::string& path, const std::function<std::string(int)>& text_of);
+// The whole report is there: a later signal leaves it as it is.
+void report_is_written() noexcept;
 
 }  // namespace ctxbroker::sample_host::cleanup

@@ -35,7 +35,7 @@ class Stream : public Imf::IStream {
  public:
   Stream(const std::filesystem::path& path, std::uint64_t size)
       : Imf::IStream(path.c_str()), size_(size), file_(std::fopen(path.c_str(), "rbe")) {
-    if (!file_) throw input_failure(path, "cannot be opened: " + errno_text(errno));
+    if (!file_) throw open_failure(path, errno);
   }
 
   bool read(char* to, int bytes) override {
@@ -118,7 +118,7 @@ void check_window(const std::filesystem::path& path, const char* what, const Ima
   throw input_failure(path, "is too large: its " + std::string(what) + " window has " +
                                 std::to_string(width) + " x " + std::to_string(height) +
                                 " pixels, at most " + std::to_string(image_max_pixels) +
-                                " in all are read");
+                                " in all are read; scale it down first");
 }
 
 // Memory for all pixels is taken at once. No compression packs this many into a byte.
@@ -129,7 +129,7 @@ void check_file_size(const std::filesystem::path& path, std::uint64_t file_size,
   if (pixels / most_pixels_per_byte <= file_size) return;
   throw input_failure(path, "is damaged: " + std::to_string(image.width) + " x " +
                                 std::to_string(image.height) + " pixels cannot be in " +
-                                std::to_string(file_size) + " bytes");
+                                std::to_string(file_size) + " bytes; copy it again");
 }
 
 // OpenEXR takes memory for whole tiles, however small the image is.
@@ -141,7 +141,8 @@ void check_tiles(const std::filesystem::path& path, const Imf::Header& header, s
   if (tiles.xSize <= std::max(width, usual) && tiles.ySize <= std::max(height, usual)) return;
   throw input_failure(path, "is damaged: its tiles have " + std::to_string(tiles.xSize) + " x " +
                                 std::to_string(tiles.ySize) + " pixels, the image " +
-                                std::to_string(width) + " x " + std::to_string(height));
+                                std::to_string(width) + " x " + std::to_string(height) +
+                                "; copy it again");
 }
 
 void check_channel(const std::filesystem::path& path, const char* name,
@@ -297,7 +298,7 @@ Image read_exr(const std::filesystem::path& path,
       throw input_failure(path,
                           "is truncated or damaged: it ends before its pixels do; copy it again");
     }
-    throw input_failure(path, "is damaged: " + one_line(error.what()));
+    throw input_failure(path, "is damaged: " + one_line(error.what()) + "; copy it again");
   }
 }
 

@@ -154,7 +154,8 @@ void write_exr(OutputFile& file, const Image& image, const ImageFormat& format) 
     throw;
   } catch (const std::exception& error) {
     file.check();
-    throw output_failure(file.path(), "cannot be encoded: " + std::string(error.what()));
+    throw output_failure(
+        file.path(), "cannot be encoded: " + std::string(error.what()) + "; write a PNG instead");
   }
   // OpenEXR ends the file in a destructor, which keeps its errors to itself.
   file.check();

@@ -30,6 +30,13 @@ std::filesystem::path follow(const std::filesystem::path& path) {
   return error ? path : target;
 }
 
+Failure write_failure(const std::filesystem::path& path, int error) {
+  const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return output_failure(path, "cannot be written: " + errno_text(error) +
+                                  (is_full ? "; make room there, or name another file"
+                                           : "; name a file in a folder that may be written"));
+}
+
 void check_destination(const std::filesystem::path& given,
                        const std::filesystem::path& destination) {
   if (!destination.has_filename() || given.filename() == "." || given.filename() == "..") {
@@ -63,13 +70,13 @@ OutputFile::OutputFile(const std::filesystem::path& destination)
   part_ = destination_.string() + ".XXXXXX.part";
   // The slot is filled before the file is there: no signal can fall between the two.
   slot_ = cleanup::reserve();
-  if (slot_ < 0) throw output_failure(path_, "too many outputs at once");
+  if (slot_ < 0) throw output_failure(path_, "too many outputs at once; use fewer --jobs");
   const mode_t mode = permissions_for(destination_);
   file_ = cleanup::create(slot_, part_, 5);
   if (file_ < 0) {
     const int error = errno;
     cleanup::release(slot_);
-    throw output_failure(path_, "cannot be written: " + errno_text(error));
+    throw write_failure(path_, error);
   }
   if (::fchmod(file_, mode) != 0) error_ = errno;
 }
@@ -126,7 +133,7 @@ std::int64_t OutputFile::size() const noexcept {
 }
 
 void OutputFile::check() const {
-  if (error_ != 0) throw output_failure(path_, "cannot be written: " + errno_text(error_));
+  if (error_ != 0) throw write_failure(path_, error_);
 }
 
 void OutputFile::commit() {
@@ -138,7 +145,8 @@ void OutputFile::commit() {
   if (::rename(part_.c_str(), destination_.c_str()) != 0) {
     const int error = errno;
     cleanup::wait_if_ending();
-    throw output_failure(path_, "cannot be moved to its place: " + errno_text(error));
+    throw output_failure(
+        path_, "cannot be moved to its place: " + errno_text(error) + "; name another file");
   }
   cleanup::release(slot_);
   slot_ = -1;

@@ -145,7 +145,7 @@ Image read_png(const std::filesystem::path& path,
   Reader reader;
   reader.warning = &warning;
   reader.file.reset(std::fopen(path.c_str(), "rbe"));
-  if (!reader.file) throw input_failure(path, "cannot be opened: " + errno_text(errno));
+  if (!reader.file) throw open_failure(path, errno);
   check_signature(path, reader.file.get());
   reader.png =
       png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, on_read_error, on_read_warning);
@@ -156,7 +156,8 @@ Image read_png(const std::filesystem::path& path,
   if (std::uint64_t{reader.width} * reader.height > image_max_pixels) {
     throw input_failure(path, "is too large: " + std::to_string(reader.width) + " x " +
                                   std::to_string(reader.height) + " pixels, at most " +
-                                  std::to_string(image_max_pixels) + " in all are read");
+                                  std::to_string(image_max_pixels) +
+                                  " in all are read; scale it down first");
   }
   if (!start_rows_guarded(reader)) throw read_failure(path, reader);
 

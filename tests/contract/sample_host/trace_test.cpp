@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --trace: the file that image and audio leave, and what stands in its way.
+#include <fstream>
 #include <map>
 
 #include "command_test.hpp"
@@ -55,6 +56,8 @@ TEST_F(TraceCommand, HoldsEveryBlockOfARecording) {
 
 TEST_F(TraceCommand, WhatCannotBeWrittenIsToldBeforeTheWork) {
   const std::string in = png("in.png", 8, 8);
+  // An older report, which those of the failures replace.
+  std::ofstream(at("report.json")) << R"({"schema": "ctxbroker.sample_host.report/1"})";
   const auto with = [&](const std::string& trace) {
     Start start;
     start.arguments = {"image",    in,         "-o",     at("out.png"),

@@ -77,5 +77,17 @@ TEST(Progress, LineFitsTheTerminal) {
   }
 }
 
+TEST(Progress, NamesWhoIsWaitedForTheLongest) {
+  using std::chrono::milliseconds;
+  const std::vector<RunningCall> calls{
+      {"org.example.blur", "/p/blur.so", "process", 1, milliseconds(3900)},
+      {"", "/p/init.so", "init", 2, milliseconds(950)}};
+  EXPECT_EQ(waiting_text(calls, std::chrono::seconds(1)), "waiting for blur (process) for 3 s");
+  EXPECT_EQ(waiting_text(calls, std::chrono::seconds(4)), "");
+  EXPECT_EQ(waiting_text({calls[1]}, std::chrono::seconds(0)),
+            "waiting for /p/init.so (init) for 0 s");
+  EXPECT_EQ(waiting_text({}, std::chrono::seconds(0)), "");
+}
+
 }  // namespace
 }  // namespace ctxbroker::sample_host

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Failures: the report that they leave, the name that they give, and what is said how often.
+#include <gmock/gmock.h>
+
+#include "command_test.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+class FailureTest : public CommandTest {
+ protected:
+  static std::string library(const std::string& name) {
+    return (program_folder().parent_path() / "test_plugins" / (name + ".so")).string();
+  }
+  json report() const { return json_at("report.json"); }
+  std::vector<std::string> image(const std::string& plugin,
+                                 const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{"image",       png("in.png", 40, 3), "-o",
+                                 at("out.png"), "--plugin",           plugin,
+                                 "--json",      at("report.json")};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // Runs, and expects this code and a report of it.
+  json failed(const std::vector<std::string>& arguments, ExitCode code, const std::string& kind,
+              const std::vector<std::string>& environment = {}) const {
+    const Ended ended = run(arguments, environment);
+    EXPECT_EQ(ended.exit_code, static_cast<int>(code)) << ended.err;
+    const json all = report();
+    EXPECT_EQ(all["schema"], "ctxbroker.sample_host.report/1");
+    EXPECT_EQ(all["success"], false);
+    EXPECT_EQ(all["exit_code"], static_cast<int>(code));
+    EXPECT_EQ(all["error"]["kind"], kind);
+    EXPECT_THAT(ended.err, HasSubstr(all["error"]["text"].get<std::string>()));
+    return all;
+  }
+};
+
+TEST_F(FailureTest, EachKindOfFailureLeavesAReport) {
+  const json missing = failed(image(at("none.so")), ExitCode::plugin, "plugin");
+  EXPECT_EQ(missing["command"], "image");
+  EXPECT_EQ(missing["plugins"], json({at("none.so")}));
+  EXPECT_EQ(missing["inputs"], json({at("in.png")}));
+  EXPECT_EQ(missing["strikes"], json::array());
+  failed(image(library("crashes") + ":wrong=1"), ExitCode::usage, "unknown-parameter");
+  failed(image(test_plugin("process_fails")), ExitCode::plugin, "plugin-failed");
+  failed(image(test_plugin("garbage_image")), ExitCode::kernel_image, "kernel-image");
+  failed(image("exposure", {"--policy", at("no.json")}), ExitCode::usage, "policy");
+  failed(image("exposure", {"--device", "7"}), ExitCode::driver, "driver");
+  failed(
+      {"image", at("no.png"), "-o", at("out.png"), "-p", "exposure", "--json", at("report.json")},
+      ExitCode::input, "input");
+  failed({"audio", at("no.wav"), "-o", at("out.wav"), "-p", "gain", "--json", at("report.json")},
+         ExitCode::input, "input");
+  failed({"image", at("in.png"), "-o", at("no/out.png"), "-p", "exposure", "--json",
+          at("report.json")},
+         ExitCode::output, "output");
+}
+
+TEST_F(FailureTest, ASuccessSaysSoToo) {
+  run_well(image("exposure"));
+  EXPECT_EQ(report()["success"], true);
+  EXPECT_EQ(report()["exit_code"], 0);
+}
+
+TEST_F(FailureTest, AFaultIsNamedWithItsLine) {
+  const json all = failed(image(library("memory_faults") + ":access=write,offset=1024"),
+                          ExitCode::driver, "context-lost");
+  EXPECT_EQ(all["error"]["library"], "memory_faults");
+  EXPECT_THAT(all["error"]["text"].get<std::string>(),
+              AllOf(HasSubstr("the work of plug-in memory_faults failed (kernel touch)"),
+                    HasSubstr("0 bytes past the end of 4096 bytes at 0x"),
+                    HasSubstr("of tenant memory_faults"), HasSubstr("memory_faults.cu:16"),
+                    HasSubstr("leave the plug-in out, or report this to its author")));
+  // Of a sequence, the frame too.
+  png("in.0001.png", 40, 3);
+  const json frame =
+      failed({"image", at("in.%04d.png"), "-o", at("out.%04d.png"), "--frames", "1", "--plugin",
+              library("memory_faults") + ":access=write,offset=1024", "--json", at("report.json")},
+             ExitCode::driver, "context-lost");
+  EXPECT_THAT(frame["error"]["text"].get<std::string>(),
+              AllOf(HasSubstr("frame 1"), HasSubstr("memory_faults.cu:16")));
+}
+
+// What is there must not be lost to a report of a failure.
+TEST_F(FailureTest, AReportReplacesNothingButAReport) {
+  const std::string input = png("in.png", 4, 4);
+  const std::string before = read_bytes(input);
+  EXPECT_NE(run({"image", input, "-o", at("out.png"), "-p", "no_such", "--json", input}).exit_code,
+            0);
+  EXPECT_EQ(read_bytes(input), before);
+  failed(image(at("none.so")), ExitCode::plugin, "plugin");
+  failed(image("exposure", {"--device", "7"}), ExitCode::driver, "driver");
+  run_well(image("exposure"));
+  EXPECT_EQ(report()["success"], true);
+}
+
+TEST_F(FailureTest, TheReportGoesToStandardOutputToo) {
+  const Ended ended =
+      run({"image", at("no.png"), "-o", at("out.png"), "-p", "blur", "--json", "-"});
+  EXPECT_EQ(json::parse(ended.out)["error"]["kind"], "input");
+}
+
+TEST_F(FailureTest, AnInterruptLeavesAReport) {
+  Start start;
+  start.arguments = image(library("crashes"));
+  start.environment = {"CTXB_TEST_CRASH=process:endless"};
+  start.interrupt_when = ".part";
+  start.interrupt_folder = at("");
+  const Ended ended = run_sample_host(start);
+  EXPECT_EQ(ended.signal, SIGINT);
+  const json all = report();
+  EXPECT_EQ(all["exit_code"], 128 + SIGINT);
+  EXPECT_EQ(all["error"]["kind"], "interrupted");
+  EXPECT_EQ(all["error"]["signal"], "SIGINT");
+  EXPECT_EQ(folder.names().size(), 2U) << "the input and the report";
+}
+
+TEST_F(FailureTest, ACrashNamesThePluginAndLeavesAReport) {
+  const Ended ended = run(image(library("crashes")), {"CTXB_TEST_CRASH=process:segv"});
+  EXPECT_EQ(ended.signal, SIGSEGV);
+  EXPECT_THAT(ended.err, ContainsRegex("ctxbroker: plug-in com\\.example\\.test\\.crashes "
+                                       "\\([^ ]*crashes\\.so\\) crashed in process on thread"));
+  EXPECT_EQ(report()["error"]["signal"], "SIGSEGV");
+  EXPECT_EQ(folder.names().size(), 2U) << "the input and the report";
+  const Ended listed = run({"list", "--plugin-path", at("plugins")}, {"CTXB_TEST_CRASH=x:y"});
+  EXPECT_EQ(listed.signal, 0);
+}
+
+// The first one, and at the end how many there were.
+TEST_F(FailureTest, StrikesAreShownOnceWithTheirNumber) {
+  // Each of them leaves memory behind when it ends.
+  std::vector<std::string> arguments{"image", png("in.png", 8, 8), "-o", at("out.png")};
+  for (int i = 0; i < 20; ++i) {
+    arguments.insert(arguments.end(), {"--plugin", library("behaviours") + "#leaks"});
+  }
+  const Ended ended = run(arguments);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const auto count = [](const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  EXPECT_EQ(count(ended.err, "[warning]"), 2U) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("broke the plug-in contract 20 times; report it to its author"));
+  // The positive control: all that the broker tells.
+  arguments.emplace_back("-v");
+  EXPECT_GT(count(run(arguments).err, "[warning]"), 2U);
+}
+
+TEST_F(FailureTest, ALongWaitIsSaidOnceWithItsPlugin) {
+  Start start;
+  start.arguments = image(library("crashes"));
+  start.environment = {"CTXB_TEST_CRASH=process:sleep"};
+  const Ended ended = run_sample_host(start);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.err, "sample_host: waiting for crashes (process) for 5 s\n");
+}
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test
