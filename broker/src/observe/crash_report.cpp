@@ -54,9 +54,21 @@ constinit std::atomic<bool> naming{false};
 struct Handling {
   siginfo_t* info = nullptr;  // of the signal that it speaks of; null: of none
   void* context = nullptr;
-  void* stack = nullptr;  // the thread's alternate one, if the broker has made it
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Handling handling;
+
+// When a thread ends that has a stack of the broker's.
+void take_signal_stack(void* memory) {
+  stack_t current{};
+  if (sigaltstack(nullptr, &current) == 0 && current.ss_sp == memory) {
+    stack_t none{};
+    none.ss_flags = SS_DISABLE;
+    if (sigaltstack(&none, nullptr) != 0) return;  // it stays in use
+  }
+  munmap(memory, stack_bytes);
+}
+// Made before the first thread gets one.
+pthread_key_t stack_key{};
 
 const char* library_at(std::uintptr_t address) noexcept {
   for (const LibraryCode& library : libraries) {
@@ -285,23 +297,10 @@ void give_signal_stack() noexcept {
   stack_t own{};
   own.ss_sp = memory;
   own.ss_size = stack_bytes;
-  if (sigaltstack(&own, nullptr) != 0) {
+  if (pthread_setspecific(stack_key, memory) != 0 || sigaltstack(&own, nullptr) != 0) {
     munmap(memory, stack_bytes);
-    return;
+    pthread_setspecific(stack_key, nullptr);
   }
-  handling.stack = memory;
-}
-
-void take_signal_stack() noexcept {
-  void* const memory = std::exchange(handling.stack, nullptr);
-  if (memory == nullptr) return;
-  stack_t current{};
-  if (sigaltstack(nullptr, &current) == 0 && current.ss_sp == memory) {
-    stack_t none{};
-    none.ss_flags = SS_DISABLE;
-    if (sigaltstack(&none, nullptr) != 0) return;  // it stays in use
-  }
-  munmap(memory, stack_bytes);
 }
 
 }  // namespace ctxbroker::detail
@@ -319,6 +318,8 @@ void name_crashes(bool on) noexcept {
     }
     void* caller = nullptr;
     backtrace(&caller, 1);  // loads the unwinder now
+    static const int made = pthread_key_create(&stack_key, take_signal_stack);
+    if (made != 0) on = false;
   }
   {
     const std::lock_guard lock(changing);

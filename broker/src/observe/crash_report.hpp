@@ -18,6 +18,5 @@ const char* replaced_signal_handler() noexcept;
 // A thread that overflows its stack needs another one for the handler. Does nothing while crashes
 // are not named, or where the thread has one. Any thread.
 void give_signal_stack() noexcept;
-void take_signal_stack() noexcept;  // when the thread ends
 
 }  // namespace ctxbroker::detail

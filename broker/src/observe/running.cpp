@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/running.hpp"
 
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <new>
 
 #include "ctxbroker/running_call.hpp"
@@ -12,24 +15,38 @@
 namespace ctxbroker::detail {
 namespace {
 
-std::atomic<RunningThread*> first{nullptr};
+// Enough for most processes, so that the first job of an audio thread allocates nothing.
+constexpr std::size_t made_ahead = 256;
+constinit std::array<RunningThread, made_ahead> entries{};
+constinit std::atomic<RunningThread*> more{nullptr};
 
-// Has no destructor, so it can be read after the releaser has ended.
-constinit thread_local bool has_ended = false;
-
-// Gives the entry back when the thread ends. What runs on the thread after that is not shown.
-struct Releaser {
-  RunningThread* entry = nullptr;
-  ~Releaser() {
-    has_ended = true;
-    running_thread = nullptr;
-    take_signal_stack();
-    if (entry == nullptr) return;
-    entry->show({});
-    entry->thread.store(0, std::memory_order_release);
+template <typename Use>
+void for_each_running_thread(const Use& use) {
+  for (RunningThread& entry : entries) use(entry);
+  for (RunningThread* entry = more.load(std::memory_order_acquire); entry != nullptr;
+       entry = entry->next) {
+    use(*entry);
   }
-};
-thread_local Releaser releaser;
+}
+
+bool has_ended(pid_t thread) noexcept {
+  return syscall(SYS_tgkill, getpid(), thread, 0) != 0 && errno == ESRCH;
+}
+
+// An entry for which `may_take` is true, given the thread that has it. Threads do not give theirs
+// back, because that would take a destructor, for which the C library allocates.
+template <typename MayTake>
+RunningThread* take(pid_t self, const MayTake& may_take) noexcept {
+  RunningThread* found = nullptr;
+  for_each_running_thread([&](RunningThread& entry) {
+    pid_t owner = entry.thread.load(std::memory_order_relaxed);
+    if (found != nullptr || !may_take(owner)) return;
+    if (entry.thread.compare_exchange_strong(owner, self, std::memory_order_acq_rel)) {
+      found = &entry;
+    }
+  });
+  return found;
+}
 
 }  // namespace
 
@@ -42,29 +59,23 @@ std::uint64_t running_clock() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-RunningThread* running_threads() noexcept {
-  return first.load(std::memory_order_acquire);
-}
-
 RunningThread* enter_running_thread() noexcept {
-  if (has_ended) return nullptr;
+  const int error = errno;
   const pid_t self = gettid();
-  RunningThread* entry = running_threads();
-  for (; entry != nullptr; entry = entry->next) {
-    pid_t nobody = 0;
-    if (entry->thread.compare_exchange_strong(nobody, self, std::memory_order_acq_rel)) break;
-  }
+  RunningThread* entry = take(self, [&](pid_t owner) { return owner == self || owner == 0; });
+  if (entry == nullptr) entry = take(self, has_ended);
   if (entry == nullptr) {
     entry = new (std::nothrow) RunningThread;
     if (entry == nullptr) return nullptr;
     entry->thread.store(self, std::memory_order_relaxed);
-    entry->next = first.load(std::memory_order_relaxed);
-    while (!first.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
+    entry->next = more.load(std::memory_order_relaxed);
+    while (!more.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
     }
   }
-  releaser.entry = entry;
+  entry->show({});
   running_thread = entry;
   give_signal_stack();
+  errno = error;
   return entry;
 }
 
@@ -89,14 +100,14 @@ std::vector<RunningCall> running_calls() {
   std::vector<RunningCall> calls;
   const std::uint64_t now = detail::running_clock();
   const auto text = [](const char* given) { return std::string(given == nullptr ? "" : given); };
-  for (auto* thread = detail::running_threads(); thread != nullptr; thread = thread->next) {
+  detail::for_each_running_thread([&](const detail::RunningThread& thread) {
     detail::Running running;
     pid_t number = 0;
-    if (!thread->read(running, number)) continue;
+    if (!thread.read(running, number)) return;
     const std::uint64_t passed = now > running.since ? now - running.since : 0;
     calls.push_back({text(running.plugin), text(running.library), text(running.function),
                      static_cast<std::uint64_t>(number), std::chrono::nanoseconds(passed)});
-  }
+  });
   return calls;
 }
 

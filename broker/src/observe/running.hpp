@@ -24,7 +24,7 @@ struct Running {
 // A steady clock that is cheap and 4 ms exact.
 std::uint64_t running_clock() noexcept;
 
-// What one thread shows to others. It is never freed, and the next thread uses it again.
+// What one thread shows to others. It is never freed, and another thread uses it after this one.
 struct RunningThread {
   std::atomic<std::uint32_t> version{0};  // odd while the thread writes
   std::atomic<const char*> plugin{nullptr}, library{nullptr}, function{nullptr};
@@ -42,14 +42,11 @@ struct RunningThread {
 // "initial-exec" makes it one load, as thread_state: see there.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local RunningThread* running_thread;
 
-// Gives the thread its entry: allocates. Null: there is no memory, or the thread is ending.
+// Gives the thread its entry. Allocates only beyond 256 threads. Null: there is no memory.
 [[gnu::cold]] RunningThread* enter_running_thread() noexcept;
 
-// The first of all entries. Any thread, and signal handlers.
-RunningThread* running_threads() noexcept;
-
-// Shows that a function runs on this thread, until its end. They nest. Allocates on a thread's
-// first use only; takes no lock.
+// Shows that a function runs on this thread, until its end. They nest. Takes no lock, and allocates
+// nothing for the first 256 threads.
 class RunningNote {
  public:
   RunningNote(const char* plugin, const char* library, const char* function) noexcept
