@@ -92,6 +92,11 @@ function(ctxb_add_plugin name)
   if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
     message(FATAL_ERROR "ctxb_add_plugin: the name '${name}' must be a C identifier")
   endif()
+  if(NOT CMAKE_CXX_COMPILER_LOADED)
+    message(FATAL_ERROR "ctxb_add_plugin(${name}): this project has no C++. Write project(NAME "
+                        "LANGUAGES C CXX), also for a plug-in in C, because a C++ file holds its "
+                        "device code.")
+  endif()
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "ctxb_add_plugin(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}. "
                         "${keywords}")

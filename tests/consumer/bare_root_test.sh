@@ -34,6 +34,7 @@ cd /tmp
 sample_host doctor
 sample_host image /in/flower.png -o out.png --plugin exposure:stops=0.7 --plugin blur:radius=6
 test -s out.png
+ctxb-validate /usr/lib/ctxbroker/plugins/gain.so --strictness 3
 apt-get purge -y libctxbroker0 libctxbroker-boost-log0 libctxbroker-dev ctxbroker-tools
 ldconfig
 test -z "$(files)"

@@ -80,3 +80,8 @@ wrong "CTXB_NVCC is 'nvcc'. Write the whole path" \
   'ctxb_add_plugin(a SOURCES good.cpp KERNELS k.cu)' -DCTXB_NVCC=nvcc
 wrong "which is no CUDA compiler: \`$project/no_nvcc --version\` says no release (0)" \
   'ctxb_add_plugin(a SOURCES good.cpp KERNELS k.cu)' -DCTXB_NVCC="$project/no_nvcc"
+
+sed -i 's/LANGUAGES CXX/LANGUAGES C/' CMakeLists.txt
+rm -r "$scratch/build"
+cp good.cpp good.c
+wrong 'this project has no C++. Write project(NAME LANGUAGES C CXX)' 'ctxb_add_plugin(a SOURCES good.c)'
