@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 import re
 
-languages = {"c", "cpp", "cuda", "cmake", "sh", "json", "python", "text"}
+languages = {"c", "cpp", "cuda", "cmake", "sh", "json", "python", "text", "yaml"}
 
 
 @dataclasses.dataclass
