@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +12,7 @@
 #include <system_error>
 #include <thread>
 
-extern char** environ;
+#include "process/child.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -22,52 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 std::system_error cannot_start(const std::filesystem::path& program, int error) {
   return {error, std::generic_category(), "cannot start \"" + program.string() + "\""};
-}
-
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() { close(); }
-  int get() const noexcept { return descriptor_; }
-  void close() noexcept {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = -1;
-  }
-
- private:
-  int descriptor_;
-};
-
-pid_t spawn(const std::filesystem::path& program, const std::vector<std::string>& arguments,
-            int output) {
-  std::vector<std::string> words = {program.string()};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> pointers;
-  pointers.reserve(words.size() + 1);
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-  // The host may have blocked signals on this thread; what it starts should not have.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  pid_t child = -1;
-  const int error =
-      ::posix_spawn(&child, words[0].c_str(), &actions, &attributes, pointers.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw cannot_start(program, error);
-  return child;
 }
 
 // Reads until the other end is closed; false at the deadline.
@@ -109,10 +62,12 @@ ProcessEnd run_process(const std::filesystem::path& program,
                        std::chrono::milliseconds deadline) {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw cannot_start(program, errno);
-  File read_end(ends[0]);
-  File write_end(ends[1]);
+  const Descriptor read_end(ends[0]);
+  Descriptor write_end(ends[1]);
   const auto end = Clock::now() + deadline;
-  const pid_t child = spawn(program, arguments, write_end.get());
+  ChildOptions options;
+  options.output = write_end.get();
+  const pid_t child = start_child(program, arguments, options);
   write_end.close();
 
   ProcessEnd result;
