@@ -123,6 +123,23 @@ void set_generated(GraphPlan& plan, const Options& options) {
   }
 }
 
+// Results are JSON files, as what the command reads may be.
+void check_outputs(const GraphPlan& plan, const Options& options) {
+  std::vector<std::filesystem::path> read = options.presets;
+  read.insert(read.end(), {options.graph, options.policy, plan.automation});
+  for (const PlannedEnd& end : plan.outputs) {
+    for (const std::filesystem::path& file : read) {
+      std::error_code none;
+      if (file.empty() || std::filesystem::weakly_canonical(end.file, none) !=
+                              std::filesystem::weakly_canonical(file, none)) {
+        continue;
+      }
+      throw Failure(ExitCode::usage, "the output \"" + end.name + "\" would replace \"" +
+                                         file.string() + "\", which is read; name another file");
+    }
+  }
+}
+
 }  // namespace
 
 GraphPlan plan_row(const std::vector<std::string>& plugins) {
@@ -151,6 +168,7 @@ GraphPlan make_plan(const Options& options) {
   bind_files(plan, options.inputs, options.outputs);
   if (!options.automation.empty()) plan.automation = options.automation;
   set_generated(plan, options);
+  check_outputs(plan, options);
   return plan;
 }
 

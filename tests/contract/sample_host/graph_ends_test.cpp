@@ -159,6 +159,8 @@ TEST_F(GraphEnds, ResultsAndImagesNeedTheirOwnTypesOfFiles) {
   refuse({"image", "--graph", sloping(), "--size", size, "--frames", "1-3", "--skip-existing"},
          {"--skip-existing", "seen.json", "leave the option out"});
   refuse({"image", "--graph", sloping(), "--size", size, "--tile", "4x4"}, {"--tile", "seen.json"});
+  refuse({"image", "--graph", sloping(), "--size", size, "-o", "r=" + at("g.json")},
+         {"the output \"r\" would replace \"" + at("g.json") + "\", which is read"});
   refuse({"image", "--graph", sloping(), "--size", size, "-o", "r=" + at("no/such/seen.json"),
           "--frames", "1-2"},
          {"no/such"}, ExitCode::output);
