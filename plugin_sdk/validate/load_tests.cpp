@@ -198,7 +198,8 @@ void load_manifest(Trial& trial) {
   for (std::size_t i = 0; i < plugins.size(); ++i) {
     const nlohmann::json& said = manifest["plugins"][i];
     require(said.is_object(), "its manifest is damaged: a plug-in is no object");
-    for (const auto& [name, value] : manifest_of(plugins[i]).items()) {
+    const nlohmann::json should = manifest_of(plugins[i]);  // lives as long as the loop
+    for (const auto& [name, value] : should.items()) {
       const nlohmann::json in_manifest = member_of(said, name);
       require(in_manifest == value, "its manifest says that the " + name + " of " + plugins[i].id +
                                         " is " + in_manifest.dump() + ", and the descriptor says " +
