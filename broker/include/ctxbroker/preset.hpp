@@ -12,8 +12,8 @@
 /// names. So it survives an upgrade of the plug-in that adds, removes or reorders any of them.
 /// docs/preset.schema.json describes the file.
 ///
-/// A preset can be read, held and written without its plug-in. Nothing of it is lost then, so a host
-/// can save a session again whose plug-ins are not there.
+/// A preset can be read, held and written without its plug-in. Nothing of it is lost then, so a
+/// host can save a session again whose plug-ins are not there.
 #pragma once
 
 #include <cstddef>
