@@ -2,6 +2,7 @@
 // One library at a time: what becomes of it, what is kept, and what its user can do.
 #include <csignal>
 #include <fstream>
+#include <thread>
 
 #include "broker/child_process.hpp"
 #include "ctxbroker/broker.hpp"
@@ -328,6 +329,24 @@ TEST_F(ScanTest, TheHostEndsAScan) {
   EXPECT_EQ(named(found, "a.so").state, LibraryState::enabled);
   EXPECT_THAT(named(found, "b.so").reason, HasSubstr("ended before it"));
   EXPECT_EQ(Counted(options()).loads, 2);
+}
+
+TEST_F(ScanTest, TwoHostsAtOnceKeepWhatBothFind) {
+  const fs::path second = root / "second";
+  fs::create_directory(second);
+  for (int index = 0; index < 30; ++index) {
+    const std::string name = std::to_string(index) + ".so";
+    fs::create_symlink(test_library("unloadable"), folder / name);
+    fs::create_symlink(test_library("parameters"), second / name);
+  }
+  ScanOptions other = options();
+  other.first = {second};
+  std::thread beside([&] { EXPECT_THAT(scan(other).libraries, SizeIs(30)); });
+  EXPECT_THAT(scan(options()).libraries, SizeIs(30));
+  beside.join();
+  EXPECT_EQ(Counted(options()).loads, 0);
+  EXPECT_EQ(Counted(other).loads, 0);
+  EXPECT_THAT(Counted(other).found.notes, IsEmpty());
 }
 
 TEST_F(ScanTest, NamesOfAnyKind) {
