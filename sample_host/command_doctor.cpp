@@ -112,7 +112,6 @@ void look_at_plugins(const Options& options, Findings& findings) {
   for (const PluginDescription* plugin : found.plugins()) {
     findings.plugins.push_back(plugin->short_name);
   }
-  tell_strikes(broker.metrics());
   if (findings.plugins.empty()) {
     findings.advice.emplace_back(
         "no plug-in was found: build the sample plug-ins, or name a folder with --plugin-path or "
