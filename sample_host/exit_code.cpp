@@ -81,12 +81,13 @@ std::string next_step(const Error& error) {
       return "see sample_host doctor";
     case ErrorKind::out_of_memory:
       return "use a smaller picture or block, fewer --jobs or another --device, or raise the "
-             "budget "
-             "in the policy file";
+             "budget in the policy file";
     case ErrorKind::context_lost:
-      if (error.origin().status == 0) {
-        return "leave the plug-in out, or raise --job-timeout if its work takes longer";
+      if (error.message().find("did not end within") != std::string::npos) {
+        return "leave the plug-in out; if the work is only long, give it more time with "
+               "--job-timeout";
       }
+      if (error.origin().status == 0) return "run it again; if it stays so, leave the plug-in out";
       // The software device has said where.
       if (error.message().find(", thread (") != std::string::npos) {
         return "leave the plug-in out, or report this to its author";
