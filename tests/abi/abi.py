@@ -73,7 +73,8 @@ def types_of(compiler: str, folders: list[pathlib.Path], to: pathlib.Path) -> No
     source = to.with_suffix(".c")
     source.write_text("\n".join(lines) + "\n")
     library = to.with_suffix(".so")
-    must(compiler, "-std=c11", "-g", "-O0", "-w", "-shared", "-fPIC", *(f"-I{f}" for f in folders),
+    must(compiler, "-std=c11", "-g", "-O0", "-w", "-shared", "-fPIC", f"-ffile-prefix-map={to.parent}=.",
+         *(f"-I{f}" for f in folders),
          source, "-o", library)
     must("abidw", "--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--type-id-style", "hash",
          "--out-file", to, library)
