@@ -62,7 +62,7 @@ std::string find_id(std::string_view notes) {
     const std::uint64_t bytes = padded(head.n_descsz);
     if (name_bytes > notes.size() || bytes > notes.size() - name_bytes) return {};
     const std::string_view name = notes.substr(0, head.n_namesz);
-    if (head.n_type == NT_GNU_BUILD_ID && name == std::string_view("GNU", 4)) {
+    if (head.n_type == NT_GNU_BUILD_ID && name == std::string_view("GNU\0", 4)) {
       return head.n_descsz <= longest_id ? hexadecimal(notes.substr(name_bytes, head.n_descsz))
                                          : std::string();
     }

@@ -175,6 +175,7 @@ class Scan {
     const fs::path program =
         options_.program.empty() ? beside_this_library(program_name) : options_.program;
     std::vector<fs::path> paths;
+    paths.reserve(unknown.size());
     for (const std::size_t index : unknown) paths.push_back(files_[index].path);
     std::size_t done = files_.size() - unknown.size();
     std::vector<bool> is_done(unknown.size());
