@@ -35,7 +35,9 @@ constexpr int lost_its_host = 4;
 constexpr std::chrono::milliseconds beat{100};
 constexpr std::chrono::seconds descriptor_patience{1};
 
-thread_local std::string failure;  // what the module said with `fail`
+// What the module said with `fail`, for the request that the thread handles. A pointer, because a
+// library that is loaded late has little room for variables of threads.
+constinit thread_local std::string* failure = nullptr;
 
 // One in a process: the module's calls come without an object.
 struct Serving {
@@ -88,7 +90,9 @@ const ctxb_worker_host host_functions{
     [](std::uint32_t type, const void* data, std::uint64_t bytes) -> ctxb_status {
       return send(PacketKind::notification, type, data, bytes, -1);
     },
-    [](const char* text) { failure = text != nullptr ? text : ""; },
+    [](const char* text) {
+      if (failure != nullptr) *failure = text != nullptr ? text : "";
+    },
     [](std::uint64_t number) -> int { return take(number).release(); },
     [](std::uint64_t number, int descriptor) -> ctxb_status {
       if (descriptor < 0) return CTXB_ERROR_INVALID_ARGUMENT;
@@ -96,7 +100,7 @@ const ctxb_worker_host host_functions{
     }};
 
 ctxb_status failed(ctxb_status status, const std::string& text) {
-  failure = text;
+  *failure = text;
   return status;
 }
 
@@ -180,10 +184,12 @@ void serve_requests() {
     std::byte bytes[64];
   };
   std::vector<Line> answer(serving->hello.shape.message_bytes / sizeof(Line));
+  std::string said;
+  failure = &said;
   for (Request request; serving->channel->take(request);) {
     std::uint64_t bytes = 0;
     ctxb_status status = CTXB_ERROR;
-    failure.clear();
+    said.clear();
     try {
       status = handle(request, answer.data(), bytes);
     } catch (const std::exception& error) {
@@ -192,7 +198,7 @@ void serve_requests() {
       status = failed(CTXB_ERROR, "an exception left the module");
     }
     if (status < 0) {
-      serving->channel->reply(request, status, failure.data(), failure.size());
+      serving->channel->reply(request, status, said.data(), said.size());
     } else {
       serving->channel->reply(request, status, answer.data(), bytes);
     }
@@ -274,7 +280,8 @@ int serve(const ctxb_worker_module* module) {
   // The module starts on this thread, before the others may take messages.
   Request first;
   if (!here.channel->take(first)) return cannot_serve;
-  failure.clear();
+  std::string said;
+  failure = &said;
   ctxb_status status = CTXB_ERROR;
   if (first.type != start_type) {
     failed(CTXB_ERROR_WRONG_STATE, "the first message does not start the module");
@@ -287,7 +294,7 @@ int serve(const ctxb_worker_module* module) {
       failed(CTXB_ERROR, "an exception left the module's start");
     }
   }
-  here.channel->reply(first, status, failure.data(), status < 0 ? failure.size() : 0);
+  here.channel->reply(first, status, said.data(), status < 0 ? said.size() : 0);
   if (status < 0) {
     static_cast<void>(here.channel->take(first));  // the host has the reason, and ends the process
     return cannot_serve;

@@ -52,6 +52,9 @@ class WaitingJobsTest : public BrokerTest {
     return told[job];
   }
 
+  PluginInstance& kept(const char* plugin) { return instances.emplace_back(active(plugin)); }
+
+  std::list<PluginInstance> instances;  // they outlive the graph
   std::mutex mutex;
   std::map<std::uint64_t, int> told;
   std::list<std::vector<float>> inputs;
@@ -61,7 +64,7 @@ class WaitingJobsTest : public BrokerTest {
 
 // Each job of "rests" works for 300 ms, so those behind it wait. It writes times.
 TEST_F(WaitingJobsTest, AJobIsCancelledBeforeItBegins) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   build(slow, 1, 3);
   const auto begin = std::chrono::steady_clock::now();
   for (int job = 1; job <= 4; ++job) submit(static_cast<float>(job));
@@ -91,7 +94,7 @@ TEST_F(WaitingJobsTest, AJobIsCancelledBeforeItBegins) {
 
 // The control: without a queue, submit waits and nothing can be cancelled.
 TEST_F(WaitingJobsTest, WithoutAQueueSubmitWaits) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   build(slow, 1, 0);
   const auto begin = std::chrono::steady_clock::now();
   submit(1);
@@ -102,7 +105,7 @@ TEST_F(WaitingJobsTest, WithoutAQueueSubmitWaits) {
 }
 
 TEST_F(WaitingJobsTest, AFullQueueHoldsSubmitUp) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   build(slow, 1, 1);
   submit(1);
   submit(2);
@@ -116,7 +119,7 @@ TEST_F(WaitingJobsTest, AFullQueueHoldsSubmitUp) {
 }
 
 TEST_F(WaitingJobsTest, AskingWhetherAJobIsDoneLetsTheOthersBegin) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   build(slow, 1, 2);
   for (int job = 1; job <= 3; ++job) submit(static_cast<float>(job));
   while (!graph->is_done(3)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -126,7 +129,7 @@ TEST_F(WaitingJobsTest, AskingWhetherAJobIsDoneLetsTheOthersBegin) {
 }
 
 TEST_F(WaitingJobsTest, TheEndOfAGraphBeginsNoOtherJob) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   build(slow, 1, 5);
   for (int job = 1; job <= 4; ++job) submit(static_cast<float>(job));
   graph.reset();
@@ -137,7 +140,7 @@ TEST_F(WaitingJobsTest, TheEndOfAGraphBeginsNoOtherJob) {
 }
 
 TEST_F(WaitingJobsTest, WhatIsWrongIsToldBySubmitOrByFinish) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   build(slow, 1, 3);
   submit(1);
   error_text(ErrorKind::invalid_argument, [&] { graph->submit({{nullptr}, {nullptr}}, {}); });
@@ -145,7 +148,7 @@ TEST_F(WaitingJobsTest, WhatIsWrongIsToldBySubmitOrByFinish) {
   EXPECT_EQ(graph->finish(2), JobOutcome::done);
   graph.reset();
 
-  PluginInstance bad = active("every_second_fails");
+  PluginInstance& bad = kept("every_second_fails");
   GraphOptions options;
   options.jobs_waiting = 3;
   graph = std::make_unique<Graph>(broker, std::vector<PluginInstance*>{&slow, &bad}, test_sizes,
@@ -170,7 +173,7 @@ TEST_F(WaitingJobsTest, WhatIsWrongIsToldBySubmitOrByFinish) {
 }
 
 TEST_F(WaitingJobsTest, ALossOfTheLeaseLosesNoJobThatWaits) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   build(slow, 1, 3);
   for (int job = 1; job <= 3; ++job) submit(static_cast<float>(job));
   broker.force_loss(slow.lease().tenant, 0, "a test");
@@ -203,7 +206,7 @@ TEST_F(WaitingJobsTest, JobsBehindHungWorkAreForgotten) {
 }
 
 TEST_F(WaitingJobsTest, LateJobsLetOthersWait) {
-  PluginInstance slow = active("rests");
+  PluginInstance& slow = kept("rests");
   GraphOptions wanted;
   wanted.jobs_waiting = 2;
   wanted.late = LateJobs::drop;
@@ -220,7 +223,7 @@ TEST_F(WaitingJobsTest, LateJobsLetOthersWait) {
 }
 
 TEST_F(WaitingJobsTest, WhatCannotBeIsRefused) {
-  PluginInstance instance = active("affine");
+  PluginInstance& instance = kept("affine");
   GraphOptions wanted;
   wanted.jobs_waiting = 1025;
   EXPECT_THAT(error_text(ErrorKind::invalid_argument,

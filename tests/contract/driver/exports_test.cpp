@@ -46,8 +46,9 @@ TEST(Exports, AreTheDriversNamesTheControlsAndNoOther) {
   std::set<std::string> expected = expected_names();
   EXPECT_EQ(expected.size(), 672u);
   for (const char* control :
-       {"ctxb_software_call_count", "ctxb_software_fail_call", "ctxb_software_failed_call",
-        "ctxb_software_restart", "ctxb_software_start_counting", "ctxb_software_stop_counting"})
+       {"ctxb_software_ask_owner", "ctxb_software_call_count", "ctxb_software_fail_call",
+        "ctxb_software_failed_call", "ctxb_software_fault", "ctxb_software_restart",
+        "ctxb_software_start_counting", "ctxb_software_stop_counting"})
     expected.insert(control);
   EXPECT_EQ(exported_names(driver().library), expected);
 }
