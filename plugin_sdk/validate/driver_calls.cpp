@@ -28,7 +28,7 @@ void bind_driver(const std::string& path) {
   if (library == nullptr) throw std::runtime_error("the driver " + path + " is not loaded");
   need(library, "cuMemAlloc_v2", calls.mem_alloc);
   need(library, "cuMemFree_v2", calls.mem_free);
-  need(library, "cuMemcpyHtoD_v2", calls.copy_to_device);
+  need(library, "cuMemcpyHtoDAsync_v2", calls.copy_to_device);
   need(library, "cuMemcpyDtoH_v2", calls.copy_to_host);
   need(library, "cuMemcpyDtoDAsync_v2", calls.copy_on_device);
   need(library, "cuMemcpy2D_v2", calls.copy_2d);

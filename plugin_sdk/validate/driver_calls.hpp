@@ -12,7 +12,7 @@ namespace ctxbroker::validate {
 struct DriverCalls {
   CUresult (*mem_alloc)(CUdeviceptr*, std::size_t) = nullptr;
   CUresult (*mem_free)(CUdeviceptr) = nullptr;
-  CUresult (*copy_to_device)(CUdeviceptr, const void*, std::size_t) = nullptr;
+  CUresult (*copy_to_device)(CUdeviceptr, const void*, std::size_t, CUstream) = nullptr;
   CUresult (*copy_to_host)(void*, CUdeviceptr, std::size_t) = nullptr;
   CUresult (*copy_on_device)(CUdeviceptr, CUdeviceptr, std::size_t, CUstream) = nullptr;
   CUresult (*copy_2d)(const CUDA_MEMCPY2D*) = nullptr;

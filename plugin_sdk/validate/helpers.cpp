@@ -21,6 +21,7 @@ bool is_waiting_call(std::string_view function) noexcept {
                                        "cuModuleUnload", "cuLibraryUnload", "cuArrayDestroy"});
 }
 
+// Without cuLibraryLoadData: the runtime library loads kernels when they are first used.
 bool is_allocating_call(std::string_view function) noexcept {
   return begins_with_one_of(
       function,
@@ -29,8 +30,7 @@ bool is_allocating_call(std::string_view function) noexcept {
        "cuMemUnmap",          "cuMemAddressReserve", "cuMemAddressFree", "cuMemPoolCreate",
        "cuMemPoolDestroy",    "cuArrayCreate",       "cuArray3DCreate",  "cuArrayDestroy",
        "cuMipmappedArray",    "cuStreamCreate",      "cuStreamDestroy",  "cuEventCreate",
-       "cuEventDestroy",      "cuModuleLoad",        "cuModuleUnload",   "cuLibraryLoad",
-       "cuLibraryUnload"});
+       "cuEventDestroy",      "cuModuleLoad",        "cuModuleUnload",   "cuLibraryUnload"});
 }
 
 bool is_reset(std::string_view function) noexcept {

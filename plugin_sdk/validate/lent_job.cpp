@@ -77,6 +77,9 @@ LentJob::LentJob(const ctxb_job& job, const Plan& plan)
     }
     lent_.inputs = inputs_.data();
     lent_.outputs = outputs_.data();
+    // The buffers are filled in the stream, because a driver may still copy when a copy without a
+    // stream returns.
+    must(driver().stream_synchronize(stream_), "cuStreamSynchronize");
     if (plan_.holds) hold();
   } catch (...) {
     free_all();
@@ -175,9 +178,9 @@ void LentJob::fill(Piece& piece, const ctxb_buffer& buffer) {
     }
   }
   must(driver().mem_alloc(&piece.base, bytes), "cuMemAlloc");
-  const CUresult filled = driver().copy_to_device(piece.base, piece.content.data(), bytes);
+  const CUresult filled = driver().copy_to_device(piece.base, piece.content.data(), bytes, stream_);
   if (filled != CUDA_SUCCESS) driver().mem_free(piece.base);
-  must(filled, "cuMemcpyHtoD");
+  must(filled, "cuMemcpyHtoDAsync");
 }
 
 // The inputs arrive behind a host function that waits. A plug-in that waits for the device, or
@@ -188,10 +191,12 @@ void LentJob::hold() {
     if (!piece.is_input) continue;
     const std::size_t bytes = piece.content.size();
     must(driver().mem_alloc(&piece.source, bytes), "cuMemAlloc");
-    must(driver().copy_to_device(piece.source, piece.content.data(), bytes), "cuMemcpyHtoD");
+    must(driver().copy_to_device(piece.source, piece.content.data(), bytes, stream_),
+         "cuMemcpyHtoDAsync");
     const std::vector<unsigned char> early(bytes, 0xB7);
-    must(driver().copy_to_device(piece.base, early.data(), bytes), "cuMemcpyHtoD");
+    must(driver().copy_to_device(piece.base, early.data(), bytes, stream_), "cuMemcpyHtoDAsync");
   }
+  must(driver().stream_synchronize(stream_), "cuStreamSynchronize");
   must(driver().launch_host_function(
            stream_,
            [](void* data) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, threads and the rules of real time.
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <thread>
@@ -91,18 +92,25 @@ void memory_given_back(Trial& trial) {
 void memory_steady(Trial& trial) {
   Rig rig(trial);
   for (int i = 0; i < 3; ++i) live_once(rig, trial.seed);
-  const std::size_t before = free_memory(rig);
-  const std::uint64_t things = rig.metrics().held_things;
-  for (int i = 0; i < 8; ++i) live_once(rig, trial.seed);
-  const std::size_t after = free_memory(rig);
-  const std::uint64_t more = rig.metrics().held_things;
-  require(more <= things, "each life of an instance leaves something behind: " +
-                              std::to_string(more - things) + " things more after 8 lives");
-  // A driver hands memory out in pieces of 2 MiB.
+  // A driver hands memory out in pieces of 2 MiB. Other processes take and give memory too, so only
+  // what every round takes counts.
   constexpr std::size_t least = std::size_t{4} << 20;
-  require(before <= after + least, "8 lives of an instance took " +
-                                       std::to_string((before - after) >> 10) +
-                                       " KiB of device memory for good");
+  constexpr int rounds = 4;
+  std::size_t taken = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const std::size_t before = free_memory(rig);
+    const std::uint64_t things = rig.metrics().held_things;
+    for (int i = 0; i < 8; ++i) live_once(rig, trial.seed);
+    const std::size_t after = free_memory(rig);
+    const std::uint64_t more = rig.metrics().held_things;
+    require(more <= things, "each life of an instance leaves something behind: " +
+                                std::to_string(more - things) + " things more after 8 lives");
+    if (before <= after + least) return;
+    taken = round == 0 ? before - after : std::min(taken, before - after);
+  }
+  require(false, "8 lives of an instance took " + std::to_string(taken >> 10) +
+                     " KiB of device memory for good, in each of " + std::to_string(rounds) +
+                     " rounds");
 }
 
 void memory_out_of_memory(Trial& trial) {
