@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // ctxb-validate: tests a plug-in library against the rules of plugin.h.
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -175,6 +177,8 @@ int run(int argc, char** argv) {
                    options.file.c_str());
       return no_file;
     }
+    // A plug-in that hangs does not outlive a validator that was killed.
+    if (!arguments.child.empty()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (arguments.child == "behaviour") {
       Trial trial = trial_of(options);
       observe_behaviour(trial);
