@@ -19,7 +19,8 @@ for package in "$packages"/*.deb; do
   run dpkg-deb --fsys-tarfile "$package"
   tar -xf "$scratch/out" -C "$root" --keep-old-files --no-same-owner || failed "$package has a file of another package"
 done
-run grep -rlF -e "$CTXB_SOURCE" -e "$CTXB_BUILD" -e "$scratch" "$root"
+# Line information in plug-ins names their source files, on purpose.
+run grep -rlF --exclude-dir=plugins -e "$CTXB_SOURCE" -e "$CTXB_BUILD" -e "$scratch" "$root"
 expect_status 1
 # The gate is nobody's driver for those who make packages, either.
 for package in "$packages"/*.deb; do
