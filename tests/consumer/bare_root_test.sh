@@ -17,10 +17,10 @@ cp "$packages"/*.deb "$CTXB_SOURCE/assets/flower.png" "$scratch/in/"
 cat >"$scratch/in/inside" <<'END'
 echo "a bare Debian is there"
 set -eux
-# What a user's scans keep in the cache folder stays, as the files of any program.
-export DEBIAN_FRONTEND=noninteractive LC_ALL=C CTXBROKER_DRIVER=software
+# What a user's scans keep in the cache folder stays when the packages go, so it is kept apart.
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C CTXBROKER_DRIVER=software XDG_CACHE_HOME=/tmp/cache
 files() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /in -o -path /tmp -o -path /run -o -path /var/cache \
-  -o -path /var/lib/apt -o -path /var/log -o -path /root/.cache \) -prune -o -path '*ctxbroker*' -print; }
+  -o -path /var/lib/apt -o -path /var/log \) -prune -o -path '*ctxbroker*' -print; }
 test -z "$(files)"
 apt-get install -y --no-install-recommends /in/*.deb
 ldconfig
