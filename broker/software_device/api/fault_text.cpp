@@ -15,25 +15,30 @@ namespace {
 struct FaultText {
   std::string text;
   const char* owner;
+  const FaultText* older;  // of those that were forgotten
 };
 
-// Never destroyed: whoever has asked keeps the text.
-std::atomic<const FaultText*> first_fault_text = nullptr;
+// Never destroyed, also when the device starts over: whoever has asked keeps the text.
+std::atomic<FaultText*> first_fault_text = nullptr;
+const FaultText* forgotten_texts = nullptr;  // under the lock of Process::restart
 
 }  // namespace
 
 void remember_fault(const std::string& text, const char* owner) noexcept {
   log_error(text);
   try {
-    const auto* fault = new FaultText{text, owner};
-    const FaultText* none = nullptr;
+    auto* fault = new FaultText{text, owner, nullptr};
+    FaultText* none = nullptr;
     if (!first_fault_text.compare_exchange_strong(none, fault)) delete fault;
   } catch (const std::bad_alloc&) {  // the status has to do
   }
 }
 
 void forget_fault() noexcept {
-  first_fault_text = nullptr;
+  FaultText* const fault = first_fault_text.exchange(nullptr);
+  if (fault == nullptr) return;
+  fault->older = forgotten_texts;
+  forgotten_texts = fault;
 }
 
 }  // namespace ctxbroker::software

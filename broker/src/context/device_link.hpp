@@ -25,8 +25,15 @@ class ProcessFault {
   void report_status(CUresult status, const DriverTable& driver, int device,
                      const TenantIdentity& tenant) noexcept;
 
+  // Work that hung was under way when CUDA ended, so nobody can tell whether it was the cause.
+  bool ended_hung_work() const noexcept { return ended_hung_work_.load(std::memory_order_acquire); }
+  void report_ended_hung_work() noexcept {
+    ended_hung_work_.store(true, std::memory_order_release);
+  }
+
  private:
   std::atomic<CUresult> status_{CUDA_SUCCESS};
+  std::atomic<bool> ended_hung_work_{false};
 };
 
 // Borrows everything, and can be copied freely.

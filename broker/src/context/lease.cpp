@@ -264,15 +264,23 @@ void Lease::give_up(const std::string& reason) noexcept {
 void Lease::put_off_until_done(CUstream stream) noexcept {
   try {
     family_->add([self = shared_from_this(), stream] {
-      if (self->device_.fault().happened()) return true;
+      CUresult status = self->device_.fault().status();
       const auto has_ended_in = [&](CUcontext context) {
-        return call_in(self->table(), context,
-                       [&] { return self->table().stream_query(stream); }) != CUDA_ERROR_NOT_READY;
+        status =
+            call_in(self->table(), context, [&] { return self->table().stream_query(stream); });
+        return status != CUDA_ERROR_NOT_READY;
       };
-      if (stream != nullptr) return has_ended_in(self->memory_context());
-      const std::vector<LeaseContext> all = self->contexts();
-      return std::all_of(all.begin(), all.end(),
-                         [&](const LeaseContext& one) { return has_ended_in(one.context); });
+      const auto has_ended = [&] {
+        if (stream != nullptr) return has_ended_in(self->memory_context());
+        const std::vector<LeaseContext> all = self->contexts();
+        return std::all_of(all.begin(), all.end(),
+                           [&](const LeaseContext& one) { return has_ended_in(one.context); });
+      };
+      const bool over = status != CUDA_SUCCESS || has_ended();
+      if (is_process_fault(status) && self->phase_.load(std::memory_order_acquire) == Phase::hung) {
+        self->device_.fault().report_ended_hung_work();
+      }
+      return over;
     });
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the next ending finds out
   }

@@ -191,6 +191,7 @@ std::optional<std::size_t> BrokerImpl::count_suspects() {
   for (const auto& lease : leases_->all()) {  // what does not end goes on, whoever has gone
     if (lease->state() == LeaseState::hung) ++count;
   }
+  if (fault_.ended_hung_work()) ++count;
   return static_cast<std::size_t>(count);
 }
 

@@ -176,11 +176,7 @@ TEST_F(BlameChildTest, DISABLED_APluginCrashes) {
 
 ChildResult crash(const std::string& what, Environment environment = {}) {
   environment.emplace_back("CTXB_TEST_CRASH", what);
-  // The sanitizers have handlers of their own, which these tests are not about.
-  environment.emplace_back("ASAN_OPTIONS",
-                           "handle_segv=0:handle_abort=0:handle_sigfpe=0:"
-                           "handle_sigill=0:handle_sigbus=0:detect_leaks=0");
-  environment.emplace_back("UBSAN_OPTIONS", "handle_segv=0");
+  environment.insert(environment.end(), signals_stay_signals.begin(), signals_stay_signals.end());
   ChildResult ended = run_child("BlameChildTest.DISABLED_APluginCrashes", environment);
   EXPECT_EQ(ended.exit_code, -1) << "a signal ends it\n" << ended.output;
   return ended;

@@ -17,6 +17,7 @@ namespace ctxbroker {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -216,7 +217,8 @@ TEST_P(HungWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
               HasSubstr("is not held by peers"));
   tenant.release(more);
   let_neighbour_go();
-  EXPECT_EQ(end_of(hung), CUDA_SUCCESS);
+  EXPECT_THAT(end_of(hung), AnyOf(CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE))
+      << "the guilty's stream may be gone already, because its close was put off until now";
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_EQ(tenant.memory_bytes(), bytes) << "its own work may still write to it";
   let_go();

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "broker/child_process.hpp"
+
 namespace ctxbroker {
 
 fs::path test_library(const std::string& name) {
@@ -27,6 +29,9 @@ ScanTest::ScanTest() {
   root = mkdtemp(pattern.data());
   folder = root / "plugins";
   fs::create_directory(folder);
+  for (const auto& [variable, value] : signals_stay_signals) {
+    setenv(variable.c_str(), value.c_str(), 1);
+  }
 }
 
 ScanTest::~ScanTest() {

@@ -2,6 +2,7 @@
 // Nothing is left of workers that ended: processes, descriptors, threads, shared memory.
 // CTXB_WORKER_DEATHS=200 does it so often for each kind.
 #include <cstdlib>
+#include <thread>
 
 #include "process_state.hpp"
 #include "worker_fixture.hpp"
@@ -26,7 +27,13 @@ Left left() {
   return {count_children(), count_mappings(), state.descriptors, state.threads};
 }
 
+// ThreadSanitizer has a thread of its own from the first thread on.
+void begin_with_a_thread() {
+  std::thread([] {}).join();
+}
+
 TEST_F(WorkerTest, NothingIsLeftOfManyDeaths) {
+  begin_with_a_thread();
   const char* const asked = std::getenv("CTXB_WORKER_DEATHS");
   const int deaths = asked != nullptr ? std::atoi(asked) : 5;
   const Left before = left();
@@ -60,6 +67,7 @@ TEST_F(WorkerTest, NothingIsLeftOfManyDeaths) {
 }
 
 TEST_F(WorkerTest, AFailedStartLeavesNothing) {
+  begin_with_a_thread();
   const Left before = left();
   {
     WorkerOptions refusing = options("hostile", {"TEST_WORKER_START=refuse"});

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "child_process.hpp"
+
 namespace ctxbroker {
 
 std::filesystem::path worker_file(const std::string& name) {
@@ -30,8 +32,9 @@ WorkerOptions WorkerTest::options(const std::string& name,
   made.name = name;
   made.module = worker_file("worker_module.so");
   made.crash_limit = 0;
-  // Under a sanitizer, a signal is to end the process as it does without one.
-  made.environment = {"ASAN_OPTIONS=handle_segv=0:detect_leaks=0", "TSAN_OPTIONS=handle_segv=0"};
+  for (const auto& [variable, value] : signals_stay_signals) {
+    made.environment.push_back(variable + "=" + value);
+  }
   made.environment.insert(made.environment.end(), environment.begin(), environment.end());
   made.records = [this](const Record& record) {
     const std::lock_guard lock(mutex_);
