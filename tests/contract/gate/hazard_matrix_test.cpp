@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hazard matrix: what misbehaving code does, by the way in which it reaches the driver and the
-// place that it is called from. Each cell is a process, with the broker and without it: with it the
+// place that it is called from. Each cell is tried with the broker and without it: with it the
 // neighbour is unharmed, without it the damage is there to be seen. The whole table is printed when
 // the program is run by hand.
+//
+// Cells without the broker are a process each, because they harm it. Those with the broker follow
+// each other in one process, which is also what hosts do. Where one of them is harmed all the same,
+// the next one begins in a new process.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
-#include <optional>
+#include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -60,6 +63,9 @@ constexpr const char* modes[] = {"proc_address", "dlsym",          "linked",
                                  "deepbind",     "runtime_static", "runtime_shared"};
 constexpr const char* places[] = {"guarded", "own_thread", "constructor", "destructor"};
 
+// What a child prints before each cell.
+constexpr const char* cell_begins = "CELL\n";
+
 // ---- in the child
 // --------------------------------------------------------------------------------
 
@@ -72,7 +78,7 @@ std::string text_of(const AttackTarget& target) {
 }
 
 struct Cell {
-  std::string behaviour, mode, place;
+  std::string behaviour, mode, place, protection;
   std::filesystem::path library() const { return test_library("attacks_" + mode); }
   void announce(const AttackTarget& target) const {
     const std::string handles = text_of(target);
@@ -83,7 +89,19 @@ struct Cell {
     if (variable != nullptr)
       setenv(variable, behaviour.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
   }
+  static void take_back() {
+    unsetenv(ATTACK_IN_CONSTRUCTOR);  // NOLINT(concurrency-mt-unsafe)
+    unsetenv(ATTACK_IN_DESTRUCTOR);   // NOLINT(concurrency-mt-unsafe)
+  }
 };
+
+std::ostream& operator<<(std::ostream& stream, const Cell& cell) {
+  return stream << cell.behaviour << ' ' << cell.mode << ' ' << cell.place << ' '
+                << cell.protection;
+}
+std::istream& operator>>(std::istream& stream, Cell& cell) {
+  return stream >> cell.behaviour >> cell.mode >> cell.place >> cell.protection;
+}
 
 // What the host has current on its thread, as hosts do.
 CUcontext make_hosts_context() {
@@ -155,22 +173,32 @@ AdoptedLibrary adopt_library_for(Tenant& neighbour) {
   return library;
 }
 
-void run_with_broker(const Cell& cell, const std::string& protection) {
-  const bool late = protection.starts_with("late");
+// Gives back what adopt_library_for lent, for the next cell.
+struct FunctionsOfThisProgram {
+  FunctionsOfThisProgram() = default;
+  FunctionsOfThisProgram(const FunctionsOfThisProgram&) = delete;
+  FunctionsOfThisProgram& operator=(const FunctionsOfThisProgram&) = delete;
+  ~FunctionsOfThisProgram() { driver_look_up = before; }
+  driver_address_function* const before = driver_look_up;
+};
+
+void run_with_broker(const Cell& cell) {
+  const bool late = cell.protection.starts_with("late");
   if (late) {
     ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
   }
   BrokerOptions options;
-  options.use_gate = protection != "late_off";
+  options.use_gate = cell.protection != "late_off";
   options.records = [](const Record& record) {
     std::printf("%s: %s\n", record.topic, record.text.c_str());
   };
   Broker broker = Broker::open(std::move(options));
-  const GateMode expected = !late                      ? GateMode::before_driver
-                            : protection == "late_off" ? GateMode::none
-                                                       : GateMode::late;
+  const GateMode expected = !late                           ? GateMode::before_driver
+                            : cell.protection == "late_off" ? GateMode::none
+                                                            : GateMode::late;
   ASSERT_EQ(broker.gate().mode, expected) << broker.gate().reason;
   CUcontext hosts = make_hosts_context();
+  const FunctionsOfThisProgram later;
   Tenant neighbours_tenant = broker.open_tenant("neighbour", {LeaseChoice(LeaseKind::green)});
   if (late) {
     driver_look_up = reinterpret_cast<driver_address_function*>(
@@ -237,17 +265,20 @@ void run_without(const Cell& cell) {
 }
 
 TEST(HazardCell, DISABLED_Run) {
-  const char* text = std::getenv("CTXB_HAZARD_CELL");  // NOLINT(concurrency-mt-unsafe)
+  const char* text = std::getenv("CTXB_HAZARD_CELLS");  // NOLINT(concurrency-mt-unsafe)
   ASSERT_NE(text, nullptr);
-  Cell cell;
-  std::string protection;
-  std::istringstream(text) >> cell.behaviour >> cell.mode >> cell.place >> protection;
-  if (protection == "off") {
-    run_without(cell);
-  } else {
-    run_with_broker(cell, protection);
+  std::istringstream cells(text);
+  for (Cell cell; cells >> cell;) {
+    std::cout << cell_begins << std::flush;
+    if (cell.protection == "off") {
+      run_without(cell);
+    } else {
+      run_with_broker(cell);
+    }
+    Cell::take_back();
+    if (HasFailure()) return;
+    std::cout << "LOOKED\n" << std::flush;
   }
-  std::printf("LOOKED\n");
 }
 
 // ---- in the parent
@@ -268,41 +299,67 @@ bool by_runtime(const std::string& mode) {
 bool can_be_tried(const std::string& mode) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   // The ways to the driver differ in the loader's work and the gate's C, which sanitizers add
-  // little to, and a cell is two processes.
+  // little to.
   if (mode != "proc_address") return false;
 #endif
   return (!by_runtime(mode) || why_no_runtime_library().empty()) &&
          (mode != "deepbind" || why_no_deep_binding().empty());
 }
 
-Seen see(const Behaviour& behaviour, const std::string& mode, const std::string& place,
-         const char* protection) {
-  Environment environment{{"CTXB_HAZARD_CELL", std::string(behaviour.name) + " " + mode + " " +
-                                                   place + " " + protection}};
-  // Without a broker "libcuda.so.1" is found as on any machine; here that is the software device.
-  if (driver_is_software()) {
-    environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
-  }
-  const ChildResult child = run_child("HazardCell.DISABLED_Run", environment);
-  Seen seen{false, false, true, "unharmed", child.output};
-  seen.attacked = child.output.find("ATTACKING\n") != std::string::npos;
-  const auto answer = child.output.find("ATTACKED: ");
-  const int status =
-      answer != std::string::npos ? std::atoi(child.output.c_str() + answer + 10) : 0;
-  const bool looked = child.output.find("LOOKED\n") != std::string::npos;
-  if (const auto at = child.output.find("DAMAGE: "); at != std::string::npos) {
+// What a child printed for one cell, and whether it went on to the next one.
+Seen judge(const Cell& cell, const std::string& output) {
+  Seen seen{false, false, true, "unharmed", output};
+  seen.attacked = output.find("ATTACKING\n") != std::string::npos;
+  const auto answer = output.find("ATTACKED: ");
+  const int status = answer != std::string::npos ? std::atoi(output.c_str() + answer + 10) : 0;
+  if (const auto at = output.find("DAMAGE: "); at != std::string::npos) {
     seen.damaged = true;
-    seen.how = child.output.substr(at + 8, child.output.find('\n', at) - at - 8);
-  } else if (child.exit_code != 0 || !looked) {
+    seen.how = output.substr(at + 8, output.find('\n', at) - at - 8);
+  } else if (output.find("LOOKED\n") == std::string::npos) {
     seen.damaged = true;
     seen.how = "the process ended";
   }
   if (!seen.damaged && (status == -1 || status == CUDA_ERROR_NOT_SUPPORTED)) {
     seen.possible = false;
-    seen.how =
-        by_runtime(mode) ? "the runtime library has no such call" : "this driver lacks the call";
+    seen.how = by_runtime(cell.mode) ? "the runtime library has no such call"
+                                     : "this driver lacks the call";
   }
   return seen;
+}
+
+// One process after the other until each cell has been tried.
+std::vector<Seen> see(const std::vector<Cell>& cells) {
+  std::vector<Seen> seen;
+  while (seen.size() < cells.size()) {
+    std::ostringstream left;
+    const bool alone = cells[seen.size()].protection == "off";
+    for (std::size_t i = seen.size(); i < (alone ? seen.size() + 1 : cells.size()); ++i) {
+      left << cells[i] << ' ';
+    }
+    Environment environment{{"CTXB_HAZARD_CELLS", left.str()}};
+    // Without a broker "libcuda.so.1" is found as on any machine; here that is the software device.
+    if (driver_is_software()) {
+      environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
+    }
+    const ChildResult child = run_child("HazardCell.DISABLED_Run", environment);
+    const std::size_t tried_before = seen.size();
+    for (auto at = child.output.find(cell_begins);
+         at != std::string::npos && seen.size() < cells.size();) {
+      const auto next = child.output.find(cell_begins, at + 1);
+      seen.push_back(judge(cells[seen.size()], child.output.substr(at, next - at)));
+      at = next;
+    }
+    if (child.exit_code != 0 && seen.size() == tried_before) {
+      seen.push_back({true, false, true, "the process ended", child.output});
+    } else if (child.exit_code != 0 && !seen.back().damaged) {
+      seen.back() = {true, seen.back().attacked, true, "the process ended", child.output};
+    }
+  }
+  return seen;
+}
+
+Seen see(const Cell& cell) {
+  return see(std::vector<Cell>{cell}).front();
 }
 
 bool is_harmless(const Behaviour& behaviour, const std::string& place) {
@@ -331,24 +388,29 @@ class HazardMatrix : public ::testing::TestWithParam<Behaviour> {
 
 TEST_P(HazardMatrix, HarmsNobodyWithTheBrokerAndSomebodyWithout) {
   const Behaviour& behaviour = GetParam();
+  std::vector<Cell> cells, bare;
   for (const std::string mode : modes) {
     if (!can_be_tried(mode)) continue;
-    for (const std::string place : places) {
-      SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
-      const Seen with = see(behaviour, mode, place, "on");
-      const Seen without = see(behaviour, mode, place, "off");
-      char line[256];
-      std::snprintf(line, sizeof line, "%-26s %-13s %-12s %-40s %s", behaviour.name, mode.c_str(),
-                    place.c_str(), without.how.c_str(),
-                    behaviour.not_in_process != nullptr
-                        ? (std::string("RED, ") + behaviour.not_in_process).c_str()
-                        : with.how.c_str());
-      table().emplace_back(line);
-      EXPECT_EQ(with.damaged, behaviour.not_in_process != nullptr) << with.output;
-      EXPECT_TRUE(with.attacked && without.attacked) << with.output << without.output;
-      EXPECT_EQ(without.damaged, without.possible && !is_harmless(behaviour, place))
-          << without.output;
+    for (const char* place : places) {
+      cells.push_back({behaviour.name, mode, place, "on"});
+      bare.push_back({behaviour.name, mode, place, "off"});
     }
+  }
+  const std::vector<Seen> all_with = see(cells), all_without = see(bare);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Seen &with = all_with[i], &without = all_without[i];
+    SCOPED_TRACE(cells[i].behaviour + " " + cells[i].mode + " " + cells[i].place);
+    char line[256];
+    std::snprintf(line, sizeof line, "%-26s %-13s %-12s %-40s %s", behaviour.name,
+                  cells[i].mode.c_str(), cells[i].place.c_str(), without.how.c_str(),
+                  behaviour.not_in_process != nullptr
+                      ? (std::string("RED, ") + behaviour.not_in_process).c_str()
+                      : with.how.c_str());
+    table().emplace_back(line);
+    EXPECT_EQ(with.damaged, behaviour.not_in_process != nullptr) << with.output;
+    EXPECT_TRUE(with.attacked && without.attacked) << with.output << without.output;
+    EXPECT_EQ(without.damaged, without.possible && !is_harmless(behaviour, cells[i].place))
+        << without.output;
   }
 }
 
@@ -358,15 +420,19 @@ class LateHazardMatrix : public ::testing::TestWithParam<Behaviour> {};
 
 TEST_P(LateHazardMatrix, HarmsNobodyOnceTheLibraryIsLoaded) {
   const Behaviour& behaviour = GetParam();
+  std::vector<Cell> cells;
   for (const std::string mode : modes) {
     if (!can_be_tried(mode)) continue;
     for (const std::string place : {"guarded", "own_thread", "destructor"}) {
       if (place == "destructor" && mode != "linked") continue;  // led to the gate as elsewhere
-      SCOPED_TRACE(std::string(behaviour.name) + " " + mode + " " + place);
-      const Seen late = see(behaviour, mode, place, "late");
-      EXPECT_TRUE(late.attacked) << late.output;
-      EXPECT_EQ(late.damaged, behaviour.not_in_process != nullptr) << late.output;
+      cells.push_back({behaviour.name, mode, place, "late"});
     }
+  }
+  const std::vector<Seen> seen = see(cells);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    SCOPED_TRACE(cells[i].behaviour + " " + cells[i].mode + " " + cells[i].place);
+    EXPECT_TRUE(seen[i].attacked) << seen[i].output;
+    EXPECT_EQ(seen[i].damaged, behaviour.not_in_process != nullptr) << seen[i].output;
   }
 }
 
@@ -376,12 +442,11 @@ INSTANTIATE_TEST_SUITE_P(Behaviours, LateHazardMatrix, ::testing::ValuesIn(behav
 // What the shield does not stop shows what leading the libraries to the gate is for.
 TEST(LateHazard, WithoutTheGateOrBeforeItThereIsDamage) {
   for (const char* name : {"free_memory", "unload_module", "destroy_stream", "destroy_event"}) {
-    const Behaviour behaviour{name, false, nullptr};
     for (const char* mode : {"proc_address", "dlsym", "linked"}) {
       SCOPED_TRACE(std::string(name) + " " + mode);
-      const Seen without = see(behaviour, mode, "guarded", "late_off");
+      const Seen without = see(Cell{name, mode, "guarded", "late_off"});
       EXPECT_TRUE(without.attacked && without.damaged) << without.output;
-      const Seen before = see(behaviour, mode, "constructor", "late");
+      const Seen before = see(Cell{name, mode, "constructor", "late"});
       EXPECT_TRUE(before.attacked && before.damaged) << before.output;
     }
   }
@@ -390,12 +455,11 @@ TEST(LateHazard, WithoutTheGateOrBeforeItThereIsDamage) {
 // Ways past the gate that the_gate.md names. If one of these is held one day, that page has to
 // change. A late gate answers for dlsym, whatever library it is given.
 TEST(HazardPastTheGate, TheDriversOwnFunctionsDoTheirDamage) {
-  const Behaviour behaviour{"free_memory", false, nullptr};
   for (const char* mode : {"by_link_map", "by_base"}) {
     SCOPED_TRACE(mode);
-    const Seen past = see(behaviour, mode, "guarded", "on");
+    const Seen past = see(Cell{"free_memory", mode, "guarded", "on"});
     EXPECT_TRUE(past.attacked && past.damaged) << past.output;
-    const Seen late = see(behaviour, mode, "guarded", "late");
+    const Seen late = see(Cell{"free_memory", mode, "guarded", "late"});
     EXPECT_TRUE(late.attacked && !late.damaged) << late.output;
   }
 }
@@ -407,7 +471,7 @@ TEST(HazardPastTheGate, ASecondDriverReachesNothing) {
   GTEST_SKIP() << "a sanitizer in a second namespace ends the process";
 #endif
   for (const char* protection : {"on", "late"}) {
-    const Seen other = see({"free_memory", false, nullptr}, "by_namespace", "guarded", protection);
+    const Seen other = see(Cell{"free_memory", "by_namespace", "guarded", protection});
     EXPECT_TRUE(other.attacked && !other.damaged) << other.output;
     EXPECT_THAT(other.output, ::testing::Not(::testing::HasSubstr("ATTACKED: 0")));
     EXPECT_THAT(other.output, ::testing::Not(::testing::HasSubstr("ATTACKED: -1")));
