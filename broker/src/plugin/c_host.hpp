@@ -111,11 +111,12 @@ inline std::vector<const char*> list(const std::vector<std::string>& texts) {
 
 // Throws Error (invalid_argument) when there are not so many.
 template <typename Thing>
-const Thing& element_of(const std::vector<Thing>& all, std::uint32_t index,
-                        const std::string& owner, const char* what) {
+const Thing& element_of(const std::vector<Thing>& all, std::uint32_t index, std::string_view owner,
+                        const char* what) {
   if (index < all.size()) return all[index];
-  throw Error(ErrorKind::invalid_argument, owner + " has no " + what + ' ' + std::to_string(index) +
-                                               "; it has " + std::to_string(all.size()));
+  throw Error(ErrorKind::invalid_argument, std::string(owner) + " has no " + what + ' ' +
+                                               std::to_string(index) + "; it has " +
+                                               std::to_string(all.size()));
 }
 
 // Whether a size can be that of a version of the struct: its members end at multiples of 4, and a
