@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/sdk/failure.hpp"
@@ -16,38 +18,44 @@ namespace detail {
 class Gpu;
 
 // A piece of device memory, which is one node of its Gpu's list. Deactivate gives it back even when
-// the author forgets, and a loss of the context empties it.
-class Allocation {
- public:
-  Allocation() = default;
-  inline Allocation(Gpu& gpu, std::uint64_t bytes);
-  Allocation(Allocation&& other) noexcept { take(other); }
-  Allocation& operator=(Allocation&& other) noexcept {
-    if (this != &other) {
-      reset();
-      take(other);
-    }
-    return *this;
-  }
-  ~Allocation() { reset(); }
+// the author forgets, and a loss of the context empties it. It stays where it is when a buffer
+// moves, so the list never points into an author's variables.
+struct Piece {
+  Piece() = default;
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+  ~Piece() { give_back(); }
 
-  // Gives the memory back. It is allowed in activate and deactivate.
-  inline void reset() noexcept;
+  // Asks the host for the memory, and joins the list.
+  inline void allocate(Gpu& owner, std::uint64_t bytes);
+  // Leaves the list, and returns the memory. It is allowed in activate and deactivate.
+  inline void give_back() noexcept;
   // Becomes empty without a call of the host, because the memory is gone.
   inline void forget() noexcept;
 
-  const std::uint64_t& address() const noexcept { return address_; }
+  Gpu* gpu = nullptr;
+  std::uint64_t address = 0;
+  Piece* previous = nullptr;
+  Piece* next = nullptr;
+};
+
+// Owns one piece, or none.
+class Allocation {
+ public:
+  Allocation() = default;
+  Allocation(Gpu& gpu, std::uint64_t bytes) : piece_(std::make_unique<Piece>()) {
+    piece_->allocate(gpu, bytes);
+  }
+
+  void reset() noexcept { piece_.reset(); }
+
+  const std::uint64_t& address() const noexcept {
+    static constexpr std::uint64_t none = 0;
+    return piece_ != nullptr ? piece_->address : none;
+  }
 
  private:
-  inline void take(Allocation& other) noexcept;
-  inline void link(Gpu& gpu) noexcept;
-
-  Gpu* gpu_ = nullptr;
-  std::uint64_t address_ = 0;
-  Allocation* previous_ = nullptr;
-  Allocation* next_ = nullptr;
-
-  friend class Gpu;
+  std::unique_ptr<Piece> piece_;
 };
 
 class Gpu {
@@ -88,7 +96,7 @@ class Gpu {
 
   void release_all() noexcept {
     while (first_ != nullptr) {
-      first_->reset();
+      first_->give_back();
     }
   }
   void forget_all() noexcept {
@@ -102,62 +110,47 @@ class Gpu {
   bool opened_ = false;
   const ctxb_gpu_extension* calls_ = nullptr;
   const ctxb_launch_extension* launches_ = nullptr;
-  Allocation* first_ = nullptr;  // newest first, so that release_all goes backwards
+  Piece* first_ = nullptr;  // newest first, so that release_all goes backwards
 
-  friend class Allocation;
+  friend struct Piece;
 };
 
-inline Allocation::Allocation(Gpu& gpu, std::uint64_t bytes) {
-  const ctxb_status status = gpu.calls().allocate(gpu.host(), bytes, &address_);
+inline void Piece::allocate(Gpu& owner, std::uint64_t bytes) {
+  const ctxb_status status = owner.calls().allocate(owner.host(), bytes, &address);
   if (status < 0) {
-    address_ = 0;
+    address = 0;
     require_success(status, "allocating " + std::to_string(bytes) + " bytes of device memory");
   }
-  link(gpu);
-}
-
-inline void Allocation::link(Gpu& gpu) noexcept {
-  gpu_ = &gpu;
-  previous_ = nullptr;
-  next_ = gpu.first_;
-  if (next_ != nullptr) {
-    next_->previous_ = this;
+  gpu = &owner;
+  next = owner.first_;
+  if (next != nullptr) {
+    next->previous = this;
   }
-  gpu.first_ = this;
+  owner.first_ = this;
 }
 
-inline void Allocation::forget() noexcept {
-  if (gpu_ == nullptr) {
+inline void Piece::forget() noexcept {
+  if (gpu == nullptr) {
     return;
   }
-  (previous_ != nullptr ? previous_->next_ : gpu_->first_) = next_;
-  if (next_ != nullptr) {
-    next_->previous_ = previous_;
+  (previous != nullptr ? previous->next : gpu->first_) = next;
+  if (next != nullptr) {
+    next->previous = previous;
   }
-  gpu_ = nullptr;
-  address_ = 0;
-  previous_ = next_ = nullptr;
+  gpu = nullptr;
+  address = 0;
+  previous = next = nullptr;
 }
 
-inline void Allocation::reset() noexcept {
-  if (gpu_ == nullptr) {
+inline void Piece::give_back() noexcept {
+  if (gpu == nullptr) {
     return;
   }
-  const Gpu& gpu = *gpu_;
-  const std::uint64_t address = address_;
+  const Gpu& owner = *gpu;
+  const std::uint64_t memory = address;
   forget();
   // A refusal is in the host's ledger and log already; there is nothing more to do here.
-  static_cast<void>(gpu.calls_->release(gpu.host(), address));
-}
-
-inline void Allocation::take(Allocation& other) noexcept {
-  if (other.gpu_ != nullptr) {
-    Gpu& gpu = *other.gpu_;
-    const std::uint64_t address = other.address_;
-    other.forget();
-    address_ = address;
-    link(gpu);
-  }
+  static_cast<void>(owner.calls_->release(owner.host(), memory));
 }
 
 }  // namespace detail
