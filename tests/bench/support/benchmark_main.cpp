@@ -29,8 +29,10 @@ bool take(std::string_view option, int& argc, char** argv) {
 using Measurement = std::function<void(benchmark::State&)>;
 // Volatile, so that clang's analyser does not look behind it: what Google Benchmark makes and keeps
 // it would take for a leak, and say so in Google Benchmark's header.
-benchmark::internal::Benchmark* (*volatile enrol_measurement)(const char*, Measurement&&) =
-    benchmark::RegisterBenchmark<Measurement>;
+benchmark::internal::Benchmark* (*volatile enrol_measurement)(const std::string&, Measurement&&) =
+    [](const std::string& name, Measurement&& measurement) {
+      return benchmark::RegisterBenchmark(name.c_str(), std::move(measurement));
+    };
 
 }  // namespace
 
@@ -71,10 +73,7 @@ void measure_once(const std::string& name, benchmark::TimeUnit unit,
       }
     }
   };
-  enrol_measurement(name.c_str(), std::move(measurement))
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(unit);
+  enrol_measurement(name, std::move(measurement))->Iterations(1)->UseManualTime()->Unit(unit);
 }
 
 double report(benchmark::State& state, Comparison comparison) {
