@@ -78,7 +78,8 @@ void add_driver(CLI::App& command, Raw& raw) {
 }
 
 void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* output_help) {
-  command.add_option("input", raw.options.inputs, input_help)->type_name("FILE");
+  // CLI11 2.4 does not take "input" beside --input.
+  command.add_option("inputs", raw.options.inputs, input_help)->type_name("FILE");
   command
       .add_option("-i,--input", raw.named_inputs,
                   "NAME=FILE: the file of one of the graph's inputs; repeat it for several")
