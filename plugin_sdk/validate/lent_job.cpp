@@ -106,14 +106,10 @@ void LentJob::free_all() noexcept {
 ctxb_buffer LentJob::lend(const ctxb_buffer& buffer, bool is_output, std::string name) {
   ctxb_buffer lent = buffer;
   if (buffer.data == 0) return lent;
-  // An output that may share an input's buffer shares the copy.
-  for (Piece& piece : pieces_) {
-    if (piece.original != buffer.data) continue;
-    if (is_output) {
-      piece.is_output = true;
-      piece.target = buffer.data;
-      piece.target_pitch = buffer.row_pitch;
-    }
+  // Two inputs of one buffer share the copy. An output never does, unless the plan says so: in an
+  // input's buffer, what is not written looks as if it were.
+  for (const Piece& piece : pieces_) {
+    if (is_output || piece.original != buffer.data) continue;
     lent.data = piece.base + band;
     lent.row_pitch = piece.pitch;
     return lent;

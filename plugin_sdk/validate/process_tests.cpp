@@ -119,6 +119,7 @@ void process_row_pitch(Trial& trial) {
   const Setup setup = usual_setup(rig, trial.seed);
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
+  set_plan(lending());
   const std::vector<Bytes> expected = bench.run_several(2);
   set_plan(lending(poisons[0], true));
   take_seen();
@@ -278,8 +279,9 @@ void process_job_stream(Trial& trial) {
   const Setup setup = usual_setup(rig, trial.seed);
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
-  const std::vector<Bytes> expected = bench.run_several(2);
   Plan plan = lending();
+  set_plan(plan);
+  const std::vector<Bytes> expected = bench.run_several(2);
   plan.holds = true;
   take_seen();
   set_plan(plan);
@@ -339,8 +341,7 @@ void process_in_place(Trial& trial) {
   const Setup setup = usual_setup(rig, trial.seed);
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
-  Plan apart = lending();
-  set_plan(apart);
+  set_plan(lending());
   const std::vector<Bytes> expected = bench.run_several(2);
   set_plan(plan);
   const std::vector<Bytes> got = bench.run_several(2);
