@@ -2,9 +2,9 @@
 // Loading a library, and what it says of itself.
 #include <dlfcn.h>
 
-#include <fstream>
 #include <utility>
 
+#include "ctxbroker/manifest.hpp"
 #include "ctxbroker/plugin.h"
 #include "elf_file.hpp"
 #include "helpers.hpp"
@@ -47,41 +47,6 @@ std::string why_not(Rig& rig, const PluginDescription& plugin) {
   return "it needs compute capability " + std::to_string(wanted.first) + "." +
          std::to_string(wanted.second) + ", and the device has " +
          std::to_string(device.compute_major) + "." + std::to_string(device.compute_minor);
-}
-
-// What a manifest says of a plug-in, made from its descriptor.
-nlohmann::json manifest_of(const PluginDescription& plugin) {
-  nlohmann::json made{{"id", plugin.id},
-                      {"name", plugin.name},
-                      {"vendor", plugin.vendor},
-                      {"version", plugin.version},
-                      {"description", plugin.description},
-                      {"media", to_string(plugin.media)},
-                      {"cuda_use", to_string(plugin.cuda_use)},
-                      {"flags", plugin.flags},
-                      {"modules", plugin.modules}};
-  const auto ids = [](const auto& list) {
-    nlohmann::json all = nlohmann::json::array();
-    for (const auto& one : list) all.push_back(one.id);
-    return all;
-  };
-  made["inputs"] = ids(plugin.inputs);
-  made["outputs"] = ids(plugin.outputs);
-  made["parameters"] = ids(plugin.parameters);
-  return made;
-}
-
-// The same member of the manifest: of ports and parameters, their ids. Members that are missing
-// have the defaults of docs/manifest.schema.json.
-nlohmann::json member_of(const nlohmann::json& plugin, const std::string& name) {
-  if (!plugin.contains(name)) {
-    return name == "flags" ? nlohmann::json(0u) : nlohmann::json::array();
-  }
-  const nlohmann::json& given = plugin.at(name);
-  if (name != "inputs" && name != "outputs" && name != "parameters") return given;
-  nlohmann::json all = nlohmann::json::array();
-  for (const auto& one : given) all.push_back(one.value("id", ""));
-  return all;
 }
 
 }  // namespace
@@ -183,29 +148,22 @@ void load_cuda_libraries(Trial& trial) {
 }
 
 void load_manifest(Trial& trial) {
-  std::filesystem::path path = trial.file;
-  path.replace_extension(".ctxb.json");
-  std::ifstream file(path);
-  if (!file) throw Skipped("there is no manifest " + path.filename().string() + " beside it");
-  const auto manifest = nlohmann::json::parse(file, nullptr, false);
-  require(manifest.is_object() && manifest.contains("plugins") && manifest["plugins"].is_array(),
-          path.filename().string() + " is no manifest");
+  const ManifestReading reading = read_manifest(trial.file);
+  if (!reading.exists) throw Skipped(reading.trouble);
+  require(reading.trouble.empty(), reading.trouble);
   Rig rig(trial);
-  const auto& plugins = rig.library().plugins();
-  require(manifest["plugins"].size() == plugins.size(),
-          "its manifest names " + std::to_string(manifest["plugins"].size()) +
-              " plug-ins, and the library has " + std::to_string(plugins.size()));
-  for (std::size_t i = 0; i < plugins.size(); ++i) {
-    const nlohmann::json& said = manifest["plugins"][i];
-    require(said.is_object(), "its manifest is damaged: a plug-in is no object");
-    const nlohmann::json should = manifest_of(plugins[i]);  // lives as long as the loop
-    for (const auto& [name, value] : should.items()) {
-      const nlohmann::json in_manifest = member_of(said, name);
-      require(in_manifest == value, "its manifest says that the " + name + " of " + plugins[i].id +
-                                        " is " + in_manifest.dump() + ", and the descriptor says " +
-                                        value.dump());
-    }
-  }
+  const auto said = nlohmann::json::parse(to_json(reading.manifest));
+  const auto should =
+      nlohmann::json::parse(to_json({reading.manifest.build_id, rig.library().plugins()}));
+  const auto differences = nlohmann::json::diff(said, should);
+  if (differences.empty()) return;
+  const auto where = differences.front().at("path").get<std::string>();
+  const auto value_in = [&](const nlohmann::json& manifest) {
+    const nlohmann::json::json_pointer pointer(where);
+    return manifest.contains(pointer) ? manifest.at(pointer).dump() : "nothing";
+  };
+  throw Failed("its manifest has at " + where + " " + value_in(said) +
+               ", and its descriptors have " + value_in(should));
 }
 
 }  // namespace ctxbroker::validate
