@@ -162,7 +162,7 @@ constexpr Test tests[] = {
     {"memory.given_back", 3, plugin, N::create, all, "It gives back what it took.",
      memory_given_back},
     {"memory.steady", 6, plugin, N::create, all,
-     "Eight lives take no more memory of the device than one.", memory_steady},
+     "Its lives do not take more and more memory of the device.", memory_steady},
     {"memory.out_of_memory", 6, plugin, N::process, all,
      "If any allocation of activate fails, it says so, and works at the next try.",
      memory_out_of_memory},
