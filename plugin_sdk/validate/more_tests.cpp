@@ -151,7 +151,10 @@ void memory_out_of_memory(Trial& trial) {
   const std::uint64_t count = take_seen().allocations;
   if (count == 0) throw Skipped("it allocates nothing through the host");
   for (std::uint64_t n = 1; n <= count && n <= 16; ++n) {
-    const std::string which = "when allocation " + std::to_string(n) + " of activate fails, ";
+    const auto must_be_empty = [n](const std::string& text, const char* what) {
+      require(text.empty(),
+              "when allocation " + std::to_string(n) + " of activate fails, " + what + ": " + text);
+    };
     PluginInstance instance = rig.create();
     Plan plan;
     plan.failing_allocation = n;
@@ -160,15 +163,13 @@ void memory_out_of_memory(Trial& trial) {
     set_plan({});
     if (error.empty()) {
       Bench bench(rig, instance, setup);  // it can do without; then it has to work
-      const std::string text = difference(bench.run_several(2), should);
-      require(text.empty(), which + "it goes on and gives other results: " + text);
+      must_be_empty(difference(bench.run_several(2), should), "it goes on and gives other results");
       continue;
     }
-    const std::string again = activation_error(instance, setup.sizes);
-    require(again.empty(), which + "it cannot be activated later: " + again);
+    must_be_empty(activation_error(instance, setup.sizes), "it cannot be activated later");
     Bench bench(rig, instance, setup);
-    const std::string text = difference(bench.run_several(2), should);
-    require(text.empty(), which + "it gives other results in the next activation: " + text);
+    must_be_empty(difference(bench.run_several(2), should),
+                  "it gives other results in the next activation");
   }
   const std::vector<std::string> strikes = rig.strikes();
   require(strikes.empty(), strikes.empty() ? "" : strikes.front());
