@@ -221,6 +221,11 @@ void context_device(Trial& trial) {
     instance.activate(setup.sizes);
     Bench bench(rig, instance, setup);
     bench.run_several(2);
+    for (const LeaseMetrics& lease : rig.metrics().leases) {
+      require(lease.device == 1, "an instance on device 1 used device " +
+                                     std::to_string(lease.device) +
+                                     " too, where it now has a context");
+    }
   }
   driver().primary_state(0, &flags, &after);
   require(before != 0 || after == 0,
