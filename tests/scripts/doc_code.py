@@ -10,7 +10,8 @@ checks JSON and CMake.
 
 With --run, doc_code/host.cpp is linked with the blocks of `host_pages`, and calls each function that they
 define. It runs on the software device, with the build's sample plug-ins and with the plug-ins that the
-pages show: each FILE.cpp that has a FILE.cu. It compiles the other blocks of CUDA C++ with nvcc.
+pages show: each FILE.cpp that has a FILE.cu. A block with a main becomes a program of its own, PAGE_program,
+which host.cpp starts. It compiles the other blocks of CUDA C++ with nvcc.
 doc_pages.py and tests/consumer build and run the other blocks that have a file's name.
 """
 import os
@@ -24,7 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from doc_blocks import blocks
 
 here = pathlib.Path(__file__).parent / "doc_code"
-host_pages = ("README.md", "docs/embedding.md", "docs/graphs.md", "docs/how_to.md", "docs/kernels_in_your_plugin.md")
+host_pages = ("README.md", "docs/discovery.md", "docs/embedding.md", "docs/graphs.md", "docs/how_to.md",
+              "docs/kernels_in_your_plugin.md")
 
 host = ("#include <ctxbroker/broker.hpp>\n"
         "void f(ctxbroker::BrokerOptions& options, ctxbroker::Broker& broker) {\n"
@@ -113,7 +115,7 @@ def symbols(nm_options, file):
     return {line.split()[-1] for line in lines.splitlines() if line.split()[-2] in "TU"}
 
 
-def run_host(objects, flags, folder, build, cxx):
+def run_host(objects, programs, flags, folder, build, cxx):
     """Links and runs doc_code/host.cpp. Returns whether all is as it says."""
     host, program = folder / "host.o", folder / "host"
     libraries = build / "lib"
@@ -125,10 +127,13 @@ def run_host(objects, flags, folder, build, cxx):
     if forgotten:
         print(f"doc_code/host.cpp does not call {sorted(forgotten)}")
         return False
-    return (call([cxx, "-o", program, host, *objects, "-Wl,--no-as-needed", gate, libraries / "libctxbroker.so",
-                  f"-Wl,-rpath,{libraries}:{gate.parent}", "-ldl"]).returncode == 0 and
-            call([program, folder], cwd=folder,
-                 env={**os.environ, "CTXBROKER_DRIVER": "software"}).returncode == 0)
+    link = ["-Wl,--no-as-needed", gate, libraries / "libctxbroker.so", f"-Wl,-rpath,{libraries}:{gate.parent}",
+            "-ldl"]
+    environment = {"CTXBROKER_DRIVER": "software", "CTXBROKER_PLUGIN_PATH": str(folder / "plugins"),
+                   "XDG_CACHE_HOME": str(folder / "cache"), "XDG_CONFIG_HOME": str(folder / "config")}
+    return (all(call([cxx, "-o", one.with_suffix(""), one, *link]).returncode == 0 for one in programs) and
+            call([cxx, "-o", program, host, *objects, *link]).returncode == 0 and
+            call([program, folder], cwd=folder, env={**os.environ, **environment}).returncode == 0)
 
 
 def main():
@@ -140,6 +145,7 @@ def main():
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", *arguments[3:]]
     commands = {"cpp": [cxx, "-std=c++17", *warnings, "-xc++"], "c": [cc, "-std=c11", *warnings, "-xc"]}
     unused, compilations, files, objects = dict(contexts), [], {}, []
+    programs = []
     scratch = tempfile.TemporaryDirectory()
     folder = pathlib.Path(scratch.name)
     all_blocks, wrong_form = blocks(source)
@@ -157,12 +163,14 @@ def main():
                 before, after = context
                 unused.pop(key, None)
         is_called = run and block.page in host_pages and not block.file and not before
-        result = ["-c", "-o", folder / f"{block.line}_{pathlib.Path(block.page).stem}.o"] if is_called else [
-            "-fsyntax-only"]
+        page = pathlib.Path(block.page).stem
+        is_program = is_called and re.search(r"^int main\(", code, re.MULTILINE)
+        object_file = folder / (f"{page}_program.o" if is_program else f"{block.line}_{page}.o")
+        result = ["-c", "-o", object_file] if is_called else ["-fsyntax-only"]
         unit = f'{before}\n#line {block.line} "{block.page}"\n{code}\n{after}\n'
         compilations.append(([*commands[block.language], *result, "-"], unit))
         if is_called:
-            objects.append(result[-1])
+            (programs if is_program else objects).append(object_file)
     if run:
         built = {name.removesuffix(".cpp") for name in files if name.endswith(".cpp")}
         for block in all_blocks:
@@ -179,14 +187,14 @@ def main():
         print(f"doc_code.py has a context for a block that is not there: {key}")
     for one in wrong_form:
         print(one)
-    print(f"{compiled} blocks, {failed} do not compile, {len(objects)} run")
+    print(f"{compiled} blocks, {failed} do not compile, {len(objects) + len(programs)} run")
     if failed or unused or wrong_form or compiled < 8:
         return 1
     if run:
         build = pathlib.Path(run[0]).resolve()
         (folder / "plugins").symlink_to(build / "plugins")
         if not (build_plugins(files, source, folder, run[1], run[2]) and
-                run_host(objects, commands["cpp"], folder, build, cxx)):
+                run_host(objects, programs, commands["cpp"], folder, build, cxx)):
             return 1
     return 0
 

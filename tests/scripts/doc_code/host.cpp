@@ -18,8 +18,10 @@
 #include <ctxbroker/error.hpp>
 #include <ctxbroker/graph.hpp>
 #include <ctxbroker/preset.hpp>
+#include <ctxbroker/scan.hpp>
 #include <ctxbroker/stream.hpp>
 #include <ctxbroker/tenant.hpp>
+#include <filesystem>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
@@ -64,6 +66,8 @@ Graph prepare(Broker& broker, PluginInstance& effect, unsigned frames, unsigned 
 bool callback(Graph& graph, float* samples, const JobInfo& block) noexcept;
 void fade_out(Graph& graph, PluginInstance& gain, std::size_t level, std::int64_t begin,
               std::uint32_t length, float* samples, const JobInfo& block, JobEvents& events);
+PluginLibrary find_and_load(Broker& broker, const std::string& name);
+std::string keep_without_plugin(const std::string& text, const ScanResult& found);
 
 namespace {
 
@@ -127,6 +131,39 @@ void parameters(Broker& broker, const std::string& folder) {
   write_preset(preset, "evening.json");
   bring_back(instance);
   check(!shown.empty(), "another version is remarked");
+}
+
+// CTXBROKER_PLUGIN_PATH has the folder of the sample plug-ins.
+void discovery(Broker& broker) {
+  shown.clear();
+  check(find_and_load(broker, "exposure").name() == "exposure", "exposure is found and loaded");
+  const auto line = [](const std::string& one) { return one.rfind("Exposure ", 0) == 0; };
+  check(std::any_of(shown.begin(), shown.end(), line), "the plug-ins are listed");
+  bool is_there = true;
+  try {
+    find_and_load(broker, "no_such_plugin");
+  } catch (const std::runtime_error&) {
+    is_there = false;
+  }
+  check(!is_there, "a plug-in that is not there is not found");
+
+  // Without a manifest, the page's own program has to load the library.
+  namespace fs = std::filesystem;
+  fs::create_directory("bare");
+  fs::copy_file("plugins/exposure.so", "bare/exposure.so");
+  ScanOptions options;
+  options.first = {"bare"};
+  options.environment = options.standard = options.use_cache = false;
+  options.program = fs::absolute("discovery_program");
+  const ScanResult found = scan(options);
+  check(found.find("exposure") != nullptr, "the page's program scans");
+  Preset preset;
+  preset.plugin = found.find("exposure")->id;
+  preset.version = "1.0.0";
+  check(keep_without_plugin(to_json(preset), found).empty(), "the plug-in is there");
+  preset.plugin = "com.example.absent";
+  check(keep_without_plugin(to_json(preset), found) == to_json(preset), "its text is kept");
+  shown.clear();
 }
 
 void one_by_one(Broker& broker) {
@@ -387,6 +424,7 @@ int main(int argc, char** argv) try {
   plugins_of_the_pages(broker, folder);
   several_frames(broker, folder);
   tiles(broker, folder);
+  discovery(broker);
   broker.close();
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
