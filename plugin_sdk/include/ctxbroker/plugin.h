@@ -217,6 +217,8 @@ typedef struct ctxb_port {
  * its inputs. The host may then give parts of pictures. All images of a job are the same part. */
 #define CTXB_PLUGIN_PER_PIXEL (1u << 4)
 
+/** What a plug-in is: static data of the library, which is the same at every call. The host copies
+ * it when it loads the library. */
 typedef struct ctxb_plugin_descriptor {
   uint32_t size;
   uint32_t media;   /**< CTXB_MEDIA_IMAGE or _AUDIO: what it processes */
@@ -241,14 +243,16 @@ typedef struct ctxb_plugin_descriptor {
   uint32_t output_count; /**< at least 1 */
 } ctxb_plugin_descriptor;
 
-/* ---- Host -----------------------------------------------------------------------------------
- * What the host offers one instance. Valid from create until destroy has returned. */
+/* ---- Host -----------------------------------------------------------------------------------*/
+
+/** How serious a line of the host's log is. */
 #define CTXB_LOG_DEBUG 0
 #define CTXB_LOG_INFO 1
 #define CTXB_LOG_WARNING 2
 #define CTXB_LOG_ERROR 3
 
 typedef struct ctxb_host ctxb_host;
+/** What the host offers one instance. It is valid from create until destroy has returned. */
 struct ctxb_host {
   uint32_t size;
   uint16_t abi_major, abi_minor; /**< the host's */
@@ -284,6 +288,9 @@ struct ctxb_host {
 };
 
 /* ---- Activation -----------------------------------------------------------------------------*/
+
+/** The device, and the largest jobs, that an instance has to be ready for until deactivate. It is
+ * lent until activate returns. */
 typedef struct ctxb_activation {
   uint32_t size;
   int32_t device; /**< CUDA device ordinal */
@@ -300,8 +307,9 @@ typedef struct ctxb_activation {
   uint32_t parameter_count;
 } ctxb_activation;
 
-/* ---- Job ------------------------------------------------------------------------------------
- * One image, or one block of audio. Everything in it is lent until the call returns. */
+/* ---- Job ------------------------------------------------------------------------------------*/
+
+/** One image, or one block of audio. Everything in it is lent until process returns. */
 typedef struct ctxb_job {
   uint32_t size;
   uint32_t parameter_count;
@@ -338,6 +346,7 @@ typedef struct ctxb_job {
 #define CTXB_GUILT_INNOCENT 1
 #define CTXB_GUILT_GUILTY 2 /**< only this instance's work was in flight */
 
+/** What happened to the context of an activation. It is lent until context_lost returns. */
 typedef struct ctxb_loss {
   uint32_t size;
   uint32_t reason;       /**< CTXB_LOSS_* */
@@ -348,6 +357,8 @@ typedef struct ctxb_loss {
 
 /* ---- Instance -------------------------------------------------------------------------------*/
 typedef struct ctxb_plugin ctxb_plugin;
+/** One instance, as ctxb_plugin_factory.create makes it: the functions that the host calls, and a
+ * pointer for the plug-in's own use. It is valid until destroy returns. */
 struct ctxb_plugin {
   uint32_t size;
   void* data; /**< the plug-in's own */
@@ -384,8 +395,10 @@ struct ctxb_plugin {
 };
 
 /* ---- Factory and entry ----------------------------------------------------------------------*/
+/** The id of ctxb_plugin_factory, for ctxb_plugin_entry_type.get_factory. */
 #define CTXB_PLUGIN_FACTORY_ID "ctxbroker.plugin-factory/1"
 
+/** Lists the plug-ins of a library, and creates instances of them. Static data. */
 typedef struct ctxb_plugin_factory {
   uint32_t size;
 
@@ -402,6 +415,7 @@ typedef struct ctxb_plugin_factory {
   const ctxb_plugin* (*create)(uint32_t index, const ctxb_host* host);
 } ctxb_plugin_factory;
 
+/** Where a host begins with a library: the type of ctxb_plugin_entry. */
 typedef struct ctxb_plugin_entry_type {
   uint32_t size;
   uint16_t abi_major, abi_minor; /**< CTXB_ABI_MAJOR, CTXB_ABI_MINOR as the library was compiled */

@@ -25,6 +25,7 @@ extern "C" {
 
 typedef struct ctxb_kernel ctxb_kernel; /**< opaque; owned by the host; one generation */
 
+/** One launch of a kernel. It is lent until the call returns. */
 typedef struct ctxb_launch {
   uint32_t size;
   uint32_t argument_count;
@@ -37,6 +38,7 @@ typedef struct ctxb_launch {
   const uint32_t* argument_sizes; /**< sizeof each value; checked against the kernel when known */
 } ctxb_launch;
 
+/** The functions of CTXB_EXT_GPU. */
 typedef struct ctxb_gpu_extension {
   uint32_t size;
 
@@ -119,11 +121,13 @@ typedef struct ctxb_launch_options {
   const uint32_t* argument_offsets; /**< of the arguments in `packed`; null: not compared */
 } ctxb_launch_options;
 
+/** For ctxb_kernel_info.argument_count: the driver does not tell how many arguments there are. */
 #define CTXB_ARGUMENTS_UNKNOWN UINT32_MAX
 
+/** What the driver knows about a kernel on the lease's device. Sizes are in bytes. */
 typedef struct ctxb_kernel_info {
   uint32_t size;
-  uint32_t argument_count;       /**< CTXB_ARGUMENTS_UNKNOWN: the driver does not tell */
+  uint32_t argument_count;       /**< or CTXB_ARGUMENTS_UNKNOWN */
   uint32_t argument_bytes;       /**< size of the packed form */
   uint32_t block_threads;        /**< most threads of one block */
   uint32_t registers;            /**< of one thread */
@@ -135,12 +139,14 @@ typedef struct ctxb_kernel_info {
   uint32_t binary_version;       /**< the machine code's, the same way */
 } ctxb_kernel_info;
 
+/** Where one argument of a kernel lies, and how large it is. */
 typedef struct ctxb_kernel_argument {
   uint32_t size;
   uint32_t offset; /**< in the packed form */
   uint32_t bytes;
 } ctxb_kernel_argument;
 
+/** The functions of CTXB_EXT_LAUNCH. */
 typedef struct ctxb_launch_extension {
   uint32_t size;
 
@@ -183,6 +189,7 @@ typedef struct ctxb_launch_extension {
 /** Host's side: the current CUDA context, for plug-ins with CTXB_CUDA_DRIVER or _RUNTIME. */
 #define CTXB_EXT_NATIVE_CONTEXT "ctxbroker.native-context/1"
 
+/** The function of CTXB_EXT_NATIVE_CONTEXT. */
 typedef struct ctxb_native_context_extension {
   uint32_t size;
   /** Gets the CUcontext that is current on the calling thread, and the lease's device. In a green
@@ -195,6 +202,7 @@ typedef struct ctxb_native_context_extension {
 /** Host's side: tells which thread is calling, for assertions in plug-ins. */
 #define CTXB_EXT_THREAD_CHECK "ctxbroker.thread-check/1"
 
+/** The functions of CTXB_EXT_THREAD_CHECK. */
 typedef struct ctxb_thread_check_extension {
   uint32_t size;
   /** Returns 1 on the [main] thread, else 0.
@@ -208,21 +216,24 @@ typedef struct ctxb_thread_check_extension {
 /** Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
 #define CTXB_EXT_STATE "ctxbroker.state/1"
 
+/** Where save writes the state, piece by piece. It is lent until save returns. */
 typedef struct ctxb_output_stream {
   uint32_t size;
-  void* data;
+  void* data; /**< the host's own */
   /** Takes 1 to `bytes` bytes and returns how many, or -1 when it cannot take any. */
   int64_t (*write)(const struct ctxb_output_stream* stream, const void* source, uint64_t bytes);
 } ctxb_output_stream;
 
+/** Where load reads the state from, piece by piece. It is lent until load returns. */
 typedef struct ctxb_input_stream {
   uint32_t size;
-  void* data;
+  void* data; /**< the host's own */
   /** Fills 1 to `bytes` bytes and returns how many; 0 at the end, -1 on an error. After a short
    * read, read again. */
   int64_t (*read)(const struct ctxb_input_stream* stream, void* destination, uint64_t bytes);
 } ctxb_input_stream;
 
+/** The functions of CTXB_EXT_STATE. */
 typedef struct ctxb_state_extension {
   uint32_t size;
   /** Writes the state. The instance is not active.
@@ -241,8 +252,10 @@ typedef struct ctxb_state_extension {
 /** The largest latency that a host has to take, in frames. */
 #define CTXB_LATENCY_MAX (1u << 28)
 
+/** A tail that never ends. */
 #define CTXB_TAIL_INFINITE UINT64_MAX
 
+/** The functions of CTXB_EXT_LATENCY. */
 typedef struct ctxb_latency_extension {
   uint32_t size;
   /** Returns by how many frames the output is late. The instance is active. The answer is constant
@@ -263,6 +276,7 @@ typedef struct ctxb_latency_extension {
 /** The most frames before the job's own one, and the most after it. */
 #define CTXB_FRAMES_MAX 64
 
+/** The function of CTXB_EXT_FRAMES. */
 typedef struct ctxb_frames_extension {
   uint32_t size;
   /** Says which frames of an input each job needs, as distances from the job's frame: -1 and 1 for
@@ -292,6 +306,7 @@ typedef struct ctxb_region_question {
   uint32_t parameter_count;
 } ctxb_region_question;
 
+/** The functions of CTXB_EXT_REGIONS. */
 typedef struct ctxb_regions_extension {
   uint32_t size;
   /** Says how large an output is. Before the call, *extent is that of the first connected input, or
@@ -317,6 +332,7 @@ typedef struct ctxb_regions_extension {
  */
 #define CTXB_EXT_PARAMETER_TEXT "ctxbroker.parameter-text/1"
 
+/** The functions of CTXB_EXT_PARAMETER_TEXT. */
 typedef struct ctxb_parameter_text_extension {
   uint32_t size;
   /** Writes a value as text: at most `bytes` bytes, with the 0 at the end. `bytes` is at least 256.
@@ -333,6 +349,7 @@ typedef struct ctxb_parameter_text_extension {
 /** Plug-in's side: a call on the main thread after ctxb_host.request_callback. */
 #define CTXB_EXT_CALLBACK "ctxbroker.callback/1"
 
+/** The function of CTXB_EXT_CALLBACK. */
 typedef struct ctxb_callback_extension {
   uint32_t size;
   /** Called some time after ctxb_host.request_callback.

@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+/** What kind of value a parameter has. */
 #define CTXB_PARAMETER_FLOAT 0
 #define CTXB_PARAMETER_INTEGER 1
 #define CTXB_PARAMETER_BOOLEAN 2 /**< 0 or 1 */
@@ -32,6 +33,7 @@
 /** The most bytes of a STRING or a FILE, without the 0 at the end. */
 #define CTXB_PARAMETER_TEXT_MAX 4096u
 
+/** One parameter of a plug-in: static data, as the descriptor. */
 typedef struct ctxb_parameter {
   uint32_t size;
   uint32_t type;              /**< CTXB_PARAMETER_FLOAT ... */
