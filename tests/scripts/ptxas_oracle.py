@@ -267,8 +267,9 @@ def page(library, taken):
     code = lambda names: " ".join(f"`{name}`" for name in names)
     instructions = [f"| `{opcode}` | {code(types[opcode])} | {code('.' + m for m in modifiers[opcode])} |"
                     for opcode in sorted(types)]
+    # nm sorts as the locale says.
     listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
-                             check=True).stdout
+                             check=True, env={**os.environ, "LC_ALL": "C"}).stdout
     groups = {}
     for kind, name in re.findall(r" ([TW]) (cu[A-Z]\w+)$", listing, re.MULTILINE):
         base = re.sub(r"(_v\d+)?(_pts[z]|_ptds)?$", "", name)
