@@ -112,8 +112,6 @@ Json observe(Rig& rig, const Trial& trial, const std::set<std::string>& librarie
       bench.run_several(2);
       take_seen();
       const std::uint64_t launches = instance.metrics().launches;
-      const TenantMetrics before = rig.metrics();
-      static_cast<void>(before);
       constexpr int jobs = 8;
       for (int i = 0; i < jobs; ++i) bench.run(bench.job(i + 2));
       const Seen seen = take_seen();

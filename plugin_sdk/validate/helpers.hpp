@@ -28,7 +28,7 @@ void live_once(Rig& rig, std::uint64_t seed);
 // How many threads this process has.
 std::size_t thread_count();
 
-// The first text that begins with or contains one of the words; empty: none.
+// The first text that contains the word; empty: none.
 std::string first_with(const std::vector<std::string>& texts, std::string_view word);
 
 }  // namespace ctxbroker::validate

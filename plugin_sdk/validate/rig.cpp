@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "ctxbroker/plugin.h"
 #include "driver_calls.hpp"
@@ -58,11 +59,11 @@ PluginInstance Rig::active(const ActivationSizes& sizes) {
   return instance;
 }
 
-std::vector<std::string> Rig::said(const std::string& topic) const {
+std::vector<std::string> Rig::strikes() const {
   std::vector<std::string> texts;
   const std::lock_guard lock(records_->mutex);
   for (const Record& record : records_->all) {
-    if (record.topic == topic) texts.push_back(record.text);
+    if (record.topic == std::string_view("strike")) texts.push_back(record.text);
   }
   return texts;
 }

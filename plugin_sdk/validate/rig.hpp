@@ -41,9 +41,8 @@ class Rig {
   void end_library();
   void load_again();
 
-  // "FUNCTION: what" of each strike so far, and everything that the plug-in said.
-  std::vector<std::string> strikes() const { return said("strike"); }
-  std::vector<std::string> said(const std::string& topic) const;
+  // "FUNCTION: what" of each strike so far.
+  std::vector<std::string> strikes() const;
   // What the library's tenant has done and holds.
   TenantMetrics metrics() const;
 

@@ -17,6 +17,7 @@ import tempfile
 
 SDK_C = ["plugin*.h"]
 HOST_C = ["host*.h", "worker*.h"]
+HOST = ["*.hpp"]
 SDK = [*SDK_C, "plugin.hpp", "sdk/*.hpp"]
 C = ["c11", "c17"]
 CPP = ["c++17", "c++20", "c++2b"]
@@ -25,8 +26,8 @@ TABLE = [  # compiler, language versions, headers
     ("clang", C, SDK_C + HOST_C),
     ("x86_64-w64-mingw32-gcc", C, SDK_C),
     ("g++", ["c++11", "c++14"], SDK_C + HOST_C),
-    ("g++", CPP, SDK + HOST_C),
-    ("clang++", CPP, SDK + HOST_C),
+    ("g++", CPP, SDK + HOST_C + HOST),
+    ("clang++", CPP, SDK + HOST_C + HOST),
     ("x86_64-w64-mingw32-g++", CPP, SDK),
 ]
 FLAGS = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
