@@ -17,10 +17,12 @@
 
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/record.hpp"
+#include "ctxbroker/running_call.hpp"
 
 namespace ctxbroker {
 
 namespace detail {
+class GraphClient;
 class WorkerImpl;
 struct LentBlock;
 }  // namespace detail
@@ -65,8 +67,11 @@ struct WorkerEnd {
   int process_id = 0;
   int exit_status = -1;                       ///< -1 when a signal ended the process.
   int signal = 0;                             ///< The signal that ended the process, or 0.
-  std::vector<WorkerCallInFlight> in_flight;  ///< The suspects.
-  std::string text;                           ///< All this in one sentence.
+  std::vector<WorkerCallInFlight> in_flight;  ///< The messages that were in it.
+  /// The functions of plug-ins that ran in it: the suspects. Only plug-ins of ctxbroker's own SDK
+  /// are known here. `elapsed` is not.
+  std::vector<RunningCall> running{};
+  std::string text;    ///< All this in one sentence.
   std::string output;  ///< The last thing that the process printed, at most 4 KiB.
 };
 
@@ -233,6 +238,7 @@ class CTXB_API Worker {
 
  private:
   friend class WorkerBuffer;
+  friend class detail::GraphClient;
   std::shared_ptr<detail::WorkerImpl> impl_;
 };
 

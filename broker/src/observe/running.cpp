@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t made_ahead = 256;
 constinit std::array<RunningThread, made_ahead> entries{};
 constinit std::atomic<RunningThread*> more{nullptr};
+constinit std::atomic<RunningCopy*> all_copies{nullptr};
+constinit std::atomic<std::size_t> copy_count{0};
 
 template <typename Use>
 void for_each_running_thread(const Use& use) {
@@ -48,9 +50,45 @@ RunningThread* take(pid_t self, const MayTake& may_take) noexcept {
   return found;
 }
 
+// A copy for this thread, or null.
+RunningCopy* take_copy(pid_t self) noexcept {
+  RunningCopy* const copies = all_copies.load(std::memory_order_acquire);
+  for (const bool of_ended : {false, true}) {
+    for (std::size_t i = 0; i < copy_count.load(std::memory_order_relaxed); ++i) {
+      pid_t owner = copies[i].thread.load(std::memory_order_relaxed);
+      if (owner != 0 && owner != self && !(of_ended && has_ended(owner))) continue;
+      if (copies[i].thread.compare_exchange_strong(owner, self)) return &copies[i];
+    }
+  }
+  return nullptr;
+}
+
+template <std::size_t Size>
+void copy_text(char (&to)[Size], const char* from) noexcept {
+  std::size_t i = 0;
+  for (; from != nullptr && from[i] != '\0' && i + 1 < Size; ++i) to[i] = from[i];
+  to[i] = '\0';
+}
+
 }  // namespace
 
 constinit thread_local RunningThread* running_thread = nullptr;
+
+void copy_running_calls(RunningCopy* copies, std::size_t count) noexcept {
+  all_copies.store(copies, std::memory_order_release);
+  copy_count.store(count, std::memory_order_release);
+}
+
+// The process can end at any moment, so a function's name stands there only beside whole texts.
+void RunningThread::show_copy(const Running& running) noexcept {
+  copy->function[0] = '\0';
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (running.function == nullptr) return;
+  copy_text(copy->plugin, running.plugin);
+  copy_text(copy->library, running.library);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  copy_text(copy->function, running.function);
+}
 
 std::uint64_t running_clock() noexcept {
   timespec now{};
@@ -72,6 +110,7 @@ RunningThread* enter_running_thread() noexcept {
     while (!more.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
     }
   }
+  entry->copy = take_copy(self);
   entry->show({});
   running_thread = entry;
   give_signal_stack();

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace ctxbroker::detail {
@@ -24,6 +25,17 @@ struct Running {
 // A steady clock that is cheap and 4 ms exact.
 std::uint64_t running_clock() noexcept;
 
+// What a thread also shows to another process, which shares this memory and cannot follow pointers.
+// Texts that are too long are cut. No function: none runs.
+struct RunningCopy {
+  std::atomic<pid_t> thread{0};  // 0: no thread has it
+  char plugin[124] = {}, library[256] = {}, function[64] = {};
+};
+
+// From now on, threads that enter their first function get such copies, as far as they go. The
+// memory is zero and stays for ever. Call it before plug-ins are loaded.
+void copy_running_calls(RunningCopy* copies, std::size_t count) noexcept;
+
 // What one thread shows to others. It is never freed, and another thread uses it after this one.
 struct RunningThread {
   std::atomic<std::uint32_t> version{0};  // odd while the thread writes
@@ -31,10 +43,12 @@ struct RunningThread {
   std::atomic<std::uint64_t> since{0};
   std::atomic<pid_t> thread{0};  // the system's number; 0: no thread has it
   RunningThread* next = nullptr;
+  RunningCopy* copy = nullptr;  // the thread's own; null: none
 
   void show(const Running& running) noexcept;
   // By the thread itself.
   Running read_own() const noexcept;
+  [[gnu::cold]] void show_copy(const Running& running) noexcept;
   // By any thread. False: it changes all the time, or nothing runs.
   bool read(Running& running, pid_t& of) const noexcept;
 };
@@ -75,6 +89,7 @@ inline void RunningThread::show(const Running& running) noexcept {
   function.store(running.function, std::memory_order_relaxed);
   since.store(running.since, std::memory_order_relaxed);
   version.store(before + 2, std::memory_order_release);
+  if (copy != nullptr) show_copy(running);
 }
 
 inline Running RunningThread::read_own() const noexcept {

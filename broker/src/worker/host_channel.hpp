@@ -25,9 +25,9 @@ enum class CallEnd {
 
 struct CallResult {
   CallEnd end = CallEnd::replied;
-  std::int32_t status = 0;       // of a reply
-  std::size_t bytes = 0;         // of a good reply, in the caller's memory
-  std::array<char, 256> text{};  // of a bad reply or a lie
+  std::int32_t status = 0;        // of a reply
+  std::size_t bytes = 0;          // of a good reply, in the caller's memory
+  std::array<char, 1024> text{};  // of a bad reply or a lie
 };
 
 class HostChannel {

@@ -11,8 +11,8 @@
 //                   descriptor    `number` names it
 // The end of the socket ends the worker. A worker that closes it is ended.
 //
-// MEMORY: a memfd that is sealed against any change of its size. A Control, then `slots` slots,
-// each a SlotHead and room for `message_bytes` bytes.
+// MEMORY: a memfd that is sealed against any change of its size. A Control, then what runs in the
+// worker, then `slots` slots, each a SlotHead and room for `message_bytes` bytes.
 //
 // SLOT: carries one call at a time. `state` goes round, and each step has one side that may take
 // it:
@@ -30,6 +30,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "observe/running.hpp"
 
 namespace ctxbroker::detail {
 
@@ -73,6 +75,11 @@ struct alignas(64) Control {
   SharedWord memory_short;  // worker: an allocation failed; a hint
 };
 
+// Which functions of plug-ins run, so that the host can name them when the process has ended.
+struct alignas(64) RunningCopies {
+  RunningCopy copies[32];
+};
+
 enum class SlotState : std::uint32_t { idle, request, taken, reply };
 
 struct alignas(64) SlotHead {
@@ -91,13 +98,17 @@ constexpr std::size_t slot_bytes(const Shape& shape) noexcept {
   return sizeof(SlotHead) + shape.message_bytes;
 }
 constexpr std::size_t channel_bytes(const Shape& shape) noexcept {
-  return sizeof(Control) + shape.slots * slot_bytes(shape);
+  return sizeof(Control) + sizeof(RunningCopies) + shape.slots * slot_bytes(shape);
 }
 inline Control& control_of(std::byte* memory) noexcept {
   return *reinterpret_cast<Control*>(memory);
 }
+inline RunningCopies& running_of(std::byte* memory) noexcept {
+  return *reinterpret_cast<RunningCopies*>(memory + sizeof(Control));
+}
 inline SlotHead& slot_of(std::byte* memory, const Shape& shape, std::uint32_t slot) noexcept {
-  return *reinterpret_cast<SlotHead*>(memory + sizeof(Control) + slot * slot_bytes(shape));
+  return *reinterpret_cast<SlotHead*>(memory + sizeof(Control) + sizeof(RunningCopies) +
+                                      slot * slot_bytes(shape));
 }
 inline std::byte* bytes_of(SlotHead& slot) noexcept {
   return reinterpret_cast<std::byte*>(&slot) + sizeof(SlotHead);
@@ -109,6 +120,9 @@ constexpr std::uint32_t start_type = first_own_type;          // load and start 
 constexpr std::uint32_t stop_type = first_own_type + 1;       // the last call
 constexpr std::uint32_t lend_type = first_own_type + 2;       // a BlockName
 constexpr std::uint32_t take_back_type = first_own_type + 3;  // a BlockName
+
+// Types from here on go to the library's own module, which runs a graph: see graph_wire.hpp.
+constexpr std::uint32_t first_graph_type = first_own_type + 0x100;
 
 struct BlockName {
   std::uint64_t handle = 0;

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "ctxbroker/worker_module.h"
+#include "worker/graph_module.hpp"
 #include "worker/packet.hpp"
 #include "worker/worker_channel.hpp"
 
@@ -105,6 +107,9 @@ ctxb_status failed(ctxb_status status, const std::string& text) {
 }
 
 ctxb_status start_module() {
+  if (serving->module == nullptr && serving->module_path.empty()) {
+    serving->module = &graph_module;
+  }
   if (serving->module == nullptr) {
     const std::string& path = serving->module_path;
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -166,7 +171,9 @@ ctxb_status handle(const Request& request, void* answer, std::uint64_t& bytes) {
     if (serving->module->stop != nullptr) serving->module->stop();
     return CTXB_OK;
   }
-  if (request.type >= first_own_type) return change_block(request);
+  if (request.type >= first_own_type && request.type < first_graph_type) {
+    return change_block(request);
+  }
   const ctxb_worker_message message{sizeof message, request.type, request.subject, request.data,
                                     request.bytes};
   ctxb_worker_reply reply{sizeof reply, 0, answer, request.capacity, 0};
@@ -273,6 +280,8 @@ int serve(const ctxb_worker_module* module) {
     return cannot_serve;
   }
   serving->module = module;
+  RunningCopies& running = running_of(serving->memory.get());
+  copy_running_calls(running.copies, std::size(running.copies));
   std::set_new_handler(memory_is_short);
   std::thread(look_after_socket).detach();
   std::vector<std::thread> others;

@@ -75,7 +75,22 @@ std::string in_words(const std::vector<WorkerCallInFlight>& calls) {
   std::string text;
   for (const auto& call : calls) {
     text += text.empty() ? " while it handled " : " and ";
-    if (call.type >= first_own_type) {
+    if (call.type >= first_graph_type) {
+      constexpr std::array names{"the graph's set-up",
+                                 "a plug-in's creation",
+                                 "a question",
+                                 "a preset",
+                                 "a preset",
+                                 "a parameter",
+                                 "an activation",
+                                 "a deactivation",
+                                 "an answer",
+                                 "a job",
+                                 "a job",
+                                 "a job"};
+      const std::uint32_t index = call.type - first_graph_type;
+      text += index < names.size() ? names[index] : "a call of the library's";
+    } else if (call.type >= first_own_type) {
       constexpr std::array names{"the module's start", "the module's stop", "a lent block",
                                  "a block that was taken back"};
       const std::uint32_t index = call.type - first_own_type;
@@ -84,6 +99,37 @@ std::string in_words(const std::vector<WorkerCallInFlight>& calls) {
       text +=
           "message " + std::to_string(call.type) + " of subject " + std::to_string(call.subject);
     }
+  }
+  return text;
+}
+
+template <std::size_t Size>
+std::string text_of(const char (&text)[Size]) {
+  char copy[Size];  // the process can be alive, if the system cannot end it
+  std::memcpy(copy, text, Size);
+  copy[Size - 1] = '\0';
+  return take_message(copy);
+}
+
+std::vector<RunningCall> read_running(std::byte* memory) {
+  std::vector<RunningCall> all;
+  for (const RunningCopy& copy : running_of(memory).copies) {
+    std::string function = text_of(copy.function);
+    if (function.empty()) continue;
+    all.push_back({text_of(copy.plugin),
+                   text_of(copy.library),
+                   std::move(function),
+                   static_cast<std::uint64_t>(copy.thread.load()),
+                   {}});
+  }
+  return all;
+}
+
+std::string in_words(const std::vector<RunningCall>& calls) {
+  std::string text;
+  for (const RunningCall& call : calls) {
+    text += (text.empty() ? " in " : " and in ") + call.function + " of ";
+    text += !call.plugin.empty() ? "plug-in " + call.plugin : "library \"" + call.library + "\"";
   }
   return text;
 }
@@ -348,6 +394,7 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t
   WorkerEnd end;
   end.process_id = process.id;
   end.in_flight = process.channel.in_flight();
+  end.running = read_running(process.memory.get());
   std::replace(process.last_output.begin(), process.last_output.end(), '\0', ' ');
   end.output = take_message(process.last_output.c_str());
   if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
@@ -379,7 +426,7 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t
   } else {
     text = "it ended itself with exit status " + std::to_string(end.exit_status);
   }
-  end.text = text + in_words(end.in_flight);
+  end.text = text + in_words(end.running) + in_words(end.in_flight);
   return end;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "ctxbroker/error.hpp"
 #include "observe/enum_names.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -39,6 +40,9 @@ void Worker::start() {
 }
 std::size_t Worker::call(const WorkerMessage& message, void* reply, std::size_t capacity,
                          std::chrono::microseconds timeout) {
+  if (message.type >= detail::first_own_type) {
+    throw Error(ErrorKind::invalid_argument, "WorkerMessage::type must be below 0xFFFF0000");
+  }
   return impl_->call(message, reply, capacity, timeout);
 }
 WorkerBuffer Worker::lend(std::size_t bytes) {

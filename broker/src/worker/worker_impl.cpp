@@ -144,9 +144,6 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
 
 std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::size_t capacity,
                              std::chrono::microseconds timeout) {
-  if (message.type >= first_own_type) {
-    throw Error(ErrorKind::invalid_argument, "WorkerMessage::type must be below 0xFFFF0000");
-  }
   if (message.bytes > options_.message_bytes) {
     throw Error(ErrorKind::invalid_argument, "the message has " + std::to_string(message.bytes) +
                                                  " bytes, and WorkerOptions::message_bytes is " +
@@ -162,6 +159,17 @@ std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::siz
   const Clock::duration time = timeout.count() != 0 ? timeout : options_.call_timeout;
   return own_call(process, message, reply, std::min(capacity, options_.message_bytes),
                   Clock::now() + time);
+}
+
+void WorkerImpl::refuse(const std::string& why) {
+  Process process;
+  {
+    const Lock lock(mutex_);
+    process = process_;
+  }
+  if (!process) throw Error(ErrorKind::context_lost, "worker \"" + options_.name + "\": " + why);
+  ask_end(*process, WorkerEndCause::lie, why);
+  throw_end(process);
 }
 
 void WorkerImpl::start() {

@@ -74,6 +74,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   ~WorkerImpl();
 
   void start();
+  // Ends the process that there is, because an answer of its cannot be right.
+  [[noreturn]] void refuse(const std::string& why);
   std::size_t call(const WorkerMessage& message, void* reply, std::size_t capacity,
                    std::chrono::microseconds timeout);
   std::shared_ptr<LentBlock> lend(std::size_t bytes);

@@ -4,28 +4,10 @@
 #include <cstdlib>
 #include <thread>
 
-#include "process_state.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {
 namespace {
-
-struct Left {
-  std::size_t children, mappings, descriptors, threads;
-  friend bool operator==(const Left& a, const Left& b) {
-    return a.children == b.children && a.mappings == b.mappings && a.descriptors == b.descriptors &&
-           a.threads == b.threads;
-  }
-  friend void PrintTo(const Left& left, std::ostream* stream) {
-    *stream << left.children << " children, " << left.mappings << " mappings, " << left.descriptors
-            << " descriptors, " << left.threads << " threads";
-  }
-};
-
-Left left() {
-  const ProcessState state = process_state();
-  return {count_children(), count_mappings(), state.descriptors, state.threads};
-}
 
 // ThreadSanitizer has a thread of its own from the first thread on.
 void begin_with_a_thread() {

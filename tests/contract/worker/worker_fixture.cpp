@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "child_process.hpp"
+#include "process_state.hpp"
 
 namespace ctxbroker {
 
@@ -73,6 +74,8 @@ WorkerEnd WorkerTest::wait_for_end(std::size_t number) const {
   return came ? ends_[number - 1] : WorkerEnd{};
 }
 
+namespace {
+
 std::size_t count_children() {
   std::size_t count = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -90,6 +93,13 @@ std::size_t count_mappings() {
     if (line.find("memfd:ctxbroker") != std::string::npos) ++count;
   }
   return count;
+}
+
+}  // namespace
+
+Left left() {
+  const ProcessState state = process_state();
+  return {count_children(), count_mappings(), state.descriptors, state.threads};
 }
 
 }  // namespace ctxbroker

@@ -60,9 +60,19 @@ class WorkerTest : public ::testing::Test {
   std::vector<WorkerEnd> ends_;
 };
 
-// Children of this process, zombies included.
-std::size_t count_children();
-// Names of the shared memory that this process maps.
-std::size_t count_mappings();
+// What this process has: children (zombies included), pieces of workers' shared memory that it
+// maps, open descriptors and threads.
+struct Left {
+  std::size_t children, mappings, descriptors, threads;
+  friend bool operator==(const Left& a, const Left& b) {
+    return a.children == b.children && a.mappings == b.mappings && a.descriptors == b.descriptors &&
+           a.threads == b.threads;
+  }
+  friend void PrintTo(const Left& left, std::ostream* stream) {
+    *stream << left.children << " children, " << left.mappings << " mappings, " << left.descriptors
+            << " descriptors, " << left.threads << " threads";
+  }
+};
+Left left();
 
 }  // namespace ctxbroker

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A graph of plug-ins in a worker process: a crash, a fault or a hang of a plug-in ends the worker
+/// and not the host. docs/workers.md says what that costs and what it protects from.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/export.hpp"
+#include "ctxbroker/graph.hpp"
+#include "ctxbroker/preset.hpp"
+#include "ctxbroker/worker.hpp"
+
+namespace ctxbroker {
+
+namespace detail {
+class GraphClient;
+}
+
+/// A plug-in of a graph in a worker. The host does not load its library.
+struct WorkerNode {
+  std::string name;               ///< As the edges call it: "blur".
+  std::filesystem::path library;  ///< The plug-in library's file.
+  /// The plug-in's id or short name. Empty: the only plug-in of the library.
+  std::string plugin{};
+  InstanceOptions options{};  ///< Its device, lease and limits in the worker.
+};
+
+/// What a graph in a worker is made of.
+struct WorkerGraphDescription {
+  std::vector<GraphEnd> inputs;   ///< As GraphDescription::inputs, all in host memory.
+  std::vector<GraphEnd> outputs;  ///< Likewise.
+  std::vector<WorkerNode> nodes;  ///< At least one, all for the same media.
+  /// The connections. None: the nodes are in a row, from the one input through each one's first
+  /// input and first output to the one output.
+  std::vector<GraphEdge> edges{};
+};
+
+/// How a graph in a worker runs.
+struct WorkerGraphOptions {
+  /// The worker: its name, limits, timeouts and crash budget. `call_timeout` is how long a job may
+  /// take, and `start_timeout` how long loading or activating may take. Leave out `module` and
+  /// `on_notification`, which the graph sets, as it sets the numbers of calls and threads. A
+  /// `program` of the host's own must call ctxb_worker_serve with a null module. `records` also
+  /// takes the records of the broker in the worker.
+  WorkerOptions worker{};
+  /// How the jobs run. Leave out `on_done` and `jobs_waiting`.
+  GraphOptions graph{};
+  std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
+  std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
+  std::filesystem::path policy{};  ///< A policy file, which the worker reads. May be empty.
+  std::chrono::milliseconds job_timeout{0};     ///< As BrokerOptions::job_timeout.
+  std::chrono::milliseconds end_timeout{2000};  ///< As BrokerOptions::end_timeout.
+};
+
+/// As ParameterChange, for a graph in a worker.
+struct WorkerParameterChange {
+  std::size_t node = 0;           ///< Its position in WorkerGraphDescription::nodes.
+  std::size_t parameter = 0;      ///< As in ParameterChange, and so are the others.
+  std::int64_t offset = 0;        ///< Frame of the block.
+  double value = 0;               ///< The new value, or the one at the ramp's end.
+  std::uint32_t ramp_frames = 0;  ///< How long the ramp takes; 0: a jump.
+  double from = 0;                ///< The value at the ramp's beginning.
+};
+
+/// As JobEvents, for a graph in a worker.
+struct WorkerJobEvents {
+  std::vector<WorkerParameterChange> changes;  ///< In the order of their offsets.
+  std::optional<Transport> transport;          ///< Where the song is.
+};
+
+/// What the worker says of one of its plug-ins.
+struct WorkerNodeState {
+  LeaseInfo lease;                 ///< Without `tenant` and `context`, which mean nothing here.
+  Metrics metrics;                 ///< Since the worker's start.
+  bool restart_requested = false;  ///< As PluginInstance::restart_requested.
+};
+
+/// Plug-ins that are loaded, connected and run in a worker process with a broker of its own. The
+/// host's own process uses no GPU for them.
+///
+/// Samples go through memory that both processes share. A job is one message and one answer.
+///
+/// If the process ends, the call that was in it throws `context_lost`. The text names the plug-in
+/// and its function if one was running, and WorkerEnd::running has them too. The next call starts a
+/// new process, which loads the plug-ins again, with all parameters and with the state that
+/// load_preset, save_preset or activate has seen last. The first job there is a discontinuity. A
+/// worker that ends too often is quarantined: see WorkerOptions::crash_limit and pardon.
+///
+/// The functions that Graph and PluginInstance have too do the same here, with the same errors,
+/// and all of them throw what Worker::call throws. What comes from the process is checked; a
+/// process whose answers cannot be right is ended.
+///
+/// Move-only; a moved-from graph can only be destroyed or assigned to. Threads: any thread may call
+/// it, but only one at a time. state, reason, last_end and process_id can be called at any time.
+class CTXB_API WorkerGraph {
+ public:
+  /// Starts the worker, loads the libraries and creates the plug-ins there.
+  ///
+  /// @throws Error  `invalid_argument`, which names the option; what Broker::open, Broker::load and
+  ///                Broker::create throw; `plugin_load` when the process cannot start.
+  explicit WorkerGraph(WorkerGraphDescription description, WorkerGraphOptions options = {});
+  WorkerGraph(WorkerGraph&&) noexcept;
+  WorkerGraph& operator=(WorkerGraph&&) noexcept;
+  /// Ends the worker in peace.
+  ~WorkerGraph();
+
+  /// The driver in the worker. It lives as long as the graph.
+  [[nodiscard]] const DriverInfo& driver() const;
+  /// The driver's devices.
+  [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
+  /// A plug-in's descriptor. It lives as long as the graph.
+  [[nodiscard]] const PluginDescription& description(std::size_t node) const;
+  /// Asks the worker for a plug-in's lease and figures.
+  [[nodiscard]] WorkerNodeState node_state(std::size_t node);
+
+  /// Sets a parameter: numbers at any time if it is automatable, and everything else while the
+  /// graph is not active.
+  void set_parameter(std::size_t node, std::string_view id, const ParameterValue& value);
+  /// Sets a parameter that is text.
+  void set_text(std::size_t node, std::string_view id, std::string_view text);
+  /// Returns a parameter's value, which the host's side keeps. No message is sent.
+  [[nodiscard]] ParameterValue parameter_value(std::size_t node, std::string_view id) const;
+  /// Returns the text of a parameter that is text. No message is sent.
+  [[nodiscard]] std::string text(std::size_t node, std::string_view id) const;
+  /// Reads a value as the plug-in does it.
+  [[nodiscard]] ParameterValue from_text(std::size_t node, std::string_view id,
+                                         std::string_view text);
+  /// Returns what a plug-in is set to, with its state. The graph must not be active if the plug-in
+  /// has a state.
+  [[nodiscard]] Preset save_preset(std::size_t node);
+  /// Sets all parameters and the state of a plug-in.
+  std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset);
+
+  /// Activates all plug-ins and connects them. If the graph is active, it is deactivated first, and
+  /// the plug-ins' states are kept for a restart.
+  ///
+  /// @param sizes  the largest jobs to come.
+  void activate(const ActivationSizes& sizes);
+  /// The same with other formats of the ends, which must have the same names.
+  void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
+                std::vector<GraphEnd> outputs);
+  /// Waits for the jobs in flight, and deactivates all plug-ins.
+  void deactivate();
+  /// Whether activate has succeeded, and deactivate did not follow. A restart does not change it.
+  [[nodiscard]] bool active() const noexcept;
+
+  /// As Graph::job_inputs. Valid until the next activate.
+  [[nodiscard]] const std::vector<JobInput>& job_inputs() const;
+  /// As Graph::output_extents.
+  [[nodiscard]] std::vector<ImageRegion> output_extents(const JobInfo& job);
+  /// As Graph::input_regions. Ask for the regions of a job right before you submit it.
+  [[nodiscard]] std::vector<ImageRegion> input_regions(const JobInfo& job);
+  /// As Graph::latency_frames.
+  [[nodiscard]] std::uint64_t latency_frames() const;
+  /// As Graph::latency_before.
+  [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
+
+  /// As Graph::submit. The inputs are read before the call returns.
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
+                       const WorkerJobEvents& events = {});
+  /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,
+  /// and none is in flight any more.
+  JobOutcome finish(std::uint64_t job);
+  /// As Graph::process, with one message and one answer.
+  JobOutcome process(const JobBuffers& buffers, const JobInfo& job,
+                     const WorkerJobEvents& events = {});
+  /// The same for a graph with one input and one output. `output` may be `input`.
+  JobOutcome process(const float* input, float* output, const JobInfo& job,
+                     const WorkerJobEvents& events = {});
+
+  [[nodiscard]] WorkerState state() const;                  ///< As Worker::state.
+  [[nodiscard]] std::string reason() const;                 ///< As Worker::reason.
+  [[nodiscard]] std::optional<WorkerEnd> last_end() const;  ///< As Worker::last_end.
+  [[nodiscard]] std::uint64_t ends() const;                 ///< As Worker::ends.
+  [[nodiscard]] int process_id() const;                     ///< As Worker::process_id.
+  /// As Worker::end.
+  void end(const std::string& reason);
+  /// Forgives all ends, and lifts a quarantine. The next call starts the process.
+  void pardon();
+
+ private:
+  std::unique_ptr<detail::GraphClient> impl_;
+};
+
+}  // namespace ctxbroker

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// The set-up of a graph in a worker, now and after each end of its process.
+#include "worker/graph_client.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/version.hpp"
+#include "driver/driver_file.hpp"
+#include "plugin/base64.hpp"
+#include "plugin/foreign_text.hpp"
+#include "scan/description_json.hpp"
+#include "worker/worker_impl.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::size_t most_job_inputs = 65536;
+
+void need(bool good, const char* text) {
+  if (!good) throw Error(ErrorKind::invalid_argument, text);
+}
+
+// A record of the broker in the worker, for the host's sink.
+void pass_record(const RecordSink& sink, const void* data, std::size_t bytes) {
+  const Json json =
+      json::parse(std::string_view(static_cast<const char*>(data), bytes), "a worker's record");
+  constexpr std::array topics{"context", "driver", "fault", "gate",   "graph",  "lease",   "memory",
+                              "module",  "plugin", "probe", "strike", "tenant", "timeline"};
+  Record record;
+  record.time = std::chrono::system_clock::now();
+  record.severity = static_cast<Severity>(json::whole_number(json.at("severity"), 3).value());
+  record.tenant_name = take_message(json.at("tenant").get<std::string>().c_str());
+  record.topic = "worker";  // static texts only
+  for (const char* topic : topics) {
+    if (json.at("topic") == topic) record.topic = topic;
+  }
+  record.text = take_message(json.at("text").get<std::string>().c_str());
+  sink(record);
+}
+
+WorkerOptions worker_options(const WorkerGraphOptions& given) {
+  WorkerOptions options = given.worker;
+  need(options.module.empty() && !options.on_notification,
+       "WorkerGraphOptions::worker has a module or on_notification, which the graph sets itself");
+  if (options.name.empty()) options.name = "graph";
+  if (options.program.empty()) options.program = beside_this_library("ctxbroker/ctxbroker-worker");
+  options.message_bytes = 4096;
+  options.calls_at_once = 1;
+  options.threads = 1;
+  options.on_notification = [sink = options.records](std::uint32_t type, const void* data,
+                                                     std::size_t bytes) {
+    if (sink && type == record_notification) pass_record(sink, data, bytes);
+  };
+  return options;
+}
+
+WorkerGraphDescription checked(WorkerGraphDescription description,
+                               const WorkerGraphOptions& options) {
+  need(!description.nodes.empty(), "WorkerGraphDescription::nodes is empty");
+  need(!description.edges.empty() ||
+           (description.inputs.size() == 1 && description.outputs.size() == 1),
+       "WorkerGraphDescription has no edges, so it is a row, which has one input and one output");
+  for (const auto* ends : {&description.inputs, &description.outputs}) {
+    for (const GraphEnd& end : *ends) {
+      need(!end.on_device,
+           "GraphEnd::on_device is set; a worker's graph has its ends in host memory");
+    }
+  }
+  const GraphOptions& graph = options.graph;
+  need(!graph.on_done && graph.jobs_waiting == 0,
+       "GraphOptions::on_done or jobs_waiting is set; a graph in a worker has neither");
+  need(graph.jobs_in_flight >= 1 && graph.jobs_in_flight <= 64,
+       "GraphOptions::jobs_in_flight must be 1 to 64");
+  need(options.job_timeout.count() >= 0 && options.end_timeout.count() >= 0,
+       "WorkerGraphOptions::job_timeout and end_timeout must not be negative");
+  std::size_t number = 0;
+  for (WorkerNode& node : description.nodes) {
+    node.library = std::filesystem::absolute(node.library);
+    if (node.name.empty()) node.name = "node" + std::to_string(++number);
+  }
+  return description;
+}
+
+}  // namespace
+
+GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options)
+    : description_(checked(std::move(description), options)),
+      options_(std::move(options)),
+      worker_(worker_options(options_)),
+      slots_(options_.graph.jobs_in_flight),
+      outcomes_(2 * std::size_t{options_.graph.jobs_in_flight}, JobOutcome::forgotten) {
+  set_up();
+}
+
+const GraphClient::Node& GraphClient::at(std::size_t node) const {
+  if (node < nodes_.size()) return nodes_[node];
+  throw Error(ErrorKind::invalid_argument, "graph: there is no node " + std::to_string(node));
+}
+
+// ---- The process -----------------------------------------------------------------------------
+
+void GraphClient::refuse(const std::string& why) {
+  worker_.impl_->refuse(why);
+}
+
+// A process that has just started does not know this graph.
+void GraphClient::stale() {
+  set_up_ = false;
+  const auto end = worker_.last_end();
+  throw Error(ErrorKind::context_lost,
+              end ? end->text : "the worker has started again; the next call sets it up");
+}
+
+DocumentReply GraphClient::send_document(GraphCall type, std::size_t bytes) {
+  const DocumentMessage message{epoch_, document_.handle(), bytes};
+  DocumentReply reply;
+  const std::size_t got = worker_.impl_->call(
+      {type, 0, &message, sizeof message}, &reply, sizeof reply,
+      type == graph_question ? options_.worker.call_timeout : options_.worker.start_timeout);
+  if (got != sizeof reply || reply.bytes > longest_document ||
+      (reply.fits != 0 && reply.bytes > document_.bytes())) {
+    refuse("it answered with a length that cannot be right");
+  }
+  if (reply.failed > 1) stale();
+  return reply;
+}
+
+Json GraphClient::ask(GraphCall type, const Json& question) {
+  const std::string text = dumped(question);
+  constexpr std::size_t least = 65536;
+  const auto make_room = [&](std::size_t bytes) {
+    if (document_.bytes() < bytes) document_ = worker_.lend(std::max(least, bytes));
+  };
+  make_room(text.size());
+  std::memcpy(document_.data(), text.data(), text.size());
+  DocumentReply reply = send_document(type, text.size());
+  const bool failed = reply.failed != 0;
+  if (reply.fits == 0) {
+    make_room(reply.bytes);
+    reply = send_document(graph_more, 0);
+    if (reply.fits == 0) refuse("its answer grows while it is fetched");
+  }
+  const std::string copy(static_cast<const char*>(document_.data()), reply.bytes);
+  Json answer = read([&] { return json::parse(copy, "the answer"); });
+  if (!failed) return answer;
+  throw read([&] { return read_error(answer); });
+}
+
+bool GraphClient::is_set_up() const {
+  return set_up_ && worker_.state() == WorkerState::ready && worker_.ends() == ends_;
+}
+
+void GraphClient::set_up() {
+  if (is_set_up()) return;
+  lose_jobs();
+  set_up_ = false;
+  regions_.clear();
+  ++epoch_;
+  open();
+  ends_ = worker_.ends();
+  for (std::size_t i = 0; i < description_.nodes.size(); ++i) create(i);
+  if (active_) send_activation();
+  discontinuity_ = epoch_ > 1;
+  set_up_ = true;
+}
+
+void GraphClient::open() {
+  Json question{
+      {"version", version()},
+      {"host", options_.worker.name.empty() ? "graph" : options_.worker.name},
+      {"software_device", options_.software_device.string()},
+      {"policy", options_.policy.empty() ? std::string()
+                                         : std::filesystem::absolute(options_.policy).string()},
+      {"job_timeout", options_.job_timeout.count()},
+      {"end_timeout", options_.end_timeout.count()},
+      {"nodes", description_.nodes.size()}};
+  if (options_.driver) question["driver"] = to_string(*options_.driver);
+  const Json answer = ask(graph_open, question);
+  read([&] {
+    DriverInfo driver;
+    const auto kind = parse_driver_choice(answer.at("driver").get<std::string>());
+    driver.kind = kind.value_or(DriverChoice::software);
+    driver.path = take_message(answer.at("path").get<std::string>().c_str());
+    driver.version = answer.at("version").get<int>();
+    driver.reason = take_message(answer.at("reason").get<std::string>().c_str());
+    std::vector<DeviceInfo> devices;
+    for (const Json& one : answer.at("devices")) {
+      devices.push_back(
+          {one.at("ordinal").get<int>(), take_message(one.at("name").get<std::string>().c_str()),
+           one.at("major").get<int>(), one.at("minor").get<int>(),
+           one.at("multiprocessors").get<int>(), one.at("memory_bytes").get<std::uint64_t>()});
+    }
+    if (devices.empty()) throw json::DocumentError("the worker has no device");
+    driver_ = std::move(driver);
+    devices_ = std::move(devices);
+  });
+}
+
+// The first time, what the plug-in is set to comes from the worker, and later it goes there.
+void GraphClient::create(std::size_t index) {
+  const WorkerNode& node = description_.nodes[index];
+  Json question{{"name", node.name},
+                {"library", node.library.string()},
+                {"plugin", node.plugin},
+                {"options", to_json(node.options)}};
+  const bool again = index < nodes_.size();
+  if (again) {
+    const Node& known = nodes_[index];
+    Json values = Json::array();
+    for (std::size_t i = 0; i < known.values.size(); ++i) {
+      values.push_back(known.description.parameters[i].is_text() ? Json(known.texts[i])
+                                                                 : to_json(known.values[i]));
+    }
+    question["values"] = std::move(values);
+    if (known.state) question["state"] = to_base64(*known.state);
+  }
+  const Json answer = ask(graph_create, question);
+  Node made = read([&] {
+    Node one;
+    const auto path = take_message(answer.at("path").get<std::string>().c_str());
+    one.described = dumped(answer);
+    one.description =
+        read_plugins(answer.at("plugins"), {"the worker's answer", "$.plugins"}, path).front();
+    one.has_state = answer.at("has_state").get<bool>();
+    return one;
+  });
+  if (!again) {
+    for (const ParameterDescription& parameter : made.description.parameters) {
+      made.values.push_back(parameter.default_value);
+      made.texts.push_back(parameter.default_text);
+    }
+    nodes_.push_back(std::move(made));
+  } else if (made.described != nodes_[index].described) {
+    throw Error(ErrorKind::plugin_load,
+                "library \"" + node.library.string() +
+                    "\" has changed since the graph was made; make a new graph");
+  }
+}
+
+// ---- Activation ------------------------------------------------------------------------------
+
+void GraphClient::must_be_active() const {
+  if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
+}
+
+void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
+                           std::vector<GraphEnd> outputs) {
+  const auto same_names = [](const std::vector<GraphEnd>& a, const std::vector<GraphEnd>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const GraphEnd& x, const GraphEnd& y) { return x.name == y.name; });
+  };
+  need(same_names(inputs, description_.inputs) && same_names(outputs, description_.outputs),
+       "graph: activate got other ends than the graph has");
+  deactivate();
+  set_up();
+  sizes_ = sizes;
+  description_.inputs = std::move(inputs);
+  description_.outputs = std::move(outputs);
+  send_activation();
+  active_ = true;
+}
+
+void GraphClient::send_activation() {
+  Json edges = Json::array();
+  for (const GraphEdge& edge : description_.edges) {
+    edges.push_back(Json::array({edge.from, edge.to}));
+  }
+  const Json answer =
+      ask(graph_activate, {{"sizes", Json::array({sizes_.max_width, sizes_.max_height,
+                                                  sizes_.sample_rate, sizes_.realtime})},
+                           {"graph", to_json(options_.graph)},
+                           {"inputs", to_json(description_.inputs)},
+                           {"outputs", to_json(description_.outputs)},
+                           {"edges", std::move(edges)}});
+  read([&] {
+    std::vector<JobInput> inputs;
+    for (const Json& one : answer.at("job_inputs")) {
+      inputs.push_back({one.at(0).get<std::size_t>(), one.at(1).get<int>()});
+      if (inputs.back().input >= description_.inputs.size() || inputs.size() > most_job_inputs) {
+        throw json::DocumentError("a job has an input that the graph has not");
+      }
+    }
+    auto before = answer.at("before").get<std::vector<std::uint64_t>>();
+    if (before.size() != nodes_.size()) throw json::DocumentError("latencies are missing");
+    latency_ = answer.at("latency").get<std::uint64_t>();
+    latency_before_ = std::move(before);
+    job_inputs_ = std::move(inputs);
+  });
+}
+
+// The states are kept, because a plug-in cannot be asked for its state while it is active.
+void GraphClient::deactivate() {
+  while (is_set_up() && oldest() != nullptr) {
+    try {
+      finish_oldest();
+    } catch (const Error&) {  // nobody waits for these jobs any more
+    }
+  }
+  active_ = false;
+  lose_jobs();
+  if (!is_set_up()) return;
+  const Json states = ask(graph_deactivate, Json::object());
+  read([&] {
+    if (states.size() != nodes_.size()) throw json::DocumentError("states are missing");
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!states.at(i).is_string() || !nodes_[i].has_state) continue;
+      auto state = from_base64(states.at(i).get_ref<const std::string&>());
+      if (!state) throw json::DocumentError("a state is not base64");
+      nodes_[i].state = std::move(state);
+    }
+  });
+}
+
+std::vector<ImageRegion> GraphClient::regions(const char* what, const JobInfo& job,
+                                              std::size_t count) {
+  must_be_active();
+  set_up();
+  const Json answer = ask(graph_question, {{"what", what}, {"job", to_json(job)}});
+  return read([&] {
+    std::vector<ImageRegion> all;
+    for (const Json& one : answer) all.push_back(read_region(one));
+    // The host makes buffers of these sizes.
+    constexpr std::uint64_t most_pixels = std::uint64_t{1} << 32;
+    for (const ImageRegion& one : all) {
+      if (std::uint64_t{one.width} * one.height > most_pixels) {
+        throw json::DocumentError("a region is too large");
+      }
+    }
+    if (all.size() != count) throw json::DocumentError("it is not one region for each end");
+    return all;
+  });
+}
+
+std::vector<ImageRegion> GraphClient::output_extents(const JobInfo& job) {
+  return regions("output_extents", job, description_.outputs.size());
+}
+
+std::vector<ImageRegion> GraphClient::input_regions(const JobInfo& job) {
+  regions_.clear();
+  regions_ = regions("input_regions", job, job_inputs_.size());
+  regions_of_ = job;
+  return regions_;
+}
+
+}  // namespace ctxbroker::detail

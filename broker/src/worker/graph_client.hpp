@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// A WorkerGraph on the host's side: what its plug-ins are set to, which a new process gets, and the
+// jobs that are in the worker.
+//
+// The process may write into shared memory at any time and answer anything. So answers are copied,
+// then checked, and lengths of the host's own buffers never come from an answer to a job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ctxbroker/worker_graph.hpp"
+#include "plugin/foreign_text.hpp"
+#include "worker/graph_wire.hpp"
+
+namespace ctxbroker::detail {
+
+class GraphClient {
+ public:
+  GraphClient(WorkerGraphDescription description, WorkerGraphOptions options);
+
+  WorkerNodeState node_state(std::size_t node);
+  void set_parameter(std::size_t node, std::string_view id, const ParameterValue& value);
+  void set_text(std::size_t node, std::string_view id, std::string_view text);
+  ParameterValue parameter_value(std::size_t node, std::string_view id) const;
+  std::string text(std::size_t node, std::string_view id) const;
+  ParameterValue from_text(std::size_t node, std::string_view id, std::string_view text);
+  Preset save_preset(std::size_t node);
+  std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset);
+
+  void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
+                std::vector<GraphEnd> outputs);
+  void deactivate();
+  bool active() const noexcept { return active_; }
+
+  const std::vector<JobInput>& job_inputs() const;
+  std::vector<ImageRegion> output_extents(const JobInfo& job);
+  std::vector<ImageRegion> input_regions(const JobInfo& job);
+  std::uint64_t latency_frames() const;
+  std::uint64_t latency_before(std::size_t node) const;
+
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
+                       const WorkerJobEvents& events);
+  JobOutcome finish(std::uint64_t job);
+  JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
+
+  const PluginDescription& description(std::size_t node) const { return at(node).description; }
+  const DriverInfo& driver() const noexcept { return driver_; }
+  const std::vector<DeviceInfo>& devices() const noexcept { return devices_; }
+  const WorkerGraphDescription& graph() const noexcept { return description_; }
+  Worker& worker() noexcept { return worker_; }
+  const Worker& worker() const noexcept { return worker_; }
+
+ private:
+  struct Node {
+    PluginDescription description;
+    std::string described;  // the same as the worker has said it
+    bool has_state = false;
+    std::vector<ParameterValue> values;  // of each parameter; those of texts count for nothing
+    std::vector<std::string> texts;
+    std::optional<std::vector<std::byte>> state;  // the last that was seen
+  };
+  struct Slot {
+    std::uint64_t job = 0;  // 0: it is free
+    std::uint64_t in_worker = 0;
+    WorkerBuffer block;
+    std::vector<BufferPlace> places;  // inputs, then outputs
+    std::vector<void*> outputs;
+  };
+
+  const Node& at(std::size_t node) const;
+  Node& at(std::size_t node) { return const_cast<Node&>(std::as_const(*this).at(node)); }
+  std::size_t parameter_of(const Node& node, std::string_view id, bool is_text) const;
+  void must_be_active() const;
+
+  // The process.
+  bool is_set_up() const;
+  void set_up();
+  void open();
+  void create(std::size_t index);
+  void send_activation();
+  Json ask(GraphCall type, const Json& question);
+  DocumentReply send_document(GraphCall type, std::size_t bytes);
+  // Reads an answer, which must be right.
+  template <typename Read>
+  auto read(const Read& read_it) {
+    try {
+      return read_it();
+    } catch (const Json::exception& error) {
+      refuse(std::string("an answer of it cannot be right: ") + take_message(error.what()));
+    } catch (const json::DocumentError& error) {
+      refuse(std::string("an answer of it cannot be right: ") + take_message(error.what()));
+    }
+  }
+  [[noreturn]] void refuse(const std::string& why);
+  [[noreturn]] void stale();
+  std::vector<ImageRegion> regions(const char* what, const JobInfo& job, std::size_t count);
+
+  // Jobs.
+  JobReply send_job(GraphCall type, const JobMessage& message);
+  JobReply start(GraphCall type, Slot& slot, const JobBuffers& buffers, const JobInfo& job,
+                 const WorkerJobEvents& events);
+  void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
+  void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
+  void copy_outputs(const Slot& slot, JobOutcome outcome) const;
+  std::uint32_t result_bytes(std::size_t output) const;
+  Slot* oldest() noexcept;
+  Slot& free_slot();
+  void finish_oldest();
+  void lose_jobs() noexcept;
+
+  WorkerGraphDescription description_;
+  WorkerGraphOptions options_;
+  Worker worker_;
+  DriverInfo driver_;
+  std::vector<DeviceInfo> devices_;
+  std::vector<Node> nodes_;
+
+  std::uint64_t epoch_ = 0;  // of the last set-up
+  std::uint64_t ends_ = 0;   // how many processes had ended then
+  bool set_up_ = false, discontinuity_ = false;
+  WorkerBuffer document_;
+
+  bool active_ = false;
+  ActivationSizes sizes_;
+  std::vector<JobInput> job_inputs_;
+  std::uint64_t latency_ = 0;
+  std::vector<std::uint64_t> latency_before_;
+  // What the host was told last, and for which job: its buffers are of these sizes.
+  JobInfo regions_of_;
+  std::vector<ImageRegion> regions_;
+
+  std::vector<Slot> slots_;
+  std::vector<std::uint64_t> sizes_of_;  // of the job's buffers
+  std::vector<JobOutcome> outcomes_;     // of the last jobs, by their numbers
+  std::uint64_t last_job_ = 0;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// The jobs of a graph in a worker.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "ctxbroker/error.hpp"
+#include "worker/graph_client.hpp"
+#include "worker/worker_impl.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr std::uint64_t alignment = 64;
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40;  // of one job
+
+[[noreturn]] void refuse_job(const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, "graph: " + why);
+}
+
+std::uint64_t aligned(std::uint64_t bytes) noexcept {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+// Of pixels or frames. What does not fit into a number is too much in any case.
+std::uint64_t buffer_bytes(std::uint64_t width, std::uint64_t height, std::uint64_t channels,
+                           SampleType samples) {
+  std::uint64_t bytes = samples == SampleType::float16 ? 2 : 4;
+  for (const std::uint64_t factor : {width, height, channels}) {
+    if (factor != 0 && bytes > most_bytes / factor) {
+      refuse_job("a buffer of the job has more than 1 TiB");
+    }
+    bytes *= factor;
+  }
+  return bytes;
+}
+
+bool is_same(const ImageRegion& a, const ImageRegion& b) noexcept {
+  return a.x == b.x && a.y == b.y && a.width == b.width && a.height == b.height;
+}
+
+bool has_same_regions(const JobInfo& a, const JobInfo& b) noexcept {
+  return a.width == b.width && a.height == b.height && a.position == b.position &&
+         is_same(a.region, b.region) &&
+         std::equal(a.extents.begin(), a.extents.end(), b.extents.begin(), b.extents.end(),
+                    is_same);
+}
+
+// What a parameter is after the block, as plugin_events.h says.
+double value_after(const WorkerParameterChange& change, std::int64_t frames) noexcept {
+  const auto ramp = static_cast<std::int64_t>(change.ramp_frames);
+  if (frames >= change.offset + ramp) return change.value;
+  const auto passed = static_cast<double>(frames - change.offset);
+  return change.from + (change.value - change.from) * (passed / static_cast<double>(ramp));
+}
+
+}  // namespace
+
+// The results of an analyser, if the output gets them; else 0.
+std::uint32_t GraphClient::result_bytes(std::size_t output) const {
+  if (description_.edges.empty()) return nodes_.back().description.outputs.front().result_bytes;
+  for (const GraphEdge& edge : description_.edges) {
+    if (edge.to != description_.outputs[output].name) continue;
+    const std::size_t dot = edge.from.find('.');
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (description_.nodes[i].name != edge.from.substr(0, dot)) continue;
+      for (const PortDescription& port : nodes_[i].description.outputs) {
+        if (dot == std::string::npos || edge.from.substr(dot + 1) == port.id) {
+          return port.result_bytes;
+        }
+      }
+    }
+  }
+  return 0;
+}
+
+// The bytes of each buffer, from what the host knows: its ends, its job, and what input_regions has
+// told it.
+void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job) {
+  if (buffers.inputs.size() != job_inputs_.size() ||
+      buffers.outputs.size() != description_.outputs.size()) {
+    refuse_job("the job has " + std::to_string(buffers.inputs.size()) + " inputs and " +
+               std::to_string(buffers.outputs.size()) + " outputs, and the graph needs " +
+               std::to_string(job_inputs_.size()) + " and " +
+               std::to_string(description_.outputs.size()));
+  }
+  const auto is_null = [](const void* buffer) { return buffer == nullptr; };
+  if (std::any_of(buffers.inputs.begin(), buffers.inputs.end(), is_null) ||
+      std::any_of(buffers.outputs.begin(), buffers.outputs.end(), is_null)) {
+    refuse_job("a buffer of the job is null");
+  }
+  const bool is_audio = nodes_.front().description.media == Media::audio;
+  const bool is_part = job.region.width != 0 || !job.extents.empty();
+  if (is_part && (!has_same_regions(job, regions_of_) || regions_.size() != job_inputs_.size())) {
+    refuse_job("the job has a region or extents; call input_regions for it right before");
+  }
+  const auto bytes_of = [&](const GraphEnd& end, std::uint64_t width, std::uint64_t height) {
+    if (is_audio) {
+      return buffer_bytes(width, 1, end.channels != 0 ? end.channels : job.height, end.samples);
+    }
+    return buffer_bytes(width, height, end.channels != 0 ? end.channels : 4, end.samples);
+  };
+  sizes_of_.clear();
+  for (std::size_t i = 0; i < job_inputs_.size(); ++i) {
+    const GraphEnd& end = description_.inputs[job_inputs_[i].input];
+    sizes_of_.push_back(is_part ? bytes_of(end, regions_[i].width, regions_[i].height)
+                                : bytes_of(end, job.width, job.height));
+  }
+  const bool has_region = job.region.width != 0;
+  for (std::size_t i = 0; i < description_.outputs.size(); ++i) {
+    const std::uint32_t results = result_bytes(i);
+    sizes_of_.push_back(results != 0 ? results
+                                     : bytes_of(description_.outputs[i],
+                                                has_region ? job.region.width : job.width,
+                                                has_region ? job.region.height : job.height));
+  }
+}
+
+JobReply GraphClient::send_job(GraphCall type, const JobMessage& message) {
+  alignas(JobReply) std::array<char, 4096> answer;
+  const std::size_t got =
+      worker_.impl_->call({type, message.job, &message, sizeof message}, answer.data(),
+                          answer.size(), options_.worker.call_timeout);
+  JobReply reply;
+  if (got < sizeof reply) refuse("it answered a job with a length that cannot be right");
+  std::memcpy(&reply, answer.data(), sizeof reply);
+  if (reply.failed > 1) stale();
+  if (reply.failed != 0) {
+    const std::string text(answer.data() + sizeof reply, got - sizeof reply);
+    throw read([&] { return read_error(json::parse(text, "the answer")); });
+  }
+  if (got != sizeof reply || reply.outcome > static_cast<std::uint32_t>(JobOutcome::cancelled)) {
+    refuse("it answered a job with a length or an outcome that cannot be right");
+  }
+  return reply;
+}
+
+// Copies the inputs and sends the job.
+JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffers,
+                            const JobInfo& job, const WorkerJobEvents& events) {
+  measure_buffers(buffers, job);
+  if (events.changes.size() > options_.graph.changes_per_job) {
+    refuse_job("the job has " + std::to_string(events.changes.size()) +
+               " changes, and the graph takes " + std::to_string(options_.graph.changes_per_job) +
+               " (GraphOptions::changes_per_job)");
+  }
+  for (const WorkerParameterChange& change : events.changes) {
+    if (change.node < nodes_.size() &&
+        change.parameter < nodes_[change.node].description.parameters.size()) {
+      continue;
+    }
+    refuse_job("a change is for a node or a parameter that there is not");
+  }
+  std::uint64_t bytes = sizes_of_.size() * sizeof(BufferPlace) +
+                        job.extents.size() * sizeof(ImageRegion) +
+                        events.changes.size() * sizeof(WorkerParameterChange);
+  slot.places.clear();
+  for (const std::uint64_t size : sizes_of_) {
+    bytes = aligned(bytes);
+    slot.places.push_back({bytes, size});
+    bytes += size;
+  }
+  if (bytes > most_bytes) refuse_job("the job's buffers have more than 1 TiB together");
+  if (slot.block.bytes() < bytes) slot.block = worker_.lend(aligned(bytes));
+
+  auto* const begin = static_cast<std::byte*>(slot.block.data());
+  std::byte* at = begin;
+  const auto put = [&](const auto& values) {
+    const std::size_t size = values.size() * sizeof values[0];
+    if (size != 0) std::memcpy(at, values.data(), size);
+    at += size;
+  };
+  put(slot.places);
+  put(job.extents);
+  put(events.changes);
+  for (std::size_t i = 0; i < buffers.inputs.size(); ++i) {
+    std::memcpy(begin + slot.places[i].offset, buffers.inputs[i], slot.places[i].bytes);
+  }
+  slot.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
+
+  JobMessage message;
+  message.epoch = epoch_;
+  message.block = slot.block.handle();
+  message.bytes = bytes;
+  message.width = job.width;
+  message.height = job.height;
+  message.position = job.position;
+  message.sample_rate = job.sample_rate;
+  message.deadline_ns = job.deadline_ns;
+  message.region = job.region;
+  message.inputs = static_cast<std::uint32_t>(buffers.inputs.size());
+  message.outputs = static_cast<std::uint32_t>(buffers.outputs.size());
+  message.extents = static_cast<std::uint32_t>(job.extents.size());
+  message.changes = static_cast<std::uint32_t>(events.changes.size());
+  message.discontinuity = job.discontinuity || discontinuity_ ? 1 : 0;
+  if (events.transport) {
+    message.has_transport = 1;
+    message.transport = *events.transport;
+  }
+  const JobReply reply = send_job(type, message);
+  discontinuity_ = false;
+  keep_values(events, job.width);
+  slot.in_worker = reply.job;
+  return reply;
+}
+
+// As the worker's own instances have them now.
+void GraphClient::keep_values(const WorkerJobEvents& events, std::uint32_t frames) {
+  for (const WorkerParameterChange& change : events.changes) {
+    nodes_[change.node].values[change.parameter] = value_after(change, frames);
+  }
+}
+
+void GraphClient::copy_outputs(const Slot& slot, JobOutcome outcome) const {
+  const bool is_written =
+      outcome == JobOutcome::done || outcome == JobOutcome::late || outcome == JobOutcome::dry;
+  if (!is_written) return;
+  const auto* const begin = static_cast<const std::byte*>(slot.block.data());
+  const std::size_t inputs = slot.places.size() - slot.outputs.size();
+  for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
+    const BufferPlace& place = slot.places[inputs + i];
+    std::memcpy(slot.outputs[i], begin + place.offset, place.bytes);
+  }
+}
+
+GraphClient::Slot* GraphClient::oldest() noexcept {
+  Slot* found = nullptr;
+  for (Slot& slot : slots_) {
+    if (slot.job != 0 && (found == nullptr || slot.job < found->job)) found = &slot;
+  }
+  return found;
+}
+
+GraphClient::Slot& GraphClient::free_slot() {
+  for (;;) {
+    for (Slot& slot : slots_) {
+      if (slot.job == 0) return slot;
+    }
+    finish_oldest();
+  }
+}
+
+void GraphClient::lose_jobs() noexcept {
+  for (Slot& slot : slots_) slot.job = 0;
+}
+
+void GraphClient::finish_oldest() {
+  Slot& slot = *oldest();
+  JobOutcome outcome = JobOutcome::forgotten;
+  try {
+    if (!is_set_up()) stale();
+    JobMessage message;
+    message.epoch = epoch_;
+    message.job = slot.in_worker;
+    outcome = static_cast<JobOutcome>(send_job(graph_finish, message).outcome);
+  } catch (...) {
+    lose_jobs();
+    throw;
+  }
+  copy_outputs(slot, outcome);
+  outcomes_[slot.job % outcomes_.size()] = outcome;
+  slot.job = 0;
+}
+
+std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
+                                  const WorkerJobEvents& events) {
+  must_be_active();
+  if (oldest() != nullptr && !is_set_up()) {
+    lose_jobs();
+    stale();
+  }
+  set_up();
+  Slot& slot = free_slot();
+  start(graph_submit, slot, buffers, job, events);
+  slot.job = ++last_job_;
+  outcomes_[slot.job % outcomes_.size()] = JobOutcome::forgotten;
+  return slot.job;
+}
+
+JobOutcome GraphClient::finish(std::uint64_t job) {
+  if (job == 0 || job > last_job_) {
+    refuse_job("job " + std::to_string(job) + " was not submitted");
+  }
+  for (Slot* slot = oldest(); slot != nullptr && slot->job <= job; slot = oldest()) finish_oldest();
+  return last_job_ - job < outcomes_.size() ? outcomes_[job % outcomes_.size()]
+                                            : JobOutcome::forgotten;
+}
+
+// One message, unless other jobs are in flight.
+JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
+                                const WorkerJobEvents& events) {
+  if (oldest() != nullptr) return finish(submit(buffers, job, events));
+  must_be_active();
+  set_up();
+  Slot& slot = slots_.front();
+  const auto outcome =
+      static_cast<JobOutcome>(start(graph_process, slot, buffers, job, events).outcome);
+  copy_outputs(slot, outcome);
+  return outcome;
+}
+
+const std::vector<JobInput>& GraphClient::job_inputs() const {
+  must_be_active();
+  return job_inputs_;
+}
+
+std::uint64_t GraphClient::latency_frames() const {
+  must_be_active();
+  return latency_;
+}
+
+std::uint64_t GraphClient::latency_before(std::size_t node) const {
+  must_be_active();
+  static_cast<void>(at(node));
+  return latency_before_[node];
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plug-ins of a graph in a worker are set to.
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "worker/graph_client.hpp"
+
+namespace ctxbroker::detail {
+
+std::size_t GraphClient::parameter_of(const Node& node, std::string_view id, bool is_text) const {
+  const std::size_t index = node.description.parameter_index(id);
+  if (node.description.parameters[index].is_text() == is_text) return index;
+  throw Error(ErrorKind::invalid_argument,
+              "parameter \"" + std::string(id) + "\" of " + node.description.short_name +
+                  (is_text ? " takes numbers; use set_parameter" : " is text; use set_text"));
+}
+
+void GraphClient::set_parameter(std::size_t node, std::string_view id,
+                                const ParameterValue& value) {
+  Node& one = at(node);
+  const std::size_t index = parameter_of(one, id, false);
+  const ParameterDescription& parameter = one.description.parameters[index];
+  parameter.check(value);
+  if (active_ && !parameter.automatable) {
+    throw Error(ErrorKind::wrong_state, "parameter \"" + parameter.id + "\" of " +
+                                            one.description.short_name +
+                                            " cannot change while the graph is active");
+  }
+  if (is_set_up())
+    ask(graph_set, {{"node", node}, {"id", parameter.id}, {"value", to_json(value)}});
+  one.values[index] = value;
+}
+
+void GraphClient::set_text(std::size_t node, std::string_view id, std::string_view text) {
+  Node& one = at(node);
+  const std::size_t index = parameter_of(one, id, true);
+  const ParameterDescription& parameter = one.description.parameters[index];
+  std::string taken(text);
+  if (parameter.type == ParameterType::file && !taken.empty()) {
+    taken = std::filesystem::absolute(taken).lexically_normal().string();
+  }
+  parameter.check_text(taken);
+  if (active_) {
+    throw Error(ErrorKind::wrong_state, "parameter \"" + parameter.id + "\" of " +
+                                            one.description.short_name +
+                                            " cannot change while the graph is active");
+  }
+  if (is_set_up()) ask(graph_set, {{"node", node}, {"id", parameter.id}, {"value", taken}});
+  one.texts[index] = std::move(taken);
+}
+
+ParameterValue GraphClient::parameter_value(std::size_t node, std::string_view id) const {
+  const Node& one = at(node);
+  return one.values[parameter_of(one, id, false)];
+}
+
+std::string GraphClient::text(std::size_t node, std::string_view id) const {
+  const Node& one = at(node);
+  return one.texts[parameter_of(one, id, true)];
+}
+
+ParameterValue GraphClient::from_text(std::size_t node, std::string_view id,
+                                      std::string_view text) {
+  const Node& one = at(node);
+  const ParameterDescription& parameter = one.description.parameters[parameter_of(one, id, false)];
+  set_up();
+  const Json answer =
+      ask(graph_question,
+          {{"what", "from_text"}, {"node", node}, {"id", parameter.id}, {"text", text}});
+  const ParameterValue value = read([&] { return read_value(answer); });
+  if (!parameter.allows(value)) refuse("it read a value that the parameter does not take");
+  return value;
+}
+
+Preset GraphClient::save_preset(std::size_t node) {
+  Node& one = at(node);
+  set_up();
+  const Json answer = ask(graph_save_preset, {{"node", node}});
+  Preset preset = read([&] {
+    try {
+      return parse_preset(answer.get<std::string>(), one.description.short_name);
+    } catch (const Error& error) {
+      throw json::DocumentError(error.what());
+    }
+  });
+  if (one.has_state) one.state = preset.state;
+  return preset;
+}
+
+std::vector<PresetRemark> GraphClient::load_preset(std::size_t node, const Preset& preset) {
+  Node& one = at(node);
+  set_up();
+  const Json answer =
+      ask(graph_load_preset, {{"node", node}, {"preset", ctxbroker::to_json(preset)}});
+  Node set = one;
+  std::vector<PresetRemark> remarks;
+  read([&] {
+    const Json& values = answer.at("values");
+    const auto& parameters = one.description.parameters;
+    if (values.size() != parameters.size()) throw json::DocumentError("values are missing");
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      try {
+        if (parameters[i].is_text()) {
+          set.texts[i] = values.at(i).get<std::string>();
+          parameters[i].check_text(set.texts[i]);
+        } else {
+          set.values[i] = read_value(values.at(i));
+          parameters[i].check(set.values[i]);
+        }
+      } catch (const Error& error) {
+        throw json::DocumentError(error.what());
+      }
+    }
+    for (const Json& remark : answer.at("remarks")) {
+      const auto kind = json::whole_number(remark.at(0), 4);
+      if (!kind) throw json::DocumentError("a remark is of no kind");
+      remarks.push_back({static_cast<PresetRemark::Kind>(*kind),
+                         take_message(remark.at(1).get<std::string>().c_str()),
+                         take_message(remark.at(2).get<std::string>().c_str())});
+    }
+  });
+  if (one.has_state && preset.state) set.state = preset.state;
+  one = std::move(set);
+  return remarks;
+}
+
+WorkerNodeState GraphClient::node_state(std::size_t node) {
+  static_cast<void>(at(node));
+  set_up();
+  const Json answer = ask(graph_question, {{"what", "state"}, {"node", node}});
+  return read([&] {
+    WorkerNodeState state;
+    LeaseInfo& lease = state.lease;
+    lease.tenant_name = take_message(answer.at("tenant").get<std::string>().c_str());
+    lease.device = answer.at("device").get<int>();
+    lease.asked = parse_lease_choice(answer.at("asked").get<std::string>()).value_or(LeaseChoice());
+    lease.granted = LeaseChoice(
+        parse_lease_kind(answer.at("granted").get<std::string>()).value_or(LeaseKind::automatic),
+        answer.at("multiprocessors").get<unsigned>());
+    lease.reason = take_message(answer.at("reason").get<std::string>().c_str());
+    lease.generation = answer.at("generation").get<std::uint64_t>();
+    const auto known = json::whole_number(answer.at("state"), 3);
+    const bool there = std::any_of(devices_.begin(), devices_.end(), [&](const DeviceInfo& device) {
+      return device.ordinal == lease.device;
+    });
+    if (!known || !there) throw json::DocumentError("a lease has an unknown state or device");
+    lease.state = static_cast<LeaseState>(*known);
+    state.restart_requested = answer.at("restart").get<bool>();
+    Metrics& m = state.metrics;
+    std::size_t next = 0;
+    for (std::uint64_t* figure : {&m.jobs, &m.launches, &m.graph_jobs, &m.late_jobs,
+                                  &m.memory_bytes, &m.memory_peak_bytes, &m.strikes}) {
+      *figure = answer.at("figures").at(next++).get<std::uint64_t>();
+    }
+    m.device_seconds = answer.at("device_seconds").get<double>();
+    return state;
+  });
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a WorkerGraph and its worker say to each other, said once. Both are of one build, which the
+// first message checks.
+//
+// DOCUMENTS set up and ask: JSON text, in a block that the host lends for them. The message is a
+// DocumentMessage, and the answer a DocumentReply; the answer's text replaces the question's in the
+// block, or waits in the worker until a larger block has come.
+//
+// JOBS are a JobMessage, and a block with everything else: a table, then the samples. The answer is
+// a JobReply, and the outputs are in the block. A job that is only submitted has two messages.
+//
+// ERRORS of a job come behind its JobReply, those of a document in its text, as JSON. What ends the
+// plug-ins' CUDA is no such error: the worker then says CTXB_ERROR_CONTEXT_LOST and is ended.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/worker_graph.hpp"
+#include "json/document.hpp"
+#include "worker/layout.hpp"
+
+namespace ctxbroker::detail {
+
+// What all messages of a graph are; layout.hpp has the rest of the library's own types.
+enum GraphCall : std::uint32_t {
+  graph_open = first_graph_type,  // documents
+  graph_create,
+  graph_question,
+  graph_load_preset,
+  graph_save_preset,
+  graph_set,
+  graph_activate,
+  graph_deactivate,
+  graph_more,     // the answer that has not fitted
+  graph_process,  // jobs
+  graph_submit,
+  graph_finish,
+};
+
+struct DocumentMessage {
+  std::uint64_t epoch = 0;  // which set-up it belongs to
+  std::uint64_t block = 0;
+  std::uint64_t bytes = 0;  // of the text
+};
+
+struct DocumentReply {
+  std::uint64_t bytes = 0;   // of the text
+  std::uint32_t fits = 0;    // it is in the block
+  std::uint32_t failed = 0;  // 1: it is an error
+};
+
+// For `failed`: the message is of another set-up, so this process is another one than the host
+// thinks.
+constexpr std::uint32_t other_set_up = 2;
+
+constexpr std::uint64_t longest_document = std::uint64_t{2} << 30;
+
+struct JobMessage {
+  std::uint64_t epoch = 0;
+  std::uint64_t job = 0;  // graph_finish: what graph_submit answered
+  std::uint64_t block = 0, bytes = 0;
+  std::uint32_t width = 0, height = 0;
+  std::int64_t position = 0;
+  double sample_rate = 0;
+  std::uint64_t deadline_ns = 0;
+  ImageRegion region{};
+  // In the block, in this order: the table of buffers, extents, changes.
+  std::uint32_t inputs = 0, outputs = 0, extents = 0, changes = 0;
+  std::uint32_t discontinuity = 0, has_transport = 0;
+  Transport transport{};
+};
+static_assert(std::is_trivially_copyable_v<JobMessage>);
+
+struct BufferPlace {  // in the job's block
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+struct JobReply {
+  std::uint64_t job = 0;
+  std::uint32_t outcome = 0;
+  std::uint32_t failed = 0;  // 1: the text of an error follows
+};
+
+constexpr std::uint32_t record_notification = 1;
+
+using json::Json;
+
+std::string dumped(const Json& json);
+
+Json to_json(const Error& error);
+// Throws DocumentError or a JSON exception for anything else.
+Error read_error(const Json& json);
+
+Json to_json(const std::vector<GraphEnd>& ends);
+std::vector<GraphEnd> read_ends(const Json& json);
+Json to_json(const InstanceOptions& options);
+InstanceOptions read_instance_options(const Json& json);
+Json to_json(const GraphOptions& options);
+GraphOptions read_graph_options(const Json& json);
+Json to_json(const JobInfo& job);
+JobInfo read_job(const Json& json);
+Json to_json(const ImageRegion& region);
+ImageRegion read_region(const Json& json);
+Json to_json(const ParameterValue& value);
+ParameterValue read_value(const Json& json);
+
+}  // namespace ctxbroker::detail

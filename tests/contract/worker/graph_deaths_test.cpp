@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plug-in that ends its process ends the worker: the host lives, gets the plug-in's name, and its
+// next job is right, with all parameters and states. In the host's own process, the same plug-in
+// ends the host.
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "child_process.hpp"
+#include "graph_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t width = 32, height = 16;
+
+JobInfo picture_job(std::int64_t position = 0) {
+  JobInfo job;
+  job.width = width;
+  job.height = height;
+  job.position = position;
+  return job;
+}
+
+// An innocent plug-in behind the guilty one, whose parameter shows whether it was restored.
+WorkerGraphDescription guilty_and_innocent(const std::string& guilty = "deaths") {
+  return {{{"in"}}, {{"out"}}, {node_of(guilty, "test_plugins/"), node_of("exposure")}};
+}
+
+std::vector<float> run(WorkerGraph& graph, const std::vector<float>& input) {
+  std::vector<float> output(input.size());
+  EXPECT_EQ(graph.process(input.data(), output.data(), picture_job()), JobOutcome::done);
+  return output;
+}
+
+struct GraphDeath {
+  const char* way;
+  WorkerEndCause cause;
+  const char* text;
+  bool is_on_own_thread = false;
+};
+
+void PrintTo(const GraphDeath& death, std::ostream* stream) {
+  *stream << death.way;
+}
+
+double way_of(const WorkerGraph& graph, const std::string& name) {
+  return graph.description(0).parameters[0].parse(name).number();
+}
+
+class WorkerGraphDeathTest : public WorkerGraphTest,
+                             public ::testing::WithParamInterface<GraphDeath> {};
+
+TEST_P(WorkerGraphDeathTest, NamesThePluginAndGoesOn) {
+  const GraphDeath& death = GetParam();
+  WorkerGraphOptions with = graph_options();
+  if (death.cause == WorkerEndCause::late) with.worker.call_timeout = milliseconds(1000);
+  WorkerGraph graph(guilty_and_innocent(), with);
+  WorkerGraph bystander(guilty_and_innocent(), graph_options());
+  graph.set_parameter(1, "stops", 1);
+  graph.activate({width, height});
+  bystander.activate({width, height});
+  const auto input = noise(width * height * 4, 5);
+  const auto expected = run(graph, input);
+  EXPECT_NE(expected, input);
+  const int before = graph.process_id();
+
+  graph.set_parameter(0, "way", way_of(graph, death.way));
+  std::vector<float> output(input.size());
+  const std::string text = error_of(
+      ErrorKind::context_lost, [&] { graph.process(input.data(), output.data(), picture_job()); });
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("worker \"graph\": "), HasSubstr(death.text),
+                  HasSubstr("in process of plug-in com.example.test.deaths"),
+                  HasSubstr("while it handled a job"), HasSubstr("the next call starts it again")));
+  const WorkerEnd end = wait_for_end();
+  EXPECT_STREQ(to_string(end.cause), to_string(death.cause));
+  ASSERT_EQ(end.running.size(), 1U);
+  EXPECT_EQ(end.running[0].plugin, "com.example.test.deaths");
+  EXPECT_THAT(end.running[0].library, HasSubstr("deaths.so"));
+  EXPECT_EQ(end.running[0].function, "process");
+  EXPECT_EQ(graph.reason(), end.text);
+  if (death.is_on_own_thread) {
+    EXPECT_THAT(end.output, HasSubstr("deaths.so crashed"));
+  }
+
+  graph.set_parameter(0, "way", 0);
+  EXPECT_EQ(run(graph, input), expected);
+  EXPECT_NE(graph.process_id(), before);
+  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.reason(), "");
+  EXPECT_EQ(run(bystander, input), input);
+  EXPECT_EQ(bystander.ends(), 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WorkerGraphDeathTest,
+    ::testing::Values(GraphDeath{"segv", WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
+                      GraphDeath{"abort", WorkerEndCause::signal, "signal 6 (SIGABRT)"},
+                      GraphDeath{"overflow", WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
+                      GraphDeath{"exit", WorkerEndCause::exited, "exit status 3"},
+                      GraphDeath{"quiet_exit", WorkerEndCause::exited, "exit status 0"},
+                      GraphDeath{"kill", WorkerEndCause::signal, "signal 9 (SIGKILL)"},
+                      GraphDeath{"stop", WorkerEndCause::stopped, "stopped by a signal"},
+                      GraphDeath{"endless", WorkerEndCause::late, "did not end within 1000 ms"},
+                      GraphDeath{"deadlock", WorkerEndCause::late, "did not end within 1000 ms"},
+                      GraphDeath{"thread", WorkerEndCause::signal, "signal 11 (SIGSEGV)", true}),
+    [](const auto& one) { return std::string(one.param.way); });
+
+// The positive control: without a worker, whoever runs the plug-in ends.
+TEST(WorkerGraphControl, DISABLED_TheSamePluginHere) {
+  InProcess here(guilty_and_innocent());
+  here.instances[0].set_parameter(
+      "way", here.instances[0].description().parameters[0].parse(std::getenv("CTXB_TEST_WAY")));
+  here.activate({width, height});
+  std::vector<float> pixels(width * height * 4);
+  here.graph->process(pixels.data(), pixels.data(), picture_job());
+  std::puts("the host goes on");
+}
+
+TEST(WorkerGraphControl, WithoutAWorkerTheHostEnds) {
+  for (const char* way : {"segv", "abort", "exit", "quiet_exit", "kill"}) {
+    const ChildResult child =
+        run_child("WorkerGraphControl.DISABLED_TheSamePluginHere", {{"CTXB_TEST_WAY", way}});
+    EXPECT_THAT(child.output, ::testing::Not(HasSubstr("the host goes on"))) << way;
+  }
+  const ChildResult child =
+      run_child("WorkerGraphControl.DISABLED_TheSamePluginHere", {{"CTXB_TEST_WAY", "none"}});
+  EXPECT_THAT(child.output, HasSubstr("the host goes on"));
+}
+
+// A kernel's fault ends CUDA in the worker.
+TEST_F(WorkerGraphTest, AFaultOnTheDeviceEndsTheWorkerAlone) {
+  WorkerGraph graph(guilty_and_innocent("memory_faults"), graph_options());
+  graph.set_parameter(1, "stops", 1);
+  graph.activate({width, height});
+  const auto input = noise(width * height * 4, 5);
+  const auto expected = run(graph, input);
+  graph.set_parameter(0, "access", 1);
+  graph.set_parameter(0, "offset", 1 << 20);
+  std::vector<float> output(input.size());
+  EXPECT_THAT(error_of(ErrorKind::context_lost,
+                       [&] { graph.process(input.data(), output.data(), picture_job()); }),
+              AllOf(HasSubstr("memory_faults"), HasSubstr("kernel touch"),
+                    HasSubstr("the next call starts it again")));
+  EXPECT_STREQ(to_string(graph.last_end()->cause), "cuda-ended");
+  graph.set_parameter(0, "access", 0);
+  EXPECT_EQ(run(graph, input), expected);
+}
+
+TEST_F(WorkerGraphTest, ADeathInSetUpIsNamed) {
+  for (const char* where : {"create:segv", "dlopen:abort"}) {
+    const auto make = [&] {
+      WorkerGraph graph(one("crashes"), graph_options({"CTXB_TEST_CRASH=" + std::string(where)}));
+    };
+    EXPECT_THAT(error_of(ErrorKind::context_lost, make),
+                AllOf(AnyOf(HasSubstr("in create of plug-in com.example.test.crashes"),
+                            AllOf(HasSubstr("in dlopen of library"), HasSubstr("crashes.so"))),
+                      HasSubstr("while it handled a plug-in's creation")));
+  }
+  WorkerGraph graph(one("deaths"), graph_options());
+  graph.set_parameter(0, "in_activate", way_of(graph, "segv"));
+  EXPECT_THAT(error_of(ErrorKind::context_lost,
+                       [&] {
+                         graph.activate({width, height});
+                       }),
+              HasSubstr("in activate of plug-in com.example.test.deaths"));
+  EXPECT_FALSE(graph.active());
+  graph.set_parameter(0, "in_activate", 0);
+  graph.activate({width, height});
+  const auto input = noise(width * height * 4, 5);
+  EXPECT_EQ(run(graph, input), input);
+}
+
+TEST_F(WorkerGraphTest, RestoresParametersAndTexts) {
+  WorkerGraph graph(one("parameters"), graph_options());
+  graph.set_text(0, "title", "four");
+  graph.set_parameter(0, "tint", {0.1, 0.2, 0.3, 0.4});
+  graph.set_parameter(0, "count", 7);
+  graph.activate({width, height});
+  graph.set_parameter(0, "gain", -3.3);
+  const std::vector<float> input(width * height * 4);
+  const auto expected = run(graph, input);
+  EXPECT_EQ(expected[7], 7);
+  EXPECT_EQ(expected[9], static_cast<float>(-3.3));
+  kill(graph.process_id(), SIGKILL);
+  wait_for_end();
+  graph.set_parameter(0, "amount", 4);  // while there is no process
+  auto changed = expected;
+  changed[0] = 4;
+  EXPECT_EQ(run(graph, input), changed);
+  EXPECT_EQ(graph.ends(), 1U);
+}
+
+JobInfo sound_job(int number) {
+  JobInfo job;
+  job.width = 128;
+  job.height = 1;
+  job.position = number * 128;
+  job.sample_rate = 48000;
+  return job;
+}
+
+// The filter's state is its impulse response, and the worker knows it from a preset.
+TEST_F(WorkerGraphTest, RestoresStates) {
+  WorkerGraphDescription description{{{"in"}}, {{"out"}}, {node_of("fir")}};
+  InProcess here(description);
+  Preset preset = save_preset(here.instances[0]);
+  std::vector<std::byte> state(20);
+  std::memcpy(state.data(), "CTXBFIR1\2\0\0\0\0\0\0\77\0\0\200\76", 20);  // taps 0.5 and 0.25
+  preset.state = state;
+  WorkerGraph graph(description, graph_options());
+  graph.load_preset(0, preset);
+  graph.activate({128, 1, 48000, false});
+  std::vector<float> input(128), output(128);
+  input[0] = 1;
+  const auto runs = [&](int number) {
+    graph.process(input.data(), output.data(), sound_job(number));
+    EXPECT_EQ(output[0], 0.5F);
+    EXPECT_EQ(output[1], 0.25F);
+    EXPECT_EQ(output[2], 0.0F);
+  };
+  runs(0);
+  for (int i = 1; i < 3; ++i) {
+    kill(graph.process_id(), SIGKILL);
+    wait_for_end(static_cast<std::size_t>(i));
+    runs(i);
+    graph.deactivate();
+    EXPECT_EQ(graph.save_preset(0).state, state);
+    graph.activate({128, 1, 48000, false});
+    runs(i);
+  }
+}
+
+TEST_F(WorkerGraphTest, JobsInFlightAreLostWithTheWorker) {
+  WorkerGraphOptions with = graph_options();
+  with.graph.jobs_in_flight = 3;
+  WorkerGraph graph(one("deaths"), with);
+  graph.activate({width, height});
+  const auto input = noise(width * height * 4, 5);
+  std::vector<float> output(input.size());
+  const JobBuffers buffers{{input.data()}, {output.data()}};
+  graph.submit(buffers, picture_job());
+  const std::uint64_t second = graph.submit(buffers, picture_job(1));
+  kill(graph.process_id(), SIGKILL);
+  wait_for_end();
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { graph.finish(second); }),
+              HasSubstr("SIGKILL"));
+  EXPECT_EQ(graph.finish(second), JobOutcome::forgotten);
+  EXPECT_EQ(graph.finish(graph.submit(buffers, picture_job(2))), JobOutcome::done);
+  EXPECT_EQ(output, input);
+  // A submit that finds the worker dead tells so, because jobs before it are lost.
+  graph.submit(buffers, picture_job(3));
+  kill(graph.process_id(), SIGKILL);
+  wait_for_end(2);
+  error_of(ErrorKind::context_lost, [&] { graph.submit(buffers, picture_job(4)); });
+  EXPECT_EQ(graph.finish(graph.submit(buffers, picture_job(5))), JobOutcome::done);
+}
+
+TEST_F(WorkerGraphTest, IsQuarantinedAndPardoned) {
+  WorkerGraphOptions with = graph_options();
+  with.worker.crash_limit = 2;
+  WorkerGraph graph(one("deaths"), with);
+  graph.activate({width, height});
+  graph.set_parameter(0, "way", way_of(graph, "abort"));
+  const auto input = noise(width * height * 4, 5);
+  std::vector<float> output(input.size());
+  const auto job = [&] { graph.process(input.data(), output.data(), picture_job()); };
+  error_of(ErrorKind::context_lost, job);
+  EXPECT_THAT(error_of(ErrorKind::context_lost, job), HasSubstr("it is quarantined"));
+  EXPECT_EQ(graph.state(), WorkerState::quarantined);
+  EXPECT_THAT(error_of(ErrorKind::wrong_state, job), HasSubstr("quarantined"));
+  graph.set_parameter(0, "way", 0);
+  graph.pardon();
+  EXPECT_EQ(run(graph, input), input);
+}
+
+TEST_F(WorkerGraphTest, NothingIsLeftOfGraphs) {
+  const Left before = left();
+  {
+    WorkerGraph graph(guilty_and_innocent(), graph_options());
+    graph.activate({width, height});
+    const auto input = noise(width * height * 4, 5);
+    run(graph, input);
+    const Left running = left();
+    std::vector<float> output(input.size());
+    for (const char* way : {"segv", "quiet_exit", "abort", "kill"}) {
+      graph.set_parameter(0, "way", way_of(graph, way));
+      error_of(ErrorKind::context_lost,
+               [&] { graph.process(input.data(), output.data(), picture_job()); });
+      graph.set_parameter(0, "way", 0);
+      EXPECT_EQ(run(graph, input), input);
+      EXPECT_EQ(left(), running) << way;
+    }
+    for (std::uint32_t i = 1; i < 4; ++i) {  // larger blocks replace smaller ones
+      graph.activate({width * i, height});
+      JobInfo job = picture_job();
+      job.width = width * i;
+      std::vector<float> pixels(std::size_t{job.width} * height * 4);
+      graph.process(pixels.data(), pixels.data(), job);
+      EXPECT_EQ(left(), running);
+    }
+  }
+  EXPECT_EQ(left(), before);
+}
+
+}  // namespace
+}  // namespace ctxbroker

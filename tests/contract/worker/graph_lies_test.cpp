@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker that lies about its graph: whatever it answers, the host gets an error, and the process
+// is ended.
+#include "graph_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct GraphLie {
+  const char* name;
+  const char* text;
+};
+
+void PrintTo(const GraphLie& lie, std::ostream* stream) {
+  *stream << lie.name;
+}
+
+class WorkerGraphLieTest : public WorkerGraphTest, public ::testing::WithParamInterface<GraphLie> {
+ protected:
+  // All that a host does with a graph.
+  void use(const std::string& lie) {
+    WorkerGraphOptions with = graph_options({"TEST_GRAPH_LIE=" + lie});
+    with.worker.program = worker_file("worker_graph_liar");
+    WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so")}}}, with);
+    if (lie == "value") static_cast<void>(graph.from_text(0, "amount", "1"));
+    graph.activate({8, 8});
+    JobInfo job;
+    job.width = job.height = 8;
+    // Pages that the host does not own lie behind buffers that are too short.
+    std::vector<float> pixels(8 * 8 * 4), output(8 * 8 * 4);
+    EXPECT_EQ(graph.input_regions(job)[0].width, 8U);
+    EXPECT_EQ(graph.process(pixels.data(), output.data(), job), JobOutcome::done);
+    graph.deactivate();
+  }
+};
+
+TEST_P(WorkerGraphLieTest, IsFound) {
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { use(GetParam().name); }),
+              HasSubstr(GetParam().text));
+  EXPECT_STREQ(to_string(wait_for_end().cause), "lie");
+}
+
+constexpr const char* length = "with a length that cannot be right";
+constexpr const char* answer = "an answer of it cannot be right";
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WorkerGraphLieTest,
+    ::testing::Values(
+        GraphLie{"open_short", length}, GraphLie{"open_beyond", length},
+        GraphLie{"open_endless", length}, GraphLie{"open_grows", "grows while it is fetched"},
+        GraphLie{"open_no_json", answer}, GraphLie{"open_other_type", answer},
+        GraphLie{"open_no_device", answer}, GraphLie{"open_deep", answer},
+        GraphLie{"bad_descriptor", answer}, GraphLie{"no_plugins", answer},
+        GraphLie{"error_without_text", answer}, GraphLie{"job_input", answer},
+        GraphLie{"negative_input", answer}, GraphLie{"latencies", answer},
+        GraphLie{"states", answer}, GraphLie{"base64", answer}, GraphLie{"region_huge", answer},
+        GraphLie{"regions_many", answer}, GraphLie{"region_text", answer},
+        GraphLie{"value", "a value that the parameter does not take"},
+        GraphLie{"job_short", length}, GraphLie{"job_long", "a length or an outcome"},
+        GraphLie{"job_outcome", "a length or an outcome"}, GraphLie{"job_error", answer}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+// The positive control: the same program works if it does not lie.
+TEST_F(WorkerGraphLieTest, TheSameWorkerWithoutALieWorks) {
+  use("none");
+}
+
+}  // namespace
+}  // namespace ctxbroker

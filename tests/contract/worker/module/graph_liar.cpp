@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker program that answers a graph's messages as a sound one does, but for the lie that
+// TEST_GRAPH_LIE names. Worker processes are the less trusted side, so the host has to find it.
+#include <ctxbroker/worker_module.h>
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "worker/graph_wire.hpp"
+
+namespace {
+
+using namespace ctxbroker::detail;
+
+const ctxb_worker_host* host = nullptr;
+std::string lie;
+std::string waiting;
+
+bool is(const char* name) {
+  return lie == name;
+}
+
+std::string sound_answer(std::uint32_t type) {
+  switch (type) {
+    case graph_open:
+      return R"({"driver": "software", "path": "", "version": 13000, "reason": "",
+                 "devices": [{"ordinal": 0, "name": "one", "major": 9, "minor": 0,
+                              "multiprocessors": 1, "memory_bytes": 1}]})";
+    case graph_create:
+      return R"({"path": "liar.so", "has_state": true, "plugins": [{
+          "id": "com.example.test.liar", "name": "Liar", "vendor": "", "version": "1.0.0",
+          "description": "", "media": "image", "cuda_use": "kernels",
+          "inputs": [{"id": "in", "name": "In", "channels": 8, "samples": 1}],
+          "outputs": [{"id": "out", "name": "Out", "channels": 8, "samples": 1}],
+          "parameters": [{"id": "amount", "name": "Amount", "type": "float", "minimum": 0,
+                          "maximum": 1, "default": [0], "automatable": true}]}]})";
+    case graph_activate:
+      return R"({"job_inputs": [[0, 0]], "latency": 0, "before": [0]})";
+    case graph_deactivate:
+      return R"([null])";
+    case graph_question:
+      return R"([[0, 0, 8, 8]])";
+    default:
+      return "null";
+  }
+}
+
+std::string answer_to(std::uint32_t type) {
+  if (type == graph_open) {
+    if (is("open_no_json")) return "{\"driver\": ";
+    if (is("open_other_type")) return "[1, 2, 3]";
+    if (is("open_no_device"))
+      return R"({"driver": "software", "path": "", "version": 1,
+                                         "reason": "", "devices": []})";
+    if (is("open_deep")) return std::string(100000, '[');
+  }
+  if (type == graph_create && is("bad_descriptor")) {
+    std::string text = sound_answer(type);
+    return text.replace(text.find("com.example"), 11, "not an id!!");
+  }
+  if (type == graph_create && is("no_plugins")) {
+    return R"({"path": "", "has_state": false, "plugins": []})";
+  }
+  if (type == graph_activate) {
+    if (is("job_input")) return R"({"job_inputs": [[7, 0]], "latency": 0, "before": [0]})";
+    if (is("negative_input")) return R"({"job_inputs": [[-1, 0]], "latency": 0, "before": [0]})";
+    if (is("latencies")) return R"({"job_inputs": [[0, 0]], "latency": 0, "before": []})";
+  }
+  if (type == graph_deactivate && is("states")) return "[1, 2]";
+  if (type == graph_deactivate && is("base64")) return "[\"???\"]";
+  if (type == graph_question) {
+    if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
+    if (is("regions_many")) return "[[0, 0, 8, 8], [0, 0, 8, 8]]";
+    if (is("region_text")) return "[[0, 0, \"8\", 8]]";
+    if (is("value")) return "[1000]";
+  }
+  return sound_answer(type);
+}
+
+void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) {
+  DocumentMessage asked;
+  std::memcpy(&asked, message.data, sizeof asked);
+  void* memory = nullptr;
+  std::uint64_t size = 0;
+  host->buffer(asked.block, &memory, &size);
+  const bool at_first = message.type == graph_open;
+  if (message.type != graph_more) waiting = answer_to(message.type);
+  DocumentReply reply;
+  reply.bytes = waiting.size();
+  reply.fits = waiting.size() <= size ? 1 : 0;
+  if (reply.fits != 0) std::memcpy(memory, waiting.data(), waiting.size());
+  to.bytes = sizeof reply;
+  if (at_first && is("open_short")) to.bytes = 3;
+  if (at_first && is("open_long")) to.bytes = to.capacity;
+  if (at_first && is("open_beyond")) reply.bytes = size + 1;
+  if (at_first && is("open_endless")) reply.bytes = UINT64_MAX, reply.fits = 0;
+  if (is("open_grows")) reply.bytes = size + 1, reply.fits = 0;
+  if (is("error_without_text") && message.type == graph_create) reply.failed = 1;
+  std::memcpy(to.data, &reply, std::min<std::uint64_t>(sizeof reply, to.capacity));
+}
+
+void answer_job(ctxb_worker_reply& to) {
+  JobReply reply;
+  reply.job = 1;
+  to.bytes = sizeof reply;
+  if (is("job_short")) to.bytes = 1;
+  if (is("job_long")) to.bytes = sizeof reply + 8;
+  if (is("job_outcome")) reply.outcome = 99;
+  if (is("job_error")) reply.failed = 1, to.bytes = sizeof reply + 40;
+  std::memset(to.data, '{', 64);
+  std::memcpy(to.data, &reply, sizeof reply);
+}
+
+}  // namespace
+
+int main() {
+  const char* const wanted = std::getenv("TEST_GRAPH_LIE");
+  lie = wanted != nullptr ? wanted : "";
+  ctxb_worker_module module{};
+  module.size = sizeof module;
+  module.abi = CTXB_WORKER_ABI;
+  module.start = [](const ctxb_worker_host* functions) -> ctxb_status {
+    host = functions;
+    return CTXB_OK;
+  };
+  module.handle = [](const ctxb_worker_message* message, ctxb_worker_reply* reply) -> ctxb_status {
+    if (message->type < graph_process) {
+      answer_document(*message, *reply);
+    } else {
+      answer_job(*reply);
+    }
+    return CTXB_OK;
+  };
+  return ctxb_worker_serve(&module);
+}
