@@ -82,7 +82,7 @@ double value_at(const AutomationPoint& point, std::int64_t frame) {
 }
 
 bool same_parameter(const AutomationPoint& a, const AutomationPoint& b) {
-  return a.instance == b.instance && a.parameter == b.parameter;
+  return a.node == b.node && a.parameter == b.parameter;
 }
 
 }  // namespace
@@ -111,10 +111,9 @@ std::vector<AutomationLine> read_automation(const std::filesystem::path& path) {
 std::vector<AutomationPoint> prepare_automation(std::vector<AutomationPoint> points) {
   std::stable_sort(points.begin(), points.end(),
                    [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  std::map<std::pair<PluginInstance*, std::size_t>, AutomationPoint> last;
+  std::map<std::pair<std::size_t, std::size_t>, AutomationPoint> last;
   for (AutomationPoint& point : points) {
-    const auto [before, is_first] =
-        last.try_emplace(std::pair(point.instance, point.parameter), point);
+    const auto [before, is_first] = last.try_emplace(std::pair(point.node, point.parameter), point);
     if (!is_first) point.from = value_at(before->second, point.begin);
     before->second = point;
   }
@@ -139,10 +138,10 @@ std::vector<std::pair<const AutomationPoint*, double>> values_at(
 }
 
 void Automation::fill(std::int64_t position, std::uint32_t frames,
-                      std::vector<ParameterChange>& changes) {
+                      std::vector<WorkerParameterChange>& changes) {
   changes.clear();
   const auto add = [&](const AutomationPoint& point) {
-    changes.push_back({point.instance, point.parameter, point.begin - position, point.value,
+    changes.push_back({point.node, point.parameter, point.begin - position, point.value,
                        point.ramp_frames, point.from});
   };
   std::erase_if(running_, [&](const AutomationPoint& ramp) { return ramp.end() <= position; });

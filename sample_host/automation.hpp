@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ctxbroker/job_events.hpp"
+#include "ctxbroker/worker_graph.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -28,7 +28,7 @@ std::vector<AutomationLine> read_automation(const std::filesystem::path& path);
 
 // One change, in frames of the recording or of the sequence.
 struct AutomationPoint {
-  PluginInstance* instance = nullptr;
+  std::size_t node = 0;
   std::size_t parameter = 0;  // its index
   std::int64_t begin = 0;
   std::uint32_t ramp_frames = 0;
@@ -57,7 +57,8 @@ class Automation {
   // The most that a block has.
   std::size_t most_changes() const noexcept { return points_.size(); }
   // Those of the block that begins at `position`, in order of their offsets.
-  void fill(std::int64_t position, std::uint32_t frames, std::vector<ParameterChange>& changes);
+  void fill(std::int64_t position, std::uint32_t frames,
+            std::vector<WorkerParameterChange>& changes);
 
  private:
   std::vector<AutomationPoint> points_;

@@ -165,7 +165,7 @@ std::vector<std::string> warnings(const ScanResult& found) {
   return texts;
 }
 
-Choice find_choice(Broker& broker, const ScanResult& found, const std::string& name) {
+const PluginDescription& find_plugin(const ScanResult& found, const std::string& name) {
   std::vector<std::string> ids;
   const PluginDescription* chosen = nullptr;
   for (const PluginDescription* plugin : found.plugins()) {
@@ -183,23 +183,31 @@ Choice find_choice(Broker& broker, const ScanResult& found, const std::string& n
   for (const ScanDuplicate& one : found.duplicates) {
     if (one.plugin == chosen->id) log(Severity::warning, "plugin", one.text);
   }
-  const PluginLibrary library = broker.load(chosen->library_path);
+  return *chosen;
+}
+
+Choice find_choice(Broker& broker, const ScanResult& found, const std::string& name) {
+  const PluginDescription& chosen = find_plugin(found, name);
+  const PluginLibrary library = broker.load(chosen.library_path);
   for (const PluginDescription& plugin : library.plugins()) {
-    if (plugin.id == chosen->id) return {library, &plugin};
+    if (plugin.id == chosen.id) return {library, &plugin};
   }
-  throw Failure(ExitCode::plugin, "library \"" + chosen->library_path +
-                                      "\" does not hold plug-in " + chosen->id +
+  throw Failure(ExitCode::plugin, "library \"" + chosen.library_path + "\" does not hold plug-in " +
+                                      chosen.id +
                                       ", which its manifest or the scan's cache names; run "
                                       "sample_host list --rescan");
 }
 
-Choice load_choice(Broker& broker, const PluginArgument& argument) {
+void check_library(const PluginArgument& argument) {
   std::error_code error;
-  if (!std::filesystem::exists(argument.library, error)) {
-    throw Failure(ExitCode::plugin,
-                  "plug-in library \"" + argument.library.string() +
-                      "\" does not exist; sample_host list shows the plug-ins that were found");
-  }
+  if (std::filesystem::exists(argument.library, error)) return;
+  throw Failure(ExitCode::plugin,
+                "plug-in library \"" + argument.library.string() +
+                    "\" does not exist; sample_host list shows the plug-ins that were found");
+}
+
+Choice load_choice(Broker& broker, const PluginArgument& argument) {
+  check_library(argument);
   const PluginLibrary library = broker.load(argument.library);
   if (argument.plugin.empty()) {
     if (library.plugins().size() == 1) return {library, &library.plugins().front()};

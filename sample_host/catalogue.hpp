@@ -31,11 +31,15 @@ struct Choice {
   const PluginDescription* description = nullptr;
 };
 
-// Finds a plug-in by its id, else by its short name, and loads its library. Throws Failure
+// Finds a plug-in by its id, else by its short name. It belongs to `found`. Throws Failure
 // (plugin): unknown, with the nearest name and the list of all, or with what is wrong with its
-// library; ambiguous, with the ids it may mean; or the broker's Error.
+// library; ambiguous, with the ids it may mean.
+const PluginDescription& find_plugin(const ScanResult& found, const std::string& name);
+// The same, and loads its library. Throws also the broker's Error.
 Choice find_choice(Broker& broker, const ScanResult& found, const std::string& name);
 
+// Throws Failure (plugin) if the library that `argument` names by path does not exist.
+void check_library(const PluginArgument& argument);
 // A plug-in of the library that `argument` names by path. Throws Failure (plugin), or the broker's
 // Error when the library cannot be loaded.
 Choice load_choice(Broker& broker, const PluginArgument& argument);

@@ -180,7 +180,7 @@ class Mix {
     sizes.sample_rate = rate();
     session.activate(
         sizes, {channels_for_graph(inputs, all_alike), channels_for_graph(outputs, all_alike)});
-    latency_ = session.graph().latency_frames();
+    latency_ = session.engine().latency_frames();
     automation_ = Automation(session.automation(rate()));
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
       if (sinks_[i] != nullptr) sinks_[i]->drop(latency_);
@@ -326,12 +326,12 @@ class Mix {
         buffers_.outputs.push_back(chunk.outputs[i].data() + place(i, at));
       }
       automation_.fill(job.position, job.width, events_.changes);
-      last = session.graph().submit(buffers_, job, events_);
-      if (options_.jobs == 1) session.graph().finish(last);
-      session.broker().poll();
+      last = session.engine().submit(buffers_, job, events_);
+      if (options_.jobs == 1) session.engine().finish(last);
+      session.engine().poll();
       job.position += job.width;
     }
-    session.graph().finish(last);
+    session.engine().finish(last);
     process_seconds_ += stopwatch.seconds();
   }
 
@@ -378,7 +378,7 @@ class Mix {
   double process_seconds_ = 0;
   Automation automation_;
   JobBuffers buffers_;
-  JobEvents events_;
+  WorkerJobEvents events_;
 };
 
 void warn_of_clips(const ClipCount& clips) {
@@ -418,7 +418,7 @@ ExitCode run_audio(const Options& options) {
   report.process_seconds = mix.process_seconds();
   report.wall_seconds = stopwatch.seconds();
   warn_of_clips(report.audio->clips);
-  trace_output.write(session.broker());
+  trace_output.write(session.engine().broker());
   report_output.write(report);
   return ExitCode::ok;
 }

@@ -126,24 +126,23 @@ class Pipeline {
     report_.inputs = picture.input_facts();
     report_.outputs = picture.output_facts();
     for (const auto& [point, value] : values_at(automation_, job.position)) {
-      const ParameterDescription& parameter =
-          point->instance->description().parameters[point->parameter];
-      point->instance->set_parameter(parameter.id, value);
+      session_.engine().set_parameter(
+          point->node, session_.description(point->node).parameters[point->parameter].id, value);
     }
     // How much a tile needs around it, the graph says only when the parameters are set.
     if (options_.tile) {
       in_frame(picture.frame(), [&] {
-        activate_for(largest_part(session_.graph(), job, *options_.tile), picture.samples());
+        activate_for(largest_part(session_.engine(), job, *options_.tile), picture.samples());
       });
     }
     const JobBuffers buffers = picture.buffers(result_bytes_);
     in_frame(picture.frame(), [&] {
       try {
         if (options_.tile) {
-          render_tiles(session_.graph(), buffers, job, *options_.tile,
+          render_tiles(session_.engine(), buffers, job, *options_.tile,
                        pixel_bytes(plan_, formats_.samples));
         } else {
-          picture.job = session_.graph().submit(buffers, job);
+          picture.job = session_.engine().submit(buffers, job, {});
         }
       } catch (const Error& error) {
         // A plug-in that fails harms no other job. After anything else, the results of those in the
@@ -154,14 +153,14 @@ class Pipeline {
     });
     store_.forget_before(picture.frame().position + 1 + first_needed_);
     in_graph_.push_back(std::move(picture));
-    session_.broker().poll();
+    session_.engine().poll();
   }
 
   // The graph says which frames it needs, and they stay the same. Later pictures are read with
   // them.
   void learn_needs() {
     if (is_needed_known_) return;
-    needed_ = session_.graph().job_inputs();
+    needed_ = session_.engine().job_inputs();
     for (const JobInput& input : needed_) first_needed_ = std::min(first_needed_, input.frame);
     if (needed_.size() == plan_.inputs.size()) store_.keep_nothing();
     is_needed_known_ = true;
@@ -201,7 +200,7 @@ class Pipeline {
     attempt(frame, [&] {
       try {
         in_frame(frame, [&] {
-          if (!options_.tile) session_.graph().finish(picture->job);
+          if (!options_.tile) session_.engine().finish(picture->job);
         });
       } catch (...) {
         in_graph_.clear();  // their results are undefined, too
@@ -285,7 +284,7 @@ ExitCode run_image(const Options& options) {
   }
   describe_session(pipeline.session(), report);
   report.wall_seconds = stopwatch.seconds();
-  trace_output.write(pipeline.session().broker());
+  trace_output.write(pipeline.session().engine().broker());
   report_output.write(report);
   return ExitCode::ok;
 }

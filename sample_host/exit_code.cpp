@@ -87,6 +87,9 @@ std::string next_step(const Error& error) {
         return "leave the plug-in out; if the work is only long, give it more time with "
                "--job-timeout";
       }
+      if (error.origin().call == worker_process) {
+        return "leave the plug-in out, or report this to its author";
+      }
       if (error.origin().status == 0) return "run it again; if it stays so, leave the plug-in out";
       // The software device has said where.
       if (error.message().find(", thread (") != std::string::npos) {
@@ -123,16 +126,21 @@ std::string next_step(const Error& error) {
 
 namespace {
 
+bool is_end_of_worker(const Error& error) {
+  return error.origin().call == worker_process;
+}
+
 std::string with_next_step(const Error& error, const std::string& where) {
   const std::string next = next_step(error);
-  return where + error.what() + (next.empty() ? "" : "; " + next);
+  const std::string text = is_end_of_worker(error) ? error.message() : error.what();
+  return where + text + (next.empty() ? "" : "; " + next);
 }
 
 }  // namespace
 
 Failure::Failure(const Error& error, const std::string& where)
     : std::runtime_error(with_next_step(error, where)),
-      code_(exit_code_of(error.kind())),
+      code_(is_end_of_worker(error) ? ExitCode::plugin : exit_code_of(error.kind())),
       kind_(to_string(error.kind())),
       tenant_(error.origin().tenant) {}
 

@@ -35,6 +35,9 @@ std::span<const ExitCodeRow> exit_codes() noexcept;
 // The code for an error that the broker threw.
 ExitCode exit_code_of(ErrorKind kind) noexcept;
 
+// Error::Origin::call of a lost context that was the end of the plug-ins' process (--isolate).
+constexpr const char* worker_process = "worker process";
+
 // What a person can do about an error of the broker; empty where the error's own text says it.
 std::string next_step(const Error& error);
 

@@ -27,9 +27,9 @@ void add_totals(const TenantMetrics& tenant, bool first_of_tenant, LeaseRow& row
 
 std::vector<LeaseRow> lease_rows(const Session& session) {
   std::vector<LeaseRow> rows;
-  const BrokerMetrics metrics = session.broker().metrics();
-  for (const PluginInstance& instance : session.instances()) {
-    const LeaseInfo lease = instance.lease();
+  const BrokerMetrics metrics = session.engine().all_metrics();
+  for (std::size_t i = 0; i < session.plan().nodes.size(); ++i) {
+    const LeaseInfo lease = session.engine().lease(i);
     const auto of_tenant = [&](const LeaseRow& one) { return one.lease.tenant == lease.tenant; };
     const auto same = [&](const LeaseRow& one) {
       return of_tenant(one) && one.lease.device == lease.device;

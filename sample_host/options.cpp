@@ -166,6 +166,9 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
                    "most-free-memory";
           },
           ""));
+  command.add_flag("--isolate", raw.options.isolate,
+                   "Run the plug-ins in a process of their own. If one of them crashes or hangs, "
+                   "the command ends with an error that names it, and with exit code 5");
   command.add_flag("--graphs", raw.options.graphs,
                    "Launch what a plug-in enqueues for a job as one CUDA graph, if the work can be "
                    "captured");
@@ -176,8 +179,9 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
   command
       .add_option("--trace", raw.trace,
                   "Write a timeline of the threads and the device to this file; open it with "
-                  "ui.perfetto.dev")
-      ->type_name("TRACE");
+                  "ui.perfetto.dev. Not with --isolate")
+      ->type_name("TRACE")
+      ->excludes("--isolate");
   add_driver(command, raw);
   add_common(command, raw);
 }

@@ -46,6 +46,7 @@ struct Options {
   std::filesystem::path save_preset;           // of the one plug-in; empty: none
   LeaseChoice lease;
   std::filesystem::path policy;      // empty: none
+  bool isolate = false;              // plug-ins in a worker process
   bool graphs = false;               // each job of a plug-in as one graph
   std::optional<Placement> device;   // unset: as the policy says, else device 0
   std::string report;                // file name, "-" for standard output, empty for none

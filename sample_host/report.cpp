@@ -120,14 +120,14 @@ Json to_json(const DeviceInfo& device) {
 }
 
 void describe_session(Session& session, Report& report) {
-  report.driver = session.broker().driver();
-  report.metrics = session.broker().metrics();
+  Engine& engine = session.engine();
+  report.driver = engine.driver();
+  report.metrics = engine.all_metrics();
   report.devices = session.devices();
   report.leases = lease_rows(session);
-  for (std::size_t i = 0; i < session.instances().size(); ++i) {
-    const PluginInstance& instance = session.instances()[i];
-    const PluginDescription& plugin = instance.description();
-    const LeaseInfo lease = instance.lease();
+  for (std::size_t i = 0; i < session.plan().nodes.size(); ++i) {
+    const PluginDescription& plugin = engine.description(i);
+    const LeaseInfo lease = engine.lease(i);
     PluginRow row;
     if (!session.plan().is_row()) row.node = session.plan().nodes[i].name;
     row.id = plugin.id;
@@ -138,12 +138,12 @@ void describe_session(Session& session, Report& report) {
     row.device = lease.device;
     row.granted = lease.granted;
     row.lease_reason = lease.reason;
-    row.metrics = instance.metrics();
+    row.metrics = engine.metrics(i);
     row.parameters = Json::object();
     for (const ParameterDescription& parameter : plugin.parameters) {
       row.parameters[parameter.id] = parameter.is_text()
-                                         ? Json(instance.text(parameter.id))
-                                         : value_to_json(instance.parameter_value(parameter.id));
+                                         ? Json(engine.text(i, parameter.id))
+                                         : value_to_json(engine.parameter_value(i, parameter.id));
     }
     report.plugins.push_back(std::move(row));
   }

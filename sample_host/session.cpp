@@ -2,11 +2,9 @@
 #include "session.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "ctxbroker/preset.hpp"
-#include "ctxbroker/version.hpp"
 #include "exit_code.hpp"
 #include "logging.hpp"
 #include "suggestion.hpp"
@@ -14,53 +12,6 @@
 namespace ctxbroker::sample_host {
 
 namespace {
-
-constexpr std::size_t trace_memory = std::size_t{256} << 20;  // bytes
-
-Broker open_broker(const Options& options) {
-  BrokerOptions broker_options;
-  broker_options.host_name = "sample_host";
-  broker_options.host_version = version();
-  broker_options.driver = options.driver;
-  broker_options.records = record_sink();
-  broker_options.job_timeout = std::chrono::milliseconds(options.job_timeout);
-  if (!options.policy.empty()) broker_options.policy = read_policy(options.policy);
-  Broker broker = Broker::open(std::move(broker_options));
-  if (!options.trace.empty()) broker.start_timeline(TimelineOptions{trace_memory});
-  return broker;
-}
-
-// Known before plug-ins are loaded.
-void check_device(const Broker& broker, const std::optional<Placement>& placement) {
-  if (!placement || placement->rule != PlacementRule::fixed) return;
-  const std::size_t count = broker.devices().size();
-  if (static_cast<std::size_t>(placement->device) < count) return;
-  throw Failure(ExitCode::driver, "--device " + to_string(*placement) + ": the driver has " +
-                                      std::to_string(count) +
-                                      (count == 1 ? " device" : " devices") +
-                                      ", numbered from 0; see sample_host doctor");
-}
-
-// What a graph file says of a plug-in's name is an error of the plug-in, with its place.
-Choice choose_plugin(Broker& broker, const GraphPlan& plan, const PlannedNode& node,
-                     const Options& options, std::optional<ScanResult>& found) {
-  try {
-    if (!node.plugin.library.empty()) return load_choice(broker, node.plugin);
-    if (!found) found = scan_plugins(options);
-    return find_choice(broker, *found, node.plugin.plugin);
-  } catch (const Failure& failure) {
-    throw Failure(failure, plan.is_row() ? "" : node.where);
-  }
-}
-
-std::vector<Choice> choose_plugins(Broker& broker, const Options& options, const GraphPlan& plan) {
-  std::optional<ScanResult> found;  // only when a name needs it
-  std::vector<Choice> choices;
-  for (const PlannedNode& node : plan.nodes) {
-    choices.push_back(choose_plugin(broker, plan, node, options, found));
-  }
-  return choices;
-}
 
 // Before anything is created.
 void check_settings(const PlannedNode& node, const PluginDescription& plugin) {
@@ -73,14 +24,14 @@ void check_settings(const PlannedNode& node, const PluginDescription& plugin) {
   }
 }
 
-void apply_settings(const PlannedNode& node, PluginInstance& instance) {
-  const PluginDescription& plugin = instance.description();
+void apply_settings(const PlannedNode& node, std::size_t index, Engine& engine) {
+  const PluginDescription& plugin = engine.description(index);
   for (const auto& [id, text] : node.plugin.settings) {
     try {
       if (plugin.parameters[plugin.parameter_index(id)].is_text()) {
-        instance.set_text(id, text);
+        engine.set_text(index, id, text);
       } else {
-        instance.set_parameter(id, instance.from_text(id, text));
+        engine.set_parameter(index, id, engine.from_text(index, id, text));
       }
     } catch (const Error& error) {
       throw Failure(error, node.where);
@@ -88,7 +39,8 @@ void apply_settings(const PlannedNode& node, PluginInstance& instance) {
   }
 }
 
-std::vector<Preset> read_presets(const Options& options, const std::vector<Choice>& choices) {
+std::vector<Preset> read_presets(const Options& options,
+                                 const std::vector<const PluginDescription*>& plugins) {
   std::vector<Preset> presets;
   for (const std::filesystem::path& path : options.presets) {
     Preset preset = read_preset(path);
@@ -100,8 +52,8 @@ std::vector<Preset> read_presets(const Options& options, const std::vector<Choic
                                          "\"; give one of them");
     }
     presets.push_back(std::move(preset));
-    if (std::any_of(choices.begin(), choices.end(),
-                    [&](const Choice& choice) { return choice.description->id == id; })) {
+    if (std::any_of(plugins.begin(), plugins.end(),
+                    [&](const PluginDescription* plugin) { return plugin->id == id; })) {
       continue;
     }
     throw Failure(ExitCode::usage, "--preset \"" + path.string() + "\": it is for plug-in " + id +
@@ -110,10 +62,10 @@ std::vector<Preset> read_presets(const Options& options, const std::vector<Choic
   return presets;
 }
 
-void apply_presets(const std::vector<Preset>& presets, PluginInstance& instance) {
+void apply_presets(const std::vector<Preset>& presets, std::size_t index, Engine& engine) {
   for (const Preset& preset : presets) {
-    if (preset.plugin != instance.description().id) continue;
-    for (const PresetRemark& remark : load_preset(instance, preset)) {
+    if (preset.plugin != engine.description(index).id) continue;
+    for (const PresetRemark& remark : engine.load_preset(index, preset)) {
       log(Severity::warning, "preset", remark.text);
     }
   }
@@ -164,9 +116,7 @@ const PortDescription* port_before(const GraphPlan& plan, const std::string& out
 }
 
 // Results go to JSON files, and nothing else does.
-void check_outputs(const GraphPlan& plan, const std::vector<Choice>& choices) {
-  std::vector<const PluginDescription*> plugins;
-  for (const Choice& choice : choices) plugins.push_back(choice.description);
+void check_outputs(const GraphPlan& plan, const std::vector<const PluginDescription*>& plugins) {
   for (const PlannedEnd& end : plan.outputs) {
     const PortDescription* const port = port_before(plan, end.name, plugins);
     if (port == nullptr || (port->result_bytes != 0) == end.is_results()) continue;
@@ -205,64 +155,51 @@ std::string place_of(const GraphPlan& plan, std::string text) {
   return text;
 }
 
-GraphDescription describe(const GraphPlan& plan, std::vector<PluginInstance>& instances,
-                          const EndFormats& formats) {
-  GraphDescription description;
-  const auto add_ends = [&](const std::vector<PlannedEnd>& ends,
-                            const std::vector<std::uint32_t>& channels, std::vector<GraphEnd>& to) {
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      GraphEnd end;
-      end.name = ends[i].name;
-      end.channels = channels[i];
-      end.samples = formats.samples;
-      to.push_back(std::move(end));
-    }
-  };
-  add_ends(plan.inputs, formats.input_channels, description.inputs);
-  add_ends(plan.outputs, formats.output_channels, description.outputs);
-  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
-    description.nodes.push_back({plan.nodes[i].name, &instances[i]});
-  }
-  description.edges = plan.edges;
-  return description;
-}
-
 }  // namespace
+
+std::vector<GraphEnd> graph_ends(const std::vector<PlannedEnd>& ends,
+                                 const std::vector<std::uint32_t>& channels, SampleType samples) {
+  std::vector<GraphEnd> made;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    GraphEnd end;
+    end.name = ends[i].name;
+    end.channels = channels.empty() ? 0 : channels[i];
+    end.samples = samples;
+    made.push_back(std::move(end));
+  }
+  return made;
+}
 
 // After a failure too, so that the strikes are told.
 Session::~Session() {
-  graph_.reset();
-  instances_.clear();  // what they leave behind is a strike
   try {
-    tell_strikes(broker_.metrics());
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for some words
+    tell_strikes(engine_->end());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for some words, or no worker
   }
 }
 
+std::vector<const PluginDescription*> Session::plugins() const {
+  std::vector<const PluginDescription*> all;
+  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) all.push_back(&engine_->description(i));
+  return all;
+}
+
 Session::Session(const Options& options, const GraphPlan& plan, Media media)
-    : plan_(plan), broker_(open_broker(options)) {
-  graph_options_.measure = true;  // the table and the report tell the time
-  graph_options_.jobs_in_flight = static_cast<std::uint32_t>(options.jobs);
-  check_device(broker_, options.device);
-  const std::vector<Choice> choices = choose_plugins(broker_, options, plan);
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    check_media(plan.nodes[i], *choices[i].description, media);
-    if (plan.is_row()) check_ports(plan.nodes[i], *choices[i].description);
-    check_settings(plan.nodes[i], *choices[i].description);
+    : plan_(plan),
+      engine_(options.isolate ? engine_in_worker(options, plan) : engine_in_host(options, plan)) {
+  const std::vector<const PluginDescription*> chosen = plugins();
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    check_media(plan.nodes[i], *chosen[i], media);
+    if (plan.is_row()) check_ports(plan.nodes[i], *chosen[i]);
+    check_settings(plan.nodes[i], *chosen[i]);
   }
-  if (!plan.is_row()) check_outputs(plan, choices);
-  check_automation(choices);
-  const std::vector<Preset> presets = read_presets(options, choices);
-  InstanceOptions instance_options;
-  instance_options.device = options.device;
-  instance_options.lease = options.lease;
-  instance_options.job_graphs = options.graphs;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    libraries_.push_back(choices[i].library);
-    instances_.push_back(
-        broker_.create(choices[i].library, choices[i].description->id, instance_options));
-    apply_presets(presets, instances_.back());
-    apply_settings(plan.nodes[i], instances_.back());
+  if (!plan.is_row()) check_outputs(plan, chosen);
+  check_automation();
+  const std::vector<Preset> presets = read_presets(options, chosen);
+  engine_->create();
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    apply_presets(presets, i, *engine_);
+    apply_settings(plan.nodes[i], i, *engine_);
   }
 }
 
@@ -275,26 +212,26 @@ void Session::save_preset(const Options& options) const {
                                         "\": there is no folder \"" + folder.string() +
                                         "\"; create it, or name another one");
   }
-  write_preset(ctxbroker::save_preset(instances_[0]), options.save_preset);
+  write_preset(engine_->save_preset(0), options.save_preset);
 }
 
 std::uint32_t Session::result_bytes(std::size_t output) const {
-  std::vector<const PluginDescription*> plugins;
-  for (const PluginInstance& instance : instances_) plugins.push_back(&instance.description());
-  const PortDescription* const port = port_before(plan_, plan_.outputs[output].name, plugins);
+  const PortDescription* const port = port_before(plan_, plan_.outputs[output].name, plugins());
   return port == nullptr ? 0 : port->result_bytes;
 }
 
 bool Session::wants_restart() const {
-  return std::any_of(instances_.begin(), instances_.end(),
-                     [](const PluginInstance& one) { return one.restart_requested(); });
+  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+    if (engine_->restart_requested(i)) return true;
+  }
+  return false;
 }
 
 void Session::tell_of_restarts() const {
-  for (const PluginInstance& instance : instances_) {
-    if (!instance.restart_requested()) continue;
+  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+    if (!engine_->restart_requested(i)) continue;
     log(Severity::warning, "plugin",
-        instance.description().short_name +
+        description(i).short_name +
             " asked to be activated again, for another latency perhaps. A recording goes on as it "
             "began, so run it again with the parameters that the plug-in has now");
   }
@@ -307,58 +244,51 @@ bool Session::takes_halves() const {
   };
   // In a row, nothing else is connected.
   const std::size_t most_ports = plan_.is_row() ? 1 : SIZE_MAX;
-  return std::all_of(instances_.begin(), instances_.end(), [&](const PluginInstance& instance) {
+  const std::vector<const PluginDescription*> all = plugins();
+  return std::all_of(all.begin(), all.end(), [&](const PluginDescription* plugin) {
     const auto all_take = [&](const std::vector<PortDescription>& ports) {
       const auto end =
           ports.begin() + static_cast<std::ptrdiff_t>(std::min(most_ports, ports.size()));
       return std::all_of(ports.begin(), end, takes);
     };
-    return all_take(instance.description().inputs) && all_take(instance.description().outputs);
+    return all_take(plugin->inputs) && all_take(plugin->outputs);
   });
 }
 
 void Session::activate(const ActivationSizes& sizes, const EndFormats& formats) {
-  graph_.reset();
-  std::vector<PluginInstance*> row;
-  for (PluginInstance& instance : instances_) {
-    instance.deactivate();
-    instance.activate(sizes);
-    row.push_back(&instance);
-  }
-  if (plan_.is_row()) {
-    graph_.emplace(broker_, row, sizes, graph_options_, formats.samples);
-    return;
-  }
+  constexpr std::size_t most = 65536;  // of GraphOptions
   try {
-    graph_.emplace(broker_, describe(plan_, instances_, formats), sizes, graph_options_);
+    engine_->activate(sizes, formats, static_cast<std::uint32_t>(std::min(changes_.size(), most)));
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::invalid_argument) throw;
+    if (plan_.is_row() || error.kind() != ErrorKind::invalid_argument) throw;
     throw Failure(ExitCode::usage, plan_.document + ": " + place_of(plan_, error.message()));
   }
 }
 
 std::vector<DeviceInfo> Session::devices() const {
-  std::vector<DeviceInfo> devices;
-  for (const PluginInstance& instance : instances_) {
-    const int device = instance.lease().device;
+  const std::vector<DeviceInfo> all = engine_->devices();
+  std::vector<DeviceInfo> used;
+  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+    const int device = engine_->lease(i).device;
     const auto same = [&](const DeviceInfo& one) { return one.ordinal == device; };
-    if (std::any_of(devices.begin(), devices.end(), same)) continue;
-    devices.push_back(broker_.devices()[static_cast<std::size_t>(device)]);
+    if (std::any_of(used.begin(), used.end(), same)) continue;
+    used.push_back(all[static_cast<std::size_t>(device)]);
   }
-  return devices;
+  return used;
 }
 
 // Nodes of a row have the names that the broker gives them.
-void Session::check_automation(const std::vector<Choice>& choices) {
+void Session::check_automation() {
   if (plan_.automation.empty()) return;
+  const std::vector<const PluginDescription*> chosen = plugins();
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
     std::string name = plan_.nodes[i].name;
     if (plan_.is_row()) {
-      name = choices[i].description->short_name;
+      name = chosen[i]->short_name;
       const auto same =
-          std::count_if(choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(i),
-                        [&](const Choice& one) { return one.description->short_name == name; });
+          std::count_if(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(i),
+                        [&](const PluginDescription* one) { return one->short_name == name; });
       if (same != 0) name += '_' + std::to_string(same + 1);
     }
     names.push_back(std::move(name));
@@ -370,7 +300,7 @@ void Session::check_automation(const std::vector<Choice>& choices) {
                                          "\"; there are: " + join(names));
     }
     Change change{line, static_cast<std::size_t>(name - names.begin()), 0, 0};
-    const PluginDescription& plugin = *choices[change.node].description;
+    const PluginDescription& plugin = *chosen[change.node];
     const auto with_place = [&line](const auto& read) {
       try {
         return read();
@@ -398,22 +328,20 @@ void Session::check_automation(const std::vector<Choice>& choices) {
     change.value = with_place([&] { return parameter.parse(line.value).number(); });
     changes_.push_back(std::move(change));
   }
-  constexpr std::size_t most = 65536;  // of GraphOptions
-  graph_options_.changes_per_job = static_cast<std::uint32_t>(std::min(changes_.size(), most));
 }
 
 std::vector<AutomationPoint> Session::automation(double rate) {
   std::vector<AutomationPoint> points;
   for (const Change& change : changes_) {
     AutomationPoint point;
-    point.instance = &instances_[change.node];
+    point.node = change.node;
     point.parameter = change.parameter;
-    const std::uint64_t late = graph_ ? graph_->latency_before(change.node) : 0;
+    const std::uint64_t late = engine_->latency_before(change.node);
     point.begin = std::llround(change.line.time * rate) + static_cast<std::int64_t>(late);
     point.ramp_frames = static_cast<std::uint32_t>(
         std::min<std::int64_t>(std::llround(change.line.ramp * rate), UINT32_MAX));
     point.value = change.value;
-    point.from = point.instance->parameter(change.line.parameter);
+    point.from = engine_->parameter_value(change.node, change.line.parameter).number();
     points.push_back(point);
   }
   return prepare_automation(std::move(points));

@@ -1,31 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker with the chosen plug-ins in it, ready to process.
+// The chosen plug-ins, ready to process.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "automation.hpp"
-#include "catalogue.hpp"
-#include "ctxbroker/broker.hpp"
-#include "ctxbroker/graph.hpp"
+#include "engine.hpp"
 #include "graph_plan.hpp"
 #include "options.hpp"
 
 namespace ctxbroker::sample_host {
 
-// What the host gives and gets.
-struct EndFormats {
-  std::vector<std::uint32_t> input_channels, output_channels;  // of each end; 0: as usual
-  SampleType samples = SampleType::float32;
-};
-
-// Stays where it is made: the graph refers to the broker and the instances.
+// Stays where it is made: it is used by reference.
 class Session {
  public:
   // Opens the driver, finds the plug-ins, checks their names and those of their parameters, and
-  // only then creates instances. `plan` is borrowed and must outlive the session. Throws Failure or
-  // Error.
+  // only then creates instances. With --isolate, a worker process does that. Both are borrowed and
+  // must outlive the session. Throws Failure or Error.
   Session(const Options& options, const GraphPlan& plan, Media media);
   ~Session();
   Session(const Session&) = delete;
@@ -45,15 +37,13 @@ class Session {
   // May be called again with others; the graph is then a new one. No jobs are in flight. Throws
   // Error; Failure (usage) for a graph file whose edges and plug-ins do not fit each other.
   void activate(const ActivationSizes& sizes, const EndFormats& formats);
-  // After activate.
-  Graph& graph() { return *graph_; }
 
   const GraphPlan& plan() const noexcept { return plan_; }
-  Broker& broker() noexcept { return broker_; }
-  const Broker& broker() const noexcept { return broker_; }
-  const std::vector<PluginInstance>& instances() const noexcept { return instances_; }
-  // The one that instance `index` comes from.
-  const PluginLibrary& library(std::size_t index) const { return libraries_[index]; }
+  // Its jobs run after activate.
+  Engine& engine() const noexcept { return *engine_; }
+  const PluginDescription& description(std::size_t node) const {
+    return engine_->description(node);
+  }
   std::vector<DeviceInfo> devices() const;  // that instances are on, in the graph's order
 
   // What the automation file says, for this activation. `rate` is how many frames a unit of its
@@ -68,15 +58,12 @@ class Session {
     double value = 0;
   };
 
-  void check_automation(const std::vector<Choice>& choices);
+  std::vector<const PluginDescription*> plugins() const;  // of each node
+  void check_automation();
 
   const GraphPlan& plan_;
+  std::unique_ptr<Engine> engine_;
   std::vector<Change> changes_;
-  GraphOptions graph_options_;
-  Broker broker_;  // it outlives everything below
-  std::vector<PluginLibrary> libraries_;
-  std::vector<PluginInstance> instances_;
-  std::optional<Graph> graph_;
 };
 
 }  // namespace ctxbroker::sample_host

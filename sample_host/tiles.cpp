@@ -37,34 +37,34 @@ void for_each_row(Whole* whole, Part* part, const ImageRegion& region, std::uint
 // Jobs in flight write to memory of whoever submitted them, also when an exception ends that.
 class Finisher {
  public:
-  explicit Finisher(Graph& graph) : graph_(graph) {}
+  explicit Finisher(Engine& engine) : engine_(engine) {}
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
   ~Finisher() {
     try {
-      if (last_ != 0) graph_.finish(last_);
+      if (last_ != 0) engine_.finish(last_);
     } catch (...) {  // NOLINT(bugprone-empty-catch): another exception is on its way
     }
   }
 
   void submit(const JobBuffers& buffers, const JobInfo& job) {
-    last_ = graph_.submit(buffers, job);
+    last_ = engine_.submit(buffers, job, {});
   }
-  void finish() { graph_.finish(std::exchange(last_, 0)); }
+  void finish() { engine_.finish(std::exchange(last_, 0)); }
 
  private:
-  Graph& graph_;
+  Engine& engine_;
   std::uint64_t last_ = 0;
 };
 
 }  // namespace
 
-Size largest_part(Graph& graph, const JobInfo& job, const Size& tile) {
+Size largest_part(Engine& engine, const JobInfo& job, const Size& tile) {
   Size largest{std::min(tile.width, job.width), std::min(tile.height, job.height)};
   JobInfo part = job;
   for (const ImageRegion& region : tiles_of(job, tile)) {
     part.region = region;
-    for (const ImageRegion& needed : graph.input_regions(part)) {
+    for (const ImageRegion& needed : engine.input_regions(part)) {
       largest.width = std::max(largest.width, needed.width);
       largest.height = std::max(largest.height, needed.height);
     }
@@ -72,20 +72,20 @@ Size largest_part(Graph& graph, const JobInfo& job, const Size& tile) {
   return largest;
 }
 
-void render_tiles(Graph& graph, const JobBuffers& whole, const JobInfo& job, const Size& tile,
+void render_tiles(Engine& engine, const JobBuffers& whole, const JobInfo& job, const Size& tile,
                   const PixelBytes& bytes) {
   const std::vector<ImageRegion> tiles = tiles_of(job, tile);
   // No output is written before all inputs are read, because they may be the same memory.
   std::vector<std::vector<std::vector<char>>> results;
   std::vector<std::vector<char>> parts(whole.inputs.size());
   JobInfo part = job;
-  Finisher jobs(graph);
+  Finisher jobs(engine);
   for (const ImageRegion& region : tiles) {
     part.region = region;
-    const std::vector<ImageRegion> needed = graph.input_regions(part);
+    const std::vector<ImageRegion> needed = engine.input_regions(part);
     JobBuffers buffers;
     for (std::size_t i = 0; i < needed.size(); ++i) {
-      const std::size_t pixel = bytes.inputs[graph.job_inputs()[i].input];
+      const std::size_t pixel = bytes.inputs[engine.job_inputs()[i].input];
       // A port that needs nothing of an image gets a pointer all the same.
       parts[i].resize(std::max<std::size_t>(1, needed[i].width * pixel * needed[i].height));
       for_each_row(static_cast<const char*>(whole.inputs[i]), parts[i].data(), needed[i], job.width,

@@ -19,7 +19,7 @@ class TraceOutput {
 
   // Stops the broker's timeline and writes it. Does nothing without --trace. Throws Failure
   // (output).
-  void write(Broker& broker);
+  void write(Broker* broker);
 
  private:
   std::optional<OutputFile> file_;

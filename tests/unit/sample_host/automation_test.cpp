@@ -55,7 +55,7 @@ TEST(AutomationFile, MistakesNameTheLine) {
 
 AutomationPoint point(std::size_t parameter, std::int64_t begin, double value,
                       std::uint32_t ramp = 0) {
-  return {nullptr, parameter, begin, ramp, value, 0};
+  return {0, parameter, begin, ramp, value, 0};
 }
 
 // The value of each parameter at each frame, worked out from the blocks' changes as job_events.hpp
@@ -65,19 +65,19 @@ std::vector<std::map<std::size_t, double>> play(const std::vector<AutomationPoin
   Automation automation(points);
   std::vector<std::map<std::size_t, double>> values;
   std::map<std::size_t, double> now;
-  std::vector<ParameterChange> changes;
+  std::vector<WorkerParameterChange> changes;
   std::int64_t position = 0;
   for (const std::uint32_t frames : blocks) {
     automation.fill(position, frames, changes);
     std::int64_t before = INT64_MIN;
-    for (const ParameterChange& change : changes) {
+    for (const WorkerParameterChange& change : changes) {
       EXPECT_GE(change.offset, before);
       EXPECT_LT(change.offset, frames);
       EXPECT_GT(change.offset + change.ramp_frames + (change.ramp_frames == 0 ? 1 : 0), 0);
       before = change.offset;
     }
     for (std::int64_t frame = 0; frame < frames; ++frame) {
-      for (const ParameterChange& change : changes) {
+      for (const WorkerParameterChange& change : changes) {
         if (change.offset > frame) continue;
         const double part =
             change.ramp_frames == 0
@@ -89,7 +89,7 @@ std::vector<std::map<std::size_t, double>> play(const std::vector<AutomationPoin
       values.push_back(now);
     }
     // As the broker does after a block: a ramp that ends with it has arrived.
-    for (const ParameterChange& change : changes) {
+    for (const WorkerParameterChange& change : changes) {
       if (change.offset + change.ramp_frames == frames) now[change.parameter] = change.value;
     }
     position += frames;

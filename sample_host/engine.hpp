@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the plug-ins are: in this process, or in a worker process (--isolate). Session uses it, and
+// knows neither.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/device.hpp"
+#include "ctxbroker/driver.hpp"
+#include "ctxbroker/metrics.hpp"
+#include "ctxbroker/preset.hpp"
+#include "ctxbroker/worker_graph.hpp"
+#include "exit_code.hpp"
+#include "graph_plan.hpp"
+#include "options.hpp"
+
+namespace ctxbroker::sample_host {
+
+// What the host gives and gets.
+struct EndFormats {
+  std::vector<std::uint32_t> input_channels, output_channels;  // of each end; 0: as usual
+  SampleType samples = SampleType::float32;
+};
+
+// Nodes are named by their position in the plan. Everything throws Error.
+class Engine {
+ public:
+  Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  virtual ~Engine() = default;
+
+  virtual const PluginDescription& description(std::size_t node) const = 0;
+  // The instances, once everything that the user has asked for is checked.
+  virtual void create() = 0;
+
+  virtual void set_parameter(std::size_t node, const std::string& id,
+                             const ParameterValue& value) = 0;
+  virtual void set_text(std::size_t node, const std::string& id, const std::string& text) = 0;
+  virtual ParameterValue from_text(std::size_t node, const std::string& id,
+                                   const std::string& text) = 0;
+  virtual ParameterValue parameter_value(std::size_t node, const std::string& id) const = 0;
+  virtual std::string text(std::size_t node, const std::string& id) const = 0;
+  virtual Preset save_preset(std::size_t node) = 0;
+  virtual std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset) = 0;
+  // A plug-in has asked to be activated again.
+  virtual bool restart_requested(std::size_t node) = 0;
+
+  // Connects anew. No jobs are in flight.
+  virtual void activate(const ActivationSizes& sizes, const EndFormats& formats,
+                        std::uint32_t changes_per_job) = 0;
+  // The others are as those of a Graph, after activate.
+  virtual const std::vector<JobInput>& job_inputs() = 0;
+  virtual std::vector<ImageRegion> input_regions(const JobInfo& job) = 0;
+  virtual std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
+                               const WorkerJobEvents& events) = 0;
+  virtual void finish(std::uint64_t job) = 0;
+  virtual std::uint64_t latency_frames() = 0;
+  virtual std::uint64_t latency_before(std::size_t node) = 0;
+  virtual void poll() = 0;
+
+  virtual DriverInfo driver() = 0;
+  virtual std::vector<DeviceInfo> devices() = 0;
+  virtual LeaseInfo lease(std::size_t node) = 0;
+  virtual Metrics metrics(std::size_t node) = 0;
+  virtual BrokerMetrics all_metrics() = 0;
+  // Null in a worker.
+  virtual Broker* broker() noexcept = 0;
+  // Ends the plug-ins, and returns what there is to tell of them then.
+  virtual BrokerMetrics end() = 0;
+};
+
+// The plan's ends with the channels of this activation; none given: as usual.
+std::vector<GraphEnd> graph_ends(const std::vector<PlannedEnd>& ends,
+                                 const std::vector<std::uint32_t>& channels, SampleType samples);
+
+// Runs `step`, which finds a node's plug-in. What a graph file says of its name is an error of the
+// plug-in, with its place.
+template <typename Step>
+auto in_node(const GraphPlan& plan, const PlannedNode& node, const Step& step) {
+  try {
+    return step();
+  } catch (const Failure& failure) {
+    throw Failure(failure, plan.is_row() ? "" : node.where);
+  }
+}
+
+// Both find the plug-ins of the plan, which is borrowed, and throw Failure or Error. The worker has
+// loaded and created them, and this process has not.
+std::unique_ptr<Engine> engine_in_host(const Options& options, const GraphPlan& plan);
+std::unique_ptr<Engine> engine_in_worker(const Options& options, const GraphPlan& plan);
+
+}  // namespace ctxbroker::sample_host

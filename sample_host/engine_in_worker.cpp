@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plug-ins in a worker process: what --isolate asks for. If it ends, the command ends with an error
+// that names the plug-in.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <type_traits>
+
+#include "catalogue.hpp"
+#include "ctxbroker/worker_graph.hpp"
+#include "engine.hpp"
+#include "exit_code.hpp"
+#include "logging.hpp"
+
+namespace ctxbroker::sample_host {
+
+namespace {
+
+WorkerGraphDescription describe_graph(const Options& options, const GraphPlan& plan) {
+  std::optional<ScanResult> found;  // only when a name needs it
+  WorkerGraphDescription description;
+  // What formats they have is known when the graph is activated.
+  description.inputs = graph_ends(plan.inputs, {}, SampleType::float32);
+  description.outputs = graph_ends(plan.outputs, {}, SampleType::float32);
+  for (const PlannedNode& planned : plan.nodes) {
+    WorkerNode node;
+    node.name = planned.name;
+    node.options.device = options.device;
+    node.options.lease = options.lease;
+    node.options.job_graphs = options.graphs;
+    in_node(plan, planned, [&] {
+      node.plugin = planned.plugin.plugin;
+      node.library = planned.plugin.library;
+      if (!node.library.empty()) {
+        check_library(planned.plugin);
+      } else {
+        if (!found) found = scan_plugins(options);
+        const PluginDescription& chosen = find_plugin(*found, planned.plugin.plugin);
+        node.library = chosen.library_path;
+        node.plugin = chosen.id;
+      }
+      return 0;
+    });
+    description.nodes.push_back(std::move(node));
+  }
+  description.edges = plan.edges;
+  return description;
+}
+
+WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan) {
+  // Without --job-timeout there has to be some time after which the worker hangs.
+  constexpr std::chrono::milliseconds patience{60'000}, more{2'000};
+  const std::chrono::milliseconds limit(options.job_timeout);
+  WorkerGraphOptions made;
+  made.worker.name = "sample_host";
+  made.worker.start_timeout = patience;
+  made.worker.call_timeout = limit.count() != 0 ? limit + more : patience;
+  made.worker.heartbeat_timeout = std::chrono::milliseconds(10'000);
+  // Its end is the command's error, and needs no record.
+  made.worker.records = [sink = record_sink()](const Record& record) {
+    if (record.severity != Severity::error || std::string_view(record.topic) != "worker") {
+      sink(record);
+    }
+  };
+  made.graph.measure = true;
+  made.graph.jobs_in_flight = static_cast<std::uint32_t>(options.jobs);
+  constexpr std::uint32_t most_changes = 65536;
+  made.graph.changes_per_job = plan.automation.empty() ? 0 : most_changes;
+  made.driver = options.driver;
+  made.policy = options.policy;
+  made.job_timeout = limit;
+  return made;
+}
+
+class InWorker final : public Engine {
+ public:
+  InWorker(const Options& options, const GraphPlan& plan) : plan_(plan) {
+    told([&] { graph_.emplace(describe_graph(options, plan), worker_options(options, plan)); });
+  }
+
+  const PluginDescription& description(std::size_t node) const override {
+    return graph_->description(node);
+  }
+  void create() override {}  // it is done
+
+  void set_parameter(std::size_t node, const std::string& id,
+                     const ParameterValue& value) override {
+    told([&] { graph_->set_parameter(node, id, value); });
+  }
+  void set_text(std::size_t node, const std::string& id, const std::string& text) override {
+    told([&] { graph_->set_text(node, id, text); });
+  }
+  ParameterValue from_text(std::size_t node, const std::string& id,
+                           const std::string& text) override {
+    return told([&] { return graph_->from_text(node, id, text); });
+  }
+  ParameterValue parameter_value(std::size_t node, const std::string& id) const override {
+    return graph_->parameter_value(node, id);
+  }
+  std::string text(std::size_t node, const std::string& id) const override {
+    return graph_->text(node, id);
+  }
+  Preset save_preset(std::size_t node) override {
+    return told([&] { return graph_->save_preset(node); });
+  }
+  std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset) override {
+    return told([&] { return graph_->load_preset(node, preset); });
+  }
+  bool restart_requested(std::size_t node) override {
+    return told([&] { return graph_->node_state(node).restart_requested; });
+  }
+
+  void activate(const ActivationSizes& sizes, const EndFormats& formats, std::uint32_t) override {
+    told([&] {
+      graph_->activate(sizes, graph_ends(plan_.inputs, formats.input_channels, formats.samples),
+                       graph_ends(plan_.outputs, formats.output_channels, formats.samples));
+    });
+  }
+  const std::vector<JobInput>& job_inputs() override { return graph_->job_inputs(); }
+  std::vector<ImageRegion> input_regions(const JobInfo& job) override {
+    return told([&] { return graph_->input_regions(job); });
+  }
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
+                       const WorkerJobEvents& events) override {
+    return told([&] { return graph_->submit(buffers, job, events); });
+  }
+  void finish(std::uint64_t job) override {
+    told([&] { graph_->finish(job); });
+  }
+  std::uint64_t latency_frames() override { return graph_->latency_frames(); }
+  std::uint64_t latency_before(std::size_t node) override {
+    return graph_->active() ? graph_->latency_before(node) : 0;
+  }
+  void poll() override {}  // the worker does it with each message
+
+  DriverInfo driver() override { return graph_->driver(); }
+  std::vector<DeviceInfo> devices() override { return graph_->devices(); }
+  // The libraries are tenants in the worker, and here they are numbered.
+  LeaseInfo lease(std::size_t node) override {
+    LeaseInfo lease = told([&] { return graph_->node_state(node).lease; });
+    const auto known = std::find(tenants_.begin(), tenants_.end(), lease.tenant_name);
+    lease.tenant.value = static_cast<std::uint32_t>(known - tenants_.begin()) + 1;
+    if (known == tenants_.end()) tenants_.push_back(lease.tenant_name);
+    return lease;
+  }
+  Metrics metrics(std::size_t node) override {
+    return told([&] { return graph_->node_state(node).metrics; });
+  }
+  BrokerMetrics all_metrics() override {
+    BrokerMetrics all;
+    for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+      const LeaseInfo of = lease(i);
+      auto tenant = std::find_if(all.tenants.begin(), all.tenants.end(),
+                                 [&](const TenantMetrics& one) { return one.id == of.tenant; });
+      if (tenant == all.tenants.end()) {
+        TenantMetrics fresh;
+        fresh.id = of.tenant;
+        fresh.name = of.tenant_name;
+        tenant = all.tenants.insert(all.tenants.end(), std::move(fresh));
+      }
+      const Metrics figures = metrics(i);
+      auto held = std::find_if(tenant->leases.begin(), tenant->leases.end(),
+                               [&](const LeaseMetrics& one) { return one.device == of.device; });
+      if (held == tenant->leases.end()) {
+        held = tenant->leases.insert(held, {of.device, of.granted, of.state, of.generation});
+      }
+      held->jobs += figures.jobs;
+      held->launches += figures.launches;
+      held->device_seconds += figures.device_seconds;
+      held->memory_bytes += figures.memory_bytes;
+      tenant->strikes += figures.strikes;
+      tenant->instances.push_back({description(i).id, of.generation, figures});
+    }
+    return all;
+  }
+  Broker* broker() noexcept override { return nullptr; }
+  // Of a worker that has ended, nothing is known any more.
+  BrokerMetrics end() override {
+    BrokerMetrics last;
+    if (graph_->state() == WorkerState::ready) {
+      graph_->deactivate();  // what they leave behind is a strike
+      last = all_metrics();
+    }
+    graph_.reset();
+    return last;
+  }
+
+ private:
+  // Marks the end of the worker, so that the exit code says that it was a plug-in.
+  template <typename Work>
+  std::invoke_result_t<Work> told(const Work& work) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::context_lost) throw;
+      const std::string text = error.message();
+      const auto end = graph_ ? graph_->last_end() : std::nullopt;
+      std::string library;
+      if (end && !end->running.empty()) {
+        library = std::filesystem::path(end->running.front().library).stem().string();
+      }
+      throw Error(ErrorKind::context_lost, text.substr(0, text.rfind("; the next call")),
+                  {.call = worker_process, .tenant = library});
+    }
+  }
+
+  const GraphPlan& plan_;
+  std::optional<WorkerGraph> graph_;
+  std::vector<std::string> tenants_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> engine_in_worker(const Options& options, const GraphPlan& plan) {
+  return std::make_unique<InWorker>(options, plan);
+}
+
+}  // namespace ctxbroker::sample_host

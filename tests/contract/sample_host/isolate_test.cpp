@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// sample_host with --isolate: the same files, and a crash costs a message instead of the command.
+#include <csignal>
+
+#include "command_test.hpp"
+
+namespace ctxbroker::sample_host::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class IsolateCommand : public CommandTest {
+ protected:
+  // Runs it in this process, then in a worker; `made` must be the same twice.
+  void same(std::vector<std::string> arguments, const std::vector<std::string>& made) const {
+    run_well(arguments);
+    std::vector<std::string> bytes;
+    for (const std::string& name : made) {
+      bytes.push_back(read_bytes(folder / name));
+      std::filesystem::remove(folder / name);
+    }
+    arguments.emplace_back("--isolate");
+    run_well(arguments);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      EXPECT_EQ(read_bytes(folder / made[i]), bytes[i]) << made[i];
+    }
+  }
+  std::string file(const std::string& name, const std::string& text) const {
+    write_bytes(folder / name, text);
+    return at(name);
+  }
+  static std::string deaths(const std::string& way) {
+    return (program_folder().parent_path() / "test_plugins" / "deaths.so").string() + ":way=" + way;
+  }
+};
+
+TEST_F(IsolateCommand, PicturesAreTheSame) {
+  png("in.png", 70, 50);
+  same({"image", at("in.png"), "-o", at("row.png"), "--plugin", "exposure:stops=0.5", "--plugin",
+        "blur:radius=3", "--json", at("report.json")},
+       {"row.png"});
+  const nlohmann::json report = json_at("report.json");
+  EXPECT_EQ(report["plugins"][1]["short_name"], "blur");
+  EXPECT_EQ(report["plugins"][1]["parameters"]["radius"], 3);
+  EXPECT_EQ(report["plugins"][1]["jobs"], 1);
+  EXPECT_EQ(report["driver"]["kind"], "software");
+  EXPECT_EQ(report["leases"][1]["tenant"], "blur");
+  EXPECT_GT(report["leases"][1]["memory_bytes"], 0);
+
+  same({"image", at("in.png"), "-o", at("tiles.png"), "--plugin", "blur:radius=3", "--tile",
+        "32x16", "--jobs", "3"},
+       {"tiles.png"});
+}
+
+TEST_F(IsolateCommand, SequencesAreTheSame) {
+  for (const char* name : {"in.1.png", "in.2.png", "in.3.png", "in.4.png"}) png(name, 40, 30);
+  const std::string automation = file("a.csv", "1,exposure.stops,0\n4,exposure.stops,3\n");
+  const std::vector<std::string> made{"out.1.png", "out.2.png", "out.3.png", "out.4.png"};
+  std::vector<std::string> arguments{"image",    at("in.%d.png"), "-o",           at("out.%d.png"),
+                                     "--frames", "1-4",           "--jobs",       "2",
+                                     "--plugin", "exposure",      "--automation", automation};
+  png("in.3.png", 60, 30);  // larger: everything is activated anew
+  same(arguments, made);
+  png("in.3.png", 40, 30);
+  arguments.insert(arguments.end(), {"--plugin", "time_blur"});  // needs the frames around
+  same(arguments, made);
+}
+
+TEST_F(IsolateCommand, SoundIsTheSame) {
+  wav("in.wav", 30000);
+  const std::string graph = file("g.json", R"({"schema": "ctxbroker.graph/1",
+      "inputs": {"i": {}}, "outputs": {"o": {}},
+      "nodes": {"quiet": {"plugin": "gain"}, "low": {"plugin": "fir", "parameters": {"taps": 99}},
+                "desk": {"plugin": "mix"}},
+      "edges": [{"from": "i", "to": "quiet"}, {"from": "quiet", "to": "low"},
+                {"from": "low", "to": "desk.in_1"}, {"from": "quiet", "to": "desk.in_2"},
+                {"from": "desk", "to": "o"}]})");
+  const std::string automation =
+      file("a.csv", "0,quiet.gain_db,0\n0.1,quiet.gain_db,-20,0.2\n0.4,quiet.mute,on\n");
+  for (const char* jobs : {"1", "4"}) {
+    same({"audio", at("in.wav"), "-o", at("out.wav"), "--graph", graph, "--automation", automation,
+          "--tail", "0.05", "--jobs", jobs},
+         {"out.wav"});
+  }
+}
+
+TEST_F(IsolateCommand, PresetsAreTheSame) {
+  wav("in.wav", 3000);
+  run_well({"audio", at("in.wav"), "-o", at("x.wav"), "--plugin", "fir:cutoff=500,taps=33",
+            "--save-preset", at("here.json")});
+  run_well({"audio", at("in.wav"), "-o", at("x.wav"), "--plugin", "fir:cutoff=500,taps=33",
+            "--save-preset", at("there.json"), "--isolate"});
+  EXPECT_EQ(read_bytes(folder / "there.json"), read_bytes(folder / "here.json"));
+  same({"audio", at("in.wav"), "-o", at("out.wav"), "--plugin", "fir", "--preset", at("here.json")},
+       {"out.wav"});
+}
+
+TEST_F(IsolateCommand, ACrashIsAMessageWithTheName) {
+  png("in.png", 16, 16);
+  for (const auto& [way, text] :
+       {std::pair("segv", "signal 11 (SIGSEGV)"), std::pair("quiet_exit", "exit status 0"),
+        std::pair("endless", "did not end within 2200 ms")}) {
+    Start start;
+    start.arguments = {"image",         at("in.png"), "-o",       at("out.png"),
+                       "--plugin",      "exposure",   "--plugin", deaths(way),
+                       "--job-timeout", "200",        "--isolate"};
+    expect_error(start, ExitCode::plugin,
+                 {text, "in process of plug-in com.example.test.deaths", "leave the plug-in out"});
+  }
+  // The positive control: here, the command crashes.
+  EXPECT_EQ(run({"image", at("in.png"), "-o", at("out.png"), "--plugin", deaths("segv")}).signal,
+            SIGSEGV);
+}
+
+TEST_F(IsolateCommand, SaysWhatItCannotDo) {
+  png("in.png", 16, 16);
+  const auto refused = [&](std::vector<std::string> arguments, ExitCode code,
+                           const std::vector<std::string>& parts) {
+    Start start;
+    start.arguments = {"image", at("in.png"), "-o", at("out.png"), "--isolate"};
+    start.arguments.insert(start.arguments.end(), arguments.begin(), arguments.end());
+    expect_error(start, code, parts);
+  };
+  refused({"--plugin", "exposure", "--trace", at("t")}, ExitCode::usage, {"--trace", "--isolate"});
+  refused({"--plugin", "nobody"}, ExitCode::plugin, {"there is no plug-in \"nobody\""});
+  refused({"--plugin", "exposure:stops=x"}, ExitCode::usage, {"stops", "a number from -16"});
+  refused({"--plugin", "exposure:nobody=1"}, ExitCode::usage, {"no parameter \"nobody\""});
+  refused({"--plugin", "gain"}, ExitCode::usage, {"is for audio"});
+  refused({"--plugin", test_plugin("init_fails")}, ExitCode::plugin, {"init_fails"});
+  refused({"--plugin", test_plugin("process_fails")}, ExitCode::plugin, {"process"});
+}
+
+}  // namespace
+}  // namespace ctxbroker::sample_host::test
