@@ -2,6 +2,9 @@
 // The way to a worker process and back, for an empty message and for one of 2 KiB, by how long the
 // two sides look before they sleep, against the same bytes through two pipes and a process that
 // sends them back. The module answers with the message and uses no GPU.
+//
+// Then a block of audio through the sample plug-in gain: a graph in this process, and the same
+// graph in a worker.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "ctxbroker/graph.hpp"
 #include "ctxbroker/worker.hpp"
+#include "ctxbroker/worker_graph.hpp"
 #include "support/benchmark_main.hpp"
 
 namespace ctxbroker::bench {
@@ -68,14 +73,30 @@ class PipeEcho {
   pid_t child_ = 0;
 };
 
+std::filesystem::path built(const char* file) {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / file;
+}
+
+// The median of some trips, all of which go to `keep`, if it is there.
+template <typename Trip>
+double median_of(int count, const Trip& trip, std::vector<double>* keep = nullptr) {
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    const auto start = Clock::now();
+    trip();
+    times.push_back(nanoseconds_since(start));
+  }
+  if (keep != nullptr) keep->insert(keep->end(), times.begin(), times.end());
+  return percentile(times, 0.5);
+}
+
 // Compares in turn; the times are medians of single round trips.
 double round_trips(const Session& session, std::size_t bytes, std::chrono::microseconds spin,
                    benchmark::State& state) {
   PipeEcho echo(bytes != 0 ? bytes : 1);
   WorkerOptions options;
   options.name = "echo";
-  options.module = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() /
-                   "test_plugins/worker/worker_module.so";
+  options.module = built("test_plugins/worker/worker_module.so");
   options.spin = spin;
   Worker worker(options);
   std::vector<char> data(bytes), answer(bytes + 1);
@@ -84,25 +105,55 @@ double round_trips(const Session& session, std::size_t bytes, std::chrono::micro
   };
   const int count = session.quick() ? 20 : 2000;
   std::vector<double> all;
-  const auto median = [&](auto trip, std::vector<double>* keep) {
-    std::vector<double> times;
-    for (int i = 0; i < count; ++i) {
-      const auto start = Clock::now();
-      trip();
-      times.push_back(nanoseconds_since(start));
-    }
-    if (keep != nullptr) keep->insert(keep->end(), times.begin(), times.end());
-    return percentile(times, 0.5);
-  };
   call();
   const Comparison comparison = compare(
-      session.rounds(20), [&] { return median([&] { echo.round_trip(); }, nullptr); },
-      [&] { return median(call, &all); });
+      session.rounds(20), [&] { return median_of(count, [&] { echo.round_trip(); }); },
+      [&] { return median_of(count, call, &all); });
   state.counters["p99_ns"] = percentile(all, 0.99);
   return report(state, comparison);
 }
 
+// A block of audio, in this process and in a worker.
+double audio(Session& session, std::uint32_t frames, std::chrono::microseconds spin,
+             benchmark::State& state) {
+  constexpr std::uint32_t channels = 2;
+  const std::filesystem::path library = sample_plugin("gain");
+  const ActivationSizes sizes{frames, channels, 48000, false};
+  Broker& broker = session.broker();
+  PluginInstance gain = broker.create(broker.load(library), "gain");
+  gain.activate(sizes);
+  Graph here(broker, {&gain}, sizes);
+  WorkerGraphOptions options;
+  options.worker.name = "audio";
+  options.worker.spin = spin;
+  WorkerGraph there({{{"in"}}, {{"out"}}, {{"gain", library}}}, options);
+  there.activate(sizes);
+  std::vector<float> block(std::size_t{frames} * channels);
+  JobInfo job;
+  job.width = frames;
+  job.height = channels;
+  job.sample_rate = 48000;
+  const auto in_process = [&] { here.process(block.data(), block.data(), job); };
+  const auto in_worker = [&] { there.process(block.data(), block.data(), job); };
+  in_process();
+  in_worker();
+  const int count = session.quick() ? 20 : 500;
+  std::vector<double> all_here, all_there;
+  const Comparison comparison = compare(
+      session.rounds(20), [&] { return median_of(count, in_process, &all_here); },
+      [&] { return median_of(count, in_worker, &all_there); });
+  state.counters["in_process_p99_ns"] = percentile(all_here, 0.99);
+  state.counters["p99_ns"] = percentile(all_there, 0.99);
+  return report(state, comparison);
+}
+
 void enrol(Session& session) {
+  for (const int spin : {0, 50, 1000}) {
+    measure_once("audio/256_frames/spin_" + std::to_string(spin) + "_us", benchmark::kMicrosecond,
+                 [&session, spin](benchmark::State& state) {
+                   return audio(session, 256, std::chrono::microseconds(spin), state);
+                 });
+  }
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{2048}}) {
     for (const int spin : {0, 50, 1000}) {
       measure_once(
