@@ -121,11 +121,6 @@ bool DeviceHold::offers_green() const {
   return split_ && split_->status() == CUDA_SUCCESS;
 }
 
-unsigned DeviceHold::group_size() const {
-  const std::lock_guard lock(mutex_);
-  return split_ ? split_->group_size() : 0;
-}
-
 LeaseContext DeviceHold::make(const LeaseChoice& choice, Groups left, CallOwner owner) {
   if (choice.kind == LeaseKind::green) {
     return make_green(choice.multiprocessors, std::move(left), owner);

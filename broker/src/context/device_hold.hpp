@@ -53,8 +53,7 @@ class DeviceHold {
   // After use.
   CUcontext primary() const noexcept { return primary_.context(); }
   Shield shield() const;
-  bool offers_green() const;    // whether this driver and device give green contexts
-  unsigned group_size() const;  // multiprocessors of the smallest partition; 0: no partitions
+  bool offers_green() const;  // whether this driver and device give green contexts
 
   // Which generation of the primary this is; see PrimaryContext.
   std::uint64_t primary_generation() const noexcept { return primary_.generation(); }

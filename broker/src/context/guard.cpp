@@ -12,6 +12,16 @@
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
+
+constinit thread_local ThreadState thread_state;
+
+std::uint64_t number_this_thread() noexcept {
+  // Global, because a number says which thread of the process it is.
+  static constinit std::atomic<std::uint64_t> last{0};
+  thread_state.number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return thread_state.number;
+}
+
 namespace {
 
 void link(Frame& frame) noexcept {
@@ -419,12 +429,6 @@ const char* running_owner() noexcept {
     if (frame->tenant != nullptr) return frame->tenant->lasting_name;
   }
   return "host";
-}
-
-TenantId running_tenant() noexcept {
-  const Frame* frame = thread_state.innermost;
-  if (frame == nullptr || frame->tenant == nullptr) return host_tenant;
-  return frame->tenant->id;
 }
 
 }  // namespace ctxbroker::detail

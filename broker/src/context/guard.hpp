@@ -239,9 +239,6 @@ inline FrameOwner frame_owner() noexcept {
   return {};
 }
 
-// Returns the tenant of the innermost frame, or the host.
-TenantId running_tenant() noexcept;
-
 // Returns in whose name the thread calls the driver: the lasting_name of the innermost frame's
 // tenant, also where its plug-in has called the host; "host" for the broker's own work; null
 // outside of guards.

@@ -66,6 +66,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   const Driver& driver() const noexcept { return device_.driver(); }
   const DriverTable& table() const noexcept { return device_.driver().table; }
+  const DeviceLimits& limits() const noexcept {
+    return driver().limits[static_cast<std::size_t>(device_ordinal())];
+  }
   const DeviceHold& device() const noexcept { return device_; }
   const TenantIdentity& tenant() const noexcept { return *tenant_; }
   CallOwner owner() const noexcept { return {device_.ordinal(), tenant_->name}; }

@@ -3,6 +3,7 @@
 // unloaded, because drivers start threads and register exit handlers.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -22,7 +23,10 @@ struct DeviceLimits {
   unsigned int block_threads = 0;       // product of the three dimensions of a block
   unsigned int shared_bytes = 0;        // per block, for every kernel
   unsigned int shared_optin_bytes = 0;  // per block, for kernels that ask for more
-  bool cooperative = false;             // blocks of one launch may wait for each other
+  unsigned int most_shared_bytes() const noexcept {
+    return std::max(shared_bytes, shared_optin_bytes);
+  }
+  bool cooperative = false;  // blocks of one launch may wait for each other
   bool clusters = false;
 };
 

@@ -66,9 +66,6 @@ class DelayLines {
              bool is_dry_wanted);
 
   // Null where nothing is delayed.
-  const DelayLine* input(Index node, Index port) const noexcept {
-    return is_empty_ ? nullptr : line(inputs_[node][port]);
-  }
   DelayLine* input(Index node, Index port) noexcept {
     return is_empty_ ? nullptr : line(inputs_[node][port]);
   }
@@ -100,7 +97,6 @@ class DelayLines {
 
  private:
   using MaybeLine = std::optional<DelayLine>;
-  static const DelayLine* line(const MaybeLine& one) noexcept { return one ? &*one : nullptr; }
   static DelayLine* line(MaybeLine& one) noexcept { return one ? &*one : nullptr; }
 
   std::vector<std::vector<MaybeLine>> inputs_;     // of each node

@@ -95,7 +95,7 @@ struct Graph::Impl {
   void end_node(detail::JobSlot& slot, Index node);
   ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer,
                      const detail::Rectangle& region) const noexcept;
-  ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index feed) const noexcept;
+  ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index feed) noexcept;
 
   // Latencies: graph_latency.cpp.
   void make_delay_lines(const std::vector<std::shared_ptr<detail::Lease>>& leases);

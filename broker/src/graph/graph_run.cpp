@@ -85,7 +85,7 @@ ctxb_buffer Graph::Impl::buffer(const JobSlot& slot, Index value, Index buffer,
   return made;
 }
 
-ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index feed) const noexcept {
+ctxb_buffer Graph::Impl::input_buffer(const JobSlot& slot, Index node, Index feed) noexcept {
   const Maybe value = wiring.nodes[node].inputs[feed];
   if (!value) {
     ctxb_buffer none{};

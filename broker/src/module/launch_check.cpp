@@ -45,7 +45,7 @@ bool threads_fit(const Kernel& kernel, const DeviceLimits& limits, const ctxb_la
 bool shared_fits(const Kernel& kernel, const DeviceLimits& limits, const ctxb_launch& launch,
                  RefusalText& refusal) noexcept {
   const std::uint64_t bytes = std::uint64_t{launch.shared_bytes} + kernel.static_shared_bytes;
-  const unsigned int most = std::max(limits.shared_bytes, limits.shared_optin_bytes);
+  const unsigned int most = limits.most_shared_bytes();
   if (bytes <= most) return true;
   return refuse(refusal,
                 "kernel \"%s\": %u bytes of dynamic and %u of static shared memory; at most %u fit",

@@ -59,11 +59,15 @@ std::shared_ptr<LoadedCode> ModuleSet::code_of(const ModuleUse& use, bool again)
   return at_->code_for(image, use.module->jit, known);
 }
 
+// Makes its code, at the first need.
+void ModuleSet::must_have_code(ModuleUse& use) {
+  if (use.code != nullptr) return;
+  if (use.module->development) use.stamp = stamp_of(use.module->file);
+  use.code = code_of(use);
+}
+
 CUmodule ModuleSet::need(ModuleUse& use) {
-  if (use.code == nullptr) {
-    if (use.module->development) use.stamp = stamp_of(use.module->file);
-    use.code = code_of(use);
-  }
+  must_have_code(use);
   if (CUmodule const loaded = use.code->handle(); loaded != nullptr) return loaded;
   CUmodule const handle = use.code->load(*use.module);
   service_.record_loaded(*lease(), use.code->image());
@@ -72,10 +76,7 @@ CUmodule ModuleSet::need(ModuleUse& use) {
 
 bool ModuleSet::can_wait(ModuleUse& use, const char* kernel) {
   if (real_time_ || !use.module->on_first_use) return false;
-  if (use.code == nullptr) {
-    if (use.module->development) use.stamp = stamp_of(use.module->file);
-    use.code = code_of(use);
-  }
+  must_have_code(use);
   return use.code->handle() == nullptr &&
          use.code->image().has_kernel(kernel, capability_of(*lease()));
 }

@@ -74,6 +74,7 @@ class ModuleSet {
  private:
   const std::shared_ptr<Lease>& lease() const noexcept { return at_->lease(); }
   std::shared_ptr<LoadedCode> code_of(const ModuleUse& use, bool again = false);
+  void must_have_code(ModuleUse& use);
   CUresult find_function(Kernel& kernel, CUmodule module) const;
   bool exchange(ModuleUse& use, std::chrono::milliseconds end_timeout);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a file completely or not at all.
+// Files of the broker: where a user keeps them, and how they are written.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,17 @@
 
 namespace ctxbroker::detail {
 
-// Calls `produce` with a function that takes the content piece by piece. The content goes to a
-// temporary file beside `path`, which is renamed at the end. Throws Error (output_file) with the
-// path and the system's message, and what `produce` throws; then `path` is unchanged and the
-// temporary file is gone. A link keeps pointing to the file that is written. What is there and is
-// no regular file (a device, a pipe) is written to directly.
+// The folder that a variable names; empty for a process with raised privileges, and where it is not
+// an absolute path.
+std::filesystem::path folder_from_environment(const char* variable);
+// $VARIABLE/ctxbroker, or ~/FALLBACK/ctxbroker; or empty.
+std::filesystem::path user_folder(const char* variable, const char* fallback);
+
+// Writes a file completely or not at all. Calls `produce` with a function that takes the content
+// piece by piece. The content goes to a temporary file beside `path`, which is renamed at the end.
+// Throws Error (output_file) with the path and the system's message, and what `produce` throws;
+// then `path` is unchanged and the temporary file is gone. A link keeps pointing to the file that
+// is written. What is there and is no regular file (a device, a pipe) is written to directly.
 void write_whole_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce);

@@ -18,10 +18,10 @@ namespace {
 
 void say_driver(const detail::BrokerImpl& broker) {
   const DriverInfo& info = broker.driver().info;
-  broker.recorder().record(Severity::info, host_tenant, "host", "driver",
-                           std::string(to_string(info.kind)) + " driver " + info.path + ", CUDA " +
-                               std::to_string(info.version / 1000) + "." +
-                               std::to_string(info.version % 1000 / 10) + ": " + info.reason);
+  broker.host().log(Severity::info, "driver",
+                    std::string(to_string(info.kind)) + " driver " + info.path + ", CUDA " +
+                        std::to_string(info.version / 1000) + "." +
+                        std::to_string(info.version % 1000 / 10) + ": " + info.reason);
 }
 
 // Keeps a broker that ended while it was used, or while something of it waits for work that hangs.
@@ -76,9 +76,9 @@ Broker::~Broker() {
       close();
       return;
     }
-    impl_->recorder().record(Severity::error, host_tenant, "host", "broker",
-                             "the broker ends while it is still used by " + alive +
-                                 "; it stays in memory until the process ends");
+    impl_->host().log(Severity::error, "broker",
+                      "the broker ends while it is still used by " + alive +
+                          "; it stays in memory until the process ends");
   } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor; out of memory for a log line
   }
   abandon(std::move(impl_));

@@ -39,7 +39,6 @@ class BrokerImpl {
 
   const std::string& host_name() const noexcept { return options_.host_name; }
   const std::string& host_version() const noexcept { return options_.host_version; }
-  const Recorder& recorder() const noexcept { return recorder_; }  // any thread
   const TenantIdentity& host() const noexcept { return *host_; }
   std::thread::id main_thread() const noexcept { return main_thread_; }
 

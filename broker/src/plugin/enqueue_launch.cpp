@@ -132,8 +132,7 @@ ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult
 // All that there is: the function may be another instance's too, which asked for more before.
 CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int bytes) noexcept {
   if (bytes <= kernel.dynamic_shared_bytes) return CUDA_SUCCESS;
-  const DeviceLimits& limits = limits_of(activation);
-  const unsigned int device = std::max(limits.shared_bytes, limits.shared_optin_bytes);
+  const unsigned int device = limits_of(activation).most_shared_bytes();
   const unsigned int most = device - std::min(device, kernel.static_shared_bytes);
   const CUresult status = activation.lease->table().func_set_attribute(
       kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(most));

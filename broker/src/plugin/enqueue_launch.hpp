@@ -42,8 +42,7 @@ Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kerne
 ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult status);
 
 inline const DeviceLimits& limits_of(const Activation& activation) noexcept {
-  const Lease& lease = *activation.lease;
-  return lease.driver().limits[static_cast<std::size_t>(lease.device_ordinal())];
+  return activation.lease->limits();
 }
 
 inline bool are_sound(const ctxb_launch* launch, const ctxb_launch_options* options) noexcept {

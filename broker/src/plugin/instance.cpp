@@ -184,10 +184,6 @@ const Extension* Instance::extension(const char* id, std::size_t least_bytes) {
   return nullptr;
 }
 
-GuardTarget Instance::nowhere() const noexcept {
-  return broker_.nowhere();
-}
-
 Error Instance::failure(const char* function, const CallOutcome& outcome,
                         ctxb_status status) const {
   const Error::Origin origin{.call = function,

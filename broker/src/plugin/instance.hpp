@@ -194,7 +194,7 @@ class Instance {
   void wait_for_work() noexcept;
   LeaseRequest lease_request() const;
   void renew_lost_lease();
-  GuardTarget nowhere() const noexcept;
+  GuardTarget nowhere() const noexcept { return broker_.nowhere(); }
   GuardedCall call(const char* function) noexcept {
     return {.tenant = &tenant(),
             .strikes = &counters_.strikes,

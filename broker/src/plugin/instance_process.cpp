@@ -133,11 +133,11 @@ void Instance::give_up_graphs(const JobGraph::Outcome& why) noexcept {
         why.status == CUDA_SUCCESS
             ? ""
             : " (" + status_text(activation_->lease->table(), why.status) + ")";
-    broker_.recorder().record(
-        Severity::warning, tenant().id, tenant().name, "graph",
-        "plug-in " + description_.short_name + ": its jobs cannot be graphs: " + why.what + driver +
-            "; until it is activated again, its jobs are enqueued call by call, and this "
-            "job is repeated");
+    tenant().log(Severity::warning, "graph",
+                 "plug-in " + description_.short_name + ": its jobs cannot be graphs: " + why.what +
+                     driver +
+                     "; until it is activated again, its jobs are enqueued call by call, and this "
+                     "job is repeated");
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for the words
   }
 }

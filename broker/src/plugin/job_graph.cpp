@@ -86,8 +86,7 @@ JobGraph::Outcome JobGraph::launch(const std::shared_ptr<Lease>& lease, CUstream
                                    CUgraph graph) noexcept {
   const DriverTable& driver = lease->table();
   const bool has_clusters =
-      lease->driver().limits[static_cast<std::size_t>(lease->device_ordinal())].clusters &&
-      driver.graph_kernel_node_get_attribute != nullptr;
+      lease->limits().clusters && driver.graph_kernel_node_get_attribute != nullptr;
   Look look;
   try {
     look = look_at(driver, graph, has_clusters);

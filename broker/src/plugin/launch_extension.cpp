@@ -57,10 +57,7 @@ CUresult describe(const Activation& activation, const Kernel& kernel, ctxb_kerne
     const CUresult status = read_attribute(driver, kernel, which, *number);
     if (status != CUDA_SUCCESS) return status;
   }
-  const DeviceLimits& limits =
-      activation.lease->driver()
-          .limits[static_cast<std::size_t>(activation.lease->device_ordinal())];
-  const unsigned int shared = std::max(limits.shared_bytes, limits.shared_optin_bytes);
+  const unsigned int shared = limits_of(activation).most_shared_bytes();
   info.argument_count = kernel.arguments_known ? static_cast<std::uint32_t>(kernel.arguments.size())
                                                : CTXB_ARGUMENTS_UNKNOWN;
   info.argument_bytes = kernel.argument_bytes();

@@ -49,8 +49,8 @@ LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIde
     end();
     throw;
   }
-  broker_.recorder().record(
-      Severity::info, tenant_.identity()->id, tenant_.identity()->name, "plugin",
+  tenant_.identity()->log(
+      Severity::info, "plugin",
       "loaded " + path_.string() + " with " + std::to_string(descriptions_.size()) + " plug-in(s)");
 }
 

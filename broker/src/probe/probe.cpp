@@ -12,6 +12,7 @@
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/gate.hpp"
+#include "observe/whole_file.hpp"
 #include "probe/probe_cache.hpp"
 #include "probe/protocol.hpp"
 #include "probe/questions.hpp"
@@ -79,7 +80,8 @@ Machine look_at(const ProbeOptions& options) {
   machine.key = {device.name, device.multiprocessors,
                  identity_of(machine.driver.info.path) +
                      ", devices: " + std::to_string(machine.driver.devices.size())};
-  const auto folder = options.cache_folder.empty() ? default_cache_folder() : options.cache_folder;
+  const auto folder =
+      options.cache_folder.empty() ? user_folder("XDG_CACHE_HOME", ".cache") : options.cache_folder;
   if (!folder.empty()) machine.file = cache_file(folder, machine.key);
   return machine;
 }

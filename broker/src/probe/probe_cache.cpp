@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -121,21 +120,7 @@ ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
   }
 }
 
-std::filesystem::path from_environment(const char* variable) {
-  const char* text = std::getenv(variable);
-  // The base directory specification: a path that is not absolute is to be ignored.
-  if (text == nullptr || *text != '/') return {};
-  return text;
-}
-
 }  // namespace
-
-std::filesystem::path default_cache_folder() {
-  const auto cache = from_environment("XDG_CACHE_HOME");
-  if (!cache.empty()) return cache / "ctxbroker";
-  const auto home = from_environment("HOME");
-  return home.empty() ? home : home / ".cache" / "ctxbroker";
-}
 
 std::filesystem::path cache_file(const std::filesystem::path& folder, const ProbeKey& key) {
   const std::string machine =

@@ -24,9 +24,6 @@ struct ReadProbe {
   std::string trouble;  // why the text is damaged; empty when it belongs to another machine
 };
 
-// Returns $XDG_CACHE_HOME/ctxbroker or ~/.cache/ctxbroker, or nothing when neither is known.
-std::filesystem::path default_cache_folder();
-
 std::filesystem::path cache_file(const std::filesystem::path& folder, const ProbeKey& key);
 
 // Reads a report. A missing file gives neither a report nor trouble.

@@ -3,10 +3,13 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <system_error>
+#include <thread>
 
 extern char** environ;
 
@@ -69,6 +72,19 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
                             "cannot start \"" + program.string() + "\"");
   }
   return child;
+}
+
+bool wait_for_end(pid_t child, std::chrono::steady_clock::time_point deadline, int& status) {
+  for (;;) {
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) return true;
+    if (ended < 0 && errno != EINTR) {
+      status = -1;
+      return true;
+    }
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 }  // namespace ctxbroker::detail

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -42,5 +43,9 @@ struct ChildOptions {
 // std::system_error when the program cannot be started.
 pid_t start_child(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                   const ChildOptions& options);
+
+// Waits for the end of a process; false at the deadline. The status is that of waitpid, or -1 when
+// somebody else in this process has waited for it.
+bool wait_for_end(pid_t child, std::chrono::steady_clock::time_point deadline, int& status);
 
 }  // namespace ctxbroker::detail

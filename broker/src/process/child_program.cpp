@@ -17,25 +17,6 @@
 
 namespace ctxbroker::detail {
 
-namespace {
-
-// Waits for the end of a process; false at the deadline. The status is that of waitpid, or -1 when
-// somebody else in this process has waited for it.
-bool wait_for_end(pid_t child, std::chrono::steady_clock::time_point deadline, int& status) {
-  for (;;) {
-    const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended == child) return true;
-    if (ended < 0 && errno != EINTR) {
-      status = -1;
-      return true;
-    }
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
-
-}  // namespace
-
 std::string in_words(int status) {
   if (status == -1) return "somebody else waited for it";
   if (!WIFSIGNALED(status)) return "status " + std::to_string(WEXITSTATUS(status));

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 #include <system_error>
-#include <thread>
 
 #include "process/child.hpp"
 
@@ -41,20 +40,6 @@ bool read_all(int file, Clock::time_point end, std::string& text) {
   }
 }
 
-// Waits for the end of a process that has closed its output or may have; false at the deadline.
-bool wait_for(pid_t child, Clock::time_point end, int& status) {
-  for (;;) {
-    const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended == child) return true;
-    if (ended < 0 && errno != EINTR) {  // somebody else in the host has waited for it
-      status = -1;
-      return true;
-    }
-    if (Clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
-
 }  // namespace
 
 ProcessEnd run_process(const std::filesystem::path& program,
@@ -72,7 +57,8 @@ ProcessEnd run_process(const std::filesystem::path& program,
 
   ProcessEnd result;
   int status = -1;
-  result.timed_out = !read_all(read_end.get(), end, result.output) || !wait_for(child, end, status);
+  result.timed_out =
+      !read_all(read_end.get(), end, result.output) || !wait_for_end(child, end, status);
   if (result.timed_out) {
     ::kill(child, SIGKILL);
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "observe/whole_file.hpp"
 #include "plugin/foreign_text.hpp"
 
 namespace ctxbroker::detail {
@@ -28,13 +29,6 @@ std::vector<fs::path> split(std::string_view text) {
     text.remove_prefix(std::min(colon + 1, text.size()));
   }
   return folders;
-}
-
-// Nothing for a process with raised privileges.
-fs::path folder_from_environment(const char* variable) {
-  const char* const text = secure_getenv(variable);
-  // The base directory specification: a path that is not absolute is to be ignored.
-  return text != nullptr && *text == '/' ? fs::path(text) : fs::path();
 }
 
 std::vector<fs::path> standard_folders() {
@@ -141,13 +135,6 @@ std::vector<LibraryFile> library_files(const std::vector<fs::path>& folders, boo
     for (const fs::path& path : paths) files.push_back(look_at(path, elevated));
   }
   return files;
-}
-
-fs::path user_folder(const char* variable, const char* fallback) {
-  const fs::path folder = folder_from_environment(variable);
-  if (!folder.empty()) return folder / "ctxbroker";
-  const fs::path home = folder_from_environment("HOME");
-  return home.empty() ? home : home / fallback / "ctxbroker";
 }
 
 }  // namespace ctxbroker::detail

@@ -40,8 +40,4 @@ std::vector<LibraryFile> library_files(const std::vector<std::filesystem::path>&
 // Whether everybody may write to this file or folder, or replace it.
 bool is_open_to_all(const std::filesystem::path& path);
 
-// $VARIABLE/ctxbroker, or ~/FALLBACK/ctxbroker; empty for a process with raised privileges and
-// where neither variable is an absolute path.
-std::filesystem::path user_folder(const char* variable, const char* fallback);
-
 }  // namespace ctxbroker::detail

@@ -16,7 +16,6 @@
 #include "scan/choices.hpp"
 #include "scan/crew.hpp"
 #include "scan/description_json.hpp"
-#include "scan/duplicates.hpp"
 #include "scan/library_files.hpp"
 #include "scan/scan.hpp"
 #include "scan/scan_cache.hpp"

@@ -9,7 +9,7 @@
 #include "ctxbroker/scan.hpp"
 #include "observe/enum_names.hpp"
 #include "scan/description_json.hpp"
-#include "scan/duplicates.hpp"
+#include "scan/scan.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -227,14 +227,15 @@ TEST_F(GuardTest, CallableFormGivesTheWorksStatusOrItsOwn) {
 }
 
 TEST_F(GuardTest, KnowsWhoseCodeRuns) {
-  EXPECT_EQ(running_tenant(), host_tenant);
+  EXPECT_FALSE(frame_owner().decided);
   const ContextGuard guard(in(1), process());
-  EXPECT_EQ(running_tenant(), tenant.id);
+  EXPECT_EQ(frame_owner().tenant, &tenant);
   {
     const HostFrame host;
-    EXPECT_EQ(running_tenant(), host_tenant);
+    EXPECT_TRUE(frame_owner().decided);
+    EXPECT_EQ(frame_owner().tenant, nullptr);
   }
-  EXPECT_EQ(running_tenant(), tenant.id);
+  EXPECT_EQ(frame_owner().tenant, &tenant);
 }
 
 TEST_F(GuardTest, WithoutADriverItDoesNothing) {
@@ -251,7 +252,7 @@ class WatchedGuardTest : public GuardTest {
     current_may_have_changed();
   }
   void TearDown() override {
-    EXPECT_EQ(running_tenant(), host_tenant);
+    EXPECT_FALSE(frame_owner().decided);
     current_may_have_changed();
   }
   // The thread's own contexts are there, and a guard has looked.

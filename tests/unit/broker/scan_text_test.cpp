@@ -9,8 +9,8 @@
 #include "json_schema.hpp"
 #include "scan/choices.hpp"
 #include "scan/description_json.hpp"
-#include "scan/duplicates.hpp"
 #include "scan/protocol.hpp"
+#include "scan/scan.hpp"
 #include "scan/scan_cache.hpp"
 #include "schemas.hpp"
 
