@@ -16,6 +16,7 @@
 #include "gate/policy.hpp"
 #include "gate/tenant_imports.hpp"
 #include "gate/tools.hpp"
+#include "observe/enum_names.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -266,15 +267,8 @@ GateState enforce_gate(const std::string& driver_path) {
 namespace ctxbroker {
 
 const char* to_string(GateMode mode) noexcept {
-  switch (mode) {
-    case GateMode::none:
-      return "none";
-    case GateMode::before_driver:
-      return "before_driver";
-    case GateMode::late:
-      return "late";
-  }
-  return "unknown";
+  constexpr std::array names{"none", "before_driver", "late"};
+  return detail::name_of(names, mode);
 }
 
 }  // namespace ctxbroker

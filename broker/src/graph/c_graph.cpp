@@ -21,7 +21,10 @@ using ctxbroker::Error;
 using ctxbroker::ErrorKind;
 using ctxbroker::GraphDescription;
 using ctxbroker::GraphEnd;
+using ctxbroker::JobOutcome;
+using ctxbroker::LateJobs;
 using ctxbroker::detail::answered;
+using ctxbroker::detail::code;
 using ctxbroker::detail::need;
 using ctxbroker::detail::read_flag;
 using ctxbroker::detail::taken;
@@ -65,8 +68,6 @@ Described read(const ctxb_graph_description* description) {
       taken(description, "description is null, or its size is not sizeof(ctxb_graph_description)");
   Described made;
   GraphDescription& graph = made.graph;
-  std::vector<ctxb_instance*>& instances = made.instances;
-  ctxb_tenant*& tenant = made.tenant;
   read_all(given.inputs, given.input_count,
            "inputs is null or too long, or inputs[].size is not sizeof(ctxb_graph_end)",
            [&](const ctxb_graph_end& end) { graph.inputs.push_back(read_end(end)); });
@@ -79,7 +80,7 @@ Described read(const ctxb_graph_description* description) {
              need(node.reserved == 0, "reserved of a ctxb_graph_node is not 0");
              graph.nodes.push_back({name_of(node.name),
                                     node.instance == nullptr ? nullptr : &node.instance->instance});
-             instances.push_back(node.instance);
+             made.instances.push_back(node.instance);
            });
   read_all(given.edges, given.edge_count,
            "edges is null or too long, or edges[].size is not sizeof(ctxb_graph_edge)",
@@ -90,23 +91,18 @@ Described read(const ctxb_graph_description* description) {
   need(given.device == 0 || given.tenant != nullptr,
        "device is given, but there is no tenant whose memory is there");
   graph.device = given.device;
-  tenant = given.tenant;
-  if (tenant != nullptr) graph.tenant = &tenant->tenant;
+  made.tenant = given.tenant;
+  if (given.tenant != nullptr) graph.tenant = &given.tenant->tenant;
   return made;
 }
 
-ctxbroker::LateJobs read_late(std::uint32_t late) {
-  switch (late) {
-    case CTXB_LATE_DELIVER:
-      return ctxbroker::LateJobs::deliver;
-    case CTXB_LATE_DRY:
-      return ctxbroker::LateJobs::dry;
-    case CTXB_LATE_DROP:
-      return ctxbroker::LateJobs::drop;
-    default:
-      throw Error(ErrorKind::invalid_argument,
-                  "late is " + std::to_string(late) + "; use CTXB_LATE_DELIVER, _DRY or _DROP");
-  }
+static_assert(code(LateJobs::deliver) == CTXB_LATE_DELIVER &&
+              code(LateJobs::dry) == CTXB_LATE_DRY && code(LateJobs::drop) == CTXB_LATE_DROP);
+
+LateJobs read_late(std::uint32_t late) {
+  if (late <= CTXB_LATE_DROP) return static_cast<LateJobs>(late);
+  throw Error(ErrorKind::invalid_argument,
+              "late is " + std::to_string(late) + "; use CTXB_LATE_DELIVER, _DRY or _DROP");
 }
 
 ctxbroker::GraphOptions read(const ctxb_graph_options* options) {
@@ -129,23 +125,12 @@ ctxbroker::GraphOptions read(const ctxb_graph_options* options) {
   return wanted;
 }
 
-std::uint32_t code(ctxbroker::JobOutcome outcome) noexcept {
-  switch (outcome) {
-    case ctxbroker::JobOutcome::done:
-      return CTXB_OUTCOME_DONE;
-    case ctxbroker::JobOutcome::late:
-      return CTXB_OUTCOME_LATE;
-    case ctxbroker::JobOutcome::dry:
-      return CTXB_OUTCOME_DRY;
-    case ctxbroker::JobOutcome::dropped:
-      return CTXB_OUTCOME_DROPPED;
-    case ctxbroker::JobOutcome::cancelled:
-      return CTXB_OUTCOME_CANCELLED;
-    case ctxbroker::JobOutcome::forgotten:
-      break;
-  }
-  return CTXB_OUTCOME_FORGOTTEN;
-}
+static_assert(code(JobOutcome::done) == CTXB_OUTCOME_DONE &&
+              code(JobOutcome::late) == CTXB_OUTCOME_LATE &&
+              code(JobOutcome::dry) == CTXB_OUTCOME_DRY &&
+              code(JobOutcome::dropped) == CTXB_OUTCOME_DROPPED &&
+              code(JobOutcome::forgotten) == CTXB_OUTCOME_FORGOTTEN &&
+              code(JobOutcome::cancelled) == CTXB_OUTCOME_CANCELLED);
 
 // Copies pointers into a vector that has room for them already: jobs do not allocate.
 template <typename Pointer>
@@ -274,8 +259,7 @@ ctxb_status ctxb_graph_create(ctxb_broker* broker, const ctxb_graph_description*
                               const ctxb_activation_sizes* sizes, const ctxb_graph_options* options,
                               ctxb_graph** graph) {
   if (graph != nullptr) *graph = nullptr;
-  return answered([&] {
-    need(broker != nullptr && graph != nullptr, "broker or graph is null");
+  return answered(broker != nullptr && graph != nullptr, "broker or graph is null", [&] {
     Described wanted = read(description);
     const ctxbroker::GraphOptions given = read(options);
     auto made = std::make_unique<ctxb_graph>(ctxb_graph{
@@ -295,8 +279,7 @@ ctxb_status ctxb_graph_create(ctxb_broker* broker, const ctxb_graph_description*
 }
 
 ctxb_status ctxb_graph_destroy(ctxb_graph* graph) {
-  return answered([&] {
-    need(graph != nullptr, "graph is null");
+  return answered(graph != nullptr, "graph is null", [&] {
     for (ctxb_instance* const instance : graph->instances) --instance->uses;
     if (graph->tenant != nullptr) --graph->tenant->uses;
     delete graph;
@@ -306,8 +289,7 @@ ctxb_status ctxb_graph_destroy(ctxb_graph* graph) {
 ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buffers* buffers,
                               const ctxb_job_info* info, uint64_t* job) {
   if (job != nullptr) *job = 0;
-  return answered([&] {
-    need(graph != nullptr && job != nullptr, "graph or job is null");
+  return answered(graph != nullptr && job != nullptr, "graph or job is null", [&] {
     const ctxbroker::JobInfo given = read(*graph, info);
     *job = graph->graph.submit(read(*graph, buffers), given, graph->events);
   });
@@ -315,46 +297,38 @@ ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buffers* buffers
 
 ctxb_status ctxb_graph_finish(ctxb_graph* graph, uint64_t job, uint32_t* outcome) {
   if (outcome != nullptr) *outcome = 0;
-  return answered([&] {
-    need(graph != nullptr, "graph is null");
-    const ctxbroker::JobOutcome how = graph->graph.finish(job);
-    if (outcome != nullptr) *outcome = ::code(how);
+  return answered(graph != nullptr, "graph is null", [&] {
+    const JobOutcome how = graph->graph.finish(job);
+    if (outcome != nullptr) *outcome = code(how);
   });
 }
 
 ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job, uint32_t* done) {
   if (done != nullptr) *done = 0;
-  return answered([&] {
-    need(graph != nullptr && done != nullptr, "graph or done is null");
-    *done = graph->graph.is_done(job) ? 1 : 0;
-  });
+  return answered(graph != nullptr && done != nullptr, "graph or done is null",
+                  [&] { *done = graph->graph.is_done(job) ? 1 : 0; });
 }
 
 ctxb_status ctxb_graph_cancel(ctxb_graph* graph, uint64_t job, uint32_t* cancelled) {
   if (cancelled != nullptr) *cancelled = 0;
-  return answered([&] {
-    need(graph != nullptr, "graph is null");
+  return answered(graph != nullptr, "graph is null", [&] {
     const bool was_waiting = graph->graph.cancel(job);
     if (cancelled != nullptr) *cancelled = was_waiting ? 1 : 0;
   });
 }
 
 ctxb_status ctxb_graph_follow(ctxb_graph* graph, uint64_t job, void* stream) {
-  return answered([&] {
-    need(graph != nullptr, "graph is null");
-    graph->graph.follow(job, static_cast<CUstream>(stream));
-  });
+  return answered(graph != nullptr, "graph is null",
+                  [&] { graph->graph.follow(job, static_cast<CUstream>(stream)); });
 }
 
 ctxb_status ctxb_graph_process(ctxb_graph* graph, const ctxb_job_buffers* buffers,
                                const ctxb_job_info* info, uint32_t* outcome) {
   if (outcome != nullptr) *outcome = 0;
-  return answered([&] {
-    need(graph != nullptr, "graph is null");
+  return answered(graph != nullptr, "graph is null", [&] {
     const ctxbroker::JobInfo given = read(*graph, info);
-    const ctxbroker::JobOutcome how =
-        graph->graph.process(read(*graph, buffers), given, graph->events);
-    if (outcome != nullptr) *outcome = ::code(how);
+    const JobOutcome how = graph->graph.process(read(*graph, buffers), given, graph->events);
+    if (outcome != nullptr) *outcome = code(how);
   });
 }
 
@@ -363,8 +337,7 @@ uint32_t ctxb_graph_job_input_count(const ctxb_graph* graph) {
 }
 
 ctxb_status ctxb_graph_job_input(const ctxb_graph* graph, uint32_t index, ctxb_job_input* input) {
-  return answered([&] {
-    need(graph != nullptr, "graph is null");
+  return answered(graph != nullptr, "graph is null", [&] {
     const std::vector<ctxbroker::JobInput>& inputs = graph->graph.job_inputs();
     need(index < inputs.size(), "the job has no input of that number");
     const ctxb_job_input found{0, static_cast<uint32_t>(inputs[index].input), inputs[index].frame};
@@ -375,18 +348,14 @@ ctxb_status ctxb_graph_job_input(const ctxb_graph* graph, uint32_t index, ctxb_j
 
 ctxb_status ctxb_graph_output_extents(ctxb_graph* graph, const ctxb_job_info* info, uint32_t count,
                                       ctxb_rectangle* extents) {
-  return answered([&] {
-    need(graph != nullptr && extents != nullptr, "graph or extents is null");
-    give(graph->graph.output_extents(read(*graph, info)), count, extents);
-  });
+  return answered(graph != nullptr && extents != nullptr, "graph or extents is null",
+                  [&] { give(graph->graph.output_extents(read(*graph, info)), count, extents); });
 }
 
 ctxb_status ctxb_graph_input_regions(ctxb_graph* graph, const ctxb_job_info* info, uint32_t count,
                                      ctxb_rectangle* regions) {
-  return answered([&] {
-    need(graph != nullptr && regions != nullptr, "graph or regions is null");
-    give(graph->graph.input_regions(read(*graph, info)), count, regions);
-  });
+  return answered(graph != nullptr && regions != nullptr, "graph or regions is null",
+                  [&] { give(graph->graph.input_regions(read(*graph, info)), count, regions); });
 }
 
 uint64_t ctxb_graph_latency(const ctxb_graph* graph) {
@@ -395,8 +364,6 @@ uint64_t ctxb_graph_latency(const ctxb_graph* graph) {
 
 ctxb_status ctxb_graph_latency_before(const ctxb_graph* graph, uint32_t node, uint64_t* frames) {
   if (frames != nullptr) *frames = 0;
-  return answered([&] {
-    need(graph != nullptr && frames != nullptr, "graph or frames is null");
-    *frames = graph->graph.latency_before(node);
-  });
+  return answered(graph != nullptr && frames != nullptr, "graph or frames is null",
+                  [&] { *frames = graph->graph.latency_before(node); });
 }

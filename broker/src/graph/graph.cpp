@@ -3,6 +3,7 @@
 #include "ctxbroker/graph.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <sstream>
 #include <string>
@@ -11,6 +12,7 @@
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
+#include "observe/enum_names.hpp"
 #include "observe/span.hpp"
 #include "plugin/access.hpp"
 #include "plugin/tenant_impl.hpp"
@@ -432,21 +434,8 @@ std::uint64_t Graph::latency_before(std::size_t node) const {
 }
 
 const char* to_string(JobOutcome outcome) noexcept {
-  switch (outcome) {
-    case JobOutcome::done:
-      return "done";
-    case JobOutcome::late:
-      return "late";
-    case JobOutcome::dry:
-      return "dry";
-    case JobOutcome::dropped:
-      return "dropped";
-    case JobOutcome::forgotten:
-      return "forgotten";
-    case JobOutcome::cancelled:
-      return "cancelled";
-  }
-  return "unknown";
+  constexpr std::array names{"done", "late", "dry", "dropped", "forgotten", "cancelled"};
+  return name_of(names, outcome);
 }
 
 }  // namespace ctxbroker

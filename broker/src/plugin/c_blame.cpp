@@ -5,15 +5,13 @@
 #include "plugin/c_host.hpp"
 
 using ctxbroker::detail::answered;
-using ctxbroker::detail::need;
 
 void ctxb_name_crashes(uint32_t on) {
   ctxbroker::name_crashes(on != 0);
 }
 
 ctxb_status ctxb_running_calls(ctxb_running_function each, void* data) {
-  return answered([&] {
-    need(each != nullptr, "each is null");
+  return answered(each != nullptr, "each is null", [&] {
     for (const ctxbroker::RunningCall& call : ctxbroker::running_calls()) {
       const ctxb_running_call given{sizeof given,
                                     0,

@@ -20,8 +20,7 @@ void give_summary(const ctxbroker::TimelineSummary& written, ctxb_timeline_summa
 ctxb_status open(const ctxb_broker_options* options, ctxb_broker** broker,
                  ctxbroker::Broker (*opened)(ctxbroker::BrokerOptions)) {
   if (broker != nullptr) *broker = nullptr;
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     auto made = std::make_unique<ctxb_broker>(
         ctxb_broker{opened(ctxbroker::detail::read(options)), {}, {}});
     made->gate = made->broker.gate();
@@ -43,16 +42,14 @@ ctxb_status ctxb_broker_open_without_driver(const ctxb_broker_options* options,
 }
 
 ctxb_status ctxb_broker_close(ctxb_broker* broker) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     broker->broker.close();
     delete broker;
   });
 }
 
 ctxb_status ctxb_broker_driver(const ctxb_broker* broker, ctxb_driver_info* info) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     const ctxbroker::DriverInfo& driver = broker->broker.driver();
     const std::uint32_t kind =
         driver.kind == ctxbroker::DriverChoice::nvidia ? CTXB_DRIVER_NVIDIA : CTXB_DRIVER_SOFTWARE;
@@ -67,8 +64,7 @@ uint32_t ctxb_broker_device_count(const ctxb_broker* broker) {
 }
 
 ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device, ctxb_device_info* info) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     const ctxbroker::ShieldInfo shield = broker->broker.shield(device);  // says that there is none
     const ctxbroker::DeviceInfo& one = broker->broker.devices()[static_cast<std::size_t>(device)];
     ctxb_device_info described{};
@@ -85,16 +81,12 @@ ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device, ctxb_d
 }
 
 ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
-    broker->broker.use_device(device);
-  });
+  return answered(broker != nullptr, "broker is null", [&] { broker->broker.use_device(device); });
 }
 
 ctxb_status ctxb_broker_force_loss(ctxb_broker* broker, uint32_t tenant, int32_t device,
                                    const char* reason) {
-  return answered([&] {
-    need(broker != nullptr && reason != nullptr, "broker or reason is null");
+  return answered(broker != nullptr && reason != nullptr, "broker or reason is null", [&] {
     need(broker->broker.force_loss(ctxbroker::TenantId{tenant}, device, reason),
          "the tenant has no lease on that device");
   });
@@ -103,16 +95,14 @@ ctxb_status ctxb_broker_force_loss(ctxb_broker* broker, uint32_t tenant, int32_t
 ctxb_status ctxb_broker_unload_idle_modules(ctxb_broker* broker, int32_t device,
                                             uint64_t* unloaded) {
   if (unloaded != nullptr) *unloaded = 0;
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     const std::size_t count = broker->broker.unload_idle_modules(device);
     if (unloaded != nullptr) *unloaded = count;
   });
 }
 
 ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     give(info,
          {0, broker->gate.in_force ? 1U : 0U, static_cast<uint32_t>(broker->gate.mode), 0,
           broker->gate.reason.c_str(), broker->tools.data()},
@@ -121,33 +111,23 @@ ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info) {
 }
 
 ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
-    broker->broker.begin_realtime();
-  });
+  return answered(broker != nullptr, "broker is null", [&] { broker->broker.begin_realtime(); });
 }
 
 ctxb_status ctxb_broker_end_realtime(ctxb_broker* broker) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
-    broker->broker.end_realtime();
-  });
+  return answered(broker != nullptr, "broker is null", [&] { broker->broker.end_realtime(); });
 }
 
 ctxb_status ctxb_broker_wait_until_ready(ctxb_broker* broker, uint32_t* ready) {
   if (ready != nullptr) *ready = 0;
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     const bool all = broker->broker.wait_until_ready();
     if (ready != nullptr) *ready = all ? 1 : 0;
   });
 }
 
 ctxb_status ctxb_broker_poll(ctxb_broker* broker) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
-    broker->broker.poll();
-  });
+  return answered(broker != nullptr, "broker is null", [&] { broker->broker.poll(); });
 }
 
 ctxb_status ctxb_broker_write_metrics(const ctxb_broker* broker, ctxb_text_function write,
@@ -159,8 +139,7 @@ ctxb_status ctxb_broker_write_metrics(const ctxb_broker* broker, ctxb_text_funct
 }
 
 ctxb_status ctxb_broker_start_timeline(ctxb_broker* broker, uint64_t memory_bytes) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
+  return answered(broker != nullptr, "broker is null", [&] {
     ctxbroker::TimelineOptions options;
     if (memory_bytes != 0) options.memory_bytes = memory_bytes;
     broker->broker.start_timeline(options);
@@ -168,16 +147,12 @@ ctxb_status ctxb_broker_start_timeline(ctxb_broker* broker, uint64_t memory_byte
 }
 
 ctxb_status ctxb_broker_stop_timeline(ctxb_broker* broker) {
-  return answered([&] {
-    need(broker != nullptr, "broker is null");
-    broker->broker.stop_timeline();
-  });
+  return answered(broker != nullptr, "broker is null", [&] { broker->broker.stop_timeline(); });
 }
 
 ctxb_status ctxb_broker_write_timeline(ctxb_broker* broker, const char* path,
                                        ctxb_timeline_summary* summary) {
-  return answered([&] {
-    need(broker != nullptr && path != nullptr, "broker or path is null");
+  return answered(broker != nullptr && path != nullptr, "broker or path is null", [&] {
     give_summary(broker->broker.write_timeline(std::filesystem::path(path)), summary);
   });
 }
@@ -192,8 +167,7 @@ ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text_function wr
 
 ctxb_status ctxb_broker_host(ctxb_broker* broker, ctxb_tenant** tenant) {
   if (tenant != nullptr) *tenant = nullptr;
-  return answered([&] {
-    need(broker != nullptr && tenant != nullptr, "broker or tenant is null");
+  return answered(broker != nullptr && tenant != nullptr, "broker or tenant is null", [&] {
     *tenant = new ctxb_tenant{broker->broker.host(), &broker->broker, {}, {}};
   });
 }

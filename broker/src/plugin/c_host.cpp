@@ -22,19 +22,18 @@ struct LastErrorOwner {
   }
 };
 
-std::uint32_t code(Severity severity) noexcept {
-  switch (severity) {
-    case Severity::debug:
-      return CTXB_LOG_DEBUG;
-    case Severity::info:
-      return CTXB_LOG_INFO;
-    case Severity::warning:
-      return CTXB_LOG_WARNING;
-    case Severity::error:
-      break;
-  }
-  return CTXB_LOG_ERROR;
-}
+static_assert(code(Severity::debug) == CTXB_LOG_DEBUG && code(Severity::info) == CTXB_LOG_INFO &&
+              code(Severity::warning) == CTXB_LOG_WARNING &&
+              code(Severity::error) == CTXB_LOG_ERROR);
+static_assert(code(LeaseKind::automatic) == CTXB_LEASE_AUTO &&
+              code(LeaseKind::shared) == CTXB_LEASE_SHARED &&
+              code(LeaseKind::private_own) == CTXB_LEASE_PRIVATE &&
+              code(LeaseKind::green) == CTXB_LEASE_GREEN &&
+              code(LeaseKind::worker) == CTXB_LEASE_WORKER);
+static_assert(code(LeaseState::ready) == CTXB_STATE_READY &&
+              code(LeaseState::lost) == CTXB_STATE_LOST &&
+              code(LeaseState::ended) == CTXB_STATE_ENDED &&
+              code(LeaseState::hung) == CTXB_STATE_HUNG);
 
 Policy read_policy_of(const ctxb_broker_options& given) {
   need(given.policy_file == nullptr || given.policy_text == nullptr,
@@ -98,36 +97,6 @@ ctxb_status status_of(ErrorKind kind) noexcept {
   }
 }
 
-std::uint32_t code(LeaseKind kind) noexcept {
-  switch (kind) {
-    case LeaseKind::shared:
-      return CTXB_LEASE_SHARED;
-    case LeaseKind::private_own:
-      return CTXB_LEASE_PRIVATE;
-    case LeaseKind::green:
-      return CTXB_LEASE_GREEN;
-    case LeaseKind::worker:
-      return CTXB_LEASE_WORKER;
-    case LeaseKind::automatic:
-      break;
-  }
-  return CTXB_LEASE_AUTO;
-}
-
-std::uint32_t code(LeaseState state) noexcept {
-  switch (state) {
-    case LeaseState::ready:
-      return CTXB_STATE_READY;
-    case LeaseState::lost:
-      return CTXB_STATE_LOST;
-    case LeaseState::ended:
-      return CTXB_STATE_ENDED;
-    case LeaseState::hung:
-      break;
-  }
-  return CTXB_STATE_HUNG;
-}
-
 std::optional<std::uint64_t> read_limit(std::uint64_t given) {
   if (given == 0) return std::nullopt;
   return given == UINT64_MAX ? 0 : given;
@@ -144,36 +113,26 @@ bool read_flag(std::uint32_t given, const char* member) {
 LeaseChoice read_lease(std::uint32_t kind, std::uint32_t multiprocessors) {
   need(multiprocessors == 0 || kind == CTXB_LEASE_GREEN,
        "multiprocessors is given, but only CTXB_LEASE_GREEN has multiprocessors of its own");
-  switch (kind) {
-    case CTXB_LEASE_AUTO:
-      return {};
-    case CTXB_LEASE_SHARED:
-      return LeaseChoice(LeaseKind::shared);
-    case CTXB_LEASE_PRIVATE:
-      return LeaseChoice(LeaseKind::private_own);
-    case CTXB_LEASE_GREEN:
-      return {LeaseKind::green, multiprocessors};
-    default:
-      throw Error(ErrorKind::invalid_argument,
-                  "lease " + std::to_string(kind) +
-                      " cannot be asked for; use CTXB_LEASE_AUTO, _SHARED, _PRIVATE or "
-                      "_GREEN");
-  }
+  if (kind <= CTXB_LEASE_GREEN) return {static_cast<LeaseKind>(kind), multiprocessors};
+  throw Error(ErrorKind::invalid_argument,
+              "lease " + std::to_string(kind) +
+                  " cannot be asked for; use CTXB_LEASE_AUTO, _SHARED, _PRIVATE or _GREEN");
 }
 
-ctxb_lease_info described(const LeaseInfo& lease, const char* tenant, const char* reason) {
-  ctxb_lease_info info{};
-  info.device = lease.device;
-  info.kind = code(lease.granted.kind);
-  info.multiprocessors = lease.granted.multiprocessors;
-  info.asked_kind = code(lease.asked.kind);
-  info.asked_multiprocessors = lease.asked.multiprocessors;
-  info.state = code(lease.state);
-  info.generation = lease.generation;
-  info.context = lease.context;
-  info.tenant = tenant;
-  info.reason = reason;
-  return info;
+void give_lease(ctxb_lease_info* info, const LeaseInfo& lease, const char* tenant,
+                std::map<std::uint64_t, std::string>& reasons) {
+  ctxb_lease_info whole{};
+  whole.device = lease.device;
+  whole.kind = code(lease.granted.kind);
+  whole.multiprocessors = lease.granted.multiprocessors;
+  whole.asked_kind = code(lease.asked.kind);
+  whole.asked_multiprocessors = lease.asked.multiprocessors;
+  whole.state = code(lease.state);
+  whole.generation = lease.generation;
+  whole.context = lease.context;
+  whole.tenant = tenant;
+  whole.reason = reasons.try_emplace(lease.generation, lease.reason).first->second.c_str();
+  give(info, whole, "info is null, or its size is not sizeof(ctxb_lease_info)");
 }
 
 BrokerOptions read(const ctxb_broker_options* options) {

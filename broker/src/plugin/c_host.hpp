@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
@@ -62,8 +63,11 @@ namespace ctxbroker::detail {
 ctxb_status fail(ctxb_status status, const char* text) noexcept;
 
 ctxb_status status_of(ErrorKind kind) noexcept;
-std::uint32_t code(LeaseKind kind) noexcept;    // CTXB_LEASE_*
-std::uint32_t code(LeaseState state) noexcept;  // CTXB_STATE_*
+// The C headers number as the enumerations do: CTXB_LEASE_*, CTXB_STATE_*, ...
+template <typename Enum>
+constexpr std::uint32_t code(Enum value) noexcept {
+  return static_cast<std::uint32_t>(value);
+}
 
 // These take null for the defaults, and throw Error when the options cannot be.
 BrokerOptions read(const ctxb_broker_options* given);
@@ -77,8 +81,9 @@ LeaseChoice read_lease(std::uint32_t kind, std::uint32_t multiprocessors);
 
 // The texts stay the caller's, and so does the list of features, which ends with null.
 ctxb_plugin_info described(const PluginDescription& plugin, const char* const* features) noexcept;
-// The texts stay the caller's.
-ctxb_lease_info described(const LeaseInfo& lease, const char* tenant, const char* reason);
+// The texts stay with the caller: `reasons` keeps that of each generation.
+void give_lease(ctxb_lease_info* info, const LeaseInfo& lease, const char* tenant,
+                std::map<std::uint64_t, std::string>& reasons);
 
 // Runs `body` and turns what it throws into a status and a text.
 template <typename Body>
@@ -93,6 +98,12 @@ ctxb_status answered(Body&& body) noexcept {
   } catch (const std::exception& error) {
     return fail(CTXB_ERROR, error.what());
   }
+}
+
+// The same for arguments that have to be sound; otherwise the text says what is wrong with them.
+template <typename Body>
+ctxb_status answered(bool sound, const char* what, Body&& body) noexcept {
+  return sound ? answered(std::forward<Body>(body)) : fail(CTXB_ERROR_INVALID_ARGUMENT, what);
 }
 
 // Throws Error (invalid_argument) unless it holds.
@@ -149,8 +160,7 @@ Struct taken(const Struct* given, const char* complaint) {
 template <typename Struct>
 void give(Struct* target, Struct whole, const char* complaint) {
   need(has_size(target), complaint);
-  whole.size = target->size;
-  std::memcpy(target, &whole, std::min<std::size_t>(target->size, sizeof whole));
+  hand_over(whole, target);
 }
 
 // Passes text to `write` as `pass` hands it out. What `write` refuses is the answer.

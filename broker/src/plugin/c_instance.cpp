@@ -57,19 +57,18 @@ ctxb_status ctxb_instance_create(ctxb_broker* broker, const ctxb_plugin_library*
                                  const char* plugin, const ctxb_instance_options* options,
                                  ctxb_instance** instance) {
   if (instance != nullptr) *instance = nullptr;
-  return answered([&] {
-    need(broker != nullptr && library != nullptr && plugin != nullptr && instance != nullptr,
-         "broker, library, plugin or instance is null");
-    *instance = new ctxb_instance{
-        broker->broker.create(library->library, plugin, ctxbroker::detail::read(options)),
-        library->library.name(),
-        {}};
-  });
+  return answered(
+      broker != nullptr && library != nullptr && plugin != nullptr && instance != nullptr,
+      "broker, library, plugin or instance is null", [&] {
+        *instance = new ctxb_instance{
+            broker->broker.create(library->library, plugin, ctxbroker::detail::read(options)),
+            library->library.name(),
+            {}};
+      });
 }
 
 ctxb_status ctxb_instance_destroy(ctxb_instance* instance) {
-  return answered([&] {
-    need(instance != nullptr, "instance is null");
+  return answered(instance != nullptr, "instance is null", [&] {
     if (instance->uses != 0) {
       throw ctxbroker::Error(ctxbroker::ErrorKind::wrong_state,
                              "the instance of " + instance->instance.description().short_name +
@@ -80,17 +79,13 @@ ctxb_status ctxb_instance_destroy(ctxb_instance* instance) {
 }
 
 ctxb_status ctxb_instance_activate(ctxb_instance* instance, const ctxb_activation_sizes* sizes) {
-  return answered([&] {
-    need(instance != nullptr, "instance is null");
-    instance->instance.activate(ctxbroker::detail::read(sizes));
-  });
+  return answered(instance != nullptr, "instance is null",
+                  [&] { instance->instance.activate(ctxbroker::detail::read(sizes)); });
 }
 
 ctxb_status ctxb_instance_deactivate(ctxb_instance* instance) {
-  return answered([&] {
-    need(instance != nullptr, "instance is null");
-    instance->instance.deactivate();
-  });
+  return answered(instance != nullptr, "instance is null",
+                  [&] { instance->instance.deactivate(); });
 }
 
 uint32_t ctxb_instance_is_active(const ctxb_instance* instance) {
@@ -103,19 +98,15 @@ uint32_t ctxb_instance_restart_requested(const ctxb_instance* instance) {
 
 uint64_t ctxb_instance_latency(const ctxb_instance* instance) {
   uint64_t frames = 0;
-  answered([&] {
-    need(instance != nullptr, "instance is null");
-    frames = instance->instance.latency_frames();
-  });
+  answered(instance != nullptr, "instance is null",
+           [&] { frames = instance->instance.latency_frames(); });
   return frames;
 }
 
 uint64_t ctxb_instance_tail(const ctxb_instance* instance) {
   uint64_t frames = 0;
-  answered([&] {
-    need(instance != nullptr, "instance is null");
-    frames = instance->instance.tail_frames();
-  });
+  answered(instance != nullptr, "instance is null",
+           [&] { frames = instance->instance.tail_frames(); });
   return frames;
 }
 
@@ -130,8 +121,7 @@ ctxb_status ctxb_instance_save_state(const ctxb_instance* instance, ctxb_text_fu
 }
 
 ctxb_status ctxb_instance_load_state(ctxb_instance* instance, const void* state, uint64_t bytes) {
-  return answered([&] {
-    need(instance != nullptr, "instance is null");
+  return answered(instance != nullptr, "instance is null", [&] {
     need(state != nullptr || bytes == 0, "state is null, and bytes is not 0");
     const auto* const first = static_cast<const std::byte*>(state);
     instance->instance.load_state(std::vector<std::byte>(first, first + bytes));
@@ -139,19 +129,14 @@ ctxb_status ctxb_instance_load_state(ctxb_instance* instance, const void* state,
 }
 
 ctxb_status ctxb_instance_lease(ctxb_instance* instance, ctxb_lease_info* info) {
-  return answered([&] {
-    need(instance != nullptr, "instance is null");
-    const ctxbroker::LeaseInfo lease = instance->instance.lease();
-    const std::string& reason =
-        instance->reasons.try_emplace(lease.generation, lease.reason).first->second;
-    give(info, ctxbroker::detail::described(lease, instance->tenant.c_str(), reason.c_str()),
-         "info is null, or its size is not sizeof(ctxb_lease_info)");
+  return answered(instance != nullptr, "instance is null", [&] {
+    ctxbroker::detail::give_lease(info, instance->instance.lease(), instance->tenant.c_str(),
+                                  instance->reasons);
   });
 }
 
 ctxb_status ctxb_instance_measure(const ctxb_instance* instance, ctxb_instance_metrics* metrics) {
-  return answered([&] {
-    need(instance != nullptr, "instance is null");
+  return answered(instance != nullptr, "instance is null", [&] {
     const ctxbroker::Metrics all = instance->instance.metrics();
     give(metrics,
          {0, 0, all.jobs, all.launches, all.graph_jobs, all.device_seconds, all.memory_bytes,

@@ -6,7 +6,9 @@
 
 namespace {
 
+using ctxbroker::CudaUse;
 using ctxbroker::ParameterDescription;
+using ctxbroker::ParameterType;
 using ctxbroker::PluginDescription;
 using ctxbroker::PortDescription;
 using ctxbroker::detail::answered;
@@ -22,21 +24,17 @@ const PluginDescription& plugin_of(const ctxb_plugin_library* library, std::uint
                     "plug-in");
 }
 
-std::uint32_t code(ctxbroker::Media media) noexcept {
-  return media == ctxbroker::Media::image ? CTXB_MEDIA_IMAGE : CTXB_MEDIA_AUDIO;
-}
-
-std::uint32_t code(ctxbroker::CudaUse use) noexcept {
-  switch (use) {
-    case ctxbroker::CudaUse::kernels:
-      return CTXB_CUDA_KERNELS;
-    case ctxbroker::CudaUse::driver:
-      return CTXB_CUDA_DRIVER;
-    case ctxbroker::CudaUse::runtime:
-      break;
-  }
-  return CTXB_CUDA_RUNTIME;
-}
+static_assert(code(ctxbroker::Media::audio) + CTXB_MEDIA_IMAGE == CTXB_MEDIA_AUDIO);
+static_assert(code(CudaUse::driver) + CTXB_CUDA_KERNELS == CTXB_CUDA_DRIVER &&
+              code(CudaUse::runtime) + CTXB_CUDA_KERNELS == CTXB_CUDA_RUNTIME);
+static_assert(code(ParameterType::floating) == CTXB_PARAMETER_FLOAT &&
+              code(ParameterType::integer) == CTXB_PARAMETER_INTEGER &&
+              code(ParameterType::boolean) == CTXB_PARAMETER_BOOLEAN &&
+              code(ParameterType::choice) == CTXB_PARAMETER_CHOICE &&
+              code(ParameterType::colour) == CTXB_PARAMETER_COLOUR &&
+              code(ParameterType::point) == CTXB_PARAMETER_POINT &&
+              code(ParameterType::string) == CTXB_PARAMETER_STRING &&
+              code(ParameterType::file) == CTXB_PARAMETER_FILE);
 
 // Describes a port of one side of a plug-in.
 ctxb_status describe_port(const ctxb_plugin_library* library, std::uint32_t plugin,
@@ -66,34 +64,29 @@ ctxb_status describe_port(const ctxb_plugin_library* library, std::uint32_t plug
 ctxb_status ctxb_plugin_library_load(ctxb_broker* broker, const char* path,
                                      ctxb_plugin_library** library) {
   if (library != nullptr) *library = nullptr;
-  return answered([&] {
-    need(broker != nullptr && path != nullptr && library != nullptr,
-         "broker, path or library is null");
-    auto made =
-        std::make_unique<ctxb_plugin_library>(ctxb_plugin_library{broker->broker.load(path), {}});
-    for (const PluginDescription& plugin : made->library.plugins()) {
-      ctxb_plugin_library::Lists lists{list(plugin.features), {}, {}};
-      for (const ParameterDescription& one : plugin.parameters) {
-        lists.choices.push_back(list(one.choices));
-        lists.endings.push_back(list(one.endings));
-      }
-      made->lists.push_back(std::move(lists));
-    }
-    *library = made.release();
-  });
+  return answered(broker != nullptr && path != nullptr && library != nullptr,
+                  "broker, path or library is null", [&] {
+                    auto made = std::make_unique<ctxb_plugin_library>(
+                        ctxb_plugin_library{broker->broker.load(path), {}});
+                    for (const PluginDescription& plugin : made->library.plugins()) {
+                      ctxb_plugin_library::Lists lists{list(plugin.features), {}, {}};
+                      for (const ParameterDescription& one : plugin.parameters) {
+                        lists.choices.push_back(list(one.choices));
+                        lists.endings.push_back(list(one.endings));
+                      }
+                      made->lists.push_back(std::move(lists));
+                    }
+                    *library = made.release();
+                  });
 }
 
 ctxb_status ctxb_plugin_library_close(ctxb_plugin_library* library) {
-  return answered([&] {
-    need(library != nullptr, "library is null");
-    delete library;
-  });
+  return answered(library != nullptr, "library is null", [&] { delete library; });
 }
 
 ctxb_status ctxb_plugin_library_describe(const ctxb_plugin_library* library,
                                          ctxb_library_info* info) {
-  return answered([&] {
-    need(library != nullptr, "library is null");
+  return answered(library != nullptr, "library is null", [&] {
     const ctxbroker::PluginLibrary& one = library->library;
     give(info,
          {0, one.tenant().value, one.path().c_str(), one.name().c_str(),
@@ -105,7 +98,7 @@ ctxb_status ctxb_plugin_library_describe(const ctxb_plugin_library* library,
 ctxb_plugin_info ctxbroker::detail::described(const PluginDescription& one,
                                               const char* const* features) noexcept {
   ctxb_plugin_info whole{};
-  whole.media = ::code(one.media);
+  whole.media = code(one.media) + CTXB_MEDIA_IMAGE;
   whole.id = one.id.c_str();
   whole.short_name = one.short_name.c_str();
   whole.name = one.name.c_str();
@@ -114,7 +107,7 @@ ctxb_plugin_info ctxbroker::detail::described(const PluginDescription& one,
   whole.description = one.description.c_str();
   whole.features = features;
   whole.flags = one.flags;
-  whole.cuda_use = ::code(one.cuda_use);
+  whole.cuda_use = code(one.cuda_use) + CTXB_CUDA_KERNELS;
   whole.lease = code(one.lease_wish);
   whole.min_compute_major = static_cast<std::uint32_t>(one.min_compute_major);
   whole.min_compute_minor = static_cast<std::uint32_t>(one.min_compute_minor);
@@ -150,7 +143,7 @@ ctxb_status ctxb_plugin_library_parameter(const ctxb_plugin_library* library, ui
     const ParameterDescription& one =
         element_of(owner.parameters, parameter, "plug-in " + owner.short_name, "parameter");
     ctxb_parameter_info whole{};
-    whole.type = static_cast<std::uint32_t>(one.type);  // numbered as the plug-in ABI's
+    whole.type = code(one.type);
     whole.id = one.id.c_str();
     whole.name = one.name.c_str();
     whole.unit = one.unit.c_str();

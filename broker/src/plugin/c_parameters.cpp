@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // host_parameters.h: parameters of instances, and presets.
 #include <algorithm>
-#include <limits>
 
 #include "ctxbroker/preset.hpp"
 #include "plugin/c_host.hpp"
+#include "plugin/parameter_store.hpp"
 
 namespace {
 
@@ -13,20 +13,7 @@ using ctxbroker::ParameterValue;
 using ctxbroker::detail::answered;
 using ctxbroker::detail::need;
 using ctxbroker::detail::send;
-
-// A value with that many numbers. Another count makes one that no parameter allows.
-ParameterValue value_of(const double* numbers, std::uint32_t count) noexcept {
-  switch (count) {
-    case 1:
-      return numbers[0];
-    case 2:
-      return {numbers[0], numbers[1]};
-    case 4:
-      return {numbers[0], numbers[1], numbers[2], numbers[3]};
-    default:
-      return std::numeric_limits<double>::quiet_NaN();
-  }
-}
+using ctxbroker::detail::value_of;
 
 void give_numbers(const ParameterValue& value, double* numbers) noexcept {
   for (std::size_t i = 0; i < 4; ++i) numbers[i] = value[i];
@@ -35,18 +22,15 @@ void give_numbers(const ParameterValue& value, double* numbers) noexcept {
 }  // namespace
 
 ctxb_status ctxb_instance_set_parameter(ctxb_instance* instance, const char* id, double value) {
-  return answered([&] {
-    need(instance != nullptr && id != nullptr, "instance or id is null");
-    instance->instance.set_parameter(id, value);
-  });
+  return answered(instance != nullptr && id != nullptr, "instance or id is null",
+                  [&] { instance->instance.set_parameter(id, value); });
 }
 
 ctxb_status ctxb_instance_parameter(const ctxb_instance* instance, const char* id, double* value) {
   if (value != nullptr) *value = 0;
-  return answered([&] {
-    need(instance != nullptr && id != nullptr && value != nullptr, "instance, id or value is null");
-    *value = instance->instance.parameter(id);
-  });
+  return answered(instance != nullptr && id != nullptr && value != nullptr,
+                  "instance, id or value is null",
+                  [&] { *value = instance->instance.parameter(id); });
 }
 
 ctxb_status ctxb_instance_set_numbers(ctxb_instance* instance, uint32_t parameter,
@@ -85,18 +69,14 @@ ctxb_status ctxb_instance_print(const ctxb_instance* instance, const char* id,
 ctxb_status ctxb_instance_read(const ctxb_instance* instance, const char* id, const char* text,
                                double* numbers) {
   if (numbers != nullptr) std::fill_n(numbers, 4, 0.0);
-  return answered([&] {
-    need(instance != nullptr && id != nullptr && text != nullptr && numbers != nullptr,
-         "instance, id, text or numbers is null");
-    give_numbers(instance->instance.from_text(id, text), numbers);
-  });
+  return answered(instance != nullptr && id != nullptr && text != nullptr && numbers != nullptr,
+                  "instance, id, text or numbers is null",
+                  [&] { give_numbers(instance->instance.from_text(id, text), numbers); });
 }
 
 ctxb_status ctxb_instance_set_text(ctxb_instance* instance, const char* id, const char* text) {
-  return answered([&] {
-    need(instance != nullptr && id != nullptr && text != nullptr, "instance, id or text is null");
-    instance->instance.set_text(id, text);
-  });
+  return answered(instance != nullptr && id != nullptr && text != nullptr,
+                  "instance, id or text is null", [&] { instance->instance.set_text(id, text); });
 }
 
 ctxb_status ctxb_instance_text(const ctxb_instance* instance, const char* id,
@@ -117,8 +97,7 @@ ctxb_status ctxb_instance_save_preset(const ctxb_instance* instance, ctxb_text_f
 
 ctxb_status ctxb_instance_load_preset(ctxb_instance* instance, const char* json,
                                       ctxb_text_function remark, void* data) {
-  return answered([&] {
-    need(instance != nullptr && json != nullptr, "instance or json is null");
+  return answered(instance != nullptr && json != nullptr, "instance or json is null", [&] {
     for (const auto& one : load_preset(instance->instance, ctxbroker::parse_preset(json))) {
       if (remark != nullptr) remark(data, one.text.data(), one.text.size());
     }

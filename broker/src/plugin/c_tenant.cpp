@@ -17,8 +17,8 @@ using ctxbroker::Guard;
 using ctxbroker::TenantMetrics;
 using ctxbroker::detail::answered;
 using ctxbroker::detail::code;
-using ctxbroker::detail::described;
 using ctxbroker::detail::give;
+using ctxbroker::detail::give_lease;
 using ctxbroker::detail::need;
 
 static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= alignof(ctxb_guard));
@@ -59,19 +59,18 @@ TenantMetrics metrics_of(const ctxb_tenant& tenant) {
 ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
                              const ctxb_tenant_options* options, ctxb_tenant** tenant) {
   if (tenant != nullptr) *tenant = nullptr;
-  return answered([&] {
-    need(broker != nullptr && name != nullptr && tenant != nullptr,
-         "broker, name or tenant is null");
-    *tenant = new ctxb_tenant{broker->broker.open_tenant(name, ctxbroker::detail::read(options)),
-                              &broker->broker,
-                              {},
-                              {}};
-  });
+  return answered(broker != nullptr && name != nullptr && tenant != nullptr,
+                  "broker, name or tenant is null", [&] {
+                    *tenant = new ctxb_tenant{
+                        broker->broker.open_tenant(name, ctxbroker::detail::read(options)),
+                        &broker->broker,
+                        {},
+                        {}};
+                  });
 }
 
 ctxb_status ctxb_tenant_close(ctxb_tenant* tenant) {
-  return answered([&] {
-    need(tenant != nullptr, "tenant is null");
+  return answered(tenant != nullptr, "tenant is null", [&] {
     if (tenant->uses != 0) {
       throw ctxbroker::Error(
           ctxbroker::ErrorKind::wrong_state,
@@ -91,13 +90,8 @@ const char* ctxb_tenant_name(const ctxb_tenant* tenant) {
 }
 
 ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_info* info) {
-  return answered([&] {
-    need(tenant != nullptr, "tenant is null");
-    const ctxbroker::LeaseInfo lease = tenant->tenant.lease(device);
-    const std::string& reason =
-        tenant->reasons.try_emplace(lease.generation, lease.reason).first->second;
-    give(info, described(lease, tenant->tenant.name().c_str(), reason.c_str()),
-         "info is null, or its size is not sizeof(ctxb_lease_info)");
+  return answered(tenant != nullptr, "tenant is null", [&] {
+    give_lease(info, tenant->tenant.lease(device), tenant->tenant.name().c_str(), tenant->reasons);
   });
 }
 
@@ -112,8 +106,7 @@ uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant) {
 
 uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function) {
   uint64_t calls = 0;
-  answered([&] {
-    need(tenant != nullptr, "tenant is null");
+  answered(tenant != nullptr, "tenant is null", [&] {
     if (function != nullptr) need_guarded(function);
     for (const auto& [name, count] : metrics_of(*tenant).guarded_calls) {
       if (function == nullptr || name == function) calls += count;
@@ -126,8 +119,7 @@ ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind, uint64
                              uint64_t* bytes) {
   if (things != nullptr) *things = 0;
   if (bytes != nullptr) *bytes = 0;
-  return answered([&] {
-    need(tenant != nullptr, "tenant is null");
+  return answered(tenant != nullptr, "tenant is null", [&] {
     need(things != nullptr || bytes != nullptr, "things and bytes are both null");
     if (kind != nullptr) need_kind(kind);
     ctxbroker::HeldThings all;
@@ -142,8 +134,7 @@ ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind, uint64
 }
 
 ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits) {
-  return answered([&] {
-    need(tenant != nullptr, "tenant is null");
+  return answered(tenant != nullptr, "tenant is null", [&] {
     const ctxbroker::DriverWaits all = metrics_of(*tenant).waits;
     give(waits, {0, 0, all.count, all.seconds, all.longest_seconds},
          "waits is null, or its size is not sizeof(ctxb_wait_totals)");
@@ -151,66 +142,56 @@ ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits
 }
 
 ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device, const char* reason) {
-  return answered([&] {
-    need(tenant != nullptr && reason != nullptr, "tenant or reason is null");
+  return answered(tenant != nullptr && reason != nullptr, "tenant or reason is null", [&] {
     need(tenant->broker->force_loss(tenant->tenant.id(), device, reason),
          "the tenant has no lease on that device");
   });
 }
 
 ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int32_t device, int32_t peer) {
-  return answered([&] {
-    need(tenant != nullptr, "tenant is null");
-    tenant->tenant.enable_peer_access(device, peer);
-  });
+  return answered(tenant != nullptr, "tenant is null",
+                  [&] { tenant->tenant.enable_peer_access(device, peer); });
 }
 
 ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path, ctxb_library** library) {
   if (library != nullptr) *library = nullptr;
-  return answered([&] {
-    need(tenant != nullptr && path != nullptr && library != nullptr,
-         "tenant, path or library is null");
-    tenant->libraries.reserve(tenant->libraries.size() + 1);
-    tenant->libraries.push_back(
-        std::make_unique<ctxb_library>(ctxb_library{tenant->tenant.adopt(path)}));
-    *library = tenant->libraries.back().get();
-  });
+  return answered(tenant != nullptr && path != nullptr && library != nullptr,
+                  "tenant, path or library is null", [&] {
+                    tenant->libraries.reserve(tenant->libraries.size() + 1);
+                    tenant->libraries.push_back(
+                        std::make_unique<ctxb_library>(ctxb_library{tenant->tenant.adopt(path)}));
+                    *library = tenant->libraries.back().get();
+                  });
 }
 
 void* ctxb_library_symbol(const ctxb_library* library, const char* name) {
   void* symbol = nullptr;
-  answered([&] {
-    need(library != nullptr && name != nullptr, "library or name is null");
-    symbol = library->library.symbol(name);
-  });
+  answered(library != nullptr && name != nullptr, "library or name is null",
+           [&] { symbol = library->library.symbol(name); });
   return symbol;
 }
 
 ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device, uint64_t bytes,
                                  uint64_t* address) {
   if (address != nullptr) *address = 0;
-  return answered([&] {
-    need(tenant != nullptr && address != nullptr, "tenant or address is null");
-    *address = tenant->tenant.allocate(bytes, device);
-  });
+  return answered(tenant != nullptr && address != nullptr, "tenant or address is null",
+                  [&] { *address = tenant->tenant.allocate(bytes, device); });
 }
 
 ctxb_status ctxb_tenant_allocate_shareable(ctxb_tenant* tenant, int32_t device, uint64_t* bytes,
                                            uint64_t* address) {
   if (address != nullptr) *address = 0;
-  return answered([&] {
-    need(tenant != nullptr && bytes != nullptr && address != nullptr,
-         "tenant, bytes or address is null");
-    DeviceMemory memory = DeviceMemory::shareable(tenant->tenant, *bytes, device);
-    *bytes = memory.bytes();
-    *address = memory.detach();
-  });
+  return answered(tenant != nullptr && bytes != nullptr && address != nullptr,
+                  "tenant, bytes or address is null", [&] {
+                    DeviceMemory memory = DeviceMemory::shareable(tenant->tenant, *bytes, device);
+                    *bytes = memory.bytes();
+                    *address = memory.detach();
+                  });
 }
 
 ctxb_status ctxb_tenant_export_memory(ctxb_tenant* tenant, uint64_t address, int32_t* descriptor) {
   if (descriptor != nullptr) *descriptor = -1;
-  return answered([&] {
-    need(tenant != nullptr && descriptor != nullptr, "tenant or descriptor is null");
+  return answered(tenant != nullptr && descriptor != nullptr, "tenant or descriptor is null", [&] {
     *descriptor = ctxbroker::detail::Access::of(tenant->tenant)->export_memory(address);
   });
 }
@@ -218,17 +199,13 @@ ctxb_status ctxb_tenant_export_memory(ctxb_tenant* tenant, uint64_t address, int
 ctxb_status ctxb_tenant_import_memory(ctxb_tenant* tenant, int32_t device, int32_t descriptor,
                                       uint64_t bytes, uint64_t* address) {
   if (address != nullptr) *address = 0;
-  return answered([&] {
-    need(tenant != nullptr && address != nullptr, "tenant or address is null");
+  return answered(tenant != nullptr && address != nullptr, "tenant or address is null", [&] {
     *address = DeviceMemory::imported(tenant->tenant, descriptor, bytes, device).detach();
   });
 }
 
 ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address) {
-  return answered([&] {
-    need(tenant != nullptr, "tenant is null");
-    tenant->tenant.release(address);
-  });
+  return answered(tenant != nullptr, "tenant is null", [&] { tenant->tenant.release(address); });
 }
 
 uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant) {
@@ -237,23 +214,18 @@ uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant) {
 
 ctxb_status ctxb_tenant_create_stream(ctxb_tenant* tenant, int32_t device, void** stream) {
   if (stream != nullptr) *stream = nullptr;
-  return answered([&] {
-    need(tenant != nullptr && stream != nullptr, "tenant or stream is null");
-    *stream = tenant->tenant.create_stream(device);
-  });
+  return answered(tenant != nullptr && stream != nullptr, "tenant or stream is null",
+                  [&] { *stream = tenant->tenant.create_stream(device); });
 }
 
 ctxb_status ctxb_tenant_destroy_stream(ctxb_tenant* tenant, void* stream) {
-  return answered([&] {
-    need(tenant != nullptr, "tenant is null");
-    tenant->tenant.destroy_stream(static_cast<CUstream>(stream));
-  });
+  return answered(tenant != nullptr, "tenant is null",
+                  [&] { tenant->tenant.destroy_stream(static_cast<CUstream>(stream)); });
 }
 
 ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, const char* doing,
                               ctxb_guard* guard) {
-  return answered([&] {
-    need(tenant != nullptr && guard != nullptr, "tenant or guard is null");
+  return answered(tenant != nullptr && guard != nullptr, "tenant or guard is null", [&] {
     new (guard) Guard(tenant->tenant, device, doing == nullptr ? "guard" : doing);
   });
 }

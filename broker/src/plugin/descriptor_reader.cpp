@@ -2,11 +2,11 @@
 #include "plugin/descriptor_reader.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
@@ -81,10 +81,11 @@ struct Table {
   std::size_t least_bytes;  // of each element
 };
 
-// Calls `read` with each element.
+// What `read` makes of each element and its index.
 template <typename Struct, typename Read>
-void read_table(const Location& location, const Table<Struct>& table, Read&& read) {
-  if (table.count == 0) return;
+auto read_table(const Location& location, const Table<Struct>& table, const Read& read) {
+  std::vector<decltype(read(*table.first, 0U))> made;
+  if (table.count == 0) return made;
   const std::string one = table.one, all = one + "s";
   if (table.count > table.most) location.refuse(one + "_count is absurd");
   if (table.first == nullptr) location.refuse(all + " is null, " + one + "_count is not 0");
@@ -98,7 +99,18 @@ void read_table(const Location& location, const Table<Struct>& table, Read&& rea
                       std::to_string(given->size) + ", and " + all + "[0].size is " +
                       std::to_string(table.first->size));
     }
-    read(*given);
+    made.push_back(read(*given, index));
+  }
+  return made;
+}
+
+// `what` is "parameters have the id".
+template <typename Thing>
+void must_differ(const Location& location, const std::vector<Thing>& things,
+                 std::string Thing::*name, const std::string& what) {
+  std::set<std::string_view> seen;
+  for (const Thing& one : things) {
+    if (!seen.insert(one.*name).second) location.refuse("two " + what + " \"" + one.*name + '"');
   }
 }
 
@@ -106,26 +118,16 @@ bool is_whole(double value) {
   return std::trunc(value) == value && std::abs(value) <= largest_whole;
 }
 
-// The meaning of a code, or a refusal that shows it.
-template <typename Meaning, std::size_t count>
-Meaning meaning(const Location& location,
-                const std::array<std::pair<std::uint32_t, Meaning>, count>& table,
-                std::uint32_t code, const char* member) {
-  for (const auto& [known, value] : table) {
-    if (known == code) return value;
+// The value with this code, or a refusal that shows it. The first value has the code `first`, and
+// the others follow in the order of the enumeration, which c_library.cpp checks.
+template <typename Enum>
+Enum meaning(const Location& location, std::uint32_t code, std::uint32_t first, Enum last,
+             const char* member) {
+  if (code >= first && code - first <= static_cast<std::uint32_t>(last)) {
+    return static_cast<Enum>(code - first);
   }
   location.refuse(std::string(member) + " is " + std::to_string(code) + ", which has no meaning");
 }
-
-constexpr std::array<std::pair<std::uint32_t, ParameterType>, 8> parameter_types{
-    {{CTXB_PARAMETER_FLOAT, ParameterType::floating},
-     {CTXB_PARAMETER_INTEGER, ParameterType::integer},
-     {CTXB_PARAMETER_BOOLEAN, ParameterType::boolean},
-     {CTXB_PARAMETER_CHOICE, ParameterType::choice},
-     {CTXB_PARAMETER_COLOUR, ParameterType::colour},
-     {CTXB_PARAMETER_POINT, ParameterType::point},
-     {CTXB_PARAMETER_STRING, ParameterType::string},
-     {CTXB_PARAMETER_FILE, ParameterType::file}}};
 
 bool has_slider(ParameterType type) {
   return type == ParameterType::floating || type == ParameterType::integer;
@@ -158,7 +160,7 @@ void read_numbers(const Location& location, const ctxb_parameter& given,
                   ParameterDescription& parameter) {
   parameter.minimum = given.minimum;
   parameter.maximum = given.maximum;
-  parameter.default_value = value_of_numbers(parameter.type, given.default_numbers);
+  parameter.default_value = value_of(given.default_numbers, number_count(parameter.type));
   check_range(location, parameter);
   parameter.skew = given.skew == 0 ? 1 : given.skew;
   location.must(std::isfinite(parameter.skew) && parameter.skew > 0, "skew is not above 0");
@@ -194,7 +196,7 @@ ParameterDescription read_parameter(const Location& outer, const ctxb_parameter&
   parameter.unit = text(location, given.unit, "unit");
   parameter.description = text(location, given.description, "description");
   if (given.group != nullptr) parameter.group = text(location, given.group, "group");
-  parameter.type = meaning(location, parameter_types, given.type, "type");
+  parameter.type = meaning(location, given.type, CTXB_PARAMETER_FLOAT, ParameterType::file, "type");
   parameter.choices = names(location, given.choices, "choices");
   location.must((parameter.type == ParameterType::choice) == !parameter.choices.empty(),
                 "choices belong to a choice, and only to it");
@@ -215,18 +217,12 @@ std::vector<ParameterDescription> read_parameters(const Location& location,
                                                   const ctxb_plugin_descriptor& given) {
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_parameter, endings);
-  std::vector<ParameterDescription> parameters;
-  std::set<std::string> seen;
-  read_table<ctxb_parameter>(
+  auto parameters = read_table<ctxb_parameter>(
       location,
       {given.parameters, given.parameter_count, "parameter", "ctxb_parameter", most_parameters,
        least},
-      [&](const ctxb_parameter& one) {
-        parameters.push_back(read_parameter(location, one));
-        if (!seen.insert(parameters.back().id).second) {
-          location.refuse("two parameters have the id \"" + parameters.back().id + "\"");
-        }
-      });
+      [&](const ctxb_parameter& one, std::uint32_t) { return read_parameter(location, one); });
+  must_differ(location, parameters, &ParameterDescription::id, "parameters have the id");
   return parameters;
 }
 
@@ -270,16 +266,12 @@ std::vector<PortDescription> read_ports(const Location& location, const char* wh
                                         const ctxb_port* first, std::uint32_t count,
                                         const ctxb_plugin_descriptor& plugin) {
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_port, in_place);
-  std::vector<PortDescription> ports;
-  std::set<std::string> seen;
-  read_table<ctxb_port>(location, {first, count, which, "ctxb_port", most_ports, least},
-                        [&](const ctxb_port& one) {
-                          ports.push_back(read_port(location, which, ports.size(), one, plugin));
-                          if (!seen.insert(ports.back().id).second) {
-                            location.refuse("two " + std::string(which) + "s have the id \"" +
-                                            ports.back().id + "\"");
-                          }
-                        });
+  auto ports =
+      read_table<ctxb_port>(location, {first, count, which, "ctxb_port", most_ports, least},
+                            [&](const ctxb_port& one, std::uint32_t index) {
+                              return read_port(location, which, index, one, plugin);
+                            });
+  must_differ(location, ports, &PortDescription::id, std::string(which) + "s have the id");
   return ports;
 }
 
@@ -297,10 +289,9 @@ std::string path_text(const Location& location, const char* given) {
 
 std::vector<ModulePart> read_parts(const Location& outer, const ctxb_module& given) {
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module_part, checksum);
-  std::vector<ModulePart> parts;
-  read_table<ctxb_module_part>(
+  return read_table<ctxb_module_part>(
       outer, {given.parts, given.part_count, "part", "ctxb_module_part", most_parts, least},
-      [&](const ctxb_module_part& part) {
+      [&](const ctxb_module_part& part, std::uint32_t) {
         ModulePart read;
         read.name = filled_text(outer, part.name, "a part's name");
         const Location location = outer.at("part " + read.name);
@@ -309,9 +300,8 @@ std::vector<ModulePart> read_parts(const Location& outer, const ctxb_module& giv
         read.file = path_text(location, part.file);
         read.checksum = part.checksum;
         location.must(read.data != nullptr || !read.file.empty(), "data and file are null");
-        parts.push_back(std::move(read));
+        return read;
       });
-  return parts;
 }
 
 std::optional<CudaSource> read_source(const Location& outer, const ctxb_cuda_source* given) {
@@ -375,32 +365,12 @@ std::vector<ModuleImage> read_modules(const Location& location,
                                       const ctxb_plugin_descriptor& given) {
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_module, file_options);
-  std::vector<ModuleImage> modules;
-  std::set<std::string> seen;
-  read_table<ctxb_module>(
+  auto modules = read_table<ctxb_module>(
       location, {given.modules, given.module_count, "module", "ctxb_module", most_modules, least},
-      [&](const ctxb_module& one) {
-        modules.push_back(read_module(location, one));
-        if (!seen.insert(modules.back().name).second) {
-          location.refuse("two modules have the name \"" + modules.back().name + "\"");
-        }
-      });
+      [&](const ctxb_module& one, std::uint32_t) { return read_module(location, one); });
+  must_differ(location, modules, &ModuleImage::name, "modules have the name");
   return modules;
 }
-
-constexpr std::array<std::pair<std::uint32_t, Media>, 2> medias{
-    {{CTXB_MEDIA_IMAGE, Media::image}, {CTXB_MEDIA_AUDIO, Media::audio}}};
-constexpr std::array<std::pair<std::uint32_t, CudaUse>, 3> cuda_uses{
-    {{CTXB_CUDA_KERNELS, CudaUse::kernels},
-     {CTXB_CUDA_DRIVER, CudaUse::driver},
-     {CTXB_CUDA_RUNTIME, CudaUse::runtime}}};
-
-constexpr std::array<std::pair<std::uint32_t, LeaseKind>, 5> lease_wishes{
-    {{CTXB_LEASE_AUTO, LeaseKind::automatic},
-     {CTXB_LEASE_SHARED, LeaseKind::shared},
-     {CTXB_LEASE_PRIVATE, LeaseKind::private_own},
-     {CTXB_LEASE_GREEN, LeaseKind::green},
-     {CTXB_LEASE_WORKER, LeaseKind::worker}}};
 
 }  // namespace
 
@@ -423,9 +393,11 @@ PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::str
   description.version = filled_text(location, given->version, "version");
   description.description = text(location, given->description, "description");
   description.features = names(location, given->features, "features");
-  description.media = meaning(location, medias, given->media, "media");
-  description.cuda_use = meaning(location, cuda_uses, given->cuda_use, "cuda_use");
-  description.lease_wish = meaning(location, lease_wishes, given->lease, "lease");
+  description.media = meaning(location, given->media, CTXB_MEDIA_IMAGE, Media::audio, "media");
+  description.cuda_use =
+      meaning(location, given->cuda_use, CTXB_CUDA_KERNELS, CudaUse::runtime, "cuda_use");
+  description.lease_wish =
+      meaning(location, given->lease, CTXB_LEASE_AUTO, LeaseKind::worker, "lease");
   description.flags = given->flags;
   description.needs_nvidia_driver = (given->flags & CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER) != 0;
   location.must(given->concurrency <= CTXB_CONCURRENCY_LIBRARY, "concurrency has an unknown value");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/host_side.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -29,27 +30,14 @@ const void* get_extension(const ctxb_host* host, const char* id) {
   return nullptr;
 }
 
-Severity severity_of(std::uint32_t severity) noexcept {
-  switch (severity) {
-    case CTXB_LOG_DEBUG:
-      return Severity::debug;
-    case CTXB_LOG_INFO:
-      return Severity::info;
-    case CTXB_LOG_WARNING:
-      return Severity::warning;
-    default:
-      return Severity::error;
-  }
-}
-
 // None of these throws: they are called by a plug-in across the C boundary.
 void log(const ctxb_host* host, std::uint32_t severity, const char* text) {
   Instance* instance = instance_of(host);
   if (instance == nullptr) return;
   const HostFrame frame;
   try {
-    instance->broker().recorder().record(severity_of(severity), instance->tenant().id,
-                                         instance->tenant().name, "plugin", take_message(text));
+    instance->tenant().log(static_cast<Severity>(std::min<std::uint32_t>(severity, CTXB_LOG_ERROR)),
+                           "plugin", take_message(text));
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
   }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/instance.hpp"
 
+#include <array>
 #include <utility>
 
+#include "observe/enum_names.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/status_text.hpp"
 #include "plugin/struct_check.hpp"
@@ -55,25 +57,11 @@ ErrorKind kind_of_status(ctxb_status status) noexcept {
 }  // namespace
 
 const char* to_string(Phase phase) noexcept {
-  switch (phase) {
-    case Phase::creating:
-      return "being created";
-    case Phase::idle:
-      return "not active";
-    case Phase::activating:
-      return "in activate";
-    case Phase::active:
-      return "active and not in process";
-    case Phase::processing:
-      return "in process";
-    case Phase::lost:
-      return "active in a context that is gone";
-    case Phase::deactivating:
-      return "in deactivate";
-    case Phase::asked:
-      return "in get_extent or get_region";
-  }
-  return "in no known phase";
+  constexpr std::array names{"being created", "not active",
+                             "in activate",   "active and not in process",
+                             "in process",    "active in a context that is gone",
+                             "in deactivate", "in get_extent or get_region"};
+  return name_of(names, phase);
 }
 
 Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,

@@ -127,7 +127,7 @@ ParameterValue Instance::from_text(std::string_view id, std::string_view text) {
                 "parameter \"" + parameter.id + "\" cannot be \"" + given + "\": " + why.message(),
                 why.origin());
   }
-  const ParameterValue value = value_of_numbers(parameter.type, read.numbers);
+  const ParameterValue value = value_of(read.numbers, number_count(parameter.type));
   parameter.check(value);
   return value;
 }

@@ -37,13 +37,6 @@ ctxb_status null_argument(Instance& instance, const char* function, const char* 
                        std::string(what) + " is null or its size is wrong");
 }
 
-// Hands over as much of a struct as the caller knows; its size stays.
-template <typename Struct>
-void hand_over(Struct filled, Struct* to) noexcept {
-  filled.size = to->size;
-  std::memcpy(to, &filled, std::min<std::size_t>(to->size, sizeof filled));
-}
-
 CUresult describe(const Activation& activation, const Kernel& kernel, ctxb_kernel_info& info) {
   const DriverTable& driver = activation.lease->table();
   const std::pair<CUfunction_attribute, std::uint32_t*> numbers[] = {

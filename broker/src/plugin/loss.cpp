@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/loss.hpp"
 
+#include <array>
+
 #include "context/lease.hpp"
 #include "ctxbroker/plugin.h"
 #include "driver/driver_error.hpp"
+#include "observe/enum_names.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 
@@ -15,17 +18,8 @@ static_assert(static_cast<std::uint32_t>(LossReason::given_up) == CTXB_LOSS_GIVE
               static_cast<std::uint32_t>(LossReason::hung) == CTXB_LOSS_HUNG);
 
 const char* to_string(LossReason reason) noexcept {
-  switch (reason) {
-    case LossReason::given_up:
-      return "given_up";
-    case LossReason::destroyed:
-      return "destroyed";
-    case LossReason::fault:
-      return "fault";
-    case LossReason::hung:
-      return "hung";
-  }
-  return "unknown";
+  constexpr std::array names{"unknown", "given_up", "destroyed", "fault", "hung"};  // from 1
+  return detail::name_of(names, reason);
 }
 
 namespace detail {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 namespace ctxbroker::detail {
@@ -41,14 +42,16 @@ WholeNumbers::Numbers WholeNumbers::get() const noexcept {
   return numbers;
 }
 
-ParameterValue value_of_numbers(ParameterType type, const double* numbers) noexcept {
-  switch (number_count(type)) {
-    case 4:
-      return {numbers[0], numbers[1], numbers[2], numbers[3]};
+ParameterValue value_of(const double* numbers, std::size_t count) noexcept {
+  switch (count) {
+    case 1:
+      return numbers[0];
     case 2:
       return {numbers[0], numbers[1]};
+    case 4:
+      return {numbers[0], numbers[1], numbers[2], numbers[3]};
     default:
-      return {numbers[0]};
+      return std::numeric_limits<double>::quiet_NaN();
   }
 }
 
@@ -59,9 +62,6 @@ ctxb_value plugin_value(const ParameterDescription& parameter, const ParameterVa
           {value[0], value[1], value[2], value[3]},
           text};
 }
-static_assert(static_cast<std::uint32_t>(ParameterType::floating) == CTXB_PARAMETER_FLOAT &&
-                  static_cast<std::uint32_t>(ParameterType::file) == CTXB_PARAMETER_FILE,
-              "the broker's types are numbered as the plug-in ABI's");
 
 ParameterStore::ParameterStore(const std::vector<ParameterDescription>& descriptions)
     : descriptions_(descriptions), entries_(descriptions.size()) {
@@ -86,7 +86,7 @@ void ParameterStore::set(std::size_t index, const ParameterValue& value) noexcep
 ParameterValue ParameterStore::get(std::size_t index) const noexcept {
   const Entry& entry = entries_[index];
   if (entry.whole == nullptr) return entry.number.load(std::memory_order_relaxed);
-  return value_of_numbers(descriptions_[index].type, entry.whole->get().data());
+  return value_of(entry.whole->get().data(), number_count(descriptions_[index].type));
 }
 
 void ParameterStore::set_text(std::size_t index, std::string text) {

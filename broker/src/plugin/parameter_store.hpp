@@ -76,7 +76,7 @@ class ParameterStore {
 // As the plug-in gets it. The text is borrowed.
 ctxb_value plugin_value(const ParameterDescription& parameter, const ParameterValue& value,
                         const char* text) noexcept;
-// The numbers that a parameter of this type has.
-ParameterValue value_of_numbers(ParameterType type, const double* numbers) noexcept;
+// A value with that many numbers. Another count than 1, 2 and 4 makes one that no parameter allows.
+ParameterValue value_of(const double* numbers, std::size_t count) noexcept;
 
 }  // namespace ctxbroker::detail

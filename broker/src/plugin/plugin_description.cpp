@@ -11,6 +11,7 @@
 #include "ctxbroker/error.hpp"
 #include "observe/enum_names.hpp"
 #include "plugin/foreign_text.hpp"
+#include "plugin/parameter_store.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -103,8 +104,7 @@ std::optional<ParameterValue> read_numbers(const ParameterDescription& parameter
   }
   if (wanted == 4 && read.size() == 3) read.push_back(parameter.default_value[3]);
   if (read.size() != wanted) return std::nullopt;
-  if (wanted == 4) return ParameterValue(read[0], read[1], read[2], read[3]);
-  return wanted == 2 ? ParameterValue(read[0], read[1]) : ParameterValue(read[0]);
+  return detail::value_of(read.data(), wanted);
 }
 
 char lower(char c) {
@@ -122,15 +122,8 @@ const char* to_string(SampleType type) noexcept {
 }
 
 const char* to_string(CudaUse use) noexcept {
-  switch (use) {
-    case CudaUse::kernels:
-      return "kernels";
-    case CudaUse::driver:
-      return "driver";
-    case CudaUse::runtime:
-      return "runtime";
-  }
-  return "unknown";
+  constexpr std::array names{"kernels", "driver", "runtime"};
+  return detail::name_of(names, use);
 }
 
 const char* to_string(ParameterType type) noexcept {

@@ -8,6 +8,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin_instance.hpp"
+#include "plugin/parameter_store.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -71,12 +72,6 @@ std::vector<double> numbers_for(const ParameterDescription& parameter, const Pre
   return all ? numbers : std::vector<double>();
 }
 
-ParameterValue from_numbers(const std::vector<double>& numbers) {
-  if (numbers.size() == 4) return {numbers[0], numbers[1], numbers[2], numbers[3]};
-  if (numbers.size() == 2) return {numbers[0], numbers[1]};
-  return numbers[0];
-}
-
 // Takes the value as it is, or the nearest one, or the default; a remark tells what was taken.
 Target target_of(const ParameterDescription& parameter, const PresetValue& value,
                  std::vector<PresetRemark>& remarks) {
@@ -109,7 +104,7 @@ Target target_of(const ParameterDescription& parameter, const PresetValue& value
     if (parameter.type == ParameterType::integer) number = std::round(number);
     number = std::clamp(number, parameter.minimum, parameter.maximum);
   }
-  target.value = from_numbers(numbers);
+  target.value = detail::value_of(numbers.data(), numbers.size());
   const auto* one = std::get_if<double>(&value);
   const auto* several = std::get_if<std::vector<double>>(&value);
   if ((one != nullptr && *one != numbers[0]) || (several != nullptr && *several != numbers)) {

@@ -2,6 +2,7 @@
 // Checks structs from the other side of the ABI, which begin with their size.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -44,6 +45,13 @@ inline bool has_all_functions(const void* table, std::size_t bytes) noexcept {
     if (function == nullptr) return false;
   }
   return true;
+}
+
+// Hands over as much of a struct as the caller knows; its size stays.
+template <typename Struct>
+void hand_over(Struct filled, Struct* to) noexcept {
+  filled.size = to->size;
+  std::memcpy(to, &filled, std::min<std::size_t>(to->size, sizeof filled));
 }
 
 template <typename Struct>

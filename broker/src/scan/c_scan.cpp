@@ -61,8 +61,7 @@ using ctxbroker::detail::need;
 
 ctxb_status ctxb_scan_run(const ctxb_scan_options* options, ctxb_scan** scan) {
   if (scan != nullptr) *scan = nullptr;
-  return answered([&] {
-    need(scan != nullptr, "scan is null");
+  return answered(scan != nullptr, "scan is null", [&] {
     auto made = std::make_unique<ctxb_scan>();
     made->result = ctxbroker::scan(ctxbroker::detail::read_scan_options(options));
     for (const ctxbroker::ScannedLibrary& library : made->result.libraries) {
@@ -76,10 +75,7 @@ ctxb_status ctxb_scan_run(const ctxb_scan_options* options, ctxb_scan** scan) {
 }
 
 ctxb_status ctxb_scan_end(ctxb_scan* scan) {
-  return answered([&] {
-    need(scan != nullptr, "scan is null");
-    delete scan;
-  });
+  return answered(scan != nullptr, "scan is null", [&] { delete scan; });
 }
 
 uint32_t ctxb_scan_library_count(const ctxb_scan* scan) {
@@ -108,8 +104,7 @@ ctxb_status ctxb_scan_plugin(const ctxb_scan* scan, uint32_t library, uint32_t p
 }
 
 ctxb_status ctxb_scan_find(const ctxb_scan* scan, const char* name, ctxb_found_plugin* found) {
-  return answered([&] {
-    need(scan != nullptr && name != nullptr, "scan or name is null");
+  return answered(scan != nullptr && name != nullptr, "scan or name is null", [&] {
     const auto& libraries = scan->result.libraries;
     const ctxbroker::PluginDescription* const plugin = scan->result.find(name);
     if (plugin == nullptr) {
@@ -139,8 +134,7 @@ ctxb_status ctxb_scan_write(const ctxb_scan* scan, ctxb_text_function write, voi
 
 ctxb_status ctxb_scan_set_enabled(const char* library, uint32_t enabled,
                                   const ctxb_scan_options* options) {
-  return answered([&] {
-    need(library != nullptr, "library is null");
+  return answered(library != nullptr, "library is null", [&] {
     ctxbroker::set_library_enabled(library, ctxbroker::detail::read_flag(enabled, "enabled"),
                                    ctxbroker::detail::read_scan_options(options));
   });
