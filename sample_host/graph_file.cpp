@@ -277,7 +277,7 @@ void read_generate(const Json& value, const Location& location, Reading& reading
   read_members(value, location, generated_members, reading.plan.generated);
 }
 
-// json::check_schema has looked at it.
+// json::parse_document has looked at it.
 void read_schema(const Json&, const Location&, Reading&) {}
 
 using PlanReader = void (*)(const Json&, const Location&, Reading&);
@@ -289,7 +289,7 @@ constexpr std::array<std::pair<const char*, PlanReader>, 7> plan_members{
      {"edges", read_edges},
      {"automation", read_automation},
      {"generate", read_generate}}};
-constexpr std::array needed_members{"schema", "outputs", "nodes", "edges"};
+constexpr std::array needed_members{"outputs", "nodes", "edges"};
 
 template <typename Named>
 std::vector<std::string> names_of(const std::vector<Named>& all) {
@@ -364,13 +364,10 @@ GraphPlan parse(std::string_view text, const std::filesystem::path& path) {
   Reading reading;
   reading.plan.document = "graph \"" + path.string() + "\"";
   reading.folder = path.parent_path();
-  const Json json = json::parse(text, reading.plan.document);
   const Location root{reading.plan.document, "$"};
-  json::check_schema(json, root, schema_name);
+  const Json json = json::parse_document(text, root, schema_name);
   read_members(json, root, plan_members, reading);
-  for (const char* const name : needed_members) {
-    if (!json.contains(name)) root.refuse("the member " + quoted(name) + " is missing");
-  }
+  for (const char* const name : needed_members) json::need(json, root, name);
   check_names(reading.plan, root);
   check_edges(reading.plan, member(root, "edges"));
   if (!reading.plan.inputs.empty() && json.contains("generate")) {

@@ -146,15 +146,27 @@ std::string read_text(const std::filesystem::path& path, const char* what, std::
   return text;
 }
 
-void check_schema(const Json& json, const Location& root, const char* name) {
-  if (!json.is_object()) return;  // refused with the other members
-  const Location where = member(root, "schema");
-  if (!json.contains("schema")) {
-    root.refuse(std::string("the member \"schema\" is missing; it has to be ") + quoted(name));
+Json parse_document(std::string_view text, const Location& root, const char* schema) {
+  Json json = parse(text, root.document);
+  if (!json.is_object()) {
+    root.refuse(described(json) + " is not allowed here; an object whose member \"schema\" is " +
+                quoted(schema) + " is");
   }
-  if (json.at("schema") == name) return;
-  where.refuse(described(json.at("schema")) + " is not what this version reads; it reads " +
-               quoted(name));
+  const auto given = json.find("schema");
+  if (given == json.end()) {
+    root.refuse("the member \"schema\" is missing; it has to be " + quoted(schema));
+  }
+  if (*given != schema) {
+    member(root, "schema")
+        .refuse(described(*given) + " is not what this version reads; it reads " + quoted(schema));
+  }
+  return json;
+}
+
+const Json& need(const Json& object, const Location& location, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end()) location.refuse("the member " + quoted(name) + " is missing");
+  return *found;
 }
 
 }  // namespace ctxbroker::json

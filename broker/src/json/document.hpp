@@ -50,9 +50,12 @@ Json parse(std::string_view text, const std::string& document);
 // missing, cannot be read or has more than `most` bytes.
 std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most);
 
-// Throws DocumentError unless `json` is an object whose member "schema" is `name`. Look at it
-// first: a document of another version may have other members.
-void check_schema(const Json& json, const Location& root, const char* name);
+// Parses a document of ours. Throws DocumentError unless it is an object whose member "schema" is
+// `schema`: a document of another version may have other members.
+Json parse_document(std::string_view text, const Location& root, const char* schema);
+
+// A member that has to be there. Throws DocumentError.
+const Json& need(const Json& object, const Location& location, const char* name);
 
 // Calls the reader of each member of an object. `readers` is a table of names and what reads them:
 // void(const Json& value, const Location& location, Target&...).

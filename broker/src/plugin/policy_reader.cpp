@@ -106,7 +106,7 @@ constexpr std::array<std::pair<const char*, PluginReader>, 5> plugin_members{
      {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>},
      {"driver_limits", read_limits}}};
 
-// check_schema has looked at it.
+// parse_document has looked at it.
 void read_schema(const Json&, const Location&, Policy&) {}
 
 void read_for_all(const Json& value, const Location& location, Policy& policy) {
@@ -137,12 +137,9 @@ constexpr std::array<std::pair<const char*, PolicyReader>, 3> policy_members{
 
 Policy parse_policy(std::string_view text, const std::string& name) {
   return detail::with_errors_of(ErrorKind::policy, [&] {
-    const std::string document = "policy \"" + name + "\"";
-    const Json json = json::parse(text, document);
-    const Location root{document, "$"};
-    json::check_schema(json, root, schema_name);
+    const Location root{"policy \"" + name + "\"", "$"};
     Policy policy;
-    read_members(json, root, policy_members, policy);
+    read_members(json::parse_document(text, root, schema_name), root, policy_members, policy);
     return policy;
   });
 }

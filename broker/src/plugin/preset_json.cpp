@@ -18,14 +18,10 @@ using json::described;
 using json::Json;
 using json::Location;
 using json::member;
+using json::need;
 
 constexpr const char* preset_schema = "ctxbroker.preset/1";
 constexpr std::size_t largest_preset = std::size_t{1} << 31;  // bytes: a state has at most 1 GiB
-
-const Json& need(const Json& json, const Location& root, const char* name) {
-  if (!json.contains(name)) root.refuse(std::string("the member \"") + name + "\" is missing");
-  return json.at(name);
-}
 
 const std::string& need_text(const Json& json, const Location& root, const char* name) {
   const Json& value = need(json, root, name);
@@ -61,7 +57,6 @@ Json to_json(const PresetValue& value) {
 
 // Everything but the schema.
 Preset read_members_of(const Json& json, const Location& root) {
-  if (!json.is_object()) root.refuse(described(json) + " is no preset; a preset is an object");
   Preset preset;
   preset.plugin = need_text(json, root, "plugin");
   if (!detail::is_reverse_dns(preset.plugin)) {
@@ -108,11 +103,8 @@ Json other_to_json(const std::string& text) {
 
 Preset parse_preset(std::string_view text, const std::string& name) {
   return detail::with_errors_of(ErrorKind::preset, [&] {
-    const std::string document = "preset \"" + name + "\"";
-    const Json json = json::parse(text, document);
-    const Location root{document, "$"};
-    json::check_schema(json, root, preset_schema);
-    return read_members_of(json, root);
+    const Location root{"preset \"" + name + "\"", "$"};
+    return read_members_of(json::parse_document(text, root, preset_schema), root);
   });
 }
 

@@ -25,10 +25,8 @@ std::filesystem::path default_choices() {
 }
 
 std::set<std::string> parse_disabled(std::string_view text, const std::string& document) {
-  const Json json = json::parse(text, document);
   const Location root{document, "$"};
-  if (!json.is_object()) root.refuse(json::described(json) + " is not allowed here; an object is");
-  json::check_schema(json, root, disabled_schema);
+  const Json json = json::parse_document(text, root, disabled_schema);
   const Json list = json.value("disabled", Json());
   const Location place = json::member(root, "disabled");
   if (!list.is_array()) place.refuse("an array of paths has to stand here");

@@ -18,20 +18,11 @@ using json::member;
 constexpr const char* manifest_schema = "ctxbroker.manifest/1";
 constexpr std::size_t largest_manifest = std::size_t{16} << 20;  // bytes
 
-const Json& manifest_member(const Json& json, const Location& root, const char* name) {
-  if (!json.contains(name)) root.refuse(std::string("the member \"") + name + "\" is missing");
-  return json.at(name);
-}
-
 Manifest parse(std::string_view text, const std::string& document, const fs::path& library) {
-  const Json json = json::parse(text, document);
   const Location root{document, "$"};
-  if (!json.is_object()) {
-    root.refuse(json::described(json) + " is no manifest; a manifest is an object");
-  }
-  json::check_schema(json, root, manifest_schema);
+  const Json json = json::parse_document(text, root, manifest_schema);
   Manifest manifest;
-  const Json& id = manifest_member(json, root, "build_id");
+  const Json& id = json::need(json, root, "build_id");
   const bool is_hexadecimal =
       id.is_string() && !id.get_ref<const std::string&>().empty() &&
       id.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -39,7 +30,7 @@ Manifest parse(std::string_view text, const std::string& document, const fs::pat
     member(root, "build_id").refuse(json::described(id) + " is no build-id in hexadecimal digits");
   }
   manifest.build_id = id.get<std::string>();
-  manifest.plugins = detail::read_plugins(manifest_member(json, root, "plugins"),
+  manifest.plugins = detail::read_plugins(json::need(json, root, "plugins"),
                                           member(root, "plugins"), library.string());
   return manifest;
 }

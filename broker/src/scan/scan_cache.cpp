@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 using json::Json;
 using json::Location;
 using json::member;
+using json::need;
 
 constexpr const char* cache_schema = "ctxbroker.scan_cache/1";
 constexpr std::size_t largest_cache = std::size_t{256} << 20;  // bytes
@@ -32,26 +33,20 @@ std::string header_line() {
   return "\n" + Json{{"schema", cache_schema}}.dump() + "\n";
 }
 
-const Json& line_member(const Json& json, const Location& line, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end()) line.refuse(std::string("the member \"") + name + "\" is missing");
-  return *found;
-}
-
 std::string line_text(const Json& json, const Location& line, const char* name) {
-  const Json& value = line_member(json, line, name);
+  const Json& value = need(json, line, name);
   if (!value.is_string()) member(line, name).refuse("it is no text");
   return value.get<std::string>();
 }
 
 std::uint64_t line_number(const Json& json, const Location& line, const char* name) {
-  const auto number = json::whole_number(line_member(json, line, name), INT64_MAX);
+  const auto number = json::whole_number(need(json, line, name), INT64_MAX);
   if (!number) member(line, name).refuse("it is no whole number");
   return *number;
 }
 
 std::int64_t line_time(const Json& json, const Location& line, const char* name) {
-  const Json& value = line_member(json, line, name);
+  const Json& value = need(json, line, name);
   if (!value.is_number_integer()) member(line, name).refuse("it is no whole number");
   return value.get<std::int64_t>();
 }
@@ -74,7 +69,7 @@ CacheEntry read_entry(const Json& json, const Location& line, const std::string&
         std::min<std::uint64_t>(line_number(json, line, "strikes"), UINT32_MAX));
   }
   if (entry.state == LibraryState::enabled || json.contains("plugins")) {
-    entry.plugins = read_plugins(line_member(json, line, "plugins"), member(line, "plugins"), path);
+    entry.plugins = read_plugins(need(json, line, "plugins"), member(line, "plugins"), path);
   }
   return entry;
 }

@@ -139,7 +139,7 @@ const std::vector<Document> documents{
     {"id", by_id("com.example.blur"), {}},
     {"id_of_two_parts", by_id("example.Blur-2_b"), {}},
 
-    {"no_object", "[]", {"$: an array", "\"schema\", \"for_all\", \"by_id\""}},
+    {"no_object", "[]", {"$: an array", "\"schema\" is \"ctxbroker.policy/1\""}},
     {"null", "null", {"$: null"}},
     {"schema_missing", "{}", {"\"schema\" is missing", "ctxbroker.policy/1"}},
     {"schema_of_another_version",

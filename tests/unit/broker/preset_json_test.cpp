@@ -121,7 +121,7 @@ TEST(PresetJsonTest, MistakesAreRefusedByReaderAndSchema) {
       {"state a number", [](json& j) { j["state"] = 4; }, "$.state"},
       {"state cut off", [](json& j) { j["state"] = "AP8HgA"; }, "$.state: this is not"},
       {"state with a blank", [](json& j) { j["state"] = "AP 8"; }, "base64"},
-      {"an array", [](json& j) { j = json::array({1}); }, "$: an array is no preset"},
+      {"an array", [](json& j) { j = json::array({1}); }, "$: an array is not allowed here"},
   };
   for (const PresetMistake& mistake : mistakes) {
     SCOPED_TRACE(mistake.name);
