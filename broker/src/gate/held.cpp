@@ -215,7 +215,8 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
   }
   if (held && held->holder.tenant == tenant.identity().id) {
     if (held->holder.origin == Origin::sdk) {
-      whose = "an instance's, which releases it with the SDK's release";
+      whose = kind == Kind::stream ? "not the tenant's own"  // but lent to an instance
+                                   : "an instance's, which releases it with the SDK's release";
     } else if (held->holder.origin == Origin::host_api) {
       whose = "the host's, which gives it back through its Tenant";
     }

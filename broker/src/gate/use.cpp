@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "memory/lent_streams.hpp"
-
 namespace ctxbroker::detail {
 namespace {
 
@@ -93,10 +91,6 @@ Whose whose(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
     if (!held) held = ledger().find(kind, handle);
   }
   if (held) return whose(tenant, *held);
-  if (kind == Kind::stream) {
-    const auto borrower = borrower_of(reinterpret_cast<CUstream>(handle));
-    if (borrower) return *borrower == tenant.identity().id ? Whose::callers : Whose::anothers;
-  }
   if (kind == Kind::context) {
     auto* const context = reinterpret_cast<CUcontext>(handle);
     if (tenant.holds(context) || is_of_shared_lease(tenant, context)) return Whose::callers;

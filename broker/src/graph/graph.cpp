@@ -199,7 +199,7 @@ void Graph::Impl::build() {
                   "graph: plug-in " + node.instance->description().short_name +
                       " was activated again and now needs other frames; make a new graph");
     }
-    node.stream = activation.stream.get();
+    node.stream = activation.stream;
     const auto shares = [&](const auto& lease) { return lease->shares_memory_with(*node.lease); };
     leases.push_back(node.lease);
     home.push_back(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one activation of an instance holds in its lease. The plug-in's own allocations are in the
-// instance's ledger instead. The destructor gives everything back.
+// What one activation of an instance holds in its lease. The destructor gives that back, except for
+// the stream: that is in the ledger, as what the plug-in allocates is.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include "context/resources.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/plugin_instance.hpp"
-#include "memory/lent_streams.hpp"
+#include "memory/holding.hpp"
 #include "module/kernel.hpp"
 #include "module/module_set.hpp"
 #include "plugin/descriptor_reader.hpp"
@@ -34,18 +34,15 @@ struct Activation {
   std::uint64_t staged = 0;              // bytes of that part that are used
   FrameRanges frames;                    // of each input; empty until somebody asks
   std::optional<std::uint64_t> latency;  // frames; none until somebody asks
-  Stream stream;
-  LentStream lent;     // that stream, to the plug-in
-  JobGraph job_graph;  // last, so that it ends first
+  CUstream stream = nullptr;             // lent to the plug-in with each job
+  JobGraph job_graph;                    // last, so that it ends first
 
+  // Of what is in the ledger.
+  Holder holder() const noexcept {
+    return {.tenant = lease->tenant().id, .origin = Origin::sdk, .activation = serial};
+  }
   // For at least so many jobs in flight. None is in flight now. Throws Error.
   void make_staging(std::size_t jobs);
 };
-
-// Loads the plug-in's modules and creates the rest. The caller is inside the gate of `at`. Throws
-// Error.
-std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>& at,
-                                            ModuleService& service, const PluginRecord& plugin,
-                                            const ActivationSizes& sizes);
 
 }  // namespace ctxbroker::detail

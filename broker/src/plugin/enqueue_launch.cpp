@@ -73,7 +73,7 @@ void fill(LaunchConfig& to, const Activation& activation, const ctxb_launch& lau
   to.config.blockDimY = launch.block[1];
   to.config.blockDimZ = launch.block[2];
   to.config.sharedMemBytes = launch.shared_bytes;
-  to.config.hStream = activation.stream.get();
+  to.config.hStream = activation.stream;
   to.config.attrs = to.attributes;
   if (options == nullptr) return;
   const auto add = [&to](CUlaunchAttributeID id) -> CUlaunchAttributeValue& {

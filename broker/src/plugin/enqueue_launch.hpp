@@ -70,15 +70,14 @@ inline CUresult launch_plainly(const Activation& activation, const Kernel& kerne
                                const ctxb_launch& launch,
                                const ctxb_launch_options* options) noexcept {
   return with_arguments(kernel, launch, options, [&](void** arguments, void** extra) {
-    return activation.lease->table().launch_kernel(kernel.function, launch.grid[0], launch.grid[1],
-                                                   launch.grid[2], launch.block[0], launch.block[1],
-                                                   launch.block[2], launch.shared_bytes,
-                                                   activation.stream.get(), arguments, extra);
+    return activation.lease->table().launch_kernel(
+        kernel.function, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0],
+        launch.block[1], launch.block[2], launch.shared_bytes, activation.stream, arguments, extra);
   });
 }
 
 inline bool is_own_stream(const Activation& activation, void* stream) noexcept {
-  return stream != nullptr && stream == activation.stream.get();
+  return stream != nullptr && stream == activation.stream;
 }
 ctxb_status wrong_stream(Instance& instance, const char* function);
 

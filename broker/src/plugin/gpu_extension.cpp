@@ -154,9 +154,9 @@ ctxb_status upload_now(Instance& instance, Activation& activation, std::uint64_t
   const DriverTable& driver = activation.lease->table();
   const ScopedSpan span(SpanCategory::copy, "upload and wait", nullptr, instance.tenant().id,
                         bytes);
-  CUresult status = driver.memcpy_htod_async(destination, source, bytes, activation.stream.get());
+  CUresult status = driver.memcpy_htod_async(destination, source, bytes, activation.stream);
   if (status == CUDA_SUCCESS)
-    status = wait_for(driver, activation.stream.get(), instance.broker().job_timeout());
+    status = wait_for(driver, activation.stream, instance.broker().job_timeout());
   return answer(instance, "upload", status);
 }
 
@@ -172,9 +172,9 @@ ctxb_status upload_staged(Instance& instance, Activation& activation, std::uint6
   std::byte* const staged = activation.staging_now + activation.staged;
   std::memcpy(staged, source, bytes);
   activation.staged += bytes;
-  return answer(instance, "upload",
-                activation.lease->table().memcpy_htod_async(destination, staged, bytes,
-                                                            activation.stream.get()));
+  return answer(
+      instance, "upload",
+      activation.lease->table().memcpy_htod_async(destination, staged, bytes, activation.stream));
 }
 
 ctxb_status upload(const ctxb_host* host, void* stream, std::uint64_t destination,
@@ -201,9 +201,9 @@ ctxb_status clear(const ctxb_host* host, void* stream, std::uint64_t destination
     }
     if (bytes == 0) return ctxb_status{CTXB_OK};
     const ScopedSpan span(SpanCategory::copy, "clear", nullptr, instance.tenant().id, bytes);
-    return answer(instance, "clear",
-                  activation.lease->table().memset_d32_async(destination, 0, bytes / 4,
-                                                             activation.stream.get()));
+    return answer(
+        instance, "clear",
+        activation.lease->table().memset_d32_async(destination, 0, bytes / 4, activation.stream));
   });
 }
 
@@ -217,9 +217,9 @@ ctxb_status copy(const ctxb_host* host, void* stream, std::uint64_t destination,
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "copy", "the two places overlap");
     }
     const ScopedSpan span(SpanCategory::copy, "copy", nullptr, instance.tenant().id, bytes);
-    return answer(instance, "copy",
-                  activation.lease->table().memcpy_dtod_async(destination, source, bytes,
-                                                              activation.stream.get()));
+    return answer(
+        instance, "copy",
+        activation.lease->table().memcpy_dtod_async(destination, source, bytes, activation.stream));
   });
 }
 

@@ -147,10 +147,8 @@ class Instance {
   Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
   // Of the device memory that it takes through the SDK.
   Budget& budget() noexcept { return budget_; }
-  // The memory of its activation, while it has one.
-  Holder holder() const noexcept {
-    return {.tenant = tenant().id, .origin = Origin::sdk, .activation = activation_->serial};
-  }
+  // Of the memory of its activation, while it has one.
+  Holder holder() const noexcept { return activation_->holder(); }
   const std::shared_ptr<LeaseModules>& modules() const noexcept { return modules_; }
   // Takes what has changed in the files of development modules; true when that took another
   // activation. Before a job. Throws Error.
@@ -190,7 +188,7 @@ class Instance {
   void answer_callback() noexcept;
   void end_activation() noexcept;
   void end_lost_activation(bool told) noexcept;
-  void take_back_memory() noexcept;
+  void take_back_held() noexcept;
   void wait_for_work() noexcept;
   LeaseRequest lease_request() const;
   void renew_lost_lease();

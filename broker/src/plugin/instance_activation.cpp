@@ -5,6 +5,7 @@
 
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
+#include "memory/ledger.hpp"
 #include "module/module_service.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
@@ -36,7 +37,32 @@ bool are_equal(const ActivationSizes& a, const ActivationSizes& b) {
          a.sample_rate == b.sample_rate && a.realtime == b.realtime;
 }
 
+// Loads the plug-in's modules and creates the rest. Inside the gate of `at`.
+std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>& at,
+                                            ModuleService& service, const PluginRecord& plugin,
+                                            const ActivationSizes& sizes) {
+  const bool real_time = sizes.realtime || (plugin.description.flags & CTXB_PLUGIN_REALTIME) != 0;
+  auto activation = std::make_unique<Activation>();
+  activation->lease = at->lease();
+  activation->sizes = sizes;
+  activation->serial = next_generation();
+  activation->modules =
+      std::make_unique<ModuleSet>(service, at, plugin.modules, activation->kernels, real_time);
+  activation->modules->set_before_forget([graph = &activation->job_graph] { graph->forget(); });
+  activation->modules->load();
+  activation->make_staging(1);
+  activation->stream = enter(create_stream(activation->lease), activation->holder());
+  activation->modules->set_stream(activation->stream);
+  return activation;
+}
+
 }  // namespace
+
+void Activation::make_staging(std::size_t jobs) {
+  if (jobs <= staging_jobs) return;
+  staging = make_pinned_memory(lease, jobs * std::uint64_t{CTXB_UPLOAD_MAX});
+  staging_jobs = jobs;
+}
 
 void Instance::activate(const ActivationSizes& sizes) {
   const std::lock_guard lock(broker_.main_mutex());
@@ -49,7 +75,6 @@ void Instance::activate(const ActivationSizes& sizes) {
   modules_ = broker_.modules().at(lease_);
   const UseScope use(modules_->gate());
   activation_ = make_activation(modules_, broker_.modules(), plugin(), sizes);
-  activation_->lent = LentStream(activation_->stream.get(), tenant().id);
   activation_->job_graph.want(settings_.job_graphs);
   restart_asked_.store(false, std::memory_order_release);
   const DeviceInfo& device =
@@ -65,7 +90,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   given.max_height = sizes.max_height;
   given.realtime = sizes.realtime ? 1 : 0;
   given.sample_rate = sizes.sample_rate;
-  given.stream = activation_->stream.get();
+  given.stream = activation_->stream;
   given.parameters = parameters_.take_snapshot();
   given.parameter_count = parameters_.count();
   const std::uint64_t launched = launches();
@@ -144,9 +169,9 @@ void Instance::deactivate() noexcept {
 void Instance::wait_for_work() noexcept {
   const ScopedSpan span(SpanCategory::wait, "wait", description_.short_name.c_str(), tenant().id);
   const CUresult status = lease_->report_status(guarded(lease_->target(), {}, [&] {
-    return wait_for(lease_->table(), activation_->stream.get(), broker_.end_timeout());
+    return wait_for(lease_->table(), activation_->stream, broker_.end_timeout());
   }));
-  if (status == CUDA_ERROR_TIMEOUT) hang(*lease_, activation_->stream.get());
+  if (status == CUDA_ERROR_TIMEOUT) hang(*lease_, activation_->stream);
   if (status == CUDA_SUCCESS) set_in_flight(false);
 }
 
@@ -163,11 +188,11 @@ void Instance::hang(Lease& lease, CUstream stream) noexcept {
 void Instance::end_activation() noexcept {
   // A failed activate may have work in flight on what is about to be freed.
   if (in_flight() && lease_->can_wait()) wait_for_work();
-  take_back_memory();
+  take_back_held();
   activation_.reset();
 }
 
-void Instance::take_back_memory() noexcept {
+void Instance::take_back_held() noexcept {
   try {
     give_back(holder(), {tenant(), lease_->table()});
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the context's end frees the rest
@@ -179,7 +204,7 @@ void Instance::take_back_memory() noexcept {
 void Instance::end_lost_activation(bool told) noexcept {
   if (!told) tell_loss();
   call_main(Phase::deactivating, nowhere(), "deactivate", [&] { object_->deactivate(object_); });
-  take_back_memory();
+  take_back_held();
   activation_.reset();
   set_in_flight(false);
 }

@@ -27,7 +27,7 @@ Instance::Processed Instance::process(ctxb_job job, std::size_t in_flight) noexc
   activation_->staging_now =
       static_cast<std::byte*>(activation_->staging.get()) + in_flight * CTXB_UPLOAD_MAX;
   job.size = sizeof job;
-  job.stream = activation_->stream.get();
+  job.stream = activation_->stream;
   job.parameters = parameters_.snapshot();
   job.parameter_count = parameters_.count();
   const Processed processed =
@@ -75,7 +75,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   const ContextGuard guard(lease->target());
   if (guard.status() != CUDA_SUCCESS) return call_process(job);  // and that says it
   activation_->modules->bring_all();  // nothing can be loaded in a capture
-  const JobGraph::Outcome begun = graph.begin(lease->table(), activation_->stream.get());
+  const JobGraph::Outcome begun = graph.begin(lease->table(), activation_->stream);
   if (!begun.ok()) {
     lease->report_status(begun.status);
     if (lease->lost()) return lost(begun.what, begun.status);
@@ -85,7 +85,7 @@ Instance::Processed Instance::process_as_graph(const ctxb_job& job) noexcept {
   const std::uint64_t launched = launches();
   const Processed processed = call_process(job);
   const bool worked = processed.outcome.ran() && processed.status >= 0;
-  const JobGraph::Outcome ended = graph.end(lease, activation_->stream.get(), worked);
+  const JobGraph::Outcome ended = graph.end(lease, activation_->stream, worked);
   if (ended.ok()) {
     if (worked) counters_.graph_jobs.fetch_add(1, std::memory_order_relaxed);
     return processed;

@@ -94,11 +94,12 @@ TEST_F(LedgerContractTest, SaysOfEachThingWhoseItIsAndHowItWasMade) {
   PluginInstance instance = active(broker);
   const TenantId library = instance.lease().tenant;
   const auto by_sdk = ledger().held_by(detail::Access::of(instance).holder());
-  ASSERT_THAT(by_sdk, SizeIs(1));
-  EXPECT_EQ(by_sdk[0].holder.origin, Origin::sdk);
-  EXPECT_EQ(by_sdk[0].holder.tenant, library);
-  EXPECT_EQ(by_sdk[0].bytes, mib);
-  EXPECT_EQ(by_sdk[0].generation, instance.lease().generation);
+  ASSERT_THAT(by_sdk, SizeIs(2)) << "the stream of its jobs, and its memory";
+  EXPECT_EQ(by_sdk[0].kind, Kind::stream);
+  EXPECT_EQ(by_sdk[1].holder.origin, Origin::sdk);
+  EXPECT_EQ(by_sdk[1].holder.tenant, library);
+  EXPECT_EQ(by_sdk[1].bytes, mib);
+  EXPECT_EQ(by_sdk[1].generation, instance.lease().generation);
   const auto code = ledger().held_by(by_code(library));
   ASSERT_THAT(code, SizeIs(2)) << "its stream and its memory";
   EXPECT_EQ(code[0].kind, Kind::stream);
@@ -132,17 +133,17 @@ TEST_F(LedgerContractTest, CodeThatFreesWhatTheHostAllocatedIsRefusedAndToldWhos
 TEST_F(LedgerContractTest, CodeThatFreesWhatTheSdkAllocatedIsRefusedAndToldWhoseItIs) {
   Tenant looks = broker.open_tenant("looks");
   PluginInstance instance = active(broker);
-  const auto memory = ledger().held_by(detail::Access::of(instance).holder());
-  ASSERT_THAT(memory, SizeIs(1));
+  const auto held = ledger().held_by(detail::Access::of(instance).holder());
+  ASSERT_THAT(held, SizeIs(2)) << "the stream of its jobs, and its memory";
+  const CUdeviceptr memory = held[1].handle;
   run(broker, instance);
   EXPECT_THAT(said(), Contains(HasSubstr("is an instance's, which releases it with the SDK's")));
-  EXPECT_TRUE(is_memory(looks, memory[0].handle));
+  EXPECT_TRUE(is_memory(looks, memory));
   EXPECT_EQ(instance.metrics().memory_bytes, mib);
 
   // Past the gate it is gone before the instance's activation ends.
-  EXPECT_EQ(looks.run(0, [&] { return raw("cuMemFree_v2", CUdeviceptr{memory[0].handle}); }),
-            CUDA_SUCCESS);
-  EXPECT_FALSE(is_memory(looks, memory[0].handle));
+  EXPECT_EQ(looks.run(0, [&] { return raw("cuMemFree_v2", memory); }), CUDA_SUCCESS);
+  EXPECT_FALSE(is_memory(looks, memory));
   EXPECT_EQ(instance.metrics().memory_bytes, mib);
 }
 
@@ -181,7 +182,7 @@ TEST_F(LedgerContractTest, CloseGivesBackWhatCameByEveryWay) {
       PluginInstance instance = active(broker);
       sdk = detail::Access::of(instance).holder();
       library = sdk.tenant;
-      EXPECT_THAT(ledger().held_by(sdk), SizeIs(1));
+      EXPECT_THAT(ledger().held_by(sdk), SizeIs(2));
     }
     EXPECT_THAT(ledger().held_by(sdk), IsEmpty()) << "the instance's end";
     EXPECT_THAT(said(), Contains(HasSubstr("forgot 1048576 bytes of device memory")));
