@@ -53,23 +53,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds eager{100};
 constexpr std::chrono::microseconds longest_nap{500};
 
-// Asks until the answer is something else than "not ready".
-template <typename Query>
-CUresult poll(Query&& query, std::chrono::nanoseconds limit) noexcept {
-  const Clock::time_point begin = Clock::now();
-  for (;;) {
-    const CUresult status = query();
-    if (status != CUDA_ERROR_NOT_READY) return status;
-    const auto waited = Clock::now() - begin;
-    if (waited > limit) return CUDA_ERROR_TIMEOUT;
-    if (waited < eager) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::min<Clock::duration>(longest_nap, waited / 8));
-    }
-  }
-}
-
 }  // namespace
 
 bool HungWork::is_own_thread() const noexcept {
@@ -329,16 +312,32 @@ void HungWork::abandon() noexcept {
   }
 }
 
+CUresult ask_until_ready(const std::function<CUresult()>& query,
+                         std::chrono::nanoseconds limit) noexcept {
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    const CUresult status = query();
+    if (status != CUDA_ERROR_NOT_READY) return status;
+    const auto waited = Clock::now() - begin;
+    if (limit > std::chrono::nanoseconds::zero() && waited > limit) return CUDA_ERROR_TIMEOUT;
+    if (waited < eager) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::min<Clock::duration>(longest_nap, waited / 8));
+    }
+  }
+}
+
 CUresult wait_for(const DriverTable& driver, CUstream stream,
                   std::chrono::nanoseconds limit) noexcept {
   if (limit <= std::chrono::nanoseconds::zero()) return driver.stream_synchronize(stream);
-  return poll([&] { return driver.stream_query(stream); }, limit);
+  return ask_until_ready([&] { return driver.stream_query(stream); }, limit);
 }
 
 CUresult wait_for_event(const DriverTable& driver, CUevent event,
                         std::chrono::nanoseconds limit) noexcept {
   if (limit <= std::chrono::nanoseconds::zero()) return driver.event_synchronize(event);
-  return poll([&] { return driver.event_query(event); }, limit);
+  return ask_until_ready([&] { return driver.event_query(event); }, limit);
 }
 
 }  // namespace ctxbroker::detail

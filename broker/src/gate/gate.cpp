@@ -130,11 +130,11 @@ bool is_loaded_as(const std::string& path, const std::string& other) {
   return libraries[0] != nullptr && libraries[0] == libraries[1];
 }
 
-constexpr std::array groups{primary_policies,        context_policies,      peer_policies,
-                            virtual_memory_policies, pool_policies,         object_policies,
-                            graph_policies,          graph_change_policies, capture_policies,
-                            callback_policies,       use_policies,          interop_policies,
-                            wait_policies,           process_policies};
+constexpr std::array groups{&primary_policies,        &context_policies,      &peer_policies,
+                            &virtual_memory_policies, &pool_policies,         &object_policies,
+                            &graph_policies,          &graph_change_policies, &capture_policies,
+                            &callback_policies,       &use_policies,          &interop_policies,
+                            &wait_policies,           &process_policies};
 
 // One for the process, because it has one library with the driver's name.
 GateLibrary& gate_library() {
@@ -170,15 +170,15 @@ LoadedFile load_behind(const ctxb_gate& gate, const char* wanted) {
 void install(const ctxb_gate& gate, bool late) {
   learn_of_threads();
   std::size_t place = 0;
-  for (const auto group : groups) {
-    for (const PolicyRow& row : group()) {
+  for (const auto* group : groups) {
+    for (const PolicyRow& row : *group) {
       const std::uint32_t index = index_of(gate, row.symbol);
       row.bind(gate.driver_function(index), place++);
     }
   }
   // No policy may run before all that it calls is bound.
-  for (const auto group : groups) {
-    for (const PolicyRow& row : group()) {
+  for (const auto* group : groups) {
+    for (const PolicyRow& row : *group) {
       if (row.policy != nullptr) gate.install(index_of(gate, row.symbol), row.policy());
     }
   }
@@ -190,17 +190,16 @@ void install(const ctxb_gate& gate, bool late) {
 
 std::size_t policy_count() noexcept {
   std::size_t count = 0;
-  for (const auto group : groups) count += group().size();
+  for (const auto* group : groups) count += group->size();
   return count;
 }
 
 const PolicyRow& policy_at(std::size_t index) noexcept {
-  for (const auto group : groups) {
-    const auto rows = group();
-    if (index < rows.size()) return rows[index];
-    index -= rows.size();
+  for (const auto* group : groups) {
+    if (index < group->size()) return (*group)[index];
+    index -= group->size();
   }
-  return groups[0]()[0];
+  return primary_policies[0];
 }
 
 LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {

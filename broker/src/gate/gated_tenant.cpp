@@ -208,24 +208,15 @@ void GatedTenant::strike(const char* function, const char* what) noexcept {
   if (source_ != nullptr) detail::strike(identity(), nullptr, function, what);
 }
 
-void GatedTenant::warn(const char* function, const char* what) noexcept {
+void GatedTenant::log(Severity severity, std::string_view function, const char* what) noexcept {
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return;
-  try {
-    identity().log(Severity::warning, "gate", std::string(function) + ": " + what);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  identity().log(severity, "gate", [&] { return std::string(function) + ": " + what; });
 }
 
 void GatedTenant::log_once(std::string_view function, const char* what,
                            Severity severity) noexcept {
-  const std::shared_lock lock(source_lock_);
-  if (source_ == nullptr) return;
-  try {
-    if (identity().repeats.count(function, {}) > 1) return;
-    identity().log(severity, "gate", std::string(function) + ": " + what);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for a log line
-  }
+  if (is_open() && identity().repeats.count(function, {}) == 1) log(severity, function, what);
 }
 
 GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity) {
@@ -270,13 +261,10 @@ GatedTenant* find_open(Matches&& matches) noexcept {
 
 }  // namespace
 
-GatedTenant* holder_of_context(CUcontext context) noexcept {
-  return find_open([&](GatedTenant& tenant) { return tenant.holds(context); });
-}
-
-GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept {
-  return find_open(
-      [&](GatedTenant& tenant) { return !tenant.stands_with(but) && tenant.holds(context); });
+GatedTenant* holder_of_context(CUcontext context, const GatedTenant* but) noexcept {
+  return find_open([&](GatedTenant& tenant) {
+    return (but == nullptr || !tenant.stands_with(*but)) && tenant.holds(context);
+  });
 }
 
 GatedTenant* holder_of_green(CUgreenCtx green) noexcept {

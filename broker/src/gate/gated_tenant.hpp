@@ -59,12 +59,11 @@ class LeaseSource {
   // The device whose primary context this is, or that this context of the tenant's leases is on;
   // -1: neither.
   virtual int device_of(CUcontext context) noexcept = 0;
-  // The device that the broker has not used yet and whose primary context this is: the runtime
-  // library knows the handle before there is such a context. That device is in use from then on.
-  virtual int unused_device_of(CUcontext context) noexcept = 0;
-  // The device of a generation of the tenant's leases whose context has ended, and was this one;
-  // -1: of none.
-  virtual int device_of_ended(CUcontext context) noexcept = 0;
+  // For what is no such context. The device that the broker has not used yet and whose primary
+  // context this is: the runtime library knows the handle before there is such a context, and that
+  // device is in use from then on. Or the device of a generation of the tenant's leases whose
+  // context has ended, and was this one: the driver must not see its handle. -1: neither.
+  virtual int device_meant_by(CUcontext context) noexcept = 0;
   // Device memory is short where this context is: true when something was given up.
   virtual bool relieve(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
@@ -160,11 +159,8 @@ class GatedTenant {
     return device >= 0 && device < ask(&LeaseSource::device_count, 0);
   }
   int device_of(CUcontext context) noexcept { return ask(&LeaseSource::device_of, -1, context); }
-  int unused_device_of(CUcontext context) noexcept {
-    return ask(&LeaseSource::unused_device_of, -1, context);
-  }
-  int device_of_ended(CUcontext context) noexcept {
-    return ask(&LeaseSource::device_of_ended, -1, context);
+  int device_meant_by(CUcontext context) noexcept {
+    return ask(&LeaseSource::device_meant_by, -1, context);
   }
   bool relieve(CUcontext context) noexcept { return ask(&LeaseSource::relieve, false, context); }
   bool holds(CUcontext context) noexcept { return ask(&LeaseSource::holds, false, context); }
@@ -249,11 +245,11 @@ class GatedTenant {
 
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
-  // The same for what is worth a word, and no breach; once per `function`.
+  // The same for what is worth a word, and no breach of the tenant's.
+  void log(Severity severity, std::string_view function, const char* what) noexcept;
+  // Once per `function`.
   void log_once(std::string_view function, const char* what,
                 Severity severity = Severity::info) noexcept;
-  // Tells the host, each time, what somebody else tried to do to the tenant.
-  void warn(const char* function, const char* what) noexcept;
 
  private:
   template <typename Answer, typename... Parameters, typename... Arguments>
@@ -303,11 +299,8 @@ inline constinit std::atomic<bool> gated_tenants{false};
 inline bool any_gated_tenant() noexcept {
   return gated_tenants.load(std::memory_order_acquire);
 }
-// The open tenant in whose leases this context is; null: none.
-GatedTenant* holder_of_context(CUcontext context) noexcept;
-// The same among the others.
-GatedTenant* holder_of_context(CUcontext context, const GatedTenant& but) noexcept;
-
+// The open tenant in whose leases this context is, and not `but`; null: none.
+GatedTenant* holder_of_context(CUcontext context, const GatedTenant* but = nullptr) noexcept;
 GatedTenant* holder_of_green(CUgreenCtx green) noexcept;
 // An open tenant that has a lease on the device; null: none has.
 GatedTenant* tenant_on(int device) noexcept;

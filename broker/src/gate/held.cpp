@@ -10,7 +10,6 @@ namespace ctxbroker::detail {
 namespace {
 
 using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
-using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 
 // So the driver answers for a handle that it does not know.
 CUresult refusal_of(Kind kind) noexcept {
@@ -177,7 +176,7 @@ std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function
                 "%s 0x%llx is this tenant's, and the call came from nobody's code, such as the C "
                 "library; it was left alone",
                 to_string(kind), static_cast<unsigned long long>(handle));
-  holder.warn(function, text);
+  holder.log(Severity::warning, function, text);
   return refusal_of(kind);
 }
 
@@ -190,9 +189,9 @@ std::optional<CUresult> refuse_nobody_on(const Caller& caller, const char* funct
     if (!is_nobodys(caller)) return std::nullopt;
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): not known, and so refused
   }
-  tenant->warn(function,
-               "it reaches what this tenant works in, and the call came from nobody's code, such "
-               "as the C library; it was left alone");
+  tenant->log(Severity::warning, function,
+              "it reaches what this tenant works in, and the call came from nobody's code, such "
+              "as the C library; it was left alone");
   return CUDA_ERROR_INVALID_CONTEXT;
 }
 

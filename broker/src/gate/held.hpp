@@ -24,6 +24,8 @@ std::uint64_t handle_value(Handle handle) noexcept {
   }
 }
 
+using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
+
 // The context that the calling thread has current; null: none.
 CUcontext current_context() noexcept;
 
@@ -66,6 +68,18 @@ std::optional<CUresult> refuse_nobody(const Caller& caller, const char* function
 std::optional<CUresult> refuse_nobody_on(const Caller& caller, const char* function,
                                          CUdevice device) noexcept;
 std::optional<CUresult> refuse_nobody_here(const Caller& caller, const char* function) noexcept;
+
+// Such a call of the host's, if it is not refused.
+template <typename Real, typename... Arguments>
+CUresult call_of_host_on(const Caller& caller, CUdevice device, Arguments... arguments) noexcept {
+  const auto refused = refuse_nobody_on(caller, Real::symbol, device);
+  return refused ? *refused : Real::call(arguments...);
+}
+template <typename Real, typename... Arguments>
+CUresult call_of_host_here(const Caller& caller, Arguments... arguments) noexcept {
+  const auto refused = refuse_nobody_here(caller, Real::symbol);
+  return refused ? *refused : Real::call(arguments...);
+}
 
 // What code that stays has left may be held by another GatedTenant that the same tenant has open:
 // that one. Null: it is not the tenant's.
@@ -231,6 +245,11 @@ CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std:
   return status;
 }
 
+inline constexpr auto no_bytes = [](auto...) { return std::uint64_t{0}; };
+inline constexpr auto bytes_first = [](auto bytes, auto...) {
+  return static_cast<std::uint64_t>(bytes);
+};
+
 // CUresult name(Handle* out, Rest...), which makes one of `kind`; bytes_of(rest...) is the device
 // memory it takes.
 template <SymbolName name, Kind kind, auto bytes_of, typename Handle, typename... Rest>
@@ -243,6 +262,10 @@ struct Makes {
                      [&] { return Real::call(out, rest...); });
   }
 };
+
+// The same for what takes no device memory.
+template <SymbolName name, Kind kind, typename Handle, typename... Rest>
+using Counted = Makes<name, kind, no_bytes, Handle, Rest...>;
 
 // CUresult name(Handle handle, Rest...), which ends it.
 template <SymbolName name, Kind kind, typename Handle, typename... Rest>
@@ -258,11 +281,6 @@ struct Ends {
     return end_by_host(caller, Real::symbol, kind, handle_value(handle),
                        [&] { return Real::call(handle, rest...); });
   }
-};
-
-inline constexpr auto no_bytes = [](auto...) { return std::uint64_t{0}; };
-inline constexpr auto bytes_first = [](auto bytes, auto...) {
-  return static_cast<std::uint64_t>(bytes);
 };
 
 // A policy that refuses tenants, with a status that the driver itself could give.

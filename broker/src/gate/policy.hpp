@@ -84,20 +84,20 @@ constexpr PolicyRow unguarded() {
 }
 
 // Every policy of the gate, by room of the driver.
-std::span<const PolicyRow> primary_policies() noexcept;         // its state, and flags of contexts
-std::span<const PolicyRow> context_policies() noexcept;         // current, create, destroy, limits
-std::span<const PolicyRow> peer_policies() noexcept;            // access to other devices
-std::span<const PolicyRow> virtual_memory_policies() noexcept;  // addresses, physical memory
-std::span<const PolicyRow> pool_policies() noexcept;            // pools, and what comes of them
-std::span<const PolicyRow> object_policies() noexcept;          // memory, modules, streams, events
-std::span<const PolicyRow> graph_policies() noexcept;           // graphs, and memory of theirs
-std::span<const PolicyRow> graph_change_policies() noexcept;    // nodes, and what changes them
-std::span<const PolicyRow> capture_policies() noexcept;         // captures, which make graphs
-std::span<const PolicyRow> callback_policies() noexcept;        // functions that the driver calls
-std::span<const PolicyRow> use_policies() noexcept;             // work on what others may hold
-std::span<const PolicyRow> interop_policies() noexcept;         // other APIs, textures, the linker
-std::span<const PolicyRow> wait_policies() noexcept;            // synchronise
-std::span<const PolicyRow> process_policies() noexcept;         // profiler, core dumps, callbacks
+extern const std::span<const PolicyRow> primary_policies;  // its state, and flags of contexts
+extern const std::span<const PolicyRow> context_policies;  // current, create, destroy, limits
+extern const std::span<const PolicyRow> peer_policies;     // access to other devices
+extern const std::span<const PolicyRow> virtual_memory_policies;  // addresses, physical memory
+extern const std::span<const PolicyRow> pool_policies;            // pools, and what comes of them
+extern const std::span<const PolicyRow> object_policies;        // memory, modules, streams, events
+extern const std::span<const PolicyRow> graph_policies;         // graphs, and memory of theirs
+extern const std::span<const PolicyRow> graph_change_policies;  // nodes, and what changes them
+extern const std::span<const PolicyRow> capture_policies;       // captures, which make graphs
+extern const std::span<const PolicyRow> callback_policies;      // functions that the driver calls
+extern const std::span<const PolicyRow> use_policies;           // work on what others may hold
+extern const std::span<const PolicyRow> interop_policies;       // other APIs, textures, the linker
+extern const std::span<const PolicyRow> wait_policies;          // synchronise
+extern const std::span<const PolicyRow> process_policies;       // profiler, core dumps, callbacks
 
 // A policy's place among all of them, in the order above.
 std::size_t policy_count() noexcept;

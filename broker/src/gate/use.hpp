@@ -32,6 +32,9 @@ struct Use {
   bool may_be_lent = false;
   // The argument is an array of such handles, and this is the position of its length.
   std::size_t count_at = is_one;
+  // The call is so frequent that the host's is passed on, and a tenant's is looked at once for a
+  // handle: see is_known_own.
+  bool often = false;
 };
 inline constexpr bool lent = true;
 
@@ -46,8 +49,8 @@ CUresult check_use(const Caller& caller, const char* function, Kind kind, std::u
 CUresult check_uses(const Caller& caller, const char* function, std::span<const Word> words,
                     std::span<const Use> uses) noexcept;
 
-// Whether it is the tenant's, or lent to it: asked of a stream and an event at each record and wait
-// of the tenant. Takes no lock if it was asked before and no stream or event has ended since.
+// Whether it is the tenant's, or lent to it: a stream or an event. Takes no lock if it was asked
+// before and no stream or event has ended since.
 bool is_known_own(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept;
 
 // The context is that of the tenant's shared lease, in which others work too.

@@ -123,9 +123,11 @@ class TenantImpl final : private LeaseSource {
     if (device < 0 || index >= slots_.size()) return nullptr;
     return slots_[index].current.load(std::memory_order_acquire);
   }
-  // In force, or an earlier one that still stands; null: none such.
-  std::shared_ptr<Lease> find_lease(bool (*matches)(const Lease&, const void*),
-                                    const void* wanted) noexcept;
+  // Each looks at the lease in force, and at earlier ones that still stand; null: none such.
+  template <typename Matches>
+  std::shared_ptr<Lease> find_lease(const Matches& matches) noexcept;
+  std::shared_ptr<Lease> lease_with(CUcontext context) noexcept;
+  std::shared_ptr<Lease> lease_of(std::uint64_t generation) noexcept;
   void give_back_what_is_left() noexcept;
   void give_back_host_things() noexcept;
   void keep_primaries(GatedTenant& gated);
@@ -134,8 +136,7 @@ class TenantImpl final : private LeaseSource {
   CUresult lease(int device, TranslatedLease* lease) noexcept override;
   bool has_lease(int device) noexcept override;
   int device_of(CUcontext context) noexcept override;
-  int unused_device_of(CUcontext context) noexcept override;
-  int device_of_ended(CUcontext context) noexcept override;
+  int device_meant_by(CUcontext context) noexcept override;
   bool relieve(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
   bool holds_green(CUgreenCtx green) noexcept override;

@@ -8,38 +8,28 @@
 
 namespace ctxbroker::detail {
 
-std::shared_ptr<Lease> TenantImpl::find_lease(bool (*matches)(const Lease&, const void*),
-                                              const void* wanted) noexcept {
+template <typename Matches>
+std::shared_ptr<Lease> TenantImpl::find_lease(const Matches& matches) noexcept {
   for (int device = 0; device < device_count(); ++device) {
     auto lease = broker_.leases().find(identity_->id, device);
-    if (lease != nullptr && matches(*lease, wanted)) return lease;
+    if (lease != nullptr && matches(*lease)) return lease;
   }
   const std::lock_guard lock(mutex_);
-  for (auto lease = leases_.rbegin(); lease != leases_.rend(); ++lease) {
-    if (matches(**lease, wanted)) return *lease;
-  }
-  return nullptr;
+  const auto found = std::find_if(leases_.rbegin(), leases_.rend(),
+                                  [&](const auto& lease) { return matches(*lease); });
+  return found != leases_.rend() ? *found : nullptr;
+}
+
+std::shared_ptr<Lease> TenantImpl::lease_with(CUcontext context) noexcept {
+  return find_lease(
+      [&](const Lease& lease) { return !lease.ended_early() && lease.has_context(context); });
+}
+
+std::shared_ptr<Lease> TenantImpl::lease_of(std::uint64_t generation) noexcept {
+  return find_lease([&](const Lease& lease) { return lease.generation() == generation; });
 }
 
 namespace {
-
-bool has_this_context(const Lease& lease, const void* context) {
-  return !lease.ended_early() &&
-         lease.has_context(static_cast<CUcontext>(const_cast<void*>(context)));
-}
-
-bool had_this_context(const Lease& lease, const void* context) {
-  return lease.ended_early() &&
-         lease.has_context(static_cast<CUcontext>(const_cast<void*>(context)));
-}
-
-bool has_this_green(const Lease& lease, const void* green) {
-  return !lease.ended_early() && lease.has_green(static_cast<CUgreenCtx>(const_cast<void*>(green)));
-}
-
-bool has_this_generation(const Lease& lease, const void* generation) {
-  return lease.generation() == *static_cast<const std::uint64_t*>(generation);
-}
 
 // The status that a driver call of the tenant's would have.
 CUresult status_of(const Error& error) noexcept {
@@ -95,7 +85,7 @@ void use(DeviceHold& hold) noexcept {
 }  // namespace
 
 int TenantImpl::device_of(CUcontext context) noexcept {
-  if (const auto lease = find_lease(has_this_context, context)) return lease->device_ordinal();
+  if (const auto lease = lease_with(context)) return lease->device_ordinal();
   for (int device = 0; device < device_count(); ++device) {
     DeviceHold& hold = broker_.leases().device(device);
     // The runtime library may have made it a moment ago, by ways that nobody sees.
@@ -105,19 +95,16 @@ int TenantImpl::device_of(CUcontext context) noexcept {
   return -1;
 }
 
-int TenantImpl::unused_device_of(CUcontext context) noexcept {
+int TenantImpl::device_meant_by(CUcontext context) noexcept {
   for (int device = 0; device < device_count(); ++device) {
     DeviceHold& hold = broker_.leases().device(device);
     if (hold.in_use()) continue;
     use(hold);
     if (hold.in_use() && hold.primary() == context) return device;
   }
-  return -1;
-}
-
-int TenantImpl::device_of_ended(CUcontext context) noexcept {
-  const auto lease = find_lease(had_this_context, context);
-  return lease != nullptr ? lease->device_ordinal() : -1;
+  const auto ended =
+      find_lease([&](const Lease& one) { return one.ended_early() && one.has_context(context); });
+  return ended != nullptr ? ended->device_ordinal() : -1;
 }
 
 // The broker's own work, although a call of the tenant's asks for it.
@@ -125,29 +112,31 @@ bool TenantImpl::relieve(CUcontext context) noexcept {
   const HostFrame frame;
   const int device = device_of(context);
   if (device < 0) return false;
-  const auto lease = find_lease(has_this_context, context);
+  const auto lease = lease_with(context);
   DeviceHold& hold = broker_.leases().device(device);
   return (lease != nullptr ? lease->family() : hold.family())->wait_for_put_off() || hold.relieve();
 }
 
 bool TenantImpl::holds(CUcontext context) noexcept {
-  const auto lease = find_lease(has_this_context, context);
+  const auto lease = lease_with(context);
   return lease != nullptr && lease->kind() != LeaseKind::shared;  // which is everybody's
 }
 
 bool TenantImpl::holds_green(CUgreenCtx green) noexcept {
-  return find_lease(has_this_green, green) != nullptr;
+  return find_lease([&](const Lease& lease) {
+           return !lease.ended_early() && lease.has_green(green);
+         }) != nullptr;
 }
 
 LeaseGeneration TenantImpl::generation_of(CUcontext context) noexcept {
-  const auto lease = find_lease(has_this_context, context);
+  const auto lease = lease_with(context);
   if (lease == nullptr) return {};
   return {lease->generation(), lease->device_ordinal(), lease->kind(), lease->primary_generation()};
 }
 
 std::optional<GuardTarget> TenantImpl::end_target(const LeaseGeneration& made_in,
                                                   Home home) noexcept {
-  if (const auto lease = find_lease(has_this_generation, &made_in.generation)) {
+  if (const auto lease = lease_of(made_in.generation)) {
     return lease->end_target(home);
   }
   // That generation has ended, and a private context with all that was made in it.
@@ -161,7 +150,7 @@ std::optional<GuardTarget> TenantImpl::end_target(const LeaseGeneration& made_in
 }
 
 Waiting TenantImpl::waiting(CUcontext context) noexcept {
-  const auto lease = find_lease(has_this_context, context);
+  const auto lease = lease_with(context);
   if (lease == nullptr) return {};
   // A green context is waited for alone.
   const bool meets_hung =
@@ -174,7 +163,7 @@ Waiting TenantImpl::waiting(CUcontext context) noexcept {
 
 std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,
                                         Lease::Thing thing) noexcept {
-  if (const auto lease = find_lease(has_this_generation, &made_in.generation)) {
+  if (const auto lease = lease_of(made_in.generation)) {
     return lease->give_back(std::move(thing));
   }
   const auto where = end_target(made_in, thing.home);

@@ -125,8 +125,6 @@ constexpr PolicyRow callback_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> callback_policies() noexcept {
-  return callback_rows;
-}
+constinit const std::span<const PolicyRow> callback_policies = callback_rows;
 
 }  // namespace ctxbroker::detail

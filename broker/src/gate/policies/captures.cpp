@@ -200,8 +200,6 @@ void end_open_captures(GatedTenant& tenant) noexcept {
   }
 }
 
-std::span<const PolicyRow> capture_policies() noexcept {
-  return capture_rows;
-}
+constinit const std::span<const PolicyRow> capture_policies = capture_rows;
 
 }  // namespace ctxbroker::detail

@@ -19,8 +19,6 @@ Frame* frame_of(const Caller& caller) noexcept {
   return caller.guarded ? pushed_frame() : nullptr;
 }
 
-using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
-
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
 // What the thread has translated last. The runtime library asks again and again, in warm jobs too:
@@ -83,13 +81,11 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
       return CUDA_ERROR_INVALID_CONTEXT;
     }
   }
-  if (holder_of_context(context, *caller.tenant) != nullptr) {
+  if (holder_of_context(context, caller.tenant) != nullptr) {
     caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
-  int meant = caller.tenant->unused_device_of(context);
-  // The driver must not see the handle of a context that has ended.
-  if (meant < 0) meant = caller.tenant->device_of_ended(context);
+  const int meant = caller.tenant->device_meant_by(context);
   return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
 }
 
@@ -267,10 +263,7 @@ CUresult attach(CUcontext* context, unsigned flags) noexcept {
 using SetLimit = DriverFunction<"cuCtxSetLimit", CUresult(CUlimit, std::size_t)>;
 CUresult set_limit(CUlimit limit, std::size_t value) noexcept {
   const Caller caller = enter_policy<SetLimit>();
-  if (caller.tenant == nullptr) {
-    const auto refused = refuse_nobody_here(caller, SetLimit::symbol);
-    return refused ? *refused : SetLimit::call(limit, value);
-  }
+  if (caller.tenant == nullptr) return call_of_host_here<SetLimit>(caller, limit, value);
   if (alone_in_context(caller)) return SetLimit::call(limit, value);
   std::size_t there = 0;
   const CUresult status = GetLimit::call(&there, limit);
@@ -287,10 +280,7 @@ struct SetsPreference {
   using Real = DriverFunction<name, CUresult(Value...)>;
   static CUresult call(Value... value) noexcept {
     const Caller caller = enter_policy<Real>();
-    if (caller.tenant == nullptr) {
-      const auto refused = refuse_nobody_here(caller, Real::symbol);
-      return refused ? *refused : Real::call(value...);
-    }
+    if (caller.tenant == nullptr) return call_of_host_here<Real>(caller, value...);
     if (alone_in_context(caller)) return Real::call(value...);
     caller.tenant->log_once(Real::symbol,
                             "ignored: it would be the preference of every plug-in on the device; "
@@ -365,8 +355,6 @@ void lead_to_own_lease(GatedTenant& tenant) noexcept {
   if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);
 }
 
-std::span<const PolicyRow> context_policies() noexcept {
-  return context_rows;
-}
+constinit const std::span<const PolicyRow> context_policies = context_rows;
 
 }  // namespace ctxbroker::detail

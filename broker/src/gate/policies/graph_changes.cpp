@@ -179,8 +179,6 @@ constexpr PolicyRow graph_change_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> graph_change_policies() noexcept {
-  return graph_change_rows;
-}
+constinit const std::span<const PolicyRow> graph_change_policies = graph_change_rows;
 
 }  // namespace ctxbroker::detail

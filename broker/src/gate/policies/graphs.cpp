@@ -326,8 +326,6 @@ void forget_graph_memory(Kind kind, std::uint64_t graph) noexcept {
   names.memory.erase({kind, graph});
 }
 
-std::span<const PolicyRow> graph_policies() noexcept {
-  return graph_rows;
-}
+constinit const std::span<const PolicyRow> graph_policies = graph_rows;
 
 }  // namespace ctxbroker::detail

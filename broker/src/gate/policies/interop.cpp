@@ -8,9 +8,6 @@
 namespace ctxbroker::detail {
 namespace {
 
-template <SymbolName name, Kind kind, typename Handle, typename... Rest>
-using Made = Makes<name, kind, no_bytes, Handle, Rest...>;
-
 // The new handle is the last argument.
 template <SymbolName name>
 struct BeginsLink {
@@ -128,7 +125,7 @@ using OnResources = Uses<name, 3, resource_list, Use{2, Kind::stream}>;
 template <SymbolName name>
 using OnSemaphores = Uses<name, 4, semaphore_list, Use{3, Kind::stream}>;
 template <SymbolName name, typename... Rest>
-using RegistersResource = Made<name, Kind::graphics_resource, CUgraphicsResource, Rest...>;
+using RegistersResource = Counted<name, Kind::graphics_resource, CUgraphicsResource, Rest...>;
 
 constexpr PolicyRow interop_rows[] = {
     row<BeginsLink<"cuLinkCreate">>(),
@@ -140,20 +137,20 @@ constexpr PolicyRow interop_rows[] = {
     row<Uses<"cuLinkComplete", 3, link_first>>(),
     row<Ends<"cuLinkDestroy", Kind::link, CUlinkState>>(),
 
-    row<Made<"cuTexObjectCreate", Kind::texture, CUtexObject, const void*, const void*,
-             const void*>>(),
+    row<Counted<"cuTexObjectCreate", Kind::texture, CUtexObject, const void*, const void*,
+                const void*>>(),
     row<Ends<"cuTexObjectDestroy", Kind::texture, CUtexObject>>(),
-    row<Made<"cuSurfObjectCreate", Kind::surface, CUsurfObject, const void*>>(),
+    row<Counted<"cuSurfObjectCreate", Kind::surface, CUsurfObject, const void*>>(),
     row<Ends<"cuSurfObjectDestroy", Kind::surface, CUsurfObject>>(),
 
     policy<ReleaseUserObject, count_references<ReleaseUserObject, -1>>(),
     policy<RetainUserObject, count_references<RetainUserObject, 1>>(),
     policy<GraphRetains, graph_retains>(),
 
-    row<Made<"cuImportExternalMemory", Kind::external_memory, CUexternalMemory, const void*>>(),
+    row<Counted<"cuImportExternalMemory", Kind::external_memory, CUexternalMemory, const void*>>(),
     row<Ends<"cuDestroyExternalMemory", Kind::external_memory, CUexternalMemory>>(),
-    row<Made<"cuImportExternalSemaphore", Kind::external_semaphore, CUexternalSemaphore,
-             const void*>>(),
+    row<Counted<"cuImportExternalSemaphore", Kind::external_semaphore, CUexternalSemaphore,
+                const void*>>(),
     row<Ends<"cuDestroyExternalSemaphore", Kind::external_semaphore, CUexternalSemaphore>>(),
     row<OnSemaphores<"cuSignalExternalSemaphoresAsync">>(),
     row<OnSemaphores<"cuSignalExternalSemaphoresAsync_ptsz">>(),
@@ -186,8 +183,6 @@ constexpr PolicyRow interop_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> interop_policies() noexcept {
-  return interop_rows;
-}
+constinit const std::span<const PolicyRow> interop_policies = interop_rows;
 
 }  // namespace ctxbroker::detail

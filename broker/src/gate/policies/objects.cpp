@@ -86,9 +86,6 @@ using Frees = FreesAs<false, name, A>;
 template <SymbolName name>
 using FreesAsync = FreesAs<true, name, Address, CUstream>;
 
-template <SymbolName name, Kind kind, typename Handle, typename... Rest>
-using Counted = Makes<name, kind, no_bytes, Handle, Rest...>;
-
 template <SymbolName name>
 using LoadsLibrary = Counted<name, Kind::library, CUlibrary, const void*, CUjit_option*, void**,
                              unsigned, CUlibraryOption*, void**, unsigned>;
@@ -112,25 +109,23 @@ constexpr PolicyRow object_rows[] = {
     row<Registers<"cuMemHostRegister_v2">>(),
     row<Ends<"cuMemHostUnregister", Kind::registration, void*>>(),
 
-    row<Makes<"cuArrayCreate", Kind::array, no_bytes, CUarray, const void*>>(),
-    row<Makes<"cuArrayCreate_v2", Kind::array, no_bytes, CUarray, const void*>>(),
-    row<Makes<"cuArray3DCreate", Kind::array, no_bytes, CUarray, const void*>>(),
-    row<Makes<"cuArray3DCreate_v2", Kind::array, no_bytes, CUarray, const void*>>(),
+    row<Counted<"cuArrayCreate", Kind::array, CUarray, const void*>>(),
+    row<Counted<"cuArrayCreate_v2", Kind::array, CUarray, const void*>>(),
+    row<Counted<"cuArray3DCreate", Kind::array, CUarray, const void*>>(),
+    row<Counted<"cuArray3DCreate_v2", Kind::array, CUarray, const void*>>(),
     row<Ends<"cuArrayDestroy", Kind::array, CUarray>>(),
-    row<Makes<"cuMipmappedArrayCreate", Kind::mipmapped_array, no_bytes, CUmipmappedArray,
-              const void*, unsigned>>(),
+    row<Counted<"cuMipmappedArrayCreate", Kind::mipmapped_array, CUmipmappedArray, const void*,
+                unsigned>>(),
     row<Ends<"cuMipmappedArrayDestroy", Kind::mipmapped_array, CUmipmappedArray>>(),
 
     // The driver frees these as its own.
-    row<Makes<"cuExternalMemoryGetMappedBuffer", Kind::memory, no_bytes, Address, CUexternalMemory,
-              const void*>>(),
-    row<Makes<"cuExternalMemoryGetMappedMipmappedArray", Kind::mipmapped_array, no_bytes,
-              CUmipmappedArray, CUexternalMemory, const void*>>(),
+    row<Counted<"cuExternalMemoryGetMappedBuffer", Kind::memory, Address, CUexternalMemory,
+                const void*>>(),
+    row<Counted<"cuExternalMemoryGetMappedMipmappedArray", Kind::mipmapped_array, CUmipmappedArray,
+                CUexternalMemory, const void*>>(),
 
-    row<Makes<"cuIpcOpenMemHandle", Kind::ipc_memory, no_bytes, Address, CUipcMemHandle,
-              unsigned>>(),
-    row<Makes<"cuIpcOpenMemHandle_v2", Kind::ipc_memory, no_bytes, Address, CUipcMemHandle,
-              unsigned>>(),
+    row<Counted<"cuIpcOpenMemHandle", Kind::ipc_memory, Address, CUipcMemHandle, unsigned>>(),
+    row<Counted<"cuIpcOpenMemHandle_v2", Kind::ipc_memory, Address, CUipcMemHandle, unsigned>>(),
     row<Ends<"cuIpcCloseMemHandle", Kind::ipc_memory, Address>>(),
 
     row<Counted<"cuModuleLoad", Kind::module, CUmodule, const char*>>(),
@@ -157,8 +152,6 @@ constexpr PolicyRow object_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> object_policies() noexcept {
-  return object_rows;
-}
+constinit const std::span<const PolicyRow> object_policies = object_rows;
 
 }  // namespace ctxbroker::detail

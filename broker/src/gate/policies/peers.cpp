@@ -114,11 +114,11 @@ CUresult find(const Caller& caller, const char* function, CUcontext* peer, Betwe
   int there = tenant.device_of(*peer);
   if (there < 0 && !ledger().holds(tenant.holder(), Kind::context, handle_value(*peer))) {
     if (ledger().find(Kind::context, handle_value(*peer)) ||
-        holder_of_context(*peer, tenant) != nullptr) {
+        holder_of_context(*peer, &tenant) != nullptr) {
       tenant.strike(function, "wanted access to a neighbour's context; it was refused");
       return CUDA_ERROR_INVALID_CONTEXT;
     }
-    there = tenant.unused_device_of(*peer);
+    there = tenant.device_meant_by(*peer);
   }
   if (there < 0) return CUDA_SUCCESS;
   CUresult status = tenant.lease(there, &between->peer);
@@ -202,8 +202,6 @@ CUresult end_peer_access(std::uint64_t handle) noexcept {
   return CUDA_SUCCESS;
 }
 
-std::span<const PolicyRow> peer_policies() noexcept {
-  return peer_rows;
-}
+constinit const std::span<const PolicyRow> peer_policies = peer_rows;
 
 }  // namespace ctxbroker::detail

@@ -71,7 +71,6 @@ CUresult own_pool(GatedTenant& tenant, CUdevice device, bool current, CUmemoryPo
 // The pool for an allocation that names none. Null: the driver chooses, because the stream, the
 // device or its lack of pools makes the call fail anyway.
 using StreamDevice = DriverFunction<"cuStreamGetDevice", CUresult(CUstream, CUdevice*)>;
-using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 CUresult pool_of_stream(GatedTenant& tenant, CUstream stream, CUmemoryPool* pool) noexcept {
   *pool = nullptr;
   const bool is_default =
@@ -280,10 +279,7 @@ std::uint64_t unused_of(CUmemoryPool pool) noexcept {
 using GraphMemTrim = DriverFunction<"cuDeviceGraphMemTrim", CUresult(CUdevice)>;
 CUresult trim_graph_memory(CUdevice device) noexcept {
   const Caller caller = enter_policy<GraphMemTrim>();
-  if (caller.tenant == nullptr) {
-    const auto refused = refuse_nobody_on(caller, GraphMemTrim::symbol, device);
-    return refused ? *refused : GraphMemTrim::call(device);
-  }
+  if (caller.tenant == nullptr) return call_of_host_on<GraphMemTrim>(caller, device, device);
   if (!caller.tenant->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   caller.tenant->log_once(GraphMemTrim::symbol,
                           "ignored: it would free what the neighbours' graphs keep for their next "
@@ -300,10 +296,9 @@ constexpr PolicyRow pool_rows[] = {
     row<AllocatesFromPool<"cuMemAllocFromPoolAsync_ptsz", "cuStreamGetCaptureInfo_v2_ptsz">>(),
 
     policy<Create, create>(),
-    row<Makes<"cuMemPoolImportFromShareableHandle", Kind::pool, no_bytes, CUmemoryPool, void*,
-              CUmemAllocationHandleType, unsigned long long>>(),
-    row<Makes<"cuMemPoolImportPointer", Kind::memory, no_bytes, CUdeviceptr, CUmemoryPool,
-              void*>>(),
+    row<Counted<"cuMemPoolImportFromShareableHandle", Kind::pool, CUmemoryPool, void*,
+                CUmemAllocationHandleType, unsigned long long>>(),
+    row<Counted<"cuMemPoolImportPointer", Kind::memory, CUdeviceptr, CUmemoryPool, void*>>(),
     policy<Destroy, destroy>(),
     row<GetsPoolOfDevice<"cuDeviceGetDefaultMemPool", false>>(),
     row<GetsPoolOfDevice<"cuDeviceGetMemPool", true>>(),
@@ -321,7 +316,6 @@ constexpr PolicyRow pool_rows[] = {
     unguarded<StreamDevice>(),
     unguarded<CaptureInfo<"cuStreamGetCaptureInfo_v2">>(),
     unguarded<CaptureInfo<"cuStreamGetCaptureInfo_v2_ptsz">>(),
-    unguarded<CurrentDevice>(),
 };
 
 }  // namespace
@@ -346,8 +340,6 @@ void give_up_unused(GatedTenant& tenant) noexcept {
   }
 }
 
-std::span<const PolicyRow> pool_policies() noexcept {
-  return pool_rows;
-}
+constinit const std::span<const PolicyRow> pool_policies = pool_rows;
 
 }  // namespace ctxbroker::detail

@@ -34,10 +34,7 @@ CUresult retain(CUcontext* context, CUdevice device) noexcept {
 template <typename Real>
 CUresult release(CUdevice device) noexcept {
   const Caller caller = enter_policy<Real>();
-  if (caller.tenant == nullptr) {
-    const auto refused = refuse_nobody_on(caller, Real::symbol, device);
-    return refused ? *refused : Real::call(device);
-  }
+  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device);
   bool too_often = false;
   const CUresult status = on_device(*caller.tenant, device, [&](PrimaryView& view) {
     too_often = view.retains == 0;
@@ -56,10 +53,7 @@ CUresult release(CUdevice device) noexcept {
 template <typename Real>
 CUresult reset(CUdevice device) noexcept {
   const Caller caller = enter_policy<Real>();
-  if (caller.tenant == nullptr) {
-    const auto refused = refuse_nobody_on(caller, Real::symbol, device);
-    return refused ? *refused : Real::call(device);
-  }
+  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device);
   const CUresult status = on_device(*caller.tenant, device, [](PrimaryView& view) {
     view.retains = 0;
     view.flags.reset();  // a private lease keeps its own, as it keeps all that is in it
@@ -134,10 +128,7 @@ CUresult apply(const TranslatedLease& lease, unsigned flags) noexcept {
 template <typename Real>
 CUresult set_primary_flags(CUdevice device, unsigned flags) noexcept {
   const Caller caller = enter_policy<Real>();
-  if (caller.tenant == nullptr) {
-    const auto refused = refuse_nobody_on(caller, Real::symbol, device);
-    return refused ? *refused : Real::call(device, flags);
-  }
+  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device, flags);
   GatedTenant& tenant = *caller.tenant;
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   TranslatedLease lease;
@@ -154,10 +145,7 @@ CUresult set_primary_flags(CUdevice device, unsigned flags) noexcept {
 
 CUresult set_flags(unsigned flags) noexcept {
   const Caller caller = enter_policy<SetFlags>();
-  if (caller.tenant == nullptr) {
-    const auto refused = refuse_nobody_here(caller, SetFlags::symbol);
-    return refused ? *refused : SetFlags::call(flags);
-  }
+  if (caller.tenant == nullptr) return call_of_host_here<SetFlags>(caller, flags);
   if (alone_in_context(caller)) return SetFlags::call(flags);
   const int device = caller.tenant->device_of(current_context());
   return device < 0 ? CUDA_ERROR_NOT_SUPPORTED
@@ -195,8 +183,6 @@ constexpr PolicyRow primary_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> primary_policies() noexcept {
-  return primary_rows;
-}
+constinit const std::span<const PolicyRow> primary_policies = primary_rows;
 
 }  // namespace ctxbroker::detail

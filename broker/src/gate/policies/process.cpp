@@ -44,8 +44,6 @@ constexpr PolicyRow process_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> process_policies() noexcept {
-  return process_rows;
-}
+constinit const std::span<const PolicyRow> process_policies = process_rows;
 
 }  // namespace ctxbroker::detail

@@ -7,52 +7,6 @@
 namespace ctxbroker::detail {
 namespace {
 
-// ---- events: often called, so what the thread knows is asked first ------------------------------
-
-struct EventUse {
-  CUevent event;
-  CUstream stream;
-};
-
-[[gnu::cold, gnu::noinline]] CUresult check_event_use(GatedTenant& tenant, const char* function,
-                                                      EventUse use, bool may_be_lent) noexcept {
-  const CUresult status = check_use(tenant, function, Kind::stream, handle_value(use.stream));
-  return status != CUDA_SUCCESS
-             ? status
-             : check_use(tenant, function, Kind::event, handle_value(use.event), may_be_lent);
-}
-
-// An event that the host made may be lent to be waited for, and not to be recorded.
-CUresult allow_event_use(const Caller& caller, const char* function, EventUse use,
-                         bool may_be_lent) noexcept {
-  if (caller.tenant == nullptr ||
-      (is_known_own(*caller.tenant, Kind::stream, handle_value(use.stream)) &&
-       is_known_own(*caller.tenant, Kind::event, handle_value(use.event)))) {
-    return CUDA_SUCCESS;
-  }
-  return check_event_use(*caller.tenant, function, use, may_be_lent);
-}
-
-template <SymbolName name, typename... Flags>
-struct Records {
-  using Real = DriverFunction<name, CUresult(CUevent, CUstream, Flags...)>;
-  static CUresult call(CUevent event, CUstream stream, Flags... flags) noexcept {
-    const Caller caller = enter_policy<Real>();
-    const CUresult status = allow_event_use(caller, Real::symbol, {event, stream}, false);
-    return status != CUDA_SUCCESS ? status : Real::call(event, stream, flags...);
-  }
-};
-
-template <SymbolName name>
-struct WaitsForEvent {
-  using Real = DriverFunction<name, CUresult(CUstream, CUevent, unsigned)>;
-  static CUresult call(CUstream stream, CUevent event, unsigned flags) noexcept {
-    const Caller caller = enter_policy<Real>();
-    const CUresult status = allow_event_use(caller, Real::symbol, {event, stream}, lent);
-    return status != CUDA_SUCCESS ? status : Real::call(stream, event, flags);
-  }
-};
-
 // ---- contexts -----------------------------------------------------------------------------------
 
 using ContextWaits = DriverFunction<"cuCtxWaitEvent", CUresult(CUcontext, CUevent)>;
@@ -86,6 +40,8 @@ CUresult from_green(CUcontext* context, CUgreenCtx green) noexcept {
 
 // ---- rows ---------------------------------------------------------------------------------------
 
+constexpr bool often = true;
+
 constexpr Use stream_at(std::size_t position) {
   return {position, Kind::stream};
 }
@@ -96,14 +52,21 @@ constexpr Use memory_list(std::size_t position, std::size_t count_at) {
   return {position, Kind::memory, lent, count_at};
 }
 
+// An event that the host made may be lent to be waited for, and not to be recorded.
+template <SymbolName name, std::size_t words>
+using Records = Uses<name, words, Use{1, Kind::stream, false, is_one, often},
+                     Use{0, Kind::event, false, is_one, often}>;
+template <SymbolName name>
+using WaitsForEvent = Uses<name, 3, Use{0, Kind::stream, false, is_one, often},
+                           Use{1, Kind::event, lent, is_one, often}>;
 template <SymbolName name, std::size_t words, Use... uses>
 using OnStream = Uses<name, words, stream_at(0), uses...>;
 
 constexpr PolicyRow use_rows[] = {
-    row<Records<"cuEventRecord">>(),
-    row<Records<"cuEventRecord_ptsz">>(),
-    row<Records<"cuEventRecordWithFlags", unsigned>>(),
-    row<Records<"cuEventRecordWithFlags_ptsz", unsigned>>(),
+    row<Records<"cuEventRecord", 2>>(),
+    row<Records<"cuEventRecord_ptsz", 2>>(),
+    row<Records<"cuEventRecordWithFlags", 3>>(),
+    row<Records<"cuEventRecordWithFlags_ptsz", 3>>(),
     row<WaitsForEvent<"cuStreamWaitEvent">>(),
     row<WaitsForEvent<"cuStreamWaitEvent_ptsz">>(),
 
@@ -157,8 +120,6 @@ constexpr PolicyRow use_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> use_policies() noexcept {
-  return use_rows;
-}
+constinit const std::span<const PolicyRow> use_policies = use_rows;
 
 }  // namespace ctxbroker::detail

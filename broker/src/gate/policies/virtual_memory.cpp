@@ -204,7 +204,7 @@ CUresult create(Physical* out, std::size_t bytes, const CUmemAllocationProp* pro
 }
 
 template <SymbolName name, typename... Rest>
-using MakesPhysical = Makes<name, Kind::physical, no_bytes, Physical, Rest...>;
+using MakesPhysical = Counted<name, Kind::physical, Physical, Rest...>;
 
 constexpr PolicyRow physical_rows[] = {
     policy<Reserve, reserve>(),
@@ -221,8 +221,6 @@ constexpr PolicyRow physical_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> virtual_memory_policies() noexcept {
-  return physical_rows;
-}
+constinit const std::span<const PolicyRow> virtual_memory_policies = physical_rows;
 
 }  // namespace ctxbroker::detail

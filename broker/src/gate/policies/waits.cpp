@@ -8,45 +8,22 @@
 //
 // A wait for all work of the primary, which a shared lease's is, is made on the family's own
 // thread: it can be answered when something turns out to hang after the wait has begun.
-#include <thread>
-
 #include "gate/held.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-using Current = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
-
-Waiting waiting_in(GatedTenant& tenant, CUcontext context) noexcept {
-  if (context == nullptr) Current::call(&context);
-  return tenant.waiting(context);
-}
-
-// Asks until it is ready, or the limit of the family is over.
-template <typename Query>
-CUresult ask_again(const HungWork& family, Query&& query) noexcept {
-  const auto begin = std::chrono::steady_clock::now();
-  for (;;) {
-    const CUresult status = query();
-    if (status != CUDA_ERROR_NOT_READY) return status;
-    if (family.limit() > std::chrono::milliseconds::zero() &&
-        std::chrono::steady_clock::now() - begin > family.limit()) {
-      return status;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
-
 // The whole context, which is the current one where the call names none.
 template <SymbolName name, typename... Context>
 struct WaitsForContext {
   using Real = DriverFunction<name, CUresult(Context...)>;
-  static CUcontext named(CUcontext context = nullptr) noexcept { return context; }
+  static CUcontext named(CUcontext context) noexcept { return context; }
+  static CUcontext named() noexcept { return current_context(); }
   static CUresult call(Context... context) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(context...);
     const TimedWait wait(*caller.tenant, Real::symbol);
-    const Waiting waiting = waiting_in(*caller.tenant, named(context...));
+    const Waiting waiting = caller.tenant->waiting(named(context...));
     if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
     if (!waiting.for_neighbours) return Real::call(context...);
     const DriverTable& table = *waiting.there.driver;
@@ -70,9 +47,11 @@ struct Waits {
     if (caller.tenant == nullptr) return Real::call(handle);
     const TimedWait wait(*caller.tenant, Real::symbol);
     if (HungWork::anywhere() && Query::is_bound()) {
-      const Waiting waiting = waiting_in(*caller.tenant, nullptr);
+      const Waiting waiting = caller.tenant->waiting(current_context());
       if (waiting.family != nullptr && waiting.family->is_hung()) {
-        return ask_again(*waiting.family, [&] { return Query::call(handle); });
+        const CUresult status =
+            ask_until_ready([&] { return Query::call(handle); }, waiting.family->limit());
+        return status == CUDA_ERROR_TIMEOUT ? CUDA_ERROR_NOT_READY : status;
       }
     }
     return Real::call(handle);
@@ -97,8 +76,6 @@ constexpr PolicyRow wait_rows[] = {
 
 }  // namespace
 
-std::span<const PolicyRow> wait_policies() noexcept {
-  return wait_rows;
-}
+constinit const std::span<const PolicyRow> wait_policies = wait_rows;
 
 }  // namespace ctxbroker::detail
