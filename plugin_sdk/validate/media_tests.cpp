@@ -200,7 +200,7 @@ void image_tiles(Trial& trial) {
       for (std::size_t k = 0; k < tile.size(); ++k) {
         const std::size_t pixel = should[k].size() / width / height;
         for (std::uint32_t row = 0; row < job.region.height; ++row) {
-          const std::byte* const is = tile[k].data() + row * job.region.width * pixel;
+          const std::byte* const is = tile[k].data() + std::size_t{row} * job.region.width * pixel;
           const std::byte* const wanted =
               should[k].data() + ((std::size_t{y} + row) * width + x) * pixel;
           const bool same = std::memcmp(is, wanted, job.region.width * pixel) == 0;

@@ -274,7 +274,7 @@ std::string difference(const std::vector<Bytes>& is, const std::vector<Bytes>& s
       float a = 0, b = 0;
       std::memcpy(&a, &is[k][i], 4);
       std::memcpy(&b, &should[k][i], 4);
-      if (std::memcmp(&a, &b, 4) == 0) continue;
+      if (std::memcmp(&is[k][i], &should[k][i], 4) == 0) continue;
       if (tolerance > 0 && std::abs(a - b) <= tolerance) continue;
       return where + ", float " + std::to_string(i / 4) + ": " + std::to_string(a) +
              " instead of " + std::to_string(b);
