@@ -32,7 +32,8 @@ void pass_record(const RecordSink& sink, const void* data, std::size_t bytes) {
                               "module",  "plugin", "probe", "strike", "tenant", "timeline"};
   Record record;
   record.time = std::chrono::system_clock::now();
-  record.severity = static_cast<Severity>(json::whole_number(json.at("severity"), 3).value());
+  const auto severity = json::whole_number(json.at("severity"), 3);
+  record.severity = static_cast<Severity>(severity.value_or(3));
   record.tenant_name = take_message(json.at("tenant").get<std::string>().c_str());
   record.topic = "worker";  // static texts only
   for (const char* topic : topics) {
@@ -297,7 +298,7 @@ void GraphClient::deactivate() {
   while (is_set_up() && oldest() != nullptr) {
     try {
       finish_oldest();
-    } catch (const Error&) {  // nobody waits for these jobs any more
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody waits for these jobs any more
     }
   }
   active_ = false;

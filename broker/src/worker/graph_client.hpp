@@ -22,6 +22,10 @@ namespace ctxbroker::detail {
 class GraphClient {
  public:
   GraphClient(WorkerGraphDescription description, WorkerGraphOptions options);
+  GraphClient(const GraphClient&) = delete;
+  GraphClient& operator=(const GraphClient&) = delete;
+  // Ends the jobs in flight, whose outputs nobody waits for any more.
+  ~GraphClient();
 
   WorkerNodeState node_state(std::size_t node);
   void set_parameter(std::size_t node, std::string_view id, const ParameterValue& value);
@@ -110,6 +114,7 @@ class GraphClient {
   std::uint32_t result_bytes(std::size_t output) const;
   Slot* oldest() noexcept;
   Slot& free_slot();
+  JobOutcome end_job(const Slot& slot);
   void finish_oldest();
   void lose_jobs() noexcept;
 

@@ -246,15 +246,32 @@ void GraphClient::lose_jobs() noexcept {
   for (Slot& slot : slots_) slot.job = 0;
 }
 
+// Waits for it in the worker.
+JobOutcome GraphClient::end_job(const Slot& slot) {
+  if (!is_set_up()) stale();
+  JobMessage message;
+  message.epoch = epoch_;
+  message.job = slot.in_worker;
+  return static_cast<JobOutcome>(send_job(graph_finish, message).outcome);
+}
+
+// The worker must not write into a block that it has no more.
+GraphClient::~GraphClient() {
+  try {
+    while (is_set_up() && oldest() != nullptr) {
+      Slot& slot = *oldest();
+      end_job(slot);
+      slot.job = 0;
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): then the worker's graph has none in flight
+  }
+}
+
 void GraphClient::finish_oldest() {
   Slot& slot = *oldest();
   JobOutcome outcome = JobOutcome::forgotten;
   try {
-    if (!is_set_up()) stale();
-    JobMessage message;
-    message.epoch = epoch_;
-    message.job = slot.in_worker;
-    outcome = static_cast<JobOutcome>(send_job(graph_finish, message).outcome);
+    outcome = end_job(slot);
   } catch (...) {
     lose_jobs();
     throw;

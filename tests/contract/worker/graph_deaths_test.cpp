@@ -264,6 +264,21 @@ TEST_F(WorkerGraphTest, JobsInFlightAreLostWithTheWorker) {
   EXPECT_EQ(graph.finish(graph.submit(buffers, picture_job(5))), JobOutcome::done);
 }
 
+TEST_F(WorkerGraphTest, AGraphWithJobsInFlightEndsInPeace) {
+  const auto input = noise(width * height * 4, 5);
+  std::vector<float> output(input.size());
+  {
+    WorkerGraphOptions with = graph_options();
+    with.graph.jobs_in_flight = 3;
+    WorkerGraph graph(one("deaths"), with);
+    graph.activate({width, height});
+    graph.submit({{input.data()}, {output.data()}}, picture_job());
+    graph.submit({{input.data()}, {output.data()}}, picture_job(1));
+  }
+  EXPECT_EQ(output, std::vector<float>(input.size()));  // nobody has waited for them
+  EXPECT_THAT(records(), ::testing::Not(::testing::Contains(HasSubstr("crashed"))));
+}
+
 TEST_F(WorkerGraphTest, IsQuarantinedAndPardoned) {
   WorkerGraphOptions with = graph_options();
   with.worker.crash_limit = 2;
