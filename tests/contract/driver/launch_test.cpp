@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -34,6 +35,35 @@ TEST_F(LaunchTest, RunsEveryThread) {
   std::vector<unsigned> expected(1024, 0);
   std::fill_n(expected.begin(), 1000, 42u);
   EXPECT_EQ(read(1024), expected);
+}
+
+// A kernel works until the timer has advanced by so many nanoseconds, and says how far its two
+// halves are from the whole.
+TEST_F(LaunchTest, TheGlobalTimerCountsNanoseconds) {
+  constexpr const char* text =
+      ".version 7.0\n.target sm_70\n.address_size 64\n"
+      ".visible .entry wait(.param .u64 nanoseconds, .param .u64 result) {\n"
+      "  .reg .pred %p;\n  .reg .b64 %rd<7>;\n  .reg .b32 %r<3>;\n"
+      "  ld.param.u64 %rd1, [nanoseconds];\n  ld.param.u64 %rd2, [result];\n"
+      "  mov.u64 %rd3, %globaltimer;\n"
+      "again:\n  mov.u64 %rd4, %globaltimer;\n  sub.u64 %rd5, %rd4, %rd3;\n"
+      "  setp.lt.u64 %p, %rd5, %rd1;\n  @%p bra again;\n"
+      "  mov.u32 %r1, %globaltimer_lo;\n  mov.u32 %r2, %globaltimer_hi;\n"
+      "  mov.b64 %rd6, {%r1, %r2};\n  sub.u64 %rd6, %rd6, %rd4;\n"
+      "  st.global.u64 [%rd2], %rd6;\n  ret;\n}\n";
+  CUmodule module = nullptr;
+  CUfunction wait = nullptr;
+  ASSERT_EQ(d.cuModuleLoadData(&module, text), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleGetFunction(&wait, module, "wait"), CUDA_SUCCESS);
+  constexpr std::chrono::nanoseconds given = std::chrono::milliseconds(200);
+  std::uint64_t nanoseconds = static_cast<std::uint64_t>(given.count()), off = 0;
+  void* arguments[] = {&nanoseconds, &buffer};
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(d.cuLaunchKernel(wait, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, given * 99 / 100);
+  ASSERT_EQ(d.cuMemcpyDtoH_v2(&off, buffer, sizeof off), CUDA_SUCCESS);
+  EXPECT_LT(off, 1'000'000'000U) << "it went on by less than a second";
 }
 
 // The launches of CUDA 3, which set everything before.

@@ -4,6 +4,7 @@
 #ifdef __SSE2__
 #include <xmmintrin.h>
 #endif
+#include <time.h>
 
 #include "exec/level/lanes.hpp"
 
@@ -230,6 +231,21 @@ CTXB_OP u64 clock_64() {
   return cycles();
 }
 
+u64 nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<u64>(now.tv_sec) * 1'000'000'000 + static_cast<u64>(now.tv_nsec);
+}
+CTXB_OP u32 timer_32() {
+  return static_cast<u32>(nanoseconds());
+}
+CTXB_OP u32 timer_hi() {
+  return static_cast<u32>(nanoseconds() >> 32);
+}
+CTXB_OP u64 timer_64() {
+  return nanoseconds();
+}
+
 // The real address of this lane's local memory, for cvta.local.
 struct LocalBase {
   static bool lanes(Group& g, const Instr& in, u64 mask) {
@@ -283,6 +299,9 @@ extern const OpEntry control_ops[] = {
     pure<clock_32>("clock.b32"),
     pure<clock_hi>("clock.hi.b32"),
     pure<clock_64>("clock.b64"),
+    pure<timer_32>("timer.b32"),
+    pure<timer_hi>("timer.hi.b32"),
+    pure<timer_64>("timer.b64"),
     end_of_table,
 };
 

@@ -163,7 +163,9 @@ ValueId Builder::special(const std::string& name, Type type) {
       {"%clock", "clock.b32"},
       {"%clock_hi", "clock.hi.b32"},
       {"%clock64", "clock.b64"},
-      {"%globaltimer", "clock.b64"}};
+      {"%globaltimer", "timer.b64"},
+      {"%globaltimer_lo", "timer.b32"},
+      {"%globaltimer_hi", "timer.hi.b32"}};
   if (const auto found = of_thread.find(name); found != of_thread.end()) {
     return thread_value(found->second);
   }
