@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 
 #include "ctxbroker/version.hpp"
 #include "exit_code.hpp"
@@ -65,7 +66,10 @@ void add_common(CLI::App& command, Raw& raw) {
       ->type_name("MS")
       ->capture_default_str()
       ->check(CLI::Range(1U, 86'400'000U));
-  command.add_flag("-v,--verbose", raw.verbose, "Print more on standard error; -vv prints most");
+  // The commands share the number, and CLI11 2.4 would set it to 0 for each that is not given.
+  command.add_flag_function(
+      "-v,--verbose", [&raw](std::int64_t times) { raw.verbose = static_cast<int>(times); },
+      "Print more on standard error; -vv prints most");
   command.add_flag("-q,--quiet", raw.quiet, "Print errors only");
 }
 
