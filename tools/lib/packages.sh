@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced: installs what the distribution has, and only what is missing.
-# Debian 12 is what the scripts are tried on. Ubuntu 24.04 has the same package names; untried.
+# The scripts are tried on Debian 12 and on Ubuntu 24.04, which has the same package names.
 
 packages_build=(
   g++ cmake ninja-build make pkg-config git # make: readers' own projects are built with it
@@ -53,7 +53,7 @@ install_packages() {
 
   case "$(distribution)" in
     "debian 12" | "ubuntu 24.04") ;;
-    *) warn "$(distribution) is untried; Debian 12 is tried, Ubuntu 24.04 has the same package names." ;;
+    *) warn "$(distribution) is untried; Debian 12 and Ubuntu 24.04 are tried." ;;
   esac
   say "installing from the distribution: ${missing[*]}"
   if ((EUID != 0)) && ! command -v sudo >/dev/null; then
