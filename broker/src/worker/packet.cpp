@@ -66,7 +66,7 @@ Received receive_packet(int socket, Packet& packet) noexcept {
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = room.bytes.data();
-  message.msg_controllen = room.bytes.size();
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // a second one would fit into the padding
   ssize_t got = -1;
   do {
     got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

@@ -62,7 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Lie{Act::bad_packet, "a packet that is none"},
                       Lie{Act::unknown_packet, "a kind that there is not"},
                       Lie{Act::long_notification, "a kind that there is not"},
-                      Lie{Act::packet_without_descriptor, "a kind that there is not"}));
+                      Lie{Act::packet_without_descriptor, "a kind that there is not"},
+                      Lie{Act::two_descriptors, "a packet that is none"}));
 
 // Whatever stands in the channel, the host gets an answer or an error, in its time.
 TEST_F(WorkerTest, RandomBytesInTheChannelHarmNobody) {

@@ -51,7 +51,8 @@ enum Act : std::uint32_t {
   unknown_packet,
   long_notification,
   packet_without_descriptor,
-  floods,  // notifications for a second
+  two_descriptors,  // in one packet
+  floods,           // notifications for a second
 };
 
 // The acts that end a process by themselves, anywhere. Returns for all others.

@@ -82,6 +82,25 @@ void send(detail::PacketHead head, std::size_t bytes, std::uint32_t said_bytes) 
   static_cast<void>(!::send(detail::worker_socket, packet.data(), packet.size(), MSG_NOSIGNAL));
 }
 
+void send_two_descriptors() {
+  detail::PacketHead head;
+  head.kind = detail::PacketKind::descriptor;
+  iovec part{&head, sizeof head};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> room{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room.data();
+  message.msg_controllen = room.size();
+  cmsghdr* const control = CMSG_FIRSTHDR(&message);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(2 * sizeof(int));
+  const std::array<int, 2> both{1, 2};
+  std::memcpy(CMSG_DATA(control), both.data(), sizeof both);
+  static_cast<void>(!sendmsg(detail::worker_socket, &message, MSG_NOSIGNAL));
+}
+
 void scribble() {
   const Channel all = channel();
   std::mt19937 random(7);
@@ -171,6 +190,10 @@ bool lie(std::uint32_t act) {
       return true;
     case packet_without_descriptor:
       packet(PacketKind::descriptor, 0, 0);
+      return true;
+    case two_descriptors:
+      send_two_descriptors();
+      pause_here();
       return true;
     default:
       return false;
