@@ -16,7 +16,8 @@ constexpr std::size_t most_members = 10000;  // the parser compares each with al
 // The library takes the last of two members with one name; a person meant one of them.
 class Check {
  public:
-  explicit Check(std::string document) : document_(std::move(document)) {}
+  Check(std::string document, std::size_t most_values)
+      : document_(std::move(document)), most_values_(most_values) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
     switch (event) {
@@ -26,13 +27,16 @@ class Check {
           within().refuse("values stand inside each other more than " + std::to_string(most_deep) +
                           " deep; no document needs that");
         }
-        open_.push_back({within(), event == Json::parse_event_t::array_start, {}, 0, {}});
+        count_value();
+        open_.push_back({event == Json::parse_event_t::array_start, {}, 0, {}});
         break;
       case Json::parse_event_t::object_end:
       case Json::parse_event_t::array_end:
         open_.pop_back();
-        [[fallthrough]];
+        if (!open_.empty()) ++open_.back().index;
+        break;
       case Json::parse_event_t::value:
+        count_value();
         if (!open_.empty()) ++open_.back().index;
         break;
       case Json::parse_event_t::key:
@@ -44,17 +48,26 @@ class Check {
 
  private:
   struct Container {
-    Location location;
     bool is_array;
     std::string key;  // of the member that is being read
     std::size_t index;
     std::set<std::string> seen;
   };
 
-  Location within() const {
-    if (open_.empty()) return {document_, "$"};
-    const Container& last = open_.back();
-    return last.is_array ? element(last.location, last.index) : member(last.location, last.key);
+  // Made for an error only, because names and arrays can be long.
+  Location place_of(std::size_t depth) const {
+    Location place{document_, "$"};
+    for (std::size_t i = 0; i < depth; ++i) {
+      const Container& one = open_[i];
+      place = one.is_array ? element(place, one.index) : member(place, one.key);
+    }
+    return place;
+  }
+  Location within() const { return place_of(open_.size()); }
+
+  void count_value() {
+    if (++values_ <= most_values_) return;
+    Location{document_, ""}.refuse("has more than " + std::to_string(most_values_) + " values");
   }
 
   void take_key(std::string key) {
@@ -64,12 +77,14 @@ class Check {
       within().refuse("the member stands here twice; one of them has to go");
     }
     if (last.seen.size() > most_members) {
-      last.location.refuse("the object has more than " + std::to_string(most_members) +
-                           " members; no document needs that");
+      place_of(open_.size() - 1)
+          .refuse("the object has more than " + std::to_string(most_members) +
+                  " members; no document needs that");
     }
   }
 
   std::string document_;
+  std::size_t most_values_, values_ = 0;
   std::vector<Container> open_;
 };
 
@@ -106,15 +121,15 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
   }
   if (!value.is_number_float()) return std::nullopt;
   const auto number = value.get<double>();
-  if (!(number >= 0) || std::trunc(number) != number || number > static_cast<double>(most)) {
-    return std::nullopt;
-  }
-  return static_cast<std::uint64_t>(number);
+  constexpr double beyond = 18446744073709551616.0;  // what no 64-bit number can be
+  if (!(number >= 0) || std::trunc(number) != number || number >= beyond) return std::nullopt;
+  const auto whole = static_cast<std::uint64_t>(number);
+  return whole <= most ? std::optional(whole) : std::nullopt;
 }
 
-Json parse(std::string_view text, const std::string& document) {
+Json parse(std::string_view text, const std::string& document, std::size_t most_values) {
   try {
-    return Json::parse(text, Check(document));
+    return Json::parse(text, Check(document, most_values));
   } catch (const Json::exception& error) {
     // Without the library's own "[json.exception.parse_error.101] ".
     const std::string what = error.what();

@@ -43,8 +43,9 @@ std::string described(const Json& value);
 std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most);
 
 // Throws DocumentError for text that is not JSON, a member that stands twice in one object, more
-// than 10,000 members of one object, and values inside each other more than 100 deep.
-Json parse(std::string_view text, const std::string& document);
+// than 10,000 members of one object, values inside each other more than 100 deep, and more than
+// `most_values` values, each of which takes more memory than its text.
+Json parse(std::string_view text, const std::string& document, std::size_t most_values = SIZE_MAX);
 
 // The file's text. `what` names the kind: "policy". Throws DocumentError for a file that is
 // missing, cannot be read or has more than `most` bytes.

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t most_job_inputs = 65536;
 
+constexpr std::size_t most_values = std::size_t{1} << 20;  // of one answer
 void need(bool good, const char* text) {
   if (!good) throw Error(ErrorKind::invalid_argument, text);
 }
@@ -146,7 +147,7 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
     if (reply.fits == 0) refuse("its answer grows while it is fetched");
   }
   const std::string copy(static_cast<const char*>(document_.data()), reply.bytes);
-  Json answer = read([&] { return json::parse(copy, "the answer"); });
+  Json answer = read([&] { return json::parse(copy, "the answer", most_values); });
   if (!failed) return answer;
   throw read([&] { return read_error(answer); });
 }

@@ -54,6 +54,16 @@ std::string answer_to(std::uint32_t type) {
       return R"({"driver": "software", "path": "", "version": 1,
                                          "reason": "", "devices": []})";
     if (is("open_deep")) return std::string(100000, '[');
+    if (is("open_slow")) {  // each array's place has a name of 1 MB
+      std::string text = "{\"" + std::string(1000000, 'k') + "\": [[]";
+      for (int i = 0; i < 100000; ++i) text += ",[]";
+      return text + "]}";
+    }
+    if (is("open_many")) {
+      std::string text = "[[]";
+      for (int i = 0; i < 2000000; ++i) text += ",[]";
+      return text + "]";
+    }
   }
   if (type == graph_create && is("bad_descriptor")) {
     std::string text = sound_answer(type);
