@@ -62,9 +62,9 @@ std::optional<std::string> take_text(const char* text) {
   return std::string(text, length);
 }
 
-std::string take_message(const char* text) {
+std::string take_message(const char* text, std::size_t most) {
   if (text == nullptr) return {};
-  const std::string_view given(text, strnlen(text, longest_text));
+  const std::string_view given(text, strnlen(text, most));
   std::string copy;
   for (std::size_t at = 0; at < given.size();) {
     const std::size_t bytes = character_bytes(given, at);

@@ -20,8 +20,8 @@ bool is_clean_text(std::string_view text) noexcept;
 std::optional<std::string> take_text(const char* text);
 
 // Returns a copy for text that is only shown. Bytes that are not clean become '?', null becomes an
-// empty text, and a long text is cut.
-std::string take_message(const char* text);
+// empty text, and a text of more than `most` bytes is cut.
+std::string take_message(const char* text, std::size_t most = longest_text);
 
 // Returns whether the id has at least two parts of letters, digits, '_' and '-', with '.' between
 // them.

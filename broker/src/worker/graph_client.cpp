@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "ctxbroker/plugin.h"
 #include "ctxbroker/version.hpp"
 #include "driver/driver_file.hpp"
 #include "plugin/base64.hpp"
@@ -187,14 +188,14 @@ void GraphClient::open() {
     const auto kind = parse_driver_choice(answer.at("driver").get<std::string>());
     driver.kind = kind.value_or(DriverChoice::software);
     driver.path = take_message(answer.at("path").get<std::string>().c_str());
-    driver.version = answer.at("version").get<int>();
+    driver.version = whole<int>(answer.at("version"));
     driver.reason = take_message(answer.at("reason").get<std::string>().c_str());
     std::vector<DeviceInfo> devices;
     for (const Json& one : answer.at("devices")) {
       devices.push_back(
-          {one.at("ordinal").get<int>(), take_message(one.at("name").get<std::string>().c_str()),
-           one.at("major").get<int>(), one.at("minor").get<int>(),
-           one.at("multiprocessors").get<int>(), one.at("memory_bytes").get<std::uint64_t>()});
+          {whole<int>(one.at("ordinal")), take_message(one.at("name").get<std::string>().c_str()),
+           whole<int>(one.at("major")), whole<int>(one.at("minor")),
+           whole<int>(one.at("multiprocessors")), whole<std::uint64_t>(one.at("memory_bytes"))});
     }
     if (devices.empty()) throw json::DocumentError("the worker has no device");
     driver_ = std::move(driver);
@@ -281,14 +282,20 @@ void GraphClient::send_activation() {
   read([&] {
     std::vector<JobInput> inputs;
     for (const Json& one : answer.at("job_inputs")) {
-      inputs.push_back({one.at(0).get<std::size_t>(), one.at(1).get<int>()});
+      inputs.push_back({whole<std::size_t>(one.at(0)), whole<int>(one.at(1))});
       if (inputs.back().input >= description_.inputs.size() || inputs.size() > most_job_inputs) {
         throw json::DocumentError("a job has an input that the graph has not");
       }
     }
-    auto before = answer.at("before").get<std::vector<std::uint64_t>>();
+    std::vector<std::uint64_t> before;
+    const auto latency_of = [&](const Json& one) {
+      const auto frames = json::whole_number(one, nodes_.size() * std::uint64_t{CTXB_LATENCY_MAX});
+      if (!frames) throw json::DocumentError("a latency is more than the plug-ins may have");
+      return *frames;
+    };
+    for (const Json& one : answer.at("before")) before.push_back(latency_of(one));
     if (before.size() != nodes_.size()) throw json::DocumentError("latencies are missing");
-    latency_ = answer.at("latency").get<std::uint64_t>();
+    latency_ = latency_of(answer.at("latency"));
     latency_before_ = std::move(before);
     job_inputs_ = std::move(inputs);
   });

@@ -134,13 +134,13 @@ WorkerNodeState GraphClient::node_state(std::size_t node) {
     WorkerNodeState state;
     LeaseInfo& lease = state.lease;
     lease.tenant_name = take_message(answer.at("tenant").get<std::string>().c_str());
-    lease.device = answer.at("device").get<int>();
+    lease.device = whole<int>(answer.at("device"));
     lease.asked = parse_lease_choice(answer.at("asked").get<std::string>()).value_or(LeaseChoice());
     lease.granted = LeaseChoice(
         parse_lease_kind(answer.at("granted").get<std::string>()).value_or(LeaseKind::automatic),
-        answer.at("multiprocessors").get<unsigned>());
+        whole<unsigned>(answer.at("multiprocessors")));
     lease.reason = take_message(answer.at("reason").get<std::string>().c_str());
-    lease.generation = answer.at("generation").get<std::uint64_t>();
+    lease.generation = whole<std::uint64_t>(answer.at("generation"));
     const auto known = json::whole_number(answer.at("state"), 3);
     const bool there = std::any_of(devices_.begin(), devices_.end(), [&](const DeviceInfo& device) {
       return device.ordinal == lease.device;
@@ -152,7 +152,7 @@ WorkerNodeState GraphClient::node_state(std::size_t node) {
     std::size_t next = 0;
     for (std::uint64_t* figure : {&m.jobs, &m.launches, &m.graph_jobs, &m.late_jobs,
                                   &m.memory_bytes, &m.memory_peak_bytes, &m.strikes}) {
-      *figure = answer.at("figures").at(next++).get<std::uint64_t>();
+      *figure = whole<std::uint64_t>(answer.at("figures").at(next++));
     }
     m.device_seconds = answer.at("device_seconds").get<double>();
     return state;

@@ -2,6 +2,7 @@
 #include "worker/graph_wire.hpp"
 
 #include "ctxbroker/error.hpp"
+#include "plugin/foreign_text.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -39,13 +40,20 @@ Json to_json(const Error& error) {
 
 Error read_error(const Json& json) {
   Error::Origin origin;
-  origin.call = json.at("call").get<std::string>();
-  origin.status = json.at("status").get<int>();
-  origin.status_name = json.at("status_name").get<std::string>();
-  origin.device = json.at("device").get<int>();
-  origin.tenant = json.at("tenant").get<std::string>();
-  return {enumerator(json.at("kind"), ErrorKind::preset), json.at("message").get<std::string>(),
-          origin};
+  constexpr std::size_t longest = std::size_t{2} << 20;  // a JIT log has up to 1 MiB
+  const auto text = [&](const char* member) {
+    return take_message(json.at(member).get_ref<const std::string&>().c_str(), longest);
+  };
+  origin.call = text("call");
+  origin.status = whole<int>(json.at("status"));
+  origin.status_name = text("status_name");
+  origin.device = whole<int>(json.at("device"));
+  origin.tenant = text("tenant");
+  const auto kind = enumerator(json.at("kind"), ErrorKind::preset);
+  if (kind == ErrorKind::context_lost) {
+    throw json::DocumentError("a process whose context is lost ends, and this one goes on");
+  }
+  return {kind, text("message"), origin};
 }
 
 Json to_json(const std::vector<GraphEnd>& ends) {
@@ -63,7 +71,7 @@ std::vector<GraphEnd> read_ends(const Json& json) {
   for (const Json& one : json) {
     GraphEnd end;
     end.name = one.at("name").get<std::string>();
-    end.channels = one.at("channels").get<std::uint32_t>();
+    end.channels = whole<std::uint32_t>(one.at("channels"));
     end.samples = enumerator(one.at("samples"), SampleType::float16);
     ends.push_back(std::move(end));
   }
@@ -85,15 +93,15 @@ Json to_json(const InstanceOptions& options) {
 InstanceOptions read_instance_options(const Json& json) {
   InstanceOptions options;
   options.lease = LeaseChoice(enumerator(json.at("lease"), LeaseKind::worker),
-                              json.at("multiprocessors").get<unsigned>());
+                              whole<unsigned>(json.at("multiprocessors")));
   options.job_graphs = json.at("job_graphs").get<bool>();
   if (json.contains("rule")) {
-    Placement placement(json.at("device").get<int>());
+    Placement placement(whole<int>(json.at("device")));
     placement.rule = enumerator(json.at("rule"), PlacementRule::most_free_memory);
     options.device = placement;
   }
   if (json.contains("memory_budget")) {
-    options.memory_budget = json.at("memory_budget").get<std::uint64_t>();
+    options.memory_budget = whole<std::uint64_t>(json.at("memory_budget"));
   }
   return options;
 }
@@ -108,11 +116,11 @@ Json to_json(const GraphOptions& options) {
 
 GraphOptions read_graph_options(const Json& json) {
   GraphOptions options;
-  options.jobs_in_flight = json.at("jobs_in_flight").get<std::uint32_t>();
+  options.jobs_in_flight = whole<std::uint32_t>(json.at("jobs_in_flight"));
   options.measure = json.at("measure").get<bool>();
   options.name_faults = json.at("name_faults").get<bool>();
   options.late = enumerator(json.at("late"), LateJobs::drop);
-  options.changes_per_job = json.at("changes_per_job").get<std::uint32_t>();
+  options.changes_per_job = whole<std::uint32_t>(json.at("changes_per_job"));
   return options;
 }
 
@@ -127,9 +135,9 @@ Json to_json(const JobInfo& job) {
 
 JobInfo read_job(const Json& json) {
   JobInfo job;
-  job.width = json.at("width").get<std::uint32_t>();
-  job.height = json.at("height").get<std::uint32_t>();
-  job.position = json.at("position").get<std::int64_t>();
+  job.width = whole<std::uint32_t>(json.at("width"));
+  job.height = whole<std::uint32_t>(json.at("height"));
+  job.position = whole<std::int64_t>(json.at("position"));
   job.sample_rate = json.at("sample_rate").get<double>();
   job.region = read_region(json.at("region"));
   for (const Json& one : json.at("extents")) job.extents.push_back(read_region(one));
@@ -141,8 +149,8 @@ Json to_json(const ImageRegion& region) {
 }
 
 ImageRegion read_region(const Json& json) {
-  return {json.at(0).get<std::int32_t>(), json.at(1).get<std::int32_t>(),
-          json.at(2).get<std::uint32_t>(), json.at(3).get<std::uint32_t>()};
+  return {whole<std::int32_t>(json.at(0)), whole<std::int32_t>(json.at(1)),
+          whole<std::uint32_t>(json.at(2)), whole<std::uint32_t>(json.at(3))};
 }
 
 Json to_json(const ParameterValue& value) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -89,6 +90,20 @@ struct JobReply {
 constexpr std::uint32_t record_notification = 1;
 
 using json::Json;
+
+// A whole number that fits into its type. Throws DocumentError for anything else.
+template <typename Number>
+Number whole(const Json& json) {
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<Number>::max());
+  if (const auto number = json::whole_number(json, most)) return static_cast<Number>(*number);
+  if (std::is_signed_v<Number> && json.is_number_integer() && !json.is_number_unsigned()) {
+    const auto number = json.get<std::int64_t>();
+    if (number >= static_cast<std::int64_t>(std::numeric_limits<Number>::min())) {
+      return static_cast<Number>(number);
+    }
+  }
+  throw json::DocumentError("a whole number cannot be " + json::described(json));
+}
 
 std::string dumped(const Json& json);
 

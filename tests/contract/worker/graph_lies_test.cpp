@@ -61,9 +61,17 @@ INSTANTIATE_TEST_SUITE_P(
         GraphLie{"regions_many", answer}, GraphLie{"region_text", answer},
         GraphLie{"value", "a value that the parameter does not take"},
         GraphLie{"open_slow", answer}, GraphLie{"open_many", "more than 1048576 values"},
-        GraphLie{"job_short", length}, GraphLie{"job_long", "a length or an outcome"},
+        GraphLie{"error_lost", answer}, GraphLie{"latency", answer},
+        GraphLie{"latency_huge", answer}, GraphLie{"region_wraps", answer},
+        GraphLie{"region_float", answer}, GraphLie{"job_short", length},
+        GraphLie{"job_long", "a length or an outcome"},
         GraphLie{"job_outcome", "a length or an outcome"}, GraphLie{"job_error", answer}),
     [](const auto& one) { return std::string(one.param.name); });
+
+// Text for people's terminals, as that of a plug-in in one process.
+TEST_F(WorkerGraphLieTest, TheTextOfAnErrorIsCleaned) {
+  EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { use("error_text"); }), "?[2J red [a?]");
+}
 
 // The positive control: the same program works if it does not lie.
 TEST_F(WorkerGraphLieTest, TheSameWorkerWithoutALieWorks) {

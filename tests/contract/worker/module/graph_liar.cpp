@@ -64,6 +64,14 @@ std::string answer_to(std::uint32_t type) {
       for (int i = 0; i < 2000000; ++i) text += ",[]";
       return text + "]";
     }
+    if (is("error_text")) {
+      return R"({"kind": 0, "message": "\u001b[2J red", "call": "a\u0007", "status": 0,
+                 "status_name": "", "device": -1, "tenant": ""})";
+    }
+    if (is("error_lost")) {
+      return R"({"kind": 7, "message": "", "call": "", "status": 0, "status_name": "",
+                 "device": -1, "tenant": ""})";
+    }
   }
   if (type == graph_create && is("bad_descriptor")) {
     std::string text = sound_answer(type);
@@ -75,6 +83,10 @@ std::string answer_to(std::uint32_t type) {
   if (type == graph_activate) {
     if (is("job_input")) return R"({"job_inputs": [[7, 0]], "latency": 0, "before": [0]})";
     if (is("negative_input")) return R"({"job_inputs": [[-1, 0]], "latency": 0, "before": [0]})";
+    if (is("latency")) return R"({"job_inputs": [[0, 0]], "latency": -1, "before": [0]})";
+    if (is("latency_huge")) {
+      return R"({"job_inputs": [[0, 0]], "latency": 1000000000000, "before": [0]})";
+    }
     if (is("latencies")) return R"({"job_inputs": [[0, 0]], "latency": 0, "before": []})";
   }
   if (type == graph_deactivate && is("states")) return "[1, 2]";
@@ -82,6 +94,8 @@ std::string answer_to(std::uint32_t type) {
   if (type == graph_question) {
     if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
     if (is("regions_many")) return "[[0, 0, 8, 8], [0, 0, 8, 8]]";
+    if (is("region_wraps")) return "[[0, 0, 4294967304, 8]]";
+    if (is("region_float")) return "[[0, 1e300, 8, 8]]";
     if (is("region_text")) return "[[0, 0, \"8\", 8]]";
     if (is("value")) return "[1000]";
   }
@@ -107,6 +121,7 @@ void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) 
   if (at_first && is("open_endless")) reply.bytes = UINT64_MAX, reply.fits = 0;
   if (is("open_grows")) reply.bytes = size + 1, reply.fits = 0;
   if (is("error_without_text") && message.type == graph_create) reply.failed = 1;
+  if (at_first && (is("error_text") || is("error_lost"))) reply.failed = 1;
   std::memcpy(to.data, &reply, std::min<std::uint64_t>(sizeof reply, to.capacity));
 }
 
