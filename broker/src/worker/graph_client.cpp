@@ -110,12 +110,13 @@ void GraphClient::refuse(const std::string& why) {
   worker_.impl_->refuse(why);
 }
 
-// A process that has just started does not know this graph.
+// A process that has just started does not know this graph. If none has ended, it is a lie.
 void GraphClient::stale() {
   set_up_ = false;
   const auto end = worker_.last_end();
   throw Error(ErrorKind::context_lost,
               end ? end->text : "the worker has started again; the next call sets it up");
+  if (worker_.ends() == ends_) refuse("it answered as a process that has just started");
 }
 
 DocumentReply GraphClient::send_document(GraphCall type, std::size_t bytes) {
@@ -169,6 +170,7 @@ void GraphClient::set_up() {
   if (active_) send_activation();
   discontinuity_ = epoch_ > 1;
   set_up_ = true;
+  ends_ = worker_.ends();
 }
 
 void GraphClient::open() {

@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(
         GraphLie{"open_slow", answer}, GraphLie{"open_many", "more than 1048576 values"},
         GraphLie{"error_lost", answer}, GraphLie{"latency", answer},
         GraphLie{"latency_huge", answer}, GraphLie{"region_wraps", answer},
-        GraphLie{"region_float", answer}, GraphLie{"job_short", length},
+        GraphLie{"region_float", answer}, GraphLie{"stale", "has just started"},
+        GraphLie{"stale_open", "has just started"}, GraphLie{"job_short", length},
         GraphLie{"job_long", "a length or an outcome"},
         GraphLie{"job_outcome", "a length or an outcome"}, GraphLie{"job_error", answer}),
     [](const auto& one) { return std::string(one.param.name); });

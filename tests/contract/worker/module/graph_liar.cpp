@@ -122,6 +122,9 @@ void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) 
   if (is("open_grows")) reply.bytes = size + 1, reply.fits = 0;
   if (is("error_without_text") && message.type == graph_create) reply.failed = 1;
   if (at_first && (is("error_text") || is("error_lost"))) reply.failed = 1;
+  if ((is("stale_open") && at_first) || (is("stale") && message.type == graph_create)) {
+    reply.failed = other_set_up;
+  }
   std::memcpy(to.data, &reply, std::min<std::uint64_t>(sizeof reply, to.capacity));
 }
 
