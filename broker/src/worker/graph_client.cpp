@@ -160,7 +160,10 @@ bool GraphClient::is_set_up() const {
 
 void GraphClient::set_up() {
   if (is_set_up()) return;
-  lose_jobs();
+  if (oldest() != nullptr) {  // the host has to hear of them
+    lose_jobs();
+    stale();
+  }
   set_up_ = false;
   regions_.clear();
   ++epoch_;
@@ -267,6 +270,7 @@ void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> i
   description_.outputs = std::move(outputs);
   send_activation();
   active_ = true;
+  regions_of_ = {};
 }
 
 void GraphClient::send_activation() {
@@ -358,3 +362,4 @@ std::vector<ImageRegion> GraphClient::input_regions(const JobInfo& job) {
 }
 
 }  // namespace ctxbroker::detail
+  regions_of_ = {};

@@ -93,8 +93,13 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
   }
   const bool is_audio = nodes_.front().description.media == Media::audio;
   const bool is_part = job.region.width != 0 || !job.extents.empty();
-  if (is_part && (!has_same_regions(job, regions_of_) || regions_.size() != job_inputs_.size())) {
+  if (is_part && !has_same_regions(job, regions_of_)) {
     refuse_job("the job has a region or extents; call input_regions for it right before");
+  }
+  if (is_part && regions_.size() != job_inputs_.size()) {
+    throw Error(
+        ErrorKind::context_lost,
+        "graph: the worker has started again since input_regions; call input_regions again");
   }
   const auto bytes_of = [&](const GraphEnd& end, std::uint64_t width, std::uint64_t height) {
     if (is_audio) {
@@ -284,10 +289,6 @@ void GraphClient::finish_oldest() {
 std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
                                   const WorkerJobEvents& events) {
   must_be_active();
-  if (oldest() != nullptr && !is_set_up()) {
-    lose_jobs();
-    stale();
-  }
   set_up();
   Slot& slot = free_slot();
   start(graph_submit, slot, buffers, job, events);

@@ -264,6 +264,40 @@ TEST_F(WorkerGraphTest, JobsInFlightAreLostWithTheWorker) {
   EXPECT_EQ(graph.finish(graph.submit(buffers, picture_job(5))), JobOutcome::done);
 }
 
+// Whatever call finds the worker dead, it says so before the jobs are forgotten.
+TEST_F(WorkerGraphTest, AQuestionDoesNotHideThatJobsAreLost) {
+  WorkerGraph graph(one("deaths"), graph_options());
+  graph.activate({width, height});
+  const auto input = noise(width * height * 4, 5);
+  std::vector<float> output(input.size());
+  const JobBuffers buffers{{input.data()}, {output.data()}};
+  graph.submit(buffers, picture_job());
+  kill(graph.process_id(), SIGKILL);
+  wait_for_end();
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { static_cast<void>(graph.node_state(0)); }),
+              HasSubstr("SIGKILL"));
+  EXPECT_EQ(graph.node_state(0).metrics.jobs, 0U);
+  EXPECT_EQ(graph.finish(graph.submit(buffers, picture_job())), JobOutcome::done);
+}
+
+// The host has asked, and its buffers may not suit what the next process would answer.
+TEST_F(WorkerGraphTest, RegionsAreLostWithTheWorker) {
+  WorkerGraph graph(one("deaths"), graph_options());
+  graph.activate({width, height});
+  JobInfo job = picture_job();
+  job.region = {0, 0, 8, 8};
+  const auto input = noise(width * height * 4, 5);
+  std::vector<float> output(8 * 8 * 4);
+  ASSERT_EQ(graph.input_regions(job)[0].width, width);
+  kill(graph.process_id(), SIGKILL);
+  wait_for_end();
+  const auto process = [&] { return graph.process(input.data(), output.data(), job); };
+  EXPECT_THAT(error_of(ErrorKind::context_lost, process), HasSubstr("call input_regions again"));
+  ASSERT_EQ(graph.input_regions(job)[0].width, width);
+  EXPECT_EQ(process(), JobOutcome::done);
+  EXPECT_EQ(output[31], input[31]);
+}
+
 TEST_F(WorkerGraphTest, AGraphWithJobsInFlightEndsInPeace) {
   const auto input = noise(width * height * 4, 5);
   std::vector<float> output(input.size());
