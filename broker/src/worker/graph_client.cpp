@@ -20,8 +20,8 @@ namespace ctxbroker::detail {
 namespace {
 
 constexpr std::size_t most_job_inputs = 65536;
-
 constexpr std::size_t most_values = std::size_t{1} << 20;  // of one answer
+
 void need(bool good, const char* text) {
   if (!good) throw Error(ErrorKind::invalid_argument, text);
 }
@@ -61,18 +61,21 @@ WorkerOptions worker_options(const WorkerGraphOptions& given) {
   return options;
 }
 
+void must_be_in_host_memory(const std::vector<GraphEnd>& ends) {
+  for (const GraphEnd& end : ends) {
+    need(!end.on_device,
+         "GraphEnd::on_device is set; a worker's graph has its ends in host memory");
+  }
+}
+
 WorkerGraphDescription checked(WorkerGraphDescription description,
                                const WorkerGraphOptions& options) {
   need(!description.nodes.empty(), "WorkerGraphDescription::nodes is empty");
   need(!description.edges.empty() ||
            (description.inputs.size() == 1 && description.outputs.size() == 1),
        "WorkerGraphDescription has no edges, so it is a row, which has one input and one output");
-  for (const auto* ends : {&description.inputs, &description.outputs}) {
-    for (const GraphEnd& end : *ends) {
-      need(!end.on_device,
-           "GraphEnd::on_device is set; a worker's graph has its ends in host memory");
-    }
-  }
+  must_be_in_host_memory(description.inputs);
+  must_be_in_host_memory(description.outputs);
   const GraphOptions& graph = options.graph;
   need(!graph.on_done && graph.jobs_waiting == 0,
        "GraphOptions::on_done or jobs_waiting is set; a graph in a worker has neither");
@@ -113,10 +116,10 @@ void GraphClient::refuse(const std::string& why) {
 // A process that has just started does not know this graph. If none has ended, it is a lie.
 void GraphClient::stale() {
   set_up_ = false;
+  if (worker_.ends() == ends_) refuse("it answered as a process that has just started");
   const auto end = worker_.last_end();
   throw Error(ErrorKind::context_lost,
               end ? end->text : "the worker has started again; the next call sets it up");
-  if (worker_.ends() == ends_) refuse("it answered as a process that has just started");
 }
 
 DocumentReply GraphClient::send_document(GraphCall type, std::size_t bytes) {
@@ -167,13 +170,13 @@ void GraphClient::set_up() {
   set_up_ = false;
   regions_.clear();
   ++epoch_;
+  ends_ = worker_.ends();
   open();
   ends_ = worker_.ends();
   for (std::size_t i = 0; i < description_.nodes.size(); ++i) create(i);
   if (active_) send_activation();
   discontinuity_ = epoch_ > 1;
   set_up_ = true;
-  ends_ = worker_.ends();
 }
 
 void GraphClient::open() {
@@ -263,14 +266,22 @@ void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> i
   };
   need(same_names(inputs, description_.inputs) && same_names(outputs, description_.outputs),
        "graph: activate got other ends than the graph has");
+  must_be_in_host_memory(inputs);
+  must_be_in_host_memory(outputs);
   deactivate();
   set_up();
-  sizes_ = sizes;
-  description_.inputs = std::move(inputs);
-  description_.outputs = std::move(outputs);
-  send_activation();
-  active_ = true;
   regions_of_ = {};
+  sizes_ = sizes;
+  description_.inputs.swap(inputs);
+  description_.outputs.swap(outputs);
+  try {
+    send_activation();
+  } catch (...) {
+    description_.inputs.swap(inputs);
+    description_.outputs.swap(outputs);
+    throw;
+  }
+  active_ = true;
 }
 
 void GraphClient::send_activation() {
@@ -356,10 +367,10 @@ std::vector<ImageRegion> GraphClient::output_extents(const JobInfo& job) {
 
 std::vector<ImageRegion> GraphClient::input_regions(const JobInfo& job) {
   regions_.clear();
+  regions_of_ = {};
   regions_ = regions("input_regions", job, job_inputs_.size());
   regions_of_ = job;
   return regions_;
 }
 
 }  // namespace ctxbroker::detail
-  regions_of_ = {};

@@ -101,7 +101,16 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
         ErrorKind::context_lost,
         "graph: the worker has started again since input_regions; call input_regions again");
   }
-  const auto bytes_of = [&](const GraphEnd& end, std::uint64_t width, std::uint64_t height) {
+  const auto must_fit = [&](std::uint32_t width, std::uint32_t height) {
+    if (width <= sizes_.max_width && height <= sizes_.max_height) return;
+    const auto text = [](std::uint32_t x, std::uint32_t y) {
+      return std::to_string(x) + " x " + std::to_string(y);
+    };
+    refuse_job("a job of " + text(width, height) + " does not fit into " +
+               text(sizes_.max_width, sizes_.max_height));
+  };
+  const auto bytes_of = [&](const GraphEnd& end, std::uint32_t width, std::uint32_t height) {
+    must_fit(width, height);  // the host's buffer, too, may end there
     if (is_audio) {
       return buffer_bytes(width, 1, end.channels != 0 ? end.channels : job.height, end.samples);
     }

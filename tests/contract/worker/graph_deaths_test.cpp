@@ -172,6 +172,10 @@ TEST_F(WorkerGraphTest, ADeathInSetUpIsNamed) {
                          graph.activate({width, height});
                        }),
               HasSubstr("in activate of plug-in com.example.test.deaths"));
+  // The formats of an activation that has failed do not stay.
+  error_of(ErrorKind::context_lost, [&] {
+    graph.activate({width, height}, {{"in", 1}}, {{"out", 1}});
+  });
   EXPECT_FALSE(graph.active());
   graph.set_parameter(0, "in_activate", 0);
   graph.activate({width, height});

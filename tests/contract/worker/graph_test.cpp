@@ -273,6 +273,15 @@ TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
   error_of(ErrorKind::invalid_argument, [&] {
     graph.process({{pixels.data()}, {pixels.data()}}, job, {{{5, 0, 0, 0}}, {}});
   });
+  error_of(ErrorKind::invalid_argument, [&] {
+    graph.activate({wide, high}, {{"in", 0, SampleType::float32, true}}, {{"out"}});
+  });
+  EXPECT_TRUE(graph.active());
+  job.width = job.height = 1U << 14U;  // beyond the end of the pixels, which nobody may read
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument,
+                       [&] { graph.process(pixels.data(), pixels.data(), job); }),
+              HasSubstr("a job of 16384 x 16384 does not fit into 64 x 48"));
+  job.height = high;
   job.width = 2 * wide;
   std::vector<float> larger(2 * pixels.size());
   error_of(ErrorKind::invalid_argument, [&] { graph.process(larger.data(), larger.data(), job); });
