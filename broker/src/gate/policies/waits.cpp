@@ -13,12 +13,13 @@
 namespace ctxbroker::detail {
 namespace {
 
-// The whole context, which is the current one where the call names none.
+// The whole context, which is the current one where the call names none, or null.
 template <SymbolName name, typename... Context>
 struct WaitsForContext {
   using Real = DriverFunction<name, CUresult(Context...)>;
-  static CUcontext named(CUcontext context) noexcept { return context; }
-  static CUcontext named() noexcept { return current_context(); }
+  static CUcontext named(CUcontext context = nullptr) noexcept {
+    return context != nullptr ? context : current_context();
+  }
   static CUresult call(Context... context) noexcept {
     const Caller caller = enter_policy<Real>();
     if (caller.tenant == nullptr) return Real::call(context...);
