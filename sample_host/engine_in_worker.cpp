@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plug-ins in a worker process: what --isolate asks for. If it ends, the command ends with an error
 // that names the plug-in.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "catalogue.hpp"
 #include "ctxbroker/worker_graph.hpp"
@@ -48,12 +53,26 @@ WorkerGraphDescription describe_graph(const Options& options, const GraphPlan& p
   return description;
 }
 
+// All variables of this process, because a plug-in may read its own ones, for example for a
+// licence.
+std::vector<std::string> own_environment() {
+  std::vector<std::string> all;
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view entry = *one;
+    if (entry.find('=', 1) != std::string_view::npos && entry.front() != '=') {
+      all.emplace_back(entry);
+    }
+  }
+  return all;
+}
+
 WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan) {
   // Without --job-timeout there has to be some time after which the worker hangs.
   constexpr std::chrono::milliseconds patience{60'000}, more{2'000};
   const std::chrono::milliseconds limit(options.job_timeout);
   WorkerGraphOptions made;
   made.worker.name = "sample_host";
+  made.worker.environment = own_environment();
   made.worker.start_timeout = patience;
   made.worker.call_timeout = limit.count() != 0 ? limit + more : patience;
   made.worker.heartbeat_timeout = std::chrono::milliseconds(10'000);

@@ -83,7 +83,9 @@ std::string next_step(const Error& error) {
       return "use a smaller picture or block, fewer --jobs or another --device, or raise the "
              "budget in the policy file";
     case ErrorKind::context_lost:
-      if (error.message().find("did not end within") != std::string::npos) {
+      // --job-timeout limits jobs, and no activation.
+      if (error.message().find("did not end within") != std::string::npos &&
+          error.message().find("handled an activation") == std::string::npos) {
         return "leave the plug-in out; if the work is only long, give it more time with "
                "--job-timeout";
       }

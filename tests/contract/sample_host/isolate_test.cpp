@@ -113,6 +113,17 @@ TEST_F(IsolateCommand, ACrashIsAMessageWithTheName) {
             SIGSEGV);
 }
 
+TEST_F(IsolateCommand, ThePluginFindsTheVariablesOfTheCommand) {
+  png("in.png", 16, 16);
+  Start start;
+  start.arguments = {"image",    at("in.png"),
+                     "-o",       at("out.png"),
+                     "--plugin", (program_folder().parent_path() / "test_plugins" / "crashes.so"),
+                     "--isolate"};
+  start.environment = {"CTXB_TEST_CRASH=process:segv"};
+  expect_error(start, ExitCode::plugin, {"in process of plug-in com.example.test.crashes"});
+}
+
 TEST_F(IsolateCommand, SaysWhatItCannotDo) {
   png("in.png", 16, 16);
   const auto refused = [&](std::vector<std::string> arguments, ExitCode code,
