@@ -155,6 +155,15 @@ std::string place_of(const GraphPlan& plan, std::string text) {
   return text;
 }
 
+// With --isolate, the process of the plug-ins can end here. The files are written by then.
+void end_and_tell(Engine& engine) {
+  try {
+    tell_strikes(engine.end());
+  } catch (const Error& error) {
+    log(Severity::warning, "worker", Failure(error).what());
+  }
+}
+
 }  // namespace
 
 std::vector<GraphEnd> graph_ends(const std::vector<PlannedEnd>& ends,
@@ -173,8 +182,8 @@ std::vector<GraphEnd> graph_ends(const std::vector<PlannedEnd>& ends,
 // After a failure too, so that the strikes are told.
 Session::~Session() {
   try {
-    tell_strikes(engine_->end());
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for some words, or no worker
+    end_and_tell(*engine_);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory for some words
   }
 }
 

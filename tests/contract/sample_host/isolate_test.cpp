@@ -124,6 +124,17 @@ TEST_F(IsolateCommand, ThePluginFindsTheVariablesOfTheCommand) {
   expect_error(start, ExitCode::plugin, {"in process of plug-in com.example.test.crashes"});
 }
 
+TEST_F(IsolateCommand, ACrashAtTheEndIsAWarning) {
+  png("in.png", 16, 16);
+  const Ended ended =
+      run({"image", at("in.png"), "-o", at("out.png"), "--plugin",
+           program_folder().parent_path() / "test_plugins" / "crashes.so", "--isolate"},
+          {"CTXB_TEST_CRASH=deactivate:abort"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("SIGABRT) in deactivate of plug-in com.example.test.crashes"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "out.png"));
+}
+
 TEST_F(IsolateCommand, SaysWhatItCannotDo) {
   png("in.png", 16, 16);
   const auto refused = [&](std::vector<std::string> arguments, ExitCode code,
