@@ -35,6 +35,7 @@ expect_out "the last pixel is 255"
 run env CTXBROKER_DRIVER=software ./painter_host ./painter_module.so ./no_such.so
 expect_status 1
 expect_err "no_such.so"
+expect_err "[the module's start: "
 
 run env CTXBROKER_DRIVER=software ./isolated_host "$CTXB_BUILD/plugins/exposure.so" "$CTXB_BUILD/plugins/blur.so"
 expect_status 0

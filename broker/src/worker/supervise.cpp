@@ -74,31 +74,8 @@ std::string signal_name(int number) {
 std::string in_words(const std::vector<WorkerCallInFlight>& calls) {
   std::string text;
   for (const auto& call : calls) {
-    text += text.empty() ? " while it handled " : " and ";
-    if (call.type >= first_graph_type) {
-      constexpr std::array names{"the graph's set-up",
-                                 "a plug-in's creation",
-                                 "a question",
-                                 "a preset",
-                                 "a preset",
-                                 "a parameter",
-                                 "an activation",
-                                 "a deactivation",
-                                 "an answer",
-                                 "a job",
-                                 "a job",
-                                 "a job"};
-      const std::uint32_t index = call.type - first_graph_type;
-      text += index < names.size() ? names[index] : "a call of the library's";
-    } else if (call.type >= first_own_type) {
-      constexpr std::array names{"the module's start", "the module's stop", "a lent block",
-                                 "a block that was taken back"};
-      const std::uint32_t index = call.type - first_own_type;
-      text += index < names.size() ? names[index] : "a call of the library's";
-    } else {
-      text +=
-          "message " + std::to_string(call.type) + " of subject " + std::to_string(call.subject);
-    }
+    text += (text.empty() ? " while it handled " : " and ") + message_in_words(call.type);
+    if (call.type < first_own_type) text += " of subject " + std::to_string(call.subject);
   }
   return text;
 }
@@ -135,6 +112,29 @@ std::string in_words(const std::vector<RunningCall>& calls) {
 }
 
 }  // namespace
+
+std::string message_in_words(std::uint32_t type) {
+  constexpr std::array graph{"the graph's set-up",
+                             "a plug-in's creation",
+                             "a question",
+                             "a preset",
+                             "a preset",
+                             "a parameter",
+                             "an activation",
+                             "a deactivation",
+                             "an answer",
+                             "a job",
+                             "a job",
+                             "a job"};
+  constexpr std::array own{"the module's start", "the module's stop", "a lent block",
+                           "a block that was taken back"};
+  const auto named = [](const auto& names, std::uint32_t index) {
+    return index < names.size() ? names[index] : "a call of the library's";
+  };
+  if (type >= first_graph_type) return named(graph, type - first_graph_type);
+  if (type >= first_own_type) return named(own, type - first_own_type);
+  return "message " + std::to_string(type);
+}
 
 std::vector<std::string> worker_environment(const std::vector<std::string>& added) {
   constexpr std::array<std::string_view, 9> kept{

@@ -137,7 +137,7 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
     throw_end(process);
   }
   throw Error(ErrorKind::plugin_failed, text,
-              {.call = "worker message " + std::to_string(message.type),
+              {.call = message_in_words(message.type),
                .status = result.status,
                .tenant = options_.name});
 }
