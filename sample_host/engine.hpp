@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the plug-ins are: in this process, or in a worker process (--isolate). Session uses it, and
-// knows neither.
+// Where the plug-ins are: in this process, or in a worker process (--isolate). Session does not
+// know which.
 #pragma once
 
 #include <memory>
@@ -68,7 +68,7 @@ class Engine {
   virtual BrokerMetrics all_metrics() = 0;
   // Null in a worker.
   virtual Broker* broker() noexcept = 0;
-  // Ends the plug-ins, and returns what there is to tell of them then.
+  // Ends the plug-ins, and returns their last figures.
   virtual BrokerMetrics end() = 0;
 };
 

@@ -68,8 +68,8 @@ struct WorkerEnd {
   int exit_status = -1;                       ///< -1 when a signal ended the process.
   int signal = 0;                             ///< The signal that ended the process, or 0.
   std::vector<WorkerCallInFlight> in_flight;  ///< The messages that were in it.
-  /// The functions of plug-ins that ran in it: the suspects. Only plug-ins of ctxbroker's own SDK
-  /// are known here. `elapsed` is not.
+  /// The plug-in functions that were running in it: the suspects. The broker knows only plug-ins of
+  /// its own SDK here. `elapsed` is zero.
   std::vector<RunningCall> running{};
   std::string text;    ///< All this in one sentence.
   std::string output;  ///< The last thing that the process printed, at most 4 KiB.

@@ -49,9 +49,9 @@ struct WorkerGraphDescription {
 struct WorkerGraphOptions {
   /// The worker: its name, limits, timeouts and crash budget. `call_timeout` is how long a job may
   /// take, and `start_timeout` how long loading or activating may take. Leave out `module` and
-  /// `on_notification`, which the graph sets, as it sets the numbers of calls and threads. A
-  /// `program` of the host's own must call ctxb_worker_serve with a null module. `records` also
-  /// takes the records of the broker in the worker.
+  /// `on_notification`: the graph sets them, and the numbers of calls and threads. A `program` of
+  /// the host's own must call ctxb_worker_serve with a null module. `records` also takes the
+  /// records of the broker in the worker. Variables that plug-ins read go into `environment`.
   WorkerOptions worker{};
   /// How the jobs run. Leave out `on_done` and `jobs_waiting`.
   GraphOptions graph{};
@@ -65,7 +65,7 @@ struct WorkerGraphOptions {
 /// As ParameterChange, for a graph in a worker.
 struct WorkerParameterChange {
   std::size_t node = 0;           ///< Its position in WorkerGraphDescription::nodes.
-  std::size_t parameter = 0;      ///< As in ParameterChange, and so are the others.
+  std::size_t parameter = 0;      ///< This and the rest: as in ParameterChange.
   std::int64_t offset = 0;        ///< Frame of the block.
   double value = 0;               ///< The new value, or the one at the ramp's end.
   std::uint32_t ramp_frames = 0;  ///< How long the ramp takes; 0: a jump.
@@ -78,7 +78,7 @@ struct WorkerJobEvents {
   std::optional<Transport> transport;          ///< Where the song is.
 };
 
-/// What the worker says of one of its plug-ins.
+/// What the worker says about one of its plug-ins.
 struct WorkerNodeState {
   LeaseInfo lease;                 ///< Without `tenant` and `context`, which mean nothing here.
   Metrics metrics;                 ///< Since the worker's start.
@@ -96,9 +96,9 @@ struct WorkerNodeState {
 /// load_preset, save_preset or activate has seen last. The first job there is a discontinuity. A
 /// worker that ends too often is quarantined: see WorkerOptions::crash_limit and pardon.
 ///
-/// The functions that Graph and PluginInstance have too do the same here, with the same errors,
-/// and all of them throw what Worker::call throws. What comes from the process is checked; a
-/// process whose answers cannot be right is ended.
+/// Functions that Graph and PluginInstance also have do the same here, and throw the same errors.
+/// Functions that ask the process also throw what Worker::call throws. The host checks what comes
+/// from the process, and ends a process whose answer cannot be right.
 ///
 /// Move-only; a moved-from graph can only be destroyed or assigned to. Threads: any thread may call
 /// it, but only one at a time. state, reason, last_end and process_id can be called at any time.
@@ -111,7 +111,7 @@ class CTXB_API WorkerGraph {
   explicit WorkerGraph(WorkerGraphDescription description, WorkerGraphOptions options = {});
   WorkerGraph(WorkerGraph&&) noexcept;
   WorkerGraph& operator=(WorkerGraph&&) noexcept;
-  /// Ends the worker in peace.
+  /// Destroys the plug-ins and ends the worker.
   ~WorkerGraph();
 
   /// The driver in the worker. It lives as long as the graph.
@@ -123,8 +123,8 @@ class CTXB_API WorkerGraph {
   /// Asks the worker for a plug-in's lease and figures.
   [[nodiscard]] WorkerNodeState node_state(std::size_t node);
 
-  /// Sets a parameter: numbers at any time if it is automatable, and everything else while the
-  /// graph is not active.
+  /// Sets a parameter. While the graph is active, this is allowed for numbers that are automatable
+  /// only.
   void set_parameter(std::size_t node, std::string_view id, const ParameterValue& value);
   /// Sets a parameter that is text.
   void set_text(std::size_t node, std::string_view id, std::string_view text);
@@ -132,11 +132,11 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] ParameterValue parameter_value(std::size_t node, std::string_view id) const;
   /// Returns the text of a parameter that is text. No message is sent.
   [[nodiscard]] std::string text(std::size_t node, std::string_view id) const;
-  /// Reads a value as the plug-in does it.
+  /// Turns text into a value of the parameter, as the plug-in reads it.
   [[nodiscard]] ParameterValue from_text(std::size_t node, std::string_view id,
                                          std::string_view text);
-  /// Returns what a plug-in is set to, with its state. The graph must not be active if the plug-in
-  /// has a state.
+  /// Returns a plug-in's parameters and state. If the plug-in has a state, the graph must not be
+  /// active.
   [[nodiscard]] Preset save_preset(std::size_t node);
   /// Sets all parameters and the state of a plug-in.
   std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset);
@@ -151,7 +151,7 @@ class CTXB_API WorkerGraph {
                 std::vector<GraphEnd> outputs);
   /// Waits for the jobs in flight, and deactivates all plug-ins.
   void deactivate();
-  /// Whether activate has succeeded, and deactivate did not follow. A restart does not change it.
+  /// True from the end of activate until deactivate. A restart of the worker does not change it.
   [[nodiscard]] bool active() const noexcept;
 
   /// As Graph::job_inputs. Valid until the next activate.
@@ -169,7 +169,7 @@ class CTXB_API WorkerGraph {
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events = {});
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,
-  /// and none is in flight any more.
+  /// and no job is in flight any more.
   JobOutcome finish(std::uint64_t job);
   /// As Graph::process, with one message and one answer.
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job,

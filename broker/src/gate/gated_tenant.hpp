@@ -59,10 +59,11 @@ class LeaseSource {
   // The device whose primary context this is, or that this context of the tenant's leases is on;
   // -1: neither.
   virtual int device_of(CUcontext context) noexcept = 0;
-  // For what is no such context. The device that the broker has not used yet and whose primary
-  // context this is: the runtime library knows the handle before there is such a context, and that
-  // device is in use from then on. Or the device of a generation of the tenant's leases whose
-  // context has ended, and was this one: the driver must not see its handle. -1: neither.
+  // Looks at contexts for which device_of returns -1. The handle can be the primary context of a
+  // device that the broker has not used yet, because the runtime library knows handles before there
+  // is a context; the device is in use from then on. Or the handle can be that of an earlier
+  // generation of the tenant's leases, which has ended; the driver must not see it. Returns the
+  // device; -1: neither.
   virtual int device_meant_by(CUcontext context) noexcept = 0;
   // Device memory is short where this context is: true when something was given up.
   virtual bool relieve(CUcontext context) noexcept = 0;
@@ -245,7 +246,7 @@ class GatedTenant {
 
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
-  // The same for what is worth a word, and no breach of the tenant's.
+  // Writes a record about the tenant, which counts as no strike.
   void log(Severity severity, std::string_view function, const char* what) noexcept;
   // Once per `function`.
   void log_once(std::string_view function, const char* what,

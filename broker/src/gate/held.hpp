@@ -69,7 +69,7 @@ std::optional<CUresult> refuse_nobody_on(const Caller& caller, const char* funct
                                          CUdevice device) noexcept;
 std::optional<CUresult> refuse_nobody_here(const Caller& caller, const char* function) noexcept;
 
-// Such a call of the host's, if it is not refused.
+// Makes the driver's call for the host, unless refuse_nobody_on refuses it.
 template <typename Real, typename... Arguments>
 CUresult call_of_host_on(const Caller& caller, CUdevice device, Arguments... arguments) noexcept {
   const auto refused = refuse_nobody_on(caller, Real::symbol, device);

@@ -25,15 +25,15 @@ struct Running {
 // A steady clock that is cheap and 4 ms exact.
 std::uint64_t running_clock() noexcept;
 
-// What a thread also shows to another process, which shares this memory and cannot follow pointers.
-// Texts that are too long are cut. No function: none runs.
+// What a thread shows to another process. That process shares this memory and cannot follow
+// pointers. Texts that are too long are cut. `function` is empty while no function runs.
 struct RunningCopy {
   std::atomic<pid_t> thread{0};  // 0: no thread has it
   char plugin[124] = {}, library[256] = {}, function[64] = {};
 };
 
-// From now on, threads that enter their first function get such copies, as far as they go. The
-// memory is zero and stays for ever. Call it before plug-ins are loaded.
+// From now on, each thread that enters its first function gets one of `copies`, until all are
+// taken. The memory is zero and stays for ever. Call it before plug-ins are loaded.
 void copy_running_calls(RunningCopy* copies, std::size_t count) noexcept;
 
 // What one thread shows to others. It is never freed, and another thread uses it after this one.

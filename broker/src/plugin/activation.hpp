@@ -37,7 +37,7 @@ struct Activation {
   CUstream stream = nullptr;             // lent to the plug-in with each job
   JobGraph job_graph;                    // last, so that it ends first
 
-  // Of what is in the ledger.
+  // The holder of what this activation has in the ledger.
   Holder holder() const noexcept {
     return {.tenant = lease->tenant().id, .origin = Origin::sdk, .activation = serial};
   }

@@ -100,7 +100,7 @@ ctxb_status answered(Body&& body) noexcept {
   }
 }
 
-// The same for arguments that have to be sound; otherwise the text says what is wrong with them.
+// The same, but answers CTXB_ERROR_INVALID_ARGUMENT with the text `what` unless `sound`.
 template <typename Body>
 ctxb_status answered(bool sound, const char* what, Body&& body) noexcept {
   return sound ? answered(std::forward<Body>(body)) : fail(CTXB_ERROR_INVALID_ARGUMENT, what);

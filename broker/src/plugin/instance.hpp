@@ -147,7 +147,7 @@ class Instance {
   Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
   // Of the device memory that it takes through the SDK.
   Budget& budget() noexcept { return budget_; }
-  // Of the memory of its activation, while it has one.
+  // The holder of its activation's memory. It must be active.
   Holder holder() const noexcept { return activation_->holder(); }
   const std::shared_ptr<LeaseModules>& modules() const noexcept { return modules_; }
   // Takes what has changed in the files of development modules; true when that took another

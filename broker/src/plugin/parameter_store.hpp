@@ -76,7 +76,7 @@ class ParameterStore {
 // As the plug-in gets it. The text is borrowed.
 ctxb_value plugin_value(const ParameterDescription& parameter, const ParameterValue& value,
                         const char* text) noexcept;
-// A value with that many numbers. Another count than 1, 2 and 4 makes one that no parameter allows.
+// A value with `count` numbers. No parameter allows the value if `count` is not 1, 2 or 4.
 ParameterValue value_of(const double* numbers, std::size_t count) noexcept;
 
 }  // namespace ctxbroker::detail

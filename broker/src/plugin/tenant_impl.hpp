@@ -123,7 +123,7 @@ class TenantImpl final : private LeaseSource {
     if (device < 0 || index >= slots_.size()) return nullptr;
     return slots_[index].current.load(std::memory_order_acquire);
   }
-  // Each looks at the lease in force, and at earlier ones that still stand; null: none such.
+  // Each searches the lease in force, and earlier ones that still stand. Null: none matches.
   template <typename Matches>
   std::shared_ptr<Lease> find_lease(const Matches& matches) noexcept;
   std::shared_ptr<Lease> lease_with(CUcontext context) noexcept;

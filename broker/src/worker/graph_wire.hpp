@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a WorkerGraph and its worker say to each other, said once. Both are of one build, which the
-// first message checks.
+// What a WorkerGraph and its worker say to each other. Both must be of one build, which the first
+// message checks.
 //
 // DOCUMENTS set up and ask: JSON text, in a block that the host lends for them. The message is a
 // DocumentMessage, and the answer a DocumentReply; the answer's text replaces the question's in the
@@ -9,8 +9,8 @@
 // JOBS are a JobMessage, and a block with everything else: a table, then the samples. The answer is
 // a JobReply, and the outputs are in the block. A job that is only submitted has two messages.
 //
-// ERRORS of a job come behind its JobReply, those of a document in its text, as JSON. What ends the
-// plug-ins' CUDA is no such error: the worker then says CTXB_ERROR_CONTEXT_LOST and is ended.
+// ERRORS of a job come behind its JobReply, and those of a document in its text, both as JSON. If
+// CUDA has ended, the worker answers CTXB_ERROR_CONTEXT_LOST instead, and is ended.
 #pragma once
 
 #include <cstdint>
