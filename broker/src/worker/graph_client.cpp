@@ -170,6 +170,7 @@ void GraphClient::set_up() {
   set_up_ = false;
   regions_.clear();
   ++epoch_;
+  worker_.start();  // also when the last start has failed
   ends_ = worker_.ends();
   open();
   ends_ = worker_.ends();

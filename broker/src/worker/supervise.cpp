@@ -476,7 +476,7 @@ bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
                std::to_string(options_.crash_window.count()) +
                " ms, so it is quarantined until Worker::pardon";
       } else if (state_ == WorkerState::starting) {
-        next = "it did not start; Worker::start tries again";
+        next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
       }
       if (state_ != WorkerState::closed) {
         state_ = spent                             ? WorkerState::quarantined

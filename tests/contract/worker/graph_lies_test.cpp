@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that lies about its graph: whatever it answers, the host gets an error, and the process
 // is ended.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "graph_fixture.hpp"
 
 namespace ctxbroker {
@@ -77,6 +82,24 @@ TEST_F(WorkerGraphLieTest, TheTextOfAnErrorIsCleaned) {
 // The positive control: the same program works if it does not lie.
 TEST_F(WorkerGraphLieTest, TheSameWorkerWithoutALieWorks) {
   use("none");
+// As any other end: the next call tries again.
+TEST_F(WorkerGraphLieTest, AStartThatFailsIsTriedAgain) {
+  const auto trap =
+      std::filesystem::temp_directory_path() / ("ctxb_trap_" + std::to_string(getpid()));
+  WorkerGraphOptions with = graph_options({"TEST_GRAPH_TRAP=" + trap.string()});
+  with.worker.program = worker_file("worker_graph_liar");
+  WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so")}}}, with);
+  graph.activate({8, 8});
+  std::ofstream(trap).put('x');
+  graph.end("the next start fails");
+  JobInfo job;
+  job.width = job.height = 8;
+  std::vector<float> pixels(8 * 8 * 4);
+  const auto process = [&] { return graph.process(pixels.data(), pixels.data(), job); };
+  EXPECT_THAT(error_of(ErrorKind::plugin_load, process), HasSubstr("exit status 7"));
+  EXPECT_EQ(process(), JobOutcome::done);
+}
+
 }
 
 }  // namespace

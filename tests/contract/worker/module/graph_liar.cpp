@@ -2,6 +2,7 @@
 // A worker program that answers a graph's messages as a sound one does, but for the lie that
 // TEST_GRAPH_LIE names. Worker processes are the less trusted side, so the host has to find it.
 #include <ctxbroker/worker_module.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -161,4 +162,6 @@ int main() {
     return CTXB_OK;
   };
   return ctxb_worker_serve(&module);
+    const char* const trap = std::getenv("TEST_GRAPH_TRAP");
+    if (trap != nullptr && unlink(trap) == 0) _exit(7);  // this start fails
 }
