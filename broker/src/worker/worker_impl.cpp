@@ -190,7 +190,7 @@ WorkerImpl::Process WorkerImpl::ready_process(bool asked_by_host) {
     if (!settled) throw refused(options_.name, "another thread's start does not end");
     if (state_ == WorkerState::ready) return process_;
     if (state_ == WorkerState::closed) throw refused(options_.name, "it is closed");
-    if (state_ == WorkerState::quarantined) throw refused(options_.name, reason_);
+    if (state_ == WorkerState::quarantined) throw Error(ErrorKind::wrong_state, reason_);
     if (state_ == WorkerState::failed && !asked_by_host) {
       throw Error(ErrorKind::plugin_load, reason_);
     }
