@@ -118,7 +118,9 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] const DriverInfo& driver() const;
   /// The driver's devices.
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
-  /// A plug-in's descriptor. It lives as long as the graph.
+  /// A plug-in's descriptor, as the worker says it. It lives as long as the graph. Buffers have the
+  /// sizes that its `media` and its ports' `result_bytes` ask for, so look at them before you make
+  /// buffers, even if you know the plug-in.
   [[nodiscard]] const PluginDescription& description(std::size_t node) const;
   /// Asks the worker for a plug-in's lease and figures.
   [[nodiscard]] WorkerNodeState node_state(std::size_t node);

@@ -162,7 +162,8 @@ std::string read_text(const std::filesystem::path& path, const char* what, std::
 }
 
 Json parse_document(std::string_view text, const Location& root, const char* schema) {
-  Json json = parse(text, root.document);
+  constexpr std::size_t most_values = std::size_t{1} << 20;
+  Json json = parse(text, root.document, most_values);
   if (!json.is_object()) {
     root.refuse(described(json) + " is not allowed here; an object whose member \"schema\" is " +
                 quoted(schema) + " is");

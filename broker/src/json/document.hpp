@@ -51,8 +51,8 @@ Json parse(std::string_view text, const std::string& document, std::size_t most_
 // missing, cannot be read or has more than `most` bytes.
 std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most);
 
-// Parses a document of ours. Throws DocumentError unless it is an object whose member "schema" is
-// `schema`: a document of another version may have other members.
+// Parses a document of ours, of up to 1,048,576 values. Throws DocumentError unless it is an object
+// whose member "schema" is `schema`: a document of another version may have other members.
 Json parse_document(std::string_view text, const Location& root, const char* schema);
 
 // A member that has to be there. Throws DocumentError.

@@ -238,6 +238,10 @@ void GraphClient::create(std::size_t index) {
     one.description =
         read_plugins(answer.at("plugins"), {"the worker's answer", "$.plugins"}, path).front();
     one.has_state = answer.at("has_state").get<bool>();
+    const PluginDescription& said = one.description;
+    if (!node.plugin.empty() && node.plugin != said.id && node.plugin != said.short_name) {
+      throw json::DocumentError("it is of plug-in " + said.id + ", not of " + node.plugin);
+    }
     return one;
   });
   if (!again) {

@@ -85,6 +85,7 @@ Preset GraphClient::save_preset(std::size_t node) {
       throw json::DocumentError(error.what());
     }
   });
+  if (preset.plugin != one.description.id) refuse("it saved a preset of another plug-in");
   if (one.has_state) one.state = preset.state;
   return preset;
 }

@@ -28,7 +28,9 @@ class WorkerGraphLieTest : public WorkerGraphTest, public ::testing::WithParamIn
   void use(const std::string& lie) {
     WorkerGraphOptions with = graph_options({"TEST_GRAPH_LIE=" + lie});
     with.worker.program = worker_file("worker_graph_liar");
-    WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so")}}}, with);
+    WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so"), "liar"}}},
+                      with);
+    static_cast<void>(graph.save_preset(0));
     if (lie == "value") static_cast<void>(graph.from_text(0, "amount", "1"));
     graph.activate({8, 8});
     JobInfo job;
@@ -71,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
         GraphLie{"region_float", answer}, GraphLie{"stale", "has just started"},
         GraphLie{"stale_open", "has just started"}, GraphLie{"job_short", length},
         GraphLie{"job_long", "a length or an outcome"},
-        GraphLie{"job_outcome", "a length or an outcome"}, GraphLie{"job_error", answer}),
+        GraphLie{"job_outcome", "a length or an outcome"}, GraphLie{"job_error", answer},
+        GraphLie{"other_plugin", answer}, GraphLie{"preset", "a preset of another plug-in"}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // Text for people's terminals, as that of a plug-in in one process.
@@ -79,9 +82,6 @@ TEST_F(WorkerGraphLieTest, TheTextOfAnErrorIsCleaned) {
   EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { use("error_text"); }), "?[2J red [a?]");
 }
 
-// The positive control: the same program works if it does not lie.
-TEST_F(WorkerGraphLieTest, TheSameWorkerWithoutALieWorks) {
-  use("none");
 // As any other end: the next call tries again.
 TEST_F(WorkerGraphLieTest, AStartThatFailsIsTriedAgain) {
   const auto trap =
@@ -100,6 +100,9 @@ TEST_F(WorkerGraphLieTest, AStartThatFailsIsTriedAgain) {
   EXPECT_EQ(process(), JobOutcome::done);
 }
 
+// The positive control: the same program works if it does not lie.
+TEST_F(WorkerGraphLieTest, TheSameWorkerWithoutALieWorks) {
+  use("none");
 }
 
 }  // namespace

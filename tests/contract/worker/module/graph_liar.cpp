@@ -40,6 +40,9 @@ std::string sound_answer(std::uint32_t type) {
       return R"({"job_inputs": [[0, 0]], "latency": 0, "before": [0]})";
     case graph_deactivate:
       return R"([null])";
+    case graph_save_preset:
+      return R"("{\"schema\": \"ctxbroker.preset/1\", \"plugin\": \"com.example.test.liar\", )"
+             R"(\"version\": \"1.0.0\", \"values\": {\"amount\": 0}}")";
     case graph_question:
       return R"([[0, 0, 8, 8]])";
     default:
@@ -77,6 +80,14 @@ std::string answer_to(std::uint32_t type) {
   if (type == graph_create && is("bad_descriptor")) {
     std::string text = sound_answer(type);
     return text.replace(text.find("com.example"), 11, "not an id!!");
+  }
+  if (type == graph_save_preset && is("preset")) {
+    std::string text = sound_answer(type);
+    return text.replace(text.find("liar"), 4, "nobody");
+  }
+  if (type == graph_create && is("other_plugin")) {
+    std::string text = sound_answer(type);
+    return text.replace(text.find("test.liar"), 9, "test.other");
   }
   if (type == graph_create && is("no_plugins")) {
     return R"({"path": "", "has_state": false, "plugins": []})";
@@ -151,6 +162,8 @@ int main() {
   module.abi = CTXB_WORKER_ABI;
   module.start = [](const ctxb_worker_host* functions) -> ctxb_status {
     host = functions;
+    const char* const trap = std::getenv("TEST_GRAPH_TRAP");
+    if (trap != nullptr && unlink(trap) == 0) _exit(7);  // this start fails
     return CTXB_OK;
   };
   module.handle = [](const ctxb_worker_message* message, ctxb_worker_reply* reply) -> ctxb_status {
@@ -162,6 +175,4 @@ int main() {
     return CTXB_OK;
   };
   return ctxb_worker_serve(&module);
-    const char* const trap = std::getenv("TEST_GRAPH_TRAP");
-    if (trap != nullptr && unlink(trap) == 0) _exit(7);  // this start fails
 }
