@@ -81,10 +81,17 @@ class Check {
           .refuse("the object has more than " + std::to_string(most_members) +
                   " members; no document needs that");
     }
+    // The parser compares each name with those before it. It does this much in about a second.
+    constexpr std::uint64_t most_compared = 10'000'000'000;
+    compared_ += last.seen.size() * (last.key.size() + 16);
+    if (compared_ > most_compared) {
+      Location{document_, ""}.refuse("has too many members with long names");
+    }
   }
 
   std::string document_;
   std::size_t most_values_, values_ = 0;
+  std::uint64_t compared_ = 0;  // bytes
   std::vector<Container> open_;
 };
 

@@ -44,7 +44,8 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
 
 // Throws DocumentError for text that is not JSON, a member that stands twice in one object, more
 // than 10,000 members of one object, values inside each other more than 100 deep, and more than
-// `most_values` values, each of which takes more memory than its text.
+// `most_values` values, each of which takes more memory than its text. Also for members whose names
+// are so many and so long that comparing them would take seconds.
 Json parse(std::string_view text, const std::string& document, std::size_t most_values = SIZE_MAX);
 
 // The file's text. `what` names the kind: "policy". Throws DocumentError for a file that is

@@ -63,6 +63,17 @@ std::string answer_to(std::uint32_t type) {
       for (int i = 0; i < 100000; ++i) text += ",[]";
       return text + "]}";
     }
+    if (is("open_members")) {  // each name differs from all others in its last bytes
+      std::string text = "[0";
+      for (int object = 0; object < 5; ++object) {
+        text += ",{\"k\":0";
+        for (int i = 10000; i < 19000; ++i) {
+          text += ",\"" + std::string(1000, 'k') + std::to_string(i) + "\":0";
+        }
+        text += "}";
+      }
+      return text + "]";
+    }
     if (is("open_many")) {
       std::string text = "[[]";
       for (int i = 0; i < 2000000; ++i) text += ",[]";
