@@ -22,7 +22,12 @@ struct Failure {
 class FailureRecord {
  public:
   void plugin_said(Failure failure) { record(both_.said, std::move(failure)); }
-  void host_refused(Failure failure) { record(both_.refused, std::move(failure)); }
+  // After a loss every call is refused: the first one says why, and those that clean up do not.
+  void host_refused(Failure failure) {
+    const bool is_known_loss =
+        failure.status == CTXB_ERROR_CONTEXT_LOST && read().refused.status == failure.status;
+    if (!is_known_loss) record(both_.refused, std::move(failure));
+  }
 
   struct Both {
     Failure said, refused;
