@@ -5,6 +5,8 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "ctxbroker/crash_report.hpp"
@@ -122,7 +124,7 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
 }
 
 // The plug-in that the host means; empty: the only one.
-const PluginDescription& plugin_in(const PluginLibrary& library, const std::string& name) {
+const PluginDescription& plugin_in(const PluginLibrary& library, std::string_view name) {
   const auto& plugins = library.plugins();
   if (name.empty() && plugins.size() == 1) return plugins.front();
   std::string names;
@@ -133,7 +135,7 @@ const PluginDescription& plugin_in(const PluginLibrary& library, const std::stri
   throw Error(ErrorKind::plugin_not_found,
               "library \"" + library.path().string() + "\" " +
                   (name.empty() ? "has several plug-ins; name one of: "
-                                : "has no plug-in \"" + name + "\"; it has: ") +
+                                : "has no plug-in \"" + std::string(name) + "\"; it has: ") +
                   names);
 }
 
