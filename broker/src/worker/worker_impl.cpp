@@ -136,10 +136,9 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
     ask_end(*process, WorkerEndCause::cuda_ended, "it says that CUDA has ended in it: " + text);
     throw_end(process);
   }
-  throw Error(ErrorKind::plugin_failed, text,
-              {.call = message_in_words(message.type),
-               .status = result.status,
-               .tenant = options_.name});
+  throw Error(
+      ErrorKind::plugin_failed, text,
+      {.call = message_in_words(message.type), .status = result.status, .tenant = options_.name});
 }
 
 std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::size_t capacity,

@@ -160,12 +160,9 @@ ValueId Builder::special(const std::string& name, Type type) {
       {"%envreg1", BlockValue::workspace_high},
       {"%envreg2", BlockValue::workspace_low}};
   static const std::unordered_map<std::string_view, std::string_view> read_when_run = {
-      {"%clock", "clock.b32"},
-      {"%clock_hi", "clock.hi.b32"},
-      {"%clock64", "clock.b64"},
-      {"%globaltimer", "timer.b64"},
-      {"%globaltimer_lo", "timer.b32"},
-      {"%globaltimer_hi", "timer.hi.b32"}};
+      {"%clock", "clock.b32"},          {"%clock_hi", "clock.hi.b32"},
+      {"%clock64", "clock.b64"},        {"%globaltimer", "timer.b64"},
+      {"%globaltimer_lo", "timer.b32"}, {"%globaltimer_hi", "timer.hi.b32"}};
   if (const auto found = of_thread.find(name); found != of_thread.end()) {
     return thread_value(found->second);
   }
