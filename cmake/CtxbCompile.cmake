@@ -12,8 +12,8 @@ if(CTXB_SANITIZE)
                       -fno-sanitize-recover=all)
   # GCC 12 with sanitizers takes parts of the standard library (std::regex) for uninitialised.
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  # GCC's ThreadSanitizer does not see fences. Where one orders data that threads share, the data
-  # is atomic too, so nothing is reported wrongly; GCC 13 warns of every fence.
+  # GCC's ThreadSanitizer does not see fences, and GCC 13 warns of each. In the broker, the data that
+  # a fence orders is atomic as well, so this reports no false race.
   if(CTXB_SANITIZE MATCHES "thread")
     add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
   endif()

@@ -48,7 +48,7 @@ enum class WorkerEndCause {
   late,           ///< A call did not end within its timeout.
   stopped,        ///< It was stopped (SIGSTOP), or did not run for heartbeat_timeout.
   lie,            ///< It broke the rules of the channel.
-  cuda_ended,     ///< It said that CUDA has ended in it.
+  cuda_ended,     ///< It said that its CUDA context is lost: CUDA has ended in it, or work hangs.
   by_host,        ///< The host called Worker::end.
 };
 

@@ -133,7 +133,7 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
   const std::string text = result.text[0] != '\0' ? take_message(result.text.data())
                                                   : "the module returned an error without a text";
   if (result.status == CTXB_ERROR_CONTEXT_LOST) {
-    ask_end(*process, WorkerEndCause::cuda_ended, "it says that CUDA has ended in it: " + text);
+    ask_end(*process, WorkerEndCause::cuda_ended, "it says that its CUDA context is lost: " + text);
     throw_end(process);
   }
   throw Error(

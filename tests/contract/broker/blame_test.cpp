@@ -177,6 +177,7 @@ TEST_F(BlameChildTest, DISABLED_APluginCrashes) {
 ChildResult crash(const std::string& what, Environment environment = {}) {
   environment.emplace_back("CTXB_TEST_CRASH", what);
   environment.insert(environment.end(), signals_stay_signals.begin(), signals_stay_signals.end());
+  environment.emplace_back("LSAN_OPTIONS", "detect_leaks=0");
   ChildResult ended = run_child("BlameChildTest.DISABLED_APluginCrashes", environment);
   EXPECT_EQ(ended.exit_code, -1) << "a signal ends it\n" << ended.output;
   return ended;

@@ -20,7 +20,7 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 // child as it does without a sanitizer.
 inline const Environment signals_stay_signals = {
     {"ASAN_OPTIONS",
-     "handle_segv=0:handle_abort=0:handle_sigfpe=0:handle_sigill=0:handle_sigbus=0:detect_leaks=0"},
+     "handle_segv=0:handle_abort=0:handle_sigfpe=0:handle_sigill=0:handle_sigbus=0"},
     {"UBSAN_OPTIONS", "handle_segv=0"},
     {"TSAN_OPTIONS",
      "handle_segv=0:handle_abort=0:handle_sigfpe=0:handle_sigill=0:handle_sigbus=0"}};

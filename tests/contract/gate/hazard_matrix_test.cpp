@@ -349,7 +349,7 @@ std::vector<Seen> see(const std::vector<Cell>& cells) {
       seen.push_back(judge(cells[seen.size()], child.output.substr(at, next - at)));
       at = next;
     }
-    if (child.exit_code != 0 && seen.size() == tried_before) {
+    if (seen.size() == tried_before) {  // it has not even begun
       seen.push_back({true, false, true, "the process ended", child.output});
     } else if (child.exit_code != 0 && !seen.back().damaged) {
       seen.back() = {true, seen.back().attacked, true, "the process ended", child.output};

@@ -101,21 +101,22 @@ TEST_P(WorkerDeathTest, IsNamedAndStopsNobodyElse) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, WorkerDeathTest,
-    ::testing::Values(
-        Death{Act::segfault, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
-        Death{Act::aborts, WorkerEndCause::signal, "signal 6 (SIGABRT)"},
-        Death{Act::exit_0, WorkerEndCause::exited, "exit status 0"},
-        Death{Act::exit_3, WorkerEndCause::exited, "exit status 3"},
-        Death{Act::overflow, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
-        Death{Act::kills_itself, WorkerEndCause::signal, "signal 9 (SIGKILL)"},
-        Death{Act::stops_itself, WorkerEndCause::stopped, "stopped by a signal"},
-        Death{Act::endless, WorkerEndCause::late, "did not end within 400 ms"},
-        Death{Act::deadlock, WorkerEndCause::late, "did not end within 400 ms"},
-        Death{Act::allocates, WorkerEndCause::out_of_memory, "no more memory"},
-        Death{Act::mallocs, WorkerEndCause::out_of_memory, "no more memory"},
-        Death{Act::forks_and_ends, WorkerEndCause::exited, "exit status 5"},
-        Death{Act::device_trap, WorkerEndCause::cuda_ended, "says that CUDA has ended"},
-        Death{Act::device_fault, WorkerEndCause::cuda_ended, "says that CUDA has ended"}));
+    ::testing::Values(Death{Act::segfault, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
+                      Death{Act::aborts, WorkerEndCause::signal, "signal 6 (SIGABRT)"},
+                      Death{Act::exit_0, WorkerEndCause::exited, "exit status 0"},
+                      Death{Act::exit_3, WorkerEndCause::exited, "exit status 3"},
+                      Death{Act::overflow, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
+                      Death{Act::kills_itself, WorkerEndCause::signal, "signal 9 (SIGKILL)"},
+                      Death{Act::stops_itself, WorkerEndCause::stopped, "stopped by a signal"},
+                      Death{Act::endless, WorkerEndCause::late, "did not end within 400 ms"},
+                      Death{Act::deadlock, WorkerEndCause::late, "did not end within 400 ms"},
+                      Death{Act::allocates, WorkerEndCause::out_of_memory, "no more memory"},
+                      Death{Act::mallocs, WorkerEndCause::out_of_memory, "no more memory"},
+                      Death{Act::forks_and_ends, WorkerEndCause::exited, "exit status 5"},
+                      Death{Act::device_trap, WorkerEndCause::cuda_ended,
+                            "says that its CUDA context is lost"},
+                      Death{Act::device_fault, WorkerEndCause::cuda_ended,
+                            "says that its CUDA context is lost"}));
 
 // The positive control: without a worker, the process of whoever calls ends.
 TEST_F(WorkerTest, DISABLED_DoesItInTheHost) {

@@ -36,6 +36,7 @@ WorkerOptions WorkerTest::options(const std::string& name,
   for (const auto& [variable, value] : signals_stay_signals) {
     made.environment.push_back(variable + "=" + value);
   }
+  made.environment.emplace_back("LSAN_OPTIONS=detect_leaks=0");
   made.environment.insert(made.environment.end(), environment.begin(), environment.end());
   made.records = [this](const Record& record) {
     const std::lock_guard lock(mutex_);
