@@ -23,7 +23,7 @@ if(CTXB_SANITIZE)
 endif()
 
 # GCC 12 takes std::string's operator+ (GCC bug 105651) and moves within a std::vector for overflows
-# at -O3. What these two warnings would find, AddressSanitizer finds too.
+# when it optimises. What these two warnings would find, AddressSanitizer finds too.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(ctxb_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-stringop-overflow>)
