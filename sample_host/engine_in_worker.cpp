@@ -213,14 +213,16 @@ class InWorker final : public Engine {
       return work();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::context_lost) throw;
-      const std::string text = error.message();
       const auto end = graph_ ? graph_->last_end() : std::nullopt;
+      if (!end) throw Error(ErrorKind::context_lost, error.message(), {.call = worker_process});
       std::string library;
-      if (end && !end->running.empty()) {
+      if (!end->running.empty()) {
         library = std::filesystem::path(end->running.front().library).stem().string();
       }
-      throw Error(ErrorKind::context_lost, text.substr(0, text.rfind("; the next call")),
-                  {.call = worker_process, .tenant = library});
+      // --job-timeout limits jobs, and no activation.
+      const bool is_late_job = end->cause == WorkerEndCause::late && graph_->active();
+      throw Error(ErrorKind::context_lost, end->text,
+                  {.call = is_late_job ? late_worker_process : worker_process, .tenant = library});
     }
   }
 

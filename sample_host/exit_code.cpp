@@ -83,14 +83,13 @@ std::string next_step(const Error& error) {
       return "use a smaller picture or block, fewer --jobs or another --device, or raise the "
              "budget in the policy file";
     case ErrorKind::context_lost:
-      // --job-timeout limits jobs, and no activation.
-      if (error.message().find("did not end within") != std::string::npos &&
-          error.message().find("handled an activation") == std::string::npos) {
-        return "leave the plug-in out; if the work is only long, give it more time with "
-               "--job-timeout";
-      }
       if (error.origin().call == worker_process) {
         return "leave the plug-in out, or report this to its author";
+      }
+      if (error.origin().call == late_worker_process ||
+          error.message().find("did not end within") != std::string::npos) {
+        return "leave the plug-in out; if the work is only long, give it more time with "
+               "--job-timeout";
       }
       if (error.origin().status == 0) return "run it again; if it stays so, leave the plug-in out";
       // The software device has said where.
@@ -129,7 +128,7 @@ std::string next_step(const Error& error) {
 namespace {
 
 bool is_end_of_worker(const Error& error) {
-  return error.origin().call == worker_process;
+  return error.origin().call == worker_process || error.origin().call == late_worker_process;
 }
 
 std::string with_next_step(const Error& error, const std::string& where) {

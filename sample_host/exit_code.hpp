@@ -35,8 +35,10 @@ std::span<const ExitCodeRow> exit_codes() noexcept;
 // The code for an error that the broker threw.
 ExitCode exit_code_of(ErrorKind kind) noexcept;
 
-// Error::Origin::call of a lost context that was the end of the plug-ins' process (--isolate).
+// Error::Origin::call of a lost context that was the end of the plug-ins' process (--isolate), and
+// of one that ended because a job took longer than --job-timeout.
 constexpr const char* worker_process = "worker process";
+constexpr const char* late_worker_process = "late worker process";
 
 // What a person can do about an error of the broker; empty where the error's own text says it.
 std::string next_step(const Error& error);

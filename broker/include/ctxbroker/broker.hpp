@@ -147,7 +147,7 @@ class CTXB_API Broker {
   /// Creates an instance of a plug-in.
   ///
   /// @param library  a library that this broker loaded.
-  /// @param plugin   the plug-in's id or short name.
+  /// @param plugin   the plug-in's id or short name. Empty: the library's only plug-in.
   /// @param options  the instance's device, lease and limits.
   /// @throws Error  `plugin_not_found`, `plugin_failed`, `driver_call`; `needs_gpu` when the
   ///                plug-in works on NVIDIA's driver only; `kernel_image` when the device's compute

@@ -194,7 +194,7 @@ typedef struct ctxb_instance_options {
 /** Creates an instance of a plug-in.
  *
  * @param library   a library that this broker loaded.
- * @param plugin    the plug-in's id or short name.
+ * @param plugin    the plug-in's id or short name. Empty: the only plug-in of the library.
  * @param options   may be null.
  * @param instance  gets the instance, which ctxb_instance_destroy ends.
  * @return CTXB_ERROR_UNAVAILABLE when the library has no such plug-in, the lease is not to be had,

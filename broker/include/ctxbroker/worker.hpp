@@ -71,7 +71,8 @@ struct WorkerEnd {
   /// The plug-in functions that were running in it: the suspects. The broker knows only plug-ins of
   /// its own SDK here. `elapsed` is zero.
   std::vector<RunningCall> running{};
-  std::string text;    ///< All this in one sentence.
+  std::string text;    ///< The worker's name and all this in one sentence.
+  std::string next{};  ///< What comes next: "the next call starts it again". Errors say both.
   std::string output;  ///< The last thing that the process printed, at most 4 KiB.
 };
 

@@ -60,6 +60,13 @@ struct WorkerGraphOptions {
   std::filesystem::path policy{};  ///< A policy file, which the worker reads. May be empty.
   std::chrono::milliseconds job_timeout{0};     ///< As BrokerOptions::job_timeout.
   std::chrono::milliseconds end_timeout{2000};  ///< As BrokerOptions::end_timeout.
+  /// A second process with the same plug-ins waits, and takes over when the first one ends. It
+  /// costs the memory of the host and of the device that the plug-ins take before they are
+  /// activated. Destroying the graph waits for its start.
+  bool stand_by = false;
+  /// If the worker ends in process, the job is done once more in the next process. This holds for
+  /// jobs without a region, when no other job is in flight. WorkerGraph::end is no reason for it.
+  bool retry = false;
 };
 
 /// As ParameterChange, for a graph in a worker.

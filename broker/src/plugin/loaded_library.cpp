@@ -168,6 +168,7 @@ void LoadedLibrary::read_factory() {
 }
 
 std::size_t LoadedLibrary::index_of(std::string_view plugin) const {
+  if (plugin.empty() && descriptions_.size() == 1) return 0;
   const auto find = [&](auto matches) {
     return static_cast<std::size_t>(
         std::find_if(descriptions_.begin(), descriptions_.end(), matches) - descriptions_.begin());
@@ -179,8 +180,11 @@ std::size_t LoadedLibrary::index_of(std::string_view plugin) const {
   if (index == descriptions_.size()) {
     std::string known;
     for (const auto& one : descriptions_) known += (known.empty() ? "" : ", ") + one.short_name;
-    throw Error(ErrorKind::plugin_not_found, "library " + tenant()->name + " has no plug-in \"" +
-                                                 std::string(plugin) + "\"; it has: " + known);
+    throw Error(ErrorKind::plugin_not_found,
+                "library " + tenant()->name +
+                    (plugin.empty() ? " has several plug-ins; name one of: "
+                                    : " has no plug-in \"" + std::string(plugin) + "\"; it has: ") +
+                    known);
   }
   return index;
 }

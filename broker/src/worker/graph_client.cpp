@@ -27,7 +27,8 @@ void need(bool good, const char* text) {
 }
 
 // A record of the broker in the worker, for the host's sink.
-void pass_record(const RecordSink& sink, const void* data, std::size_t bytes) {
+void pass_record(const RecordSink& sink, const std::string& worker, const void* data,
+                 std::size_t bytes) {
   const Json json =
       json::parse(std::string_view(static_cast<const char*>(data), bytes), "a worker's record");
   constexpr std::array topics{"context", "driver", "fault", "gate",   "graph",  "lease",   "memory",
@@ -41,11 +42,14 @@ void pass_record(const RecordSink& sink, const void* data, std::size_t bytes) {
   for (const char* topic : topics) {
     if (json.at("topic") == topic) record.topic = topic;
   }
-  record.text = take_message(json.at("text").get<std::string>().c_str());
+  record.text =
+      "in worker \"" + worker + "\": " + take_message(json.at("text").get<std::string>().c_str());
   sink(record);
 }
 
-WorkerOptions worker_options(const WorkerGraphOptions& given) {
+// A stand-by's end is not the graph's: records say so, and on_end does not hear of it.
+WorkerOptions worker_options(const WorkerGraphOptions& given,
+                             const std::shared_ptr<std::atomic<bool>>& in_charge) {
   WorkerOptions options = given.worker;
   need(options.module.empty() && !options.on_notification,
        "WorkerGraphOptions::worker has a module or on_notification, which the graph sets itself");
@@ -54,9 +58,23 @@ WorkerOptions worker_options(const WorkerGraphOptions& given) {
   options.message_bytes = 4096;
   options.calls_at_once = 1;
   options.threads = 1;
-  options.on_notification = [sink = options.records](std::uint32_t type, const void* data,
-                                                     std::size_t bytes) {
-    if (sink && type == record_notification) pass_record(sink, data, bytes);
+  if (given.stand_by || !*in_charge) {
+    if (given.worker.records) {
+      options.records = [sink = given.worker.records, in_charge](const Record& record) {
+        Record named = record;
+        if (!*in_charge) named.text = "stand-by of " + named.text;
+        sink(named);
+      };
+    }
+    if (given.worker.on_end) {
+      options.on_end = [on_end = given.worker.on_end, in_charge](const WorkerEnd& end) {
+        if (*in_charge) on_end(end);
+      };
+    }
+  }
+  options.on_notification = [sink = options.records, worker = options.name](
+                                std::uint32_t type, const void* data, std::size_t bytes) {
+    if (sink && type == record_notification) pass_record(sink, worker, data, bytes);
   };
   return options;
 }
@@ -93,10 +111,11 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
 
 }  // namespace
 
-GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options)
+GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options, Role role)
     : description_(checked(std::move(description), options)),
       options_(std::move(options)),
-      worker_(worker_options(options_)),
+      in_charge_(std::make_shared<std::atomic<bool>>(role == Role::in_charge)),
+      worker_(worker_options(options_, in_charge_)),
       slots_(options_.graph.jobs_in_flight),
       outcomes_(2 * std::size_t{options_.graph.jobs_in_flight}, JobOutcome::forgotten) {
   set_up();
@@ -119,7 +138,8 @@ void GraphClient::stale() {
   if (worker_.ends() == ends_) refuse("it answered as a process that has just started");
   const auto end = worker_.last_end();
   throw Error(ErrorKind::context_lost,
-              end ? end->text : "the worker has started again; the next call sets it up");
+              end ? end->text + "; " + end->next
+                  : "the worker has started again; the next call sets it up");
 }
 
 DocumentReply GraphClient::send_document(GraphCall type, std::size_t bytes) {
@@ -169,15 +189,65 @@ void GraphClient::set_up() {
   }
   set_up_ = false;
   regions_.clear();
+  const bool again = !nodes_.empty();
+  if (!take_stand_by()) start_process();
+  for (std::size_t i = 0; again && i < nodes_.size(); ++i) restore(i);
+  if (active_) send_activation();
+  discontinuity_ = again;
+  set_up_ = true;
+  prepare_stand_by();
+}
+
+void GraphClient::start_process() {
   ++epoch_;
   worker_.start();  // also when the last start has failed
   ends_ = worker_.ends();
   open();
   ends_ = worker_.ends();
   for (std::size_t i = 0; i < description_.nodes.size(); ++i) create(i);
-  if (active_) send_activation();
-  discontinuity_ = epoch_ > 1;
-  set_up_ = true;
+}
+
+// If the stand-by is still starting, it is there sooner than a new process.
+bool GraphClient::take_stand_by() {
+  if (!stand_by_.valid() || worker_.state() == WorkerState::quarantined) return false;
+  std::unique_ptr<GraphClient> next;
+  try {
+    next = stand_by_.get();
+  } catch (const std::exception& error) {
+    worker_.impl_->tell(Severity::warning,
+                        std::string("the stand-by did not start: ") + error.what());
+    return false;
+  }
+  if (!next->is_set_up()) return false;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, next->nodes_[i]);
+  next->worker_.impl_->follow(*worker_.impl_);
+  {
+    const std::lock_guard lock(worker_mutex_);
+    worker_.impl_.swap(next->worker_.impl_);
+  }
+  in_charge_.swap(next->in_charge_);
+  *in_charge_ = true;
+  epoch_ = next->epoch_;
+  ends_ = worker_.ends();
+  driver_ = next->driver_;
+  devices_ = next->devices_;
+  document_ = std::move(next->document_);
+  for (Slot& slot : slots_) slot.block = {};  // they were lent to the process before
+  return true;
+}
+
+void GraphClient::prepare_stand_by() noexcept {
+  if (!options_.stand_by || stand_by_.valid()) return;
+  try {
+    WorkerGraphOptions options = options_;
+    options.stand_by = false;
+    stand_by_ = std::async(std::launch::async, [description = description_, options] {
+      return std::make_unique<GraphClient>(description, options, Role::stand_by);
+    });
+  } catch (const std::exception& error) {  // no thread or no memory is to be had
+    worker_.impl_->tell(Severity::warning,
+                        std::string("the stand-by did not start: ") + error.what());
+  }
 }
 
 void GraphClient::open() {
@@ -212,25 +282,12 @@ void GraphClient::open() {
   });
 }
 
-// The first time, what the plug-in is set to comes from the worker, and later it goes there.
 void GraphClient::create(std::size_t index) {
   const WorkerNode& node = description_.nodes[index];
-  Json question{{"name", node.name},
-                {"library", node.library.string()},
-                {"plugin", node.plugin},
-                {"options", to_json(node.options)}};
-  const bool again = index < nodes_.size();
-  if (again) {
-    const Node& known = nodes_[index];
-    Json values = Json::array();
-    for (std::size_t i = 0; i < known.values.size(); ++i) {
-      values.push_back(known.description.parameters[i].is_text() ? Json(known.texts[i])
-                                                                 : to_json(known.values[i]));
-    }
-    question["values"] = std::move(values);
-    if (known.state) question["state"] = to_base64(*known.state);
-  }
-  const Json answer = ask(graph_create, question);
+  const Json answer = ask(graph_create, {{"name", node.name},
+                                         {"library", node.library.string()},
+                                         {"plugin", node.plugin},
+                                         {"options", to_json(node.options)}});
   Node made = read([&] {
     Node one;
     const auto path = take_message(answer.at("path").get<std::string>().c_str());
@@ -244,17 +301,32 @@ void GraphClient::create(std::size_t index) {
     }
     return one;
   });
-  if (!again) {
-    for (const ParameterDescription& parameter : made.description.parameters) {
-      made.values.push_back(parameter.default_value);
-      made.texts.push_back(parameter.default_text);
-    }
-    nodes_.push_back(std::move(made));
-  } else if (made.described != nodes_[index].described) {
-    throw Error(ErrorKind::plugin_load,
-                "library \"" + node.library.string() +
-                    "\" has changed since the graph was made; make a new graph");
+  if (index < nodes_.size()) return must_be_unchanged(index, made);
+  for (const ParameterDescription& parameter : made.description.parameters) {
+    made.values.push_back(parameter.default_value);
+    made.texts.push_back(parameter.default_text);
   }
+  nodes_.push_back(std::move(made));
+}
+
+void GraphClient::must_be_unchanged(std::size_t index, const Node& made) const {
+  if (made.described == nodes_[index].described) return;
+  throw Error(ErrorKind::plugin_load,
+              "library \"" + description_.nodes[index].library.string() +
+                  "\" has changed since the graph was made; make a new graph");
+}
+
+// Sets a plug-in of a new process to what the one before had.
+void GraphClient::restore(std::size_t index) {
+  const Node& known = nodes_[index];
+  Json values = Json::array();
+  for (std::size_t i = 0; i < known.values.size(); ++i) {
+    values.push_back(known.description.parameters[i].is_text() ? Json(known.texts[i])
+                                                               : to_json(known.values[i]));
+  }
+  Json question{{"node", index}, {"values", std::move(values)}};
+  if (known.state) question["state"] = to_base64(*known.state);
+  ask(graph_restore, question);
 }
 
 // ---- Activation ------------------------------------------------------------------------------
@@ -273,6 +345,14 @@ void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> i
        "graph: activate got other ends than the graph has");
   must_be_in_host_memory(inputs);
   must_be_in_host_memory(outputs);
+  // The sizes of the host's buffers follow from its media, so the worker does not decide it.
+  const bool is_audio = sizes.sample_rate > 0;
+  if (is_audio != (nodes_.front().description.media == Media::audio)) {
+    throw Error(ErrorKind::invalid_argument,
+                std::string("graph: ActivationSizes::sample_rate is ") +
+                    (is_audio ? "that of audio, but the plug-ins are for images, so it must be 0"
+                              : "0, but the plug-ins are for audio, which needs it in Hz"));
+  }
   deactivate();
   set_up();
   regions_of_ = {};
@@ -323,7 +403,8 @@ void GraphClient::send_activation() {
   });
 }
 
-// The states are kept, because a plug-in cannot be asked for its state while it is active.
+// The states are kept, because a plug-in cannot be asked for its state while it is active. A graph
+// that was not active has no new ones.
 void GraphClient::deactivate() {
   while (is_set_up() && oldest() != nullptr) {
     try {
@@ -331,9 +412,9 @@ void GraphClient::deactivate() {
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody waits for these jobs any more
     }
   }
-  active_ = false;
+  const bool was_active = std::exchange(active_, false);
   lose_jobs();
-  if (!is_set_up()) return;
+  if (!is_set_up() || !was_active) return;
   const Json states = ask(graph_deactivate, Json::object());
   read([&] {
     if (states.size() != nodes_.size()) throw json::DocumentError("states are missing");

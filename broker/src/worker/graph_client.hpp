@@ -6,8 +6,12 @@
 // then checked, and lengths of the host's own buffers never come from an answer to a job.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,7 +25,10 @@ namespace ctxbroker::detail {
 
 class GraphClient {
  public:
-  GraphClient(WorkerGraphDescription description, WorkerGraphOptions options);
+  // A stand-by has its plug-ins, and waits for its turn.
+  enum class Role : std::uint8_t { in_charge, stand_by };
+  GraphClient(WorkerGraphDescription description, WorkerGraphOptions options,
+              Role role = Role::in_charge);
   GraphClient(const GraphClient&) = delete;
   GraphClient& operator=(const GraphClient&) = delete;
   // Ends the jobs in flight, whose outputs nobody waits for any more.
@@ -56,8 +63,11 @@ class GraphClient {
   const DriverInfo& driver() const noexcept { return driver_; }
   const std::vector<DeviceInfo>& devices() const noexcept { return devices_; }
   const WorkerGraphDescription& graph() const noexcept { return description_; }
-  Worker& worker() noexcept { return worker_; }
-  const Worker& worker() const noexcept { return worker_; }
+  // On any thread.
+  std::shared_ptr<WorkerImpl> worker() const {
+    const std::lock_guard lock(worker_mutex_);
+    return worker_.impl_;
+  }
 
  private:
   struct Node {
@@ -84,8 +94,13 @@ class GraphClient {
   // The process.
   bool is_set_up() const;
   void set_up();
+  void start_process();
+  bool take_stand_by();
+  void prepare_stand_by() noexcept;
   void open();
   void create(std::size_t index);
+  void must_be_unchanged(std::size_t index, const Node& made) const;
+  void restore(std::size_t index);
   void send_activation();
   Json ask(GraphCall type, const Json& question);
   DocumentReply send_document(GraphCall type, std::size_t bytes);
@@ -105,6 +120,8 @@ class GraphClient {
   std::vector<ImageRegion> regions(const char* what, const JobInfo& job, std::size_t count);
 
   // Jobs.
+  JobOutcome process_once(const JobBuffers& buffers, const JobInfo& job,
+                          const WorkerJobEvents& events);
   JobReply send_job(GraphCall type, const JobMessage& message);
   JobReply start(GraphCall type, Slot& slot, const JobBuffers& buffers, const JobInfo& job,
                  const WorkerJobEvents& events);
@@ -120,7 +137,10 @@ class GraphClient {
 
   WorkerGraphDescription description_;
   WorkerGraphOptions options_;
+  std::shared_ptr<std::atomic<bool>> in_charge_;
+  mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
   Worker worker_;
+  std::future<std::unique_ptr<GraphClient>> stand_by_;
   DriverInfo driver_;
   std::vector<DeviceInfo> devices_;
   std::vector<Node> nodes_;

@@ -91,7 +91,7 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
       std::any_of(buffers.outputs.begin(), buffers.outputs.end(), is_null)) {
     refuse_job("a buffer of the job is null");
   }
-  const bool is_audio = nodes_.front().description.media == Media::audio;
+  const bool is_audio = sizes_.sample_rate > 0;
   const bool is_part = job.region.width != 0 || !job.extents.empty();
   if (is_part && !has_same_regions(job, regions_of_)) {
     refuse_job("the job has a region or extents; call input_regions for it right before");
@@ -272,6 +272,10 @@ JobOutcome GraphClient::end_job(const Slot& slot) {
 // The worker must not write into a block that it has no more.
 GraphClient::~GraphClient() {
   try {
+    if (stand_by_.valid()) static_cast<void>(stand_by_.get());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody needs it any more
+  }
+  try {
     while (is_set_up() && oldest() != nullptr) {
       Slot& slot = *oldest();
       end_job(slot);
@@ -315,10 +319,26 @@ JobOutcome GraphClient::finish(std::uint64_t job) {
                                             : JobOutcome::forgotten;
 }
 
-// One message, unless other jobs are in flight.
+// The buffers are the host's, so what the dead process has done to its own does not matter.
 JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {
   if (oldest() != nullptr) return finish(submit(buffers, job, events));
+  try {
+    return process_once(buffers, job, events);
+  } catch (const Error& error) {
+    const bool is_part = job.region.width != 0 || !job.extents.empty();
+    if (!options_.retry || is_part || error.kind() != ErrorKind::context_lost) throw;
+    const auto end = worker_.last_end();
+    if (worker_.state() != WorkerState::missing || !end || end->cause == WorkerEndCause::by_host) {
+      throw;
+    }
+  }
+  return process_once(buffers, job, events);
+}
+
+// One message.
+JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& job,
+                                     const WorkerJobEvents& events) {
   must_be_active();
   set_up();
   Slot& slot = slots_.front();

@@ -52,6 +52,7 @@ class Served {
 
   Json open(std::uint64_t epoch, const Json& ask);
   Json create(const Json& ask);
+  Json restore(const Json& ask);
   Json question(const Json& ask);
   Json load_preset(const Json& ask);
   Json save_preset(const Json& ask);
@@ -69,6 +70,8 @@ class Served {
     need(index < nodes_.size(), "there is no such node");
     return nodes_[index];
   }
+  Json connect(const Json& ask);
+  void deactivate_all();
   void read_table(const JobMessage& message);
 
   std::uint64_t epoch_ = 0;
@@ -123,50 +126,37 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
           {"devices", std::move(devices)}};
 }
 
-// The plug-in that the host means; empty: the only one.
-const PluginDescription& plugin_in(const PluginLibrary& library, std::string_view name) {
-  const auto& plugins = library.plugins();
-  if (name.empty() && plugins.size() == 1) return plugins.front();
-  std::string names;
-  for (const PluginDescription& plugin : plugins) {
-    if (plugin.id == name || plugin.short_name == name) return plugin;
-    names += (names.empty() ? "" : ", ") + plugin.short_name;
-  }
-  throw Error(ErrorKind::plugin_not_found,
-              "library \"" + library.path().string() + "\" " +
-                  (name.empty() ? "has several plug-ins; name one of: "
-                                : "has no plug-in \"" + std::string(name) + "\"; it has: ") +
-                  names);
-}
-
 Json Served::create(const Json& ask) {
   const PluginLibrary library = broker_->load(ask.at("library").get<std::string>());
-  const PluginDescription& plugin = plugin_in(library, ask.at("plugin").get<std::string>());
-  PluginInstance instance =
-      broker_->create(library, plugin.id, read_instance_options(ask.at("options")));
-  // After a restart: what it was set to.
-  if (ask.contains("values")) {
-    const auto& parameters = plugin.parameters;
-    const Json& values = ask.at("values");
-    need(values.size() == parameters.size(), "the values are not those of the parameters");
-    if (ask.contains("state")) {
-      const auto state = from_base64(ask.at("state").get<std::string>());
-      need(state.has_value(), "the state is not base64");
-      instance.load_state(*state);
-    }
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (parameters[i].is_text()) {
-        const auto text = values[i].get<std::string>();
-        if (instance.text(parameters[i].id) != text) instance.set_text(parameters[i].id, text);
-      } else {
-        instance.set_parameter(parameters[i].id, read_value(values[i]));
-      }
+  PluginInstance instance = broker_->create(library, ask.at("plugin").get<std::string>(),
+                                            read_instance_options(ask.at("options")));
+  nodes_.push_back({ask.at("name").get<std::string>(), library, std::move(instance)});
+  const PluginInstance& made = nodes_.back().instance;
+  return {{"plugins", to_json(std::vector<PluginDescription>{made.description()})},
+          {"path", library.path().string()},
+          {"has_state", made.has_state()}};
+}
+
+// What the plug-in was set to in the process before this one.
+Json Served::restore(const Json& ask) {
+  PluginInstance& instance = node(ask).instance;
+  const auto& parameters = instance.description().parameters;
+  const Json& values = ask.at("values");
+  need(values.size() == parameters.size(), "the values are not those of the parameters");
+  if (ask.contains("state")) {
+    const auto state = from_base64(ask.at("state").get<std::string>());
+    need(state.has_value(), "the state is not base64");
+    instance.load_state(*state);
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].is_text()) {
+      const auto text = values[i].get<std::string>();
+      if (instance.text(parameters[i].id) != text) instance.set_text(parameters[i].id, text);
+    } else {
+      instance.set_parameter(parameters[i].id, read_value(values[i]));
     }
   }
-  nodes_.push_back({ask.at("name").get<std::string>(), library, std::move(instance)});
-  return {{"plugins", to_json(std::vector<PluginDescription>{plugin})},
-          {"path", library.path().string()},
-          {"has_state", nodes_.back().instance.has_state()}};
+  return {};
 }
 
 Json Served::question(const Json& ask) {
@@ -239,8 +229,23 @@ Json Served::set(const Json& ask) {
   return {};
 }
 
-Json Served::activate(const Json& ask) {
+void Served::deactivate_all() {
   graph_.reset();
+  for (LoadedNode& one : nodes_) one.instance.deactivate();
+}
+
+// All are active afterwards, or none.
+Json Served::activate(const Json& ask) {
+  deactivate_all();
+  try {
+    return connect(ask);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::context_lost) deactivate_all();
+    throw;
+  }
+}
+
+Json Served::connect(const Json& ask) {
   const Json& given = ask.at("sizes");
   ActivationSizes sizes;
   sizes.max_width = given.at(0).get<std::uint32_t>();
@@ -250,7 +255,6 @@ Json Served::activate(const Json& ask) {
   std::vector<PluginInstance*> row;
   GraphDescription description;
   for (LoadedNode& one : nodes_) {
-    one.instance.deactivate();
     one.instance.activate(sizes);
     row.push_back(&one.instance);
     description.nodes.push_back({one.name, &one.instance});
@@ -279,10 +283,9 @@ Json Served::activate(const Json& ask) {
 }
 
 Json Served::deactivate() {
-  graph_.reset();
+  deactivate_all();
   Json states = Json::array();
   for (LoadedNode& one : nodes_) {
-    one.instance.deactivate();
     Json state;
     try {
       if (one.instance.has_state()) state = to_base64(one.instance.save_state());
@@ -383,6 +386,8 @@ Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text)
   switch (type) {
     case graph_create:
       return served->create(ask);
+    case graph_restore:
+      return served->restore(ask);
     case graph_question:
       return served->question(ask);
     case graph_load_preset:

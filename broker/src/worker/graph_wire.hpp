@@ -31,6 +31,7 @@ namespace ctxbroker::detail {
 enum GraphCall : std::uint32_t {
   graph_open = first_graph_type,  // documents
   graph_create,
+  graph_restore,
   graph_question,
   graph_load_preset,
   graph_save_preset,

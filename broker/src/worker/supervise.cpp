@@ -116,6 +116,7 @@ std::string in_words(const std::vector<RunningCall>& calls) {
 std::string message_in_words(std::uint32_t type) {
   constexpr std::array graph{"the graph's set-up",
                              "a plug-in's creation",
+                             "a plug-in's restoration",
                              "a question",
                              "a preset",
                              "a preset",
@@ -451,49 +452,47 @@ void WorkerImpl::finish(WorkerProcess& process, bool reaped) {
 
 // Returns whether the end is one that the host has to hear of.
 bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
-  bool crash = false;
-  {
-    const Lock lock(mutex_);
-    crash = !process.peaceful;
-    std::string next = "the next call starts it again";
-    if (crash) {
-      const auto now = Clock::now();
-      ++ends_;
-      if (end.cause != WorkerEndCause::by_host) {
-        // One is forgiven for each quiet interval, and whatever is older than the window.
-        if (!crashes_.empty() && options_.quiet_interval.count() > 0) {
-          const auto quiet =
-              static_cast<std::size_t>((now - crashes_.back()) / options_.quiet_interval);
-          crashes_.erase(crashes_.begin(), crashes_.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                                  quiet, crashes_.size())));
-        }
-        std::erase_if(crashes_, [&](auto at) { return now - at > options_.crash_window; });
-        crashes_.push_back(now);
+  Lock lock(mutex_);
+  const bool crash = !process.peaceful;
+  end.next = "the next call starts it again";
+  if (crash) {
+    const auto now = Clock::now();
+    ++ends_;
+    if (end.cause != WorkerEndCause::by_host) {
+      // One is forgiven for each quiet interval, and whatever is older than the window.
+      if (!crashes_.empty() && options_.quiet_interval.count() > 0) {
+        const auto quiet =
+            static_cast<std::size_t>((now - crashes_.back()) / options_.quiet_interval);
+        crashes_.erase(crashes_.begin(), crashes_.begin() + static_cast<std::ptrdiff_t>(
+                                                                std::min(quiet, crashes_.size())));
       }
-      const bool spent = options_.crash_limit != 0 && crashes_.size() >= options_.crash_limit;
-      if (spent) {
-        next = "it has ended " + std::to_string(crashes_.size()) + " times within " +
-               std::to_string(options_.crash_window.count()) +
-               " ms, so it is quarantined until Worker::pardon";
-      } else if (state_ == WorkerState::starting) {
-        next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
-      }
-      if (state_ != WorkerState::closed) {
-        state_ = spent                             ? WorkerState::quarantined
-                 : state_ == WorkerState::starting ? WorkerState::failed
-                                                   : WorkerState::missing;
-      }
-      end.text = "worker \"" + options_.name + "\": " + end.text + "; " + next;
-      reason_ = end.text;
-      last_end_ = end;
+      std::erase_if(crashes_, [&](auto at) { return now - at > options_.crash_window; });
+      crashes_.push_back(now);
     }
-    process.end_text = end.text;
-    process.ended = true;
-    if (process_.get() == &process) process_.reset();
-    for (auto& one : descriptors_) one = {0, Descriptor()};
-    changed_.notify_all();
+    const bool spent = options_.crash_limit != 0 && crashes_.size() >= options_.crash_limit;
+    if (spent) {
+      end.next = "it has ended " + std::to_string(crashes_.size()) + " times within " +
+                 std::to_string(options_.crash_window.count()) +
+                 " ms, so it is quarantined until Worker::pardon";
+    } else if (state_ == WorkerState::starting) {
+      end.next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
+    }
+    if (state_ != WorkerState::closed) {
+      state_ = spent                             ? WorkerState::quarantined
+               : state_ == WorkerState::starting ? WorkerState::failed
+                                                 : WorkerState::missing;
+    }
+    end.text = "worker \"" + options_.name + "\": " + end.text;
+    reason_ = end.text + "; " + end.next;
+    last_end_ = end;
   }
-  if (crash) tell(Severity::error, end.text);
+  process.end_text = crash ? reason_ : end.text;
+  process.ended = true;
+  if (process_.get() == &process) process_.reset();
+  for (auto& one : descriptors_) one = {0, Descriptor()};
+  changed_.notify_all();
+  lock.unlock();
+  if (crash) tell(Severity::error, end.text + "; " + end.next);
   return crash;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "worker/graph_client.hpp"
+#include "worker/worker_impl.hpp"
 
 namespace ctxbroker {
 
@@ -97,25 +98,25 @@ JobOutcome WorkerGraph::process(const float* input, float* output, const JobInfo
 }
 
 WorkerState WorkerGraph::state() const {
-  return impl_->worker().state();
+  return impl_->worker()->state();
 }
 std::string WorkerGraph::reason() const {
-  return impl_->worker().reason();
+  return impl_->worker()->reason();
 }
 std::optional<WorkerEnd> WorkerGraph::last_end() const {
-  return impl_->worker().last_end();
+  return impl_->worker()->last_end();
 }
 std::uint64_t WorkerGraph::ends() const {
-  return impl_->worker().ends();
+  return impl_->worker()->ends();
 }
 int WorkerGraph::process_id() const {
-  return impl_->worker().process_id();
+  return impl_->worker()->process_id();
 }
 void WorkerGraph::end(const std::string& reason) {
-  impl_->worker().end(reason);
+  impl_->worker()->end(reason);
 }
 void WorkerGraph::pardon() {
-  impl_->worker().pardon();
+  impl_->worker()->pardon();
 }
 
 }  // namespace ctxbroker

@@ -397,6 +397,13 @@ void WorkerImpl::pardon() {
   reason_.clear();
 }
 
+void WorkerImpl::follow(const WorkerImpl& before) {
+  const std::scoped_lock both(mutex_, before.mutex_);
+  crashes_ = before.crashes_;
+  ends_ = before.ends_;
+  last_end_ = before.last_end_;
+}
+
 void WorkerImpl::close() noexcept {
   Process process;
   {

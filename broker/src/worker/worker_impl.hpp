@@ -91,6 +91,9 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void end(const std::string& reason);
   void pardon();
   void close() noexcept;
+  // Takes over what is known of the processes of another worker, which this one replaces.
+  void follow(const WorkerImpl& before);
+  void tell(Severity severity, std::string text) const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -119,7 +122,6 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void finish(WorkerProcess& process, bool reaped);
   WorkerEnd describe(WorkerProcess& process, int status, std::uint64_t resident_bytes, bool reaped);
   bool publish(WorkerProcess& process, WorkerEnd& end);
-  void tell(Severity severity, std::string text) const;
   void wake() const noexcept;
 
   const WorkerOptions options_;

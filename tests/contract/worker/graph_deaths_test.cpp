@@ -19,16 +19,6 @@ using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t width = 32, height = 16;
-
-JobInfo picture_job(std::int64_t position = 0) {
-  JobInfo job;
-  job.width = width;
-  job.height = height;
-  job.position = position;
-  return job;
-}
-
 // An innocent plug-in behind the guilty one, whose parameter shows whether it was restored.
 WorkerGraphDescription guilty_and_innocent(const std::string& guilty = "deaths") {
   return {{{"in"}}, {{"out"}}, {node_of(guilty, "test_plugins/"), node_of("exposure")}};
@@ -86,7 +76,7 @@ TEST_P(WorkerGraphDeathTest, NamesThePluginAndGoesOn) {
   EXPECT_EQ(end.running[0].plugin, "com.example.test.deaths");
   EXPECT_THAT(end.running[0].library, HasSubstr("deaths.so"));
   EXPECT_EQ(end.running[0].function, "process");
-  EXPECT_EQ(graph.reason(), end.text);
+  EXPECT_EQ(graph.reason(), end.text + "; " + end.next);
   if (death.is_on_own_thread) {
     EXPECT_THAT(end.output, HasSubstr("deaths.so crashed"));
   }

@@ -12,6 +12,14 @@ WorkerNode node_of(const std::string& name, const std::string& folder) {
   return {name, built(folder + name + ".so")};
 }
 
+JobInfo picture_job(std::int64_t position) {
+  JobInfo job;
+  job.width = width;
+  job.height = height;
+  job.position = position;
+  return job;
+}
+
 WorkerGraphOptions WorkerGraphTest::graph_options(const std::vector<std::string>& environment) {
   WorkerGraphOptions made;
   made.worker = options("graph", environment);

@@ -18,6 +18,10 @@ std::filesystem::path built(const std::string& name);
 // A node of a library whose file has the plug-in's short name.
 WorkerNode node_of(const std::string& name, const std::string& folder = "plugins/");
 
+// The pictures of most tests.
+constexpr std::uint32_t width = 32, height = 16;
+JobInfo picture_job(std::int64_t position = 0);
+
 class WorkerGraphTest : public WorkerTest {
  protected:
   WorkerGraphOptions graph_options(const std::vector<std::string>& environment = {});

@@ -82,6 +82,12 @@ TEST_F(WorkerGraphLieTest, TheTextOfAnErrorIsCleaned) {
   EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { use("error_text"); }), "?[2J red [a?]");
 }
 
+// The host's job has a picture, and a false media would make buffers of other sizes of it.
+TEST_F(WorkerGraphLieTest, TheMediaIsTheHosts) {
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { use("media"); }),
+              HasSubstr("sample_rate is 0, but the plug-ins are for audio"));
+}
+
 // As any other end: the next call tries again.
 TEST_F(WorkerGraphLieTest, AStartThatFailsIsTriedAgain) {
   const auto trap =

@@ -248,6 +248,15 @@ TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
   refused(bad, graph_options(), ErrorKind::plugin_not_found, "has no plug-in \"nobody\"");
   refused({{{"in"}}, {{"out"}}, {node_of("behaviours", "test_plugins/")}}, graph_options(),
           ErrorKind::plugin_not_found, "has several plug-ins; name one of");
+  WorkerGraph sound(
+      {{{"in"}}, {{"out"}}, {node_of("parameters", "test_plugins/"), node_of("gain")}},
+      graph_options());
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument,
+                       [&] {
+                         sound.activate({8, 8});
+                       }),
+              HasSubstr("sample_rate is 0"));
+  sound.set_text(0, "title", "none is active");
   refused(one("broken_init_fails"), graph_options(), ErrorKind::plugin_init, "init");
   WorkerGraphOptions with = graph_options();
   with.graph.jobs_waiting = 1;

@@ -75,17 +75,16 @@ WorkerEnd WorkerTest::wait_for_end(std::size_t number) const {
   return came ? ends_[number - 1] : WorkerEnd{};
 }
 
-namespace {
-
-std::size_t count_children() {
-  std::size_t count = 0;
+std::vector<int> children() {
+  std::vector<int> all;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "children");
-    count += static_cast<std::size_t>(
-        std::distance(std::istream_iterator<int>(file), std::istream_iterator<int>()));
+    all.insert(all.end(), std::istream_iterator<int>(file), std::istream_iterator<int>());
   }
-  return count;
+  return all;
 }
+
+namespace {
 
 std::size_t count_mappings() {
   std::size_t count = 0;
@@ -100,7 +99,7 @@ std::size_t count_mappings() {
 
 Left left() {
   const ProcessState state = process_state();
-  return {count_children(), count_mappings(), state.descriptors, state.threads};
+  return {children().size(), count_mappings(), state.descriptors, state.threads};
 }
 
 }  // namespace ctxbroker

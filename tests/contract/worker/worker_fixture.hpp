@@ -60,6 +60,9 @@ class WorkerTest : public ::testing::Test {
   std::vector<WorkerEnd> ends_;
 };
 
+// The processes that this one has started, zombies included.
+std::vector<int> children();
+
 // What this process has: children (zombies included), pieces of workers' shared memory that it
 // maps, open descriptors and threads.
 struct Left {

@@ -92,6 +92,10 @@ std::string answer_to(std::uint32_t type) {
     std::string text = sound_answer(type);
     return text.replace(text.find("com.example"), 11, "not an id!!");
   }
+  if (type == graph_create && is("media")) {
+    std::string text = sound_answer(type);
+    return text.replace(text.find("image"), 5, "audio");
+  }
   if (type == graph_save_preset && is("preset")) {
     std::string text = sound_answer(type);
     return text.replace(text.find("liar"), 4, "nobody");

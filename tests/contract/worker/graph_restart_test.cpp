@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a graph does when its worker has ended: a stand-by takes over, a job is done once more, and
+// a plug-in that crashes in save can be used.
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "graph_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class WorkerRestartTest : public WorkerGraphTest {
+ protected:
+  ~WorkerRestartTest() override { std::filesystem::remove(trap_); }
+
+  // A graph whose second plug-in shows whether its parameter was restored.
+  static WorkerGraph graph_with(const WorkerGraphOptions& options) {
+    WorkerGraph graph(
+        {{{"in"}}, {{"out"}}, {node_of("crashes", "test_plugins/"), node_of("exposure")}}, options);
+    graph.set_parameter(1, "stops", 1);
+    graph.activate({width, height});
+    return graph;
+  }
+  // The first plug-in crashes in process when the trap is set.
+  WorkerGraphOptions options_with_trap() {
+    return graph_options({"CTXB_TEST_CRASH=process:segv", "CTXB_TEST_TRAP=" + trap_.string()});
+  }
+  void set_trap() const { std::ofstream(trap_).put('x'); }
+
+  std::vector<float> run(WorkerGraph& graph) const {
+    std::vector<float> output(input.size());
+    EXPECT_EQ(graph.process(input.data(), output.data(), picture_job()), JobOutcome::done);
+    return output;
+  }
+  // Waits until there is a child besides this one; returns its id.
+  static int other_child(int process) {
+    for (int i = 0; i < 2000; ++i) {
+      for (const int child : children()) {
+        if (child != process) return child;
+      }
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    ADD_FAILURE() << "there is no stand-by";
+    return 0;
+  }
+
+  const std::vector<float> input = noise(width * height * 4, 5);
+
+ private:
+  const std::filesystem::path trap_ =
+      std::filesystem::temp_directory_path() / ("ctxb_trap_" + std::to_string(getpid()));
+};
+
+TEST_F(WorkerRestartTest, AStandByTakesOver) {
+  WorkerGraphOptions with = graph_options();
+  with.stand_by = true;
+  with.worker.crash_limit = 0;
+  WorkerGraph graph = graph_with(with);
+  const auto expected = run(graph);
+  EXPECT_NE(expected, input);
+  for (std::size_t end = 1; end <= 3; ++end) {
+    const int first = graph.process_id();
+    const int second = other_child(first);
+    kill(first, SIGKILL);
+    EXPECT_THAT(wait_for_end(end).text, HasSubstr("SIGKILL"));
+    EXPECT_EQ(run(graph), expected);
+    EXPECT_EQ(graph.process_id(), second);
+    EXPECT_EQ(graph.ends(), end);
+    EXPECT_EQ(graph.last_end()->process_id, first);
+    EXPECT_EQ(graph.reason(), "");
+  }
+}
+
+// The positive control: without a stand-by, the next process is a new one.
+TEST_F(WorkerRestartTest, WithoutAStandByThereIsOneProcess) {
+  WorkerGraph graph = graph_with(graph_options());
+  run(graph);
+  EXPECT_EQ(children(), std::vector<int>{graph.process_id()});
+}
+
+TEST_F(WorkerRestartTest, AStandByThatDiesIsReplaced) {
+  WorkerGraphOptions with = graph_options();
+  with.stand_by = true;
+  WorkerGraph graph = graph_with(with);
+  const auto expected = run(graph);
+  const int first = graph.process_id();
+  const int second = other_child(first);
+  kill(second, SIGKILL);
+  for (int i = 0; i < 2000 && children().size() > 1; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(run(graph), expected);
+  EXPECT_EQ(graph.process_id(), first);
+  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_EQ(ends().size(), 0U);
+  kill(first, SIGKILL);
+  wait_for_end();
+  EXPECT_EQ(run(graph), expected);
+  EXPECT_EQ(graph.ends(), 1U);
+  other_child(graph.process_id());
+}
+
+// The crashes of all processes are those of the graph.
+TEST_F(WorkerRestartTest, AStandByDoesNotHideAQuarantine) {
+  WorkerGraphOptions with = options_with_trap();
+  with.stand_by = true;
+  with.worker.crash_limit = 2;
+  WorkerGraph graph = graph_with(with);
+  const auto expected = run(graph);
+  set_trap();
+  error_of(ErrorKind::context_lost, [&] { run(graph); });
+  EXPECT_EQ(run(graph), expected);
+  set_trap();
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(graph); }), HasSubstr("quarantined"));
+  EXPECT_THAT(error_of(ErrorKind::wrong_state, [&] { run(graph); }), HasSubstr("quarantined"));
+  graph.pardon();
+  EXPECT_EQ(run(graph), expected);
+  EXPECT_EQ(graph.ends(), 2U);
+}
+
+TEST_F(WorkerRestartTest, AStandByThatDoesNotStartIsAWarning) {
+  WorkerGraphOptions with = graph_options();
+  with.stand_by = true;
+  with.worker.program =
+      std::filesystem::temp_directory_path() / ("ctxb_worker_" + std::to_string(getpid()));
+  std::filesystem::remove(with.worker.program);
+  std::filesystem::create_symlink(built("lib/ctxbroker/ctxbroker-worker"), with.worker.program);
+  {
+    WorkerGraph graph = graph_with(with);
+    run(graph);
+    const int first = graph.process_id();
+    other_child(first);
+    std::filesystem::remove(with.worker.program);
+    kill(first, SIGKILL);
+    wait_for_end();
+    run(graph);  // by the first stand-by; the second one finds no program
+    kill(graph.process_id(), SIGKILL);
+    wait_for_end(2);
+    error_of(ErrorKind::plugin_load, [&] { run(graph); });
+  }
+  EXPECT_THAT(records(), Contains(HasSubstr("warning graph: the stand-by did not start: ")));
+}
+
+TEST_F(WorkerRestartTest, NothingIsLeftOfStandBys) {
+  const Left before = left();
+  {
+    WorkerGraphOptions with = graph_options();
+    with.stand_by = true;
+    WorkerGraph graph = graph_with(with);
+    run(graph);
+    kill(graph.process_id(), SIGKILL);
+    wait_for_end();
+    run(graph);
+  }
+  {
+    WorkerGraphOptions with = graph_options();
+    with.stand_by = true;
+    WorkerGraph graph({{{"in"}}, {{"out"}}, {node_of("exposure")}}, with);
+  }
+  EXPECT_EQ(left(), before);
+}
+
+TEST_F(WorkerRestartTest, AJobIsDoneOnceMore) {
+  for (const bool stand_by : {false, true}) {
+    WorkerGraphOptions with = options_with_trap();
+    with.stand_by = stand_by;
+    with.retry = true;
+    WorkerGraph graph = graph_with(with);
+    const auto expected = run(graph);
+    set_trap();
+    EXPECT_EQ(run(graph), expected);
+    EXPECT_EQ(graph.ends(), 1U);
+    EXPECT_THAT(graph.last_end()->text,
+                HasSubstr("in process of plug-in com.example.test.crashes"));
+  }
+}
+
+TEST_F(WorkerRestartTest, AJobIsDoneOnceMoreOnly) {
+  WorkerGraphOptions with = graph_options({"CTXB_TEST_CRASH=process:segv"});
+  with.retry = true;
+  WorkerGraph graph = graph_with(with);
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(graph); }), HasSubstr("SIGSEGV"));
+  EXPECT_EQ(graph.ends(), 2U);
+}
+
+// The positive control.
+TEST_F(WorkerRestartTest, WithoutRetryTheJobIsLost) {
+  WorkerGraph graph = graph_with(options_with_trap());
+  const auto expected = run(graph);
+  set_trap();
+  error_of(ErrorKind::context_lost, [&] { run(graph); });
+  EXPECT_EQ(run(graph), expected);
+}
+
+// Saving is for the next activation, so a graph without a state to save does not need it.
+TEST_F(WorkerRestartTest, APluginThatCrashesInSaveCanBeActivated) {
+  WorkerGraph graph = graph_with(graph_options({"CTXB_TEST_CRASH=save:segv"}));
+  const auto expected = run(graph);
+  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { graph.deactivate(); }),
+              HasSubstr("in save of plug-in com.example.test.crashes"));
+  graph.activate({width, height});
+  EXPECT_EQ(run(graph), expected);
+  EXPECT_EQ(graph.ends(), 1U);
+}
+
+}  // namespace
+}  // namespace ctxbroker
