@@ -418,7 +418,7 @@ ExitCode run_audio(const Options& options) {
   report.process_seconds = mix.process_seconds();
   report.wall_seconds = stopwatch.seconds();
   warn_of_clips(report.audio->clips);
-  trace_output.write(session.engine().broker());
+  trace_output.write(session.engine());
   report_output.write(report);
   return ExitCode::ok;
 }

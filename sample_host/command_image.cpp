@@ -284,7 +284,7 @@ ExitCode run_image(const Options& options) {
   }
   describe_session(pipeline.session(), report);
   report.wall_seconds = stopwatch.seconds();
-  trace_output.write(pipeline.session().engine().broker());
+  trace_output.write(pipeline.session().engine());
   report_output.write(report);
   return ExitCode::ok;
 }

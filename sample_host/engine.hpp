@@ -18,6 +18,8 @@
 
 namespace ctxbroker::sample_host {
 
+constexpr std::size_t trace_memory = std::size_t{256} << 20;  // bytes, for --trace
+
 // What the host gives and gets.
 struct EndFormats {
   std::vector<std::uint32_t> input_channels, output_channels;  // of each end; 0: as usual
@@ -66,8 +68,8 @@ class Engine {
   virtual LeaseInfo lease(std::size_t node) = 0;
   virtual Metrics metrics(std::size_t node) = 0;
   virtual BrokerMetrics all_metrics() = 0;
-  // Null in a worker.
-  virtual Broker* broker() noexcept = 0;
+  // With --trace.
+  virtual TimelineSummary write_timeline(const TimelineSink& sink) = 0;
   // Ends the plug-ins, and returns their last figures.
   virtual BrokerMetrics end() = 0;
 };

@@ -15,8 +15,6 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-constexpr std::size_t trace_memory = std::size_t{256} << 20;  // bytes
-
 Broker open_broker(const Options& options) {
   BrokerOptions broker_options;
   broker_options.host_name = "sample_host";
@@ -144,7 +142,9 @@ class InHost final : public Engine {
   LeaseInfo lease(std::size_t node) override { return instances_[node].lease(); }
   Metrics metrics(std::size_t node) override { return instances_[node].metrics(); }
   BrokerMetrics all_metrics() override { return broker_.metrics(); }
-  Broker* broker() noexcept override { return &broker_; }
+  TimelineSummary write_timeline(const TimelineSink& sink) override {
+    return broker_.write_timeline(sink);
+  }
   BrokerMetrics end() override {
     graph_.reset();
     instances_.clear();  // what they leave behind is a strike

@@ -89,6 +89,7 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
   made.driver = options.driver;
   made.policy = options.policy;
   made.job_timeout = limit;
+  if (!options.trace.empty()) made.timeline = TimelineOptions{trace_memory};
   return made;
 }
 
@@ -155,45 +156,18 @@ class InWorker final : public Engine {
 
   DriverInfo driver() override { return graph_->driver(); }
   std::vector<DeviceInfo> devices() override { return graph_->devices(); }
-  // The libraries are tenants in the worker, and here they are numbered.
   LeaseInfo lease(std::size_t node) override {
-    LeaseInfo lease = told([&] { return graph_->node_state(node).lease; });
-    const auto known = std::find(tenants_.begin(), tenants_.end(), lease.tenant_name);
-    lease.tenant.value = static_cast<std::uint32_t>(known - tenants_.begin()) + 1;
-    if (known == tenants_.end()) tenants_.push_back(lease.tenant_name);
-    return lease;
+    return told([&] { return graph_->node_state(node).lease; });
   }
   Metrics metrics(std::size_t node) override {
     return told([&] { return graph_->node_state(node).metrics; });
   }
   BrokerMetrics all_metrics() override {
-    BrokerMetrics all;
-    for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
-      const LeaseInfo of = lease(i);
-      auto tenant = std::find_if(all.tenants.begin(), all.tenants.end(),
-                                 [&](const TenantMetrics& one) { return one.id == of.tenant; });
-      if (tenant == all.tenants.end()) {
-        TenantMetrics fresh;
-        fresh.id = of.tenant;
-        fresh.name = of.tenant_name;
-        tenant = all.tenants.insert(all.tenants.end(), std::move(fresh));
-      }
-      const Metrics figures = metrics(i);
-      auto held = std::find_if(tenant->leases.begin(), tenant->leases.end(),
-                               [&](const LeaseMetrics& one) { return one.device == of.device; });
-      if (held == tenant->leases.end()) {
-        held = tenant->leases.insert(held, {of.device, of.granted, of.state, of.generation});
-      }
-      held->jobs += figures.jobs;
-      held->launches += figures.launches;
-      held->device_seconds += figures.device_seconds;
-      held->memory_bytes += figures.memory_bytes;
-      tenant->strikes += figures.strikes;
-      tenant->instances.push_back({description(i).id, of.generation, figures});
-    }
-    return all;
+    return told([&] { return graph_->metrics(); });
   }
-  Broker* broker() noexcept override { return nullptr; }
+  TimelineSummary write_timeline(const TimelineSink& sink) override {
+    return told([&] { return graph_->write_timeline(sink); });
+  }
   // Of a worker that has ended, nothing is known any more.
   BrokerMetrics end() override {
     BrokerMetrics last;
@@ -228,7 +202,6 @@ class InWorker final : public Engine {
 
   const GraphPlan& plan_;
   std::optional<WorkerGraph> graph_;
-  std::vector<std::string> tenants_;
 };
 
 }  // namespace

@@ -183,9 +183,8 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
   command
       .add_option("--trace", raw.trace,
                   "Write a timeline of the threads and the device to this file; open it with "
-                  "ui.perfetto.dev. Not with --isolate")
-      ->type_name("TRACE")
-      ->excludes("--isolate");
+                  "ui.perfetto.dev")
+      ->type_name("TRACE");
   add_driver(command, raw);
   add_common(command, raw);
 }

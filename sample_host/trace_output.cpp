@@ -18,9 +18,9 @@ TraceOutput::TraceOutput(const Options& options, const GraphPlan& plan) {
   file_.emplace(options.trace);
 }
 
-void TraceOutput::write(Broker* broker) {
-  if (!file_ || broker == nullptr) return;
-  const TimelineSummary summary = broker->write_timeline(
+void TraceOutput::write(Engine& engine) {
+  if (!file_) return;
+  const TimelineSummary summary = engine.write_timeline(
       [this](std::string_view text) { file_->write(text.data(), text.size()); });
   file_->commit();
   if (summary.dropped > 0) {

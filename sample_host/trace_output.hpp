@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "ctxbroker/broker.hpp"
+#include "engine.hpp"
 #include "files/output_file.hpp"
 #include "graph_plan.hpp"
 #include "options.hpp"
@@ -17,9 +17,8 @@ class TraceOutput {
   // Throws Failure (output; usage when it would overwrite another file of the run).
   TraceOutput(const Options& options, const GraphPlan& plan);
 
-  // Stops the broker's timeline and writes it. Does nothing without --trace. Throws Failure
-  // (output).
-  void write(Broker* broker);
+  // Stops the timeline and writes it. Does nothing without --trace. Throws Failure (output).
+  void write(Engine& engine);
 
  private:
   std::optional<OutputFile> file_;

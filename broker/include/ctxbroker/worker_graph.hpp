@@ -60,12 +60,15 @@ struct WorkerGraphOptions {
   std::filesystem::path policy{};  ///< A policy file, which the worker reads. May be empty.
   std::chrono::milliseconds job_timeout{0};     ///< As BrokerOptions::job_timeout.
   std::chrono::milliseconds end_timeout{2000};  ///< As BrokerOptions::end_timeout.
-  /// A second process with the same plug-ins waits, and takes over when the first one ends. It
-  /// costs the memory of the host and of the device that the plug-ins take before they are
-  /// activated. Destroying the graph waits for its start.
+  /// Records a timeline in each process from its start. Not given: none.
+  std::optional<TimelineOptions> timeline{};
+  /// Keeps a second process with the same plug-ins, which takes over when the first one ends. It
+  /// costs the memory of the host and of the device that plug-ins take before they are activated.
+  /// Destroying the graph waits until it has started.
   bool stand_by = false;
-  /// If the worker ends in process, the job is done once more in the next process. This holds for
-  /// jobs without a region, when no other job is in flight. WorkerGraph::end is no reason for it.
+  /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
+  /// the next process. This holds for jobs without a region, when no other job is in flight.
+  /// WorkerGraph::end is no reason for it.
   bool retry = false;
 };
 
@@ -87,7 +90,7 @@ struct WorkerJobEvents {
 
 /// What the worker says about one of its plug-ins.
 struct WorkerNodeState {
-  LeaseInfo lease;                 ///< Without `tenant` and `context`, which mean nothing here.
+  LeaseInfo lease;                 ///< As the worker's broker says it, without `context`.
   Metrics metrics;                 ///< Since the worker's start.
   bool restart_requested = false;  ///< As PluginInstance::restart_requested.
 };
@@ -98,9 +101,9 @@ struct WorkerNodeState {
 /// Samples go through memory that both processes share. A job is one message and one answer.
 ///
 /// If the process ends, the call that was in it throws `context_lost`. The text names the plug-in
-/// and its function if one was running, and WorkerEnd::running has them too. The next call starts a
-/// new process, which loads the plug-ins again, with all parameters and with the state that
-/// load_preset, save_preset or activate has seen last. The first job there is a discontinuity. A
+/// and its function if one was running, and WorkerEnd::running has them too. The next call goes on
+/// in a new process, or in the stand-by, with all parameters and with the state that load_preset,
+/// save_preset, deactivate or activate has seen last. The first job there is a discontinuity. A
 /// worker that ends too often is quarantined: see WorkerOptions::crash_limit and pardon.
 ///
 /// Functions that Graph and PluginInstance also have do the same here, and throw the same errors.
@@ -125,12 +128,21 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] const DriverInfo& driver() const;
   /// The driver's devices.
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
-  /// A plug-in's descriptor, as the worker says it. It lives as long as the graph. Buffers have the
-  /// sizes that its `media` and its ports' `result_bytes` ask for, so look at them before you make
-  /// buffers, even if you know the plug-in.
+  /// A plug-in's descriptor, as the worker says it. It lives as long as the graph. The results of
+  /// an analyser have as many bytes as its port's `result_bytes`, so look there before you make a
+  /// buffer, even if you know the plug-in.
   [[nodiscard]] const PluginDescription& description(std::size_t node) const;
   /// Asks the worker for a plug-in's lease and figures.
   [[nodiscard]] WorkerNodeState node_state(std::size_t node);
+  /// As Broker::metrics, for the broker in the worker since the process's start.
+  [[nodiscard]] BrokerMetrics metrics();
+  /// As Broker::poll, for the broker in the worker. Every other function that asks the process does
+  /// the same, so call it while no job runs. Without a process, it does nothing.
+  void poll();
+  /// As Broker::write_timeline: what the present process has recorded since its start. See
+  /// WorkerGraphOptions::timeline.
+  TimelineSummary write_timeline(const TimelineSink& sink);
+  TimelineSummary write_timeline(const std::filesystem::path& path);  ///< The same, to a file.
 
   /// Sets a parameter. While the graph is active, this is allowed for numbers that are automatable
   /// only.
@@ -144,6 +156,9 @@ class CTXB_API WorkerGraph {
   /// Turns text into a value of the parameter, as the plug-in reads it.
   [[nodiscard]] ParameterValue from_text(std::size_t node, std::string_view id,
                                          std::string_view text);
+  /// Prints a value of the parameter for people, as the plug-in does it.
+  [[nodiscard]] std::string to_text(std::size_t node, std::string_view id,
+                                    const ParameterValue& value);
   /// Returns a plug-in's parameters and state. If the plug-in has a state, the graph must not be
   /// active.
   [[nodiscard]] Preset save_preset(std::size_t node);
@@ -154,6 +169,7 @@ class CTXB_API WorkerGraph {
   /// the plug-ins' states are kept for a restart.
   ///
   /// @param sizes  the largest jobs to come.
+  /// @throws Error  also `invalid_argument` when sample_rate does not suit the plug-ins' media.
   void activate(const ActivationSizes& sizes);
   /// The same with other formats of the ends, which must have the same names.
   void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
@@ -180,6 +196,8 @@ class CTXB_API WorkerGraph {
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,
   /// and no job is in flight any more.
   JobOutcome finish(std::uint64_t job);
+  /// As Graph::is_done. If the worker has ended, it returns true, and finish says so.
+  [[nodiscard]] bool is_done(std::uint64_t job);
   /// As Graph::process, with one message and one answer.
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job,
                      const WorkerJobEvents& events = {});

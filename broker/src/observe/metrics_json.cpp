@@ -2,48 +2,31 @@
 #include <nlohmann/json.hpp>
 
 #include "ctxbroker/metrics.hpp"
+#include "observe/metric_figures.hpp"
 
 namespace ctxbroker {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Adds figures to an object.
+auto adding_to(Json& json) {
+  return [&json](const char* name, auto figure) { json[name] = figure; };
+}
+
 Json in_json(const LeaseMetrics& lease) {
-  return {{"device", lease.device},
-          {"kind", to_string(lease.granted.kind)},
-          {"multiprocessors", lease.granted.multiprocessors},
-          {"state", to_string(lease.state)},
-          {"generation", lease.generation},
-          {"guards_entered", lease.guards_entered},
-          {"jobs", lease.jobs},
-          {"launches", lease.launches},
-          {"device_seconds", lease.device_seconds},
-          {"memory_bytes", lease.memory_bytes},
-          {"memory_peak_bytes", lease.memory_peak_bytes},
-          {"streams", lease.streams},
-          {"events", lease.events},
-          {"modules", lease.modules},
-          {"allocations", lease.allocations},
-          {"graphs", lease.graphs},
-          {"module_bytes", lease.module_bytes},
-          {"module_loads", lease.module_loads},
-          {"module_reloads", lease.module_reloads},
-          {"module_unloads", lease.module_unloads},
-          {"module_load_seconds", lease.module_load_seconds}};
+  Json json{{"device", lease.device},
+            {"kind", to_string(lease.granted.kind)},
+            {"multiprocessors", lease.granted.multiprocessors},
+            {"state", to_string(lease.state)}};
+  detail::visit_lease(lease, adding_to(json));
+  return json;
 }
 
 Json in_json(const InstanceMetrics& instance) {
-  const Metrics& metrics = instance.metrics;
-  return {{"plugin", instance.plugin},
-          {"generation", instance.generation},
-          {"jobs", metrics.jobs},
-          {"launches", metrics.launches},
-          {"graph_jobs", metrics.graph_jobs},
-          {"late_jobs", metrics.late_jobs},
-          {"device_seconds", metrics.device_seconds},
-          {"memory_bytes", metrics.memory_bytes},
-          {"memory_peak_bytes", metrics.memory_peak_bytes},
-          {"strikes", metrics.strikes}};
+  Json json{{"plugin", instance.plugin}, {"generation", instance.generation}};
+  detail::visit_instance(instance.metrics, adding_to(json));
+  return json;
 }
 
 Json in_json(const TenantMetrics& tenant) {
@@ -57,9 +40,7 @@ Json in_json(const TenantMetrics& tenant) {
   for (const auto& [kind, things] : tenant.held) {
     held[kind] = {{"count", things.count}, {"bytes", things.bytes}};
   }
-  json["waits"] = {{"count", tenant.waits.count},
-                   {"seconds", tenant.waits.seconds},
-                   {"longest_seconds", tenant.waits.longest_seconds}};
+  detail::visit_waits(tenant.waits, adding_to(json["waits"]));
   Json& leases = json["leases"] = Json::array();
   for (const LeaseMetrics& lease : tenant.leases) leases.push_back(in_json(lease));
   Json& instances = json["instances"] = Json::array();

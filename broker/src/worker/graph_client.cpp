@@ -260,6 +260,7 @@ void GraphClient::open() {
       {"job_timeout", options_.job_timeout.count()},
       {"end_timeout", options_.end_timeout.count()},
       {"nodes", description_.nodes.size()}};
+  if (options_.timeline) question["timeline"] = options_.timeline->memory_bytes;
   if (options_.driver) question["driver"] = to_string(*options_.driver);
   const Json answer = ask(graph_open, question);
   read([&] {

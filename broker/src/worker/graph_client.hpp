@@ -35,11 +35,15 @@ class GraphClient {
   ~GraphClient();
 
   WorkerNodeState node_state(std::size_t node);
+  BrokerMetrics metrics();
+  TimelineSummary write_timeline(const TimelineSink& sink);
+  void poll();
   void set_parameter(std::size_t node, std::string_view id, const ParameterValue& value);
   void set_text(std::size_t node, std::string_view id, std::string_view text);
   ParameterValue parameter_value(std::size_t node, std::string_view id) const;
   std::string text(std::size_t node, std::string_view id) const;
   ParameterValue from_text(std::size_t node, std::string_view id, std::string_view text);
+  std::string to_text(std::size_t node, std::string_view id, const ParameterValue& value);
   Preset save_preset(std::size_t node);
   std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset);
 
@@ -57,6 +61,7 @@ class GraphClient {
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);
   JobOutcome finish(std::uint64_t job);
+  bool is_done(std::uint64_t job);
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
 
   const PluginDescription& description(std::size_t node) const { return at(node).description; }
@@ -134,6 +139,7 @@ class GraphClient {
   JobOutcome end_job(const Slot& slot);
   void finish_oldest();
   void lose_jobs() noexcept;
+  void must_be_submitted(std::uint64_t job) const;
 
   WorkerGraphDescription description_;
   WorkerGraphOptions options_;

@@ -310,10 +310,26 @@ std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
   return slot.job;
 }
 
-JobOutcome GraphClient::finish(std::uint64_t job) {
+void GraphClient::must_be_submitted(std::uint64_t job) const {
   if (job == 0 || job > last_job_) {
     refuse_job("job " + std::to_string(job) + " was not submitted");
   }
+}
+
+// If the worker has ended, finish need not wait to say so.
+bool GraphClient::is_done(std::uint64_t job) {
+  must_be_submitted(job);
+  const auto slot =
+      std::find_if(slots_.begin(), slots_.end(), [&](const Slot& one) { return one.job == job; });
+  if (slot == slots_.end() || !is_set_up()) return true;
+  JobMessage message;
+  message.epoch = epoch_;
+  message.job = slot->in_worker;
+  return send_job(graph_is_done, message).outcome != 0;
+}
+
+JobOutcome GraphClient::finish(std::uint64_t job) {
+  must_be_submitted(job);
   for (Slot* slot = oldest(); slot != nullptr && slot->job <= job; slot = oldest()) finish_oldest();
   return last_job_ - job < outcomes_.size() ? outcomes_[job % outcomes_.size()]
                                             : JobOutcome::forgotten;

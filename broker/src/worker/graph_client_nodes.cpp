@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the plug-ins of a graph in a worker are set to.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "plugin/option_check.hpp"
 #include "worker/graph_client.hpp"
+#include "worker/packet.hpp"
 
 namespace ctxbroker::detail {
 
@@ -74,6 +81,18 @@ ParameterValue GraphClient::from_text(std::size_t node, std::string_view id,
   return value;
 }
 
+std::string GraphClient::to_text(std::size_t node, std::string_view id,
+                                 const ParameterValue& value) {
+  const Node& one = at(node);
+  const ParameterDescription& parameter = one.description.parameters[parameter_of(one, id, false)];
+  parameter.check(value);
+  set_up();
+  const Json answer =
+      ask(graph_question,
+          {{"what", "to_text"}, {"node", node}, {"id", parameter.id}, {"value", to_json(value)}});
+  return read([&] { return take_message(answer.get<std::string>().c_str()); });
+}
+
 Preset GraphClient::save_preset(std::size_t node) {
   Node& one = at(node);
   set_up();
@@ -134,6 +153,7 @@ WorkerNodeState GraphClient::node_state(std::size_t node) {
   return read([&] {
     WorkerNodeState state;
     LeaseInfo& lease = state.lease;
+    lease.tenant.value = whole<std::uint32_t>(answer.at("tenant_id"));
     lease.tenant_name = take_message(answer.at("tenant").get<std::string>().c_str());
     lease.device = whole<int>(answer.at("device"));
     lease.asked = parse_lease_choice(answer.at("asked").get<std::string>()).value_or(LeaseChoice());
@@ -158,6 +178,43 @@ WorkerNodeState GraphClient::node_state(std::size_t node) {
     m.device_seconds = answer.at("device_seconds").get<double>();
     return state;
   });
+}
+
+BrokerMetrics GraphClient::metrics() {
+  set_up();
+  const Json answer = ask(graph_question, {{"what", "metrics"}});
+  return read([&] { return read_metrics(answer); });
+}
+
+void GraphClient::poll() {
+  if (is_set_up()) ask(graph_question, {{"what", "poll"}});
+}
+
+// It comes in a file in memory. The worker may write there at any time, and as much as it likes.
+TimelineSummary GraphClient::write_timeline(const TimelineSink& sink) {
+  check(sink);
+  set_up();
+  const Descriptor file(::memfd_create("ctxbroker-timeline", MFD_CLOEXEC));
+  if (file.get() < 0) {
+    throw Error(ErrorKind::out_of_memory,
+                "the timeline: " + std::generic_category().message(errno));
+  }
+  const Json answer = ask(graph_timeline, {{"file", worker_.pass_descriptor(file.get())}});
+  const TimelineSummary summary = read([&] {
+    return TimelineSummary{whole<std::uint64_t>(answer.at(0)), whole<std::uint64_t>(answer.at(1)),
+                           whole<std::uint64_t>(answer.at(2))};
+  });
+  constexpr std::uint64_t least = std::uint64_t{1} << 20, text_of_a_byte = 16;  // 128 bytes a span
+  std::uint64_t left = least + text_of_a_byte * options_.timeline->memory_bytes;
+  std::vector<char> piece(std::size_t{1} << 16);
+  for (off_t place = 0;;) {
+    const ssize_t got = ::pread(file.get(), piece.data(), piece.size(), place);
+    if (got <= 0) return summary;
+    if (static_cast<std::uint64_t>(got) > left) refuse("its timeline is longer than it can be");
+    left -= static_cast<std::uint64_t>(got);
+    place += got;
+    sink({piece.data(), static_cast<std::size_t>(got)});
+  }
 }
 
 }  // namespace ctxbroker::detail

@@ -1,364 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+// The worker's module for graphs: reads the host's messages, and writes the answers.
 #include "worker/graph_module.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 
 #include "ctxbroker/crash_report.hpp"
 #include "ctxbroker/error.hpp"
-#include "ctxbroker/version.hpp"
-#include "plugin/base64.hpp"
-#include "scan/description_json.hpp"
+#include "worker/graph_served.hpp"
 #include "worker/graph_wire.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 const ctxb_worker_host* host = nullptr;
-
-// The host's own mistakes are found here too: what the two say has to fit together.
-void need(bool good, const char* what) {
-  if (!good) throw Error(ErrorKind::wrong_state, std::string("the host's message: ") + what);
-}
-
-// The host's records get those of the broker here. Those that the host is too slow for are lost.
-void pass_record(const Record& record) {
-  const std::string text = dumped({{"severity", static_cast<int>(record.severity)},
-                                   {"tenant", record.tenant_name},
-                                   {"topic", record.topic},
-                                   {"text", record.text.substr(0, 2048)}});
-  host->notify(record_notification, text.data(), text.size());
-}
-
-struct LoadedNode {
-  std::string name;
-  PluginLibrary library;
-  PluginInstance instance;
-};
-
-class Served {
- public:
-  ~Served() {
-    graph_.reset();
-    nodes_.clear();
-  }
-
-  std::uint64_t epoch() const noexcept { return epoch_; }
-
-  Json open(std::uint64_t epoch, const Json& ask);
-  Json create(const Json& ask);
-  Json restore(const Json& ask);
-  Json question(const Json& ask);
-  Json load_preset(const Json& ask);
-  Json save_preset(const Json& ask);
-  Json set(const Json& ask);
-  Json activate(const Json& ask);
-  Json deactivate();
-  void run(std::uint32_t type, const JobMessage& message, JobReply& reply);
-  void poll() {
-    if (broker_) broker_->poll();
-  }
-
- private:
-  LoadedNode& node(const Json& ask) {
-    const auto index = ask.at("node").get<std::size_t>();
-    need(index < nodes_.size(), "there is no such node");
-    return nodes_[index];
-  }
-  Json connect(const Json& ask);
-  void deactivate_all();
-  void read_table(const JobMessage& message);
-
-  std::uint64_t epoch_ = 0;
-  std::optional<Broker> broker_;
-  std::vector<LoadedNode> nodes_;
-  std::optional<Graph> graph_;
-  // Of the last job, so that the next one allocates nothing.
-  JobInfo job_;
-  JobBuffers buffers_;
-  JobEvents events_;
-};
-
-Json Served::open(std::uint64_t epoch, const Json& ask) {
-  if (ask.at("version") != version()) {
-    throw Error(ErrorKind::plugin_load, std::string("the worker's program is of ctxbroker ") +
-                                            version() + ", and the host's library is of " +
-                                            ask.at("version").get<std::string>() +
-                                            "; install one version of both");
-  }
-  graph_.reset();  // of a set-up that has failed
-  nodes_.clear();
-  broker_.reset();
-  BrokerOptions options;
-  options.host_name = ask.at("host").get<std::string>();
-  options.host_version = version();
-  if (ask.contains("driver")) {
-    options.driver = parse_driver_choice(ask.at("driver").get<std::string>());
-  }
-  options.software_device = ask.at("software_device").get<std::string>();
-  options.job_timeout = std::chrono::milliseconds(ask.at("job_timeout").get<std::int64_t>());
-  options.end_timeout = std::chrono::milliseconds(ask.at("end_timeout").get<std::int64_t>());
-  options.records = pass_record;
-  const auto policy = ask.at("policy").get<std::string>();
-  if (!policy.empty()) options.policy = read_policy(policy);
-  broker_.emplace(Broker::open(std::move(options)));
-  nodes_.reserve(ask.at("nodes").get<std::size_t>());
-  epoch_ = epoch;
-  const DriverInfo& driver = broker_->driver();
-  Json devices = Json::array();
-  for (const DeviceInfo& device : broker_->devices()) {
-    devices.push_back({{"ordinal", device.ordinal},
-                       {"name", device.name},
-                       {"major", device.compute_major},
-                       {"minor", device.compute_minor},
-                       {"multiprocessors", device.multiprocessors},
-                       {"memory_bytes", device.memory_bytes}});
-  }
-  return {{"driver", to_string(driver.kind)},
-          {"path", driver.path},
-          {"version", driver.version},
-          {"reason", driver.reason},
-          {"devices", std::move(devices)}};
-}
-
-Json Served::create(const Json& ask) {
-  const PluginLibrary library = broker_->load(ask.at("library").get<std::string>());
-  PluginInstance instance = broker_->create(library, ask.at("plugin").get<std::string>(),
-                                            read_instance_options(ask.at("options")));
-  nodes_.push_back({ask.at("name").get<std::string>(), library, std::move(instance)});
-  const PluginInstance& made = nodes_.back().instance;
-  return {{"plugins", to_json(std::vector<PluginDescription>{made.description()})},
-          {"path", library.path().string()},
-          {"has_state", made.has_state()}};
-}
-
-// What the plug-in was set to in the process before this one.
-Json Served::restore(const Json& ask) {
-  PluginInstance& instance = node(ask).instance;
-  const auto& parameters = instance.description().parameters;
-  const Json& values = ask.at("values");
-  need(values.size() == parameters.size(), "the values are not those of the parameters");
-  if (ask.contains("state")) {
-    const auto state = from_base64(ask.at("state").get<std::string>());
-    need(state.has_value(), "the state is not base64");
-    instance.load_state(*state);
-  }
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].is_text()) {
-      const auto text = values[i].get<std::string>();
-      if (instance.text(parameters[i].id) != text) instance.set_text(parameters[i].id, text);
-    } else {
-      instance.set_parameter(parameters[i].id, read_value(values[i]));
-    }
-  }
-  return {};
-}
-
-Json Served::question(const Json& ask) {
-  const auto what = ask.at("what").get<std::string>();
-  if (what == "input_regions" || what == "output_extents") {
-    need(graph_.has_value(), "the graph is not active");
-    const JobInfo job = read_job(ask.at("job"));
-    Json regions = Json::array();
-    for (const ImageRegion& region :
-         what == "input_regions" ? graph_->input_regions(job) : graph_->output_extents(job)) {
-      regions.push_back(to_json(region));
-    }
-    return regions;
-  }
-  const PluginInstance& instance = node(ask).instance;
-  if (what == "from_text") {
-    return to_json(
-        instance.from_text(ask.at("id").get<std::string>(), ask.at("text").get<std::string>()));
-  }
-  need(what == "state", "the question is not known");
-  const LeaseInfo lease = instance.lease();
-  const Metrics m = instance.metrics();
-  return {{"tenant", lease.tenant_name},
-          {"device", lease.device},
-          {"asked", to_string(lease.asked)},
-          {"granted", to_string(lease.granted.kind)},
-          {"multiprocessors", lease.granted.multiprocessors},
-          {"reason", lease.reason},
-          {"generation", lease.generation},
-          {"state", static_cast<int>(lease.state)},
-          {"restart", instance.restart_requested()},
-          {"figures",
-           {m.jobs, m.launches, m.graph_jobs, m.late_jobs, m.memory_bytes, m.memory_peak_bytes,
-            m.strikes}},
-          {"device_seconds", m.device_seconds}};
-}
-
-Json values_of(const PluginInstance& instance) {
-  Json values = Json::array();
-  for (const ParameterDescription& parameter : instance.description().parameters) {
-    values.push_back(parameter.is_text() ? Json(instance.text(parameter.id))
-                                         : to_json(instance.parameter_value(parameter.id)));
-  }
-  return values;
-}
-
-Json Served::load_preset(const Json& ask) {
-  PluginInstance& instance = node(ask).instance;
-  Json remarks = Json::array();
-  for (const PresetRemark& remark : ctxbroker::load_preset(
-           instance, parse_preset(ask.at("preset").get<std::string>(), "from the host"))) {
-    remarks.push_back({static_cast<int>(remark.kind), remark.parameter, remark.text});
-  }
-  return {{"remarks", std::move(remarks)}, {"values", values_of(instance)}};
-}
-
-Json Served::save_preset(const Json& ask) {
-  return to_json(ctxbroker::save_preset(node(ask).instance));
-}
-
-Json Served::set(const Json& ask) {
-  PluginInstance& instance = node(ask).instance;
-  const auto id = ask.at("id").get<std::string>();
-  const Json& value = ask.at("value");
-  if (value.is_string()) {
-    instance.set_text(id, value.get<std::string>());
-  } else {
-    instance.set_parameter(id, read_value(value));
-  }
-  return {};
-}
-
-void Served::deactivate_all() {
-  graph_.reset();
-  for (LoadedNode& one : nodes_) one.instance.deactivate();
-}
-
-// All are active afterwards, or none.
-Json Served::activate(const Json& ask) {
-  deactivate_all();
-  try {
-    return connect(ask);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::context_lost) deactivate_all();
-    throw;
-  }
-}
-
-Json Served::connect(const Json& ask) {
-  const Json& given = ask.at("sizes");
-  ActivationSizes sizes;
-  sizes.max_width = given.at(0).get<std::uint32_t>();
-  sizes.max_height = given.at(1).get<std::uint32_t>();
-  sizes.sample_rate = given.at(2).get<double>();
-  sizes.realtime = given.at(3).get<bool>();
-  std::vector<PluginInstance*> row;
-  GraphDescription description;
-  for (LoadedNode& one : nodes_) {
-    one.instance.activate(sizes);
-    row.push_back(&one.instance);
-    description.nodes.push_back({one.name, &one.instance});
-  }
-  const GraphOptions options = read_graph_options(ask.at("graph"));
-  description.inputs = read_ends(ask.at("inputs"));
-  description.outputs = read_ends(ask.at("outputs"));
-  for (const Json& edge : ask.at("edges")) {
-    description.edges.push_back({edge.at(0).get<std::string>(), edge.at(1).get<std::string>()});
-  }
-  if (description.edges.empty()) {
-    need(description.inputs.size() == 1 && description.outputs.size() == 1, "a row has two ends");
-    graph_.emplace(*broker_, row, sizes, options, description.inputs.front().samples);
-  } else {
-    graph_.emplace(*broker_, description, sizes, options);
-  }
-  Json inputs = Json::array();
-  for (const JobInput& input : graph_->job_inputs()) {
-    inputs.push_back(Json::array({input.input, input.frame}));
-  }
-  Json before = Json::array();
-  for (std::size_t i = 0; i < nodes_.size(); ++i) before.push_back(graph_->latency_before(i));
-  return {{"job_inputs", std::move(inputs)},
-          {"latency", graph_->latency_frames()},
-          {"before", std::move(before)}};
-}
-
-Json Served::deactivate() {
-  deactivate_all();
-  Json states = Json::array();
-  for (LoadedNode& one : nodes_) {
-    Json state;
-    try {
-      if (one.instance.has_state()) state = to_base64(one.instance.save_state());
-    } catch (const Error& error) {  // the host keeps the one before, and asked for none
-      if (error.kind() == ErrorKind::context_lost) throw;
-    }
-    states.push_back(std::move(state));
-  }
-  return states;
-}
-
-void Served::read_table(const JobMessage& message) {
-  void* memory = nullptr;
-  std::uint64_t size = 0;
-  need(host->buffer(message.block, &memory, &size) == CTXB_OK, "its block is not lent");
-  auto* const begin = static_cast<std::byte*>(memory);
-  const std::uint64_t table =
-      (std::uint64_t{message.inputs} + message.outputs) * sizeof(BufferPlace) +
-      std::uint64_t{message.extents} * sizeof(ImageRegion) +
-      std::uint64_t{message.changes} * sizeof(WorkerParameterChange);
-  need(message.bytes <= size && table <= message.bytes, "its block is too small");
-  const std::byte* at = begin;
-  const auto take = [&](auto& value) {
-    std::memcpy(&value, at, sizeof value);
-    at += sizeof value;
-  };
-  buffers_.inputs.clear();
-  buffers_.outputs.clear();
-  for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
-    BufferPlace place;
-    take(place);
-    need(place.offset <= message.bytes && place.bytes <= message.bytes - place.offset,
-         "a buffer lies outside of its block");
-    if (i < message.inputs) {
-      buffers_.inputs.push_back(begin + place.offset);
-    } else {
-      buffers_.outputs.push_back(begin + place.offset);
-    }
-  }
-  job_.extents.resize(message.extents);
-  for (ImageRegion& extent : job_.extents) take(extent);
-  events_.changes.clear();
-  for (std::uint32_t i = 0; i < message.changes; ++i) {
-    WorkerParameterChange change;
-    take(change);
-    need(change.node < nodes_.size(), "a change is for no node");
-    events_.changes.push_back({&nodes_[change.node].instance, change.parameter, change.offset,
-                               change.value, change.ramp_frames, change.from});
-  }
-}
-
-void Served::run(std::uint32_t type, const JobMessage& message, JobReply& reply) {
-  need(graph_.has_value(), "the graph is not active");
-  if (type == graph_finish) {
-    reply.outcome = static_cast<std::uint32_t>(graph_->finish(message.job));
-    return;
-  }
-  job_.width = message.width;
-  job_.height = message.height;
-  job_.position = message.position;
-  job_.sample_rate = message.sample_rate;
-  job_.deadline_ns = message.deadline_ns;
-  job_.discontinuity = message.discontinuity != 0;
-  job_.region = message.region;
-  events_.transport.reset();
-  if (message.has_transport != 0) events_.transport = message.transport;
-  read_table(message);
-  reply.job = graph_->submit(buffers_, job_, events_);
-  if (type == graph_process) reply.outcome = static_cast<std::uint32_t>(graph_->finish(reply.job));
-}
-
-// ---- The module ------------------------------------------------------------------------------
-
 std::unique_ptr<Served> served;
 std::string waiting_answer;  // for graph_more
 
@@ -398,22 +55,25 @@ Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text)
       return served->set(ask);
     case graph_activate:
       return served->activate(ask);
+    case graph_timeline:
+      return served->write_timeline(ask);
     case graph_deactivate:
       return served->deactivate();
     default:
-      need(false, "its type is not known");
+      need_of_message(false, "its type is not known");
   }
   return {};
 }
 
 void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) {
   DocumentMessage asked;
-  need(message.bytes == sizeof asked && to.capacity >= sizeof(DocumentReply), "its size");
+  need_of_message(message.bytes == sizeof asked && to.capacity >= sizeof(DocumentReply),
+                  "its size");
   std::memcpy(&asked, message.data, sizeof asked);
   void* memory = nullptr;
   std::uint64_t size = 0;
-  need(host->buffer(asked.block, &memory, &size) == CTXB_OK && asked.bytes <= size,
-       "its block is not lent, or too small");
+  need_of_message(host->buffer(asked.block, &memory, &size) == CTXB_OK && asked.bytes <= size,
+                  "its block is not lent, or too small");
   DocumentReply reply;
   if (message.type != graph_open && asked.epoch != served->epoch()) {
     reply.failed = other_set_up;
@@ -438,7 +98,7 @@ void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) 
 void answer_job(const ctxb_worker_message& message, ctxb_worker_reply& to) {
   JobMessage asked;
   JobReply reply;
-  need(message.bytes == sizeof asked && to.capacity >= sizeof reply, "its size");
+  need_of_message(message.bytes == sizeof asked && to.capacity >= sizeof reply, "its size");
   std::memcpy(&asked, message.data, sizeof asked);
   std::string text;
   const bool is_stale = asked.epoch != served->epoch();
@@ -461,7 +121,7 @@ void answer_job(const ctxb_worker_message& message, ctxb_worker_reply& to) {
 ctxb_status start(const ctxb_worker_host* functions) {
   host = functions;
   name_crashes(true);
-  served = std::make_unique<Served>();
+  served = std::make_unique<Served>(host);
   return CTXB_OK;
 }
 

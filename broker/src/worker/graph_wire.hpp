@@ -38,9 +38,11 @@ enum GraphCall : std::uint32_t {
   graph_set,
   graph_activate,
   graph_deactivate,
+  graph_timeline,
   graph_more,     // the answer that has not fitted
   graph_process,  // jobs
   graph_submit,
+  graph_is_done,  // the answer's outcome is 0 or 1
   graph_finish,
 };
 
@@ -124,5 +126,7 @@ Json to_json(const ImageRegion& region);
 ImageRegion read_region(const Json& json);
 Json to_json(const ParameterValue& value);
 ParameterValue read_value(const Json& json);
+// Of to_json(const BrokerMetrics&). Names are cleaned.
+BrokerMetrics read_metrics(const Json& json);
 
 }  // namespace ctxbroker::detail

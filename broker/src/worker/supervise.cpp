@@ -123,17 +123,15 @@ std::string message_in_words(std::uint32_t type) {
                              "a parameter",
                              "an activation",
                              "a deactivation",
-                             "an answer",
-                             "a job",
-                             "a job",
-                             "a job"};
+                             "the timeline",
+                             "an answer"};
   constexpr std::array own{"the module's start", "the module's stop", "a lent block",
                            "a block that was taken back"};
-  const auto named = [](const auto& names, std::uint32_t index) {
-    return index < names.size() ? names[index] : "a call of the library's";
+  const auto named = [](const auto& names, std::uint32_t index, const char* others) {
+    return index < names.size() ? names[index] : others;
   };
-  if (type >= first_graph_type) return named(graph, type - first_graph_type);
-  if (type >= first_own_type) return named(own, type - first_own_type);
+  if (type >= first_graph_type) return named(graph, type - first_graph_type, "a job");
+  if (type >= first_own_type) return named(own, type - first_own_type, "a call of the library's");
   return "message " + std::to_string(type);
 }
 

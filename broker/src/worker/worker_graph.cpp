@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "observe/whole_file.hpp"
 #include "worker/graph_client.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -27,6 +28,21 @@ WorkerNodeState WorkerGraph::node_state(std::size_t node) {
   return impl_->node_state(node);
 }
 
+BrokerMetrics WorkerGraph::metrics() {
+  return impl_->metrics();
+}
+void WorkerGraph::poll() {
+  impl_->poll();
+}
+TimelineSummary WorkerGraph::write_timeline(const TimelineSink& sink) {
+  return impl_->write_timeline(sink);
+}
+TimelineSummary WorkerGraph::write_timeline(const std::filesystem::path& path) {
+  TimelineSummary summary;
+  detail::write_whole_file(path, [&](const TimelineSink& sink) { summary = write_timeline(sink); });
+  return summary;
+}
+
 void WorkerGraph::set_parameter(std::size_t node, std::string_view id,
                                 const ParameterValue& value) {
   impl_->set_parameter(node, id, value);
@@ -43,6 +59,10 @@ std::string WorkerGraph::text(std::size_t node, std::string_view id) const {
 ParameterValue WorkerGraph::from_text(std::size_t node, std::string_view id,
                                       std::string_view text) {
   return impl_->from_text(node, id, text);
+}
+std::string WorkerGraph::to_text(std::size_t node, std::string_view id,
+                                 const ParameterValue& value) {
+  return impl_->to_text(node, id, value);
 }
 Preset WorkerGraph::save_preset(std::size_t node) {
   return impl_->save_preset(node);
@@ -87,6 +107,9 @@ std::uint64_t WorkerGraph::submit(const JobBuffers& buffers, const JobInfo& job,
 }
 JobOutcome WorkerGraph::finish(std::uint64_t job) {
   return impl_->finish(job);
+}
+bool WorkerGraph::is_done(std::uint64_t job) {
+  return impl_->is_done(job);
 }
 JobOutcome WorkerGraph::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {

@@ -144,7 +144,6 @@ TEST_F(IsolateCommand, SaysWhatItCannotDo) {
     start.arguments.insert(start.arguments.end(), arguments.begin(), arguments.end());
     expect_error(start, code, parts);
   };
-  refused({"--plugin", "exposure", "--trace", at("t")}, ExitCode::usage, {"--trace", "--isolate"});
   refused({"--plugin", "nobody"}, ExitCode::plugin, {"there is no plug-in \"nobody\""});
   refused({"--plugin", "exposure:stops=x"}, ExitCode::usage, {"stops", "a number from -16"});
   refused({"--plugin", "exposure:nobody=1"}, ExitCode::usage, {"no parameter \"nobody\""});

@@ -25,10 +25,18 @@ class TraceCommand : public CommandTest {
   }
 };
 
-TEST_F(TraceCommand, HoldsTheLaunchesThatTheReportCounts) {
+class AnyTraceCommand : public TraceCommand, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(AnyTraceCommand, HoldsTheLaunchesThatTheReportCounts) {
   const std::string in = png("in.png", 61, 45);
-  run_well({"image", in, "-o", at("out.png"), "--plugin", "exposure:stops=1", "--plugin",
-            "blur:radius=2", "--trace", at("trace.json"), "--json", at("report.json")});
+  std::vector<std::string> arguments{"image",    in,
+                                     "-o",       at("out.png"),
+                                     "--plugin", "exposure:stops=1",
+                                     "--plugin", "blur:radius=2",
+                                     "--trace",  at("trace.json"),
+                                     "--json",   at("report.json")};
+  if (GetParam()) arguments.emplace_back("--isolate");
+  run_well(arguments);
   EXPECT_THAT(folder.names(), ElementsAre("in.png", "out.png", "report.json", "trace.json"));
   auto spans = counts("trace.json");
   const auto report = json_at("report.json");
@@ -40,6 +48,10 @@ TEST_F(TraceCommand, HoldsTheLaunchesThatTheReportCounts) {
   }
   EXPECT_EQ((spans[{"job", "host"}]), 1U);
 }
+
+INSTANTIATE_TEST_SUITE_P(, AnyTraceCommand, ::testing::Bool(), [](const auto& isolated) {
+  return isolated.param ? "in_worker" : "in_host";
+});
 
 TEST_F(TraceCommand, HoldsEveryBlockOfARecording) {
   const std::string in = wav("in.wav", 5000);

@@ -28,10 +28,15 @@ class WorkerGraphLieTest : public WorkerGraphTest, public ::testing::WithParamIn
   void use(const std::string& lie) {
     WorkerGraphOptions with = graph_options({"TEST_GRAPH_LIE=" + lie});
     with.worker.program = worker_file("worker_graph_liar");
+    with.timeline = TimelineOptions{4096};
     WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so"), "liar"}}},
                       with);
     static_cast<void>(graph.save_preset(0));
     if (lie == "value") static_cast<void>(graph.from_text(0, "amount", "1"));
+    if (lie == "metrics" || lie == "metrics_number") static_cast<void>(graph.metrics());
+    std::size_t text = 0;
+    graph.write_timeline([&](std::string_view piece) { text += piece.size(); });
+    EXPECT_EQ(text, 8U);
     graph.activate({8, 8});
     JobInfo job;
     job.width = job.height = 8;
@@ -74,6 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
         GraphLie{"stale", "has just started"}, GraphLie{"stale_open", "has just started"},
         GraphLie{"job_short", length}, GraphLie{"job_long", "a length or an outcome"},
         GraphLie{"job_outcome", "a length or an outcome"}, GraphLie{"job_error", answer},
+        GraphLie{"metrics", answer}, GraphLie{"metrics_number", answer},
+        GraphLie{"timeline", "its timeline is longer than it can be"},
         GraphLie{"other_plugin", answer}, GraphLie{"preset", "a preset of another plug-in"}),
     [](const auto& one) { return std::string(one.param.name); });
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A graph in a worker does what the same graph does in this process.
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "graph_fixture.hpp"
 
@@ -189,12 +191,109 @@ TEST_F(WorkerGraphTest, TellsWhatItRuns) {
   EXPECT_THAT(records(), ::testing::Contains(HasSubstr("green")));  // of the broker in the worker
 }
 
+TEST_F(WorkerGraphTest, TellsWhatTheBrokerThereCounts) {
+  WorkerGraphDescription description = audio_graph();
+  WorkerGraph there(description, graph_options());
+  InProcess here(description);
+  there.activate(audio_sizes());
+  here.activate(audio_sizes());
+  const auto input = noise(block * channels, 1);
+  std::vector<float> output(input.size());
+  for (int i = 0; i < 3; ++i) {
+    there.process(input.data(), output.data(), audio_job(i));
+    here.graph->process(input.data(), output.data(), audio_job(i));
+  }
+  BrokerMetrics metrics = there.metrics(), expected = here.broker.metrics();
+  for (BrokerMetrics* one : {&metrics, &expected}) {
+    for (TenantMetrics& tenant : one->tenants) {  // what takes time, and this process's history
+      tenant.id = {};
+      tenant.waits = {};
+      tenant.guarded_calls.clear();
+      for (LeaseMetrics& lease : tenant.leases) {
+        lease.module_load_seconds = 0;
+        lease.guards_entered = 0;
+        lease.generation = 0;
+      }
+      for (InstanceMetrics& instance : tenant.instances) instance.generation = 0;
+    }
+  }
+  ASSERT_EQ(expected.tenants.size(), 4U);
+  EXPECT_EQ(expected.tenants[1].instances.at(0).metrics.jobs, 3U);
+  EXPECT_GT(expected.tenants[2].leases.at(0).memory_bytes, 0U);
+  EXPECT_EQ(to_json(metrics), to_json(expected));
+}
+
+TEST_F(WorkerGraphTest, WritesATimeline) {
+  WorkerGraphOptions with = graph_options();
+  with.timeline.emplace();
+  WorkerGraph graph(audio_graph(), with);
+  graph.activate(audio_sizes());
+  const auto input = noise(block * channels, 1);
+  std::vector<float> output(input.size());
+  graph.process(input.data(), output.data(), audio_job(0));
+  std::string text;
+  const TimelineSummary summary =
+      graph.write_timeline([&](std::string_view piece) { text += piece; });
+  EXPECT_GT(summary.spans, 3U);
+  EXPECT_EQ(summary.dropped, 0U);
+  EXPECT_THAT(text, ::testing::AllOf(HasSubstr("traceEvents"), HasSubstr("\"tenant\":\"gain\"")));
+  WorkerGraph without(audio_graph(), graph_options());
+  error_of(ErrorKind::wrong_state,
+           [&] { without.write_timeline([](std::string_view) { FAIL() << "nothing is there"; }); });
+  EXPECT_EQ(without.ends(), 0U);
+}
+
+// A plug-in asks for a call while no message is on its way.
+TEST_F(WorkerGraphTest, PollAnswersRequestsOfIdlePlugins) {
+  WorkerGraph graph(
+      {{{"in"}}, {{"out"}}, {{"later", built("test_plugins/behaviours.so"), "asks_later"}}},
+      graph_options());
+  graph.poll();
+  graph.activate({8, 8});
+  const auto has_record = [&](const std::string& text) {
+    for (const std::string& record : records()) {
+      if (record.find(text) != std::string::npos) return true;
+    }
+    return false;
+  };
+  for (int i = 0; i < 2000 && !has_record("has asked"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(has_record("called back"));
+  graph.poll();
+  for (int i = 0; i < 2000 && !has_record("called back"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(has_record("called back"));
+}
+
+TEST_F(WorkerGraphTest, SaysWhetherAJobIsDone) {
+  WorkerGraph graph(one("deaths"), graph_options());
+  graph.activate({8, 8});
+  JobInfo job;
+  job.width = job.height = 8;
+  std::vector<float> pixels(8 * 8 * 4);
+  const std::uint64_t number = graph.submit({{pixels.data()}, {pixels.data()}}, job);
+  while (!graph.is_done(number)) std::this_thread::yield();
+  EXPECT_EQ(graph.finish(number), JobOutcome::done);
+  EXPECT_TRUE(graph.is_done(number));
+  error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(graph.is_done(number + 1)); });
+  const std::uint64_t lost = graph.submit({{pixels.data()}, {pixels.data()}}, job);
+  graph.end("the test wants it");
+  EXPECT_TRUE(graph.is_done(lost));
+  error_of(ErrorKind::context_lost, [&] { graph.finish(lost); });
+}
+
 TEST_F(WorkerGraphTest, SetsWhatPeopleWrite) {
   WorkerGraph there(one("parameters"), graph_options());
   InProcess here({{{"in"}},
                   {{"out"}},
                   {{"parameters", built("test_plugins/parameters.so"), there.description(0).id}}});
   EXPECT_EQ(there.from_text(0, "gain", "-inf dB"), ParameterValue(-60));
+  for (const double gain : {-60.0, 0.5}) {
+    EXPECT_EQ(there.to_text(0, "gain", gain), here.instances[0].to_text("gain", gain));
+  }
+  error_of(ErrorKind::parameter_value, [&] { static_cast<void>(there.to_text(0, "gain", 1000)); });
   EXPECT_EQ(there.from_text(0, "centre", "middle"), ParameterValue(0, 0));
   EXPECT_THAT(error_of(ErrorKind::parameter_value,
                        [&] { static_cast<void>(there.from_text(0, "centre", "left")); }),
