@@ -4,14 +4,17 @@
 // sends them back. The module answers with the message and uses no GPU.
 //
 // Then a block of audio through the sample plug-in gain: a graph in this process, and the same
-// graph in a worker.
+// graph in a worker. Last, the time from the end of a worker to the next block that is done,
+// with a stand-by against without.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ctxbroker/graph.hpp"
@@ -113,26 +116,73 @@ double round_trips(const Session& session, std::size_t bytes, std::chrono::micro
   return report(state, comparison);
 }
 
+constexpr std::uint32_t channels = 2;
+
+JobInfo block_of(std::uint32_t frames) {
+  JobInfo job;
+  job.width = frames;
+  job.height = channels;
+  job.sample_rate = 48000;
+  return job;
+}
+
+WorkerGraph gain_in_worker(const WorkerGraphOptions& options, std::uint32_t frames) {
+  WorkerGraph graph({{{"in"}}, {{"out"}}, {{"gain", sample_plugin("gain")}}}, options);
+  graph.activate({frames, channels, 48000, false});
+  return graph;
+}
+
+// A worker that is killed again and again.
+class Dying {
+ public:
+  explicit Dying(bool stand_by) : graph_(gain_in_worker(options(stand_by), frames)) {}
+
+  // From the kill to the next block that is done, in ns.
+  double back_at_work() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the stand-by starts
+    const auto start = Clock::now();
+    kill(graph_.process_id(), SIGKILL);
+    for (const std::uint64_t ends = graph_.ends(); graph_.ends() == ends;) {
+      std::this_thread::yield();
+    }
+    graph_.process(block_.data(), block_.data(), block_of(frames));
+    return nanoseconds_since(start);
+  }
+
+ private:
+  static constexpr std::uint32_t frames = 256;
+  static WorkerGraphOptions options(bool stand_by) {
+    WorkerGraphOptions made;
+    made.stand_by = stand_by;
+    made.worker.crash_limit = 0;
+    return made;
+  }
+
+  WorkerGraph graph_;
+  std::vector<float> block_ = std::vector<float>(std::size_t{frames} * channels);
+};
+
+double restarts(const Session& session, benchmark::State& state) {
+  Dying without(false), with(true);
+  return report(state, compare(
+                           session.rounds(20), [&] { return without.back_at_work(); },
+                           [&] { return with.back_at_work(); }));
+}
+
 // A block of audio, in this process and in a worker.
 double audio(Session& session, std::uint32_t frames, std::chrono::microseconds spin,
              benchmark::State& state) {
-  constexpr std::uint32_t channels = 2;
-  const std::filesystem::path library = sample_plugin("gain");
   const ActivationSizes sizes{frames, channels, 48000, false};
   Broker& broker = session.broker();
-  PluginInstance gain = broker.create(broker.load(library), "gain");
+  PluginInstance gain = broker.create(broker.load(sample_plugin("gain")), "gain");
   gain.activate(sizes);
   Graph here(broker, {&gain}, sizes);
   WorkerGraphOptions options;
   options.worker.name = "audio";
   options.worker.spin = spin;
-  WorkerGraph there({{{"in"}}, {{"out"}}, {{"gain", library}}}, options);
-  there.activate(sizes);
+  WorkerGraph there = gain_in_worker(options, frames);
   std::vector<float> block(std::size_t{frames} * channels);
-  JobInfo job;
-  job.width = frames;
-  job.height = channels;
-  job.sample_rate = 48000;
+  const JobInfo job = block_of(frames);
   const auto in_process = [&] { here.process(block.data(), block.data(), job); };
   const auto in_worker = [&] { there.process(block.data(), block.data(), job); };
   in_process();
@@ -163,6 +213,8 @@ void enrol(Session& session) {
           });
     }
   }
+  measure_once("restart/stand_by", benchmark::kMillisecond,
+               [&session](benchmark::State& state) { return restarts(session, state); });
 }
 
 }  // namespace
