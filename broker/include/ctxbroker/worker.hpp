@@ -107,6 +107,13 @@ struct WorkerOptions {
   std::uint64_t file_limit = 0;    ///< Open descriptors (RLIMIT_NOFILE). 0: as the host.
   std::uint64_t core_limit = 0;    ///< Bytes of a core file (RLIMIT_CORE). 0: none is written.
 
+  /// False: the process can open no sockets but Unix ones, and neither can its children. `socket`
+  /// answers EACCES. The start fails when the system cannot hold that.
+  bool network = true;
+  /// False: the process can read, change, trace or signal no other process but its children, so the
+  /// host's memory is out of its reach. The start fails before Linux 6.12 and without Landlock.
+  bool other_processes = true;
+
   /// A worker that ends this often within crash_window is quarantined. 0: never.
   unsigned crash_limit = 3;
   std::chrono::milliseconds crash_window{60'000};

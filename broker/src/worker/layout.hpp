@@ -60,6 +60,8 @@ struct Hello {
   Shape shape;
   std::uint32_t threads = 0;
   std::uint32_t spin_us = 0;
+  std::uint32_t no_network = 0;          // WorkerOptions::network is false
+  std::uint32_t no_other_processes = 0;  // WorkerOptions::other_processes is false
 };
 
 constexpr std::uint32_t most_slots = 64;

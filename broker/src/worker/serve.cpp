@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "ctxbroker/worker_module.h"
+#include "process/restrictions.hpp"
 #include "worker/graph_module.hpp"
 #include "worker/packet.hpp"
 #include "worker/worker_channel.hpp"
@@ -257,6 +258,17 @@ bool receive_hello(Serving& target) {
   return true;
 }
 
+// Returns why the process cannot give up what the host wants it to; empty when it can.
+std::string give_up(const Hello& hello) {
+  try {
+    if (hello.no_network != 0) give_up_network();
+    if (hello.no_other_processes != 0) give_up_other_processes();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
 void memory_is_short() {
   serving->channel->control().memory_short = 1;
   throw std::bad_alloc();
@@ -280,6 +292,7 @@ int serve(const ctxb_worker_module* module) {
     return cannot_serve;
   }
   serving->module = module;
+  const std::string not_given_up = give_up(serving->hello);  // before there are other threads
   RunningCopies& running = running_of(serving->memory.get());
   copy_running_calls(running.copies, std::size(running.copies));
   std::set_new_handler(memory_is_short);
@@ -294,6 +307,8 @@ int serve(const ctxb_worker_module* module) {
   ctxb_status status = CTXB_ERROR;
   if (first.type != start_type) {
     failed(CTXB_ERROR_WRONG_STATE, "the first message does not start the module");
+  } else if (!not_given_up.empty()) {
+    failed(CTXB_ERROR_UNAVAILABLE, not_given_up);
   } else {
     try {
       status = start_module();

@@ -263,6 +263,8 @@ void WorkerImpl::spawn() {
   hello.shape = shape_;
   hello.threads = options_.threads;
   hello.spin_us = static_cast<std::uint32_t>(options_.spin.count());
+  hello.no_network = options_.network ? 0 : 1;
+  hello.no_other_processes = options_.other_processes ? 0 : 1;
   std::vector<char> body(sizeof hello + module.size());
   std::memcpy(body.data(), &hello, sizeof hello);
   std::copy(module.begin(), module.end(), body.begin() + sizeof hello);

@@ -32,6 +32,9 @@ std::filesystem::path worker_file(const std::string& name);  // "worker_module.s
 // Runs `work`, which must throw an Error of this kind; returns its text.
 std::string error_of(ErrorKind kind, const std::function<void()>& work);
 
+// Whether workers can start without WorkerOptions::other_processes on this system, in this build.
+bool can_give_up_other_processes();
+
 class WorkerTest : public ::testing::Test {
  protected:
   // With these variables besides.

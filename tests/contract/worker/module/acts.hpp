@@ -19,6 +19,8 @@ enum Act : std::uint32_t {
   group,        // its process id and its group
   prints,       // 3 MB of lines
   sleeps,       // {milliseconds}
+  reaches,      // an Attempt; answers with 0, or the errno that stopped it
+  sends,        // {number}: takes a descriptor and writes "hello" into it
 
   first_deadly = 100,
   segfault = first_deadly,
@@ -54,6 +56,40 @@ enum Act : std::uint32_t {
   two_descriptors,  // in one packet
   floods,           // notifications for a second
 };
+
+// What a plug-in may try to reach outside its process. See reach.cpp.
+enum class Way : std::uint64_t {
+  tcp_connection,        // to 127.0.0.1
+  tcp_connection_child,  // the same by a program that it starts
+  ipv6_socket,
+  netlink_socket,
+  packet_socket,
+  vsock_socket,
+  ipv4_pair,
+  socket_32_bit,  // the same system call in the way of 32-bit programs
+  io_uring,
+  unix_socket,
+
+  memory_write,
+  memory_read,
+  memory_file,      // writes into /proc/PID/mem
+  descriptor_link,  // reads /proc/PID/fd/2
+  trace,
+  descriptor,
+  limit,
+  signal,
+  signal_child,  // by a child
+  own_child,     // signals a child of its own
+};
+
+struct Attempt {
+  Way way;
+  std::uint64_t port;     // of 127.0.0.1
+  std::uint64_t process;  // the victim
+  std::uint64_t address;  // of 64 bits in it
+};
+
+int reach(const Attempt& attempt);
 
 // The acts that end a process by themselves, anywhere. Returns for all others.
 void perform(Act act);

@@ -331,6 +331,16 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
     case sleeps:
       std::this_thread::sleep_for(std::chrono::milliseconds(read<std::uint64_t>(message)));
       return CTXB_OK;
+    case reaches: {
+      const std::int64_t error = reach(read<Attempt>(message));
+      return give(reply, &error, sizeof error);
+    }
+    case sends: {
+      const int descriptor = host->take_descriptor(read<std::uint64_t>(message));
+      const bool written = write(descriptor, "hello", 5) == 5;
+      close(descriptor);
+      return written ? CTXB_OK : CTXB_ERROR;
+    }
     case floods: {
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
       while (std::chrono::steady_clock::now() < end) host->notify(8, "x", 1);
