@@ -89,6 +89,13 @@ void look_at_driver(const Options& options, Findings& findings) {
     findings.gate = broker.gate();
     for (const DeviceInfo& device : findings.devices) {
       findings.shields.push_back(try_shield(broker, device.ordinal));
+      if (!device.mps) continue;
+      findings.advice.push_back(
+          "isolation from other processes on device " + std::to_string(device.ordinal) +
+          ": this process uses it through an MPS server, and a fault of one of the server's "
+          "clients ends CUDA in all of them; to stay outside, set "
+          "CUDA_MPS_PIPE_DIRECTORY=/dev/null, "
+          "as --isolate does for plug-ins");
     }
   } catch (const Error& error) {
     findings.driver_error = error.what();

@@ -54,12 +54,14 @@ WorkerGraphDescription describe_graph(const Options& options, const GraphPlan& p
 }
 
 // All variables of this process, because a plug-in may read its own ones, for example for a
-// licence.
+// licence. But the worker does not share this process's MPS server: a fault would reach all
+// clients.
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
   for (char** one = environ; *one != nullptr; ++one) {
     const std::string_view entry = *one;
-    if (entry.find('=', 1) != std::string_view::npos && entry.front() != '=') {
+    if (entry.find('=', 1) != std::string_view::npos && entry.front() != '=' &&
+        entry.rfind("CUDA_MPS_PIPE_DIRECTORY=", 0) != 0) {
       all.emplace_back(entry);
     }
   }

@@ -116,7 +116,8 @@ Json to_json(const DeviceInfo& device) {
           {"compute_capability",
            std::to_string(device.compute_major) + "." + std::to_string(device.compute_minor)},
           {"multiprocessors", device.multiprocessors},
-          {"memory_bytes", device.memory_bytes}};
+          {"memory_bytes", device.memory_bytes},
+          {"mps", device.mps}};
 }
 
 void describe_session(Session& session, Report& report) {

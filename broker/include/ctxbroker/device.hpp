@@ -16,6 +16,9 @@ struct DeviceInfo {
   int compute_minor = 0;           ///< Compute capability 9.0: 0.
   int multiprocessors = 0;         ///< Streaming multiprocessors (SMs).
   std::uint64_t memory_bytes = 0;  ///< Device memory, in bytes.
+  /// The process uses the device through an MPS server: a fault of one of the server's clients ends
+  /// CUDA in all of them.
+  bool mps = false;
 };
 
 /// Whether a device's primary context is protected. While the shield is up, the driver refuses

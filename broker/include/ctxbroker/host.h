@@ -203,7 +203,8 @@ typedef struct ctxb_device_info {
   uint32_t multiprocessors; /**< Streaming multiprocessors (SMs). */
   uint32_t in_use;          /**< 1: the broker uses it. 0: the broker has created nothing on it. */
   uint32_t shielded;        /**< 1: the driver refuses to destroy its primary context. */
-  uint32_t reserved;        /**< 0. */
+  uint32_t mps;             /**< 1: the process uses it through an MPS server, so that a fault of
+                                 one of the server's clients ends CUDA in all of them. */
   uint64_t memory_bytes;    /**< Device memory, in bytes. */
 } ctxb_device_info;
 

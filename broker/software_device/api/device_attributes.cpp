@@ -85,6 +85,8 @@ std::optional<int> device_attribute(const Device& device, int attribute) noexcep
       return device.settings.compute / 10;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
       return device.settings.compute % 10;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+      return device.settings.mps ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       return pci_bus;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:

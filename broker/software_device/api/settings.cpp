@@ -84,6 +84,10 @@ Settings read_settings() {
   check_instruction_set();
   settings.multiprocessors = static_cast<unsigned>(
       number("CTXBROKER_SOFTWARE_MULTIPROCESSORS", 1, most_multiprocessors, 132));
+  const char* const server = std::getenv("CTXBROKER_SOFTWARE_MPS");
+  const char* const looked_at = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  settings.mps = server != nullptr &&
+                 std::string_view(server) == (looked_at != nullptr ? looked_at : "/tmp/nvidia-mps");
   return settings;
 }
 

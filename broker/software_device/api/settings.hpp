@@ -14,6 +14,7 @@ struct Settings {
   std::string name;              // CTXBROKER_SOFTWARE_NAME
   int compute = 0;               // CTXBROKER_SOFTWARE_COMPUTE: 75 is 7.5
   unsigned multiprocessors = 0;  // CTXBROKER_SOFTWARE_MULTIPROCESSORS: per device
+  bool mps = false;  // CTXBROKER_SOFTWARE_MPS names the folder where CUDA looks for an MPS server
 };
 
 // A value that cannot be is an error of the environment: it is reported on the driver's log, and

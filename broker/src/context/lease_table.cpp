@@ -68,7 +68,10 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
                           static_cast<std::uint64_t>(request.device));
     hold.use();
     const LeaseOffer offer{hold.offers_green(), "this driver offers no green contexts"};
-    const LeaseDecision decision = decide(request, offer);
+    LeaseDecision decision = decide(request, offer);
+    if (driver_.devices[static_cast<std::size_t>(request.device)].mps) {
+      decision.reason += "; under MPS, so a fault of any client of the MPS server ends it";
+    }
     lease = std::make_shared<Lease>(hold, tenant, request.asked, decision,
                                     lease != nullptr ? lease->take_partition() : Groups{});
     slot = lease;

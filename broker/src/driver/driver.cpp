@@ -66,6 +66,11 @@ DeviceInfo read_device(const Driver& driver, int ordinal) {
   info.compute_minor = attribute(driver, ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   info.multiprocessors = attribute(driver, ordinal, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   info.memory_bytes = bytes;
+  int mps = 0;  // a driver that does not know the attribute says 0 here
+  if (driver.table.device_get_attribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
+                                        driver.handles[ordinal]) == CUDA_SUCCESS) {
+    info.mps = mps != 0;
+  }
   return info;
 }
 

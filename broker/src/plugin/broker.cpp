@@ -22,6 +22,14 @@ void say_driver(const detail::BrokerImpl& broker) {
                     std::string(to_string(info.kind)) + " driver " + info.path + ", CUDA " +
                         std::to_string(info.version / 1000) + "." +
                         std::to_string(info.version % 1000 / 10) + ": " + info.reason);
+  for (const DeviceInfo& device : broker.driver().devices) {
+    if (!device.mps) continue;
+    broker.host().log(
+        Severity::warning, "mps",
+        "this process uses device " + std::to_string(device.ordinal) +
+            " through an MPS server: a fault of one of the server's clients ends CUDA "
+            "in all of them, and here too");
+  }
 }
 
 // Keeps a broker that ended while it was used, or while something of it waits for work that hangs.

@@ -75,6 +75,7 @@ ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device, ctxb_d
     described.multiprocessors = static_cast<uint32_t>(one.multiprocessors);
     described.in_use = shield.in_use ? 1 : 0;
     described.shielded = shield.up ? 1 : 0;
+    described.mps = one.mps ? 1 : 0;
     described.memory_bytes = one.memory_bytes;
     give(info, described, "info is null, or its size is not sizeof(ctxb_device_info)");
   });

@@ -86,7 +86,8 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
                        {"major", device.compute_major},
                        {"minor", device.compute_minor},
                        {"multiprocessors", device.multiprocessors},
-                       {"memory_bytes", device.memory_bytes}});
+                       {"memory_bytes", device.memory_bytes},
+                       {"mps", device.mps}});
   }
   return {{"driver", to_string(driver.kind)},
           {"path", driver.path},

@@ -17,15 +17,12 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 #include <system_error>
 
 #include "driver/driver_file.hpp"
 #include "plugin/foreign_text.hpp"
 #include "process/child.hpp"
 #include "worker/worker_impl.hpp"
-
-extern char** environ;
 
 namespace ctxbroker::detail {
 namespace {
@@ -133,28 +130,6 @@ std::string message_in_words(std::uint32_t type) {
   if (type >= first_graph_type) return named(graph, type - first_graph_type, "a job");
   if (type >= first_own_type) return named(own, type - first_own_type, "a call of the library's");
   return "message " + std::to_string(type);
-}
-
-std::vector<std::string> worker_environment(const std::vector<std::string>& added) {
-  constexpr std::array<std::string_view, 9> kept{
-      "HOME=", "LANG=", "LD_LIBRARY_PATH=", "PATH=",   "TMPDIR=",
-      "TZ=",   "CUDA_", "CTXBROKER_",       "NVIDIA_",
-  };
-  const auto begins_with = [](std::string_view entry, std::string_view start) {
-    return entry.substr(0, start.size()) == start;
-  };
-  std::vector<std::string> all;
-  for (char** one = environ; *one != nullptr; ++one) {
-    const std::string_view entry = *one;
-    const bool wanted = std::any_of(kept.begin(), kept.end(),
-                                    [&](auto start) { return begins_with(entry, start); });
-    const bool replaced = std::any_of(added.begin(), added.end(), [&](const std::string& other) {
-      return begins_with(entry, std::string_view(other).substr(0, other.find('=') + 1));
-    });
-    if (wanted && !replaced) all.emplace_back(entry);
-  }
-  all.insert(all.end(), added.begin(), added.end());
-  return all;
 }
 
 std::uint64_t oom_kills() noexcept {

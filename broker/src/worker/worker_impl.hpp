@@ -151,8 +151,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
 
 // What a message of this type is: "message 3", "the module's start", "a job".
 std::string message_in_words(std::uint32_t type);
-// The environment of a worker.
-std::vector<std::string> worker_environment(const std::vector<std::string>& added);
+// The environment of a worker. It finds no MPS server, unless `added` names one.
+std::vector<std::string> worker_environment(std::vector<std::string> added);
 std::uint64_t oom_kills() noexcept;  // in this process's control group; 0 when nobody counts
 
 }  // namespace ctxbroker::detail

@@ -13,6 +13,7 @@
 
 #include "attacks/attacks.h"
 #include "broker_fixture.hpp"
+#include "child_process.hpp"
 #include "ctxbroker/host.h"
 #include "ctxbroker/version.hpp"
 
@@ -151,6 +152,25 @@ TEST_F(CHostTest, TellsWhichDriverAndDevicesThereAre) {
   EXPECT_EQ(ctxb_broker_device(broker, 0, &device), CTXB_OK);
   EXPECT_EQ(device.memory_bytes, 77u);
   EXPECT_EQ(device.size, offsetof(ctxb_device_info, memory_bytes));
+}
+
+// In a child: of a device that an MPS server shares.
+TEST_F(CHostTest, DISABLED_TellsOfMps) {
+  ctxb_device_info device{};
+  device.size = sizeof device;
+  ASSERT_EQ(ctxb_broker_device(broker, 0, &device), CTXB_OK) << ctxb_last_error();
+  std::printf("client %u\n", device.mps);
+}
+
+TEST_F(CHostTest, TellsOfMps) {
+  for (const std::string server : {"/tmp/nvidia-mps", "/run/other"}) {
+    const ChildResult child = run_child("CHostTest.DISABLED_TellsOfMps",
+                                        {{"CTXBROKER_DRIVER", "software"},
+                                         {"CTXBROKER_SOFTWARE_MPS", server},
+                                         {"CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"}});
+    EXPECT_EQ(child.exit_code, 0) << child.output;
+    EXPECT_THAT(child.output, HasSubstr(server == "/run/other" ? "client 0" : "client 1"));
+  }
 }
 
 TEST_F(CHostTest, MetricsAndTimelineAreWrittenAsJson) {

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(BrokerTest, SaysWhichDriverAndDevicesAndWhy) {
   EXPECT_TRUE(broker.has_driver());
@@ -80,6 +81,28 @@ TEST(WithoutDriverTest, DescribesAndRefusesToCreate) {
               HasSubstr("without a driver"));
   EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return broker.driver(); }),
               HasSubstr("without a driver"));
+}
+
+// In children: what is said about a device that an MPS server shares.
+TEST_F(BrokerTest, DISABLED_TellsOfMps) {
+  const PluginInstance instance = create("affine");
+  std::printf("client %d, %zu records, %s\n", broker.devices()[0].mps ? 1 : 0, said("mps").size(),
+              instance.lease().reason.c_str());
+}
+
+TEST(MpsTest, AClientIsToldWhatThatTakesAway) {
+  Environment environment{{"CTXBROKER_DRIVER", "software"},
+                          {"CTXBROKER_SOFTWARE_MPS", "/run/own"},
+                          {"CUDA_MPS_PIPE_DIRECTORY", "/run/own"}};
+  const auto said = [&] {
+    const ChildResult child = run_child("BrokerTest.DISABLED_TellsOfMps", environment);
+    EXPECT_EQ(child.exit_code, 0) << child.output;
+    return child.output;
+  };
+  EXPECT_THAT(said(), AllOf(HasSubstr("client 1, 1 records"),
+                            HasSubstr("; under MPS, so a fault of any client of the MPS server")));
+  environment[2].second = "/dev/null";
+  EXPECT_THAT(said(), AllOf(HasSubstr("client 0, 0 records"), Not(HasSubstr("MPS,"))));
 }
 
 // ---- Options that cannot be meant -----------------------------------------------------------

@@ -58,6 +58,24 @@ TEST(SoftwareSettings, WhatCannotBeIsReportedAndNotUsed) {
   });
 }
 
+TEST(SoftwareSettings, AProcessIsAnMpsClientWhereItLooksForTheServer) {
+  CTXB_REQUIRE_DEVICE();
+  const auto is_client = [](const char* server, const char* looked_at, int expected) {
+    expect_in_child([&] {
+      unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+      if (looked_at != nullptr) setenv("CUDA_MPS_PIPE_DIRECTORY", looked_at, 1);
+      if (server != nullptr) setenv("CTXBROKER_SOFTWARE_MPS", server, 1);
+      ASSERT_EQ(driver().cuInit(0), CUDA_SUCCESS);
+      EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_MPS_ENABLED), expected);
+    });
+  };
+  is_client(nullptr, nullptr, 0);
+  is_client("/tmp/nvidia-mps", nullptr, 1);
+  is_client("/run/own", nullptr, 0);
+  is_client("/run/own", "/run/own", 1);
+  is_client("/tmp/nvidia-mps", "/dev/null", 0);
+}
+
 std::string empty_kernel(int target) {
   return ".version 9.0\n.target sm_" + std::to_string(target) +
          "\n.address_size 64\n.visible .entry k() { ret; }";

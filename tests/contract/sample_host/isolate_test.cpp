@@ -53,6 +53,19 @@ TEST_F(IsolateCommand, PicturesAreTheSame) {
        {"tiles.png"});
 }
 
+TEST_F(IsolateCommand, IsOutsideTheMpsServerOfItsHost) {
+  png("in.png", 4, 4);
+  const std::vector<std::string> environment{"CTXBROKER_SOFTWARE_MPS=/run/own",
+                                             "CUDA_MPS_PIPE_DIRECTORY=/run/own"};
+  std::vector<std::string> arguments{"image",    at("in.png"), "-o",     at("out.png"),
+                                     "--plugin", "exposure",   "--json", at("report.json")};
+  EXPECT_EQ(run(arguments, environment).exit_code, 0);
+  EXPECT_EQ(json_at("report.json")["devices"][0]["mps"], true);
+  arguments.emplace_back("--isolate");
+  run_well(arguments, environment);
+  EXPECT_EQ(json_at("report.json")["devices"][0]["mps"], false);
+}
+
 TEST_F(IsolateCommand, SequencesAreTheSame) {
   for (const char* name : {"in.1.png", "in.2.png", "in.3.png", "in.4.png"}) png(name, 40, 30);
   const std::string automation = file("a.csv", "1,exposure.stops,0\n4,exposure.stops,3\n");

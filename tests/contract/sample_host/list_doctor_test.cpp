@@ -218,6 +218,22 @@ TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
   }
 }
 
+TEST_F(DoctorCommand, SaysThatAnMpsServerTakesTheIsolationAway) {
+  std::vector<std::string> environment = {"CTXBROKER_DRIVER=software",
+                                          "CTXBROKER_SOFTWARE_MPS=/run/own",
+                                          "CUDA_MPS_PIPE_DIRECTORY=/run/own"};
+  const Ended text = run({"doctor"}, environment);
+  EXPECT_THAT(text.out, HasSubstr("isolation from other processes"));
+  EXPECT_THAT(text.err, HasSubstr("[warning] host: this process uses device 0 through an MPS"));
+  json doctor = json::parse(run({"doctor", "--json"}, environment).out);
+  EXPECT_EQ(doctor["devices"][0]["mps"], true);
+  EXPECT_THAT(doctor["missing"].dump(), HasSubstr("a fault of one of the server's clients"));
+  environment.pop_back();
+  doctor = json::parse(run_well({"doctor", "--json"}, environment).out);
+  EXPECT_EQ(doctor["devices"][0]["mps"], false);
+  EXPECT_THAT(doctor["missing"].dump(), Not(HasSubstr("MPS")));
+}
+
 // As under a tool that is preloaded and needs the driver.
 TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
   const auto software = program_folder().parent_path() / "lib/ctxbroker/software_device";

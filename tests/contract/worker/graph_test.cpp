@@ -286,6 +286,23 @@ TEST_F(WorkerGraphTest, SaysWhetherAJobIsDone) {
   error_of(ErrorKind::context_lost, [&] { graph.finish(lost); });
 }
 
+// A fault of one client of an MPS server would end them all.
+TEST_F(WorkerGraphTest, IsOutsideTheHostsMpsServer) {
+  setenv("CUDA_MPS_PIPE_DIRECTORY", "/run/own", 1);  // as the host is inside
+  WorkerGraphOptions with = graph_options({"CTXBROKER_SOFTWARE_MPS=/run/own"});
+  with.driver = DriverChoice::software;
+  WorkerGraph outside(audio_graph(), with);
+  EXPECT_FALSE(outside.devices()[0].mps);
+  EXPECT_THAT(outside.node_state(0).lease.reason, ::testing::Not(HasSubstr("MPS")));
+  with.worker.environment.emplace_back("CUDA_MPS_PIPE_DIRECTORY=/run/own");
+  WorkerGraph inside(audio_graph(), with);
+  unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+  EXPECT_TRUE(inside.devices()[0].mps);
+  EXPECT_THAT(inside.node_state(0).lease.reason,
+              HasSubstr("; under MPS, so a fault of any client"));
+  EXPECT_THAT(records(), ::testing::Contains(HasSubstr("through an MPS server")));
+}
+
 TEST_F(WorkerGraphTest, SetsWhatPeopleWrite) {
   WorkerGraph there(one("parameters"), graph_options());
   InProcess here({{{"in"}},

@@ -283,6 +283,7 @@ TEST_F(WorkerTest, ACallThatFindsNoRoomIsNotTheWorkersFault) {
 
 TEST_F(WorkerTest, GivesTheProcessNoMoreThanItNeeds) {
   setenv("TEST_WORKER_SECRET", "s3cret", 1);
+  setenv("CUDA_MPS_PIPE_DIRECTORY", "/run/own", 1);      // the host's, whose faults would be shared
   const int open_in_host = open("/dev/null", O_RDONLY);  // without O_CLOEXEC
   WorkerOptions with = options("hostile", {"TEST_WORKER_GIVEN=given", "HOME=/elsewhere"});
   with.file_limit = 64;
@@ -290,6 +291,8 @@ TEST_F(WorkerTest, GivesTheProcessNoMoreThanItNeeds) {
   EXPECT_EQ(say(worker, Act::environment, "TEST_WORKER_SECRET"), "");
   EXPECT_EQ(say(worker, Act::environment, "TEST_WORKER_GIVEN"), "given");
   EXPECT_EQ(say(worker, Act::environment, "HOME"), "/elsewhere");
+  EXPECT_EQ(say(worker, Act::environment, "CUDA_MPS_PIPE_DIRECTORY"), "/dev/null");
+  unsetenv("CUDA_MPS_PIPE_DIRECTORY");
   EXPECT_EQ(ask(worker, Act::descriptors), 0b1111U);  // the standard ones and the socket
   const auto ids = ask<std::array<std::int32_t, 2>>(worker, Act::group);
   EXPECT_EQ(ids[0], worker.process_id());
