@@ -88,13 +88,12 @@ std::string text_of(const char (&text)[Size]) {
 std::vector<RunningCall> read_running(std::byte* memory) {
   std::vector<RunningCall> all;
   for (const RunningCopy& copy : running_of(memory).copies) {
-    std::string function = text_of(copy.function);
-    if (function.empty()) continue;
-    all.push_back({text_of(copy.plugin),
-                   text_of(copy.library),
-                   std::move(function),
-                   static_cast<std::uint64_t>(copy.thread.load()),
-                   {}});
+    std::string plugin = text_of(copy.plugin), function = text_of(copy.function);
+    // What a process writes over these names is no name: '?' stands for bytes that are no text.
+    const bool is_name = plugin.empty() || is_reverse_dns(plugin);
+    if (function.empty() || function.find('?') != std::string::npos || !is_name) continue;
+    const auto thread = static_cast<std::uint64_t>(copy.thread.load());
+    all.push_back({std::move(plugin), text_of(copy.library), std::move(function), thread, {}});
   }
   return all;
 }

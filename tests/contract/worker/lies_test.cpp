@@ -42,6 +42,7 @@ TEST_P(WorkerLieTest, EndsTheWorkerAndIsNamed) {
   EXPECT_STREQ(to_string(end.cause), "lie");
   EXPECT_THAT(end.text, HasSubstr(lie.text));
   EXPECT_EQ(end.process_id, id);
+  EXPECT_TRUE(end.running.empty()) << end.text;  // no plug-in of the SDK's is there
   EXPECT_EQ(say(innocent, Act::echo, "after"), "after");
   EXPECT_EQ(say(worker, Act::echo, "after"), "after");
   EXPECT_NE(worker.process_id(), id);
