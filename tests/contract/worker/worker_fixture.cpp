@@ -4,11 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "child_process.hpp"
-#include "process_state.hpp"
 
 namespace ctxbroker {
 
@@ -80,33 +76,6 @@ WorkerEnd WorkerTest::wait_for_end(std::size_t number) const {
       changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ends_.size() >= number; });
   EXPECT_TRUE(came) << "no end number " << number;
   return came ? ends_[number - 1] : WorkerEnd{};
-}
-
-std::vector<int> children() {
-  std::vector<int> all;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "children");
-    all.insert(all.end(), std::istream_iterator<int>(file), std::istream_iterator<int>());
-  }
-  return all;
-}
-
-namespace {
-
-std::size_t count_mappings() {
-  std::size_t count = 0;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("memfd:ctxbroker") != std::string::npos) ++count;
-  }
-  return count;
-}
-
-}  // namespace
-
-Left left() {
-  const ProcessState state = process_state();
-  return {children().size(), count_mappings(), state.descriptors, state.threads};
 }
 
 }  // namespace ctxbroker

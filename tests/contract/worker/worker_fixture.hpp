@@ -15,6 +15,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/worker.hpp"
+#include "left.hpp"
 #include "module/acts.hpp"
 
 namespace ctxbroker {
@@ -62,23 +63,5 @@ class WorkerTest : public ::testing::Test {
   std::vector<std::string> records_;
   std::vector<WorkerEnd> ends_;
 };
-
-// The processes that this one has started, zombies included.
-std::vector<int> children();
-
-// What this process has: children (zombies included), pieces of workers' shared memory that it
-// maps, open descriptors and threads.
-struct Left {
-  std::size_t children, mappings, descriptors, threads;
-  friend bool operator==(const Left& a, const Left& b) {
-    return a.children == b.children && a.mappings == b.mappings && a.descriptors == b.descriptors &&
-           a.threads == b.threads;
-  }
-  friend void PrintTo(const Left& left, std::ostream* stream) {
-    *stream << left.children << " children, " << left.mappings << " mappings, " << left.descriptors
-            << " descriptors, " << left.threads << " threads";
-  }
-};
-Left left();
 
 }  // namespace ctxbroker

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "child_process.hpp"
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/graph.hpp"
+#include "driver_by_name.hpp"
+#include "frames.hpp"
+#include "memory.hpp"
+
+extern char** environ;
+
+namespace ctxbroker::campaign {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// ---- The child --------------------------------------------------------------------------------
+
+constexpr milliseconds observed(300);   // for how long the innocents play on after the fault
+constexpr milliseconds patience(2000);  // for the guilty one's return
+
+void say(const std::string& line) {
+  static_cast<void>(!write(STDOUT_FILENO, line.data(), line.size()));
+}
+
+struct Seat {
+  PluginLibrary library;
+  PluginInstance instance;
+  std::optional<Graph> graph;
+  std::int64_t position = 0;
+};
+
+struct Host {
+  Broker broker;
+  std::vector<std::unique_ptr<Seat>> seats;
+};
+
+bool frame(Seat& seat, int number) {
+  const std::int64_t position = seat.position++;
+  const auto input = input_of(number, position);
+  auto output = empty_output();
+  const JobOutcome outcome = seat.graph->process(input.data(), output.data(), job_of(position));
+  return outcome == JobOutcome::done && output == expected_of(number, position);
+}
+
+void seat_all(Host& host, const std::vector<std::filesystem::path>& libraries) {
+  InstanceOptions green;
+  green.lease = LeaseChoice(LeaseKind::green);
+  const ActivationSizes sizes{width, height};
+  for (const auto& file : libraries) {
+    PluginLibrary library = host.broker.load(file);
+    PluginInstance instance = host.broker.create(library, "hostile", green);
+    const auto number = static_cast<int>(host.seats.size());
+    auto seat = std::make_unique<Seat>(Seat{std::move(library), std::move(instance), {}, 0});
+    seat->instance.set_parameter("factor", factor_of(number));
+    seat->instance.activate(sizes);
+    seat->graph.emplace(host.broker, std::vector<PluginInstance*>{&seat->instance}, sizes);
+    if (!frame(*seat, number)) throw std::runtime_error("a frame was wrong before the fault");
+    host.seats.push_back(std::move(seat));
+  }
+}
+
+// How many innocents' last frames were not right.
+int count_stopped(Host& host, int guilty) {
+  int stopped = 0;
+  for (int number = 0; number < plugin_count; ++number) {
+    if (number == guilty) continue;
+    bool right = false;
+    try {
+      right = frame(*host.seats[static_cast<std::size_t>(number)], number);
+    } catch (const std::exception&) {
+      right = false;
+    }
+    if (!right) ++stopped;
+  }
+  return stopped;
+}
+
+}  // namespace
+
+// Each round of the innocents is a dot, so that whoever reads knows that they play.
+int be_control(const Fault& fault, const std::vector<std::filesystem::path>& libraries,
+               int guilty) {
+  Host host{Broker::open(), {}};
+  seat_all(host, libraries);
+  if (std::string(fault.name) == "out-of-memory") {
+    const std::uint64_t limit = data_bytes(getpid()) + memory_headroom;
+    const rlimit both{limit, limit};
+    setrlimit(RLIMIT_DATA, &both);
+  }
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  Seat& seat = *host.seats[static_cast<std::size_t>(guilty)];
+  seat.instance.set_parameter(
+      fault.parameter,
+      seat.instance.description().parameters[fault.doer == Doer::kernel ? 1U : 0U].parse(
+          fault.value));
+  say("ready\n");
+  std::atomic<bool> returned{false};
+  std::thread faulty([&] {
+    try {
+      frame(seat, guilty);
+    } catch (const std::exception&) {
+      say("(the guilty one got an error)");
+    }
+    returned = true;
+  });
+  int stopped = 0;
+  const auto begin = Clock::now();
+  auto end = begin + patience;
+  bool heard = false;
+  while (Clock::now() < end) {
+    stopped = count_stopped(host, guilty);
+    say(".");
+    if (returned && !heard) {
+      heard = true;
+      end = Clock::now() + observed;
+    }
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  say("\nstopped " + std::to_string(stopped) + (returned ? " returned" : " lost") + "\nend\n");
+  _exit(0);  // a thread may hang, and destructors wait for it
+}
+
+int print_device_memory() {
+  Broker broker = Broker::open();
+  Tenant tenant = broker.open_tenant("meter");
+  const std::size_t free = tenant.run(0, [] {
+    std::size_t bytes = 0, total = 0;
+    driver_call("cuMemGetInfo_v2", &bytes, &total);
+    return bytes;
+  });
+  std::printf("free %zu %s\n", free,
+              broker.driver().kind == DriverChoice::software ? "own" : "shared");
+  return 0;
+}
+
+// ---- The parent -------------------------------------------------------------------------------
+
+namespace {
+
+class Child {
+ public:
+  explicit Child(std::vector<std::string> arguments) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    const auto self = std::filesystem::read_symlink("/proc/self/exe").string();
+    std::vector<std::string> variables;
+    for (char** one = environ; *one != nullptr; ++one) variables.emplace_back(*one);
+    for (const auto& [name, value] : signals_stay_signals) variables.push_back(name + "=" + value);
+    arguments.insert(arguments.begin(), self);
+    const auto pointers = [](std::vector<std::string>& texts) {
+      std::vector<char*> all;
+      for (auto& text : texts) all.push_back(text.data());
+      all.push_back(nullptr);
+      return all;
+    };
+    const int status = posix_spawn(&id_, self.c_str(), &actions, nullptr,
+                                   pointers(arguments).data(), pointers(variables).data());
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    output_ = ends[0];
+    if (status != 0) {
+      close(output_);
+      throw std::runtime_error("this program cannot be started again");
+    }
+  }
+  ~Child() {
+    if (id_ != 0) end();
+    close(output_);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  [[nodiscard]] pid_t id() const noexcept { return id_; }
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+  // Reads until `word` was said. False: the child ended before, or said nothing for this long.
+  bool read_until(const char* word, milliseconds silence) {
+    while (text_.find(word) == std::string::npos) {
+      pollfd waits{output_, POLLIN, 0};
+      if (poll(&waits, 1, static_cast<int>(silence.count())) == 0) {
+        silent_ = true;
+        return false;
+      }
+      std::array<char, 4096> piece{};
+      const ssize_t got = read(output_, piece.data(), piece.size());
+      if (got <= 0) return false;
+      text_.append(piece.data(), static_cast<std::size_t>(got));
+    }
+    return true;
+  }
+  [[nodiscard]] bool was_silent() const noexcept { return silent_; }
+  // Ends it by force if it is still there; its status as waitpid gives it.
+  int end() {
+    int status = 0;
+    if (silent_) kill(id_, SIGKILL);
+    waitpid(id_, &status, 0);
+    id_ = 0;
+    return status;
+  }
+
+ private:
+  pid_t id_ = 0;
+  int output_ = -1;
+  bool silent_ = false;
+  std::string text_;
+};
+
+constexpr milliseconds long_silence(20'000), short_silence(3'000);
+
+}  // namespace
+
+ControlResult run_control(const Fault& fault, const std::vector<std::filesystem::path>& libraries,
+                          int guilty) {
+  std::vector<std::string> arguments{"--in-process", fault.name, "--guilty",
+                                     std::to_string(guilty)};
+  for (const auto& file : libraries) arguments.push_back(file.string());
+  Child child(arguments);
+  ControlResult result;
+  result.ran = child.read_until("ready\n", long_silence);
+  if (!result.ran) {
+    child.end();
+    result.text = "it did not get as far as the fault: " + child.text();
+    return result;
+  }
+  if (fault.doer == Doer::kills) kill(child.id(), SIGKILL);
+  if (fault.doer == Doer::stops) kill(child.id(), SIGSTOP);
+  const bool said = child.read_until("\nend\n", short_silence);
+  const int status = child.end();
+  const std::string& text = child.text();
+  result.damage = Damage::process_ends;
+  if (said) {
+    const bool lost = text.find(" lost\n") != std::string::npos;
+    const std::string word = "\nstopped ";
+    const int stopped = std::atoi(text.c_str() + text.find(word) + word.size());
+    if (stopped != 0) {
+      result.text =
+          std::to_string(stopped) + " of " + std::to_string(plugin_count - 1) + " innocents stop";
+    } else if (lost) {
+      result.damage = Damage::thread_is_lost;
+      result.text = "its thread is lost; the innocents go on";
+    } else {
+      result.damage = Damage::none;
+      result.text = "no damage: there is no worker to write to";
+    }
+  } else if (child.was_silent()) {
+    result.text = "all stand still";
+  } else if (WIFSIGNALED(status)) {
+    result.text = "the process ends: signal " + std::to_string(WTERMSIG(status));
+  } else {
+    result.text = "the process ends: exit status " + std::to_string(WEXITSTATUS(status));
+  }
+  return result;
+}
+
+bool is_expected(const Fault& fault, const ControlResult& result) {
+  if (!result.ran) return false;
+  switch (fault.damage) {
+    case Damage::process_ends:
+      return result.damage == Damage::process_ends;
+    case Damage::thread_is_lost:
+      return result.damage != Damage::none;
+    case Damage::none:
+      return result.damage == Damage::none;
+  }
+  return false;
+}
+
+DeviceMemory device_memory() {
+  Child child({"--device-memory"});
+  const bool said = child.read_until("\n", long_silence);
+  child.end();
+  unsigned long long bytes = 0;
+  if (!said || std::sscanf(child.text().c_str(), "free %llu", &bytes) != 1) {
+    throw std::runtime_error("a child cannot tell the free device memory: " + child.text());
+  }
+  return {bytes, child.text().find(" shared") != std::string::npos};
+}
+
+}  // namespace ctxbroker::campaign

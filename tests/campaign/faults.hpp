@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong in the campaign, and what has to be said about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/worker.hpp"
+
+namespace ctxbroker::campaign {
+
+// Who does it.
+enum class Doer {
+  plugin,  // a function of the plug-in
+  kernel,  // the plug-in's kernel
+  kills,   // this program: a SIGKILL while the plug-in is in a job
+  stops,   // this program: likewise, a SIGSTOP
+};
+
+// What the error and the WorkerEnd have to name. Every error names the worker, which has one
+// plug-in.
+enum class Named {
+  function,  // the plug-in, its library and its function
+  kernel,    // the plug-in and its kernel
+  plugin,    // the plug-in
+  worker,    // no more than the worker, because a broken channel can say anything
+};
+
+// What the fault does to plug-ins of the same process: the positive control.
+enum class Damage {
+  process_ends,    // the process ends, or stands still, or CUDA ends for all
+  thread_is_lost,  // the calling thread does not return. What the others do is only reported
+  none,
+};
+
+struct Fault {
+  const char* name;  // for tables and for --faults
+  Doer doer;
+  const char* parameter;  // of the fixture `hostile`, with its value
+  const char* value;
+  std::vector<WorkerEndCause> causes;
+  Named named;
+  Damage damage;
+};
+
+const std::vector<Fault>& all_faults();
+// nullptr: there is none of this name.
+const Fault* find_fault(const std::string& name);
+// Why this build cannot show it; empty when it can.
+std::string why_left_out(const Fault& fault);
+
+}  // namespace ctxbroker::campaign

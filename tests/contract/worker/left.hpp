@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What workers leave in the host's process.
+#pragma once
+
+#include <cstddef>
+#include <ostream>
+#include <vector>
+
+namespace ctxbroker {
+
+// The processes that this one has started, zombies included.
+std::vector<int> children();
+
+// What this process has: children (zombies included), pieces of workers' shared memory that it
+// maps, open descriptors and threads.
+struct Left {
+  std::size_t children, mappings, descriptors, threads;
+  friend bool operator==(const Left& a, const Left& b) {
+    return a.children == b.children && a.mappings == b.mappings && a.descriptors == b.descriptors &&
+           a.threads == b.threads;
+  }
+  friend std::ostream& operator<<(std::ostream& stream, const Left& left) {
+    return stream << left.children << " children, " << left.mappings << " mappings, "
+                  << left.descriptors << " descriptors, " << left.threads << " threads";
+  }
+};
+Left left();
+
+}  // namespace ctxbroker
