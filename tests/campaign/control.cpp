@@ -266,7 +266,8 @@ ControlResult run_control(const Fault& fault, const std::vector<std::filesystem:
       result.text = "its thread is lost; the innocents go on";
     } else {
       result.damage = Damage::none;
-      result.text = "no damage: there is no worker to write to";
+      result.text = "no damage";
+      if (fault.damage == Damage::none) result.text += ": there is no worker to write to";
     }
   } else if (child.was_silent()) {
     result.text = "all stand still";

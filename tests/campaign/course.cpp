@@ -154,13 +154,15 @@ void Course::run(const Step& step) {
   Row& row = report_.row(*step.fault);
   ++row.times;
   std::vector<std::uint64_t> begun;
-  {
+  try {
     const auto held = guilty.hold();
     for (const auto& player : players_) begun.push_back(player->begun());
     const int process = guilty.graph().process_id();
     const auto seen = fail(step, guilty);
     if (seen) judge(step, guilty, *seen);
     bring_back(step, guilty, process);
+  } catch (const std::exception& error) {
+    complain(step, std::string("an error that must not be: ") + error.what());
   }
   wait_for_innocents(step, begun);
   look_at_innocents(step);
@@ -178,7 +180,8 @@ std::optional<Course::Seen> Course::fail(const Step& step, Player& guilty) {
   const auto called = Clock::now();
   std::atomic<Clock::time_point> begin{called};
   std::jthread outside([&] {
-    if (fault.doer != Doer::kills && fault.doer != Doer::stops) return;
+    // 0 would be this program and its whole group.
+    if (process <= 0 || (fault.doer != Doer::kills && fault.doer != Doer::stops)) return;
     std::this_thread::sleep_for(step.delay);
     begin = Clock::now();
     kill(process, fault.doer == Doer::kills ? SIGKILL : SIGSTOP);
@@ -195,13 +198,13 @@ std::optional<Course::Seen> Course::fail(const Step& step, Player& guilty) {
   }
   outside.join();
   const std::uint64_t wanted = ++ends_[static_cast<std::size_t>(step.guilty)];
-  if (!comes_true([&] { return graph.ends() >= wanted; }, milliseconds(10'000)) ||
-      !graph.last_end()) {
-    complain(step, "its worker has not ended");
-    return {};
+  if (!comes_true([&] { return graph.ends() >= wanted; }, milliseconds(20'000))) {
+    complain(step, "its worker has not ended: " + (seen ? seen->text : "nobody said anything"));
+    graph.end("the campaign goes on");
+    seen.reset();
   }
-  if (seen) seen->end = *graph.last_end();
   graph.set_parameter(0, fault.parameter, 0);
+  if (seen) seen->end = graph.last_end().value();
   return seen;
 }
 
@@ -223,8 +226,8 @@ void Course::judge(const Step& step, const Player& guilty, const Seen& seen) {
                         seen.end.running.empty() && by == "worker";
   if (!is_named_enough(fault, by) && !is_early) complain(step, "it is not named: " + seen.text);
   if (options_.is_verbose) {
-    std::printf("step %d, %s in plug-in %d: %s\n", step.number, fault.name, step.guilty,
-                seen.text.c_str());
+    std::printf("step %d, %s in plug-in %d, %.0f ms: %s\n", step.number, fault.name, step.guilty,
+                seen.known_ms, seen.text.c_str());
   }
 }
 
