@@ -29,7 +29,7 @@ struct Options {
   unsigned seed = 1;
   int each = 1;
   int first = 1, last = 1'000'000;
-  int timeout_ms = 2000;
+  int timeout_ms = 4000;
   std::vector<std::string> faults;
   bool without_control = false;
   bool verbose = false;

@@ -11,7 +11,7 @@ namespace ctxbroker {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr const char* patience = " --timeout 8000";
+constexpr const char* patience = " --timeout 12000";
 #else
 constexpr const char* patience = "";
 #endif

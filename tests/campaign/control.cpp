@@ -36,8 +36,8 @@ using std::chrono::milliseconds;
 
 // ---- The child --------------------------------------------------------------------------------
 
-constexpr milliseconds observed(300);   // for how long the innocents play on after the fault
-constexpr milliseconds patience(2000);  // for the guilty one's return
+constexpr milliseconds observed(200);   // for how long the innocents play on after the fault
+constexpr milliseconds patience(1000);  // for the guilty one's return
 
 void say(const std::string& line) {
   static_cast<void>(!write(STDOUT_FILENO, line.data(), line.size()));

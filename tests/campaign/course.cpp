@@ -216,8 +216,9 @@ void Course::judge(const Step& step, const Player& guilty, const Seen& seen) {
   if (std::count(fault.causes.begin(), fault.causes.end(), seen.end.cause) == 0) {
     complain(step, std::string("it ended as ") + to_string(seen.end.cause) + ": " + seen.text);
   }
-  if (seen.end.text != seen.text) {
-    complain(step, "the error says \"" + seen.text + "\", and the end \"" + seen.end.text + "\"");
+  if (seen.end.text + "; " + seen.end.next != seen.text) {
+    complain(step, "the error says \"" + seen.text + "\", and the end \"" + seen.end.text + "; " +
+                       seen.end.next + "\"");
   }
   const std::string by = named_by(guilty, seen.text, seen.end);
   ++(by.empty() ? row.unnamed : row.named[by]);

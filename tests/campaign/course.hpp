@@ -41,7 +41,7 @@ class Copies {
 };
 
 struct CourseOptions {
-  std::chrono::milliseconds call_timeout{2000};
+  std::chrono::milliseconds call_timeout{4000};
   bool limits_memory = true;
   bool is_verbose = false;  // prints every step
 };

@@ -29,7 +29,7 @@ WorkerGraph made(int number, const PlayerOptions& options) {
   // No end is forgiven while the campaign runs, so that the quarantines are known in advance.
   with.worker.crash_window = with.worker.quiet_interval = std::chrono::hours(24);
   // A kernel that hangs is named by the broker in the worker, before the host's patience ends.
-  with.job_timeout = options.call_timeout / 2;
+  with.job_timeout = options.call_timeout * 3 / 4;
   return WorkerGraph(std::move(description), std::move(with));
 }
 

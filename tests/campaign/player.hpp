@@ -24,7 +24,7 @@ struct Score {
 
 struct PlayerOptions {
   std::filesystem::path library;
-  std::chrono::milliseconds call_timeout{2000};
+  std::chrono::milliseconds call_timeout{4000};
   std::uint64_t memory_limit = 0;
   unsigned crash_limit = 0;  // 0: the plug-in is never quarantined
 };
