@@ -39,6 +39,22 @@ bool comes_true(const Condition& condition, milliseconds patience) {
   return true;
 }
 
+// What there is when the stand-bys have started, too.
+Left settled() {
+  Left last = left();
+  int same = 0;
+  comes_true(
+      [&] {
+        std::this_thread::sleep_for(milliseconds(10));
+        const Left now = left();
+        same = now == last ? same + 1 : 0;
+        last = now;
+        return same == 50;
+      },
+      milliseconds(60'000));
+  return last;
+}
+
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -133,6 +149,7 @@ Course::Course(const Copies& copies, const CourseOptions& options, Report& repor
   for (int number = 0; number < plugin_count; ++number) {
     with.library = copies.files()[static_cast<std::size_t>(number)];
     with.crash_limit = static_cast<unsigned>(number) % 4;
+    with.stand_by = number >= plugin_count / 2;
     players_.push_back(std::make_unique<Player>(number, with, watch));
   }
   for (const auto& player : players_) {
@@ -140,7 +157,7 @@ Course::Course(const Copies& copies, const CourseOptions& options, Report& repor
       throw std::runtime_error("a plug-in gives no frame");
     }
   }
-  all_up_ = left();
+  all_up_ = settled();
 }
 
 void Course::complain(const Step& step, const std::string& text) {
@@ -258,7 +275,8 @@ void Course::bring_back(const Step& step, Player& guilty, int dead) {
   const auto begin = Clock::now();
   try {
     if (!guilty.frame()) complain(step, "its first frame afterwards is wrong");
-    report_.row(*step.fault).back_ms.push_back(since(begin));
+    Row& row = report_.row(*step.fault);
+    (guilty.options().stand_by ? row.stand_by_back_ms : row.back_ms).push_back(since(begin));
     ++(quarantine ? report_.quarantined : report_.back_at_once);
     if (graph.process_id() == dead) complain(step, "its worker is still the same process");
   } catch (const std::exception& error) {
@@ -299,7 +317,7 @@ void Course::look_at_innocents(const Step& step) {
 
 void Course::look_for_drift(const Step& step) {
   Left now{};
-  if (comes_true([&] { return (now = left()) == all_up_; }, milliseconds(5000))) return;
+  if (comes_true([&] { return (now = left()) == all_up_; }, milliseconds(20'000))) return;
   std::ostringstream text;
   text << "there were " << all_up_ << ", and now there are " << now;
   complain(step, text.str());

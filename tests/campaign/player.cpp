@@ -26,6 +26,7 @@ WorkerGraph made(int number, const PlayerOptions& options) {
   with.worker.heartbeat_timeout = std::chrono::seconds(10);  // the machine may be busy
   with.worker.memory_limit = options.memory_limit;
   with.worker.crash_limit = options.crash_limit;
+  with.stand_by = options.stand_by;
   // No end is forgiven while the campaign runs, so that the quarantines are known in advance.
   with.worker.crash_window = with.worker.quiet_interval = std::chrono::hours(24);
   // A kernel that hangs is named by the broker in the worker, before the host's patience ends.

@@ -27,6 +27,7 @@ struct PlayerOptions {
   std::chrono::milliseconds call_timeout{4000};
   std::uint64_t memory_limit = 0;
   unsigned crash_limit = 0;  // 0: the plug-in is never quarantined
+  bool stand_by = false;     // a second process takes over
 };
 
 class Player {

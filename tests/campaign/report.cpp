@@ -47,11 +47,11 @@ void Report::add(Drift drift) {
 }
 
 void Report::print(const std::vector<const Fault*>& faults, double seconds) const {
-  std::printf("\n%-16s %5s  %-14s %-17s %13s %13s  %-24s %10s  %s\n", "fault", "times", "ended as",
-              "named by", "known ms", "back ms", "innocents' frames", "longest ms",
-              "the same in one process");
-  std::printf("%-16s %5s  %-14s %-17s %13s %13s  %-24s\n", "", "", "", "", "median / max",
-              "median / max", "right / wrong / missing");
+  std::printf("\n%-16s %5s  %-14s %-17s %13s %13s %13s  %-24s %10s  %s\n", "fault", "times",
+              "ended as", "named by", "known ms", "back ms", "by stand-by", "innocents' frames",
+              "longest ms", "the same in one process");
+  std::printf("%-16s %5s  %-14s %-17s %13s %13s %13s  %-24s\n", "", "", "", "", "median / max",
+              "median / max", "median / max", "right / wrong / missing");
   for (const Fault* fault : faults) {
     const auto found = rows_.find(fault->name);
     if (found == rows_.end()) continue;
@@ -65,11 +65,11 @@ void Report::print(const std::vector<const Fault*>& faults, double seconds) cons
     const std::string frames = std::to_string(row.innocents.right) + " / " +
                                std::to_string(row.innocents.wrong) + " / " +
                                std::to_string(row.innocents.missing);
-    std::printf("%-16s %5d  %-14s %-17s %13s %13s  %-24s %10.0f  %s\n", fault->name, row.times,
+    std::printf("%-16s %5d  %-14s %-17s %13s %13s %13s  %-24s %10.0f  %s\n", fault->name, row.times,
                 counted(row.causes, row.times).c_str(), named.c_str(),
                 median_and_most(row.known_ms).c_str(), median_and_most(row.back_ms).c_str(),
-                frames.c_str(), row.innocents.longest_ms,
-                row.control.empty() ? "not tried" : row.control.c_str());
+                median_and_most(row.stand_by_back_ms).c_str(), frames.c_str(),
+                row.innocents.longest_ms, row.control.empty() ? "not tried" : row.control.c_str());
   }
   std::printf("\nback at once: %d times; quarantined, refused, pardoned and back: %d times\n",
               back_at_once, quarantined);

@@ -19,7 +19,7 @@ struct Row {
   std::map<std::string, int> causes;
   std::map<std::string, int> named;  // by what
   int unnamed = 0;
-  std::vector<double> known_ms, back_ms;
+  std::vector<double> known_ms, back_ms, stand_by_back_ms;
   Score innocents;
   std::string control;  // what the fault does in one process; empty: not tried
   std::string left_out;
