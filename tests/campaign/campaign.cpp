@@ -150,7 +150,7 @@ int run_program(int argc, char** argv) {
   app.add_option("--in-process", options.in_process)->group("");
   app.add_option("--guilty", options.guilty)->group("");
   app.add_flag("--device-memory", options.device_memory)->group("");
-  app.add_option("libraries", options.libraries)->group("");
+  app.add_option("--libraries", options.libraries)->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

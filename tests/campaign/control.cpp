@@ -237,8 +237,8 @@ constexpr milliseconds long_silence(20'000), short_silence(3'000);
 
 ControlResult run_control(const Fault& fault, const std::vector<std::filesystem::path>& libraries,
                           int guilty) {
-  std::vector<std::string> arguments{"--in-process", fault.name, "--guilty",
-                                     std::to_string(guilty)};
+  std::vector<std::string> arguments{"--in-process", fault.name, "--guilty", std::to_string(guilty),
+                                     "--libraries"};
   for (const auto& file : libraries) arguments.push_back(file.string());
   Child child(arguments);
   ControlResult result;
