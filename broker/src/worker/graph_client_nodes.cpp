@@ -193,6 +193,10 @@ void GraphClient::poll() {
 // It comes in a file in memory. The worker may write there at any time, and as much as it likes.
 TimelineSummary GraphClient::write_timeline(const TimelineSink& sink) {
   check(sink);
+  if (!options_.timeline) {
+    throw Error(ErrorKind::wrong_state,
+                "no timeline was recorded; give WorkerGraphOptions::timeline");
+  }
   set_up();
   const Descriptor file(::memfd_create("ctxbroker-timeline", MFD_CLOEXEC));
   if (file.get() < 0) {

@@ -95,6 +95,16 @@ TEST_F(WorkerGraphLieTest, TheMediaIsTheHosts) {
               HasSubstr("sample_rate is 0, but the plug-ins are for audio"));
 }
 
+// Only the host knows how long a timeline can be, so it asks for none that it has not ordered.
+TEST_F(WorkerGraphLieTest, ThereIsNoTimelineThatTheHostHasNotOrdered) {
+  WorkerGraphOptions with = graph_options({"TEST_GRAPH_LIE=timeline"});
+  with.worker.program = worker_file("worker_graph_liar");
+  WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so")}}}, with);
+  const auto end = [](std::string_view) { throw std::runtime_error("there is a timeline"); };
+  EXPECT_THAT(error_of(ErrorKind::wrong_state, [&] { graph.write_timeline(end); }),
+              HasSubstr("WorkerGraphOptions::timeline"));
+}
+
 // As any other end: the next call tries again.
 TEST_F(WorkerGraphLieTest, AStartThatFailsIsTriedAgain) {
   const auto trap =
