@@ -325,7 +325,12 @@ bool GraphClient::is_done(std::uint64_t job) {
   JobMessage message;
   message.epoch = epoch_;
   message.job = slot->in_worker;
-  return send_job(graph_is_done, message).outcome != 0;
+  try {
+    return send_job(graph_is_done, message).outcome != 0;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::context_lost) throw;
+    return true;
+  }
 }
 
 JobOutcome GraphClient::finish(std::uint64_t job) {

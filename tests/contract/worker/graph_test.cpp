@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A graph in a worker does what the same graph does in this process.
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <thread>
 
@@ -284,6 +285,12 @@ TEST_F(WorkerGraphTest, SaysWhetherAJobIsDone) {
   graph.end("the test wants it");
   EXPECT_TRUE(graph.is_done(lost));
   error_of(ErrorKind::context_lost, [&] { graph.finish(lost); });
+  // Also when it ends during the question.
+  const std::uint64_t stopped = graph.submit({{pixels.data()}, {pixels.data()}}, job);
+  kill(graph.process_id(), SIGSTOP);
+  EXPECT_TRUE(graph.is_done(stopped));
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { graph.finish(stopped); }),
+              HasSubstr("stopped by a signal"));
 }
 
 // A fault of one client of an MPS server would end them all.
