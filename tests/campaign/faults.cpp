@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "faults.hpp"
 
+#include "memory.hpp"
+
 namespace ctxbroker::campaign {
 
 const std::vector<Fault>& all_faults() {
@@ -116,11 +118,9 @@ const Fault* find_fault(const std::string& name) {
   return nullptr;
 }
 
-std::string why_left_out([[maybe_unused]] const Fault& fault) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  if (std::string(fault.name) == "out-of-memory") return "a sanitizer needs the memory itself";
-#endif
-  return {};
+std::string why_left_out(const Fault& fault) {
+  if (!sanitized || std::string(fault.name) != "out-of-memory") return {};
+  return "a sanitizer needs the memory itself";
 }
 
 }  // namespace ctxbroker::campaign
