@@ -207,11 +207,15 @@ WorkerImpl::Process WorkerImpl::start_process() {
   try {
     {
       Lock lock(mutex_);
-      changed_.wait_for(lock, options_.start_timeout,
-                        [&] { return process_ != nullptr || !spawn_error_.empty(); });
+      // A process can end before this thread has seen it.
+      changed_.wait_for(lock, options_.start_timeout, [&] {
+        return process_ || !spawn_error_.empty() || state_ != WorkerState::starting;
+      });
       if (!process_) {
-        throw Error(ErrorKind::plugin_load,
-                    spawn_error_.empty() ? "the process did not start in time" : spawn_error_);
+        throw Error(ErrorKind::plugin_load, !spawn_error_.empty() ? spawn_error_
+                                            : state_ != WorkerState::starting
+                                                ? reason_
+                                                : "the process did not start in time");
       }
       process = process_;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every way in which a worker can end: named, without harm to anybody else, and back with the next
 // call. The same acts in the host's own process end it.
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -204,6 +205,37 @@ TEST_F(WorkerTest, AllCallsInFlightEndAndAreSuspects) {
   ASSERT_EQ(end.in_flight.size(), 2U);
   EXPECT_EQ(end.in_flight[0].type + end.in_flight[1].type, Act::segfault + Act::sleeps);
   EXPECT_EQ(end.in_flight[0].subject + end.in_flight[1].subject, 9U);
+}
+
+// The caller gets the processor so rarely that it does not see the process.
+TEST_F(WorkerTest, AProcessThatEndsAtOnceIsNotWaitedFor) {
+  WorkerOptions short_lived = options();
+  short_lived.module.clear();
+  short_lived.program = "/bin/false";
+  short_lived.start_timeout = std::chrono::seconds(30);
+  Worker worker(short_lived);
+  const auto stay_on_a_processor = [] {
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(sched_getcpu(), &first);
+    sched_setaffinity(0, sizeof first, &first);
+  };
+  std::atomic<bool> is_over = false;
+  std::thread caller([&] {
+    stay_on_a_processor();
+    std::thread busy([&] {
+      while (!is_over) continue;
+    });
+    const sched_param none{};
+    EXPECT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
+    const auto begin = Time::now();
+    EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { worker.start(); }),
+                HasSubstr("exit status 1"));
+    EXPECT_LT(Time::now() - begin, std::chrono::seconds(20));
+    is_over = true;
+    busy.join();
+  });
+  caller.join();
 }
 
 TEST_F(WorkerTest, TooManyCrashesQuarantineIt) {
