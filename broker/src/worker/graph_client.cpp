@@ -109,11 +109,19 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
   return description;
 }
 
-}  // namespace
+// The host may change its folder before the next process starts.
+WorkerGraphOptions with_whole_paths(WorkerGraphOptions options) {
+  for (auto* path : {&options.worker.program, &options.software_device, &options.policy}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path);
+  }
+  return options;
+}
 
 GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options, Role role)
+}  // namespace
+
     : description_(checked(std::move(description), options)),
-      options_(std::move(options)),
+      options_(with_whole_paths(std::move(options))),
       in_charge_(std::make_shared<std::atomic<bool>>(role == Role::in_charge)),
       worker_(worker_options(options_, in_charge_)),
       slots_(options_.graph.jobs_in_flight),
@@ -251,15 +259,13 @@ void GraphClient::prepare_stand_by() noexcept {
 }
 
 void GraphClient::open() {
-  Json question{
-      {"version", version()},
-      {"host", options_.worker.name.empty() ? "graph" : options_.worker.name},
-      {"software_device", options_.software_device.string()},
-      {"policy", options_.policy.empty() ? std::string()
-                                         : std::filesystem::absolute(options_.policy).string()},
-      {"job_timeout", options_.job_timeout.count()},
-      {"end_timeout", options_.end_timeout.count()},
-      {"nodes", description_.nodes.size()}};
+  Json question{{"version", version()},
+                {"host", options_.worker.name.empty() ? "graph" : options_.worker.name},
+                {"software_device", options_.software_device.string()},
+                {"policy", options_.policy.string()},
+                {"job_timeout", options_.job_timeout.count()},
+                {"end_timeout", options_.end_timeout.count()},
+                {"nodes", description_.nodes.size()}};
   if (options_.timeline) question["timeline"] = options_.timeline->memory_bytes;
   if (options_.driver) question["driver"] = to_string(*options_.driver);
   const Json answer = ask(graph_open, question);

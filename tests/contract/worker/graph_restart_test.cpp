@@ -46,7 +46,8 @@ class WorkerRestartTest : public WorkerGraphTest {
   static int other_child(int process) {
     for (int i = 0; i < 2000; ++i) {
       for (const int child : children()) {
-        if (child != process) return child;
+        const auto of_child = program(std::to_string(child));
+        if (child != process && !of_child.empty() && of_child != program("self")) return child;
       }
       std::this_thread::sleep_for(milliseconds(10));
     }
@@ -85,6 +86,34 @@ TEST_F(WorkerRestartTest, AStandByTakesOver) {
 TEST_F(WorkerRestartTest, WithoutAStandByThereIsOneProcess) {
   WorkerGraph graph = graph_with(graph_options());
   run(graph);
+// Paths are those of the folder in which the graph was made.
+TEST_F(WorkerRestartTest, TheHostMayChangeItsFolder) {
+  const auto before = std::filesystem::current_path();
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("ctxb_folder_" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_symlink(built("lib/ctxbroker/ctxbroker-worker"), folder / "program");
+  std::ofstream(folder / "policy.json") << R"({"schema": "ctxbroker.policy/1"})";
+  WorkerGraphOptions with = graph_options();
+  with.stand_by = true;
+  with.worker.program = "program";
+  with.policy = "policy.json";
+  {
+    std::filesystem::current_path(folder);
+    WorkerGraph graph = graph_with(with);
+    std::filesystem::current_path(before);
+    const auto expected = run(graph);
+    for (std::size_t end = 1; end <= 2; ++end) {
+      other_child(graph.process_id());
+      kill(graph.process_id(), SIGKILL);
+      wait_for_end(end);
+      EXPECT_EQ(run(graph), expected);
+    }
+  }
+  EXPECT_THAT(records(), Not(Contains(HasSubstr("did not start"))));
+  std::filesystem::remove_all(folder);
+}
+
   EXPECT_EQ(children(), std::vector<int>{graph.process_id()});
 }
 
