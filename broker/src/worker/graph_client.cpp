@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -353,6 +354,8 @@ void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> i
        "graph: activate got other ends than the graph has");
   must_be_in_host_memory(inputs);
   must_be_in_host_memory(outputs);
+  need(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
+       "graph: ActivationSizes::sample_rate must be a finite number of Hz, 0 for images");
   // The sizes of the host's buffers follow from its media, so the worker does not decide it.
   const bool is_audio = sizes.sample_rate > 0;
   if (is_audio != (nodes_.front().description.media == Media::audio)) {

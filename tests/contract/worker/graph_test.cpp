@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A graph in a worker does what the same graph does in this process.
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -381,6 +382,13 @@ TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
                          sound.activate({8, 8});
                        }),
               HasSubstr("sample_rate is 0"));
+  for (const double rate : {-1.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THAT(error_of(ErrorKind::invalid_argument,
+                         [&] {
+                           sound.activate({8, 8, rate});
+                         }),
+                HasSubstr("sample_rate must be a finite number"));
+  }
   sound.set_text(0, "title", "none is active");
   refused(one("broken_init_fails"), graph_options(), ErrorKind::plugin_init, "init");
   WorkerGraphOptions with = graph_options();
