@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
@@ -391,13 +392,17 @@ void GraphClient::send_activation() {
                            {"graph", to_json(options_.graph)},
                            {"inputs", to_json(description_.inputs)},
                            {"outputs", to_json(description_.outputs)},
+  std::vector<JobInput> inputs;
                            {"edges", std::move(edges)}});
   read([&] {
-    std::vector<JobInput> inputs;
+    // A host may take the order for granted, and has buffers of these sizes in it.
+    JobInput last{0, std::numeric_limits<int>::min()};
     for (const Json& one : answer.at("job_inputs")) {
-      inputs.push_back({whole<std::size_t>(one.at(0)), whole<int>(one.at(1))});
-      if (inputs.back().input >= description_.inputs.size() || inputs.size() > most_job_inputs) {
-        throw json::DocumentError("a job has an input that the graph has not");
+      const JobInput next{whole<std::size_t>(one.at(0)), whole<int>(one.at(1))};
+      const bool same = next.input == last.input;
+      if (next.input >= description_.inputs.size() || inputs.size() == most_job_inputs ||
+          !(same ? next.frame > last.frame : !inputs.empty() && next.input == last.input + 1)) {
+        throw json::DocumentError("a job has an input that the graph has not, or not there");
       }
     }
     std::vector<std::uint64_t> before;
@@ -410,12 +415,21 @@ void GraphClient::send_activation() {
     if (before.size() != nodes_.size()) throw json::DocumentError("latencies are missing");
     latency_ = latency_of(answer.at("latency"));
     latency_before_ = std::move(before);
-    job_inputs_ = std::move(inputs);
   });
 }
 
 // The states are kept, because a plug-in cannot be asked for its state while it is active. A graph
 // that was not active has no new ones.
+  if (!active_) {
+    job_inputs_ = std::move(inputs);
+  } else if (!std::equal(inputs.begin(), inputs.end(), job_inputs_.begin(), job_inputs_.end(),
+                         [](const JobInput& a, const JobInput& b) {
+                           return a.input == b.input && a.frame == b.frame;
+                         })) {  // the host's buffers are not for these
+    throw Error(ErrorKind::wrong_state,
+                "graph: since the worker's restart, the plug-ins need other frames; call activate "
+                "again");
+  }
 void GraphClient::deactivate() {
   while (is_set_up() && oldest() != nullptr) {
     try {

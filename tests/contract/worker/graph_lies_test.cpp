@@ -48,6 +48,13 @@ class WorkerGraphLieTest : public WorkerGraphTest, public ::testing::WithParamIn
   }
 };
 
+WorkerGraphDescription two_inputs() {
+  return {{{"small", 1}, {"large", 4}},
+          {{"out"}},
+          {{"liar", built("test_plugins/deaths.so")}},
+          {{"small", "liar.in"}, {"large", "liar.in"}, {"liar", "out"}}};
+}
+
 TEST_P(WorkerGraphLieTest, IsFound) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { use(GetParam().name); }),
@@ -103,6 +110,45 @@ TEST_F(WorkerGraphLieTest, ThereIsNoTimelineThatTheHostHasNotOrdered) {
   const auto end = [](std::string_view) { throw std::runtime_error("there is a timeline"); };
   EXPECT_THAT(error_of(ErrorKind::wrong_state, [&] { graph.write_timeline(end); }),
               HasSubstr("WorkerGraphOptions::timeline"));
+}
+
+// The host has a buffer of another size for each end, in the order of the ends.
+TEST_F(WorkerGraphLieTest, TheOrderOfInputsIsTheHosts) {
+  for (const char* lie : {"swapped_inputs", "missing_input"}) {
+    WorkerGraphOptions with = graph_options({std::string("TEST_GRAPH_LIE=") + lie});
+    with.worker.program = worker_file("worker_graph_liar");
+    WorkerGraph graph(two_inputs(), with);
+    EXPECT_THAT(error_of(ErrorKind::context_lost,
+                         [&] {
+                           graph.activate({8, 8});
+                         }),
+                HasSubstr("an answer of it cannot be right"));
+  }
+}
+
+TEST_F(WorkerGraphLieTest, ARestartDoesNotChangeTheInputsOfAJob) {
+  const auto mark = built("ctxb_mark_" + std::to_string(getpid()));
+  WorkerGraphOptions with =
+      graph_options({"TEST_GRAPH_LIE=other_frames", "TEST_GRAPH_MARK=" + mark.string()});
+  with.worker.program = worker_file("worker_graph_liar");
+  WorkerGraph graph(two_inputs(), with);
+  graph.activate({8, 8});
+  const JobInput* const inputs = graph.job_inputs().data();
+  ASSERT_EQ(graph.job_inputs().size(), 3U);
+  std::vector<float> small(8 * 8), large(8 * 8 * 4), output(8 * 8 * 4);
+  JobInfo job;
+  job.width = job.height = 8;
+  const auto process = [&] {
+    return graph.process({{small.data(), large.data(), large.data()}, {output.data()}}, job);
+  };
+  EXPECT_EQ(process(), JobOutcome::done);
+  graph.end("the next process needs other frames");
+  EXPECT_THAT(error_of(ErrorKind::wrong_state, process), HasSubstr("call activate again"));
+  EXPECT_EQ(graph.job_inputs().data(), inputs);
+  EXPECT_EQ(inputs[1].input, 1U);
+  graph.activate({8, 8});
+  EXPECT_EQ(process(), JobOutcome::done);
+  std::filesystem::remove(mark);
 }
 
 // As any other end: the next call tries again.

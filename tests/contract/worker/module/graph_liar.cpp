@@ -2,6 +2,7 @@
 // A worker program that answers a graph's messages as a sound one does, but for the lie that
 // TEST_GRAPH_LIE names. Worker processes are the less trusted side, so the host has to find it.
 #include <ctxbroker/worker_module.h>
+#include <fcntl.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
@@ -122,6 +123,21 @@ std::string answer_to(std::uint32_t type) {
   if (type == graph_deactivate && is("base64")) return "[\"???\"]";
   if (type == graph_question) {
     if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
+    if (is("swapped_inputs")) {
+      return R"({"job_inputs": [[1, 0], [0, 0]], "latency": 0, "before": [0]})";
+    }
+    if (is("missing_input")) {
+      return R"({"job_inputs": [[0, 0], [0, 1]], "latency": 0, "before": [0]})";
+    }
+    static int times = 0;
+    if (is("other_frames")) {  // in each process but the first
+      const char* const mark = std::getenv("TEST_GRAPH_MARK");
+      if (times++ == 0 && access(mark, F_OK) == 0) {
+        return R"({"job_inputs": [[0, 0], [0, 1], [1, 0]], "latency": 0, "before": [0]})";
+      }
+      close(creat(mark, 0600));
+      return R"({"job_inputs": [[0, 0], [1, 0], [1, 1]], "latency": 0, "before": [0]})";
+    }
     if (is("regions_many")) return "[[0, 0, 8, 8], [0, 0, 8, 8]]";
     if (is("region_wraps")) return "[[0, 0, 4294967304, 8]]";
     if (is("region_float")) return "[[0, 1e300, 8, 8]]";
