@@ -119,9 +119,9 @@ WorkerGraphOptions with_whole_paths(WorkerGraphOptions options) {
   return options;
 }
 
-GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options, Role role)
 }  // namespace
 
+GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options, Role role)
     : description_(checked(std::move(description), options)),
       options_(with_whole_paths(std::move(options))),
       in_charge_(std::make_shared<std::atomic<bool>>(role == Role::in_charge)),
@@ -213,7 +213,6 @@ void GraphClient::start_process() {
   worker_.start();  // also when the last start has failed
   ends_ = worker_.ends();
   open();
-  ends_ = worker_.ends();
   for (std::size_t i = 0; i < description_.nodes.size(); ++i) create(i);
 }
 
@@ -230,15 +229,15 @@ bool GraphClient::take_stand_by() {
   }
   if (!next->is_set_up()) return false;
   for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, next->nodes_[i]);
-  next->worker_.impl_->follow(*worker_.impl_);
+  const std::uint64_t ends = worker_.ends();
+  if (!next->worker_.impl_->follow(*worker_.impl_, *next->in_charge_)) return false;
   {
     const std::lock_guard lock(worker_mutex_);
     worker_.impl_.swap(next->worker_.impl_);
   }
   in_charge_.swap(next->in_charge_);
-  *in_charge_ = true;
   epoch_ = next->epoch_;
-  ends_ = worker_.ends();
+  ends_ = ends;
   driver_ = next->driver_;
   devices_ = next->devices_;
   document_ = std::move(next->document_);
@@ -392,8 +391,8 @@ void GraphClient::send_activation() {
                            {"graph", to_json(options_.graph)},
                            {"inputs", to_json(description_.inputs)},
                            {"outputs", to_json(description_.outputs)},
-  std::vector<JobInput> inputs;
                            {"edges", std::move(edges)}});
+  std::vector<JobInput> inputs;
   read([&] {
     // A host may take the order for granted, and has buffers of these sizes in it.
     JobInput last{0, std::numeric_limits<int>::min()};
@@ -404,6 +403,11 @@ void GraphClient::send_activation() {
           !(same ? next.frame > last.frame : !inputs.empty() && next.input == last.input + 1)) {
         throw json::DocumentError("a job has an input that the graph has not, or not there");
       }
+      inputs.push_back(last = next);
+    }
+    if (inputs.empty() != description_.inputs.empty() ||
+        (!inputs.empty() && last.input + 1 != description_.inputs.size())) {
+      throw json::DocumentError("a job lacks an input");
     }
     std::vector<std::uint64_t> before;
     const auto latency_of = [&](const Json& one) {
@@ -416,10 +420,6 @@ void GraphClient::send_activation() {
     latency_ = latency_of(answer.at("latency"));
     latency_before_ = std::move(before);
   });
-}
-
-// The states are kept, because a plug-in cannot be asked for its state while it is active. A graph
-// that was not active has no new ones.
   if (!active_) {
     job_inputs_ = std::move(inputs);
   } else if (!std::equal(inputs.begin(), inputs.end(), job_inputs_.begin(), job_inputs_.end(),
@@ -430,6 +430,10 @@ void GraphClient::send_activation() {
                 "graph: since the worker's restart, the plug-ins need other frames; call activate "
                 "again");
   }
+}
+
+// The states are kept, because a plug-in cannot be asked for its state while it is active. A graph
+// that was not active has no new ones.
 void GraphClient::deactivate() {
   while (is_set_up() && oldest() != nullptr) {
     try {

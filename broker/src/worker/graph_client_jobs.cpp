@@ -350,9 +350,9 @@ JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
     const bool is_part = job.region.width != 0 || !job.extents.empty();
     if (!options_.retry || is_part || error.kind() != ErrorKind::context_lost) throw;
     const auto end = worker_.last_end();
-    if (worker_.state() != WorkerState::missing || !end || end->cause == WorkerEndCause::by_host) {
-      throw;
-    }
+    const WorkerState state = worker_.state();  // ready: a process that knows of no graph
+    const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;
+    if (!may_go_on || !end || end->cause == WorkerEndCause::by_host) throw;
   }
   return process_once(buffers, job, events);
 }

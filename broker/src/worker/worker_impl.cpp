@@ -401,11 +401,14 @@ void WorkerImpl::pardon() {
   reason_.clear();
 }
 
-void WorkerImpl::follow(const WorkerImpl& before) {
+bool WorkerImpl::follow(const WorkerImpl& before, std::atomic<bool>& in_charge) {
   const std::scoped_lock both(mutex_, before.mutex_);
+  if (state_ != WorkerState::ready) return false;
+  in_charge = true;
   crashes_ = before.crashes_;
   ends_ = before.ends_;
   last_end_ = before.last_end_;
+  return true;
 }
 
 void WorkerImpl::close() noexcept {

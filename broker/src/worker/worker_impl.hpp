@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -91,8 +92,9 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void end(const std::string& reason);
   void pardon();
   void close() noexcept;
-  // Takes over what is known of the processes of another worker, which this one replaces.
-  void follow(const WorkerImpl& before);
+  // Takes over what is known of the processes of another worker, which this one replaces, and says
+  // so in `in_charge`. Returns false, and does nothing, when its own process has ended.
+  bool follow(const WorkerImpl& before, std::atomic<bool>& in_charge);
   void tell(Severity severity, std::string text) const;
 
  private:

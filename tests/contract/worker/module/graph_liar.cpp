@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "worker/graph_wire.hpp"
 
@@ -66,6 +68,16 @@ std::string answer_to(std::uint32_t type) {
       for (int i = 0; i < 100000; ++i) text += ",[]";
       return text + "]}";
     }
+    if (is("open_dies")) {
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        _exit(8);
+      }).detach();
+      std::string text = sound_answer(type);
+      std::string numbers = ", \"numbers\": [0";
+      for (int i = 0; i < 500000; ++i) numbers += ",0";
+      return text.insert(text.rfind('}'), numbers + "]");
+    }
     if (is("open_members")) {  // each name differs from all others in its last bytes
       std::string text = "[0";
       for (int object = 0; object < 5; ++object) {
@@ -111,18 +123,6 @@ std::string answer_to(std::uint32_t type) {
     return R"({"path": "", "has_state": false, "plugins": []})";
   }
   if (type == graph_activate) {
-    if (is("job_input")) return R"({"job_inputs": [[7, 0]], "latency": 0, "before": [0]})";
-    if (is("negative_input")) return R"({"job_inputs": [[-1, 0]], "latency": 0, "before": [0]})";
-    if (is("latency")) return R"({"job_inputs": [[0, 0]], "latency": -1, "before": [0]})";
-    if (is("latency_huge")) {
-      return R"({"job_inputs": [[0, 0]], "latency": 1000000000000, "before": [0]})";
-    }
-    if (is("latencies")) return R"({"job_inputs": [[0, 0]], "latency": 0, "before": []})";
-  }
-  if (type == graph_deactivate && is("states")) return "[1, 2]";
-  if (type == graph_deactivate && is("base64")) return "[\"???\"]";
-  if (type == graph_question) {
-    if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
     if (is("swapped_inputs")) {
       return R"({"job_inputs": [[1, 0], [0, 0]], "latency": 0, "before": [0]})";
     }
@@ -138,6 +138,18 @@ std::string answer_to(std::uint32_t type) {
       close(creat(mark, 0600));
       return R"({"job_inputs": [[0, 0], [1, 0], [1, 1]], "latency": 0, "before": [0]})";
     }
+    if (is("job_input")) return R"({"job_inputs": [[7, 0]], "latency": 0, "before": [0]})";
+    if (is("negative_input")) return R"({"job_inputs": [[-1, 0]], "latency": 0, "before": [0]})";
+    if (is("latency")) return R"({"job_inputs": [[0, 0]], "latency": -1, "before": [0]})";
+    if (is("latency_huge")) {
+      return R"({"job_inputs": [[0, 0]], "latency": 1000000000000, "before": [0]})";
+    }
+    if (is("latencies")) return R"({"job_inputs": [[0, 0]], "latency": 0, "before": []})";
+  }
+  if (type == graph_deactivate && is("states")) return "[1, 2]";
+  if (type == graph_deactivate && is("base64")) return "[\"???\"]";
+  if (type == graph_question) {
+    if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
     if (is("regions_many")) return "[[0, 0, 8, 8], [0, 0, 8, 8]]";
     if (is("region_wraps")) return "[[0, 0, 4294967304, 8]]";
     if (is("region_float")) return "[[0, 1e300, 8, 8]]";
