@@ -124,13 +124,6 @@ class Descriptor {
     return copy;
   }
 
-  /// Lets the one output of a plug-in without ports of its own have the buffer of its one input.
-  /// Then process must be right when both views are the same.
-  [[nodiscard]] constexpr Descriptor in_place() const {
-    return outputs(raw_.media == CTXB_MEDIA_IMAGE ? detail::image_out_in_place
-                                                  : detail::audio_out_in_place);
-  }
-
   /// Gives the inputs, made with port(). Job finds them by their position.
   template <std::size_t Count>
   [[nodiscard]] constexpr Descriptor inputs(const ctxb_port (&all)[Count]) const {
@@ -153,6 +146,13 @@ class Descriptor {
     copy.raw_.outputs = all;
     copy.raw_.output_count = static_cast<std::uint32_t>(Count);
     return copy;
+  }
+
+  /// Lets the one output of a plug-in without ports of its own have the buffer of its one input.
+  /// Then process must be right when both views are the same.
+  [[nodiscard]] constexpr Descriptor in_place() const {
+    return outputs(raw_.media == CTXB_MEDIA_IMAGE ? detail::image_out_in_place
+                                                  : detail::audio_out_in_place);
   }
 
   /// Sets flags: CTXB_PLUGIN_*, combined with |.
