@@ -250,9 +250,11 @@ void GraphClient::prepare_stand_by() noexcept {
   try {
     WorkerGraphOptions options = options_;
     options.stand_by = false;
-    stand_by_ = std::async(std::launch::async, [description = description_, options] {
+    const auto make = [description = description_, options, scheduling = scheduling_] {
+      scheduling.apply();  // this thread is started by whoever calls, on whatever processor
       return std::make_unique<GraphClient>(description, options, Role::stand_by);
-    });
+    };
+    stand_by_ = std::async(std::launch::async, make);
   } catch (const std::exception& error) {  // no thread or no memory is to be had
     worker_.impl_->tell(Severity::warning,
                         std::string("the stand-by did not start: ") + error.what());

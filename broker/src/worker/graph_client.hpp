@@ -20,6 +20,7 @@
 #include "ctxbroker/worker_graph.hpp"
 #include "plugin/foreign_text.hpp"
 #include "worker/graph_wire.hpp"
+#include "worker/scheduling.hpp"
 
 namespace ctxbroker::detail {
 
@@ -147,6 +148,7 @@ class GraphClient {
   mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
   Worker worker_;
   std::future<std::unique_ptr<GraphClient>> stand_by_;
+  const Scheduling scheduling_;  // of the thread that has made the graph
   DriverInfo driver_;
   std::vector<DeviceInfo> devices_;
   std::vector<Node> nodes_;

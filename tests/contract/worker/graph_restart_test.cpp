@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a graph does when its worker has ended: a stand-by takes over, a job is done once more, and
 // a plug-in that crashes in save can be used.
+#include <sched.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -84,6 +85,38 @@ TEST_F(WorkerRestartTest, AStandByTakesOver) {
     EXPECT_EQ(graph.last_end()->process_id, first);
     EXPECT_EQ(graph.reason(), "");
   }
+}
+
+// A host may call from a thread in real time, which has a processor of its own.
+TEST_F(WorkerRestartTest, AStandByRunsAsTheFirstProcess) {
+  WorkerGraphOptions with = graph_options();
+  with.stand_by = true;
+  WorkerGraph graph = graph_with(with);
+  const auto processors = [](int process) {
+    cpu_set_t all;
+    EXPECT_EQ(sched_getaffinity(process, sizeof all, &all), 0);
+    return CPU_COUNT(&all);
+  };
+  other_child(graph.process_id());
+  const int count = processors(0);
+  std::thread caller([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    const sched_param none{};
+    EXPECT_EQ(sched_setscheduler(0, SCHED_BATCH, &none), 0);
+    kill(graph.process_id(), SIGKILL);
+    wait_for_end();
+    run(graph);
+    const int second = other_child(graph.process_id());
+    EXPECT_EQ(processors(second), count);
+    EXPECT_EQ(sched_getscheduler(second), SCHED_OTHER);
+    // The positive control.
+    EXPECT_EQ(processors(0), 1);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_BATCH);
+  });
+  caller.join();
 }
 
 // Paths are those of the folder in which the graph was made.
