@@ -111,8 +111,8 @@ struct WorkerOptions {
   /// False: the process can open no sockets but Unix ones, and neither can its children. `socket`
   /// answers EACCES. The start fails when the system cannot hold that.
   bool network = true;
-  /// False: the process can read, change, trace or signal no other process but its children, so the
-  /// host's memory is out of its reach. The start fails before Linux 6.12 and without Landlock.
+  /// False: the process can trace or signal no other process but its children, and the host's
+  /// memory is out of its reach. The start fails before Linux 6.12 and without Landlock.
   bool other_processes = true;
 
   /// A worker that ends this often within crash_window is quarantined. 0: never.

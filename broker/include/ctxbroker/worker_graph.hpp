@@ -111,7 +111,8 @@ struct WorkerNodeState {
 /// from the process, and ends a process whose answer cannot be right.
 ///
 /// Move-only; a moved-from graph can only be destroyed or assigned to. Threads: any thread may call
-/// it, but only one at a time. state, reason, last_end and process_id can be called at any time.
+/// it, but only one at a time. state, reason, last_end, ends and process_id can be called at any
+/// time.
 class CTXB_API WorkerGraph {
  public:
   /// Starts the worker, loads the libraries and creates the plug-ins there.
@@ -179,7 +180,8 @@ class CTXB_API WorkerGraph {
   /// True from the end of activate until deactivate. A restart of the worker does not change it.
   [[nodiscard]] bool active() const noexcept;
 
-  /// As Graph::job_inputs. Valid until the next activate.
+  /// As Graph::job_inputs. Valid until the next activate. If the plug-ins need other frames after a
+  /// restart, calls throw `wrong_state` until then.
   [[nodiscard]] const std::vector<JobInput>& job_inputs() const;
   /// As Graph::output_extents.
   [[nodiscard]] std::vector<ImageRegion> output_extents(const JobInfo& job);
