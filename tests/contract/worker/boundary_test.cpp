@@ -187,7 +187,8 @@ TEST_F(WorkerBoundaryTest, AProgramWithThreadsIsNotHeldAndSaysSo) {
 // In a child: one system call answers from now on as on another kernel, here and in workers.
 TEST_F(WorkerBoundaryTest, DISABLED_OnAnotherKernel) {
   const auto number = [](const char* name) {
-    return static_cast<std::uint32_t>(std::atoi(std::getenv(name)));
+    const char* const value = std::getenv(name);
+    return static_cast<std::uint32_t>(value != nullptr ? std::atoi(value) : 0);
   };
   std::array<sock_filter, 4> code{
       {{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},

@@ -19,7 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Lt;
 
 using Time = std::chrono::steady_clock;
 
@@ -63,8 +62,8 @@ struct Death {
   const char* text;
 };
 
-void PrintTo(const Death& death, std::ostream* stream) {
-  *stream << "act " << death.act;
+std::ostream& operator<<(std::ostream& stream, const Death& death) {
+  return stream << "act " << death.act;
 }
 
 class WorkerDeathTest : public WorkerTest, public ::testing::WithParamInterface<Death> {};
@@ -121,7 +120,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The positive control: without a worker, the process of whoever calls ends.
 TEST_F(WorkerTest, DISABLED_DoesItInTheHost) {
-  test::perform(static_cast<Act>(std::atoi(std::getenv("TEST_WORKER_ACT"))));
+  const char* const act = std::getenv("TEST_WORKER_ACT");
+  ASSERT_NE(act, nullptr);
+  test::perform(static_cast<Act>(std::atoi(act)));
   std::printf("it lives on\n");
 }
 

@@ -16,7 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::AnyOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // An innocent plug-in behind the guilty one, whose parameter shows whether it was restored.
@@ -37,8 +36,8 @@ struct GraphDeath {
   bool is_on_own_thread = false;
 };
 
-void PrintTo(const GraphDeath& death, std::ostream* stream) {
-  *stream << death.way;
+std::ostream& operator<<(std::ostream& stream, const GraphDeath& death) {
+  return stream << death.way;
 }
 
 double way_of(const WorkerGraph& graph, const std::string& name) {
@@ -106,9 +105,10 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The positive control: without a worker, whoever runs the plug-in ends.
 TEST(WorkerGraphControl, DISABLED_TheSamePluginHere) {
+  const char* const way = std::getenv("CTXB_TEST_WAY");
+  ASSERT_NE(way, nullptr);
   InProcess here(guilty_and_innocent());
-  here.instances[0].set_parameter(
-      "way", here.instances[0].description().parameters[0].parse(std::getenv("CTXB_TEST_WAY")));
+  here.instances[0].set_parameter("way", here.instances[0].description().parameters[0].parse(way));
   here.activate({width, height});
   std::vector<float> pixels(width * height * 4);
   here.graph->process(pixels.data(), pixels.data(), picture_job());

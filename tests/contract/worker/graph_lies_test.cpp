@@ -18,8 +18,8 @@ struct GraphLie {
   const char* text;
 };
 
-void PrintTo(const GraphLie& lie, std::ostream* stream) {
-  *stream << lie.name;
+std::ostream& operator<<(std::ostream& stream, const GraphLie& lie) {
+  return stream << lie.name;
 }
 
 class WorkerGraphLieTest : public WorkerGraphTest, public ::testing::WithParamInterface<GraphLie> {

@@ -15,7 +15,6 @@ namespace ctxbroker {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;

@@ -11,9 +11,7 @@
 namespace ctxbroker {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr std::uint32_t block = 256, channels = 2;
 

@@ -17,8 +17,8 @@ struct Lie {
   const char* text;  // what the end's text says
 };
 
-void PrintTo(const Lie& lie, std::ostream* stream) {
-  *stream << "act " << lie.act;
+std::ostream& operator<<(std::ostream& stream, const Lie& lie) {
+  return stream << "act " << lie.act;
 }
 
 class WorkerLieTest : public WorkerTest, public ::testing::WithParamInterface<Lie> {};

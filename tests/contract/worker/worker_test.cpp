@@ -18,7 +18,6 @@ namespace ctxbroker {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST_F(WorkerTest, StartsWithTheFirstCallAndAnswers) {

@@ -51,7 +51,8 @@ class Allocation {
 
   const std::uint64_t& address() const noexcept {
     static constexpr std::uint64_t none = 0;
-    return piece_ != nullptr ? piece_->address : none;
+    if (piece_ == nullptr) return none;
+    return piece_->address;
   }
 
  private:

@@ -132,6 +132,7 @@ std::string answer_to(std::uint32_t type) {
     static int times = 0;
     if (is("other_frames")) {  // in each process but the first
       const char* const mark = std::getenv("TEST_GRAPH_MARK");
+      if (mark == nullptr) _exit(1);
       if (times++ == 0 && access(mark, F_OK) == 0) {
         return R"({"job_inputs": [[0, 0], [0, 1], [1, 0]], "latency": 0, "before": [0]})";
       }
