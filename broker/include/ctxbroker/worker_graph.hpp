@@ -137,8 +137,8 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] WorkerNodeState node_state(std::size_t node);
   /// As Broker::metrics, for the broker in the worker since the process's start.
   [[nodiscard]] BrokerMetrics metrics();
-  /// As Broker::poll, for the broker in the worker. Every other function that asks the process does
-  /// the same, so call it while no job runs. Without a process, it does nothing.
+  /// As Broker::poll, for the broker in the worker. Every function that asks the process polls too,
+  /// so this one is for times without jobs. Without a process, it does nothing.
   void poll();
   /// As Broker::write_timeline: what the present process has recorded since its start. See
   /// WorkerGraphOptions::timeline.
