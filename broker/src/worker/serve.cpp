@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -274,6 +276,41 @@ void memory_is_short() {
   throw std::bad_alloc();
 }
 
+// Whether the process has nearly all the private memory that RLIMIT_DATA allows. For signal
+// handlers.
+bool is_at_memory_limit() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  char text[128] = {};
+  const ssize_t length = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  if (length <= 0) return false;
+  const char* at = text;
+  for (int field = 0; field < 5 && at != nullptr; ++field) {  // the sixth number: pages of data
+    at = std::strchr(at, ' ');
+    if (at != nullptr) ++at;
+  }
+  rlim_t bytes = 0;
+  if (at != nullptr) std::from_chars(at, text + length, bytes);
+  bytes *= static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+  return bytes >= limit.rlim_cur / 10 * 9;
+}
+
+// A plug-in may have an operator new of its own, or use malloc and not look at the result.
+void at_crash(int signal) {
+  if (is_at_memory_limit()) serving->channel->control().memory_short = 1;
+  std::raise(signal);  // once more when this returns, without a handler
+}
+
+void watch_memory() {
+  std::set_new_handler(memory_is_short);
+  struct sigaction action = {};
+  action.sa_handler = at_crash;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGABRT, SIGSEGV}) ::sigaction(signal, &action, nullptr);
+}
+
 int serve(const ctxb_worker_module* module) {
   int kind = 0;
   socklen_t length = sizeof kind;
@@ -295,7 +332,7 @@ int serve(const ctxb_worker_module* module) {
   const std::string not_given_up = give_up(serving->hello);  // before there are other threads
   RunningCopies& running = running_of(serving->memory.get());
   copy_running_calls(running.copies, std::size(running.copies));
-  std::set_new_handler(memory_is_short);
+  watch_memory();
   std::thread(look_after_socket).detach();
   std::vector<std::thread> others;
   Serving& here = *serving;

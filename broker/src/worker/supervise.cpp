@@ -364,8 +364,7 @@ void WorkerImpl::look_for_hang(WorkerProcess& process) {
   }
 }
 
-WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t resident_bytes,
-                               bool reaped) {
+WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, bool reaped) {
   WorkerEnd end;
   end.process_id = process.id;
   end.in_flight = process.channel.in_flight();
@@ -388,10 +387,7 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t
   } else if (end.signal != 0) {
     end.cause = WorkerEndCause::signal;
     text = "it was ended by " + signal_name(end.signal);
-    const bool at_limit =
-        process.channel.memory_short() ||
-        (options_.memory_limit != 0 && resident_bytes >= options_.memory_limit / 10 * 9);
-    if (end.signal == SIGKILL ? oom_kills() > process.oom_kills : at_limit) {
+    if (end.signal == SIGKILL ? oom_kills() > process.oom_kills : process.channel.memory_short()) {
       end.cause = WorkerEndCause::out_of_memory;
       text += end.signal == SIGKILL ? ", because the system was short of memory"
                                     : " when no more memory was to be had";
@@ -408,11 +404,9 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, std::uint64_t
 void WorkerImpl::finish(WorkerProcess& process, bool reaped) {
   ::kill(-process.id, SIGKILL);  // its children, as far as they are still in its group
   int status = 0;
-  rusage used{};
-  if (reaped && ::wait4(process.id, &status, 0, &used) != process.id) status = -1;
+  if (reaped && ::waitpid(process.id, &status, 0) != process.id) status = -1;
   if (process.output.get() >= 0) static_cast<void>(read_output(process, true));
-  WorkerEnd end =
-      describe(process, status, static_cast<std::uint64_t>(used.ru_maxrss) * 1024, reaped);
+  WorkerEnd end = describe(process, status, reaped);
   const bool crash = publish(process, end);
   process.channel.end();
   // It dies when the system lets it; somebody has to wait for it then.

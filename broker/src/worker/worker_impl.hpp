@@ -122,7 +122,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   bool read_output(WorkerProcess& process, bool all);
   void look_for_hang(WorkerProcess& process);
   void finish(WorkerProcess& process, bool reaped);
-  WorkerEnd describe(WorkerProcess& process, int status, std::uint64_t resident_bytes, bool reaped);
+  WorkerEnd describe(WorkerProcess& process, int status, bool reaped);
   bool publish(WorkerProcess& process, WorkerEnd& end);
   void wake() const noexcept;
 

@@ -112,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Death{Act::deadlock, WorkerEndCause::late, "did not end within 400 ms"},
                       Death{Act::allocates, WorkerEndCause::out_of_memory, "no more memory"},
                       Death{Act::mallocs, WorkerEndCause::out_of_memory, "no more memory"},
+                      Death{Act::reserves, WorkerEndCause::out_of_memory, "no more memory"},
                       Death{Act::forks_and_ends, WorkerEndCause::exited, "exit status 5"},
                       Death{Act::device_trap, WorkerEndCause::cuda_ended,
                             "says that its CUDA context is lost"},

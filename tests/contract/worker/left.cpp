@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "process_state.hpp"
 
@@ -32,6 +33,7 @@ std::size_t count_mappings() {
 }  // namespace
 
 Left left() {
+  std::thread([] {}).join();  // ThreadSanitizer starts one of its own with the first
   const ProcessState state = process_state();
   return {children().size(), count_mappings(), state.descriptors, state.threads};
 }

@@ -64,6 +64,12 @@ void perform(Act act) {
       return;
     case mallocs:
       for (;;) std::memset(std::malloc(1 << 20), 1, 1 << 20);
+    case reserves: {
+      void* volatile taken = nullptr;  // or the compiler leaves the allocations out
+      do taken = std::malloc(1 << 20);
+      while (taken != nullptr);
+      std::abort();
+    }
     case forks_and_ends:
       if (fork() == 0) {
         setsid();  // out of the worker's group, with the socket in its hand

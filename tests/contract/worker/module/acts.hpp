@@ -34,6 +34,7 @@ enum Act : std::uint32_t {
   deadlock,
   allocates,  // by operator new, until there is no more
   mallocs,    // by malloc, with a write through null at the end
+  reserves,   // by malloc, without a write, and aborts at the end
   forks_and_ends,
   closes_all,  // descriptors
   device_trap,
