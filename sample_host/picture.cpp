@@ -107,6 +107,7 @@ void check_channels(const PlannedEnd& end, const GraphPlan& plan) {
 
 std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends) {
   std::vector<std::uint32_t> channels;
+  channels.reserve(ends.size());
   for (const PlannedEnd& end : ends) channels.push_back(end.is_results() ? 0 : channels_of(end));
   return channels;
 }
@@ -262,11 +263,8 @@ JobBuffers Picture::buffers(const std::vector<std::uint32_t>& result_bytes) {
     // memory.
     if (!is_taken[end.like]) {
       is_taken[end.like] = true;
-      outputs_.push_back(std::move(like));
-      like.width = outputs_.back().width;
-      like.height = outputs_.back().height;
-      like.metadata = outputs_.back().metadata;
-      like.exr = outputs_.back().exr;
+      Image without_samples{like.width, like.height, {}, {}, like.format, like.metadata, like.exr};
+      outputs_.push_back(std::exchange(like, std::move(without_samples)));
     } else {
       outputs_.push_back(like);
       outputs_.back().halves.resize(is_half ? size : 0);

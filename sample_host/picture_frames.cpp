@@ -14,6 +14,7 @@ namespace {
 
 std::vector<std::filesystem::path> files_of(const std::vector<PlannedEnd>& ends) {
   std::vector<std::filesystem::path> files;
+  files.reserve(ends.size());
   for (const PlannedEnd& end : ends) files.push_back(end.file);
   return files;
 }

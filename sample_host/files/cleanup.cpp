@@ -36,8 +36,9 @@ struct SignalReport {
   std::string path, part;  // empty: standard output
   std::array<std::string, NSIG> texts;
 };
-// Made once, and never freed.
+// Made once, and never freed, because a handler may be reading it.
 std::atomic<const SignalReport*> signal_report{nullptr};
+std::atomic<bool> report_is_due{false};
 
 // Async-signal-safe, as all that the handler calls.
 void write_all(int file, const std::string& text) {
@@ -50,8 +51,8 @@ void write_all(int file, const std::string& text) {
 }
 
 void write_signal_report(int signal_number) {
-  const SignalReport* const report = signal_report.load(std::memory_order_acquire);
-  if (report == nullptr) return;
+  if (!report_is_due.load(std::memory_order_acquire)) return;
+  const SignalReport* const report = signal_report.load();
   const std::string& text = report->texts[static_cast<std::size_t>(signal_number)];
   if (report->path.empty()) return write_all(STDOUT_FILENO, text);
   const int file =
@@ -141,11 +142,12 @@ void leave_report(const std::string& path, const std::function<std::string(int)>
   for (const int signal_number : ending_signals) {
     report->texts[static_cast<std::size_t>(signal_number)] = text_of(signal_number);
   }
-  signal_report.store(report, std::memory_order_release);
+  signal_report.store(report);
+  report_is_due.store(true, std::memory_order_release);
 }
 
 void report_is_written() noexcept {
-  signal_report.store(nullptr);
+  report_is_due.store(false);
 }
 
 void install() {

@@ -23,6 +23,10 @@ struct Start {
   std::filesystem::path interrupt_folder;  // in this folder
 };
 
+// Without the sanitizers' handlers, a signal ends the child as it does in a release.
+inline const std::vector<std::string> signals_stay_signals = {
+    "ASAN_OPTIONS=handle_segv=0", "UBSAN_OPTIONS=handle_segv=0", "TSAN_OPTIONS=handle_segv=0"};
+
 // Where this test program stands: bin/ of a build or a bundle.
 std::filesystem::path program_folder();
 

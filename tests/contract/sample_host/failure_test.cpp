@@ -124,7 +124,9 @@ TEST_F(FailureTest, AnInterruptLeavesAReport) {
 }
 
 TEST_F(FailureTest, ACrashNamesThePluginAndLeavesAReport) {
-  const Ended ended = run(image(library("crashes")), {"CTXB_TEST_CRASH=process:segv"});
+  std::vector<std::string> environment = signals_stay_signals;
+  environment.emplace_back("CTXB_TEST_CRASH=process:segv");
+  const Ended ended = run(image(library("crashes")), environment);
   EXPECT_EQ(ended.signal, SIGSEGV);
   EXPECT_THAT(ended.err, ContainsRegex("ctxbroker: plug-in com\\.example\\.test\\.crashes "
                                        "\\([^ ]*crashes\\.so\\) crashed in process on thread"));

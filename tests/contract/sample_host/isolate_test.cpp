@@ -118,11 +118,14 @@ TEST_F(IsolateCommand, ACrashIsAMessageWithTheName) {
     start.arguments = {"image",         at("in.png"), "-o",       at("out.png"),
                        "--plugin",      "exposure",   "--plugin", deaths(way),
                        "--job-timeout", "200",        "--isolate"};
+    start.environment = signals_stay_signals;
     expect_error(start, ExitCode::plugin,
                  {text, "in process of plug-in com.example.test.deaths", "leave the plug-in out"});
   }
   // The positive control: here, the command crashes.
-  EXPECT_EQ(run({"image", at("in.png"), "-o", at("out.png"), "--plugin", deaths("segv")}).signal,
+  EXPECT_EQ(run({"image", at("in.png"), "-o", at("out.png"), "--plugin", deaths("segv")},
+                signals_stay_signals)
+                .signal,
             SIGSEGV);
 }
 

@@ -100,8 +100,9 @@ TEST_F(TraceCommand, AFullDiskLeavesNoHalfTrace) {
   Start start;
   // The image has less than one block of 512 bytes, the trace more.
   start.wrapper = "ulimit -f 1";
-  start.arguments = {"image",    at("in.png"), "-o",      at("out.png"),
-                     "--plugin", "exposure",   "--trace", at("trace.json")};
+  start.arguments = {"image",       at("in.png"),    "-o",
+                     at("out.png"), "--plugin",      test_plugin("passes_on"),
+                     "--trace",     at("trace.json")};
   const Ended ended = run_sample_host(start);
   EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::output)) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("trace.json"));
