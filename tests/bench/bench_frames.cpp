@@ -122,6 +122,7 @@ class RawSlot {
 // Runs frames through both, `in_flight` at a time, and returns ns for each frame.
 template <typename Submit, typename Finish>
 double run(unsigned frames, unsigned in_flight, Submit&& submit, Finish&& finish) {
+  if (in_flight == 0) throw std::invalid_argument("no frame is in flight");
   const auto begin = Clock::now();
   for (unsigned frame = 0; frame < frames + in_flight; ++frame) {
     if (frame >= in_flight) finish(frame - in_flight);

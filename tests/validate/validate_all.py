@@ -190,7 +190,7 @@ def check_breach(run, folder, row):
                 "text": found.get("text", "")}
     skipped = [one for one in report["results"] if one["outcome"] == "skip"]
     text = skipped[0]["text"] if skipped else "it passed" if report["results"] else "no such plug-in"
-    if text in NEEDS_SOFTWARE_DEVICE and report["driver"] != "software":
+    if text in NEEDS_SOFTWARE_DEVICE and report.get("driver") != "software":
         return {"plugin": who, "expected": test, "outcome": "skip", "right": True, "text": text}
     return {"plugin": who, "expected": test, "outcome": "not caught", "right": False, "text": text}
 

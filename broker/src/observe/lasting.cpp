@@ -9,11 +9,11 @@
 namespace ctxbroker::detail {
 
 const char* lasting(std::string_view text) noexcept {
-  // Never destroyed: threads go on while static objects end.
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::set<std::string, std::less<>>;
+  static constinit std::mutex mutex;
   try {
     const std::lock_guard lock(mutex);
+    // Never destroyed: threads go on while static objects end.
+    static auto& all = *new std::set<std::string, std::less<>>;
     const auto found = all.find(text);
     return found != all.end() ? found->c_str() : all.emplace(text).first->c_str();
   } catch (const std::bad_alloc&) {

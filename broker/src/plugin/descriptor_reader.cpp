@@ -47,7 +47,7 @@ struct Location {
 std::string text(const Location& location, const char* given, const char* member) {
   auto copy = take_text(given);
   if (!copy) location.refuse(std::string(member) + " is null, too long, or no clean UTF-8");
-  *location.bytes_taken += sizeof *copy + copy->size();
+  *location.bytes_taken += sizeof(std::string) + copy->size();
   if (*location.bytes_taken > most_text) location.refuse("its texts take more than 4 MiB in all");
   return *std::move(copy);
 }
@@ -92,12 +92,14 @@ auto read_table(const Location& location, const Table<Struct>& table, const Read
   if (!is_sound(table.first, table.least_bytes) || !is_step(table.first)) {
     location.refuse(all + "[0].size is not that of a " + table.type);
   }
+  const auto size_of = [&](std::uint32_t index) {
+    return all + '[' + std::to_string(index) + "].size is " +
+           std::to_string(element(table.first, index)->size);
+  };
   for (std::uint32_t index = 0; index < table.count; ++index) {
     const Struct* const given = element(table.first, index);
     if (given->size != table.first->size) {
-      location.refuse(all + " differ in size: " + all + '[' + std::to_string(index) + "].size is " +
-                      std::to_string(given->size) + ", and " + all + "[0].size is " +
-                      std::to_string(table.first->size));
+      location.refuse(all + " differ in size: " + size_of(index) + ", and " + size_of(0));
     }
     made.push_back(read(*given, index));
   }
