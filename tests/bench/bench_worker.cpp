@@ -3,9 +3,9 @@
 // two sides look before they sleep, against the same bytes through two pipes and a process that
 // sends them back. The module answers with the message and uses no GPU.
 //
-// Then a block of audio through the sample plug-in gain: a graph in this process, and the same
-// graph in a worker. Last, the time from the end of a worker to the next block that is done,
-// with a stand-by against without.
+// Then a block of audio through the sample plug-in gain, and a picture through exposure: a graph in
+// this process, and the same graph in a worker. Last, the time from the end of a worker to the next
+// block that is done, with a stand-by against without.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +197,33 @@ double audio(Session& session, std::uint32_t frames, std::chrono::microseconds s
   return report(state, comparison);
 }
 
+// A float RGBA picture of 1920 x 1080, in this process and in a worker, whose buffers are copied or
+// lent.
+double picture(Session& session, bool lent, benchmark::State& state) {
+  constexpr std::uint32_t width = 1920, height = 1080;
+  constexpr std::size_t samples = std::size_t{width} * height * 4;
+  Broker& broker = session.broker();
+  PluginInstance exposure = broker.create(broker.load(sample_plugin("exposure")), "exposure");
+  exposure.activate({width, height});
+  Graph here(broker, {&exposure}, {width, height});
+  WorkerGraph there({{{"in"}}, {{"out"}}, {{"exposure", sample_plugin("exposure")}}});
+  there.activate({width, height});
+  const WorkerBuffer block = there.lend(2 * samples * sizeof(float));
+  std::vector<float> own(2 * samples);
+  float* const shared = lent ? static_cast<float*>(block.data()) : own.data();
+  JobInfo job;
+  job.width = width;
+  job.height = height;
+  const auto in_process = [&] { here.process(own.data(), own.data() + samples, job); };
+  const auto in_worker = [&] { there.process(shared, shared + samples, job); };
+  in_process();
+  in_worker();
+  const int count = session.quick() ? 1 : 20;
+  return report(state, compare(
+                           session.rounds(20), [&] { return median_of(count, in_process); },
+                           [&] { return median_of(count, in_worker); }));
+}
+
 void enrol(Session& session) {
   for (const int spin : {0, 50, 1000}) {
     measure_once("audio/256_frames/spin_" + std::to_string(spin) + "_us", benchmark::kMicrosecond,
@@ -212,6 +239,11 @@ void enrol(Session& session) {
             return round_trips(session, bytes, std::chrono::microseconds(spin), state);
           });
     }
+  }
+  for (const bool lent : {false, true}) {
+    measure_once(
+        std::string("picture/1080p/") + (lent ? "lent" : "copied"), benchmark::kMillisecond,
+        [&session, lent](benchmark::State& state) { return picture(session, lent, state); });
   }
   measure_once("restart/stand_by", benchmark::kMillisecond,
                [&session](benchmark::State& state) { return restarts(session, state); });

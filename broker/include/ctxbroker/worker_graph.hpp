@@ -67,7 +67,8 @@ struct WorkerGraphOptions {
   /// Destroying the graph waits until it has started.
   bool stand_by = false;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
-  /// the next process. This holds for jobs without a region, when no other job is in flight.
+  /// the next process. This holds for jobs without a region and without lent inputs, when no other
+  /// job is in flight.
   /// WorkerGraph::end is no reason for it.
   bool retry = false;
 };
@@ -98,7 +99,8 @@ struct WorkerNodeState {
 /// Plug-ins that are loaded, connected and run in a worker process with a broker of its own. The
 /// host's own process uses no GPU for them.
 ///
-/// Samples go through memory that both processes share. A job is one message and one answer.
+/// Samples are copied into memory that both processes share, unless they lie there already: see
+/// lend. A job is one message and one answer.
 ///
 /// If the process ends, the call that was in it throws `context_lost`. The text names the plug-in
 /// and its function if one was running, and WorkerEnd::running has them too. The next call goes on
@@ -191,6 +193,19 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] std::uint64_t latency_frames() const;
   /// As Graph::latency_before.
   [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
+
+  /// Lends memory for the buffers of jobs. A buffer that lies in it is not copied: the worker reads
+  /// an input and writes an output where it is. Every later process gets the block too, and what is
+  /// in it.
+  ///
+  /// The worker can write there at any time. So no job with such an input is done once more
+  /// (WorkerGraphOptions::retry), and after a crash both inputs and outputs may hold anything.
+  /// WorkerBuffer::handle has no use here. The end of the block is a call of the graph, so do not
+  /// end it beside another call, nor while a job uses it.
+  ///
+  /// @param bytes  the block begins with a page, and is filled with zeros.
+  /// @throws Error  as Worker::lend.
+  [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
 
   /// As Graph::submit. The inputs are read before the call returns.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,

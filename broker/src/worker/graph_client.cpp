@@ -240,8 +240,9 @@ bool GraphClient::take_stand_by() {
   ends_ = ends;
   driver_ = next->driver_;
   devices_ = next->devices_;
-  document_ = std::move(next->document_);
-  for (Slot& slot : slots_) slot.block = {};  // they were lent to the process before
+  document_ = std::exchange(next->document_, {});
+  for (Slot& slot : slots_) slot.block = {};            // they were lent to the process before
+  worker_.impl_->take_blocks_of(*next->worker_.impl_);  // the host's
   return true;
 }
 

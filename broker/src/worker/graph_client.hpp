@@ -59,6 +59,7 @@ class GraphClient {
   std::uint64_t latency_frames() const;
   std::uint64_t latency_before(std::size_t node) const;
 
+  WorkerBuffer lend(std::size_t bytes);
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);
   JobOutcome finish(std::uint64_t job);
@@ -132,6 +133,7 @@ class GraphClient {
   JobReply start(GraphCall type, Slot& slot, const JobBuffers& buffers, const JobInfo& job,
                  const WorkerJobEvents& events);
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
+  BufferPlace place_of(const void* buffer, std::uint64_t bytes) const;
   void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
   void copy_outputs(const Slot& slot, JobOutcome outcome) const;
   std::uint32_t result_bytes(std::size_t output) const;

@@ -107,7 +107,8 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
       return std::to_string(x) + " x " + std::to_string(y);
     };
     refuse_job("a job of " + text(width, height) + " does not fit into " +
-               text(sizes_.max_width, sizes_.max_height));
+               text(sizes_.max_width, sizes_.max_height) +
+               ", the max_width and max_height of the graph");
   };
   const auto bytes_of = [&](const GraphEnd& end, std::uint32_t width, std::uint32_t height) {
     must_fit(width, height);  // the host's buffer, too, may end there
@@ -151,7 +152,26 @@ JobReply GraphClient::send_job(GraphCall type, const JobMessage& message) {
   return reply;
 }
 
-// Copies the inputs and sends the job.
+WorkerBuffer GraphClient::lend(std::size_t bytes) {
+  set_up();
+  return worker_.lend(bytes);
+}
+
+// Where the worker finds the buffer if the host has it from `lend`. In block 0 if not.
+BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes) const {
+  const auto block = worker_.impl_->find_block(buffer);
+  if (!block) return {0, 0, bytes};
+  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
+                                                 static_cast<std::byte*>(block->memory.get()));
+  if (bytes > block->memory.bytes() - offset) {
+    refuse_job("a buffer of " + std::to_string(bytes) + " bytes begins at byte " +
+               std::to_string(offset) + " of a lent block that has " +
+               std::to_string(block->memory.bytes()) + "; lend more, or begin earlier");
+  }
+  return {block->handle, offset, bytes};
+}
+
+// Copies the inputs that are not lent, and sends the job.
 JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffers,
                             const JobInfo& job, const WorkerJobEvents& events) {
   measure_buffers(buffers, job);
@@ -171,10 +191,15 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
                         job.extents.size() * sizeof(ImageRegion) +
                         events.changes.size() * sizeof(WorkerParameterChange);
   slot.places.clear();
-  for (const std::uint64_t size : sizes_of_) {
-    bytes = aligned(bytes);
-    slot.places.push_back({bytes, size});
-    bytes += size;
+  const std::size_t inputs = buffers.inputs.size();
+  for (std::size_t i = 0; i < sizes_of_.size(); ++i) {
+    BufferPlace place =
+        place_of(i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs], sizes_of_[i]);
+    if (place.block == 0) {
+      place.offset = aligned(bytes);
+      bytes = place.offset + place.bytes;
+    }
+    slot.places.push_back(place);
   }
   if (bytes > most_bytes) refuse_job("the job's buffers have more than 1 TiB together");
   if (slot.block.bytes() < bytes) slot.block = worker_.lend(aligned(bytes));
@@ -189,8 +214,9 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
   put(slot.places);
   put(job.extents);
   put(events.changes);
-  for (std::size_t i = 0; i < buffers.inputs.size(); ++i) {
-    std::memcpy(begin + slot.places[i].offset, buffers.inputs[i], slot.places[i].bytes);
+  for (std::size_t i = 0; i < inputs; ++i) {
+    const BufferPlace& place = slot.places[i];
+    if (place.block == 0) std::memcpy(begin + place.offset, buffers.inputs[i], place.bytes);
   }
   slot.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
 
@@ -204,7 +230,7 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
   message.sample_rate = job.sample_rate;
   message.deadline_ns = job.deadline_ns;
   message.region = job.region;
-  message.inputs = static_cast<std::uint32_t>(buffers.inputs.size());
+  message.inputs = static_cast<std::uint32_t>(inputs);
   message.outputs = static_cast<std::uint32_t>(buffers.outputs.size());
   message.extents = static_cast<std::uint32_t>(job.extents.size());
   message.changes = static_cast<std::uint32_t>(events.changes.size());
@@ -235,7 +261,7 @@ void GraphClient::copy_outputs(const Slot& slot, JobOutcome outcome) const {
   const std::size_t inputs = slot.places.size() - slot.outputs.size();
   for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
     const BufferPlace& place = slot.places[inputs + i];
-    std::memcpy(slot.outputs[i], begin + place.offset, place.bytes);
+    if (place.block == 0) std::memcpy(slot.outputs[i], begin + place.offset, place.bytes);
   }
 }
 
@@ -340,7 +366,8 @@ JobOutcome GraphClient::finish(std::uint64_t job) {
                                             : JobOutcome::forgotten;
 }
 
-// The buffers are the host's, so what the dead process has done to its own does not matter.
+// What the dead process has done to its own memory does not matter. It may have done it to an input
+// that is lent, too.
 JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {
   if (oldest() != nullptr) return finish(submit(buffers, job, events));
@@ -348,7 +375,10 @@ JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
     return process_once(buffers, job, events);
   } catch (const Error& error) {
     const bool is_part = job.region.width != 0 || !job.extents.empty();
-    if (!options_.retry || is_part || error.kind() != ErrorKind::context_lost) throw;
+    const bool is_lent = std::any_of(
+        buffers.inputs.begin(), buffers.inputs.end(),
+        [&](const void* buffer) { return worker_.impl_->find_block(buffer) != nullptr; });
+    if (!options_.retry || is_part || is_lent || error.kind() != ErrorKind::context_lost) throw;
     const auto end = worker_.last_end();
     const WorkerState state = worker_.state();  // ready: a process that knows of no graph
     const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;

@@ -302,12 +302,19 @@ void Served::read_table(const JobMessage& message) {
   for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
     BufferPlace place;
     take(place);
-    need_of_message(place.offset <= message.bytes && place.bytes <= message.bytes - place.offset,
+    void* block = memory;
+    std::uint64_t bytes = message.bytes;
+    if (place.block != 0) {
+      need_of_message(host_->buffer(place.block, &block, &bytes) == CTXB_OK,
+                      "a buffer's block is not lent");
+    }
+    need_of_message(place.offset <= bytes && place.bytes <= bytes - place.offset,
                     "a buffer lies outside of its block");
+    std::byte* const buffer = static_cast<std::byte*>(block) + place.offset;
     if (i < message.inputs) {
-      buffers_.inputs.push_back(begin + place.offset);
+      buffers_.inputs.push_back(buffer);
     } else {
-      buffers_.outputs.push_back(begin + place.offset);
+      buffers_.outputs.push_back(buffer);
     }
   }
   job_.extents.resize(message.extents);

@@ -6,8 +6,9 @@
 // DocumentMessage, and the answer a DocumentReply; the answer's text replaces the question's in the
 // block, or waits in the worker until a larger block has come.
 //
-// JOBS are a JobMessage, and a block with everything else: a table, then the samples. The answer is
-// a JobReply, and the outputs are in the block. A job that is only submitted has two messages.
+// JOBS are a JobMessage, and a block with everything else: a table, then the samples that lie in no
+// block of the host's own. The answer is a JobReply, and the outputs are in the blocks. A job that
+// is only submitted has two messages.
 //
 // ERRORS of a job come behind its JobReply, and those of a document in its text, both as JSON. If
 // CUDA has ended, the worker answers CTXB_ERROR_CONTEXT_LOST instead, and is ended.
@@ -80,7 +81,8 @@ struct JobMessage {
 };
 static_assert(std::is_trivially_copyable_v<JobMessage>);
 
-struct BufferPlace {  // in the job's block
+struct BufferPlace {
+  std::uint64_t block = 0;  // 0: the job's own
   std::uint64_t offset = 0, bytes = 0;
 };
 

@@ -101,6 +101,9 @@ std::uint64_t WorkerGraph::latency_before(std::size_t node) const {
   return impl_->latency_before(node);
 }
 
+WorkerBuffer WorkerGraph::lend(std::size_t bytes) {
+  return impl_->lend(bytes);
+}
 std::uint64_t WorkerGraph::submit(const JobBuffers& buffers, const JobInfo& job,
                                   const WorkerJobEvents& events) {
   return impl_->submit(buffers, job, events);

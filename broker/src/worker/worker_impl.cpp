@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -282,19 +283,13 @@ std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
   const Process process = ready_process(false);
   auto block = std::make_shared<LentBlock>();
-  block->owner = weak_from_this();
   try {
     block->file = sealed_memory("ctxbroker-lent", bytes);
     block->memory = Mapping(block->file.get(), bytes);
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::out_of_memory, error.what());
   }
-  {
-    const Lock lock(mutex_);
-    if (lent_.size() >= most_lent) throw refused(options_.name, "4096 blocks are lent already");
-    block->handle = next_handle_++;
-    lent_.push_back(block);  // so that a process that starts meanwhile gets it
-  }
+  add_block(block);
   try {
     give_block(process, *block, Clock::now() + options_.call_timeout);
   } catch (...) {
@@ -302,6 +297,39 @@ std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes) {
     throw;
   }
   return block;
+}
+
+// A process that starts from now on gets it.
+void WorkerImpl::add_block(const std::shared_ptr<LentBlock>& block) {
+  const Lock lock(mutex_);
+  if (lent_.size() >= most_lent) throw refused(options_.name, "4096 blocks are lent already");
+  block->owner = weak_from_this();
+  block->handle = next_handle_++;
+  lent_.push_back(block);
+}
+
+void WorkerImpl::take_blocks_of(WorkerImpl& before) {
+  std::vector<std::shared_ptr<LentBlock>> blocks;
+  {
+    const Lock lock(before.mutex_);
+    blocks.swap(before.lent_);
+  }
+  for (const auto& block : blocks) add_block(block);
+  const Process process = ready_process(false);
+  for (const auto& block : blocks) {
+    give_block(process, *block, Clock::now() + options_.call_timeout);
+  }
+}
+
+std::shared_ptr<const LentBlock> WorkerImpl::find_block(const void* address) const {
+  const std::less<const std::byte*> before;  // of any two addresses
+  const auto* const at = static_cast<const std::byte*>(address);
+  const Lock lock(mutex_);
+  for (const auto& block : lent_) {
+    const auto* const begin = static_cast<const std::byte*>(block->memory.get());
+    if (!before(at, begin) && before(at, begin + block->memory.bytes())) return block;
+  }
+  return nullptr;
 }
 
 void WorkerImpl::forget_block(std::uint64_t handle) noexcept {

@@ -81,6 +81,10 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
                    std::chrono::microseconds timeout);
   std::shared_ptr<LentBlock> lend(std::size_t bytes);
   void take_back(const LentBlock& block) noexcept;
+  // The block that this address lies in, or null.
+  std::shared_ptr<const LentBlock> find_block(const void* address) const;
+  // Lends what another worker, which this one replaces, was lent.
+  void take_blocks_of(WorkerImpl& before);
   bool is_lent(std::uint64_t handle, std::uint64_t bytes) const;
   std::uint64_t pass_descriptor(int descriptor);
   int take_descriptor(std::uint64_t number);
@@ -105,6 +109,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   Process ready_process(bool asked_by_host);
   Process start_process();
   void start_module(const Process& process);
+  void add_block(const std::shared_ptr<LentBlock>& block);
   void forget_block(std::uint64_t handle) noexcept;
   void give_block(const Process& process, const LentBlock& block, Clock::time_point deadline);
   std::size_t own_call(const Process& process, const WorkerMessage& message, void* reply,

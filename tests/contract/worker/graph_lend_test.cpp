@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers of jobs that lie in memory which the host and the worker share.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <string>
+
+#include "graph_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Large beside all else that is lent.
+constexpr std::uint32_t edge = 256;
+constexpr std::size_t samples = std::size_t{edge} * edge * 4;
+constexpr std::size_t bytes = samples * sizeof(float);
+
+// What this process maps of the blocks that it lends.
+std::size_t lent_bytes() {
+  std::size_t sum = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:ctxbroker-lent") == std::string::npos) continue;
+    std::size_t end = 0;
+    const std::size_t begin = std::stoull(line, &end, 16);
+    sum += std::stoull(line.substr(end + 1), nullptr, 16) - begin;
+  }
+  return sum;
+}
+
+JobInfo large_job() {
+  JobInfo job;
+  job.width = job.height = edge;
+  return job;
+}
+
+float* floats(const WorkerBuffer& buffer) {
+  return static_cast<float*>(buffer.data());
+}
+
+// Without alpha, the colours are doubled.
+std::vector<float> brighter(const float* in) {
+  std::vector<float> result(in, in + samples);
+  for (std::size_t i = 0; i < samples; ++i) result[i] *= i % 4 == 3 ? 1 : 2;
+  return result;
+}
+
+std::vector<float> copy_of(const float* picture) {
+  return {picture, picture + samples};
+}
+
+class WorkerLendTest : public WorkerGraphTest {
+ protected:
+  WorkerGraph graph_with(const WorkerGraphOptions& with, const std::string& plugin = "exposure",
+                         const std::string& folder = "plugins/") {
+    WorkerGraph graph({{{"in"}}, {{"out"}}, {node_of(plugin, folder)}}, with);
+    if (plugin == "exposure") graph.set_parameter(0, "stops", 1);
+    graph.activate({edge, edge});
+    return graph;
+  }
+  static JobOutcome process(WorkerGraph& graph, const float* in, float* out) {
+    return graph.process(in, out, large_job());
+  }
+  void fill(float* picture) {
+    const auto from = noise(samples, ++seed_);
+    std::copy(from.begin(), from.end(), picture);
+  }
+
+ private:
+  unsigned seed_ = 0;
+};
+
+TEST_F(WorkerLendTest, BuffersAreUsedWhereTheyAre) {
+  WorkerGraph graph = graph_with(graph_options());
+  const WorkerBuffer in = graph.lend(bytes), out = graph.lend(2 * bytes);
+  float* const second_half = floats(out) + samples;
+  fill(floats(in));
+  const auto expected = brighter(floats(in));
+  const std::size_t before = lent_bytes();
+  EXPECT_EQ(process(graph, floats(in), second_half), JobOutcome::done);
+  EXPECT_EQ(copy_of(second_half), expected);
+  EXPECT_LT(lent_bytes(), before + bytes);
+
+  // In place.
+  std::copy_n(floats(in), samples, floats(out));
+  EXPECT_EQ(process(graph, floats(out), floats(out)), JobOutcome::done);
+  EXPECT_EQ(copy_of(floats(out)), expected);
+  EXPECT_LT(lent_bytes(), before + bytes);
+
+  // Only one of both is lent. The control: the other one is copied, and needs room.
+  std::vector<float> own(samples);
+  EXPECT_EQ(process(graph, floats(in), own.data()), JobOutcome::done);
+  EXPECT_EQ(own, expected);
+  EXPECT_GE(lent_bytes(), before + bytes);
+  fill(own.data());
+  EXPECT_EQ(process(graph, own.data(), floats(out)), JobOutcome::done);
+  EXPECT_EQ(copy_of(floats(out)), brighter(own.data()));
+}
+
+TEST_F(WorkerLendTest, SeveralJobsAreInFlight) {
+  WorkerGraphOptions with = graph_options();
+  with.graph.jobs_in_flight = 3;
+  WorkerGraph graph = graph_with(with);
+  constexpr std::size_t jobs = 7;
+  const WorkerBuffer in = graph.lend(jobs * bytes), out = graph.lend(jobs * bytes);
+  std::uint64_t last = 0;
+  for (std::size_t i = 0; i < jobs; ++i) {
+    fill(floats(in) + i * samples);
+    last = graph.submit({{floats(in) + i * samples}, {floats(out) + i * samples}}, large_job());
+  }
+  EXPECT_EQ(graph.finish(last), JobOutcome::done);
+  for (std::size_t i = 0; i < jobs; ++i) {
+    EXPECT_EQ(copy_of(floats(out) + i * samples), brighter(floats(in) + i * samples)) << i;
+  }
+}
+
+// The next process has the same memory, also when it was there before.
+TEST_F(WorkerLendTest, BlocksOutliveTheirProcess) {
+  for (const bool stand_by : {false, true}) {
+    WorkerGraphOptions with = graph_options();
+    with.stand_by = stand_by;
+    WorkerGraph graph = graph_with(with);
+    const WorkerBuffer in = graph.lend(bytes), out = graph.lend(bytes);
+    const std::size_t before = lent_bytes();
+    for (std::size_t round = 1; round < 4; ++round) {
+      kill(graph.process_id(), SIGKILL);
+      wait_for_end((stand_by ? 3 : 0) + round);
+      fill(floats(in));
+      EXPECT_EQ(process(graph, floats(in), floats(out)), JobOutcome::done);
+      EXPECT_EQ(copy_of(floats(out)), brighter(floats(in)));
+      EXPECT_LT(lent_bytes(), before + bytes) << "it copies";
+    }
+  }
+}
+
+// A block may end before the graph, and after it.
+TEST_F(WorkerLendTest, BlocksEndAtAnyTime) {
+  WorkerBuffer last;
+  {
+    WorkerGraph graph = graph_with(graph_options());
+    const std::size_t before = lent_bytes();
+    for (int i = 0; i < 5; ++i) {
+      const WorkerBuffer block = graph.lend(bytes);
+      fill(floats(block));
+      const auto expected = brighter(floats(block));
+      EXPECT_EQ(process(graph, floats(block), floats(block)), JobOutcome::done);
+      EXPECT_EQ(copy_of(floats(block)), expected);
+    }
+    EXPECT_LT(lent_bytes(), before + bytes);
+    last = graph.lend(bytes);
+  }
+  fill(floats(last));
+}
+
+TEST_F(WorkerLendTest, ABufferThatReachesBeyondItsBlockIsRefused) {
+  WorkerGraph graph = graph_with(graph_options());
+  const WorkerBuffer block = graph.lend(bytes);
+  std::vector<float> own(samples);
+  for (const bool is_input : {true, false}) {
+    EXPECT_THAT(error_of(ErrorKind::invalid_argument,
+                         [&] {
+                           process(graph, is_input ? floats(block) + 1 : own.data(),
+                                   is_input ? own.data() : floats(block) + 1);
+                         }),
+                HasSubstr("a buffer of " + std::to_string(bytes) +
+                          " bytes begins at byte 4 of a "
+                          "lent block that has " +
+                          std::to_string(bytes)));
+  }
+  EXPECT_EQ(process(graph, floats(block), own.data()), JobOutcome::done);
+  error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(graph.lend(0)); });
+}
+
+// A dead process may have written there.
+TEST_F(WorkerLendTest, AJobWithALentInputIsNotDoneOnceMore) {
+  WorkerGraphOptions with = graph_options({"CTXB_TEST_CRASH=process:segv"});
+  with.retry = true;
+  WorkerGraph graph = graph_with(with, "crashes", "test_plugins/");
+  const WorkerBuffer block = graph.lend(bytes);
+  std::vector<float> own(samples);
+  error_of(ErrorKind::context_lost, [&] { process(graph, floats(block), own.data()); });
+  EXPECT_EQ(graph.ends(), 1U);
+  // The control.
+  error_of(ErrorKind::context_lost, [&] { process(graph, own.data(), floats(block)); });
+  EXPECT_EQ(graph.ends(), 3U);
+}
+
+}  // namespace
+}  // namespace ctxbroker
