@@ -52,7 +52,7 @@ std::vector<const PluginDescription*> check_nodes(const GraphDescription& descri
     const std::string who = "the instance of " + node.name;
     if (node.instance == nullptr) refuse(who + " is null");
     if (&Access::of(*node.instance).broker() != &broker) refuse(who + " belongs to another broker");
-    if (!node.instance->active()) refuse(who + " is not active");
+    if (!node.instance->active()) refuse(who + " is not active; call activate first");
     const ActivationSizes& active = Access::of(*node.instance).activation()->sizes;
     if (sizes.max_width > active.max_width || sizes.max_height > active.max_height) {
       refuse(who + " is active for " + text(active.max_width, active.max_height) + " only");
@@ -267,7 +267,7 @@ void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const
   const std::uint32_t height = has_region ? job.region.height : job.height;
   if (width > sizes.max_width || height > sizes.max_height) {
     refuse("a job of " + text(width, height) + " does not fit into " +
-           text(sizes.max_width, sizes.max_height));
+           text(sizes.max_width, sizes.max_height) + ", the max_width and max_height of the graph");
   }
   const bool takes_channels =
       wiring.job_channels == UINT32_MAX ||

@@ -22,11 +22,11 @@ std::string quoted(const char* text) {
 }
 
 ctxb_status no_such_module(Instance& instance, const char* function, const char* module) {
-  return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, function,
-                       module == nullptr
-                           ? std::string("module may be null only if the plug-in has exactly one "
-                                         "module")
-                           : "there is no module " + quoted(module));
+  return refuse_breach(
+      instance, CTXB_ERROR_INVALID_ARGUMENT, function,
+      module == nullptr ? std::string("module may be null only if the plug-in's descriptor lists "
+                                      "exactly one module")
+                        : "there is no module " + quoted(module));
 }
 
 ctxb_status look_up_kernel(Instance& instance, Activation& activation, const char* module,

@@ -295,12 +295,12 @@ class ParameterValues {
   /// Returns the value of a parameter in the parameter's own type. Text is valid during the call.
   ///
   /// @param parameter  a parameter of this plug-in's table.
-  /// @throws std::out_of_range  when the host sent no value for it.
+  /// @throws std::out_of_range  when the descriptor does not have it.
   template <class Value>
   [[nodiscard]] Value operator[](const Parameter<Value>& parameter) const {
     if (parameter.index >= count_) {
-      throw std::out_of_range(std::string("the host sent no value for the parameter '") +
-                              parameter.raw.id + "'");
+      throw std::out_of_range(std::string("the parameter '") + parameter.raw.id +
+                              "' is not in the descriptor; give its table to .parameters()");
     }
     // A later version's values may be longer.
     const auto* const bytes = reinterpret_cast<const unsigned char*>(values_);
