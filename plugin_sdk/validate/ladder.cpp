@@ -141,7 +141,9 @@ constexpr Test tests[] = {
     {"audio.events", 5, plugin, N::process, audio,
      "It takes changes of its parameters within a block, and a transport.", audio_events},
     {"audio.block_size", 9, plugin, N::process, audio,
-     "What it puts out does not depend on where the blocks begin.", audio_block_size},
+     "What it puts out does not depend on where the blocks begin. If it follows changes within a "
+     "block, that holds for them too.",
+     audio_block_size},
     {"image.tiles", 5, plugin, N::process, images,
      "A tile shows what the whole picture shows there.", image_tiles},
 

@@ -12,9 +12,46 @@
 namespace ctxbroker::validate {
 namespace {
 
-// One song of `frames`, cut into blocks of at most `block`, put together again: all channels of all
-// outputs that are audio.
-Bytes whole_song(Rig& rig, const Setup& setup, std::uint32_t frames, std::uint32_t block) {
+constexpr std::uint32_t song_frames = 1500;
+
+// A jump of each parameter that may change, and then a ramp where there are ramps. Offsets are
+// frames of the song.
+std::vector<ParameterChange> song_changes(const Rig& rig, std::uint64_t seed) {
+  constexpr std::int64_t jump = 401, ramp = 700;
+  std::vector<ParameterChange> changes;
+  const auto& parameters = rig.plugin().parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const ParameterDescription& one = parameters[i];
+    if (!one.automatable || number_count(one.type) != 1) continue;
+    const double value = one.from_position(number_at(seed, i, jump));
+    changes.push_back({nullptr, i, jump, value, 0, 0});
+    if (one.type != ParameterType::floating) continue;
+    changes.push_back({nullptr, i, ramp, one.from_position(number_at(seed, i, ramp)), 500, value});
+  }
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  return changes;
+}
+
+// Those that a block has to bring: its jumps, and every ramp that lies on it.
+JobEvents events_of(const std::vector<ParameterChange>& song, PluginInstance& instance,
+                    std::uint32_t begin, std::uint32_t frames) {
+  JobEvents events;
+  for (ParameterChange change : song) {
+    change.instance = &instance;
+    change.offset -= begin;
+    const bool has_begun = change.offset < std::int64_t{frames};
+    const bool has_ended = change.offset + change.ramp_frames < (change.ramp_frames != 0 ? 1 : 0);
+    if (has_begun && !has_ended) events.changes.push_back(change);
+  }
+  return events;
+}
+
+// The song, cut into blocks of at most `block`, put together again: all channels of all outputs
+// that are audio.
+Bytes whole_song(Rig& rig, const Setup& setup, std::uint32_t block,
+                 const std::vector<ParameterChange>& changes) {
+  constexpr std::uint32_t frames = song_frames;
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
   const auto& ports = rig.plugin().outputs;
@@ -24,7 +61,7 @@ Bytes whole_song(Rig& rig, const Setup& setup, std::uint32_t frames, std::uint32
     JobInfo job = job_of(rig.plugin(), std::min(block, frames - at), setup.sizes.max_height, at,
                          setup.sizes.sample_rate);
     job.discontinuity = at == 0;
-    std::vector<Bytes> got = bench.run(job);
+    std::vector<Bytes> got = bench.run(job, events_of(changes, instance, at, job.width));
     for (std::size_t i = 0; i < got.size(); ++i) blocks[i].push_back(std::move(got[i]));
   }
   Bytes song;
@@ -110,16 +147,23 @@ void try_state(Rig& rig, const Setup& setup, const Bytes& state, const std::stri
 void audio_block_size(Trial& trial) {
   Rig rig(trial);
   Setup setup = usual_setup(rig, trial.seed);
-  constexpr std::uint32_t frames = 1500;
-  setup.sizes.max_width = frames;
-  const Bytes should = whole_song(rig, setup, frames, frames);
-  if (should.empty()) throw Skipped("it puts out no audio");
-  for (const std::uint32_t block : {1u, 64u, 333u}) {
-    const Bytes got = whole_song(rig, setup, frames, block);
-    const std::string text = difference({got}, {should}, 2e-5);
-    require(text.empty(), "in blocks of " + std::to_string(block) + " instead of " +
-                              std::to_string(frames) + " frames, the song differs: " + text);
-  }
+  setup.sizes.max_width = song_frames;
+  const auto must_be_the_same = [&](const std::vector<ParameterChange>& changes,
+                                    const Bytes& should, const char* when) {
+    for (const std::uint32_t block : {1u, 64u, 333u}) {
+      const std::string text = difference({whole_song(rig, setup, block, changes)}, {should}, 2e-5);
+      require(text.empty(), "in blocks of " + std::to_string(block) + " instead of " +
+                                std::to_string(song_frames) + " frames, the song differs" + when +
+                                ": " + text);
+    }
+  };
+  const Bytes steady = whole_song(rig, setup, song_frames, {});
+  if (steady.empty()) throw Skipped("it puts out no audio");
+  must_be_the_same({}, steady, "");
+  const auto changes = song_changes(rig, trial.seed);
+  const Bytes changing = whole_song(rig, setup, song_frames, changes);
+  if (changing == steady) return;  // it takes its parameters once a block, which is allowed
+  must_be_the_same(changes, changing, " when its parameters change");
 }
 
 void audio_events(Trial& trial) {

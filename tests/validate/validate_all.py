@@ -100,6 +100,7 @@ OTHERS = [
     ("audio_probes", "absurd_latency", "audio.latency", {}),
     ("audio_probes", "fails_sometimes", "life.process", {}),
     ("audio_probes", "block_dependent", "audio.block_size", {}),
+    ("audio_probes", "misplaced", "audio.block_size", {}),
     ("images", "absurd", "parameters.extremes", {}),
     ("images", "asks_frames", "parameters.extremes", {}),
     ("parameters", "parameters", "process.output_written", {}),
@@ -241,8 +242,11 @@ def main():
         if file.exists() and (not options.quick or plugin in ("affine", "fills_a_cache")):
             work.append((f"{library} {plugin}", check_good, (run, file, plugin, EXCUSED)))
     work = [one for one in work if options.only in one[0]]
+    # Whatever else uses the device hides what a plug-in takes of its memory.
+    alone = [one for one in work if "memory.steady" in one[0]]
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows = [one.result() for one in [pool.submit(check, *given) for _, check, given in work]]
+        rows = list(pool.map(lambda one: one[1](*one[2]), [one for one in work if one not in alone]))
+    rows += [check(*given) for _, check, given in alone]
 
     if not options.only:
         has_plugin = {row["expected"] for row in rows if row["outcome"] != "not built"}
