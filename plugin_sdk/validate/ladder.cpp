@@ -141,8 +141,9 @@ constexpr Test tests[] = {
     {"audio.events", 5, plugin, N::process, audio,
      "It takes changes of its parameters within a block, and a transport.", audio_events},
     {"audio.block_size", 9, plugin, N::process, audio,
-     "What it puts out does not depend on where the blocks begin. If it follows changes within a "
-     "block, that holds for them too.",
+     "What it puts out does not depend on where the blocks begin. If it follows changes of a "
+     "parameter "
+     "within a block, the places of these changes do not depend on the blocks either.",
      audio_block_size},
     {"image.tiles", 5, plugin, N::process, images,
      "A tile shows what the whole picture shows there.", image_tiles},

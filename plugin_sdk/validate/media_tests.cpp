@@ -14,26 +14,22 @@ namespace {
 
 constexpr std::uint32_t song_frames = 1500;
 
-// A jump of each parameter that may change, and then a ramp where there are ramps. Offsets are
-// frames of the song.
-std::vector<ParameterChange> song_changes(const Rig& rig, std::uint64_t seed) {
+// A jump of one parameter, and then a ramp if it has ramps. Offsets are frames of the song. None
+// for a parameter that does not change while the plug-in is active.
+std::vector<ParameterChange> song_changes(const ParameterDescription& one, std::size_t index,
+                                          std::uint64_t seed) {
   constexpr std::int64_t jump = 401, ramp = 700;
-  std::vector<ParameterChange> changes;
-  const auto& parameters = rig.plugin().parameters;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const ParameterDescription& one = parameters[i];
-    if (!one.automatable || number_count(one.type) != 1) continue;
-    const double value = one.from_position(number_at(seed, i, jump));
-    changes.push_back({nullptr, i, jump, value, 0, 0});
-    if (one.type != ParameterType::floating) continue;
-    changes.push_back({nullptr, i, ramp, one.from_position(number_at(seed, i, ramp)), 500, value});
+  if (!one.automatable || number_count(one.type) != 1) return {};
+  const double value = one.from_position(number_at(seed, index, jump));
+  std::vector<ParameterChange> changes{{nullptr, index, jump, value, 0, 0}};
+  if (one.type == ParameterType::floating) {
+    const double end = one.from_position(number_at(seed, index, ramp));
+    changes.push_back({nullptr, index, ramp, end, 500, value});
   }
-  std::stable_sort(changes.begin(), changes.end(),
-                   [](const auto& a, const auto& b) { return a.offset < b.offset; });
   return changes;
 }
 
-// Those that a block has to bring: its jumps, and every ramp that lies on it.
+// The changes that a block is given: its jumps, and every ramp that lies on it.
 JobEvents events_of(const std::vector<ParameterChange>& song, PluginInstance& instance,
                     std::uint32_t begin, std::uint32_t frames) {
   JobEvents events;
@@ -149,7 +145,7 @@ void audio_block_size(Trial& trial) {
   Setup setup = usual_setup(rig, trial.seed);
   setup.sizes.max_width = song_frames;
   const auto must_be_the_same = [&](const std::vector<ParameterChange>& changes,
-                                    const Bytes& should, const char* when) {
+                                    const Bytes& should, const std::string& when) {
     for (const std::uint32_t block : {1u, 64u, 333u}) {
       const std::string text = difference({whole_song(rig, setup, block, changes)}, {should}, 2e-5);
       require(text.empty(), "in blocks of " + std::to_string(block) + " instead of " +
@@ -160,10 +156,13 @@ void audio_block_size(Trial& trial) {
   const Bytes steady = whole_song(rig, setup, song_frames, {});
   if (steady.empty()) throw Skipped("it puts out no audio");
   must_be_the_same({}, steady, "");
-  const auto changes = song_changes(rig, trial.seed);
-  const Bytes changing = whole_song(rig, setup, song_frames, changes);
-  if (changing == steady) return;  // it takes its parameters once a block, which is allowed
-  must_be_the_same(changes, changing, " when its parameters change");
+  const auto& parameters = rig.plugin().parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto changes = song_changes(parameters[i], i, trial.seed);
+    const Bytes changing = whole_song(rig, setup, song_frames, changes);
+    if (changing == steady) continue;  // it looks at it once a block, which is allowed
+    must_be_the_same(changes, changing, " when \"" + parameters[i].id + "\" changes");
+  }
 }
 
 void audio_events(Trial& trial) {

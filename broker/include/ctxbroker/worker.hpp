@@ -150,7 +150,7 @@ class CTXB_API WorkerBuffer {
 
   [[nodiscard]] void* data() const noexcept;         ///< Page-aligned; null after a move.
   [[nodiscard]] std::size_t bytes() const noexcept;  ///< 0 after a move.
-  /// What messages call the block. A handle is never given twice.
+  /// What messages call the block. A worker never gives a handle twice.
   [[nodiscard]] std::uint64_t handle() const noexcept;
 
  private:

@@ -68,8 +68,7 @@ struct WorkerGraphOptions {
   bool stand_by = false;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
   /// the next process. This holds for jobs without a region and without lent inputs, when no other
-  /// job is in flight.
-  /// WorkerGraph::end is no reason for it.
+  /// job is in flight. A job that WorkerGraph::end has stopped is not repeated.
   bool retry = false;
 };
 
@@ -99,8 +98,8 @@ struct WorkerNodeState {
 /// Plug-ins that are loaded, connected and run in a worker process with a broker of its own. The
 /// host's own process uses no GPU for them.
 ///
-/// Samples are copied into memory that both processes share, unless they lie there already: see
-/// lend. A job is one message and one answer.
+/// Samples are copied into memory that both processes share. Buffers from lend are there already,
+/// and are not copied. A job is one message and one answer.
 ///
 /// If the process ends, the call that was in it throws `context_lost`. The text names the plug-in
 /// and its function if one was running, and WorkerEnd::running has them too. The next call goes on
@@ -195,16 +194,19 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
 
   /// Lends memory for the buffers of jobs. A buffer that lies in it is not copied: the worker reads
-  /// an input and writes an output where it is. Every later process gets the block too, and what is
-  /// in it.
+  /// an input and writes an output where it is. Every later process gets the block with its
+  /// contents. Only the graph that has lent the block saves the copies.
   ///
-  /// The worker can write there at any time. So no job with such an input is done once more
-  /// (WorkerGraphOptions::retry), and after a crash both inputs and outputs may hold anything.
-  /// WorkerBuffer::handle has no use here. The end of the block is a call of the graph, so do not
-  /// end it beside another call, nor while a job uses it.
+  /// The worker can write into every lent block at any time. So `retry` does not repeat a job with
+  /// a lent input, and after the process has ended, lent blocks may hold anything.
   ///
-  /// @param bytes  the block begins with a page, and is filled with zeros.
-  /// @throws Error  as Worker::lend.
+  /// Destroying the WorkerBuffer counts as a call of the graph. It may be destroyed while a job
+  /// uses it, because the worker keeps it until then; that job's output is lost. It may also
+  /// outlive the graph. Its handle is not needed, and changes when a stand-by takes over.
+  ///
+  /// @param bytes  the size of the block, which is page-aligned and filled with zeros. One large
+  ///               block is better than many small ones. At most 4,000 are lent at a time.
+  /// @throws Error  as Worker::lend, and what a restart of the process throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
 
   /// As Graph::submit. The inputs are read before the call returns.

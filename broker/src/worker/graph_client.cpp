@@ -241,8 +241,8 @@ bool GraphClient::take_stand_by() {
   driver_ = next->driver_;
   devices_ = next->devices_;
   document_ = std::exchange(next->document_, {});
-  for (Slot& slot : slots_) slot.block = {};            // they were lent to the process before
-  worker_.impl_->take_blocks_of(*next->worker_.impl_);  // the host's
+  for (Slot& slot : slots_) slot.block = {};            // they belong to the earlier process
+  worker_.impl_->take_blocks_of(*next->worker_.impl_);  // from WorkerGraph::lend
   return true;
 }
 

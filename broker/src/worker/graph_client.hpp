@@ -91,6 +91,7 @@ class GraphClient {
     WorkerBuffer block;
     std::vector<BufferPlace> places;  // inputs, then outputs
     std::vector<void*> outputs;
+    std::vector<std::shared_ptr<LentBlock>> lent;  // which the job uses
   };
 
   const Node& at(std::size_t node) const;
@@ -133,7 +134,9 @@ class GraphClient {
   JobReply start(GraphCall type, Slot& slot, const JobBuffers& buffers, const JobInfo& job,
                  const WorkerJobEvents& events);
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
-  BufferPlace place_of(const void* buffer, std::uint64_t bytes) const;
+  BufferPlace place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
+  static void hold_blocks(const Slot& slot) noexcept;
+  static void end_slot(Slot& slot) noexcept;
   void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
   void copy_outputs(const Slot& slot, JobOutcome outcome) const;
   std::uint32_t result_bytes(std::size_t output) const;

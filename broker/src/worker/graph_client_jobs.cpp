@@ -157,8 +157,8 @@ WorkerBuffer GraphClient::lend(std::size_t bytes) {
   return worker_.lend(bytes);
 }
 
-// Where the worker finds the buffer if the host has it from `lend`. In block 0 if not.
-BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes) const {
+// The place of a buffer from `lend`. Any other buffer gets block 0, and `start` gives it an offset.
+BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const {
   const auto block = worker_.impl_->find_block(buffer);
   if (!block) return {0, 0, bytes};
   const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
@@ -168,7 +168,22 @@ BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes) const
                std::to_string(offset) + " of a lent block that has " +
                std::to_string(block->memory.bytes()) + "; lend more, or begin earlier");
   }
+  slot.lent.push_back(block);
   return {block->handle, offset, bytes};
+}
+
+// The worker keeps a block that the host has ended until no job in flight uses it.
+void GraphClient::hold_blocks(const Slot& slot) noexcept {
+  for (const auto& block : slot.lent) ++block->jobs;
+}
+
+void GraphClient::end_slot(Slot& slot) noexcept {
+  slot.job = 0;
+  for (const auto& block : slot.lent) {
+    if (--block->jobs != 0 || !block->is_over) continue;
+    if (const auto owner = block->find_owner()) owner->take_back(*block);
+  }
+  slot.lent.clear();
 }
 
 // Copies the inputs that are not lent, and sends the job.
@@ -191,10 +206,11 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
                         job.extents.size() * sizeof(ImageRegion) +
                         events.changes.size() * sizeof(WorkerParameterChange);
   slot.places.clear();
+  slot.lent.clear();
   const std::size_t inputs = buffers.inputs.size();
   for (std::size_t i = 0; i < sizes_of_.size(); ++i) {
     BufferPlace place =
-        place_of(i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs], sizes_of_[i]);
+        place_of(i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs], sizes_of_[i], slot);
     if (place.block == 0) {
       place.offset = aligned(bytes);
       bytes = place.offset + place.bytes;
@@ -283,7 +299,9 @@ GraphClient::Slot& GraphClient::free_slot() {
 }
 
 void GraphClient::lose_jobs() noexcept {
-  for (Slot& slot : slots_) slot.job = 0;
+  for (Slot& slot : slots_) {
+    if (slot.job != 0) end_slot(slot);
+  }
 }
 
 // Waits for it in the worker.
@@ -305,10 +323,11 @@ GraphClient::~GraphClient() {
     while (is_set_up() && oldest() != nullptr) {
       Slot& slot = *oldest();
       end_job(slot);
-      slot.job = 0;
+      end_slot(slot);
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): then the worker's graph has none in flight
   }
+  lose_jobs();
 }
 
 void GraphClient::finish_oldest() {
@@ -322,7 +341,7 @@ void GraphClient::finish_oldest() {
   }
   copy_outputs(slot, outcome);
   outcomes_[slot.job % outcomes_.size()] = outcome;
-  slot.job = 0;
+  end_slot(slot);
 }
 
 std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
@@ -332,6 +351,7 @@ std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
   Slot& slot = free_slot();
   start(graph_submit, slot, buffers, job, events);
   slot.job = ++last_job_;
+  hold_blocks(slot);
   outcomes_[slot.job % outcomes_.size()] = JobOutcome::forgotten;
   return slot.job;
 }
@@ -366,8 +386,8 @@ JobOutcome GraphClient::finish(std::uint64_t job) {
                                             : JobOutcome::forgotten;
 }
 
-// What the dead process has done to its own memory does not matter. It may have done it to an input
-// that is lent, too.
+// The dead process can have damaged shared memory only. Copied inputs are copied again. A lent
+// input may be damaged, so such a job is not repeated.
 JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {
   if (oldest() != nullptr) return finish(submit(buffers, job, events));
@@ -396,6 +416,7 @@ JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& j
   const auto outcome =
       static_cast<JobOutcome>(start(graph_process, slot, buffers, job, events).outcome);
   copy_outputs(slot, outcome);
+  slot.lent.clear();
   return outcome;
 }
 

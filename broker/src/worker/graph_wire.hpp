@@ -6,8 +6,8 @@
 // DocumentMessage, and the answer a DocumentReply; the answer's text replaces the question's in the
 // block, or waits in the worker until a larger block has come.
 //
-// JOBS are a JobMessage, and a block with everything else: a table, then the samples that lie in no
-// block of the host's own. The answer is a JobReply, and the outputs are in the blocks. A job that
+// JOBS are a JobMessage, and a block with everything else: a table, then the samples whose
+// buffers are not lent. The answer is a JobReply, and the outputs are in the blocks. A job that
 // is only submitted has two messages.
 //
 // ERRORS of a job come behind its JobReply, and those of a document in its text, both as JSON. If

@@ -287,7 +287,7 @@ bool is_at_memory_limit() noexcept {
   ::close(file);
   if (length <= 0) return false;
   const char* at = text;
-  for (int field = 0; field < 5 && at != nullptr; ++field) {  // the sixth number: pages of data
+  for (int field = 0; field < 5 && at != nullptr; ++field) {  // the sixth number: data and stack
     at = std::strchr(at, ' ');
     if (at != nullptr) ++at;
   }
@@ -297,18 +297,22 @@ bool is_at_memory_limit() noexcept {
   return bytes >= limit.rlim_cur / 10 * 9;
 }
 
+struct sigaction before_abort, before_segv;
+
 // A plug-in may have an operator new of its own, or use malloc and not look at the result.
-void at_crash(int signal) {
+void at_crash(int signal, siginfo_t* info, void* /*context*/) {
   if (is_at_memory_limit()) serving->channel->control().memory_short = 1;
-  std::raise(signal);  // once more when this returns, without a handler
+  ::sigaction(signal, signal == SIGABRT ? &before_abort : &before_segv, nullptr);
+  if (info->si_code <= 0) std::raise(signal);  // a fault comes again by itself
 }
 
 void watch_memory() {
   std::set_new_handler(memory_is_short);
   struct sigaction action = {};
-  action.sa_handler = at_crash;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGABRT, SIGSEGV}) ::sigaction(signal, &action, nullptr);
+  action.sa_sigaction = at_crash;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGABRT, &action, &before_abort);
+  ::sigaction(SIGSEGV, &action, &before_segv);
 }
 
 int serve(const ctxb_worker_module* module) {

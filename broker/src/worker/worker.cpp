@@ -88,7 +88,9 @@ WorkerBuffer& WorkerBuffer::operator=(WorkerBuffer&& other) noexcept {
 }
 WorkerBuffer::~WorkerBuffer() {
   if (!block_) return;
-  if (const auto owner = block_->owner.lock()) owner->take_back(*block_);
+  block_->is_over = true;
+  if (block_->jobs != 0) return;
+  if (const auto owner = block_->find_owner()) owner->take_back(*block_);
 }
 void* WorkerBuffer::data() const noexcept {
   return block_ ? block_->memory.get() : nullptr;
@@ -97,7 +99,7 @@ std::size_t WorkerBuffer::bytes() const noexcept {
   return block_ ? block_->memory.bytes() : 0;
 }
 std::uint64_t WorkerBuffer::handle() const noexcept {
-  return block_ ? block_->handle : 0;
+  return block_ ? block_->handle.load() : 0;
 }
 
 }  // namespace ctxbroker

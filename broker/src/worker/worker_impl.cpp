@@ -303,9 +303,15 @@ std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes) {
 void WorkerImpl::add_block(const std::shared_ptr<LentBlock>& block) {
   const Lock lock(mutex_);
   if (lent_.size() >= most_lent) throw refused(options_.name, "4096 blocks are lent already");
+  own_block(block);
+}
+
+// With the lock.
+void WorkerImpl::own_block(const std::shared_ptr<LentBlock>& block) {
+  lent_.push_back(block);
+  const std::lock_guard owner_lock(block->mutex);
   block->owner = weak_from_this();
   block->handle = next_handle_++;
-  lent_.push_back(block);
 }
 
 void WorkerImpl::take_blocks_of(WorkerImpl& before) {
@@ -314,14 +320,22 @@ void WorkerImpl::take_blocks_of(WorkerImpl& before) {
     const Lock lock(before.mutex_);
     blocks.swap(before.lent_);
   }
-  for (const auto& block : blocks) add_block(block);
-  const Process process = ready_process(false);
-  for (const auto& block : blocks) {
-    give_block(process, *block, Clock::now() + options_.call_timeout);
+  {
+    const Lock lock(mutex_);
+    lent_.reserve(lent_.size() + blocks.size());
+    for (const auto& block : blocks) own_block(block);
+  }
+  try {
+    const Process process = ready_process(false);
+    const auto deadline = Clock::now() + options_.start_timeout;
+    for (const auto& block : blocks) give_block(process, *block, deadline);
+  } catch (...) {
+    end("it could not take over the blocks that were lent to the process before");
+    throw;
   }
 }
 
-std::shared_ptr<const LentBlock> WorkerImpl::find_block(const void* address) const {
+std::shared_ptr<LentBlock> WorkerImpl::find_block(const void* address) const {
   const std::less<const std::byte*> before;  // of any two addresses
   const auto* const at = static_cast<const std::byte*>(address);
   const Lock lock(mutex_);

@@ -36,10 +36,18 @@ namespace ctxbroker::detail {
 class WorkerImpl;
 
 struct LentBlock {
-  std::weak_ptr<WorkerImpl> owner;
-  std::uint64_t handle = 0;
+  std::mutex mutex;                 // for the owner
+  std::weak_ptr<WorkerImpl> owner;  // a graph's stand-by takes it over
+  std::atomic<std::uint64_t> handle{0};
+  std::atomic<unsigned> jobs{0};     // of a graph, which use it
+  std::atomic<bool> is_over{false};  // and is taken back when they have ended
   Descriptor file;
   Mapping memory;
+
+  std::shared_ptr<WorkerImpl> find_owner() {
+    const std::lock_guard lock(mutex);
+    return owner.lock();
+  }
 };
 
 // One process.
@@ -82,8 +90,9 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   std::shared_ptr<LentBlock> lend(std::size_t bytes);
   void take_back(const LentBlock& block) noexcept;
   // The block that this address lies in, or null.
-  std::shared_ptr<const LentBlock> find_block(const void* address) const;
-  // Lends what another worker, which this one replaces, was lent.
+  std::shared_ptr<LentBlock> find_block(const void* address) const;
+  // Takes over the blocks lent to `before`, the worker that this one replaces. If the process does
+  // not take them all, it is ended.
   void take_blocks_of(WorkerImpl& before);
   bool is_lent(std::uint64_t handle, std::uint64_t bytes) const;
   std::uint64_t pass_descriptor(int descriptor);
@@ -110,6 +119,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   Process start_process();
   void start_module(const Process& process);
   void add_block(const std::shared_ptr<LentBlock>& block);
+  void own_block(const std::shared_ptr<LentBlock>& block);
   void forget_block(std::uint64_t handle) noexcept;
   void give_block(const Process& process, const LentBlock& block, Clock::time_point deadline);
   std::size_t own_call(const Process& process, const WorkerMessage& message, void* reply,

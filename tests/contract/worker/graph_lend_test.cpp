@@ -154,6 +154,24 @@ TEST_F(WorkerLendTest, BlocksEndAtAnyTime) {
   fill(floats(last));
 }
 
+// The worker writes into it all the same, so the next block must not lie where it was.
+TEST_F(WorkerLendTest, ABlockThatEndsBeforeItsJobIsKeptInTheWorker) {
+  WorkerGraph graph = graph_with(graph_options());
+  const std::vector<float> own(samples, 0.25F);
+  for (int round = 0; round < 20; ++round) {
+    std::uint64_t job = 0;
+    {
+      const WorkerBuffer out = graph.lend(bytes);
+      job = graph.submit({{own.data()}, {out.data()}}, large_job());
+    }
+    const WorkerBuffer next = graph.lend(bytes);
+    EXPECT_EQ(graph.finish(job), JobOutcome::done);
+    EXPECT_EQ(copy_of(floats(next)), std::vector<float>(samples));
+  }
+  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_LT(lent_bytes(), 4 * bytes);
+}
+
 TEST_F(WorkerLendTest, ABufferThatReachesBeyondItsBlockIsRefused) {
   WorkerGraph graph = graph_with(graph_options());
   const WorkerBuffer block = graph.lend(bytes);

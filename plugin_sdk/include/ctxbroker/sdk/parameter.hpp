@@ -295,7 +295,7 @@ class ParameterValues {
   /// Returns the value of a parameter in the parameter's own type. Text is valid during the call.
   ///
   /// @param parameter  a parameter of this plug-in's table.
-  /// @throws std::out_of_range  when the descriptor does not have it.
+  /// @throws std::out_of_range  when its index is beyond the descriptor's parameters.
   template <class Value>
   [[nodiscard]] Value operator[](const Parameter<Value>& parameter) const {
     if (parameter.index >= count_) {
