@@ -42,6 +42,7 @@ struct DeviceShield {
   std::string text;
 };
 
+// NOLINTNEXTLINE(bugprone-exception-escape): moving JSON throws nothing
 struct Findings {
   std::optional<DriverInfo> driver;
   std::vector<DeviceInfo> devices;

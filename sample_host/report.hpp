@@ -20,6 +20,7 @@
 
 namespace ctxbroker::sample_host {
 
+// NOLINTNEXTLINE(bugprone-exception-escape): moving JSON throws nothing
 struct PluginRow {
   std::string node;  // its name in a graph file; empty in a row
   std::string id, short_name, version, library;

@@ -17,7 +17,6 @@
 namespace ctxbroker {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -10,9 +10,7 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::ContainsRegex;
-using testing::EndsWith;
 using testing::HasSubstr;
-using testing::Not;
 
 class FailureTest : public CommandTest {
  protected:
@@ -33,7 +31,7 @@ class FailureTest : public CommandTest {
               const std::vector<std::string>& environment = {}) const {
     const Ended ended = run(arguments, environment);
     EXPECT_EQ(ended.exit_code, static_cast<int>(code)) << ended.err;
-    const json all = report();
+    json all = report();
     EXPECT_EQ(all["schema"], "ctxbroker.sample_host.report/1");
     EXPECT_EQ(all["success"], false);
     EXPECT_EQ(all["exit_code"], static_cast<int>(code));

@@ -10,7 +10,6 @@
 namespace ctxbroker::sample_host::test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 class GraphEnds : public CommandTest {

@@ -67,9 +67,9 @@ Image exposure(const Image& in, double stops, double gamma) {
 Image vignette(const Image& in, const Fade& fade) {
   const double half_diagonal = std::hypot(in.width, in.height) / 2;
   return each_colour(in, [&](std::size_t i) {
-    const std::size_t pixel = i / 4;
+    const std::size_t pixel = i / 4, row = pixel / in.width;
     const double x = static_cast<double>(pixel % in.width) + 0.5;
-    const double y = static_cast<double>(pixel / in.width) + 0.5;
+    const double y = static_cast<double>(row) + 0.5;
     const double away = std::hypot(x - fade.centre_x * in.width, y - fade.centre_y * in.height);
     const double t = std::clamp((away / half_diagonal - fade.radius) / fade.softness, 0.0, 1.0);
     const double weight = fade.colour[3] * (t * t * 3 - t * t * t * 2);

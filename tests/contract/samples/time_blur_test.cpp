@@ -197,7 +197,7 @@ TEST(Frames, AreNotTooManyInAll) {
   }
   for (PluginInstance& one : instances) row.push_back(&one);
   try {
-    Graph(runner.broker(), row, {1, 1});
+    const Graph graph(runner.broker(), row, {1, 1});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
