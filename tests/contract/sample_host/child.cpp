@@ -16,6 +16,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "../broker/child_process.hpp"
 #include "fixtures/temp_folder.hpp"
 
 extern char** environ;
@@ -130,6 +131,14 @@ bool drain(int file, std::string& text) {
 }
 
 }  // namespace
+
+const std::vector<std::string> signals_stay_signals = [] {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : ctxbroker::signals_stay_signals) {
+    words.push_back(std::string(name).append("=").append(value));
+  }
+  return words;
+}();
 
 std::filesystem::path program_folder() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path();

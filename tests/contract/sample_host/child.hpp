@@ -23,9 +23,8 @@ struct Start {
   std::filesystem::path interrupt_folder;  // in this folder
 };
 
-// Without the sanitizers' handlers, a signal ends the child as it does in a release.
-inline const std::vector<std::string> signals_stay_signals = {
-    "ASAN_OPTIONS=handle_segv=0", "UBSAN_OPTIONS=handle_segv=0", "TSAN_OPTIONS=handle_segv=0"};
+// ctxbroker::signals_stay_signals, for Start::environment.
+extern const std::vector<std::string> signals_stay_signals;
 
 // Where this test program stands: bin/ of a build or a bundle.
 std::filesystem::path program_folder();
