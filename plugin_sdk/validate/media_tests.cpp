@@ -146,11 +146,13 @@ void audio_block_size(Trial& trial) {
   setup.sizes.max_width = song_frames;
   const auto must_be_the_same = [&](const std::vector<ParameterChange>& changes,
                                     const Bytes& should, const std::string& when) {
-    const std::string differs =
-        " instead of " + std::to_string(song_frames) + " frames, the song differs" + when + ": ";
+    const auto must_be_empty = [&](const std::string& text, std::uint32_t block) {
+      require(text.empty(), "in blocks of " + std::to_string(block) + " instead of " +
+                                std::to_string(song_frames) + " frames, the song differs" + when +
+                                ": " + text);
+    };
     for (const std::uint32_t block : {1u, 64u, 333u}) {
-      const std::string text = difference({whole_song(rig, setup, block, changes)}, {should}, 2e-5);
-      require(text.empty(), "in blocks of " + std::to_string(block) + differs + text);
+      must_be_empty(difference({whole_song(rig, setup, block, changes)}, {should}, 2e-5), block);
     }
   };
   const Bytes steady = whole_song(rig, setup, song_frames, {});

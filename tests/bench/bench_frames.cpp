@@ -43,7 +43,11 @@ struct HostFrame {
 class RawSlot {
  public:
   RawSlot(const RawDriver& driver, Picture size, CUfunction exposure, CUfunction merge)
-      : driver_(driver), size_(size), exposure_(exposure), merge_(merge) {
+      : driver_(driver),
+        size_(size),
+        shape_(sdk::over(size.width, size.height)),
+        exposure_(exposure),
+        merge_(merge) {
     for (int end = 0; end < ends; ++end) {
       CTXB_CALL(driver_, cuMemAlloc_v2, &device_[end], bytes(end));
       CTXB_CALL(driver_, cuMemAllocHost_v2, &pinned_[end], bytes(end));
@@ -105,14 +109,14 @@ class RawSlot {
     launch(exposure_, {&picture, &picture, &scale, &exponent});
   }
   void launch(CUfunction function, std::vector<void*> arguments) {
-    const sdk::LaunchShape shape = sdk::over(size_.width, size_.height);
-    driver_.check(driver_.cuLaunchKernel(function, shape.grid.x, shape.grid.y, 1, shape.block.x,
-                                         shape.block.y, 1, 0, stream_, arguments.data(), nullptr),
+    driver_.check(driver_.cuLaunchKernel(function, shape_.grid.x, shape_.grid.y, 1, shape_.block.x,
+                                         shape_.block.y, 1, 0, stream_, arguments.data(), nullptr),
                   "cuLaunchKernel");
   }
 
   const RawDriver& driver_;
   Picture size_;
+  sdk::LaunchShape shape_;
   CUfunction exposure_, merge_;
   CUdeviceptr device_[ends] = {};
   void* pinned_[ends] = {};

@@ -14,7 +14,6 @@ namespace ctxbroker {
 namespace {
 
 using ::testing::AnyOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -161,7 +161,8 @@ TEST(ParameterTest, ASliderMovesAsTheSkewSays) {
   EXPECT_EQ(parameter.from_position(1), 20020);
   EXPECT_EQ(parameter.from_position(-1), 20);
   EXPECT_EQ(parameter.to_position(1e9), 1);
-  for (double position = 0; position <= 1; position += 0.125) {
+  for (int eighths = 0; eighths <= 8; ++eighths) {
+    const double position = eighths / 8.0;
     EXPECT_NEAR(parameter.to_position(parameter.from_position(position)), position, 1e-12);
     EXPECT_NO_THROW(parameter.check(parameter.from_position(position)));
   }
