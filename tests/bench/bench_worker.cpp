@@ -4,17 +4,22 @@
 // sends them back. The module answers with the message and uses no GPU.
 //
 // Then a block of audio through the sample plug-in gain, and a picture through exposure: a graph in
-// this process, and the same graph in a worker. Last, the time from the end of a worker to the next
-// block that is done, with a stand-by against without.
+// this process, and the same graph in a worker; eight plug-ins in this process, and in one worker
+// or in eight; a block in a worker alone, and beside another worker that keeps the device busy.
+// Last, the time from the end of a worker to the next block that is done, with a stand-by against
+// without.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <deque>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ctxbroker/graph.hpp"
@@ -197,6 +202,113 @@ double audio(Session& session, std::uint32_t frames, std::chrono::microseconds s
   return report(state, comparison);
 }
 
+// A block through eight plug-ins in a row: in this process, and together in a worker or each in its
+// own.
+double eight(Session& session, bool together, benchmark::State& state) {
+  constexpr std::size_t count = 8;
+  constexpr std::uint32_t frames = 256;
+  const ActivationSizes sizes{frames, channels, 48000, false};
+  Broker& broker = session.broker();
+  const PluginLibrary library = broker.load(sample_plugin("gain"));
+  std::deque<PluginInstance> instances;
+  std::vector<PluginInstance*> row;
+  for (std::size_t i = 0; i < count; ++i) {
+    row.push_back(&instances.emplace_back(broker.create(library, "gain")));
+    row.back()->activate(sizes);
+  }
+  Graph here(broker, row, sizes);
+  std::deque<WorkerGraph> there;
+  for (std::size_t i = 0; i < (together ? 1 : count); ++i) {
+    WorkerGraphDescription description{{{"in"}}, {{"out"}}, {}};
+    description.nodes.resize(together ? count : 1, {"", sample_plugin("gain")});
+    there.emplace_back(std::move(description)).activate(sizes);
+  }
+  std::vector<float> block(std::size_t{frames} * channels);
+  const JobInfo job = block_of(frames);
+  const auto in_process = [&] { here.process(block.data(), block.data(), job); };
+  const auto in_workers = [&] {
+    for (WorkerGraph& graph : there) graph.process(block.data(), block.data(), job);
+  };
+  in_process();
+  in_workers();
+  const int times = session.quick() ? 2 : 200;
+  std::vector<double> all_here, all_there;
+  const Comparison comparison = compare(
+      session.rounds(20), [&] { return median_of(times, in_process, &all_here); },
+      [&] { return median_of(times, in_workers, &all_there); });
+  state.counters["in_process_p99_ns"] = percentile(all_here, 0.99);
+  state.counters["p99_ns"] = percentile(all_there, 0.99);
+  return report(state, comparison);
+}
+
+// A worker whose pictures keep the device busy while it runs.
+class Hog {
+ public:
+  explicit Hog(bool quick) : edge_(quick ? 64 : 2048), pixels_(std::size_t{edge_} * edge_ * 4) {
+    graph_.set_parameter(0, "radius", 64);
+    graph_.activate({edge_, edge_});
+    thread_ = std::thread([this] { work(); });
+  }
+  ~Hog() {
+    ends_ = true;
+    run(true);
+    thread_.join();
+  }
+  Hog(const Hog&) = delete;
+  Hog& operator=(const Hog&) = delete;
+
+  void run(bool now) {
+    runs_ = now;
+    runs_.notify_all();
+    // Its last picture ends, or its first one is on its way.
+    while (!ends_ && is_working_ != now) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  void work() {
+    JobInfo job;
+    job.width = job.height = edge_;
+    for (;;) {
+      is_working_ = runs_.load();
+      runs_.wait(false);
+      if (ends_) return;
+      is_working_ = true;
+      graph_.process(pixels_.data(), pixels_.data(), job);
+    }
+  }
+
+  const std::uint32_t edge_;
+  std::vector<float> pixels_;
+  WorkerGraph graph_{{{{"in"}}, {{"out"}}, {{"blur", sample_plugin("blur")}}}};
+  std::atomic<bool> runs_{false}, is_working_{false}, ends_{false};
+  std::thread thread_;
+};
+
+// A block in a worker: alone, and beside a hog in another worker.
+double beside_a_hog(Session& session, std::uint32_t frames, benchmark::State& state) {
+  WorkerGraph graph = gain_in_worker({}, frames);
+  Hog hog(session.quick());
+  std::vector<float> block(std::size_t{frames} * channels);
+  const JobInfo job = block_of(frames);
+  const auto one = [&] { graph.process(block.data(), block.data(), job); };
+  one();
+  const int times = session.quick() ? 2 : 200;
+  std::vector<double> all_alone, all_beside;
+  const Comparison comparison = compare(
+      session.rounds(20),
+      [&] {
+        hog.run(false);
+        return median_of(times, one, &all_alone);
+      },
+      [&] {
+        hog.run(true);
+        return median_of(times, one, &all_beside);
+      });
+  state.counters["alone_p99_ns"] = percentile(all_alone, 0.99);
+  state.counters["p99_ns"] = percentile(all_beside, 0.99);
+  return report(state, comparison);
+}
+
 // A float RGBA picture of 1920 x 1080, in this process and in a worker, whose buffers are copied or
 // lent.
 double picture(Session& session, bool lent, benchmark::State& state) {
@@ -244,6 +356,17 @@ void enrol(Session& session) {
     measure_once(
         std::string("picture/1080p/") + (lent ? "lent" : "copied"), benchmark::kMillisecond,
         [&session, lent](benchmark::State& state) { return picture(session, lent, state); });
+  }
+  for (const bool together : {true, false}) {
+    measure_once(
+        std::string("eight/") + (together ? "together" : "each_instance"), benchmark::kMicrosecond,
+        [&session, together](benchmark::State& state) { return eight(session, together, state); });
+  }
+  for (const std::uint32_t frames : {64U, 256U}) {
+    measure_once("beside_a_hog/" + std::to_string(frames) + "_frames", benchmark::kMicrosecond,
+                 [&session, frames](benchmark::State& state) {
+                   return beside_a_hog(session, frames, state);
+                 });
   }
   measure_once("restart/stand_by", benchmark::kMillisecond,
                [&session](benchmark::State& state) { return restarts(session, state); });
