@@ -326,12 +326,12 @@ class Mix {
         buffers_.outputs.push_back(chunk.outputs[i].data() + place(i, at));
       }
       automation_.fill(job.position, job.width, events_.changes);
-      last = session.engine().submit(buffers_, job, events_);
-      if (options_.jobs == 1) session.engine().finish(last);
+      last = session.submit(buffers_, job, events_);
+      if (options_.jobs == 1) session.finish(last);
       session.engine().poll();
       job.position += job.width;
     }
-    session.engine().finish(last);
+    session.finish(last);
     process_seconds_ += stopwatch.seconds();
   }
 

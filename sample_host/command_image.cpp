@@ -135,14 +135,16 @@ class Pipeline {
         activate_for(largest_part(session_.engine(), job, *options_.tile), picture.samples());
       });
     }
-    const JobBuffers buffers = picture.buffers(result_bytes_);
+    const JobBuffers buffers = picture.buffers(result_bytes_, options_.move_on_fault);
     in_frame(picture.frame(), [&] {
       try {
         if (options_.tile) {
-          render_tiles(session_.engine(), buffers, job, *options_.tile,
-                       pixel_bytes(plan_, formats_.samples));
+          session_.run_or_move([&] {
+            render_tiles(session_.engine(), buffers, job, *options_.tile,
+                         pixel_bytes(plan_, formats_.samples));
+          });
         } else {
-          picture.job = session_.engine().submit(buffers, job, {});
+          picture.job = session_.submit(buffers, job);
         }
       } catch (const Error& error) {
         // A plug-in that fails harms no other job. After anything else, the results of those in the
@@ -200,7 +202,7 @@ class Pipeline {
     attempt(frame, [&] {
       try {
         in_frame(frame, [&] {
-          if (!options_.tile) session_.engine().finish(picture->job);
+          if (!options_.tile) session_.finish(picture->job);
         });
       } catch (...) {
         in_graph_.clear();  // their results are undefined, too

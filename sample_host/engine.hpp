@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the plug-ins are: in this process, or in a worker process (--isolate). Session does not
-// know which.
+// Where the plug-ins are: in this process, or in a worker process (--isolate, and after a fault
+// --on-fault=move). Session does not know which.
 #pragma once
 
 #include <memory>
@@ -72,6 +72,10 @@ class Engine {
   virtual TimelineSummary write_timeline(const TimelineSink& sink) = 0;
   // Ends the plug-ins, and returns their last figures.
   virtual BrokerMetrics end() = 0;
+  // Returns the same plug-ins in a worker process, active as they are here, if CUDA has ended in
+  // this process. Null: it has not, or they are in a worker already. After it has returned an
+  // engine or thrown Error, only `end` can be called.
+  virtual std::unique_ptr<Engine> move_to_worker() { return nullptr; }
 };
 
 // The plan's ends with the channels of this activation; none given: as usual.
@@ -93,5 +97,8 @@ auto in_node(const GraphPlan& plan, const PlannedNode& node, const Step& step) {
 // loaded and created them, and this process has not.
 std::unique_ptr<Engine> engine_in_host(const Options& options, const GraphPlan& plan);
 std::unique_ptr<Engine> engine_in_worker(const Options& options, const GraphPlan& plan);
+// Takes a graph over.
+std::unique_ptr<Engine> engine_in_worker(const Options& options, const GraphPlan& plan,
+                                         Graph&& graph);
 
 }  // namespace ctxbroker::sample_host

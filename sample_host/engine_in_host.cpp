@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plug-ins in this process.
+#include <algorithm>
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "catalogue.hpp"
 #include "ctxbroker/broker.hpp"
@@ -144,6 +146,13 @@ class InHost final : public Engine {
   BrokerMetrics all_metrics() override { return broker_.metrics(); }
   TimelineSummary write_timeline(const TimelineSink& sink) override {
     return broker_.write_timeline(sink);
+  }
+  std::unique_ptr<Engine> move_to_worker() override {
+    const auto is_ended = [](const PluginInstance& one) {
+      return one.lease().state == LeaseState::ended;
+    };
+    if (!graph_ || std::none_of(instances_.begin(), instances_.end(), is_ended)) return nullptr;
+    return engine_in_worker(options_, plan_, std::move(*graph_));
   }
   BrokerMetrics end() override {
     graph_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plug-ins in a worker process: what --isolate asks for. If it ends, the command ends with an error
-// that names the plug-in.
+// Plug-ins in a worker process: what --isolate asks for, and --on-fault=move after a fault. If it
+// ends, the command ends with an error that names the plug-in.
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,8 +97,11 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
 
 class InWorker final : public Engine {
  public:
-  InWorker(const Options& options, const GraphPlan& plan) : plan_(plan) {
+  InWorker(const Options& options, const GraphPlan& plan) {
     told([&] { graph_.emplace(describe_graph(options, plan), worker_options(options, plan)); });
+  }
+  InWorker(const Options& options, const GraphPlan& plan, Graph&& graph) {
+    told([&] { graph_ = WorkerGraph::from(std::move(graph), worker_options(options, plan)); });
   }
 
   const PluginDescription& description(std::size_t node) const override {
@@ -135,8 +138,9 @@ class InWorker final : public Engine {
 
   void activate(const ActivationSizes& sizes, const EndFormats& formats, std::uint32_t) override {
     told([&] {
-      graph_->activate(sizes, graph_ends(plan_.inputs, formats.input_channels, formats.samples),
-                       graph_ends(plan_.outputs, formats.output_channels, formats.samples));
+      graph_->activate(sizes,
+                       with_formats(graph_->inputs(), formats.input_channels, formats.samples),
+                       with_formats(graph_->outputs(), formats.output_channels, formats.samples));
     });
   }
   const std::vector<JobInput>& job_inputs() override { return graph_->job_inputs(); }
@@ -202,7 +206,16 @@ class InWorker final : public Engine {
     }
   }
 
-  const GraphPlan& plan_;
+  static std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends,
+                                            const std::vector<std::uint32_t>& channels,
+                                            SampleType samples) {
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      ends[i].channels = channels.empty() ? 0 : channels[i];
+      ends[i].samples = samples;
+    }
+    return ends;
+  }
+
   std::optional<WorkerGraph> graph_;
 };
 
@@ -210,6 +223,11 @@ class InWorker final : public Engine {
 
 std::unique_ptr<Engine> engine_in_worker(const Options& options, const GraphPlan& plan) {
   return std::make_unique<InWorker>(options, plan);
+}
+
+std::unique_ptr<Engine> engine_in_worker(const Options& options, const GraphPlan& plan,
+                                         Graph&& graph) {
+  return std::make_unique<InWorker>(options, plan, std::move(graph));
 }
 
 }  // namespace ctxbroker::sample_host

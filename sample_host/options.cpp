@@ -21,7 +21,7 @@ struct Raw {
   Options options;
   std::vector<std::string> plugin_path, named_inputs, presets;
   std::string graph, automation, save_preset, trace, driver, device, policy, frames, size, tile,
-      lease = "auto";
+      lease = "auto", on_fault = "stop";
   int verbose = 0;
   bool quiet = false;
 };
@@ -170,9 +170,21 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
                    "most-free-memory";
           },
           ""));
-  command.add_flag("--isolate", raw.options.isolate,
-                   "Run the plug-ins in a process of their own. If one of them crashes or hangs, "
-                   "the command ends with an error that names it, and with exit code 5");
+  CLI::Option* isolate = command.add_flag(
+      "--isolate", raw.options.isolate,
+      "Run the plug-ins in a process of their own. If one of them crashes or hangs, the command "
+      "ends with an error that names it, and with exit code 5");
+  command
+      .add_option("--on-fault", raw.on_fault,
+                  "What to do when a kernel faults, which ends CUDA in this process: stop with an "
+                  "error, or "
+                  "move the plug-ins to a process of their own, run the unfinished jobs again "
+                  "there, and go "
+                  "on")
+      ->type_name("stop|move")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"stop", "move"}))
+      ->excludes(isolate);
   command.add_flag("--graphs", raw.options.graphs,
                    "Launch what a plug-in enqueues for a job as one CUDA graph, if the work can be "
                    "captured");
@@ -364,6 +376,7 @@ Options finish(const CLI::App& app, Raw raw) {
   options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.policy = raw.policy;
+  options.move_on_fault = raw.on_fault == "move";
   if (!raw.frames.empty()) options.frames = parse_frame_range(raw.frames);
   options.device = parse_placement(raw.device);
   options.lease = parse_lease_choice(raw.lease).value_or(LeaseChoice());

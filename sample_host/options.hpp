@@ -47,6 +47,7 @@ struct Options {
   LeaseChoice lease;
   std::filesystem::path policy;      // empty: none
   bool isolate = false;              // plug-ins in a worker process
+  bool move_on_fault = false;        // if CUDA ends here, go on in a worker process
   bool graphs = false;               // each job of a plug-in as one graph
   std::optional<Placement> device;   // unset: as the policy says, else device 0
   std::string report;                // file name, "-" for standard output, empty for none

@@ -233,7 +233,7 @@ void Picture::open_outputs() {
   }
 }
 
-JobBuffers Picture::buffers(const std::vector<std::uint32_t>& result_bytes) {
+JobBuffers Picture::buffers(const std::vector<std::uint32_t>& result_bytes, bool keeps_inputs) {
   const bool is_half = samples() == SampleType::float16;
   JobBuffers buffers;
   const auto add = [&](Image& image, Samples& narrow_samples) {
@@ -260,8 +260,8 @@ JobBuffers Picture::buffers(const std::vector<std::uint32_t>& result_bytes) {
     Image& like = inputs_[end.like];
     const std::size_t size = std::size_t{like.width} * like.height * 4;
     // The graph reads its inputs before it writes an output, so one of them takes an input's
-    // memory.
-    if (!is_taken[end.like]) {
+    // memory, unless the job may have to run again.
+    if (!is_taken[end.like] && !keeps_inputs) {
       is_taken[end.like] = true;
       Image without_samples{like.width, like.height, {}, {}, like.format, like.metadata, like.exr};
       outputs_.push_back(std::exchange(like, std::move(without_samples)));

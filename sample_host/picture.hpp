@@ -46,7 +46,8 @@ class Picture {
   void open_outputs();
   // The graph's job, after open_outputs. The memory is the picture's. Call it once. `result_bytes`
   // is of each output; 0: it is an image.
-  JobBuffers buffers(const std::vector<std::uint32_t>& result_bytes);
+  // With `keeps_inputs` no output takes the memory of an input.
+  JobBuffers buffers(const std::vector<std::uint32_t>& result_bytes, bool keeps_inputs);
   // What the job gave to an output of results.
   const void* results(std::size_t output) const { return narrow_outputs_[output].data(); }
   // When the job is finished: each file is then complete or not there. Any thread. Throws Failure.

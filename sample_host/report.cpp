@@ -126,6 +126,7 @@ void describe_session(Session& session, Report& report) {
   report.metrics = engine.all_metrics();
   report.devices = session.devices();
   report.leases = lease_rows(session);
+  report.moved = session.moved_because();
   for (std::size_t i = 0; i < session.plan().nodes.size(); ++i) {
     const PluginDescription& plugin = engine.description(i);
     const LeaseInfo lease = engine.lease(i);
@@ -185,6 +186,9 @@ std::string format_report(const Report& report, bool reasons) {
                                    std::to_string(frames.written) + " written, " +
                                    std::to_string(frames.skipped) + " skipped"});
   }
+  if (!report.moved.empty()) {
+    lines.push_back({"moved", "to a process of their own, because " + report.moved});
+  }
   lines.push_back({"time", time});
   if (report.audio && report.audio->clips.clipped > 0) {
     lines.push_back({"clipped", std::to_string(report.audio->clips.clipped) + " samples"});
@@ -224,6 +228,7 @@ Json report_to_json(const Report& report) {
                       {"written", report.frames->written},
                       {"skipped", report.frames->skipped}};
   }
+  if (!report.moved.empty()) json["moved_because"] = report.moved;
   json["jobs_in_flight"] = report.jobs_in_flight;
   json["wall_seconds"] = report.wall_seconds;
   json["process_seconds"] = report.process_seconds;

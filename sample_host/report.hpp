@@ -64,6 +64,7 @@ struct Report {
   int jobs_in_flight = 1;  // the most
   std::optional<FrameFacts> frames;
   std::optional<AudioFacts> audio;
+  std::string moved;           // why the plug-ins have gone on in a worker process; or empty
   double wall_seconds = 0;     // the whole command, until the output was complete
   double process_seconds = 0;  // of these in the graph
   std::vector<PluginRow> plugins;

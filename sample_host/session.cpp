@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ctxbroker/preset.hpp"
 #include "exit_code.hpp"
@@ -194,7 +195,8 @@ std::vector<const PluginDescription*> Session::plugins() const {
 }
 
 Session::Session(const Options& options, const GraphPlan& plan, Media media)
-    : plan_(plan),
+    : options_(options),
+      plan_(plan),
       engine_(options.isolate ? engine_in_worker(options, plan) : engine_in_host(options, plan)) {
   const std::vector<const PluginDescription*> chosen = plugins();
   for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -274,6 +276,76 @@ void Session::activate(const ActivationSizes& sizes, const EndFormats& formats) 
   }
 }
 
+std::uint64_t Session::submit(const JobBuffers& buffers, const JobInfo& job,
+                              const WorkerJobEvents& events) {
+  if (!options_.move_on_fault) return engine_->submit(buffers, job, events);
+  Job given{++last_job_, 0, buffers, job, events, automated_values()};
+  run_or_move([&] { given.in_engine = engine_->submit(buffers, job, events); });
+  // The graph has finished its oldest job to make room.
+  if (in_flight_.size() == static_cast<std::size_t>(options_.jobs)) in_flight_.pop_front();
+  in_flight_.push_back(std::move(given));
+  return last_job_;
+}
+
+void Session::finish(std::uint64_t job) {
+  if (!options_.move_on_fault) return engine_->finish(job);
+  run_or_move([&] {
+    for (const Job& one : in_flight_) {
+      if (one.number == job) engine_->finish(one.in_engine);
+    }
+  });
+  while (!in_flight_.empty() && in_flight_.front().number <= job) in_flight_.pop_front();
+}
+
+// Returns false if the error is not a fault that has ended CUDA here.
+bool Session::move(const Error& error) {
+  if (!options_.move_on_fault || error.kind() != ErrorKind::context_lost) return false;
+  const std::vector<double> latest = automated_values();
+  try {
+    std::unique_ptr<Engine> worker = engine_->move_to_worker();
+    if (worker == nullptr) return false;
+    moved_because_ = error.message();
+    log(Severity::warning, "worker",
+        "the plug-ins go on in a process of their own; jobs that run again there: " +
+            std::to_string(in_flight_.size()));
+    end_and_tell(*std::exchange(engine_, std::move(worker)));
+    run_again();
+    set_automated(latest);
+  } catch (const Error& why) {
+    in_flight_.clear();
+    throw Error(ErrorKind::context_lost,
+                why.message() +
+                    "; the plug-ins were about to go on in a process of their own, "
+                    "because " +
+                    error.message(),
+                why.origin());
+  }
+  return true;
+}
+
+void Session::run_again() {
+  for (Job& job : in_flight_) {
+    set_automated(job.values);
+    job.in_engine = engine_->submit(job.buffers, job.info, job.events);
+  }
+}
+
+std::vector<double> Session::automated_values() const {
+  std::vector<double> values;
+  if (!moved_because_.empty()) return values;  // they do not move twice
+  for (const auto& [node, parameter] : automated_) {
+    values.push_back(engine_->parameter_value(node, parameter).number());
+  }
+  return values;
+}
+
+void Session::set_automated(const std::vector<double>& values) {
+  std::size_t next = 0;
+  for (const auto& [node, parameter] : automated_) {
+    engine_->set_parameter(node, parameter, values[next++]);
+  }
+}
+
 std::vector<DeviceInfo> Session::devices() const {
   const std::vector<DeviceInfo> all = engine_->devices();
   std::vector<DeviceInfo> used;
@@ -335,6 +407,7 @@ void Session::check_automation() {
                                          " values, which jump; leave out the ramp");
     }
     change.value = with_place([&] { return parameter.parse(line.value).number(); });
+    automated_.emplace(change.node, line.parameter);
     changes_.push_back(std::move(change));
   }
 }

@@ -2,7 +2,12 @@
 // The chosen plug-ins, ready to process.
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "automation.hpp"
@@ -38,6 +43,25 @@ class Session {
   // Error; Failure (usage) for a graph file whose edges and plug-ins do not fit each other.
   void activate(const ActivationSizes& sizes, const EndFormats& formats);
 
+  // As those of a graph. With --on-fault=move, the first fault of a kernel moves the plug-ins to a
+  // worker process, where the unfinished jobs run again. Their inputs have to stay as they are
+  // until they are finished. If the plug-ins cannot move, no job is in flight any more.
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
+                       const WorkerJobEvents& events = {});
+  void finish(std::uint64_t job);
+  // Runs a step, which is done again from its beginning after a move.
+  template <typename Step>
+  void run_or_move(const Step& step) {
+    try {
+      return step();
+    } catch (const Error& error) {
+      if (!move(error)) throw;
+    }
+    step();
+  }
+  // Why the plug-ins have moved. Empty: they have not.
+  const std::string& moved_because() const noexcept { return moved_because_; }
+
   const GraphPlan& plan() const noexcept { return plan_; }
   // Its jobs run after activate.
   Engine& engine() const noexcept { return *engine_; }
@@ -58,12 +82,30 @@ class Session {
     double value = 0;
   };
 
+  // What a job needs to run again.
+  struct Job {
+    std::uint64_t number = 0, in_engine = 0;
+    JobBuffers buffers;
+    JobInfo info;
+    WorkerJobEvents events;
+    std::vector<double> values;  // when it began, of `automated_`
+  };
+
   std::vector<const PluginDescription*> plugins() const;  // of each node
   void check_automation();
+  bool move(const Error& error);
+  void run_again();
+  std::vector<double> automated_values() const;
+  void set_automated(const std::vector<double>& values);
 
+  const Options& options_;
   const GraphPlan& plan_;
   std::unique_ptr<Engine> engine_;
   std::vector<Change> changes_;
+  std::set<std::pair<std::size_t, std::string>> automated_;  // nodes and parameters in changes_
+  std::deque<Job> in_flight_;                                // with --on-fault=move
+  std::uint64_t last_job_ = 0;
+  std::string moved_because_;
 };
 
 }  // namespace ctxbroker::sample_host

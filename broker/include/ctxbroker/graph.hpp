@@ -20,6 +20,10 @@ namespace ctxbroker {
 class Broker;
 class Tenant;
 
+namespace detail {
+struct Access;
+}
+
 /// A rectangle of pixels. Coordinates may be negative; y grows from row to row.
 struct ImageRegion {
   std::int32_t x = 0;  ///< The first pixel's.
@@ -339,6 +343,7 @@ class CTXB_API Graph {
   [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
 
  private:
+  friend struct detail::Access;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

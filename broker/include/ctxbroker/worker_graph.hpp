@@ -121,6 +121,38 @@ class CTXB_API WorkerGraph {
   /// @throws Error  `invalid_argument`, which names the option; what Broker::open, Broker::load and
   ///                Broker::create throw; `plugin_load` when the process cannot start.
   explicit WorkerGraph(WorkerGraphDescription description, WorkerGraphOptions options = {});
+
+  /// Moves a graph of this process into a worker: the plug-ins, the edges, the parameters and the
+  /// states. A host calls it to go on after a kernel's fault has ended CUDA in its own process
+  /// (LeaseState::ended), or at any other time, for example with a plug-in that it does not trust
+  /// any more. It starts a process, which takes some hundred milliseconds. The new graph is active
+  /// for the same sizes.
+  ///
+  /// The old graph ends, and its instances are deactivated, so other graphs of these instances end
+  /// too. The host destroys the instances when it likes. What a plug-in remembers of earlier jobs
+  /// is lost, so the broker marks the first job as a discontinuity. If a plug-in cannot save its
+  /// state any more, or cannot load it in the worker, a record says so, and the plug-in begins with
+  /// the state of a new instance. After a fault, a saved state is as good as the plug-in's own
+  /// checks.
+  ///
+  /// Each plug-in has the device, the kind of lease and the memory budget that it had here,
+  /// whatever a policy in the worker says.
+  ///
+  /// Call it on the thread that opened the broker, or serialise it with that thread. No other
+  /// thread uses the graph or its instances meanwhile.
+  ///
+  /// @param graph    the host gives up its unfinished jobs. All its ends are in host memory, and
+  ///                 each instance is in one node. Afterwards it is moved from.
+  /// @param options  as above. `options.graph` does not count: the old graph's options do, without
+  ///                 `on_done` and `jobs_waiting`. If `options.driver` is not set, it is the driver
+  ///                 of the graph's broker. Set `policy`, `job_timeout` and the rest again, because
+  ///                 the broker's options are not taken over.
+  /// @throws Error  `wrong_state` for a graph that was moved from; `invalid_argument` for a graph
+  ///                that cannot move; what the constructor throws. After these errors the old graph
+  ///                is as it was. Then what load_preset and activate throw. After these errors the
+  ///                old graph is moved from. Its instances keep their parameters, and can be
+  ///                activated again unless CUDA has ended.
+  [[nodiscard]] static WorkerGraph from(Graph&& graph, WorkerGraphOptions options = {});
   WorkerGraph(WorkerGraph&&) noexcept;
   WorkerGraph& operator=(WorkerGraph&&) noexcept;
   /// Destroys the plug-ins and ends the worker.
@@ -130,6 +162,9 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] const DriverInfo& driver() const;
   /// The driver's devices.
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
+  /// The host's ends, as the last activate or the description has them.
+  [[nodiscard]] const std::vector<GraphEnd>& inputs() const;
+  [[nodiscard]] const std::vector<GraphEnd>& outputs() const;  ///< Likewise.
   /// A plug-in's descriptor, as the worker says it. It lives as long as the graph. The results of
   /// an analyser have as many bytes as its port's `result_bytes`, so look there before you make a
   /// buffer, even if you know the plug-in.

@@ -152,11 +152,11 @@ GraphOptions checked(GraphOptions options) {
 Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
                   const ActivationSizes& limits, GraphOptions wanted)
     : broker(owner),
-      sizes(limits),
-      options(checked(std::move(wanted))),
+      made_from{description, limits, checked(std::move(wanted)), {}},
       wiring(wire_active(description, owner, limits)),
       ends(device_ends(description, owner, options)),
       changes(instances_of(description), options.changes_per_job) {
+  made_from.instances = instances_of(description);
   slots.resize(options.jobs_in_flight);
   outcomes.resize(options.jobs_in_flight + options.jobs_waiting);
   for (const WiredNode& node : wiring.nodes) {
@@ -370,6 +370,10 @@ Impl& alive(const std::unique_ptr<Impl>& impl) {
 }
 
 }  // namespace
+
+const GraphParts& Access::of(const Graph& graph) {
+  return alive(graph.impl_).made_from;
+}
 
 std::uint64_t Graph::submit(const JobBuffers& buffers, const JobInfo& job,
                             const JobEvents& events) {

@@ -16,6 +16,7 @@
 #include "graph/job_changes.hpp"
 #include "graph/job_slot.hpp"
 #include "graph/wiring.hpp"
+#include "plugin/access.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"
 
@@ -180,8 +181,9 @@ struct Graph::Impl {
   }
 
   detail::BrokerImpl& broker;
-  ActivationSizes sizes;
-  GraphOptions options;
+  detail::GraphParts made_from;
+  const ActivationSizes& sizes = made_from.sizes;
+  const GraphOptions& options = made_from.options;
   detail::Wiring wiring;
   std::vector<Node> nodes;  // as in the wiring
   detail::DeviceEnds ends;

@@ -3,18 +3,31 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "ctxbroker/broker.hpp"
+#include "ctxbroker/graph.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/tenant.hpp"
 
 namespace ctxbroker::detail {
 
+// What a graph was made from. Use `instances` instead of the description's, which the host may have
+// moved.
+struct GraphParts {
+  GraphDescription description;
+  ActivationSizes sizes;
+  GraphOptions options;
+  std::vector<Instance*> instances;  // of each node
+};
+
 struct Access {
   // Throws Error (wrong_state) when the broker is closed.
   static BrokerImpl& of(Broker& broker) { return broker.open_impl(); }
   // The instance must not be moved from.
-  static Instance& of(PluginInstance& instance) noexcept { return *instance.impl_; }
+  static Instance& of(const PluginInstance& instance) noexcept { return *instance.impl_; }
+  // Throws Error (wrong_state) when the graph was moved from.
+  static const GraphParts& of(const Graph& graph);
   // Throws Error (wrong_state) when the tenant is closed.
   static const std::shared_ptr<TenantImpl>& of(Tenant& tenant);
 };

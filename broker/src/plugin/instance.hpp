@@ -16,6 +16,7 @@
 #include "context/lease.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin_instance.hpp"
+#include "ctxbroker/preset.hpp"
 #include "memory/give_back.hpp"
 #include "observe/counters.hpp"
 #include "plugin/activation.hpp"
@@ -53,6 +54,7 @@ class Instance {
   Instance& operator=(const Instance&) = delete;
 
   const PluginRecord& plugin() const { return library_->record(index_); }
+  const InstanceSettings& settings() const noexcept { return settings_; }
   const PluginDescription& description() const noexcept { return description_; }
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
   // As this instance sees it: what its host asked for, which another instance may have got.
@@ -239,6 +241,9 @@ class Instance {
   std::uint64_t times_activated_ = 0;
   std::uint64_t launches_before_job_ = 0;  // the last one's
 };
+
+// A preset of its parameters, without its state.
+Preset values_of(const Instance& instance);
 
 template <typename Function>
 CallOutcome Instance::call_main(const GuardTarget& target, const char* function,

@@ -8,6 +8,8 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin_instance.hpp"
+#include "plugin/access.hpp"
+#include "plugin/instance.hpp"
 #include "plugin/parameter_store.hpp"
 
 namespace ctxbroker {
@@ -159,15 +161,20 @@ void tell_state(const PluginInstance& instance, const Preset& preset,
 
 }  // namespace
 
-Preset save_preset(const PluginInstance& instance) {
+Preset detail::values_of(const Instance& instance) {
   const PluginDescription& plugin = instance.description();
   Preset preset{plugin.id, plugin.version, {}, {}};
-  if (instance.has_state()) preset.state = instance.save_state();
   for (const ParameterDescription& parameter : plugin.parameters) {
     preset.values[parameter.id] = parameter.is_text()
                                       ? PresetValue(instance.text(parameter.id))
                                       : saved(parameter, instance.parameter_value(parameter.id));
   }
+  return preset;
+}
+
+Preset save_preset(const PluginInstance& instance) {
+  Preset preset = detail::values_of(detail::Access::of(instance));
+  if (instance.has_state()) preset.state = instance.save_state();
   return preset;
 }
 

@@ -52,6 +52,8 @@ class GraphClient {
                 std::vector<GraphEnd> outputs);
   void deactivate();
   bool active() const noexcept { return active_; }
+  // The next job does not follow the last one.
+  void mark_discontinuity() noexcept { discontinuity_ = true; }
 
   const std::vector<JobInput>& job_inputs() const;
   std::vector<ImageRegion> output_extents(const JobInfo& job);

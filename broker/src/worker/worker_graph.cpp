@@ -21,6 +21,14 @@ const DriverInfo& WorkerGraph::driver() const {
 const std::vector<DeviceInfo>& WorkerGraph::devices() const {
   return impl_->devices();
 }
+const std::vector<GraphEnd>& WorkerGraph::inputs() const {
+  return impl_->graph().inputs;
+}
+
+const std::vector<GraphEnd>& WorkerGraph::outputs() const {
+  return impl_->graph().outputs;
+}
+
 const PluginDescription& WorkerGraph::description(std::size_t node) const {
   return impl_->description(node);
 }
