@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "behaviour.hpp"
+#include "guardian.hpp"
 #include "ladder.hpp"
 #include "report.hpp"
 #include "runner.hpp"
@@ -178,7 +179,10 @@ int run(int argc, char** argv) {
       return no_file;
     }
     // A plug-in that hangs does not outlive a validator that was killed.
-    if (!arguments.child.empty()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!arguments.child.empty()) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      go_on_in_child();
+    }
     if (arguments.child == "behaviour") {
       Trial trial = trial_of(options);
       observe_behaviour(trial);

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "guardian.hpp"
 #include "ladder.hpp"
 #include "process/process.hpp"
 #include "rig.hpp"
@@ -223,6 +224,9 @@ Result run_in_child(const Options& options, const Test& test, const std::string&
   } else if (end.signal != 0) {
     result.outcome = Outcome::crash;
     result.text = std::string("a signal ended the process: ") + ::strsignal(end.signal) + when;
+  } else if (has_told && end.exit_status == left_processes) {
+    result.outcome = Outcome::fail;
+    result.text = "it left processes behind, which were ended";
   } else if (!has_told) {
     result.outcome = Outcome::crash;
     result.text = "the process ended by itself in the middle of the test, with status " +

@@ -2,12 +2,14 @@
 #include "process/child.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <system_error>
 #include <thread>
 
@@ -22,6 +24,15 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   for (std::string& text : texts) all.push_back(text.data());
   all.push_back(nullptr);
   return all;
+}
+
+// The processes whose parent this one is, those included that were left to it.
+std::vector<pid_t> own_children() {
+  const std::string self = std::to_string(::getpid());
+  std::ifstream file("/proc/" + self + "/task/" + self + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  return children;
 }
 
 }  // namespace
@@ -85,6 +96,20 @@ bool wait_for_end(pid_t child, std::chrono::steady_clock::time_point deadline, i
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+// Each that ends leaves its own children to this process, so there may be several rounds.
+std::size_t end_what_is_left(pid_t child) {
+  std::size_t count = 0;
+  ::kill(-child, SIGKILL);
+  for (int round = 0; round < 1000; ++round) {
+    for (const pid_t one : own_children()) ::kill(one, SIGKILL);
+    pid_t ended = 0;
+    while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) ++count;
+    if (ended < 0 && errno == ECHILD) break;
+    ::poll(nullptr, 0, 1);
+  }
+  return count;
 }
 
 }  // namespace ctxbroker::detail

@@ -24,6 +24,7 @@
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "plugin/foreign_text.hpp"
+#include "process/child.hpp"
 #include "process/child_program.hpp"
 #include "scan/description_json.hpp"
 
@@ -129,28 +130,6 @@ void step_aside(const MemoryFile& answer, const MemoryFile& printed, pid_t exami
 // A file that becomes readable at the child's end; -1 where the system has none.
 int end_of(pid_t child) noexcept {
   return static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
-}
-
-// The processes whose parent this one is, those included that were left to it.
-std::vector<pid_t> own_children() {
-  const std::string self = std::to_string(::getpid());
-  std::ifstream file("/proc/" + self + "/task/" + self + "/children");
-  std::vector<pid_t> children;
-  for (pid_t child = 0; file >> child;) children.push_back(child);
-  return children;
-}
-
-// Each that ends leaves its own children to this process, so there may be several rounds.
-void end_what_is_left(pid_t child) {
-  ::kill(-child, SIGKILL);  // its session's first group
-  for (int round = 0; round < 1000; ++round) {
-    for (const pid_t one : own_children()) ::kill(one, SIGKILL);
-    pid_t ended = 0;
-    while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
-    }
-    if (ended < 0 && errno == ECHILD) return;
-    ::poll(nullptr, 0, 1);
-  }
 }
 
 // False at the deadline. Ends this process when the host has gone.
