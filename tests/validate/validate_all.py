@@ -105,7 +105,17 @@ OTHERS = [
     ("images", "asks_frames", "parameters.extremes", {}),
     ("parameters", "parameters", "process.output_written", {}),
     ("linking", "linking", "process.row_pitch", {}),
+    ("typed", None, "process.row_pitch", {}),
+    ("memory_faults", None, "parameters.extremes", {}),
+    ("hostile", None, "parameters.extremes", {}),
+    ("hostile_sound", None, "audio.events", {}),
+    ("deaths", None, "parameters.random", {}),
+    ("crashes", None, "life.process", {"CTXB_TEST_CRASH": "process:segv"}),
 ]
+# Harm that begins when they are loaded.
+OTHERS += [("scan_" + name, None, "load.loads", {}) for name in (
+    "crashes", "exits", "hangs", "endless", "forges", "kills_group", "kills_parent",
+    "stops_parent", "leaves_child")]
 OTHERS += [(f"broken_{fault}", None, "load.loads", {}) for fault in (
     "abi_major", "entry_size", "entry_functions", "init_fails", "init_throws", "no_factory",
     "factory_functions", "no_plugins", "bad_descriptor", "missing_symbol")]
@@ -118,18 +128,29 @@ OTHERS += [("ports", None, "load.loads", {"CTXB_TEST_PORT_FAULT": fault}) for fa
 OTHERS += [(name, None, "static.entry", {}) for name in (
     "careless", "callback", "foreign_attacks", "attacks_dlsym", "attacks_proc_address",
     "attacks_linked", "attacks_worker", "attacks_callbacks", "attacks_runtime_static",
-    "attacks_runtime_shared", "tool_interposer", "tool_injected", "nvtx_injection")]
+    "attacks_runtime_shared", "attacks_by_base", "attacks_by_link_map", "attacks_by_namespace",
+    "attacks_by_needed", "attacks_deepbind", "attacks_late", "attacks_needed", "runtime_launch",
+    "tool_named", "tool_interposer", "tool_injected", "nvtx_injection")]
 
 # Good ones among the test plug-ins.
-# "hopper" is not among them: its clusters take few sizes.
 SOUND = [("behaviours", plugin) for plugin in (
     "affine", "bias", "bypass", "again_once", "threads", "asks", "one_at_a_time",
     "native_context", "describes", "plain", "linked", "fills_a_cache")]
 SOUND += [("unloadable", None), ("mixer", None), ("audio_probes", "values"),
           ("audio_probes", "scale"), ("audio_probes", "difference"), ("images", "per_pixel"),
-          ("images", "needs_all")]
+          ("images", "needs_all"), ("pictures", None), ("mixer_twin", None)]
 # What good test plug-ins are excused from: their files export what the tests look at.
 EXCUSED = {"static.exports"}
+# Libraries without a row, and why.
+LEFT_OUT = {
+    "behaviours_twin": "a copy of behaviours", "behaviours_third": "a copy of behaviours",
+    "behaviours_unloadable": "a copy of behaviours", "parameters_upgraded": "a copy of parameters",
+    "hopper": "its clusters take few sizes",
+    "many_modules": "its hundreds of modules take minutes", "launching": "a benchmark's own",
+    "foreign": "it needs device code that a test makes", "wishes": "it only asks for leases", "scan_prints": "it only prints a lot", "both": "a test's, which looks into its two calls",
+    "interop": "not tried yet: it needs a GPU", "resetting_static": "not tried yet: it needs a GPU",
+    "resetting_shared": "not tried yet: it needs a GPU",
+}
 # Why a test says nothing on a GPU's machine.
 NEEDS_SOFTWARE_DEVICE = ("only the software device can be told to fail",
                          "this machine has one device")
@@ -253,6 +274,10 @@ def main():
         rows += [{"plugin": "none", "expected": test, "outcome": "not proved", "right": False,
                   "text": "no plug-in shows that this test can fail: add one to the table"}
                  for test in run.tests() if test not in has_plugin]
+        named = {row[0] for row in OTHERS} | {library for library, _ in SOUND} | LEFT_OUT.keys()
+        rows += [{"plugin": file.stem, "expected": "a row", "outcome": "none", "right": False,
+                  "text": "add it to the table, or to LEFT_OUT with the reason"}
+                 for file in sorted(tests.glob("*.so")) if file.stem not in named]
     wrong = [row for row in rows if not row["right"]]
     if options.markdown:
         options.markdown.write_text(table(rows))
