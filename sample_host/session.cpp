@@ -306,8 +306,7 @@ bool Session::move(const Error& error) {
     if (worker == nullptr) return false;
     moved_because_ = error.message();
     log(Severity::warning, "worker",
-        "the plug-ins go on in a process of their own; jobs that run again there: " +
-            std::to_string(in_flight_.size()));
+        "the plug-ins go on in a process of their own, and the unfinished jobs run again there");
     end_and_tell(*std::exchange(engine_, std::move(worker)));
     run_again();
     set_automated(latest);
