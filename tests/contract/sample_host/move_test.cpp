@@ -60,8 +60,11 @@ TEST_F(MoveCommand, ASequenceIsTheSame) {
     png("in." + std::to_string(frame) + ".png", 40, 30);
     made.push_back("out." + std::to_string(frame) + ".png");
   }
-  write_bytes(folder / "a.csv",
-              "1,exposure.stops,-2\n8,exposure.stops,3\n4,hostile.kernel,address\n");
+  std::string changes = "4,hostile.kernel,address\n";
+  for (int frame = 1; frame <= 8; ++frame) {
+    changes += std::to_string(frame) + ",exposure.stops," + std::to_string(frame % 3 - 2) + "\n";
+  }
+  write_bytes(folder / "a.csv", changes);
   const auto row = [&](const std::string& jobs) {
     return std::vector<std::string>{"image",        at("in.%d.png"),
                                     "-o",           at("out.%d.png"),
