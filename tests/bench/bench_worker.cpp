@@ -174,6 +174,21 @@ double restarts(const Session& session, benchmark::State& state) {
                            [&] { return with.back_at_work(); }));
 }
 
+// Compares jobs in this process with the same jobs in workers.
+template <typename Here, typename There>
+double compare_jobs(const Session& session, int count, const Here& here, const There& there,
+                    benchmark::State& state) {
+  here();
+  there();
+  std::vector<double> all_here, all_there;
+  const Comparison comparison = compare(
+      session.rounds(20), [&] { return median_of(count, here, &all_here); },
+      [&] { return median_of(count, there, &all_there); });
+  state.counters["in_process_p99_ns"] = percentile(all_here, 0.99);
+  state.counters["p99_ns"] = percentile(all_there, 0.99);
+  return report(state, comparison);
+}
+
 // A block of audio, in this process and in a worker.
 double audio(Session& session, std::uint32_t frames, std::chrono::microseconds spin,
              benchmark::State& state) {
@@ -190,16 +205,7 @@ double audio(Session& session, std::uint32_t frames, std::chrono::microseconds s
   const JobInfo job = block_of(frames);
   const auto in_process = [&] { here.process(block.data(), block.data(), job); };
   const auto in_worker = [&] { there.process(block.data(), block.data(), job); };
-  in_process();
-  in_worker();
-  const int count = session.quick() ? 20 : 500;
-  std::vector<double> all_here, all_there;
-  const Comparison comparison = compare(
-      session.rounds(20), [&] { return median_of(count, in_process, &all_here); },
-      [&] { return median_of(count, in_worker, &all_there); });
-  state.counters["in_process_p99_ns"] = percentile(all_here, 0.99);
-  state.counters["p99_ns"] = percentile(all_there, 0.99);
-  return report(state, comparison);
+  return compare_jobs(session, session.quick() ? 20 : 500, in_process, in_worker, state);
 }
 
 // A block through eight plug-ins in a row: in this process, and together in a worker or each in its
@@ -229,16 +235,7 @@ double eight(Session& session, bool together, benchmark::State& state) {
   const auto in_workers = [&] {
     for (WorkerGraph& graph : there) graph.process(block.data(), block.data(), job);
   };
-  in_process();
-  in_workers();
-  const int times = session.quick() ? 2 : 200;
-  std::vector<double> all_here, all_there;
-  const Comparison comparison = compare(
-      session.rounds(20), [&] { return median_of(times, in_process, &all_here); },
-      [&] { return median_of(times, in_workers, &all_there); });
-  state.counters["in_process_p99_ns"] = percentile(all_here, 0.99);
-  state.counters["p99_ns"] = percentile(all_there, 0.99);
-  return report(state, comparison);
+  return compare_jobs(session, session.quick() ? 2 : 200, in_process, in_workers, state);
 }
 
 // A worker whose pictures keep the device busy while it runs.

@@ -148,10 +148,10 @@ class CTXB_API WorkerGraph {
   ///                 of the graph's broker. Set `policy`, `job_timeout` and the rest again, because
   ///                 the broker's options are not taken over.
   /// @throws Error  `wrong_state` for a graph that was moved from; `invalid_argument` for a graph
-  ///                that cannot move; what the constructor throws. After these errors the old graph
-  ///                is as it was. Then what load_preset and activate throw. After these errors the
-  ///                old graph is moved from. Its instances keep their parameters, and can be
-  ///                activated again unless CUDA has ended.
+  ///                that cannot move; what the constructor throws. After one of these errors, the
+  ///                old graph is as it was. It also throws what load_preset and activate throw.
+  ///                After one of those errors, the old graph is moved from; its instances keep
+  ///                their parameters, and can be activated again unless CUDA has ended.
   [[nodiscard]] static WorkerGraph from(Graph&& graph, WorkerGraphOptions options = {});
   WorkerGraph(WorkerGraph&&) noexcept;
   WorkerGraph& operator=(WorkerGraph&&) noexcept;
