@@ -19,7 +19,7 @@ struct Plan {
   bool lends = false;        // guarded copies of the job's buffers, and a look at them afterwards
   bool has_gaps = false;     // rows of the lent buffers do not follow each other
   bool holds = false;        // the stream stands still until process has returned, and the inputs
-                             // arrive only then
+                             // arrive only a moment later
   std::uint32_t poison = 0;  // what lent outputs hold before the call
   // For each output, the input whose lent copy it gets; -1 and beyond the end: none.
   std::vector<int> in_place{};

@@ -21,6 +21,9 @@ unsigned char guard_byte(std::size_t at, bool is_input) {
   return static_cast<unsigned char>(at * 29 + (is_input ? 0xB7 : 0x4C));
 }
 constexpr std::chrono::seconds longest_hold{2};
+// How long the inputs stay away after process. Work outside of the job's stream may start late on a
+// busy machine, and has to start before they arrive to be seen.
+constexpr std::chrono::milliseconds inputs_arrive_after{100};
 
 void must(CUresult status, const char* call) {
   if (status != CUDA_SUCCESS) {
@@ -222,6 +225,7 @@ void LentJob::finish(bool written, std::vector<Finding>& findings) {
                           "process returned only when the work in front of it in the job's stream "
                           "had ended"});
     }
+    std::this_thread::sleep_for(inputs_arrive_after);
     hold_->released = true;
   }
   // After a fault the broker says what it was.

@@ -2,7 +2,8 @@
 // Calls that may run at once do: each operation of a table beside each other one, while leases are
 // lost, idle modules are unloaded, and the main thread polls, counts and records timelines.
 // docs/embedding.md says which calls may. CTXB_PAIR_MS sets how long each pair runs. With
-// CTXB_PAIR_WITH=job, only pairs run whose second operation is that one.
+// CTXB_PAIR_WITH=job, only pairs run whose second operation is that one. How many calls each pair
+// made stands in the file of --gtest_output.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -223,9 +224,11 @@ constexpr Operation operations[] = {
 };
 constexpr std::size_t operation_count = std::size(operations);
 
-// Calls it again and again, at least once.
-void repeat(World& world, const Operation& operation, const std::atomic<bool>& stop) {
+// Calls it again and again, at least once. Returns how often.
+int repeat(World& world, const Operation& operation, const std::atomic<bool>& stop) {
+  int calls = 0;
   do {
+    ++calls;
     std::unique_lock lane(world.lanes[static_cast<std::size_t>(operation.lane)], std::defer_lock);
     if (operation.lane != Lane::any) lane.lock();
     try {
@@ -233,10 +236,11 @@ void repeat(World& world, const Operation& operation, const std::atomic<bool>& s
     } catch (const Error& error) {
       if (!operation.meets_losses || error.kind() != ErrorKind::context_lost) {
         ADD_FAILURE() << operation.name << ": " << error.what();
-        return;
+        return calls;
       }
     }
   } while (!stop);
+  return calls;
 }
 
 class AtOnceTest : public BrokerTest,
@@ -271,12 +275,15 @@ TEST_P(AtOnceTest, BesideEachOther) {
     if (is_left_out(second.name)) continue;
     SCOPED_TRACE(second.name);
     std::atomic<bool> stop{false};
-    std::thread one([&] { repeat(world, first, stop); });
-    std::thread two([&] { repeat(world, second, stop); });
+    int calls[2] = {};
+    std::thread one([&] { calls[0] = repeat(world, first, stop); });
+    std::thread two([&] { calls[1] = repeat(world, second, stop); });
     std::this_thread::sleep_for(pair_time());
     stop = true;
     one.join();
     two.join();
+    RecordProperty(std::string("beside_") + second.name,
+                   std::to_string(calls[0]) + " " + std::to_string(calls[1]));
     if (HasFailure()) break;
   }
   over = true;
