@@ -84,6 +84,7 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
       sink(record);
     }
   };
+  if (options.isolate) made.grouping = *options.isolate;
   made.graph.measure = true;
   made.graph.jobs_in_flight = static_cast<std::uint32_t>(options.jobs);
   constexpr std::uint32_t most_changes = 65536;
@@ -97,10 +98,11 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
 
 class InWorker final : public Engine {
  public:
-  InWorker(const Options& options, const GraphPlan& plan) {
+  InWorker(const Options& options, const GraphPlan& plan) : nodes_(plan.nodes.size()) {
     told([&] { graph_.emplace(describe_graph(options, plan), worker_options(options, plan)); });
   }
-  InWorker(const Options& options, const GraphPlan& plan, Graph&& graph) {
+  InWorker(const Options& options, const GraphPlan& plan, Graph&& graph)
+      : nodes_(plan.nodes.size()) {
     told([&] { graph_ = WorkerGraph::from(std::move(graph), worker_options(options, plan)); });
   }
 
@@ -163,13 +165,23 @@ class InWorker final : public Engine {
   DriverInfo driver() override { return graph_->driver(); }
   std::vector<DeviceInfo> devices() override { return graph_->devices(); }
   LeaseInfo lease(std::size_t node) override {
-    return told([&] { return graph_->node_state(node).lease; });
+    LeaseInfo lease = told([&] { return graph_->node_state(node).lease; });
+    lease.tenant = in_process(lease.tenant, graph_->process_of(node));
+    return lease;
   }
   Metrics metrics(std::size_t node) override {
     return told([&] { return graph_->node_state(node).metrics; });
   }
   BrokerMetrics all_metrics() override {
-    return told([&] { return graph_->metrics(); });
+    BrokerMetrics all;
+    for (const std::size_t node : one_of_each_process()) {
+      BrokerMetrics its = told([&] { return graph_->metrics(node); });
+      for (TenantMetrics& tenant : its.tenants) {
+        tenant.id = in_process(tenant.id, graph_->process_of(node));
+        all.tenants.push_back(std::move(tenant));
+      }
+    }
+    return all;
   }
   TimelineSummary write_timeline(const TimelineSink& sink) override {
     return told([&] { return graph_->write_timeline(sink); });
@@ -177,7 +189,7 @@ class InWorker final : public Engine {
   // Of a worker that has ended, nothing is known any more.
   BrokerMetrics end() override {
     BrokerMetrics last;
-    if (graph_->state() == WorkerState::ready) {
+    if (!first_end()) {
       graph_->deactivate();  // what they leave behind is a strike
       last = all_metrics();
     }
@@ -193,7 +205,7 @@ class InWorker final : public Engine {
       return work();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::context_lost) throw;
-      const auto end = graph_ ? graph_->last_end() : std::nullopt;
+      const auto end = graph_ ? first_end() : std::nullopt;
       if (!end) throw Error(ErrorKind::context_lost, error.message(), {.call = worker_process});
       std::string library;
       if (!end->running.empty()) {
@@ -206,6 +218,27 @@ class InWorker final : public Engine {
     }
   }
 
+  std::vector<std::size_t> one_of_each_process() const {
+    std::vector<std::size_t> nodes(graph_->processes());
+    for (std::size_t node = nodes_; node-- > 0;) nodes[graph_->process_of(node)] = node;
+    return nodes;
+  }
+
+  // The command ends after the first end of a process.
+  std::optional<WorkerEnd> first_end() const {
+    for (const std::size_t node : one_of_each_process()) {
+      if (auto end = graph_->last_end(node)) return end;
+    }
+    return {};
+  }
+
+  // Tenants of different processes have different ids here.
+  static TenantId in_process(TenantId tenant, std::size_t process) {
+    constexpr std::uint32_t tenants = 1U << 20U;  // of one process
+    tenant.value += static_cast<std::uint32_t>(process) * tenants;
+    return tenant;
+  }
+
   static std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends,
                                             const std::vector<std::uint32_t>& channels,
                                             SampleType samples) {
@@ -216,6 +249,7 @@ class InWorker final : public Engine {
     return ends;
   }
 
+  std::size_t nodes_;
   std::optional<WorkerGraph> graph_;
 };
 

@@ -21,7 +21,7 @@ struct Raw {
   Options options;
   std::vector<std::string> plugin_path, named_inputs, presets;
   std::string graph, automation, save_preset, trace, driver, device, policy, frames, size, tile,
-      lease = "auto", on_fault = "stop";
+      lease = "auto", on_fault = "stop", isolate;
   int verbose = 0;
   bool quiet = false;
 };
@@ -170,10 +170,20 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
                    "most-free-memory";
           },
           ""));
-  CLI::Option* isolate = command.add_flag(
-      "--isolate", raw.options.isolate,
-      "Run the plug-ins in a process of their own. If one of them crashes or hangs, the command "
-      "ends with an error that names it, and with exit code 5");
+  CLI::Option* isolate =
+      command
+          .add_flag("--isolate{together}", raw.isolate,
+                    "Run the plug-ins in a process of their own: together, or in several processes "
+                    "with by-vendor, by-plug-in or each-instance. If one of them crashes or hangs, "
+                    "the command ends with an error that names it, and with exit code 5")
+          ->type_name("[=GROUPING]")
+          ->check(CLI::Validator(
+              [](const std::string& text) {
+                if (parse_worker_grouping(text)) return std::string();
+                return "\"" + text +
+                       "\" is no grouping; use together, by-vendor, by-plug-in or each-instance";
+              },
+              ""));
   command
       .add_option("--on-fault", raw.on_fault,
                   "What to do when a kernel faults, which ends CUDA in this process: stop with an "
@@ -376,6 +386,12 @@ Options finish(const CLI::App& app, Raw raw) {
   options.trace = raw.trace;
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.policy = raw.policy;
+  options.isolate = parse_worker_grouping(raw.isolate);
+  if (!raw.trace.empty() &&
+      options.isolate.value_or(WorkerGrouping::together) != WorkerGrouping::together) {
+    throw Failure(ExitCode::usage, "--trace writes the timeline of one process, and --isolate=" +
+                                       raw.isolate + " can start several; use --isolate=together");
+  }
   options.move_on_fault = raw.on_fault == "move";
   if (!raw.frames.empty()) options.frames = parse_frame_range(raw.frames);
   options.device = parse_placement(raw.device);

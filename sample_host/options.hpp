@@ -12,6 +12,7 @@
 #include "ctxbroker/driver.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/placement.hpp"
+#include "ctxbroker/worker_graph.hpp"
 #include "frames.hpp"
 
 namespace ctxbroker::sample_host {
@@ -45,23 +46,23 @@ struct Options {
   std::vector<std::filesystem::path> presets;  // each for the plug-ins whose id it names
   std::filesystem::path save_preset;           // of the one plug-in; empty: none
   LeaseChoice lease;
-  std::filesystem::path policy;      // empty: none
-  bool isolate = false;              // plug-ins in a worker process
-  bool move_on_fault = false;        // if CUDA ends here, go on in a worker process
-  bool graphs = false;               // each job of a plug-in as one graph
-  std::optional<Placement> device;   // unset: as the policy says, else device 0
-  std::string report;                // file name, "-" for standard output, empty for none
-  std::filesystem::path trace;       // file name for the timeline, empty for none
-  int depth = 0;                     // image: bits per sample of the output; 0: as the input
-  int png_compression = 1;           // image: 0 to 9
-  std::optional<FrameRange> frames;  // image: input and output are names of a sequence
-  bool skip_existing = false;        // image: with frames, those whose output is there
-  std::uint32_t block = 0;           // audio: frames
-  double tail = 0;                   // audio: seconds
-  std::optional<Size> size;          // image: of what a graph without inputs makes
-  std::optional<Size> tile;          // image: render by parts of this size
-  double seconds = 0;                // audio: of what a graph without inputs makes; 0: not given
-  std::uint32_t rate = 0;            // audio: likewise, Hz; 0: not given
+  std::filesystem::path policy;           // empty: none
+  std::optional<WorkerGrouping> isolate;  // plug-ins in worker processes; unset: in this one
+  bool move_on_fault = false;             // if CUDA ends here, go on in a worker process
+  bool graphs = false;                    // each job of a plug-in as one graph
+  std::optional<Placement> device;        // unset: as the policy says, else device 0
+  std::string report;                     // file name, "-" for standard output, empty for none
+  std::filesystem::path trace;            // file name for the timeline, empty for none
+  int depth = 0;                          // image: bits per sample of the output; 0: as the input
+  int png_compression = 1;                // image: 0 to 9
+  std::optional<FrameRange> frames;       // image: input and output are names of a sequence
+  bool skip_existing = false;             // image: with frames, those whose output is there
+  std::uint32_t block = 0;                // audio: frames
+  double tail = 0;                        // audio: seconds
+  std::optional<Size> size;               // image: of what a graph without inputs makes
+  std::optional<Size> tile;               // image: render by parts of this size
+  double seconds = 0;      // audio: of what a graph without inputs makes; 0: not given
+  std::uint32_t rate = 0;  // audio: likewise, Hz; 0: not given
 
   std::vector<std::string> kernel_images;  // kernels
 

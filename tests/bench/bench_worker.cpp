@@ -208,9 +208,8 @@ double audio(Session& session, std::uint32_t frames, std::chrono::microseconds s
   return compare_jobs(session, session.quick() ? 20 : 500, in_process, in_worker, state);
 }
 
-// A block through eight plug-ins in a row: in this process, and together in a worker or each in its
-// own.
-double eight(Session& session, bool together, benchmark::State& state) {
+// A block through eight plug-ins in a row: in this process, and in workers.
+double eight(Session& session, WorkerGrouping grouping, benchmark::State& state) {
   constexpr std::size_t count = 8;
   constexpr std::uint32_t frames = 256;
   const ActivationSizes sizes{frames, channels, 48000, false};
@@ -223,18 +222,16 @@ double eight(Session& session, bool together, benchmark::State& state) {
     row.back()->activate(sizes);
   }
   Graph here(broker, row, sizes);
-  std::deque<WorkerGraph> there;
-  for (std::size_t i = 0; i < (together ? 1 : count); ++i) {
-    WorkerGraphDescription description{{{"in"}}, {{"out"}}, {}};
-    description.nodes.resize(together ? count : 1, {"", sample_plugin("gain")});
-    there.emplace_back(std::move(description)).activate(sizes);
-  }
+  WorkerGraphDescription description{{{"in"}}, {{"out"}}, {}};
+  description.nodes.resize(count, {"", sample_plugin("gain")});
+  WorkerGraphOptions options;
+  options.grouping = grouping;
+  WorkerGraph there(std::move(description), options);
+  there.activate(sizes);
   std::vector<float> block(std::size_t{frames} * channels);
   const JobInfo job = block_of(frames);
   const auto in_process = [&] { here.process(block.data(), block.data(), job); };
-  const auto in_workers = [&] {
-    for (WorkerGraph& graph : there) graph.process(block.data(), block.data(), job);
-  };
+  const auto in_workers = [&] { there.process(block.data(), block.data(), job); };
   return compare_jobs(session, session.quick() ? 2 : 200, in_process, in_workers, state);
 }
 
@@ -354,10 +351,10 @@ void enrol(Session& session) {
         std::string("picture/1080p/") + (lent ? "lent" : "copied"), benchmark::kMillisecond,
         [&session, lent](benchmark::State& state) { return picture(session, lent, state); });
   }
-  for (const bool together : {true, false}) {
+  for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
     measure_once(
-        std::string("eight/") + (together ? "together" : "each_instance"), benchmark::kMicrosecond,
-        [&session, together](benchmark::State& state) { return eight(session, together, state); });
+        std::string("eight/") + to_string(grouping), benchmark::kMicrosecond,
+        [&session, grouping](benchmark::State& state) { return eight(session, grouping, state); });
   }
   for (const std::uint32_t frames : {64U, 256U}) {
     measure_once("beside_a_hog/" + std::to_string(frames) + "_frames", benchmark::kMicrosecond,

@@ -23,8 +23,27 @@
 namespace ctxbroker {
 
 namespace detail {
-class GraphClient;
+class GroupedGraph;
 }
+
+/// Which plug-ins of a graph share a process. A crash ends the plug-ins of its process, and names
+/// them alone.
+///
+/// In one process, plug-ins hand their results to each other on the device. Between two, the
+/// samples go through host memory, and each process costs a message more. If a plug-in of another
+/// process stands between two plug-ins, they do not share one.
+enum class WorkerGrouping {
+  together,       ///< All of them do. This is the fastest.
+  by_vendor,      ///< Those of one vendor do.
+  by_plugin,      ///< The instances of one plug-in do.
+  each_instance,  ///< Each plug-in has a process of its own.
+};
+
+/// Returns "together", "by-vendor", "by-plug-in" or "each-instance". Static text. Thread-safe.
+[[nodiscard]] CTXB_API const char* to_string(WorkerGrouping grouping) noexcept;
+/// Reads what to_string returns. Nothing for another text. Thread-safe.
+[[nodiscard]] CTXB_API std::optional<WorkerGrouping> parse_worker_grouping(
+    std::string_view text) noexcept;
 
 /// A plug-in of a graph in a worker. The host does not load its library.
 struct WorkerNode {
@@ -53,7 +72,11 @@ struct WorkerGraphOptions {
   /// the host's own must call ctxb_worker_serve with a null module. `records` also takes the
   /// records of the broker in the worker. Variables that plug-ins read go into `environment`.
   WorkerOptions worker{};
-  /// How the jobs run. Leave out `on_done` and `jobs_waiting`.
+  /// Which plug-ins share a process. Each of several processes has `worker` and the members below
+  /// for itself, and the names of its nodes behind the worker's name.
+  WorkerGrouping grouping = WorkerGrouping::together;
+  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, `submit`
+  /// waits for all of them but the last, and the other outputs are written by then.
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
@@ -95,13 +118,13 @@ struct WorkerNodeState {
   bool restart_requested = false;  ///< As PluginInstance::restart_requested.
 };
 
-/// Plug-ins that are loaded, connected and run in a worker process with a broker of its own. The
-/// host's own process uses no GPU for them.
+/// Plug-ins that are loaded, connected and run in a worker process with a broker of its own, or in
+/// several (WorkerGraphOptions::grouping). The host's own process uses no GPU for them.
 ///
 /// Samples are copied into memory that both processes share. Buffers from lend are there already,
-/// and are not copied. A job is one message and one answer.
+/// and are not copied. A job is one message and one answer for each process.
 ///
-/// If the process ends, the call that was in it throws `context_lost`. The text names the plug-in
+/// If a process ends, the call that was in it throws `context_lost`. The text names the plug-in
 /// and its function if one was running, and WorkerEnd::running has them too. The next call goes on
 /// in a new process, or in the stand-by, with all parameters and with the state that load_preset,
 /// save_preset, deactivate or activate has seen last. The first job there is a discontinuity. A
@@ -113,7 +136,7 @@ struct WorkerNodeState {
 ///
 /// Move-only; a moved-from graph can only be destroyed or assigned to. Threads: any thread may call
 /// it, but only one at a time. state, reason, last_end, ends and process_id can be called at any
-/// time.
+/// time. Their argument is any node of the process that is meant.
 class CTXB_API WorkerGraph {
  public:
   /// Starts the worker, loads the libraries and creates the plug-ins there.
@@ -171,15 +194,16 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] const PluginDescription& description(std::size_t node) const;
   /// Asks the worker for a plug-in's lease and figures.
   [[nodiscard]] WorkerNodeState node_state(std::size_t node);
-  /// As Broker::metrics, for the broker in the worker since the process's start.
-  [[nodiscard]] BrokerMetrics metrics();
+  /// As Broker::metrics, for the broker in the process of a node, since that process's start.
+  [[nodiscard]] BrokerMetrics metrics(std::size_t node = 0);
   /// As Broker::poll, for the broker in the worker. Every function that asks the process polls too,
   /// so this one is for times without jobs. Without a process, it does nothing.
   void poll();
-  /// As Broker::write_timeline: what the present process has recorded since its start. See
-  /// WorkerGraphOptions::timeline.
-  TimelineSummary write_timeline(const TimelineSink& sink);
-  TimelineSummary write_timeline(const std::filesystem::path& path);  ///< The same, to a file.
+  /// As Broker::write_timeline: what the present process of a node has recorded since its start.
+  /// See WorkerGraphOptions::timeline.
+  TimelineSummary write_timeline(const TimelineSink& sink, std::size_t node = 0);
+  /// The same, to a file.
+  TimelineSummary write_timeline(const std::filesystem::path& path, std::size_t node = 0);
 
   /// Sets a parameter. While the graph is active, this is allowed for numbers that are automatable
   /// only.
@@ -223,14 +247,16 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] std::vector<ImageRegion> output_extents(const JobInfo& job);
   /// As Graph::input_regions. Ask for the regions of a job right before you submit it.
   [[nodiscard]] std::vector<ImageRegion> input_regions(const JobInfo& job);
-  /// As Graph::latency_frames.
+  /// As Graph::latency_frames. With several processes, it can be more than with one, because a
+  /// process begins when all that it reads is there.
   [[nodiscard]] std::uint64_t latency_frames() const;
   /// As Graph::latency_before.
   [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
 
   /// Lends memory for the buffers of jobs. A buffer that lies in it is not copied: the worker reads
   /// an input and writes an output where it is. Every later process gets the block with its
-  /// contents. Only the graph that has lent the block saves the copies.
+  /// contents. Only the graph that has lent the block saves the copies, and of several processes
+  /// only the first one.
   ///
   /// The worker can write into every lent block at any time. So `retry` does not repeat a job with
   /// a lent input, and after the process has ended, lent blocks may hold anything.
@@ -259,18 +285,25 @@ class CTXB_API WorkerGraph {
   JobOutcome process(const float* input, float* output, const JobInfo& job,
                      const WorkerJobEvents& events = {});
 
-  [[nodiscard]] WorkerState state() const;                  ///< As Worker::state.
-  [[nodiscard]] std::string reason() const;                 ///< As Worker::reason.
-  [[nodiscard]] std::optional<WorkerEnd> last_end() const;  ///< As Worker::last_end.
-  [[nodiscard]] std::uint64_t ends() const;                 ///< As Worker::ends.
-  [[nodiscard]] int process_id() const;                     ///< As Worker::process_id.
-  /// As Worker::end.
+  /// How many processes the graph has.
+  [[nodiscard]] std::size_t processes() const;
+  /// Which of them a node is in, counted from 0 in the order in which they run.
+  ///
+  /// @throws Error  `invalid_argument` when there is no such node. So do the functions below.
+  [[nodiscard]] std::size_t process_of(std::size_t node) const;
+  [[nodiscard]] WorkerState state(std::size_t node = 0) const;   ///< As Worker::state.
+  [[nodiscard]] std::string reason(std::size_t node = 0) const;  ///< As Worker::reason.
+  /// As Worker::last_end.
+  [[nodiscard]] std::optional<WorkerEnd> last_end(std::size_t node = 0) const;
+  [[nodiscard]] std::uint64_t ends(std::size_t node = 0) const;  ///< As Worker::ends.
+  [[nodiscard]] int process_id(std::size_t node = 0) const;      ///< As Worker::process_id.
+  /// As Worker::end, for all processes.
   void end(const std::string& reason);
-  /// Forgives all ends, and lifts a quarantine. The next call starts the process.
+  /// Forgives all ends of all processes, and lifts quarantines. The next call starts the processes.
   void pardon();
 
  private:
-  std::unique_ptr<detail::GraphClient> impl_;
+  std::unique_ptr<detail::GroupedGraph> impl_;
 };
 
 }  // namespace ctxbroker

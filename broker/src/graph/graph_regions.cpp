@@ -15,17 +15,6 @@ namespace {
 
 constexpr std::size_t most_told = 64;  // as many jobs as can be in flight
 
-bool are_equal(const ImageRegion& a, const ImageRegion& b) noexcept {
-  return equal(rectangle(a), rectangle(b));
-}
-
-bool asks_the_same(const JobInfo& a, const JobInfo& b) noexcept {
-  return a.position == b.position && a.width == b.width && a.height == b.height &&
-         are_equal(a.region, b.region) &&
-         std::equal(a.extents.begin(), a.extents.end(), b.extents.begin(), b.extents.end(),
-                    are_equal);
-}
-
 std::uint64_t rows_bytes(const Format& format, const Rectangle& region) noexcept {
   return row_bytes(format, region.width) * region.height;
 }

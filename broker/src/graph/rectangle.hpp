@@ -63,4 +63,15 @@ inline ImageRegion image_region(const Rectangle& one) noexcept {
   return {one.x, one.y, one.width, one.height};
 }
 
+// Whether the regions of one job are also those of the other one.
+inline bool asks_the_same(const JobInfo& a, const JobInfo& b) noexcept {
+  const auto are_equal = [](const ImageRegion& x, const ImageRegion& y) {
+    return equal(rectangle(x), rectangle(y));
+  };
+  return a.position == b.position && a.width == b.width && a.height == b.height &&
+         are_equal(a.region, b.region) &&
+         std::equal(a.extents.begin(), a.extents.end(), b.extents.begin(), b.extents.end(),
+                    are_equal);
+}
+
 }  // namespace ctxbroker::detail

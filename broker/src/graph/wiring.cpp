@@ -59,12 +59,11 @@ struct Place {
   Index port = 0;
 };
 
-// The whole work of `wire`, in the order of its functions.
+// The whole work of `connect` and `wire`, in the order of its functions.
 class Wirer {
  public:
-  Wirer(const GraphDescription& description, const std::vector<const PluginDescription*>& plugins,
-        const ActivationSizes& sizes)
-      : description_(description), sizes_(sizes) {
+  Wirer(const GraphDescription& description, const std::vector<const PluginDescription*>& plugins)
+      : description_(description) {
     for (Index i = 0; i < plugins.size(); ++i) {
       WiredNode node;
       node.name = description.nodes[i].name;
@@ -73,12 +72,18 @@ class Wirer {
     }
   }
 
-  Wiring wire() {
+  Wiring connect() {
     check_names();
     make_values();
     for (const GraphEdge& edge : description_.edges) connect(edge);
     check_connections();
     order();
+    return std::move(wiring_);
+  }
+
+  Wiring wire(const ActivationSizes& sizes) {
+    wiring_ = connect();
+    max_height_ = sizes.max_height;
     for (const Index node : wiring_.order) choose_formats(node);
     find_job_channels();
     drop_unused_outputs();
@@ -320,7 +325,7 @@ class Wirer {
   // The bits that a port needs. Audio whose channels are the job's has the most that a job may
   // have.
   std::uint32_t mask_of(const Format& format) const {
-    const std::uint32_t count = format.channels != 0 ? format.channels : sizes_.max_height;
+    const std::uint32_t count = format.channels != 0 ? format.channels : max_height_;
     return count > 32 ? UINT32_MAX : std::uint32_t{1} << (count - 1);
   }
 
@@ -363,7 +368,7 @@ class Wirer {
 
   enum class State : std::uint8_t { unseen, open, done };
   const GraphDescription& description_;
-  const ActivationSizes& sizes_;
+  std::uint32_t max_height_ = 0;
   Wiring wiring_;
   std::vector<std::vector<Index>> ends_;  // of each value: the host's outputs that it goes to
   std::vector<State> state_;
@@ -391,10 +396,15 @@ std::string to_text(const Format& format) {
          (format.channels == 1 ? " channel of " : " channels of ") + to_string(format.samples);
 }
 
+Wiring connect(const GraphDescription& description,
+               const std::vector<const PluginDescription*>& plugins) {
+  return Wirer(description, plugins).connect();
+}
+
 Wiring wire(const GraphDescription& description,
             const std::vector<const PluginDescription*>& plugins, const ActivationSizes& sizes,
             const std::vector<FrameRanges>& frames) {
-  return unroll(Wirer(description, plugins, sizes).wire(), frames);
+  return unroll(Wirer(description, plugins).wire(sizes), frames);
 }
 
 }  // namespace ctxbroker::detail

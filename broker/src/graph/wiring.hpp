@@ -82,6 +82,11 @@ Wiring wire(const GraphDescription& description,
             const std::vector<const PluginDescription*>& plugins, const ActivationSizes& sizes,
             const std::vector<FrameRanges>& frames = {});
 
+// Its first steps: who waits for whom. The values have no formats yet, and are those of `wire` for
+// a graph that needs no other frames.
+Wiring connect(const GraphDescription& description,
+               const std::vector<const PluginDescription*>& plugins);
+
 // Its last step: `once` has each node once and no feeds.
 Wiring unroll(Wiring once, const std::vector<FrameRanges>& frames);
 

@@ -88,6 +88,16 @@ void must_be_in_host_memory(const std::vector<GraphEnd>& ends) {
   }
 }
 
+// The host may change its folder before the next process starts.
+WorkerGraphOptions with_whole_paths(WorkerGraphOptions options) {
+  for (auto* path : {&options.worker.program, &options.software_device, &options.policy}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path);
+  }
+  return options;
+}
+
+}  // namespace
+
 WorkerGraphDescription checked(WorkerGraphDescription description,
                                const WorkerGraphOptions& options) {
   need(!description.nodes.empty(), "WorkerGraphDescription::nodes is empty");
@@ -111,15 +121,17 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
   return description;
 }
 
-// The host may change its folder before the next process starts.
-WorkerGraphOptions with_whole_paths(WorkerGraphOptions options) {
-  for (auto* path : {&options.worker.program, &options.software_device, &options.policy}) {
-    if (!path->empty()) *path = std::filesystem::absolute(*path);
-  }
-  return options;
+void must_be_ends_of(const WorkerGraphDescription& graph, const std::vector<GraphEnd>& inputs,
+                     const std::vector<GraphEnd>& outputs) {
+  const auto same_names = [](const std::vector<GraphEnd>& a, const std::vector<GraphEnd>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const GraphEnd& x, const GraphEnd& y) { return x.name == y.name; });
+  };
+  need(same_names(inputs, graph.inputs) && same_names(outputs, graph.outputs),
+       "graph: activate got other ends than the graph has");
+  must_be_in_host_memory(inputs);
+  must_be_in_host_memory(outputs);
 }
-
-}  // namespace
 
 GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options, Role role)
     : description_(checked(std::move(description), options)),
@@ -349,14 +361,7 @@ void GraphClient::must_be_active() const {
 
 void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                            std::vector<GraphEnd> outputs) {
-  const auto same_names = [](const std::vector<GraphEnd>& a, const std::vector<GraphEnd>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const GraphEnd& x, const GraphEnd& y) { return x.name == y.name; });
-  };
-  need(same_names(inputs, description_.inputs) && same_names(outputs, description_.outputs),
-       "graph: activate got other ends than the graph has");
-  must_be_in_host_memory(inputs);
-  must_be_in_host_memory(outputs);
+  must_be_ends_of(description_, inputs, outputs);
   need(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
        "graph: ActivationSizes::sample_rate must be a finite number of Hz, 0 for images");
   // The sizes of the host's buffers follow from its media, so the worker does not decide it.

@@ -17,12 +17,21 @@
 #include <utility>
 #include <vector>
 
+#include "ctxbroker/error.hpp"
 #include "ctxbroker/worker_graph.hpp"
 #include "plugin/foreign_text.hpp"
 #include "worker/graph_wire.hpp"
 #include "worker/scheduling.hpp"
 
 namespace ctxbroker::detail {
+
+// With absolute paths and a name for each node. Throws Error (invalid_argument), which names the
+// member, when the options do not suit.
+WorkerGraphDescription checked(WorkerGraphDescription description,
+                               const WorkerGraphOptions& options);
+// The ends of an activation have the graph's names, and are in host memory.
+void must_be_ends_of(const WorkerGraphDescription& graph, const std::vector<GraphEnd>& inputs,
+                     const std::vector<GraphEnd>& outputs);
 
 class GraphClient {
  public:
@@ -67,6 +76,8 @@ class GraphClient {
   JobOutcome finish(std::uint64_t job);
   bool is_done(std::uint64_t job);
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
+  // Whether a job that failed can be done once more, in the next process.
+  bool can_repeat(const JobBuffers& buffers, const JobInfo& job, const Error& error) const;
 
   const PluginDescription& description(std::size_t node) const { return at(node).description; }
   const DriverInfo& driver() const noexcept { return driver_; }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ctxbroker/error.hpp"
+#include "graph/rectangle.hpp"
 #include "worker/graph_client.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -35,17 +36,6 @@ std::uint64_t buffer_bytes(std::uint64_t width, std::uint64_t height, std::uint6
     bytes *= factor;
   }
   return bytes;
-}
-
-bool is_same(const ImageRegion& a, const ImageRegion& b) noexcept {
-  return a.x == b.x && a.y == b.y && a.width == b.width && a.height == b.height;
-}
-
-bool has_same_regions(const JobInfo& a, const JobInfo& b) noexcept {
-  return a.width == b.width && a.height == b.height && a.position == b.position &&
-         is_same(a.region, b.region) &&
-         std::equal(a.extents.begin(), a.extents.end(), b.extents.begin(), b.extents.end(),
-                    is_same);
 }
 
 // What a parameter is after the block, as plugin_events.h says.
@@ -93,7 +83,7 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
   }
   const bool is_audio = sizes_.sample_rate > 0;
   const bool is_part = job.region.width != 0 || !job.extents.empty();
-  if (is_part && !has_same_regions(job, regions_of_)) {
+  if (is_part && !asks_the_same(job, regions_of_)) {
     refuse_job("the job has a region or extents; call input_regions for it right before");
   }
   if (is_part && regions_.size() != job_inputs_.size()) {
@@ -388,21 +378,28 @@ JobOutcome GraphClient::finish(std::uint64_t job) {
 
 // The dead process can have damaged shared memory only. Copied inputs are copied again. A lent
 // input may be damaged, so such a job is not repeated.
+bool GraphClient::can_repeat(const JobBuffers& buffers, const JobInfo& job,
+                             const Error& error) const {
+  const bool is_part = job.region.width != 0 || !job.extents.empty();
+  const bool is_lent =
+      std::any_of(buffers.inputs.begin(), buffers.inputs.end(),
+                  [&](const void* buffer) { return worker_.impl_->find_block(buffer) != nullptr; });
+  if (!options_.retry || is_part || is_lent || error.kind() != ErrorKind::context_lost) {
+    return false;
+  }
+  const auto end = worker_.last_end();
+  const WorkerState state = worker_.state();  // ready: a process that knows of no graph
+  const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;
+  return may_go_on && end && end->cause != WorkerEndCause::by_host;
+}
+
 JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {
   if (oldest() != nullptr) return finish(submit(buffers, job, events));
   try {
     return process_once(buffers, job, events);
   } catch (const Error& error) {
-    const bool is_part = job.region.width != 0 || !job.extents.empty();
-    const bool is_lent = std::any_of(
-        buffers.inputs.begin(), buffers.inputs.end(),
-        [&](const void* buffer) { return worker_.impl_->find_block(buffer) != nullptr; });
-    if (!options_.retry || is_part || is_lent || error.kind() != ErrorKind::context_lost) throw;
-    const auto end = worker_.last_end();
-    const WorkerState state = worker_.state();  // ready: a process that knows of no graph
-    const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;
-    if (!may_go_on || !end || end->cause == WorkerEndCause::by_host) throw;
+    if (!can_repeat(buffers, job, error)) throw;
   }
   return process_once(buffers, job, events);
 }

@@ -9,7 +9,7 @@
 #include "ctxbroker/worker_graph.hpp"
 #include "plugin/access.hpp"
 #include "plugin/instance.hpp"
-#include "worker/graph_client.hpp"
+#include "worker/grouped_graph.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -1,25 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctxbroker/worker_graph.hpp"
 
+#include <array>
 #include <utility>
 
+#include "observe/enum_names.hpp"
 #include "observe/whole_file.hpp"
-#include "worker/graph_client.hpp"
+#include "worker/grouped_graph.hpp"
 #include "worker/worker_impl.hpp"
 
 namespace ctxbroker {
 
+namespace {
+
+// In the order of the enumeration.
+constexpr std::array grouping_names{"together", "by-vendor", "by-plug-in", "each-instance"};
+
+}  // namespace
+
+const char* to_string(WorkerGrouping grouping) noexcept {
+  return detail::name_of(grouping_names, grouping);
+}
+
+std::optional<WorkerGrouping> parse_worker_grouping(std::string_view text) noexcept {
+  return detail::value_of<WorkerGrouping>(grouping_names, text);
+}
+
 WorkerGraph::WorkerGraph(WorkerGraphDescription description, WorkerGraphOptions options)
-    : impl_(std::make_unique<detail::GraphClient>(std::move(description), std::move(options))) {}
+    : impl_(std::make_unique<detail::GroupedGraph>(std::move(description), options)) {}
 WorkerGraph::WorkerGraph(WorkerGraph&&) noexcept = default;
 WorkerGraph& WorkerGraph::operator=(WorkerGraph&&) noexcept = default;
 WorkerGraph::~WorkerGraph() = default;
 
 const DriverInfo& WorkerGraph::driver() const {
-  return impl_->driver();
+  return impl_->clients().front()->driver();
 }
 const std::vector<DeviceInfo>& WorkerGraph::devices() const {
-  return impl_->devices();
+  return impl_->clients().front()->devices();
 }
 const std::vector<GraphEnd>& WorkerGraph::inputs() const {
   return impl_->graph().inputs;
@@ -30,53 +47,64 @@ const std::vector<GraphEnd>& WorkerGraph::outputs() const {
 }
 
 const PluginDescription& WorkerGraph::description(std::size_t node) const {
-  return impl_->description(node);
+  const auto at = impl_->place(node);
+  return at.client.description(at.node);
 }
 WorkerNodeState WorkerGraph::node_state(std::size_t node) {
-  return impl_->node_state(node);
+  const auto at = impl_->place(node);
+  return at.client.node_state(at.node);
 }
 
-BrokerMetrics WorkerGraph::metrics() {
-  return impl_->metrics();
+BrokerMetrics WorkerGraph::metrics(std::size_t node) {
+  return impl_->place(node).client.metrics();
 }
 void WorkerGraph::poll() {
-  impl_->poll();
+  for (const auto& client : impl_->clients()) client->poll();
 }
-TimelineSummary WorkerGraph::write_timeline(const TimelineSink& sink) {
-  return impl_->write_timeline(sink);
+TimelineSummary WorkerGraph::write_timeline(const TimelineSink& sink, std::size_t node) {
+  return impl_->place(node).client.write_timeline(sink);
 }
-TimelineSummary WorkerGraph::write_timeline(const std::filesystem::path& path) {
+TimelineSummary WorkerGraph::write_timeline(const std::filesystem::path& path, std::size_t node) {
   TimelineSummary summary;
-  detail::write_whole_file(path, [&](const TimelineSink& sink) { summary = write_timeline(sink); });
+  detail::write_whole_file(path,
+                           [&](const TimelineSink& sink) { summary = write_timeline(sink, node); });
   return summary;
 }
 
 void WorkerGraph::set_parameter(std::size_t node, std::string_view id,
                                 const ParameterValue& value) {
-  impl_->set_parameter(node, id, value);
+  const auto at = impl_->place(node);
+  at.client.set_parameter(at.node, id, value);
 }
 void WorkerGraph::set_text(std::size_t node, std::string_view id, std::string_view text) {
-  impl_->set_text(node, id, text);
+  const auto at = impl_->place(node);
+  at.client.set_text(at.node, id, text);
 }
 ParameterValue WorkerGraph::parameter_value(std::size_t node, std::string_view id) const {
-  return impl_->parameter_value(node, id);
+  const auto at = impl_->place(node);
+  return at.client.parameter_value(at.node, id);
 }
 std::string WorkerGraph::text(std::size_t node, std::string_view id) const {
-  return impl_->text(node, id);
+  const auto at = impl_->place(node);
+  return at.client.text(at.node, id);
 }
 ParameterValue WorkerGraph::from_text(std::size_t node, std::string_view id,
                                       std::string_view text) {
-  return impl_->from_text(node, id, text);
+  const auto at = impl_->place(node);
+  return at.client.from_text(at.node, id, text);
 }
 std::string WorkerGraph::to_text(std::size_t node, std::string_view id,
                                  const ParameterValue& value) {
-  return impl_->to_text(node, id, value);
+  const auto at = impl_->place(node);
+  return at.client.to_text(at.node, id, value);
 }
 Preset WorkerGraph::save_preset(std::size_t node) {
-  return impl_->save_preset(node);
+  const auto at = impl_->place(node);
+  return at.client.save_preset(at.node);
 }
 std::vector<PresetRemark> WorkerGraph::load_preset(std::size_t node, const Preset& preset) {
-  return impl_->load_preset(node, preset);
+  const auto at = impl_->place(node);
+  return at.client.load_preset(at.node, preset);
 }
 
 void WorkerGraph::activate(const ActivationSizes& sizes) {
@@ -131,26 +159,32 @@ JobOutcome WorkerGraph::process(const float* input, float* output, const JobInfo
   return impl_->process({{input}, {output}}, job, events);
 }
 
-WorkerState WorkerGraph::state() const {
-  return impl_->worker()->state();
+std::size_t WorkerGraph::processes() const {
+  return impl_->clients().size();
 }
-std::string WorkerGraph::reason() const {
-  return impl_->worker()->reason();
+std::size_t WorkerGraph::process_of(std::size_t node) const {
+  return impl_->place(node).process;
 }
-std::optional<WorkerEnd> WorkerGraph::last_end() const {
-  return impl_->worker()->last_end();
+WorkerState WorkerGraph::state(std::size_t node) const {
+  return impl_->place(node).client.worker()->state();
 }
-std::uint64_t WorkerGraph::ends() const {
-  return impl_->worker()->ends();
+std::string WorkerGraph::reason(std::size_t node) const {
+  return impl_->place(node).client.worker()->reason();
 }
-int WorkerGraph::process_id() const {
-  return impl_->worker()->process_id();
+std::optional<WorkerEnd> WorkerGraph::last_end(std::size_t node) const {
+  return impl_->place(node).client.worker()->last_end();
+}
+std::uint64_t WorkerGraph::ends(std::size_t node) const {
+  return impl_->place(node).client.worker()->ends();
+}
+int WorkerGraph::process_id(std::size_t node) const {
+  return impl_->place(node).client.worker()->process_id();
 }
 void WorkerGraph::end(const std::string& reason) {
-  impl_->worker()->end(reason);
+  for (const auto& client : impl_->clients()) client->worker()->end(reason);
 }
 void WorkerGraph::pardon() {
-  impl_->worker()->pardon();
+  for (const auto& client : impl_->clients()) client->worker()->pardon();
 }
 
 }  // namespace ctxbroker

@@ -12,7 +12,8 @@ using testing::Not;
 
 class IsolateCommand : public CommandTest {
  protected:
-  // Runs it in this process, then in a worker; `made` must be the same twice.
+  // Runs it in this process, in a worker, and in a worker for each plug-in; `made` must be the
+  // same.
   void same(std::vector<std::string> arguments, const std::vector<std::string>& made) const {
     run_well(arguments);
     std::vector<std::string> bytes;
@@ -20,10 +21,14 @@ class IsolateCommand : public CommandTest {
       bytes.push_back(read_bytes(folder / name));
       std::filesystem::remove(folder / name);
     }
-    arguments.emplace_back("--isolate");
-    run_well(arguments);
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      EXPECT_EQ(read_bytes(folder / made[i]), bytes[i]) << made[i];
+    arguments.emplace_back();
+    for (const char* isolate : {"--isolate=each-instance", "--isolate"}) {
+      arguments.back() = isolate;
+      run_well(arguments);
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        EXPECT_EQ(read_bytes(folder / made[i]), bytes[i]) << isolate << ' ' << made[i];
+        std::filesystem::remove(folder / made[i]);
+      }
     }
   }
   std::string file(const std::string& name, const std::string& text) const {
@@ -109,18 +114,35 @@ TEST_F(IsolateCommand, PresetsAreTheSame) {
        {"out.wav"});
 }
 
+// Each process has a broker, and the report tells of all of them.
+TEST_F(IsolateCommand, TheReportTellsOfAllProcesses) {
+  png("in.png", 16, 16);
+  run_well({"image", at("in.png"), "-o", at("out.png"), "--plugin", "exposure", "--plugin", "blur",
+            "--plugin", "exposure", "--json", at("report.json"), "--isolate=each-instance"});
+  const nlohmann::json report = json_at("report.json");
+  EXPECT_EQ(report["leases"].size(), 3U);
+  for (const nlohmann::json& plugin : report["plugins"]) EXPECT_EQ(plugin["jobs"], 1);
+  std::vector<std::string> tenants;
+  for (const nlohmann::json& tenant : report["metrics"]["tenants"])
+    tenants.push_back(tenant["name"]);
+  EXPECT_EQ(std::count(tenants.begin(), tenants.end(), "exposure"), 2);
+}
+
 TEST_F(IsolateCommand, ACrashIsAMessageWithTheName) {
   png("in.png", 16, 16);
   for (const auto& [way, text] :
        {std::pair("segv", "signal 11 (SIGSEGV)"), std::pair("quiet_exit", "exit status 0"),
         std::pair("endless", "did not end within 2200 ms")}) {
-    Start start;
-    start.arguments = {"image",         at("in.png"), "-o",       at("out.png"),
-                       "--plugin",      "exposure",   "--plugin", deaths(way),
-                       "--job-timeout", "200",        "--isolate"};
-    start.environment = signals_stay_signals;
-    expect_error(start, ExitCode::plugin,
-                 {text, "in process of plug-in com.example.test.deaths", "leave the plug-in out"});
+    for (const char* isolate : {"--isolate", "--isolate=each-instance"}) {
+      Start start;
+      start.arguments = {"image",         at("in.png"), "-o",       at("out.png"),
+                         "--plugin",      "exposure",   "--plugin", deaths(way),
+                         "--job-timeout", "200",        isolate};
+      start.environment = signals_stay_signals;
+      expect_error(
+          start, ExitCode::plugin,
+          {text, "in process of plug-in com.example.test.deaths", "leave the plug-in out"});
+    }
   }
   // The positive control: here, the command crashes.
   EXPECT_EQ(run({"image", at("in.png"), "-o", at("out.png"), "--plugin", deaths("segv")},
@@ -160,6 +182,9 @@ TEST_F(IsolateCommand, SaysWhatItCannotDo) {
     start.arguments.insert(start.arguments.end(), arguments.begin(), arguments.end());
     expect_error(start, code, parts);
   };
+  refused({"--plugin", "exposure", "--isolate=alone"}, ExitCode::usage, {"alone", "each-instance"});
+  refused({"--plugin", "exposure", "--isolate=by-vendor", "--trace", at("t.json")}, ExitCode::usage,
+          {"--trace", "--isolate=together"});
   refused({"--plugin", "nobody"}, ExitCode::plugin, {"there is no plug-in \"nobody\""});
   refused({"--plugin", "exposure:stops=x"}, ExitCode::usage, {"stops", "a number from -16"});
   refused({"--plugin", "exposure:nobody=1"}, ExitCode::usage, {"no parameter \"nobody\""});

@@ -21,6 +21,8 @@ WorkerNode node_of(const std::string& name, const std::string& folder = "plugins
 // The pictures of most tests.
 constexpr std::uint32_t width = 32, height = 16;
 JobInfo picture_job(std::int64_t position = 0);
+// Their sound.
+constexpr std::uint32_t block = 256, channels = 2;
 
 class WorkerGraphTest : public WorkerTest {
  protected:

@@ -13,8 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t block = 256, channels = 2;
-
 // A branch that is late meets one that is not, so the graph's own delays are in it.
 WorkerGraphDescription audio_graph() {
   return {

@@ -152,6 +152,8 @@ std::string answer_to(std::uint32_t type) {
   if (type == graph_question) {
     if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
     if (is("regions_many")) return "[[0, 0, 8, 8], [0, 0, 8, 8]]";
+    if (is("region_elsewhere")) return "[[4, 4, 8, 8]]";
+    if (is("region_beyond")) return "[[-2147483648, 0, 8, 8]]";
     if (is("region_wraps")) return "[[0, 0, 4294967304, 8]]";
     if (is("region_float")) return "[[0, 1e300, 8, 8]]";
     if (is("region_text")) return "[[0, 0, \"8\", 8]]";

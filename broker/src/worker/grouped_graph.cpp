@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of a graph, and what is between them. grouped_jobs.cpp has the jobs.
+#include "worker/grouped_graph.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <future>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/manifest.hpp"
+#include "scan/description_json.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The plug-in of a node, as the manifest beside its library says it. Nothing: nobody says it.
+std::optional<PluginDescription> read_description(const WorkerNode& node) {
+  const ManifestReading reading = read_manifest(node.library);
+  if (!reading.trouble.empty()) return {};
+  const auto& plugins = reading.manifest.plugins;
+  if (node.plugin.empty() && plugins.size() == 1) return plugins.front();
+  for (const auto member : {&PluginDescription::id, &PluginDescription::short_name}) {
+    for (const PluginDescription& plugin : plugins) {
+      if (plugin.*member == node.plugin) return plugin;
+    }
+  }
+  return {};
+}
+
+// Asks a process about plug-ins without manifests.
+void ask_for_descriptions(const WorkerGraphDescription& graph, WorkerGraphOptions options,
+                          std::vector<std::optional<PluginDescription>>& plugins) {
+  WorkerGraphDescription unknown{{{"in"}}, {{"out"}}, {}};
+  for (std::size_t n = 0; n < plugins.size(); ++n) {
+    if (!plugins[n]) unknown.nodes.push_back(graph.nodes[n]);
+  }
+  if (unknown.nodes.empty()) return;
+  options.stand_by = false;
+  GraphClient client(std::move(unknown), std::move(options));
+  std::size_t next = 0;
+  for (auto& plugin : plugins) {
+    if (!plugin) plugin = client.description(next++);
+  }
+}
+
+std::string key_of(WorkerGrouping grouping, const PluginDescription& plugin, std::size_t node) {
+  switch (grouping) {
+    case WorkerGrouping::by_vendor:
+      return plugin.vendor;
+    case WorkerGrouping::by_plugin:
+      return plugin.id;
+    case WorkerGrouping::each_instance:
+      return std::to_string(node);
+    case WorkerGrouping::together:
+      break;
+  }
+  return {};
+}
+
+// "sample_host: blur, merge"
+std::string name_of(const std::string& graph, const Group& group) {
+  constexpr std::size_t most = 4;
+  std::string name = graph.empty() ? "graph" : graph;
+  for (std::size_t n = 0; n < group.nodes.size() && n < most; ++n) {
+    name += (n == 0 ? ": " : ", ") + group.graph.nodes[n].name;
+  }
+  return group.nodes.size() > most ? name + ", ..." : name;
+}
+
+void must_be_as_described(const PluginDescription& is, const PluginDescription& said) {
+  if (to_json(std::vector{is}) == to_json(std::vector{said})) return;
+  throw Error(ErrorKind::plugin_load, "library \"" + is.library_path + "\" describes " + is.id +
+                                          " otherwise than its manifest does; build them together");
+}
+
+// Those of other ends with other names.
+void take_formats(std::vector<GraphEnd>& ends, const std::vector<GraphEnd>& from) {
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    ends[i].channels = from[i].channels;
+    ends[i].samples = from[i].samples;
+  }
+}
+
+std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends, const std::vector<Index>& values,
+                                   const Wiring& wiring) {
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const Format& format = wiring.values[values[i]].format;
+    if (format.result_bytes != 0) continue;
+    ends[i].channels = format.channels;
+    ends[i].samples = format.samples;
+  }
+  return ends;
+}
+
+}  // namespace
+
+GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options)
+    : description_(checked(std::move(description), options)),
+      most_changes_(options.graph.changes_per_job) {
+  const std::vector<std::optional<PluginDescription>> said = group(options);
+  // All at once, because each takes a while.
+  std::vector<std::future<std::unique_ptr<GraphClient>>> started;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    WorkerGraphOptions own = options;
+    if (groups_.size() > 1) own.worker.name = name_of(options.worker.name, groups_[g]);
+    if (g + 1 < groups_.size()) {  // these wait for each job
+      own.graph.jobs_in_flight = 1;
+      own.graph.late = LateJobs::deliver;
+    }
+    const auto how = groups_.size() == 1 ? std::launch::deferred : std::launch::async;
+    started.push_back(std::async(how, [graph = groups_[g].graph, own = std::move(own)]() mutable {
+      return std::make_unique<GraphClient>(std::move(graph), std::move(own));
+    }));
+  }
+  place_.resize(description_.nodes.size());
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    clients_.push_back(started[g].get());
+    for (std::size_t i = 0; i < groups_[g].nodes.size(); ++i) {
+      const Index n = groups_[g].nodes[i];
+      place_[n] = {g, i};
+      if (said[n]) must_be_as_described(clients_[g]->description(i), *said[n]);
+    }
+  }
+}
+
+// Returns what the plug-ins are said to be, if that had to be known.
+std::vector<std::optional<PluginDescription>> GroupedGraph::group(
+    const WorkerGraphOptions& options) {
+  std::vector<std::optional<PluginDescription>> said(description_.nodes.size());
+  if (options.grouping != WorkerGrouping::together) {
+    std::transform(description_.nodes.begin(), description_.nodes.end(), said.begin(),
+                   read_description);
+    ask_for_descriptions(description_, options, said);
+    std::vector<const PluginDescription*> plugins;
+    std::vector<std::string> keys;
+    for (std::size_t n = 0; n < said.size(); ++n) {
+      plugins.push_back(&*said[n]);
+      keys.push_back(key_of(options.grouping, *said[n], n));
+    }
+    wired_ = with_edges(description_, plugins);
+    groups_ = group_nodes(wired_, connect(graph_of(wired_), plugins), keys);
+  }
+  if (groups_.size() > 1) return said;
+  groups_.assign(1, {{}, description_, {}, {}});
+  for (std::size_t n = 0; n < said.size(); ++n) groups_.front().nodes.push_back(n);
+  return said;
+}
+
+GroupedGraph::Place GroupedGraph::place(std::size_t node) const {
+  if (node >= place_.size()) {
+    throw Error(ErrorKind::invalid_argument, "graph: there is no node " + std::to_string(node));
+  }
+  return {*clients_[place_[node].first], place_[node].second, place_[node].first};
+}
+
+void GroupedGraph::mark_discontinuity() noexcept {
+  for (const auto& client : clients_) client->mark_discontinuity();
+}
+
+void GroupedGraph::must_be_active() const {
+  if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
+}
+
+void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
+                            std::vector<GraphEnd> outputs) {
+  must_be_ends_of(description_, inputs, outputs);
+  deactivate();
+  if (is_whole()) {
+    clients_.front()->activate(sizes, inputs, outputs);
+  } else {
+    GraphDescription graph = graph_of(wired_);
+    take_formats(graph.inputs, inputs);
+    take_formats(graph.outputs, outputs);
+    std::vector<const PluginDescription*> plugins;
+    for (std::size_t n = 0; n < place_.size(); ++n) {
+      plugins.push_back(&place(n).client.description(place(n).node));
+    }
+    const Wiring whole = wire(graph, plugins, sizes);
+    try {
+      for (std::size_t g = 0; g < groups_.size(); ++g) {
+        const Group& group = groups_[g];
+        clients_[g]->activate(sizes, with_formats(group.graph.inputs, group.inputs, whole),
+                              with_formats(group.graph.outputs, group.outputs, whole));
+      }
+      sizes_ = sizes;
+      make_steps(whole);
+    } catch (...) {
+      const std::exception_ptr why = std::current_exception();
+      try {
+        deactivate();
+      } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error counts
+      }
+      std::rethrow_exception(why);
+    }
+  }
+  description_.inputs = std::move(inputs);
+  description_.outputs = std::move(outputs);
+  active_ = true;
+}
+
+// All, also when one fails.
+void GroupedGraph::deactivate() {
+  active_ = false;
+  std::exception_ptr first;
+  for (const auto& client : clients_) {
+    try {
+      client->deactivate();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+void GroupedGraph::make_steps(const Wiring& whole) {
+  std::vector<FrameRanges> frames;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    FrameRanges ranges(groups_[g].inputs.size());
+    for (const JobInput& input : clients_[g]->job_inputs()) {
+      FrameRange& range = ranges[input.input];
+      range.first = std::min(range.first, input.frame);
+      range.last = std::max(range.last, input.frame);
+    }
+    frames.push_back(std::move(ranges));
+  }
+  wiring_ = wire_groups(groups_, whole, frames, ports_);
+  samples_.clear();
+  job_inputs_.clear();
+  for (const Value& value : wiring_.values) {
+    if (!value.node) job_inputs_.push_back({value.port, value.frame});
+    const auto bytes = value.node ? bytes_of(value.format, sizes_.max_width, sizes_.max_height) : 0;
+    samples_.emplace_back().storage.resize(bytes);
+  }
+  steps_.clear();
+  for (const WiredNode& node : wiring_.nodes) {
+    Step& step = steps_.emplace_back();
+    for (const JobInput& input : client(node).job_inputs()) {
+      const auto feed = std::find_if(node.feeds.begin(), node.feeds.end(), [&](const Feed& one) {
+        return one.port == input.input && one.frame == input.frame;
+      });
+      step.feeds.push_back(static_cast<Index>(feed - node.feeds.begin()));
+    }
+    step.is_repeated = node.is_repeated;
+    step.needs.resize(step.feeds.size());
+    step.parts.resize(step.feeds.size());
+    for (std::size_t end = 0; end < node.outputs.size(); ++end) {
+      if (node.outputs[end] != unused) continue;  // it is written all the same
+      const Format& format = whole.values[groups_[node.origin].outputs[end]].format;
+      step.nobodys.resize(std::max<std::uint64_t>(
+          step.nobodys.size(), bytes_of(format, sizes_.max_width, sizes_.max_height)));
+    }
+  }
+  output_lines_.clear();
+  output_lines_.resize(wiring_.outputs.size());
+  latencies_.clear();
+  goes_on_with_.reset();
+  regions_of_ = {};
+  regions_.clear();
+  keep_aligned();
+}
+
+// Also after a restart, when a plug-in can have another latency.
+void GroupedGraph::keep_aligned() {
+  if (wiring_.media != Media::audio) return;
+  const auto latency_of = [&](const WiredNode& node) { return client(node).latency_frames(); };
+  const auto is_as_before = [&](const WiredNode& node, std::uint64_t latency) {
+    return latency_of(node) == latency;
+  };
+  if (std::equal(wiring_.nodes.begin(), wiring_.nodes.end(), latencies_.begin(), latencies_.end(),
+                 is_as_before)) {
+    return;
+  }
+  std::vector<std::uint64_t> latencies;
+  for (const WiredNode& node : wiring_.nodes) latencies.push_back(latency_of(node));
+  latency_ = plan_latency(wiring_, latencies);
+  const auto line = [&](Index value, std::uint64_t delay) -> std::optional<HostDelayLine> {
+    if (delay == 0) return {};
+    const std::uint32_t channels = wiring_.values[value].format.channels;
+    return HostDelayLine(delay, sizes_.max_width, channels != 0 ? channels : sizes_.max_height);
+  };
+  for (Index n = 0; n < steps_.size(); ++n) {
+    steps_[n].lines.clear();
+    for (std::size_t i = 0; i < steps_[n].feeds.size(); ++i) {
+      const Index feed = steps_[n].feeds[i];
+      steps_[n].lines.push_back(line(*wiring_.nodes[n].inputs[feed], latency_.inputs[n][feed]));
+      steps_[n].parts[i].resize(
+          steps_[n].lines[i] ? bytes_of(wiring_.values[*wiring_.nodes[n].inputs[feed]].format,
+                                        sizes_.max_width, sizes_.max_height)
+                             : 0);
+    }
+  }
+  output_lines_.clear();
+  for (std::size_t end = 0; end < wiring_.outputs.size(); ++end) {
+    output_lines_.push_back(line(wiring_.outputs[end], latency_.outputs[end]));
+  }
+  latencies_ = std::move(latencies);
+  goes_on_with_.reset();
+}
+
+const std::vector<JobInput>& GroupedGraph::job_inputs() const {
+  if (is_whole()) return clients_.front()->job_inputs();
+  must_be_active();
+  return job_inputs_;
+}
+
+std::uint64_t GroupedGraph::latency_frames() {
+  if (is_whole()) return clients_.front()->latency_frames();
+  must_be_active();
+  keep_aligned();
+  return latency_.total;
+}
+
+std::uint64_t GroupedGraph::latency_before(std::size_t node) {
+  const Place at = place(node);
+  if (is_whole()) return at.client.latency_before(node);
+  must_be_active();
+  keep_aligned();
+  const std::uint64_t inside = at.client.latency_before(at.node);
+  return wiring_.media == Media::audio ? latency_.before[at.process] + inside : inside;
+}
+
+}  // namespace ctxbroker::detail

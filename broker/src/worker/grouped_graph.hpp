@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph behind a WorkerGraph: its nodes are in one process, or in several as the host groups
+// them. With one process, each call goes straight to that. With several, a job goes from process to
+// process through host memory, here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ctxbroker/worker_graph.hpp"
+#include "graph/delay_lines.hpp"
+#include "graph/rectangle.hpp"
+#include "graph/wiring.hpp"
+#include "worker/graph_client.hpp"
+#include "worker/grouping.hpp"
+
+namespace ctxbroker::detail {
+
+class GroupedGraph {
+ public:
+  GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options);
+
+  // Where a node is.
+  struct Place {
+    GraphClient& client;
+    std::size_t node = 0;     // its number there
+    std::size_t process = 0;  // of the client
+  };
+  Place place(std::size_t node) const;
+  const WorkerGraphDescription& graph() const noexcept { return description_; }
+  const std::vector<std::unique_ptr<GraphClient>>& clients() const noexcept { return clients_; }
+
+  void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
+                std::vector<GraphEnd> outputs);
+  void deactivate();
+  bool active() const noexcept { return active_; }
+  void mark_discontinuity() noexcept;
+
+  const std::vector<JobInput>& job_inputs() const;
+  std::vector<ImageRegion> output_extents(const JobInfo& job);
+  std::vector<ImageRegion> input_regions(const JobInfo& job);
+  std::uint64_t latency_frames();
+  std::uint64_t latency_before(std::size_t node);
+
+  WorkerBuffer lend(std::size_t bytes) { return clients_.front()->lend(bytes); }
+  std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
+                       const WorkerJobEvents& events);
+  JobOutcome finish(std::uint64_t job) { return clients_.back()->finish(job); }
+  bool is_done(std::uint64_t job) { return clients_.back()->is_done(job); }
+  JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
+
+ private:
+  // One process, once for each frame that others need of it: a node of wiring_.
+  struct Step {
+    std::vector<Index> feeds;      // of each input that the process asks for: the feed of the node
+    std::vector<Rectangle> needs;  // likewise: which part of a picture
+    std::vector<std::vector<std::byte>> parts;        // likewise: what is cut out, or delayed
+    std::vector<std::optional<HostDelayLine>> lines;  // likewise, for audio
+    std::vector<std::byte> nobodys;                   // outputs that nobody reads
+    bool is_repeated = false;                         // the process has several steps
+    JobInfo job;
+    JobBuffers buffers;
+    WorkerJobEvents events;
+  };
+  // One of wiring_.values.
+  struct Samples {
+    std::vector<std::byte> storage;  // for what a process makes
+    const void* data = nullptr;      // what there is for this job
+    Rectangle region{};              // of a picture: the part that there is
+    Rectangle extent{}, wanted{};    // the whole, and what others need of it
+  };
+
+  bool is_whole() const noexcept { return clients_.size() == 1; }
+  GraphClient& client(const WiredNode& node) noexcept {
+    asked_last_ = node.origin;
+    return *clients_[asked_last_];
+  }
+  std::vector<std::optional<PluginDescription>> group(const WorkerGraphOptions& options);
+  void must_be_active() const;
+  void make_steps(const Wiring& whole);
+  void keep_aligned();
+
+  // Jobs of several processes.
+  bool is_image(Index value) const noexcept;
+  void check(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events) const;
+  void prepare(const JobInfo& job, const WorkerJobEvents& events);
+  void must_ask_images() const;
+  void find_extents(const JobInfo& job);
+  void find_regions(const JobInfo& job);
+  void must_be_as_told(const JobInfo& job) const;
+  void must_need_the_same(Index n);
+  void start_lines_anew() noexcept;
+  const void* input_of(Index n, std::size_t input);
+  void* output_of(Index value, bool is_last, const JobBuffers& host, const JobInfo& job);
+  void give_outputs(const JobBuffers& host, const JobInfo& job);
+  template <typename Last>
+  auto run(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events,
+           const Last& last);
+
+  WorkerGraphDescription description_;
+  WorkerGraphDescription wired_;  // the same with edges, if there are several groups
+  std::uint32_t most_changes_;    // of a job
+  std::vector<Group> groups_;     // in the order in which they run
+  std::vector<std::unique_ptr<GraphClient>> clients_;       // of each group
+  std::vector<std::pair<std::size_t, std::size_t>> place_;  // of each node: its group, and where
+  bool active_ = false;
+  std::size_t asked_last_ = 0;  // a group
+
+  // Of several processes, while the graph is active.
+  ActivationSizes sizes_;
+  std::vector<PluginDescription> ports_;  // of the groups, for wiring_
+  Wiring wiring_;
+  std::vector<Step> steps_;
+  std::vector<Samples> samples_;
+  std::vector<JobInput> job_inputs_;
+  std::vector<std::uint64_t> latencies_;  // of the steps, for which latency_ and the lines are
+  LatencyPlan latency_;
+  std::vector<std::optional<HostDelayLine>> output_lines_;
+  std::optional<std::uint32_t> goes_on_with_;  // the channels of the last block, if all went well
+  JobInfo regions_of_;                         // what the host was told last, and for which job
+  std::vector<ImageRegion> regions_;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes of a graph share a process, and what flows between the processes. Pure, as the wiring
+// is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ctxbroker/worker_graph.hpp"
+#include "graph/wiring.hpp"
+
+namespace ctxbroker::detail {
+
+// The nodes of one process.
+struct Group {
+  std::vector<Index> nodes;            // of the whole graph, in their order
+  WorkerGraphDescription graph;        // of these nodes; the ends have no formats yet
+  std::vector<Index> inputs, outputs;  // of each end: the whole graph's value
+};
+
+// The same graph with edges. The names of a row say nothing, so a row gets new ones.
+WorkerGraphDescription with_edges(WorkerGraphDescription graph,
+                                  const std::vector<const PluginDescription*>& plugins);
+
+// As `wire` takes it, without instances.
+GraphDescription graph_of(const WorkerGraphDescription& whole);
+
+// Nodes with equal keys share a process, unless a node of another process stands between them. The
+// groups are in the order in which they run. `wiring` is from `connect`.
+std::vector<Group> group_nodes(const WorkerGraphDescription& whole, const Wiring& wiring,
+                               const std::vector<std::string>& keys);
+
+// The groups as nodes of a graph. `wiring` has the whole graph's formats, and `frames` what each
+// group needs of each of its inputs. `ports` must outlive the wiring.
+Wiring wire_groups(const std::vector<Group>& groups, const Wiring& wiring,
+                   const std::vector<FrameRanges>& frames, std::vector<PluginDescription>& ports);
+
+}  // namespace ctxbroker::detail
