@@ -3,6 +3,7 @@
 // a crash ends the plug-ins of one worker alone.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -275,6 +276,130 @@ TEST_F(WorkerGroupsTest, ResultsComeFromAnyProcess) {
   there.process({{input.data()}, {sound.data(), got.data()}}, job);
   EXPECT_EQ(got, expected);
 }
+
+// Graphs by seed: each node reads from what is there already, and everything goes to the host.
+class RandomGraph {
+ public:
+  RandomGraph(unsigned seed, std::vector<std::string> single, std::string joining,
+              const std::vector<const char*>& joined)
+      : state_(seed) {
+    std::vector<std::string> sources{"in"}, unread;
+    graph.inputs = {{"in"}};
+    for (unsigned n = 0, count = 3 + draw(4); n < count; ++n) {
+      const bool joins = n > 0 && draw(2) == 0;
+      const std::string plugin =
+          joins ? joining : single[draw(static_cast<unsigned>(single.size()))];
+      const std::string name = plugin + std::to_string(n);
+      graph.nodes.push_back({name, built("plugins/" + plugin + ".so"), plugin});
+      for (const char* port : joins ? joined : std::vector<const char*>{""}) {
+        const std::string& from = sources[draw(static_cast<unsigned>(sources.size()))];
+        graph.edges.push_back({from, name + port});
+        unread.erase(std::remove(unread.begin(), unread.end(), from), unread.end());
+      }
+      sources.push_back(name);
+      unread.push_back(name);
+    }
+    if (std::none_of(graph.edges.begin(), graph.edges.end(),
+                     [](const GraphEdge& edge) { return edge.from == "in"; })) {
+      graph.edges.front().from = "in";
+    }
+    for (const std::string& name : unread) {
+      graph.outputs.push_back({"out" + std::to_string(graph.outputs.size())});
+      graph.edges.push_back({name, graph.outputs.back().name});
+    }
+  }
+
+  unsigned draw(unsigned below) {
+    state_ = state_ * 1664525 + 1013904223;
+    return (state_ >> 16) % below;
+  }
+
+  WorkerGraphDescription graph;
+
+ private:
+  unsigned state_;
+};
+
+class AnyGraphTest : public WorkerGroupsTest, public ::testing::WithParamInterface<unsigned> {
+ protected:
+  WorkerGrouping grouping() const {
+    return GetParam() % 2 == 0 ? WorkerGrouping::by_plugin : WorkerGrouping::each_instance;
+  }
+  static JobBuffers buffers_of(const std::vector<float>& input,
+                               std::vector<std::vector<float>>& outputs) {
+    JobBuffers buffers{{input.data()}, {}};
+    for (auto& output : outputs) buffers.outputs.push_back(output.data());
+    return buffers;
+  }
+};
+
+TEST_P(AnyGraphTest, GivesTheSamePictures) {
+  RandomGraph random(GetParam(), {"exposure", "blur", "vignette"}, "merge", {".a", ".b"});
+  InProcess here(random.graph);
+  WorkerGraph there(random.graph, grouped(grouping()));
+  here.activate({width, height});
+  there.activate({width, height});
+  for (int round = 0; round < 4; ++round) {
+    JobInfo job = picture_job(round);
+    std::size_t samples = std::size_t{width} * height * 4, given = samples;
+    if (round > 0) {
+      job.region = {static_cast<std::int32_t>(random.draw(width)),
+                    static_cast<std::int32_t>(random.draw(height)), 1, 1};
+      job.region.width += random.draw(width - static_cast<unsigned>(job.region.x));
+      job.region.height += random.draw(height - static_cast<unsigned>(job.region.y));
+      samples = std::size_t{job.region.width} * job.region.height * 4;
+      const ImageRegion known = here.graph->input_regions(job)[0];
+      const ImageRegion needed = there.input_regions(job)[0];
+      EXPECT_EQ(needed.width, known.width);
+      given = std::size_t{needed.width} * needed.height * 4;
+    }
+    const auto input = noise(given, static_cast<unsigned>(round));
+    std::vector<std::vector<float>> expected(random.graph.outputs.size(),
+                                             std::vector<float>(samples));
+    auto got = expected;
+    here.graph->process(buffers_of(input, expected), job);
+    const JobBuffers buffers = buffers_of(input, got);
+    there.finish(there.submit(buffers, job));
+    EXPECT_EQ(got, expected) << "round " << round;
+  }
+}
+
+// It may be later by some frames, all of it by the same number.
+TEST_P(AnyGraphTest, GivesTheSameSound) {
+  RandomGraph random(GetParam(), {"gain", "fir"}, "mix", {".in_1", ".in_2"});
+  InProcess here(random.graph);
+  WorkerGraph there(random.graph, grouped(grouping()));
+  for (std::size_t n = 0; n < random.graph.nodes.size(); ++n) {
+    if (random.graph.nodes[n].plugin != "fir") continue;
+    const double taps = 1 + 2 * random.draw(60);
+    here.instances[n].set_parameter("taps", taps);
+    there.set_parameter(n, "taps", taps);
+  }
+  here.activate({block, channels, 48000});
+  there.activate({block, channels, 48000});
+  const std::uint64_t before = here.graph->latency_frames(), now = there.latency_frames();
+  ASSERT_GE(now, before);
+  const std::size_t ends = random.graph.outputs.size();
+  std::vector<std::vector<float>> expected(ends), got(ends);  // of the first channel
+  for (int number = 0; number < 8; ++number) {
+    const JobInfo job{block, channels, std::int64_t{number} * block, 48000};
+    const auto input = noise(std::size_t{block} * channels, static_cast<unsigned>(number));
+    std::vector<std::vector<float>> one(ends, std::vector<float>(input.size())), other = one;
+    here.graph->process(buffers_of(input, one), job);
+    there.process(buffers_of(input, other), job);
+    for (std::size_t end = 0; end < ends; ++end) {
+      expected[end].insert(expected[end].end(), one[end].begin(), one[end].begin() + block);
+      got[end].insert(got[end].end(), other[end].begin(), other[end].begin() + block);
+    }
+  }
+  for (std::size_t end = 0; end < ends; ++end) {
+    expected[end].insert(expected[end].begin(), now - before, 0.0F);
+    expected[end].resize(got[end].size());
+    EXPECT_EQ(got[end], expected[end]) << "output " << end << ", later by " << now - before;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyGraphTest, ::testing::Range(1U, 13U));
 
 // The plug-in in the middle crashes. Its neighbours do not notice, and it is named alone.
 TEST_F(WorkerGroupsTest, ACrashEndsOneProcess) {
