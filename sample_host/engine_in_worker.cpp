@@ -180,6 +180,10 @@ class InWorker final : public Engine {
         tenant.id = in_process(tenant.id, graph_->process_of(node));
         all.tenants.push_back(std::move(tenant));
       }
+      for (PutOffMetrics& put_off : its.put_off) {
+        put_off.tenant = in_process(put_off.tenant, graph_->process_of(node));
+        all.put_off.push_back(std::move(put_off));
+      }
     }
     return all;
   }

@@ -26,22 +26,23 @@ namespace detail {
 class GroupedGraph;
 }
 
-/// Which plug-ins of a graph share a process. A crash ends the plug-ins of its process, and names
-/// them alone.
+/// Which plug-ins of a graph share a process. A crash ends only the plug-ins of its process, and
+/// only they are suspects.
 ///
-/// In one process, plug-ins hand their results to each other on the device. Between two, the
-/// samples go through host memory, and each process costs a message more. If a plug-in of another
-/// process stands between two plug-ins, they do not share one.
+/// In one process, plug-ins hand their results to each other on the device. Between two processes,
+/// the samples go through host memory. Two plug-ins do not share a process if a plug-in of another
+/// process comes between them. If a plug-in needs frames around the job's own one, all plug-ins of
+/// the processes before it work once for each of these frames.
 enum class WorkerGrouping {
   together,       ///< All of them do. This is the fastest.
-  by_vendor,      ///< Those of one vendor do.
+  by_vendor,      ///< Those of one vendor do. A plug-in that names none has its own.
   by_plugin,      ///< The instances of one plug-in do.
   each_instance,  ///< Each plug-in has a process of its own.
 };
 
 /// Returns "together", "by-vendor", "by-plug-in" or "each-instance". Static text. Thread-safe.
 [[nodiscard]] CTXB_API const char* to_string(WorkerGrouping grouping) noexcept;
-/// Reads what to_string returns. Nothing for another text. Thread-safe.
+/// Reads what to_string returns. Returns nothing for any other text. Thread-safe.
 [[nodiscard]] CTXB_API std::optional<WorkerGrouping> parse_worker_grouping(
     std::string_view text) noexcept;
 
@@ -72,11 +73,13 @@ struct WorkerGraphOptions {
   /// the host's own must call ctxb_worker_serve with a null module. `records` also takes the
   /// records of the broker in the worker. Variables that plug-ins read go into `environment`.
   WorkerOptions worker{};
-  /// Which plug-ins share a process. Each of several processes has `worker` and the members below
-  /// for itself, and the names of its nodes behind the worker's name.
+  /// Which plug-ins share a process. Each process gets all of `worker` and of the options below.
+  /// Its name is the worker's name and the names of its first nodes; those of a row are their
+  /// numbers and short names. `on_end` can run on several threads at once.
   WorkerGrouping grouping = WorkerGrouping::together;
-  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, `submit`
-  /// waits for all of them but the last, and the other outputs are written by then.
+  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. A graph in several processes can
+  /// only deliver late jobs. Its `submit` returns when all processes but the last have done the
+  /// job, and sometimes when the last one has. The outputs of the others are written by then.
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
@@ -91,7 +94,9 @@ struct WorkerGraphOptions {
   bool stand_by = false;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
   /// the next process. This holds for jobs without a region and without lent inputs, when no other
-  /// job is in flight. A job that WorkerGraph::end has stopped is not repeated.
+  /// job is in flight. A job that WorkerGraph::end has stopped is not repeated. With several
+  /// processes, a block of audio is repeated in the process that has lost it, and a picture in all
+  /// of them, where it is a discontinuity.
   bool retry = false;
 };
 
@@ -122,7 +127,8 @@ struct WorkerNodeState {
 /// several (WorkerGraphOptions::grouping). The host's own process uses no GPU for them.
 ///
 /// Samples are copied into memory that both processes share. Buffers from lend are there already,
-/// and are not copied. A job is one message and one answer for each process.
+/// and are not copied. A job is one message and one answer. With several processes, each takes one
+/// for a block of audio, and four for a picture.
 ///
 /// If a process ends, the call that was in it throws `context_lost`. The text names the plug-in
 /// and its function if one was running, and WorkerEnd::running has them too. The next call goes on
@@ -136,7 +142,7 @@ struct WorkerNodeState {
 ///
 /// Move-only; a moved-from graph can only be destroyed or assigned to. Threads: any thread may call
 /// it, but only one at a time. state, reason, last_end, ends and process_id can be called at any
-/// time. Their argument is any node of the process that is meant.
+/// time. Name the process by any of its nodes.
 class CTXB_API WorkerGraph {
  public:
   /// Starts the worker, loads the libraries and creates the plug-ins there.
@@ -181,7 +187,7 @@ class CTXB_API WorkerGraph {
   /// Destroys the plug-ins and ends the worker.
   ~WorkerGraph();
 
-  /// The driver in the worker. It lives as long as the graph.
+  /// The driver in the worker, or in the first one of several. It lives as long as the graph.
   [[nodiscard]] const DriverInfo& driver() const;
   /// The driver's devices.
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
@@ -255,8 +261,8 @@ class CTXB_API WorkerGraph {
 
   /// Lends memory for the buffers of jobs. A buffer that lies in it is not copied: the worker reads
   /// an input and writes an output where it is. Every later process gets the block with its
-  /// contents. Only the graph that has lent the block saves the copies, and of several processes
-  /// only the first one.
+  /// contents. Only the graph that has lent the block saves the copies. With several processes,
+  /// only the inputs of the first one are not copied.
   ///
   /// The worker can write into every lent block at any time. So `retry` does not repeat a job with
   /// a lent input, and after the process has ended, lent blocks may hold anything.
@@ -278,7 +284,7 @@ class CTXB_API WorkerGraph {
   JobOutcome finish(std::uint64_t job);
   /// As Graph::is_done. If the worker has ended, it returns true, and finish says so.
   [[nodiscard]] bool is_done(std::uint64_t job);
-  /// As Graph::process, with one message and one answer.
+  /// As Graph::process.
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job,
                      const WorkerJobEvents& events = {});
   /// The same for a graph with one input and one output. `output` may be `input`.

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
+#include "graph/job_check.hpp"
 #include "observe/enum_names.hpp"
 #include "observe/span.hpp"
 #include "plugin/access.hpp"
@@ -31,15 +30,6 @@ constexpr std::uint32_t most_jobs = 64, most_waiting = 1024, most_changes = 6553
 
 std::string text(std::uint32_t width, std::uint32_t height) {
   return std::to_string(width) + " x " + std::to_string(height);
-}
-
-// What depends on the rate (filters, delays) was made in activate, so another rate would be wrong.
-void check_rate(const char* what, double rate, const std::string& plugin, double active) {
-  if (rate == active) return;
-  std::ostringstream text;
-  text << what << " has a sample rate of " << rate << " Hz, but " << plugin << " is active for "
-       << active << " Hz; deactivate and activate the plug-in to change its rate";
-  refuse(text.str());
 }
 
 // The descriptors, of instances that can be used.
@@ -227,59 +217,10 @@ void Graph::Impl::build() {
   built = true;
 }
 
-void Graph::Impl::check_info(const JobInfo& job) const {
-  if (job.width == 0 || job.height == 0) refuse("the job's width or height is 0");
-  const std::size_t inputs =
-      job_inputs.empty() ? 0 : job_inputs.back().input + 1;  // all are connected, in their order
-  if (!job.extents.empty() && job.extents.size() != inputs) {
-    refuse("the job has " + std::to_string(job.extents.size()) + " extents; the graph has " +
-           std::to_string(inputs) + " inputs");
-  }
-  if (wiring.media == Media::audio && (job.region.width != 0 || !job.extents.empty())) {
-    refuse("the job has a region or extents, and audio has none");
-  }
-}
-
 void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const {
-  const auto check_buffers = [](const auto& given, std::size_t wanted, const char* kind,
-                                const char* which) {
-    if (given.size() != wanted) {
-      refuse("the job has " + std::to_string(given.size()) + " " + kind + "s; the graph has " +
-             std::to_string(wanted) + which);
-    }
-    for (std::size_t i = 0; i < given.size(); ++i) {
-      if (given[i] != nullptr) continue;
-      refuse("an " + std::string(kind) + " of the job is null: number " + std::to_string(i));
-    }
-  };
-  const bool has_neighbours = std::any_of(job_inputs.begin(), job_inputs.end(),
-                                          [](const JobInput& one) { return one.frame != 0; });
-  check_buffers(buffers.inputs, job_inputs.size(), "input",
-                has_neighbours ? ", with the frames around the job's own one: see job_inputs" : "");
-  check_buffers(buffers.outputs, wiring.outputs.size(), "output", "");
+  detail::check_job(wiring, sizes, buffers, job);
   if (buffers.after != nullptr && ends.tenant == nullptr) {
     refuse("the job comes after a stream, but no end of the graph is on the device");
-  }
-  check_info(job);
-  // What the host gets. What the nodes work on, their plug-ins have to be asked.
-  const bool has_region = job.region.width != 0;
-  const std::uint32_t width = has_region ? job.region.width : job.width;
-  const std::uint32_t height = has_region ? job.region.height : job.height;
-  if (width > sizes.max_width || height > sizes.max_height) {
-    refuse("a job of " + text(width, height) + " does not fit into " +
-           text(sizes.max_width, sizes.max_height) + ", the max_width and max_height of the graph");
-  }
-  const bool takes_channels =
-      wiring.job_channels == UINT32_MAX ||
-      (job.height <= 32 && (wiring.job_channels >> (job.height - 1) & 1) != 0);
-  if (wiring.media == Media::audio && !takes_channels) {
-    refuse("a job of " + std::to_string(job.height) +
-           " channels does not suit all of its plug-ins' ports");
-  }
-  if (!std::isfinite(job.sample_rate) || job.sample_rate < 0)
-    refuse("the sample rate is negative or not finite");
-  if (wiring.media == Media::audio) {
-    check_rate("the job", job.sample_rate, wiring.nodes[0].name, sizes.sample_rate);
   }
   for (const Node& node : nodes) {
     // What another graph has renewed after a loss is followed.

@@ -73,7 +73,6 @@ struct Graph::Impl {
   // Set-up.
   void build();
   void check_job(const JobBuffers& buffers, const JobInfo& job) const;
-  void check_info(const JobInfo& job) const;
   bool renew_lost_nodes();
 
   // One job.

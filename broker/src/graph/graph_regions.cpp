@@ -6,6 +6,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
+#include "graph/job_check.hpp"
 
 namespace ctxbroker {
 
@@ -63,7 +64,7 @@ void Graph::Impl::must_be_ready(const JobInfo& job) {
   if (wiring.media != Media::image) {
     throw Error(ErrorKind::invalid_argument, "graph: audio has no regions");
   }
-  check_info(job);
+  check_info(wiring, job);
   if (renew_lost_nodes()) is_renewed = true;
   for (const Node& node : nodes) node.instance->take_parameters();
 }

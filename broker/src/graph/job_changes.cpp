@@ -25,39 +25,6 @@ double value_at(const ctxb_parameter_event& event, std::int64_t frame) noexcept 
   return event.from + (event.value - event.from) * (passed / length);
 }
 
-// Makes its texts only when it refuses, because a job must not allocate.
-void check_change(const ParameterChange& change, const Instance& instance, std::uint32_t frames) {
-  const PluginDescription& plugin = instance.description();
-  if (change.parameter >= plugin.parameters.size()) {
-    refuse_change("a change for plug-in " + plugin.short_name + " names parameter " +
-                  std::to_string(change.parameter) + ", and the plug-in has " +
-                  std::to_string(plugin.parameters.size()));
-  }
-  const ParameterDescription& parameter = plugin.parameters[change.parameter];
-  const auto refuse_it = [&](const std::string& why) {
-    refuse_change("a change for plug-in " + plugin.short_name + ", parameter \"" + parameter.id +
-                  "\", at frame " + std::to_string(change.offset) + ": " + why);
-  };
-  const bool is_ramp = change.ramp_frames != 0;
-  if (!parameter.automatable) {
-    refuse_it("the parameter is not automatable; deactivate the plug-in and use set_parameter");
-  }
-  parameter.check(change.value);
-  if (is_ramp && parameter.type != ParameterType::floating) {
-    refuse_it(std::string("it is a ramp, and the parameter takes ") + to_string(parameter.type) +
-              " values; let it jump");
-  }
-  if (is_ramp) parameter.check(change.from);
-  if (change.offset >= static_cast<std::int64_t>(frames)) {
-    refuse_it("the block has " + std::to_string(frames) + " frames");
-  }
-  if (change.offset < 0 && !is_ramp) refuse_it("a jump has to lie within the block");
-  if (is_ramp && change.offset + static_cast<std::int64_t>(change.ramp_frames) <= 0) {
-    refuse_it("its ramp of " + std::to_string(change.ramp_frames) +
-              " frames ends before the block; leave it out");
-  }
-}
-
 ctxb_parameter_event event_of(const ParameterChange& change) noexcept {
   ctxb_parameter_event event{};
   event.size = sizeof event;
@@ -129,6 +96,56 @@ ctxb_transport transport_of(const Transport& given) noexcept {
 
 }  // namespace
 
+void check_change(const ParameterChange& change, const PluginDescription& plugin,
+                  std::uint32_t frames) {
+  if (change.parameter >= plugin.parameters.size()) {
+    refuse_change("a change for plug-in " + plugin.short_name + " names parameter " +
+                  std::to_string(change.parameter) + ", and the plug-in has " +
+                  std::to_string(plugin.parameters.size()));
+  }
+  const ParameterDescription& parameter = plugin.parameters[change.parameter];
+  const auto refuse_it = [&](const std::string& why) {
+    refuse_change("a change for plug-in " + plugin.short_name + ", parameter \"" + parameter.id +
+                  "\", at frame " + std::to_string(change.offset) + ": " + why);
+  };
+  const bool is_ramp = change.ramp_frames != 0;
+  if (!parameter.automatable) {
+    refuse_it("the parameter is not automatable; deactivate the plug-in and use set_parameter");
+  }
+  parameter.check(change.value);
+  if (is_ramp && parameter.type != ParameterType::floating) {
+    refuse_it(std::string("it is a ramp, and the parameter takes ") + to_string(parameter.type) +
+              " values; let it jump");
+  }
+  if (is_ramp) parameter.check(change.from);
+  if (change.offset >= static_cast<std::int64_t>(frames)) {
+    refuse_it("the block has " + std::to_string(frames) + " frames");
+  }
+  if (change.offset < 0 && !is_ramp) refuse_it("a jump has to lie within the block");
+  if (is_ramp && change.offset + static_cast<std::int64_t>(change.ramp_frames) <= 0) {
+    refuse_it("its ramp of " + std::to_string(change.ramp_frames) +
+              " frames ends before the block; leave it out");
+  }
+}
+
+void check_order(std::int64_t before, std::int64_t offset) {
+  if (offset >= before) return;
+  refuse_change("a change at frame " + std::to_string(offset) + " follows one at frame " +
+                std::to_string(before) + "; sort the changes by their offsets");
+}
+
+void check_events(Media media, std::size_t count, std::size_t most,
+                  const std::optional<Transport>& transport) {
+  if (media != Media::audio && (count != 0 || transport)) {
+    refuse_change("the job has changes or a transport, and only audio has them; use set_parameter");
+  }
+  if (count > most) {
+    refuse_change("the job has " + std::to_string(count) + " changes, and the graph takes " +
+                  std::to_string(most) + " (GraphOptions::changes_per_job)");
+  }
+  if (transport) check_transport(*transport);
+}
+
 JobChanges::JobChanges(std::vector<Instance*> instances, std::size_t most)
     : instances_(std::move(instances)), most_(most) {
   changes_.reserve(most);
@@ -139,19 +156,9 @@ void JobChanges::take(const JobEvents& events, const JobInfo& job) {
   changes_.clear();
   transport_ = {};
   frames_ = job.width;
-  const bool is_audio = instances_.front()->description().media == Media::audio;
-  if (!is_audio && (!events.changes.empty() || events.transport)) {
-    refuse_change("the job has changes or a transport, and only audio has them; use set_parameter");
-  }
-  if (events.changes.size() > most_) {
-    refuse_change("the job has " + std::to_string(events.changes.size()) +
-                  " changes, and the graph takes " + std::to_string(most_) +
-                  " (GraphOptions::changes_per_job)");
-  }
-  if (events.transport) {
-    check_transport(*events.transport);
-    transport_ = transport_of(*events.transport);
-  }
+  check_events(instances_.front()->description().media, events.changes.size(), most_,
+               events.transport);
+  if (events.transport) transport_ = transport_of(*events.transport);
   std::int64_t before = INT64_MIN;
   for (const ParameterChange& change : events.changes) {
     if (change.instance == nullptr) refuse_change("a change has no instance");
@@ -160,12 +167,8 @@ void JobChanges::take(const JobEvents& events, const JobInfo& job) {
       refuse_change("a change is for plug-in " + instance.description().short_name +
                     ", whose instance is not in this graph");
     }
-    check_change(change, instance, frames_);
-    if (change.offset < before) {
-      refuse_change("a change at frame " + std::to_string(change.offset) +
-                    " follows one at frame " + std::to_string(before) +
-                    "; sort the changes by their offsets");
-    }
+    check_change(change, instance.description(), frames_);
+    check_order(before, change.offset);
     before = change.offset;
     changes_.push_back({&instance, event_of(change)});
   }

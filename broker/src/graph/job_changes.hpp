@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ctxbroker/graph.hpp"
@@ -12,6 +13,15 @@
 namespace ctxbroker::detail {
 
 class Instance;
+
+// What the changes of a block have to be. All throw Error (invalid_argument, parameter_value).
+// `frames` are the block's, and a change's instance does not count here. None allocates, unless it
+// throws.
+void check_change(const ParameterChange& change, const PluginDescription& plugin,
+                  std::uint32_t frames);
+void check_order(std::int64_t before, std::int64_t offset);
+void check_events(Media media, std::size_t count, std::size_t most,
+                  const std::optional<Transport>& transport);
 
 // Of the job that is being submitted. Allocates only in the constructor.
 class JobChanges {

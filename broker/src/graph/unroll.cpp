@@ -63,18 +63,21 @@ class Unroller {
         } else {
           ends_.insert({*node.inputs[port], other});
         }
+        must_be_few(node.name);
       }
     }
-    if (order_.size() + ends_.size() >= most_nodes) {
-      throw Error(ErrorKind::invalid_argument,
-                  "graph: " + node.name +
-                      " and what it reads is needed at too many frames; they "
-                      "take more than " +
-                      std::to_string(most_nodes) + " nodes and inputs");
-    }
+    must_be_few(node.name);
     if (frame != 0) is_repeated_[n] = true;
     new_node_[place] = order_.size();
     order_.push_back(place);
+  }
+
+  void must_be_few(const std::string& node) const {
+    if (order_.size() + ends_.size() < most_nodes) return;
+    throw Error(ErrorKind::invalid_argument, "graph: " + node +
+                                                 " and what it reads is needed at too many frames; "
+                                                 "they take more than " +
+                                                 std::to_string(most_nodes) + " nodes and inputs");
   }
 
   Value value_at(Index value, int frame) const {

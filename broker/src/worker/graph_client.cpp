@@ -121,8 +121,9 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
   return description;
 }
 
-void must_be_ends_of(const WorkerGraphDescription& graph, const std::vector<GraphEnd>& inputs,
-                     const std::vector<GraphEnd>& outputs) {
+void check_activation(const WorkerGraphDescription& graph, Media media,
+                      const ActivationSizes& sizes, const std::vector<GraphEnd>& inputs,
+                      const std::vector<GraphEnd>& outputs) {
   const auto same_names = [](const std::vector<GraphEnd>& a, const std::vector<GraphEnd>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](const GraphEnd& x, const GraphEnd& y) { return x.name == y.name; });
@@ -131,6 +132,17 @@ void must_be_ends_of(const WorkerGraphDescription& graph, const std::vector<Grap
        "graph: activate got other ends than the graph has");
   must_be_in_host_memory(inputs);
   must_be_in_host_memory(outputs);
+  need(sizes.max_width != 0 && sizes.max_height != 0,
+       "graph: ActivationSizes::max_width and max_height must be at least 1");
+  need(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
+       "graph: ActivationSizes::sample_rate must be a finite number of Hz, 0 for images");
+  // The sizes of the host's buffers follow from its media, so the worker does not decide it.
+  const bool is_audio = sizes.sample_rate > 0;
+  if (is_audio == (media == Media::audio)) return;
+  throw Error(ErrorKind::invalid_argument,
+              std::string("graph: ActivationSizes::sample_rate is ") +
+                  (is_audio ? "that of audio, but the plug-ins are for images, so it must be 0"
+                            : "0, but the plug-ins are for audio, which needs it in Hz"));
 }
 
 GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options, Role role)
@@ -361,17 +373,7 @@ void GraphClient::must_be_active() const {
 
 void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                            std::vector<GraphEnd> outputs) {
-  must_be_ends_of(description_, inputs, outputs);
-  need(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
-       "graph: ActivationSizes::sample_rate must be a finite number of Hz, 0 for images");
-  // The sizes of the host's buffers follow from its media, so the worker does not decide it.
-  const bool is_audio = sizes.sample_rate > 0;
-  if (is_audio != (nodes_.front().description.media == Media::audio)) {
-    throw Error(ErrorKind::invalid_argument,
-                std::string("graph: ActivationSizes::sample_rate is ") +
-                    (is_audio ? "that of audio, but the plug-ins are for images, so it must be 0"
-                              : "0, but the plug-ins are for audio, which needs it in Hz"));
-  }
+  check_activation(description_, nodes_.front().description.media, sizes, inputs, outputs);
   deactivate();
   set_up();
   regions_of_ = {};
@@ -407,7 +409,9 @@ void GraphClient::send_activation() {
     for (const Json& one : answer.at("job_inputs")) {
       const JobInput next{whole<std::size_t>(one.at(0)), whole<int>(one.at(1))};
       const bool same = next.input == last.input;
+      const int farthest = CTXB_FRAMES_MAX * static_cast<int>(nodes_.size());
       if (next.input >= description_.inputs.size() || inputs.size() == most_job_inputs ||
+          next.frame < -farthest || next.frame > farthest ||
           !(same ? next.frame > last.frame : !inputs.empty() && next.input == last.input + 1)) {
         throw json::DocumentError("a job has an input that the graph has not, or not there");
       }

@@ -6,6 +6,7 @@
 // then checked, and lengths of the host's own buffers never come from an answer to a job.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -29,9 +30,11 @@ namespace ctxbroker::detail {
 // member, when the options do not suit.
 WorkerGraphDescription checked(WorkerGraphDescription description,
                                const WorkerGraphOptions& options);
-// The ends of an activation have the graph's names, and are in host memory.
-void must_be_ends_of(const WorkerGraphDescription& graph, const std::vector<GraphEnd>& inputs,
-                     const std::vector<GraphEnd>& outputs);
+// What an activation has to be, whatever a worker says: the ends have the graph's names and are in
+// host memory, and the sizes suit the media. Throws Error (invalid_argument).
+void check_activation(const WorkerGraphDescription& graph, Media media,
+                      const ActivationSizes& sizes, const std::vector<GraphEnd>& inputs,
+                      const std::vector<GraphEnd>& outputs);
 
 class GraphClient {
  public:
@@ -60,7 +63,8 @@ class GraphClient {
   void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                 std::vector<GraphEnd> outputs);
   void deactivate();
-  bool active() const noexcept { return active_; }
+  // Starts the process, if there is none, and brings it to where the last one was.
+  void set_up();
   // The next job does not follow the last one.
   void mark_discontinuity() noexcept { discontinuity_ = true; }
 
@@ -76,13 +80,19 @@ class GraphClient {
   JobOutcome finish(std::uint64_t job);
   bool is_done(std::uint64_t job);
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
-  // Whether a job that failed can be done once more, in the next process.
-  bool can_repeat(const JobBuffers& buffers, const JobInfo& job, const Error& error) const;
+  // Whether a job that failed can be done once more, in the next process. Its inputs are not lent.
+  bool can_repeat(const JobInfo& job, const Error& error) const;
+  bool has_jobs() const noexcept { return oldest() != nullptr; }
+  // Whether one of these buffers lies in a block from `lend`.
+  template <typename Buffers>
+  bool is_any_lent(const Buffers& buffers) const {
+    return std::any_of(buffers.begin(), buffers.end(),
+                       [&](const void* buffer) { return is_lent(buffer); });
+  }
 
   const PluginDescription& description(std::size_t node) const { return at(node).description; }
   const DriverInfo& driver() const noexcept { return driver_; }
   const std::vector<DeviceInfo>& devices() const noexcept { return devices_; }
-  const WorkerGraphDescription& graph() const noexcept { return description_; }
   // On any thread.
   std::shared_ptr<WorkerImpl> worker() const {
     const std::lock_guard lock(worker_mutex_);
@@ -114,7 +124,6 @@ class GraphClient {
 
   // The process.
   bool is_set_up() const;
-  void set_up();
   void start_process();
   bool take_stand_by();
   void prepare_stand_by() noexcept;
@@ -153,7 +162,9 @@ class GraphClient {
   void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
   void copy_outputs(const Slot& slot, JobOutcome outcome) const;
   std::uint32_t result_bytes(std::size_t output) const;
-  Slot* oldest() noexcept;
+  bool is_lent(const void* buffer) const;
+  const Slot* oldest() const noexcept;
+  Slot* oldest() noexcept { return const_cast<Slot*>(std::as_const(*this).oldest()); }
   Slot& free_slot();
   JobOutcome end_job(const Slot& slot);
   void finish_oldest();

@@ -271,9 +271,9 @@ void GraphClient::copy_outputs(const Slot& slot, JobOutcome outcome) const {
   }
 }
 
-GraphClient::Slot* GraphClient::oldest() noexcept {
-  Slot* found = nullptr;
-  for (Slot& slot : slots_) {
+const GraphClient::Slot* GraphClient::oldest() const noexcept {
+  const Slot* found = nullptr;
+  for (const Slot& slot : slots_) {
     if (slot.job != 0 && (found == nullptr || slot.job < found->job)) found = &slot;
   }
   return found;
@@ -376,30 +376,28 @@ JobOutcome GraphClient::finish(std::uint64_t job) {
                                             : JobOutcome::forgotten;
 }
 
-// The dead process can have damaged shared memory only. Copied inputs are copied again. A lent
-// input may be damaged, so such a job is not repeated.
-bool GraphClient::can_repeat(const JobBuffers& buffers, const JobInfo& job,
-                             const Error& error) const {
+bool GraphClient::is_lent(const void* buffer) const {
+  return worker_.impl_->find_block(buffer) != nullptr;
+}
+
+bool GraphClient::can_repeat(const JobInfo& job, const Error& error) const {
   const bool is_part = job.region.width != 0 || !job.extents.empty();
-  const bool is_lent =
-      std::any_of(buffers.inputs.begin(), buffers.inputs.end(),
-                  [&](const void* buffer) { return worker_.impl_->find_block(buffer) != nullptr; });
-  if (!options_.retry || is_part || is_lent || error.kind() != ErrorKind::context_lost) {
-    return false;
-  }
+  if (!options_.retry || is_part || error.kind() != ErrorKind::context_lost) return false;
   const auto end = worker_.last_end();
   const WorkerState state = worker_.state();  // ready: a process that knows of no graph
   const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;
   return may_go_on && end && end->cause != WorkerEndCause::by_host;
 }
 
+// The dead process can have damaged shared memory only. Copied inputs are copied again. A lent
+// input may be damaged, so such a job is not repeated.
 JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {
-  if (oldest() != nullptr) return finish(submit(buffers, job, events));
+  if (has_jobs()) return finish(submit(buffers, job, events));
   try {
     return process_once(buffers, job, events);
   } catch (const Error& error) {
-    if (!can_repeat(buffers, job, error)) throw;
+    if (is_any_lent(buffers.inputs) || !can_repeat(job, error)) throw;
   }
   return process_once(buffers, job, events);
 }

@@ -71,7 +71,8 @@ std::string name_of(const std::string& graph, const Group& group) {
 void must_be_as_described(const PluginDescription& is, const PluginDescription& said) {
   if (to_json(std::vector{is}) == to_json(std::vector{said})) return;
   throw Error(ErrorKind::plugin_load, "library \"" + is.library_path + "\" describes " + is.id +
-                                          " otherwise than its manifest does; build them together");
+                                          " differently than before or in its manifest; build the "
+                                          "library again");
 }
 
 // Those of other ends with other names.
@@ -104,10 +105,7 @@ GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraph
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     WorkerGraphOptions own = options;
     if (groups_.size() > 1) own.worker.name = name_of(options.worker.name, groups_[g]);
-    if (g + 1 < groups_.size()) {  // these wait for each job
-      own.graph.jobs_in_flight = 1;
-      own.graph.late = LateJobs::deliver;
-    }
+    if (g + 1 < groups_.size()) own.graph.jobs_in_flight = 1;  // the host waits for each job
     const auto how = groups_.size() == 1 ? std::launch::deferred : std::launch::async;
     started.push_back(std::async(how, [graph = groups_[g].graph, own = std::move(own)]() mutable {
       return std::make_unique<GraphClient>(std::move(graph), std::move(own));
@@ -141,6 +139,11 @@ std::vector<std::optional<PluginDescription>> GroupedGraph::group(
     wired_ = with_edges(description_, plugins);
     groups_ = group_nodes(wired_, connect(graph_of(wired_), plugins), keys);
   }
+  if (groups_.size() > 1 && options.graph.late != LateJobs::deliver) {
+    throw Error(ErrorKind::invalid_argument,
+                "GraphOptions::late is not deliver, and a graph in several processes can only "
+                "deliver; use WorkerGrouping::together");
+  }
   if (groups_.size() > 1) return said;
   groups_.assign(1, {{}, description_, {}, {}});
   for (std::size_t n = 0; n < said.size(); ++n) groups_.front().nodes.push_back(n);
@@ -164,11 +167,13 @@ void GroupedGraph::must_be_active() const {
 
 void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                             std::vector<GraphEnd> outputs) {
-  must_be_ends_of(description_, inputs, outputs);
-  deactivate();
+  check_activation(description_, place(0).client.description(place(0).node).media, sizes, inputs,
+                   outputs);
   if (is_whole()) {
+    active_ = false;
     clients_.front()->activate(sizes, inputs, outputs);
   } else {
+    deactivate();
     GraphDescription graph = graph_of(wired_);
     take_formats(graph.inputs, inputs);
     take_formats(graph.outputs, outputs);
@@ -199,18 +204,27 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
   active_ = true;
 }
 
-// All, also when one fails.
-void GroupedGraph::deactivate() {
-  active_ = false;
+// Also when one fails. Then it throws the first error.
+template <typename Work>
+void GroupedGraph::for_all(const Work& work) {
   std::exception_ptr first;
   for (const auto& client : clients_) {
     try {
-      client->deactivate();
+      work(*client);
     } catch (...) {
       if (!first) first = std::current_exception();
     }
   }
   if (first) std::rethrow_exception(first);
+}
+
+void GroupedGraph::poll() {
+  for_all([](GraphClient& client) { client.poll(); });
+}
+
+void GroupedGraph::deactivate() {
+  active_ = false;
+  for_all([](GraphClient& client) { client.deactivate(); });
 }
 
 void GroupedGraph::make_steps(const Wiring& whole) {
@@ -241,15 +255,8 @@ void GroupedGraph::make_steps(const Wiring& whole) {
       });
       step.feeds.push_back(static_cast<Index>(feed - node.feeds.begin()));
     }
-    step.is_repeated = node.is_repeated;
     step.needs.resize(step.feeds.size());
     step.parts.resize(step.feeds.size());
-    for (std::size_t end = 0; end < node.outputs.size(); ++end) {
-      if (node.outputs[end] != unused) continue;  // it is written all the same
-      const Format& format = whole.values[groups_[node.origin].outputs[end]].format;
-      step.nobodys.resize(std::max<std::uint64_t>(
-          step.nobodys.size(), bytes_of(format, sizes_.max_width, sizes_.max_height)));
-    }
   }
   output_lines_.clear();
   output_lines_.resize(wiring_.outputs.size());
@@ -273,6 +280,7 @@ void GroupedGraph::keep_aligned() {
   }
   std::vector<std::uint64_t> latencies;
   for (const WiredNode& node : wiring_.nodes) latencies.push_back(latency_of(node));
+  if (!latencies_.empty()) lose_step();  // the delays begin anew, with silence
   latency_ = plan_latency(wiring_, latencies);
   const auto line = [&](Index value, std::uint64_t delay) -> std::optional<HostDelayLine> {
     if (delay == 0) return {};
@@ -295,7 +303,6 @@ void GroupedGraph::keep_aligned() {
     output_lines_.push_back(line(wiring_.outputs[end], latency_.outputs[end]));
   }
   latencies_ = std::move(latencies);
-  goes_on_with_.reset();
 }
 
 const std::vector<JobInput>& GroupedGraph::job_inputs() const {

@@ -40,6 +40,7 @@ class GroupedGraph {
   void deactivate();
   bool active() const noexcept { return active_; }
   void mark_discontinuity() noexcept;
+  void poll();
 
   const std::vector<JobInput>& job_inputs() const;
   std::vector<ImageRegion> output_extents(const JobInfo& job);
@@ -50,7 +51,7 @@ class GroupedGraph {
   WorkerBuffer lend(std::size_t bytes) { return clients_.front()->lend(bytes); }
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);
-  JobOutcome finish(std::uint64_t job) { return clients_.back()->finish(job); }
+  JobOutcome finish(std::uint64_t job);
   bool is_done(std::uint64_t job) { return clients_.back()->is_done(job); }
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
 
@@ -61,8 +62,6 @@ class GroupedGraph {
     std::vector<Rectangle> needs;  // likewise: which part of a picture
     std::vector<std::vector<std::byte>> parts;        // likewise: what is cut out, or delayed
     std::vector<std::optional<HostDelayLine>> lines;  // likewise, for audio
-    std::vector<std::byte> nobodys;                   // outputs that nobody reads
-    bool is_repeated = false;                         // the process has several steps
     JobInfo job;
     JobBuffers buffers;
     WorkerJobEvents events;
@@ -82,14 +81,17 @@ class GroupedGraph {
   }
   std::vector<std::optional<PluginDescription>> group(const WorkerGraphOptions& options);
   void must_be_active() const;
+  template <typename Work>
+  void for_all(const Work& work);
   void make_steps(const Wiring& whole);
   void keep_aligned();
 
   // Jobs of several processes.
   bool is_image(Index value) const noexcept;
+  void lose_step() noexcept;
   void check(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events) const;
   void prepare(const JobInfo& job, const WorkerJobEvents& events);
-  void must_ask_images() const;
+  void must_ask_images(const JobInfo& job) const;
   void find_extents(const JobInfo& job);
   void find_regions(const JobInfo& job);
   void must_be_as_told(const JobInfo& job) const;

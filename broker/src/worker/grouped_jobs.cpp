@@ -6,6 +6,8 @@
 #include <string>
 
 #include "ctxbroker/error.hpp"
+#include "graph/job_changes.hpp"
+#include "graph/job_check.hpp"
 #include "worker/grouped_graph.hpp"
 
 namespace ctxbroker::detail {
@@ -30,9 +32,11 @@ Rectangle wanted_of(const JobInfo& job) noexcept {
   return job.region.width != 0 ? rectangle(job.region) : frame_of(job);
 }
 
-void must_be_sound(const Rectangle& one, const std::string& whose) {
+// What a process answers.
+void must_be_sound(const Rectangle& one, const std::string& what) {
   if (is_sound(one)) return;
-  refuse_job(whose + ", " + to_text(one) + ", is empty or out of range");
+  throw Error(ErrorKind::plugin_failed,
+              "graph: the answer for " + what + ", " + to_text(one) + ", is out of range");
 }
 
 // Copies `part`, which lies in `whole`, to memory without gaps.
@@ -65,40 +69,20 @@ bool GroupedGraph::is_image(Index value) const noexcept {
   return wiring_.media == Media::image && wiring_.values[value].format.result_bytes == 0;
 }
 
-// What a job has to be before any process sees it.
+// Before any process sees the job, so that a refused one changes nothing.
 void GroupedGraph::check(const JobBuffers& buffers, const JobInfo& job,
                          const WorkerJobEvents& events) const {
   must_be_active();
-  if (buffers.inputs.size() != job_inputs_.size() ||
-      buffers.outputs.size() != wiring_.outputs.size()) {
-    refuse_job("the job has " + std::to_string(buffers.inputs.size()) + " inputs and " +
-               std::to_string(buffers.outputs.size()) + " outputs, and the graph needs " +
-               std::to_string(job_inputs_.size()) + " and " +
-               std::to_string(wiring_.outputs.size()));
-  }
-  const auto is_null = [](const void* buffer) { return buffer == nullptr; };
-  if (std::any_of(buffers.inputs.begin(), buffers.inputs.end(), is_null) ||
-      std::any_of(buffers.outputs.begin(), buffers.outputs.end(), is_null)) {
-    refuse_job("a buffer of the job is null");
-  }
-  // Of a part, each process checks what it gets.
-  if (!is_part(job) && (job.width > sizes_.max_width || job.height > sizes_.max_height)) {
-    refuse_job("a job of " + std::to_string(job.width) + " x " + std::to_string(job.height) +
-               " does not fit into " + std::to_string(sizes_.max_width) + " x " +
-               std::to_string(sizes_.max_height) + ", the max_width and max_height of the graph");
-  }
-  if (events.changes.size() > most_changes_) {
-    refuse_job("the job has " + std::to_string(events.changes.size()) +
-               " changes, and the graph takes " + std::to_string(most_changes_) +
-               " (GraphOptions::changes_per_job)");
-  }
+  check_job(wiring_, sizes_, buffers, job);
+  check_events(wiring_.media, events.changes.size(), most_changes_, events.transport);
+  std::int64_t before = INT64_MIN;
   for (const WorkerParameterChange& change : events.changes) {
-    if (change.node < place_.size() &&
-        change.parameter <
-            place(change.node).client.description(place(change.node).node).parameters.size()) {
-      continue;
-    }
-    refuse_job("a change is for a node or a parameter that there is not");
+    const Place at = place(change.node);
+    check_change(
+        {nullptr, change.parameter, change.offset, change.value, change.ramp_frames, change.from},
+        at.client.description(at.node), job.width);
+    check_order(before, change.offset);
+    before = change.offset;
   }
 }
 
@@ -126,15 +110,12 @@ void GroupedGraph::prepare(const JobInfo& job, const WorkerJobEvents& events) {
 
 // Of all pictures, from the host's inputs on.
 void GroupedGraph::find_extents(const JobInfo& job) {
-  if (job.region.width != 0) must_be_sound(rectangle(job.region), "the job's region");
   for (Index v = 0; v < job_inputs_.size(); ++v) {
-    const std::size_t input = job_inputs_[v].input;
-    if (!job.extents.empty() && input >= job.extents.size()) {
-      refuse_job("the job has " + std::to_string(job.extents.size()) +
-                 " extents, and the graph has more inputs");
-    }
-    samples_[v].extent = job.extents.empty() ? frame_of(job) : rectangle(job.extents[input]);
-    must_be_sound(samples_[v].extent, "the extent of the input \"" + wiring_.values[v].name + '"');
+    samples_[v].extent =
+        job.extents.empty() ? frame_of(job) : rectangle(job.extents[job_inputs_[v].input]);
+    if (is_sound(samples_[v].extent)) continue;
+    refuse_job("the extent of the input \"" + wiring_.values[v].name + "\", " +
+               to_text(samples_[v].extent) + ", is empty or out of range");
   }
   for (Index n = 0; n < steps_.size(); ++n) {
     const WiredNode& node = wiring_.nodes[n];
@@ -152,15 +133,18 @@ void GroupedGraph::find_extents(const JobInfo& job) {
     const std::vector<ImageRegion> extents = client(node).output_extents(own);
     for (std::size_t end = 0; end < node.outputs.size(); ++end) {
       const Index value = node.outputs[end];
-      if (value == unused || !is_image(value)) continue;
+      if (!is_image(value)) continue;
       samples_[value].extent = rectangle(extents[end]);
-      must_be_sound(samples_[value].extent, "the extent of " + wiring_.values[value].name);
+      must_be_sound(samples_[value].extent, wiring_.values[value].name);
     }
   }
 }
 
 // Which part of each picture is needed, from the host's outputs back. After the extents.
 void GroupedGraph::find_regions(const JobInfo& job) {
+  if (!is_sound(wanted_of(job))) {
+    refuse_job("the job's region, " + to_text(wanted_of(job)) + ", is out of range");
+  }
   for (Samples& one : samples_) one.wanted = {};
   for (const Index value : wiring_.outputs) {
     if (is_image(value)) samples_[value].wanted = around(samples_[value].wanted, wanted_of(job));
@@ -169,23 +153,24 @@ void GroupedGraph::find_regions(const JobInfo& job) {
     Step& step = steps_[n];
     const WiredNode& node = wiring_.nodes[n];
     Rectangle region{};  // one for all outputs
-    bool makes_image = false;
+    for (const Index value : node.outputs) region = around(region, samples_[value].wanted);
     for (const Index value : node.outputs) {
-      if (value == unused || !is_image(value)) continue;
-      makes_image = true;
-      region = around(region, samples_[value].wanted);
+      if (!is_image(value)) continue;
+      const Rectangle& extent = samples_[value].extent;
+      if (is_empty(region)) region = extent;  // nobody reads it, and it is made all the same
+      samples_[value].region = region;
+      if (contains(extent, region)) continue;
+      refuse_job("the job needs " + to_text(region) + " of each output of the process of " +
+                 node.name + ", and " + wiring_.values[value].name + " has " + to_text(extent) +
+                 (node.outputs.size() == 1 ? "" : "; use another WorkerGrouping"));
     }
-    if (makes_image && is_empty(region)) region = wanted_of(job);  // it works all the same
     step.job.region = image_region(region);
-    for (const Index value : node.outputs) {
-      if (value != unused) samples_[value].region = region;
-    }
     const std::vector<ImageRegion> needs = client(node).input_regions(step.job);
     for (std::size_t i = 0; i < step.feeds.size(); ++i) {
       step.needs[i] = rectangle(needs[i]);
       Rectangle& wanted = samples_[*node.inputs[step.feeds[i]]].wanted;
       if (is_empty(step.needs[i])) continue;
-      must_be_sound(step.needs[i], "what " + node.name + " needs of an input");
+      must_be_sound(step.needs[i], "an input of " + node.name);
       wanted = around(wanted, step.needs[i]);
     }
   }
@@ -287,6 +272,10 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
                        const Last& last) {
   const auto begin = Clock::now();
   check(buffers, job, events);
+  for (Index g = 0; g < clients_.size(); ++g) {  // a plug-in can have another latency now
+    asked_last_ = g;
+    clients_[g]->set_up();
+  }
   prepare(job, events);
   if (wiring_.media == Media::image) {
     find_extents(job);
@@ -311,16 +300,14 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         step.buffers.inputs.push_back(input_of(n, i));
       }
       for (const Index value : node.outputs) {
-        void* const to =
-            value == unused ? step.nobodys.data() : output_of(value, is_last, buffers, job);
+        void* const to = output_of(value, is_last, buffers, job);
         step.buffers.outputs.push_back(to);
-        if (value == unused) continue;
         samples_[value].data = to;
         const auto ends = std::count(wiring_.outputs.begin(), wiring_.outputs.end(), value);
         is_direct = is_direct && to != samples_[value].storage.data() && ends == 1;
       }
-      // The process has answered for another frame since.
-      if (step.is_repeated) must_need_the_same(n);
+      // It may have answered for another frame since, or have started again.
+      if (wiring_.media == Media::image) must_need_the_same(n);
       step.job.deadline_ns = time_left(job, begin);
       if (is_last) {
         const auto result = last(step.buffers, step.job, step.events, is_direct);
@@ -331,7 +318,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
       client(node).process(step.buffers, step.job, step.events);
     }
   } catch (...) {
-    mark_discontinuity();  // some have had the job, and others not
+    lose_step();  // some have had the job, and others not
     throw;
   }
 }
@@ -355,7 +342,8 @@ std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job
       buffers, job, events,
       [&](const JobBuffers& own, const JobInfo& info, const WorkerJobEvents& its, bool is_direct) {
         const std::uint64_t number = last.submit(own, info, its);
-        if (!is_direct) last.finish(number);
+        // The last process does not know the blocks that the first one was lent.
+        if (!is_direct || clients_.front()->is_any_lent(buffers.outputs)) last.finish(number);
         return number;
       });
 }
@@ -372,18 +360,34 @@ JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
   };
   // A block of sound is repeated by the one process that has lost it. A picture begins anew,
   // because each process gets it with a region.
-  if (wiring_.media == Media::audio) return run_once();
+  const bool can_begin_anew = wiring_.media == Media::image && !last.has_jobs() &&
+                              !clients_.front()->is_any_lent(buffers.inputs);
   try {
     return run_once();
   } catch (const Error& error) {
-    if (!clients_[asked_last_]->can_repeat(buffers, job, error)) throw;
+    if (!can_begin_anew || !clients_[asked_last_]->can_repeat(job, error)) throw;
   }
   return run_once();
 }
 
+JobOutcome GroupedGraph::finish(std::uint64_t job) {
+  try {
+    return clients_.back()->finish(job);
+  } catch (...) {
+    if (!is_whole()) lose_step();
+    throw;
+  }
+}
+
+// The next job does not follow the last one.
+void GroupedGraph::lose_step() noexcept {
+  goes_on_with_.reset();
+  mark_discontinuity();
+}
+
 std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
   if (is_whole()) return clients_.front()->output_extents(job);
-  must_ask_images();
+  must_ask_images(job);
   prepare(job, {});
   find_extents(job);
   std::vector<ImageRegion> extents;
@@ -395,7 +399,7 @@ std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
 
 std::vector<ImageRegion> GroupedGraph::input_regions(const JobInfo& job) {
   if (is_whole()) return clients_.front()->input_regions(job);
-  must_ask_images();
+  must_ask_images(job);
   prepare(job, {});
   find_extents(job);
   find_regions(job);
@@ -407,9 +411,10 @@ std::vector<ImageRegion> GroupedGraph::input_regions(const JobInfo& job) {
   return regions_;
 }
 
-void GroupedGraph::must_ask_images() const {
+void GroupedGraph::must_ask_images(const JobInfo& job) const {
   must_be_active();
   if (wiring_.media != Media::image) refuse_job("audio has no regions");
+  check_info(wiring_, job);
 }
 
 }  // namespace ctxbroker::detail

@@ -2,18 +2,12 @@
 #include "worker/grouping.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
 namespace ctxbroker::detail {
 namespace {
-
-using Groups = std::vector<std::set<Index>>;  // for each group, the groups that it reads from
-
-bool depends(const Groups& reads, Index group, Index on) {
-  return std::any_of(reads[group].begin(), reads[group].end(),
-                     [&](Index before) { return before == on || depends(reads, before, on); });
-}
 
 // Chooses a group for each node.
 class Chooser {
@@ -25,22 +19,25 @@ class Chooser {
     for (const Index n : wiring_.order) {
       std::set<Index> before;
       for (const Index other : wiring_.nodes[n].waits_for) before.insert(group_of_[other]);
-      group_of_[n] = group_for(n, before);
-      reads_[group_of_[n]].merge(before);
-      reads_[group_of_[n]].erase(group_of_[n]);
+      const Index group = group_of_[n] = group_for(n, before);
+      before.erase(group);
+      for (const Index other : std::set(before)) {
+        before.insert(waits_for_[other].begin(), waits_for_[other].end());
+      }
+      for (Index other = 0; other < waits_for_.size(); ++other) {
+        if (other != group && waits_for_[other].count(group) == 0) continue;
+        waits_for_[other].insert(before.begin(), before.end());
+      }
     }
     return group_of_;
   }
 
-  // The groups, each behind those that it reads from.
+  // The groups, each behind those that it waits for. Those wait for fewer groups than it does.
   std::vector<Index> order() const {
-    std::vector<Index> order;
-    const auto visit = [&](const auto& self, Index group) -> void {
-      if (std::find(order.begin(), order.end(), group) != order.end()) return;
-      for (const Index before : reads_[group]) self(self, before);
-      order.push_back(group);
-    };
-    for (Index group = 0; group < reads_.size(); ++group) visit(visit, group);
+    std::vector<Index> order(waits_for_.size());
+    std::iota(order.begin(), order.end(), Index{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](Index a, Index b) { return waits_for_[a].size() < waits_for_[b].size(); });
     return order;
   }
 
@@ -48,22 +45,22 @@ class Chooser {
   // Nothing that the node reads may wait for the group, because the group cannot begin before all
   // that it reads is there.
   Index group_for(Index n, const std::set<Index>& before) {
-    for (Index group = reads_.size(); group-- > 0;) {
+    for (Index group = waits_for_.size(); group-- > 0;) {
       const bool fits = key_of_[group] == keys_[n] &&
                         std::none_of(before.begin(), before.end(), [&](Index other) {
-                          return other != group && depends(reads_, other, group);
+                          return other != group && waits_for_[other].count(group) != 0;
                         });
       if (fits) return group;
     }
-    reads_.emplace_back();
+    waits_for_.emplace_back();
     key_of_.push_back(keys_[n]);
-    return reads_.size() - 1;
+    return waits_for_.size() - 1;
   }
 
   const Wiring& wiring_;
   const std::vector<std::string>& keys_;
   std::vector<Index> group_of_;
-  Groups reads_;
+  std::vector<std::set<Index>> waits_for_;  // of each group, all groups that have to end before
   std::vector<std::string> key_of_;
 };
 

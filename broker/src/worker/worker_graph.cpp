@@ -59,7 +59,7 @@ BrokerMetrics WorkerGraph::metrics(std::size_t node) {
   return impl_->place(node).client.metrics();
 }
 void WorkerGraph::poll() {
-  for (const auto& client : impl_->clients()) client->poll();
+  impl_->poll();
 }
 TimelineSummary WorkerGraph::write_timeline(const TimelineSink& sink, std::size_t node) {
   return impl_->place(node).client.write_timeline(sink);

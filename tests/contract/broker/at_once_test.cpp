@@ -39,6 +39,23 @@ bool is_left_out(const std::string& second) {
 // Calls of one lane never run at once; those of `any` do.
 enum class Lane : std::size_t { any, main, tenant, first_graph, second_graph, third_graph, count };
 
+// A mutex that threads get in the order in which they ask for it. With another one, a thread that
+// locks it again and again keeps the others out.
+class FairMutex {
+ public:
+  void lock() noexcept {
+    const unsigned mine = next_.fetch_add(1);
+    for (unsigned now = serving_; now != mine; now = serving_) serving_.wait(now);
+  }
+  void unlock() noexcept {
+    serving_.fetch_add(1);
+    serving_.notify_all();
+  }
+
+ private:
+  std::atomic<unsigned> next_{0}, serving_{0};
+};
+
 struct World {
   World(Broker& its_broker, LeaseKind its_kind) : broker(its_broker), kind(its_kind) {
     const std::array stages = {created(library, "scratch"), created(twin, "plain"),
@@ -110,7 +127,7 @@ struct World {
   PluginInstance idle = broker.create(library, "asks", {Placement(0), LeaseChoice(kind), {}});
   Tenant tenant = broker.open_tenant("tenant", {LeaseChoice(kind)});
   Tenant host = broker.host();
-  std::mutex lanes[static_cast<std::size_t>(Lane::count)];
+  FairMutex lanes[static_cast<std::size_t>(Lane::count)];
 };
 
 struct Operation {

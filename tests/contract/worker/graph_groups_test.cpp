@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "graph_fixture.hpp"
 
@@ -464,27 +465,102 @@ TEST_F(WorkerGroupsTest, AStandByAndARetryServeEachProcess) {
   }
 }
 
-// Sound goes on in step after a lost block: what was delayed is forgotten everywhere.
-TEST_F(WorkerGroupsTest, ALostBlockIsADiscontinuity) {
-  const WorkerGraphDescription graph = late_and_early();
-  WorkerGraph there(graph, grouped(WorkerGrouping::each_instance)), fresh(graph, graph_options());
-  const std::size_t samples = std::size_t{block} * channels;
-  std::vector<float> late(samples), early(samples), right_late(samples), right_early(samples);
-  for (WorkerGraph* one : {&there, &fresh}) {
-    one->set_parameter(1, "taps", 65);
-    one->activate({block, channels, 48000});
+// The graph of two outputs, with a branch that is late.
+class LostStepTest : public WorkerGroupsTest {
+ protected:
+  static constexpr std::size_t samples = std::size_t{block} * channels;
+  struct Outputs {
+    std::vector<float> late = std::vector<float>(samples), early = late;
+    bool operator==(const Outputs&) const = default;
+  };
+  static WorkerGraph made(const WorkerGraphOptions& options) {
+    WorkerGraph graph(late_and_early(), options);
+    graph.set_parameter(1, "taps", 65);
+    graph.activate({block, channels, 48000});
+    return graph;
   }
-  const auto input = noise(samples, 4);
+  JobBuffers buffers(Outputs& outputs) const {
+    return {{input.data()}, {outputs.late.data(), outputs.early.data()}};
+  }
+  // The first block of a graph.
+  Outputs first() {
+    Outputs outputs;
+    made(graph_options()).process(buffers(outputs), job);
+    return outputs;
+  }
+  const std::vector<float> input = noise(samples, 4);
   const JobInfo job{block, channels, 0, 48000};
-  for (int i = 0; i < 3; ++i) there.process({{input.data()}, {late.data(), early.data()}}, job);
-  kill(there.process_id(1), SIGSTOP);
-  error_of(ErrorKind::context_lost, [&] {
-    there.process({{input.data()}, {late.data(), early.data()}}, job);
-  });
-  there.process({{input.data()}, {late.data(), early.data()}}, job);
-  fresh.process({{input.data()}, {right_late.data(), right_early.data()}}, job);
-  EXPECT_EQ(late, right_late);
-  EXPECT_EQ(early, right_early);
+};
+
+// What was delayed is forgotten everywhere.
+TEST_F(LostStepTest, ALostBlockIsADiscontinuity) {
+  WorkerGraph graph = made(grouped(WorkerGrouping::each_instance));
+  Outputs outputs;
+  for (int i = 0; i < 3; ++i) graph.process(buffers(outputs), job);
+  EXPECT_NE(outputs, first());
+  kill(graph.process_id(1), SIGSTOP);
+  error_of(ErrorKind::context_lost, [&] { graph.process(buffers(outputs), job); });
+  graph.process(buffers(outputs), job);
+  EXPECT_EQ(outputs, first());
+}
+
+TEST_F(LostStepTest, ALostJobInFlightIsADiscontinuity) {
+  WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
+  with.graph.jobs_in_flight = 2;
+  WorkerGraph graph = made(with);
+  Outputs outputs, others;
+  graph.process(buffers(outputs), job);
+  graph.submit(buffers(outputs), job);
+  const std::uint64_t last = graph.submit(buffers(others), job);
+  const int process = graph.process_id(2);
+  kill(process, SIGKILL);
+  while (graph.process_id(2) == process) std::this_thread::yield();
+  error_of(ErrorKind::context_lost, [&] { graph.finish(last); });
+  graph.process(buffers(outputs), job);
+  EXPECT_EQ(outputs, first());
+}
+
+// Not even the plug-ins in front of the one that refuses it have seen the job.
+TEST_F(LostStepTest, ARefusedJobChangesNothing) {
+  WorkerGraph graph = made(grouped(WorkerGrouping::each_instance)), whole = made(graph_options());
+  Outputs outputs, expected;
+  const auto process = [&](WorkerGraph& one, Outputs& to) { one.process(buffers(to), job); };
+  process(graph, outputs);
+  process(whole, expected);
+  const auto refused = [&](ErrorKind kind, const JobInfo& info, const WorkerJobEvents& events) {
+    for (WorkerGraph* one : {&graph, &whole}) {
+      error_of(kind, [&] { one->process(buffers(outputs), info, events); });
+    }
+  };
+  const WorkerParameterChange quiet{0, 0, 0, -20};
+  refused(ErrorKind::parameter_value, job, {{quiet, {1, 0, 1, 1e9}}, {}});
+  refused(ErrorKind::invalid_argument, job, {{quiet, {1, 99, 1, 0}}, {}});
+  refused(ErrorKind::invalid_argument, job, {{{0, 0, 5, -20}, {0, 0, 4, -20}}, {}});
+  JobInfo other = job;
+  other.sample_rate = 44100;
+  refused(ErrorKind::invalid_argument, other, {});
+  other = job;
+  other.region = {0, 0, 4, 4};
+  refused(ErrorKind::invalid_argument, other, {});
+  EXPECT_EQ(graph.parameter_value(0, "gain_db"), whole.parameter_value(0, "gain_db"));
+  process(graph, outputs);
+  process(whole, expected);
+  EXPECT_EQ(outputs, expected);
+}
+
+TEST_F(WorkerGroupsTest, ALentOutputMayEndBeforeItsJob) {
+  WorkerGraph graph(row({"exposure", "blur"}), grouped(WorkerGrouping::each_instance));
+  graph.activate({width, height});
+  const auto input = noise(width * height * 4, 3);
+  WorkerBuffer output = graph.lend(input.size() * sizeof(float));
+  const std::uint64_t job = graph.submit({{input.data()}, {output.data()}}, picture_job());
+  std::vector<float> expected(input.size());
+  output = {};
+  EXPECT_EQ(graph.finish(job), JobOutcome::done);
+  output = graph.lend(input.size() * sizeof(float));
+  graph.process({{input.data()}, {output.data()}}, picture_job());
+  graph.process(input.data(), expected.data(), picture_job());
+  EXPECT_EQ(std::memcmp(output.data(), expected.data(), output.bytes()), 0);
 }
 
 // Without a manifest, a process says what the plug-ins are. A manifest that lies is found out.
@@ -501,7 +577,7 @@ TEST_F(WorkerGroupsTest, NeedsNoManifestAndBelievesNone) {
   text.replace(text.find("\"Exposure\""), 10, "\"Another!\"");
   std::ofstream(manifest) << text;
   EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { WorkerGraph there(graph, with); }),
-              HasSubstr("otherwise than its manifest does"));
+              HasSubstr("differently than before or in its manifest"));
   std::filesystem::remove(manifest);
   WorkerGraph there(graph, with);
   EXPECT_EQ(there.processes(), 2U);
@@ -524,6 +600,14 @@ TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
   bad.edges = {{"in", "exposure0"}, {"exposure0", "nobody"}, {"blur1", "out"}};
   refused(bad, ErrorKind::invalid_argument, "nothing is named \"nobody\"");
 
+  WorkerGraphOptions late = with;
+  late.graph.late = LateJobs::drop;
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument,
+                       [&] {
+                         WorkerGraph made(row({"exposure", "blur"}), late);
+                       }),
+              HasSubstr("GraphOptions::late"));
+
   WorkerGraph there(row({"exposure", "blur"}), with);
   std::vector<float> pixels(width * height * 4);
   const auto throws = [&](ErrorKind kind, const JobBuffers& buffers, const JobInfo& job,
@@ -539,8 +623,10 @@ TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
                        }),
               HasSubstr("other ends"));
   EXPECT_FALSE(there.active());
+  there.activate({width, height});
   error_of(ErrorKind::invalid_argument, [&] { there.activate({width, height, 48000}); });
-  EXPECT_FALSE(there.active());
+  error_of(ErrorKind::invalid_argument, [&] { there.activate({0, height}); });
+  EXPECT_TRUE(there.active());
   there.activate({width, height});
   throws(ErrorKind::invalid_argument, {{}, {pixels.data()}}, picture_job());
   throws(ErrorKind::invalid_argument, {{pixels.data()}, {nullptr}}, picture_job());
@@ -565,8 +651,9 @@ TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
 // The host cuts samples out of pictures where a process says so. It reads nothing beyond them.
 TEST_F(WorkerGroupsTest, RegionsThatCannotBeAreRefused) {
   const std::pair<const char*, const char*> lies[] = {
-      {"region_elsewhere", "and there are 8 x 8 pixels at (0, 0)"},
-      {"region_beyond", "is empty or out of range"},
+      {"region_larger", "and there are 8 x 8 pixels at (0, 0)"},
+      {"region_elsewhere", "liar.out has 8 x 8 pixels at (4, 4)"},
+      {"region_beyond", "is out of range"},
       {"region_huge", "an answer of it cannot be right"}};
   for (const auto& [lie, text] : lies) {
     WorkerGraphOptions with = graph_options({std::string("TEST_GRAPH_LIE=") + lie});

@@ -140,6 +140,9 @@ std::string answer_to(std::uint32_t type) {
       return R"({"job_inputs": [[0, 0], [1, 0], [1, 1]], "latency": 0, "before": [0]})";
     }
     if (is("job_input")) return R"({"job_inputs": [[7, 0]], "latency": 0, "before": [0]})";
+    if (is("frames_far")) {
+      return R"({"job_inputs": [[0, -2147483647], [0, 2147483647]], "latency": 0, "before": [0]})";
+    }
     if (is("negative_input")) return R"({"job_inputs": [[-1, 0]], "latency": 0, "before": [0]})";
     if (is("latency")) return R"({"job_inputs": [[0, 0]], "latency": -1, "before": [0]})";
     if (is("latency_huge")) {
@@ -153,6 +156,7 @@ std::string answer_to(std::uint32_t type) {
     if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
     if (is("regions_many")) return "[[0, 0, 8, 8], [0, 0, 8, 8]]";
     if (is("region_elsewhere")) return "[[4, 4, 8, 8]]";
+    if (is("region_larger")) return "[[0, 0, 16, 16]]";
     if (is("region_beyond")) return "[[-2147483648, 0, 8, 8]]";
     if (is("region_wraps")) return "[[0, 0, 4294967304, 8]]";
     if (is("region_float")) return "[[0, 1e300, 8, 8]]";
