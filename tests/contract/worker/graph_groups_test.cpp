@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "ctxbroker/manifest.hpp"
 #include "graph_fixture.hpp"
 
 namespace ctxbroker {
@@ -566,22 +567,18 @@ TEST_F(WorkerGroupsTest, ALentOutputMayEndBeforeItsJob) {
 // Without a manifest, a process says what the plug-ins are. A manifest that lies is found out.
 TEST_F(WorkerGroupsTest, NeedsNoManifestAndBelievesNone) {
   WorkerGraphDescription graph = row({"exposure", "exposure"});
-  for (const char* name : {"exposure.so", "exposure.ctxb.json"}) {
-    std::filesystem::copy(built(std::string("plugins/") + name), folder() / name);
-  }
-  graph.nodes[0].library = folder() / "exposure.so";
+  const std::filesystem::path library = folder() / "exposure.so";
+  std::filesystem::copy(graph.nodes[0].library, library);
+  graph.nodes[0].library = library;
   const WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
-  const std::filesystem::path manifest = folder() / "exposure.ctxb.json";
-  std::string text;
-  std::getline(std::ifstream(manifest), text, '\0');
-  text.replace(text.find("\"Exposure\""), 10, "\"Another!\"");
-  std::ofstream(manifest) << text;
-  EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { WorkerGraph there(graph, with); }),
-              HasSubstr("differently than before or in its manifest"));
-  std::filesystem::remove(manifest);
   WorkerGraph there(graph, with);
   EXPECT_EQ(there.processes(), 2U);
-  EXPECT_EQ(there.description(0).library_path, graph.nodes[0].library);
+  EXPECT_EQ(there.description(0).library_path, library);
+  PluginDescription other = there.description(0);
+  other.name = "Another";
+  std::ofstream(manifest_path(library)) << to_json(make_manifest(library, {other}));
+  EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { WorkerGraph made(graph, with); }),
+              HasSubstr("differently than before or in its manifest"));
 }
 
 TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
