@@ -149,7 +149,7 @@ class CTXB_API WorkerGraph {
   ///
   /// @throws Error  `invalid_argument`, which names the option; what Broker::open, Broker::load and
   ///                Broker::create throw; `plugin_load` when the process cannot start.
-  explicit WorkerGraph(WorkerGraphDescription description, WorkerGraphOptions options = {});
+  explicit WorkerGraph(WorkerGraphDescription description, const WorkerGraphOptions& options = {});
 
   /// Moves a graph of this process into a worker: the plug-ins, the edges, the parameters and the
   /// states. A host calls it to go on after a kernel's fault has ended CUDA in its own process

@@ -26,7 +26,7 @@ std::optional<WorkerGrouping> parse_worker_grouping(std::string_view text) noexc
   return detail::value_of<WorkerGrouping>(grouping_names, text);
 }
 
-WorkerGraph::WorkerGraph(WorkerGraphDescription description, WorkerGraphOptions options)
+WorkerGraph::WorkerGraph(WorkerGraphDescription description, const WorkerGraphOptions& options)
     : impl_(std::make_unique<detail::GroupedGraph>(std::move(description), options)) {}
 WorkerGraph::WorkerGraph(WorkerGraph&&) noexcept = default;
 WorkerGraph& WorkerGraph::operator=(WorkerGraph&&) noexcept = default;

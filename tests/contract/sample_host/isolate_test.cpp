@@ -8,7 +8,6 @@ namespace ctxbroker::sample_host::test {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 class IsolateCommand : public CommandTest {
  protected:

@@ -18,7 +18,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class WorkerGroupsTest : public WorkerGraphTest {
  protected:
@@ -282,7 +281,7 @@ TEST_F(WorkerGroupsTest, ResultsComeFromAnyProcess) {
 // Graphs by seed: each node reads from what is there already, and everything goes to the host.
 class RandomGraph {
  public:
-  RandomGraph(unsigned seed, std::vector<std::string> single, std::string joining,
+  RandomGraph(unsigned seed, const std::vector<std::string>& single, const std::string& joining,
               const std::vector<const char*>& joined)
       : state_(seed) {
     std::vector<std::string> sources{"in"}, unread;
