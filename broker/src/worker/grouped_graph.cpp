@@ -282,10 +282,21 @@ void GroupedGraph::keep_aligned() {
   for (const WiredNode& node : wiring_.nodes) latencies.push_back(latency_of(node));
   if (!latencies_.empty()) lose_step();  // the delays begin anew, with silence
   latency_ = plan_latency(wiring_, latencies);
+  std::uint64_t all_bytes = 0;
   const auto line = [&](Index value, std::uint64_t delay) -> std::optional<HostDelayLine> {
     if (delay == 0) return {};
-    const std::uint32_t channels = wiring_.values[value].format.channels;
-    return HostDelayLine(delay, sizes_.max_width, channels != 0 ? channels : sizes_.max_height);
+    const std::uint32_t own = wiring_.values[value].format.channels;
+    const std::uint32_t channels = own != 0 ? own : sizes_.max_height;
+    // A process says how large its latency is, and this process pays for it.
+    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
+    all_bytes += delay * channels * sizeof(float);
+    if (all_bytes > most_bytes) {
+      throw Error(ErrorKind::out_of_memory,
+                  "graph: the delays between its processes take more than " +
+                      std::to_string(most_bytes) +
+                      " bytes, because the plug-ins report such latencies");
+    }
+    return HostDelayLine(delay, sizes_.max_width, channels);
   };
   for (Index n = 0; n < steps_.size(); ++n) {
     steps_[n].lines.clear();

@@ -671,6 +671,28 @@ TEST_F(WorkerGroupsTest, RegionsThatCannotBeAreRefused) {
   }
 }
 
+// A process says what its latency is, and the host's memory pays for the delays beside it.
+TEST_F(WorkerGroupsTest, DelaysThatTakeAllMemoryAreRefused) {
+  WorkerGraph graph({{{"in"}},
+                     {{"out"}},
+                     {{"late", built("test_plugins/audio_probes.so"), "longest_latency"},
+                      node_of("gain"),
+                      node_of("mix")},
+                     {{"in", "late"},
+                      {"in", "gain"},
+                      {"late", "mix.in_1"},
+                      {"gain", "mix.in_2"},
+                      {"mix", "out"}}},
+                    grouped(WorkerGrouping::each_instance));
+  EXPECT_THAT(error_of(ErrorKind::out_of_memory,
+                       [&] {
+                         graph.activate({block, channels, 48000});
+                       }),
+              HasSubstr("the plug-ins report such latencies"));
+  EXPECT_FALSE(graph.active());
+  EXPECT_EQ(graph.ends(0) + graph.ends(1) + graph.ends(2), 0U);
+}
+
 // From one process of the host's into several.
 TEST_F(WorkerGroupsTest, AGraphMovesIntoSeveral) {
   InProcess here(row({"exposure", "blur"}));
