@@ -30,12 +30,13 @@ class GroupedGraph;
 /// only they are suspects.
 ///
 /// In one process, plug-ins hand their results to each other on the device. Between two processes,
-/// the samples go through host memory. Two plug-ins do not share a process if a plug-in of another
-/// process comes between them. If a plug-in needs frames around the job's own one, all plug-ins of
-/// the processes before it work once for each of these frames.
+/// the samples go through host memory. Two plug-ins do not share a process if the processes would
+/// then wait for each other: in a row of A, B and A, the second A has a process of its own. If a
+/// plug-in needs frames around the job's own one, every plug-in in the processes that feed it runs
+/// once for each of these frames.
 enum class WorkerGrouping {
   together,       ///< All of them do. This is the fastest.
-  by_vendor,      ///< Those of one vendor do. A plug-in that names none has its own.
+  by_vendor,      ///< Those of one vendor do. Without a vendor, as by_plugin.
   by_plugin,      ///< The instances of one plug-in do.
   each_instance,  ///< Each plug-in has a process of its own.
 };
@@ -73,13 +74,15 @@ struct WorkerGraphOptions {
   /// the host's own must call ctxb_worker_serve with a null module. `records` also takes the
   /// records of the broker in the worker. Variables that plug-ins read go into `environment`.
   WorkerOptions worker{};
-  /// Which plug-ins share a process. Each process gets all of `worker` and of the options below.
-  /// Its name is the worker's name and the names of its first nodes; those of a row are their
-  /// numbers and short names. `on_end` can run on several threads at once.
+  /// Which plug-ins share a process. `worker` and the options below apply to each process
+  /// separately. If there are several, each has the worker's name and the names of its first nodes:
+  /// "graph: 1 exposure, 2 blur". A graph without edges names its nodes like this. `on_end` can run
+  /// on several threads at once.
   WorkerGrouping grouping = WorkerGrouping::together;
-  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. A graph in several processes can
-  /// only deliver late jobs. Its `submit` returns when all processes but the last have done the
-  /// job, and sometimes when the last one has. The outputs of the others are written by then.
+  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, `late` must
+  /// be LateJobs::deliver. `submit` then returns when all processes but the last have done the job,
+  /// and sometimes it also waits for the last one. The outputs of the earlier processes are
+  /// complete when it returns.
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
@@ -90,7 +93,7 @@ struct WorkerGraphOptions {
   std::optional<TimelineOptions> timeline{};
   /// Keeps a second process with the same plug-ins, which takes over when the first one ends. It
   /// costs the memory of the host and of the device that plug-ins take before they are activated.
-  /// Destroying the graph waits until it has started.
+  /// The destructor waits for a stand-by that is still starting.
   bool stand_by = false;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
   /// the next process. This holds for jobs without a region and without lent inputs, when no other
@@ -127,8 +130,8 @@ struct WorkerNodeState {
 /// several (WorkerGraphOptions::grouping). The host's own process uses no GPU for them.
 ///
 /// Samples are copied into memory that both processes share. Buffers from lend are there already,
-/// and are not copied. A job is one message and one answer. With several processes, each takes one
-/// for a block of audio, and four for a picture.
+/// and are not copied. A job is one message and one answer. With several processes, the host sends
+/// each of them one message for a block of audio, and four for a picture.
 ///
 /// If a process ends, the call that was in it throws `context_lost`. The text names the plug-in
 /// and its function if one was running, and WorkerEnd::running has them too. The next call goes on
@@ -267,9 +270,10 @@ class CTXB_API WorkerGraph {
   /// The worker can write into every lent block at any time. So `retry` does not repeat a job with
   /// a lent input, and after the process has ended, lent blocks may hold anything.
   ///
-  /// Destroying the WorkerBuffer counts as a call of the graph. It may be destroyed while a job
-  /// uses it, because the worker keeps it until then; that job's output is lost. It may also
-  /// outlive the graph. Its handle is not needed, and changes when a stand-by takes over.
+  /// Destroying the WorkerBuffer counts as a call of the graph. You may destroy it while a job uses
+  /// it: the worker keeps the memory until the job is done, and what the job writes there is lost.
+  /// It may also outlive the graph. Its handle is not needed, and changes when a stand-by takes
+  /// over.
   ///
   /// @param bytes  the size of the block, which is page-aligned and filled with zeros. One large
   ///               block is better than many small ones. At most 4,000 are lent at a time.

@@ -47,7 +47,7 @@ void ask_for_descriptions(const WorkerGraphDescription& graph, WorkerGraphOption
 std::string key_of(WorkerGrouping grouping, const PluginDescription& plugin, std::size_t node) {
   switch (grouping) {
     case WorkerGrouping::by_vendor:
-      return plugin.vendor;
+      return plugin.vendor.empty() ? "plug-in " + plugin.id : "vendor " + plugin.vendor;
     case WorkerGrouping::by_plugin:
       return plugin.id;
     case WorkerGrouping::each_instance:

@@ -77,6 +77,12 @@ TEST_F(WorkerGroupsTest, PutsPluginsIntoProcesses) {
   const WorkerGraph graph(two_vendors, grouped(WorkerGrouping::by_vendor));
   EXPECT_THAT(processes(graph, 3), ElementsAre(0, 0, 1));
   EXPECT_EQ(graph.processes(), 2U);
+  const WorkerGraph unknown(
+      {{{"in"}},
+       {{"out"}},
+       {node_of("deaths", "test_plugins/"), node_of("crashes", "test_plugins/")}},
+      grouped(WorkerGrouping::by_vendor));
+  EXPECT_THAT(processes(unknown, 2), ElementsAre(0, 1));  // neither says who has made it
   EXPECT_NE(graph.process_id(0), graph.process_id(2));
   EXPECT_EQ(graph.process_id(0), graph.process_id(1));
   error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(graph.process_of(3)); });
