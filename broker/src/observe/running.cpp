@@ -81,13 +81,14 @@ void copy_running_calls(RunningCopy* copies, std::size_t count) noexcept {
 
 // The process can end at any moment, so a function's name stands there only beside whole texts.
 void RunningThread::show_copy(const Running& running) noexcept {
-  copy->function[0] = '\0';
+  RunningCopy* const shown = copy.load(std::memory_order_relaxed);
+  shown->function[0] = '\0';
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (running.function == nullptr) return;
-  copy_text(copy->plugin, running.plugin);
-  copy_text(copy->library, running.library);
+  copy_text(shown->plugin, running.plugin);
+  copy_text(shown->library, running.library);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  copy_text(copy->function, running.function);
+  copy_text(shown->function, running.function);
 }
 
 std::uint64_t running_clock() noexcept {
@@ -110,7 +111,7 @@ RunningThread* enter_running_thread() noexcept {
     while (!more.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
     }
   }
-  entry->copy = take_copy(self);
+  entry->copy.store(take_copy(self), std::memory_order_relaxed);
   entry->show({});
   running_thread = entry;
   give_signal_stack();

@@ -43,7 +43,7 @@ struct RunningThread {
   std::atomic<std::uint64_t> since{0};
   std::atomic<pid_t> thread{0};  // the system's number; 0: no thread has it
   RunningThread* next = nullptr;
-  RunningCopy* copy = nullptr;  // the thread's own; null: none
+  std::atomic<RunningCopy*> copy{nullptr};  // the thread's own; null: none
 
   void show(const Running& running) noexcept;
   // By the thread itself.
@@ -89,7 +89,7 @@ inline void RunningThread::show(const Running& running) noexcept {
   function.store(running.function, std::memory_order_relaxed);
   since.store(running.since, std::memory_order_relaxed);
   version.store(before + 2, std::memory_order_release);
-  if (copy != nullptr) show_copy(running);
+  if (copy.load(std::memory_order_relaxed) != nullptr) show_copy(running);
 }
 
 inline Running RunningThread::read_own() const noexcept {
