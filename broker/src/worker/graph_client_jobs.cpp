@@ -48,6 +48,38 @@ double value_after(const WorkerParameterChange& change, std::int64_t frames) noe
 
 }  // namespace
 
+std::vector<ImageRegion> GraphClient::regions(const char* what, const JobInfo& job,
+                                              std::size_t count) {
+  must_be_active();
+  set_up();
+  const Json answer = ask(graph_question, {{"what", what}, {"job", to_json(job)}});
+  return read([&] {
+    std::vector<ImageRegion> all;
+    for (const Json& one : answer) all.push_back(read_region(one));
+    // The host makes buffers of these sizes.
+    constexpr std::uint64_t most_pixels = std::uint64_t{1} << 32;
+    for (const ImageRegion& one : all) {
+      if (std::uint64_t{one.width} * one.height > most_pixels) {
+        throw json::DocumentError("a region is too large");
+      }
+    }
+    if (all.size() != count) throw json::DocumentError("it is not one region for each end");
+    return all;
+  });
+}
+
+std::vector<ImageRegion> GraphClient::output_extents(const JobInfo& job) {
+  return regions("output_extents", job, description_.outputs.size());
+}
+
+std::vector<ImageRegion> GraphClient::input_regions(const JobInfo& job) {
+  regions_.clear();
+  regions_of_ = {};
+  regions_ = regions("input_regions", job, job_inputs_.size());
+  regions_of_ = job;
+  return regions_;
+}
+
 // The results of an analyser, if the output gets them; else 0.
 std::uint32_t GraphClient::result_bytes(std::size_t output) const {
   if (description_.edges.empty()) return nodes_.back().description.outputs.front().result_bytes;

@@ -14,7 +14,8 @@
 namespace ctxbroker::detail {
 namespace {
 
-// The plug-in of a node, as the manifest beside its library says it. Nothing: nobody says it.
+// The plug-in of a node, as the manifest beside its library describes it. Nothing if there is none,
+// or if it cannot be used.
 std::optional<PluginDescription> read_description(const WorkerNode& node) {
   const ManifestReading reading = read_manifest(node.library);
   if (!reading.trouble.empty()) return {};
@@ -58,7 +59,7 @@ std::string key_of(WorkerGrouping grouping, const PluginDescription& plugin, std
   return {};
 }
 
-// "sample_host: blur, merge"
+// "sample_host: blur, merge"; in a row, "sample_host: 1 blur, 2 merge".
 std::string name_of(const std::string& graph, const Group& group) {
   constexpr std::size_t most = 4;
   std::string name = graph.empty() ? "graph" : graph;

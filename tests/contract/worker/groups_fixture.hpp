@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs in several workers.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "graph_fixture.hpp"
+
+namespace ctxbroker {
+
+class WorkerGroupsTest : public WorkerGraphTest {
+ protected:
+  ~WorkerGroupsTest() override { std::filesystem::remove_all(folder_); }
+
+  WorkerGraphOptions grouped(WorkerGrouping grouping) {
+    WorkerGraphOptions made = graph_options();
+    made.grouping = grouping;
+    return made;
+  }
+  // The process of each node.
+  static std::vector<std::size_t> processes(const WorkerGraph& graph, std::size_t nodes) {
+    std::vector<std::size_t> all;
+    for (std::size_t n = 0; n < nodes; ++n) all.push_back(graph.process_of(n));
+    return all;
+  }
+  const std::filesystem::path& folder() {
+    std::filesystem::create_directory(folder_);
+    return folder_;
+  }
+
+ private:
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("ctxb_groups_" + std::to_string(getpid()));
+};
+
+inline WorkerGraphDescription row(const std::vector<std::string>& plugins) {
+  WorkerGraphDescription made{{{"in"}}, {{"out"}}, {}};
+  for (const std::string& plugin : plugins) {
+    made.nodes.push_back(
+        {plugin + std::to_string(made.nodes.size()), built("plugins/" + plugin + ".so"), plugin});
+  }
+  return made;
+}
+
+// Sound whose one branch is late, and meets the other one in a plug-in and at the outputs.
+inline WorkerGraphDescription late_and_early() {
+  return {{{"in"}},
+          {{"late"}, {"early"}},
+          {node_of("gain"), node_of("fir"), node_of("mix")},
+          {{"in", "gain"},
+           {"gain", "fir"},
+           {"fir", "mix.in_1"},
+           {"gain", "mix.in_2"},
+           {"mix", "late"},
+           {"gain", "early"}}};
+}
+
+}  // namespace ctxbroker
