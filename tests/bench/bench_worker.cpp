@@ -209,7 +209,8 @@ double audio(Session& session, std::uint32_t frames, std::chrono::microseconds s
 }
 
 // A block through eight plug-ins in a row: in this process, and in workers.
-double eight(Session& session, WorkerGrouping grouping, benchmark::State& state) {
+double eight(Session& session, WorkerGrouping grouping, std::chrono::microseconds spin,
+             benchmark::State& state) {
   constexpr std::size_t count = 8;
   constexpr std::uint32_t frames = 256;
   const ActivationSizes sizes{frames, channels, 48000, false};
@@ -226,6 +227,7 @@ double eight(Session& session, WorkerGrouping grouping, benchmark::State& state)
   description.nodes.resize(count, {"", sample_plugin("gain")});
   WorkerGraphOptions options;
   options.grouping = grouping;
+  options.worker.spin = spin;
   WorkerGraph there(std::move(description), options);
   there.activate(sizes);
   std::vector<float> block(std::size_t{frames} * channels);
@@ -238,9 +240,10 @@ double eight(Session& session, WorkerGrouping grouping, benchmark::State& state)
 // A worker whose pictures keep the device busy while it runs.
 class Hog {
  public:
-  explicit Hog(bool quick) : edge_(quick ? 64 : 2048), pixels_(std::size_t{edge_} * edge_ * 4) {
-    graph_.set_parameter(0, "radius", 64);
+  explicit Hog(bool quick) : edge_(quick ? 64 : 2048), nodes_(quick ? 1 : 32) {
+    for (std::size_t node = 0; node < nodes_; ++node) graph_.set_parameter(node, "radius", 64);
     graph_.activate({edge_, edge_});
+    pixels_ = graph_.lend(std::size_t{edge_} * edge_ * 4 * sizeof(float));
     thread_ = std::thread([this] { work(); });
   }
   ~Hog() {
@@ -252,14 +255,36 @@ class Hog {
   Hog& operator=(const Hog&) = delete;
 
   void run(bool now) {
+    const std::uint64_t before = pictures_;
     runs_ = now;
     runs_.notify_all();
-    // Its last picture ends, or its first one is on its way.
-    while (!ends_ && is_working_ != now) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Its last picture ends, or its first two have ended.
+    while (!ends_ && (now ? pictures_ < before + 2 : is_working_.load())) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
+  // While it does not run: for how long the device has worked for it.
+  double device_seconds() {
+    double all = 0;
+    for (std::size_t node = 0; node < nodes_; ++node) {
+      all += graph_.node_state(node).metrics.device_seconds;
+    }
+    return all;
+  }
+  // How long it has run.
+  double seconds() const { return seconds_; }
+
  private:
+  WorkerGraph make_graph() const {
+    WorkerGraphDescription description{{{"in"}}, {{"out"}}, {}};
+    description.nodes.resize(nodes_, {"", sample_plugin("blur")});
+    WorkerGraphOptions options;
+    options.graph.measure = true;
+    return WorkerGraph(std::move(description), options);
+  }
   void work() {
+    auto* const pixels = static_cast<float*>(pixels_.data());
     JobInfo job;
     job.width = job.height = edge_;
     for (;;) {
@@ -267,14 +292,21 @@ class Hog {
       runs_.wait(false);
       if (ends_) return;
       is_working_ = true;
-      graph_.process(pixels_.data(), pixels_.data(), job);
+      const auto begin = std::chrono::steady_clock::now();
+      graph_.process(pixels, pixels, job);
+      seconds_ = seconds_ +
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      ++pictures_;
     }
   }
 
   const std::uint32_t edge_;
-  std::vector<float> pixels_;
-  WorkerGraph graph_{{{{"in"}}, {{"out"}}, {{"blur", sample_plugin("blur")}}}};
+  const std::size_t nodes_;
+  WorkerGraph graph_ = make_graph();
+  WorkerBuffer pixels_;
   std::atomic<bool> runs_{false}, is_working_{false}, ends_{false};
+  std::atomic<std::uint64_t> pictures_{0};
+  std::atomic<double> seconds_{0};
   std::thread thread_;
 };
 
@@ -298,6 +330,8 @@ double beside_a_hog(Session& session, std::uint32_t frames, benchmark::State& st
         hog.run(true);
         return median_of(times, one, &all_beside);
       });
+  hog.run(false);
+  state.counters["hog_on_device"] = hog.device_seconds() / hog.seconds();
   state.counters["alone_p99_ns"] = percentile(all_alone, 0.99);
   state.counters["p99_ns"] = percentile(all_beside, 0.99);
   return report(state, comparison);
@@ -352,9 +386,13 @@ void enrol(Session& session) {
         [&session, lent](benchmark::State& state) { return picture(session, lent, state); });
   }
   for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
-    measure_once(
-        std::string("eight/") + to_string(grouping), benchmark::kMicrosecond,
-        [&session, grouping](benchmark::State& state) { return eight(session, grouping, state); });
+    for (const int spin : {50, 1000}) {
+      measure_once(
+          std::string("eight/") + to_string(grouping) + "/spin_" + std::to_string(spin) + "_us",
+          benchmark::kMicrosecond, [&session, grouping, spin](benchmark::State& state) {
+            return eight(session, grouping, std::chrono::microseconds(spin), state);
+          });
+    }
   }
   for (const std::uint32_t frames : {64U, 256U}) {
     measure_once("beside_a_hog/" + std::to_string(frames) + "_frames", benchmark::kMicrosecond,
