@@ -115,6 +115,8 @@ OTHERS = [
     ("hostile_sound", None, "audio.events", {}),
     ("deaths", None, "parameters.random", {}),
     ("crashes", None, "life.process", {"CTXB_TEST_CRASH": "process:segv"}),
+    ("resetting_static", None, "context.resets", {}),
+    ("resetting_shared", None, "context.resets", {}),
 ]
 # Harm that begins when they are loaded.
 OTHERS += [("scan_" + name, None, "load.loads", {}) for name in (
@@ -142,7 +144,8 @@ SOUND = [("behaviours", plugin) for plugin in (
     "native_context", "describes", "plain", "linked", "fills_a_cache")]
 SOUND += [("unloadable", None), ("mixer", None), ("audio_probes", "values"),
           ("audio_probes", "scale"), ("audio_probes", "difference"), ("images", "per_pixel"),
-          ("images", "needs_all"), ("pictures", None), ("mixer_twin", None)]
+          ("images", "needs_all"), ("pictures", None), ("mixer_twin", None),
+          ("interop", None)]
 # What good test plug-ins are excused from: their files export what the tests look at.
 EXCUSED = {"static.exports"}
 # Libraries without a row, and why.
@@ -152,16 +155,14 @@ LEFT_OUT = {
     "behaviours_unloadable": "a copy of behaviours",
     "foreign": "it needs device code that a test makes",
     "hopper": "its clusters take few sizes",
-    "interop": "it was not tried yet, because it needs a GPU",
     "launching": "a benchmark prepares what it needs",
     "many_modules": "it takes minutes",
-    "resetting_shared": "it was not tried yet, because it needs a GPU",
-    "resetting_static": "it was not tried yet, because it needs a GPU",
     "scan_prints": "it only prints",
 }
-# Why a test says nothing on a GPU's machine.
+# Why a test says nothing on a GPU's machine, and on the software device.
 NEEDS_SOFTWARE_DEVICE = ("only the software device can be told to fail",
                          "this machine has one device")
+NEEDS_GPU = "it needs NVIDIA's driver, and this is the software device"
 QUICK_GOOD = ("exposure", "delay", "merge")
 
 
@@ -220,7 +221,8 @@ def check_breach(run, folder, row):
                 "text": found.get("text", "")}
     skipped = [one for one in report["results"] if one["outcome"] == "skip"]
     text = skipped[0]["text"] if skipped else "it passed" if report["results"] else "no such plug-in"
-    if text in NEEDS_SOFTWARE_DEVICE and report.get("driver") != "software":
+    is_gpu = report.get("driver") != "software"
+    if text == NEEDS_GPU or (is_gpu and text in NEEDS_SOFTWARE_DEVICE):
         return {"plugin": who, "expected": test, "outcome": "skip", "right": True, "text": text}
     return {"plugin": who, "expected": test, "outcome": "not caught", "right": False, "text": text}
 
