@@ -140,7 +140,9 @@ WorkerGraph gain_in_worker(const WorkerGraphOptions& options, std::uint32_t fram
 // A worker that is killed again and again.
 class Dying {
  public:
-  explicit Dying(bool stand_by) : graph_(gain_in_worker(options(stand_by), frames)) {}
+  // Either option, or none.
+  Dying(bool stand_by, bool dry_while_away)
+      : graph_(gain_in_worker(options(stand_by, dry_while_away), frames)) {}
 
   // From the kill to the next block that is done, in ns.
   double back_at_work() {
@@ -154,11 +156,27 @@ class Dying {
     return nanoseconds_since(start);
   }
 
+  // The longest call from the kill until blocks are done again, in ns.
+  double longest_call() {
+    kill(graph_.process_id(), SIGKILL);
+    for (const std::uint64_t ends = graph_.ends(); graph_.ends() == ends;) {
+      std::this_thread::yield();
+    }
+    for (double longest = 0;;) {
+      const auto start = Clock::now();
+      const JobOutcome outcome = graph_.process(block_.data(), block_.data(), block_of(frames));
+      longest = std::max(longest, nanoseconds_since(start));
+      if (outcome == JobOutcome::done) return longest;
+      std::this_thread::sleep_for(std::chrono::microseconds(5333));  // until the next block
+    }
+  }
+
  private:
   static constexpr std::uint32_t frames = 256;
-  static WorkerGraphOptions options(bool stand_by) {
+  static WorkerGraphOptions options(bool stand_by, bool dry_while_away) {
     WorkerGraphOptions made;
     made.stand_by = stand_by;
+    made.dry_while_away = dry_while_away;
     made.worker.crash_limit = 0;
     return made;
   }
@@ -168,10 +186,18 @@ class Dying {
 };
 
 double restarts(const Session& session, benchmark::State& state) {
-  Dying without(false), with(true);
+  Dying without(false, false), with(true, false);
   return report(state, compare(
                            session.rounds(20), [&] { return without.back_at_work(); },
                            [&] { return with.back_at_work(); }));
+}
+
+// How long a thread that plays sound is held up by an end.
+double held_up(const Session& session, benchmark::State& state) {
+  Dying waits(false, false), is_dry(false, true);
+  return report(state, compare(
+                           session.rounds(20), [&] { return waits.longest_call(); },
+                           [&] { return is_dry.longest_call(); }));
 }
 
 // Compares jobs in this process with the same jobs in workers.
@@ -402,6 +428,8 @@ void enrol(Session& session) {
   }
   measure_once("restart/stand_by", benchmark::kMillisecond,
                [&session](benchmark::State& state) { return restarts(session, state); });
+  measure_once("restart/dry_while_away", benchmark::kMillisecond,
+               [&session](benchmark::State& state) { return held_up(session, state); });
 }
 
 }  // namespace

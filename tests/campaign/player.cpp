@@ -31,7 +31,7 @@ WorkerGraph made(int number, const PlayerOptions& options) {
   with.worker.crash_window = with.worker.quiet_interval = std::chrono::hours(24);
   // A kernel that hangs is named by the broker in the worker, before the host's patience ends.
   with.job_timeout = options.call_timeout * 3 / 4;
-  return WorkerGraph(std::move(description), std::move(with));
+  return WorkerGraph(std::move(description), with);
 }
 
 }  // namespace

@@ -101,6 +101,17 @@ struct WorkerGraphOptions {
   /// processes, a block of audio is repeated in the process that has lost it, and a picture in all
   /// of them, where it is a discontinuity.
   bool retry = false;
+  /// For audio: no job waits for a process to start. A block that is in the process when it ends,
+  /// and each block until the next process is ready, has the outcome JobOutcome::dry. Its outputs
+  /// are as LateJobs::dry says, and they fit to the blocks before and after. With several
+  /// processes, only the plug-ins of the process that is away are left out, and the others notice
+  /// nothing. The next process starts on another thread, or the stand-by is prepared there. It gets
+  /// the parameters that were set meanwhile, and its first job is a discontinuity.
+  ///
+  /// While the worker is quarantined, and after a start that failed, all blocks are dry until
+  /// pardon. Functions that ask the process wait for it, so call `state` first. Cannot be combined
+  /// with `retry`.
+  bool dry_while_away = false;
 };
 
 /// As ParameterChange, for a graph in a worker.

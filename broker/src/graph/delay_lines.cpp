@@ -79,6 +79,20 @@ CUresult DelayLine::run(const DriverTable& driver, CUdeviceptr from, std::uint32
 HostDelayLine::HostDelayLine(std::uint64_t delay, std::uint32_t longest, std::uint32_t rows)
     : delay_(delay), capacity_(delay + longest), ring_(capacity_ * rows) {}
 
+std::optional<HostDelayLine> delay_by(std::uint64_t delay, std::uint32_t longest,
+                                      std::uint32_t rows, std::uint64_t& all_bytes) {
+  if (delay == 0) return {};
+  constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
+  all_bytes += delay * rows * sizeof(float);
+  if (all_bytes > most_bytes) {
+    throw Error(ErrorKind::out_of_memory,
+                "graph: the delays in the host's process take more than " +
+                    std::to_string(most_bytes) +
+                    " bytes, because the plug-ins report such latencies");
+  }
+  return HostDelayLine(delay, longest, rows);
+}
+
 void HostDelayLine::start_anew() noexcept {
   std::fill(ring_.begin(), ring_.end(), 0.0F);
   head_ = 0;

@@ -56,6 +56,11 @@ class HostDelayLine {
   std::uint32_t frames_ = 0, rows_ = 0;  // of the last block
 };
 
+// Adds its bytes to `all_bytes`; without a delay, there is none. Plug-ins of another process say
+// how large the delay is, and this process pays for it: throws Error (out_of_memory) for too much.
+std::optional<HostDelayLine> delay_by(std::uint64_t delay, std::uint32_t longest,
+                                      std::uint32_t rows, std::uint64_t& all_bytes);
+
 // Those of one graph.
 class DelayLines {
  public:

@@ -111,6 +111,10 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
        "GraphOptions::on_done or jobs_waiting is set; a graph in a worker has neither");
   need(graph.jobs_in_flight >= 1 && graph.jobs_in_flight <= 64,
        "GraphOptions::jobs_in_flight must be 1 to 64");
+  need(
+      !options.retry || !options.dry_while_away,
+      "WorkerGraphOptions::retry and dry_while_away are both set; a job waits for the next process "
+      "or gets the dry signal");
   need(options.job_timeout.count() >= 0 && options.end_timeout.count() >= 0,
        "WorkerGraphOptions::job_timeout and end_timeout must not be negative");
   std::size_t number = 0;
@@ -153,6 +157,9 @@ GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions 
       slots_(options_.graph.jobs_in_flight),
       outcomes_(2 * std::size_t{options_.graph.jobs_in_flight}, JobOutcome::forgotten) {
   set_up();
+  need(!options_.dry_while_away || nodes_.front().description.media == Media::audio,
+       "WorkerGraphOptions::dry_while_away is for audio, and the plug-ins are for pictures; use "
+       "retry, or do the job again");
 }
 
 const GraphClient::Node& GraphClient::at(std::size_t node) const {
@@ -211,79 +218,12 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
   throw read([&] { return read_error(answer); });
 }
 
-bool GraphClient::is_set_up() const {
-  return set_up_ && worker_.state() == WorkerState::ready && worker_.ends() == ends_;
-}
-
-void GraphClient::set_up() {
-  if (is_set_up()) return;
-  if (oldest() != nullptr) {  // the host has to hear of them
-    lose_jobs();
-    stale();
-  }
-  set_up_ = false;
-  regions_.clear();
-  const bool again = !nodes_.empty();
-  if (!take_stand_by()) start_process();
-  for (std::size_t i = 0; again && i < nodes_.size(); ++i) restore(i);
-  if (active_) send_activation();
-  discontinuity_ = again;
-  set_up_ = true;
-  prepare_stand_by();
-}
-
 void GraphClient::start_process() {
   ++epoch_;
   worker_.start();  // also when the last start has failed
   ends_ = worker_.ends();
   open();
   for (std::size_t i = 0; i < description_.nodes.size(); ++i) create(i);
-}
-
-// If the stand-by is still starting, it is there sooner than a new process.
-bool GraphClient::take_stand_by() {
-  if (!stand_by_.valid() || worker_.state() == WorkerState::quarantined) return false;
-  std::unique_ptr<GraphClient> next;
-  try {
-    next = stand_by_.get();
-  } catch (const std::exception& error) {
-    worker_.impl_->tell(Severity::warning,
-                        std::string("the stand-by did not start: ") + error.what());
-    return false;
-  }
-  if (!next->is_set_up()) return false;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, next->nodes_[i]);
-  const std::uint64_t ends = worker_.ends();
-  if (!next->worker_.impl_->follow(*worker_.impl_, *next->in_charge_)) return false;
-  {
-    const std::lock_guard lock(worker_mutex_);
-    worker_.impl_.swap(next->worker_.impl_);
-  }
-  in_charge_.swap(next->in_charge_);
-  epoch_ = next->epoch_;
-  ends_ = ends;
-  driver_ = next->driver_;
-  devices_ = next->devices_;
-  document_ = std::exchange(next->document_, {});
-  for (Slot& slot : slots_) slot.block = {};            // they belong to the earlier process
-  worker_.impl_->take_blocks_of(*next->worker_.impl_);  // from WorkerGraph::lend
-  return true;
-}
-
-void GraphClient::prepare_stand_by() noexcept {
-  if (!options_.stand_by || stand_by_.valid()) return;
-  try {
-    WorkerGraphOptions options = options_;
-    options.stand_by = false;
-    const auto make = [description = description_, options, scheduling = scheduling_] {
-      scheduling.apply();  // this thread is started by whoever calls, on whatever processor
-      return std::make_unique<GraphClient>(description, options, Role::stand_by);
-    };
-    stand_by_ = std::async(std::launch::async, make);
-  } catch (const std::exception& error) {  // no thread or no memory is to be had
-    worker_.impl_->tell(Severity::warning,
-                        std::string("the stand-by did not start: ") + error.what());
-  }
 }
 
 void GraphClient::open() {
@@ -403,6 +343,8 @@ void GraphClient::send_activation() {
                            {"outputs", to_json(description_.outputs)},
                            {"edges", std::move(edges)}});
   std::vector<JobInput> inputs;
+  std::uint64_t latency = 0;
+  std::vector<std::uint64_t> before;
   read([&] {
     // A host may take the order for granted, and has buffers of these sizes in it.
     JobInput last{0, std::numeric_limits<int>::min()};
@@ -421,7 +363,6 @@ void GraphClient::send_activation() {
         (!inputs.empty() && last.input + 1 != description_.inputs.size())) {
       throw json::DocumentError("a job lacks an input");
     }
-    std::vector<std::uint64_t> before;
     const auto latency_of = [&](const Json& one) {
       const auto frames = json::whole_number(one, nodes_.size() * std::uint64_t{CTXB_LATENCY_MAX});
       if (!frames) throw json::DocumentError("a latency is more than the plug-ins may have");
@@ -429,9 +370,16 @@ void GraphClient::send_activation() {
     };
     for (const Json& one : answer.at("before")) before.push_back(latency_of(one));
     if (before.size() != nodes_.size()) throw json::DocumentError("latencies are missing");
-    latency_ = latency_of(answer.at("latency"));
-    latency_before_ = std::move(before);
+    latency = latency_of(answer.at("latency"));
   });
+  take_activation(std::move(inputs), latency, std::move(before));
+}
+
+void GraphClient::take_activation(std::vector<JobInput> inputs, std::uint64_t latency,
+                                  std::vector<std::uint64_t> before) {
+  const bool is_later = std::exchange(latency_, latency) != latency;
+  latency_before_ = std::move(before);
+  if (!active_ || is_later) make_dry_lines();
   if (!active_) {
     job_inputs_ = std::move(inputs);
   } else if (!std::equal(inputs.begin(), inputs.end(), job_inputs_.begin(), job_inputs_.end(),
@@ -454,7 +402,7 @@ void GraphClient::deactivate() {
     }
   }
   const bool was_active = std::exchange(active_, false);
-  lose_jobs();
+  give_up_jobs();
   if (!is_set_up() || !was_active) return;
   const Json states = ask(graph_deactivate, Json::object());
   read([&] {

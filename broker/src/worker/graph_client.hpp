@@ -20,6 +20,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/worker_graph.hpp"
+#include "graph/delay_lines.hpp"
 #include "plugin/foreign_text.hpp"
 #include "worker/graph_wire.hpp"
 #include "worker/scheduling.hpp"
@@ -65,6 +66,9 @@ class GraphClient {
   void deactivate();
   // Starts the process, if there is none, and brings it to where the last one was.
   void set_up();
+  // The same for a job. With dry_while_away, it does not wait: it returns false as long as the next
+  // process is not ready.
+  bool get_ready();
   // The next job does not follow the last one.
   void mark_discontinuity() noexcept { discontinuity_ = true; }
 
@@ -115,6 +119,14 @@ class GraphClient {
     std::vector<BufferPlace> places;  // inputs, then outputs
     std::vector<void*> outputs;
     std::vector<std::shared_ptr<LentBlock>> lent;  // which the job uses
+    std::vector<std::vector<std::byte>> dry;       // of each output, with dry_while_away
+  };
+  // What a process is set to.
+  struct Settings {
+    std::vector<Node> nodes;
+    std::vector<GraphEnd> inputs, outputs;
+    ActivationSizes sizes;
+    bool active = false;
   };
 
   const Node& at(std::size_t node) const;
@@ -125,13 +137,20 @@ class GraphClient {
   // The process.
   bool is_set_up() const;
   void start_process();
-  bool take_stand_by();
+  bool take_next();
+  void take_settings(const Settings& settings);
+  void bring_up_to_date(const GraphClient& next);
+  void arrive();
+  void restore_all();
   void prepare_stand_by() noexcept;
+  void prepare_return() noexcept;
   void open();
   void create(std::size_t index);
   void must_be_unchanged(std::size_t index, const Node& made) const;
   void restore(std::size_t index);
   void send_activation();
+  void take_activation(std::vector<JobInput> inputs, std::uint64_t latency,
+                       std::vector<std::uint64_t> before);
   Json ask(GraphCall type, const Json& question);
   DocumentReply send_document(GraphCall type, std::size_t bytes);
   // Reads an answer, which must be right.
@@ -155,6 +174,8 @@ class GraphClient {
   JobReply send_job(GraphCall type, const JobMessage& message);
   JobReply start(GraphCall type, Slot& slot, const JobBuffers& buffers, const JobInfo& job,
                  const WorkerJobEvents& events);
+  void check_job(Slot& slot, const JobBuffers& buffers, const JobInfo& job,
+                 const WorkerJobEvents& events);
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
   BufferPlace place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
   static void hold_blocks(const Slot& slot) noexcept;
@@ -169,6 +190,15 @@ class GraphClient {
   JobOutcome end_job(const Slot& slot);
   void finish_oldest();
   void lose_jobs() noexcept;
+
+  // The dry signal.
+  bool becomes_dry(const Error& error) const noexcept;
+  void make_dry_lines();
+  void keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job);
+  void give_dry(Slot& slot) noexcept;
+  void give_up_jobs() noexcept;
+  std::optional<JobReply> start_or_dry(GraphCall type, Slot& slot, const JobBuffers& buffers,
+                                       const JobInfo& job, const WorkerJobEvents& events);
   void must_be_submitted(std::uint64_t job) const;
 
   WorkerGraphDescription description_;
@@ -176,8 +206,9 @@ class GraphClient {
   std::shared_ptr<std::atomic<bool>> in_charge_;
   mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
   Worker worker_;
-  std::future<std::unique_ptr<GraphClient>> stand_by_;
-  const Scheduling scheduling_;  // of the thread that has made the graph
+  std::future<std::unique_ptr<GraphClient>> next_;
+  bool next_has_settings_ = false;  // it is no stand-by, but what dry_while_away waits for
+  const Scheduling scheduling_;     // of the thread that has made the graph
   DriverInfo driver_;
   std::vector<DeviceInfo> devices_;
   std::vector<Node> nodes_;
@@ -200,6 +231,11 @@ class GraphClient {
   std::vector<std::uint64_t> sizes_of_;  // of the job's buffers
   std::vector<JobOutcome> outcomes_;     // of the last jobs, by their numbers
   std::uint64_t last_job_ = 0;
+
+  // With dry_while_away: of each output, if the plug-ins have a latency.
+  std::vector<std::optional<HostDelayLine>> dry_lines_;
+  std::uint32_t dry_channels_ = 0;  // of the last job
+  std::uint64_t dry_jobs_ = 0;      // since the process is away
 };
 
 }  // namespace ctxbroker::detail

@@ -208,9 +208,9 @@ void GraphClient::end_slot(Slot& slot) noexcept {
   slot.lent.clear();
 }
 
-// Copies the inputs that are not lent, and sends the job.
-JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffers,
-                            const JobInfo& job, const WorkerJobEvents& events) {
+// Before the worker sees it.
+void GraphClient::check_job(Slot& slot, const JobBuffers& buffers, const JobInfo& job,
+                            const WorkerJobEvents& events) {
   measure_buffers(buffers, job);
   if (events.changes.size() > options_.graph.changes_per_job) {
     refuse_job("the job has " + std::to_string(events.changes.size()) +
@@ -224,6 +224,13 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
     }
     refuse_job("a change is for a node or a parameter that there is not");
   }
+  slot.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
+  if (options_.dry_while_away) keep_dry(slot, buffers, job);
+}
+
+// Copies the inputs that are not lent, and sends the job. After check_job.
+JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffers,
+                            const JobInfo& job, const WorkerJobEvents& events) {
   std::uint64_t bytes = sizes_of_.size() * sizeof(BufferPlace) +
                         job.extents.size() * sizeof(ImageRegion) +
                         events.changes.size() * sizeof(WorkerParameterChange);
@@ -256,7 +263,6 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
     const BufferPlace& place = slot.places[i];
     if (place.block == 0) std::memcpy(begin + place.offset, buffers.inputs[i], place.bytes);
   }
-  slot.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
 
   JobMessage message;
   message.epoch = epoch_;
@@ -338,7 +344,7 @@ JobOutcome GraphClient::end_job(const Slot& slot) {
 // The worker must not write into a block that it has no more.
 GraphClient::~GraphClient() {
   try {
-    if (stand_by_.valid()) static_cast<void>(stand_by_.get());
+    if (next_.valid()) static_cast<void>(next_.get());
   } catch (...) {  // NOLINT(bugprone-empty-catch): nobody needs it any more
   }
   try {
@@ -357,6 +363,10 @@ void GraphClient::finish_oldest() {
   JobOutcome outcome = JobOutcome::forgotten;
   try {
     outcome = end_job(slot);
+  } catch (const Error& error) {
+    if (becomes_dry(error)) return give_up_jobs();
+    lose_jobs();
+    throw;
   } catch (...) {
     lose_jobs();
     throw;
@@ -369,13 +379,16 @@ void GraphClient::finish_oldest() {
 std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
                                   const WorkerJobEvents& events) {
   must_be_active();
-  set_up();
+  get_ready();
   Slot& slot = free_slot();
-  start(graph_submit, slot, buffers, job, events);
-  slot.job = ++last_job_;
+  check_job(slot, buffers, job, events);
+  const bool is_started = start_or_dry(graph_submit, slot, buffers, job, events).has_value();
+  const std::uint64_t number = ++last_job_;
+  outcomes_[number % outcomes_.size()] = is_started ? JobOutcome::forgotten : JobOutcome::dry;
+  if (!is_started) return number;
+  slot.job = number;
   hold_blocks(slot);
-  outcomes_[slot.job % outcomes_.size()] = JobOutcome::forgotten;
-  return slot.job;
+  return number;
 }
 
 void GraphClient::must_be_submitted(std::uint64_t job) const {
@@ -438,10 +451,12 @@ JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
 JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& job,
                                      const WorkerJobEvents& events) {
   must_be_active();
-  set_up();
+  get_ready();
   Slot& slot = slots_.front();
-  const auto outcome =
-      static_cast<JobOutcome>(start(graph_process, slot, buffers, job, events).outcome);
+  check_job(slot, buffers, job, events);
+  const auto reply = start_or_dry(graph_process, slot, buffers, job, events);
+  if (!reply) return JobOutcome::dry;
+  const auto outcome = static_cast<JobOutcome>(reply->outcome);
   copy_outputs(slot, outcome);
   slot.lent.clear();
   return outcome;

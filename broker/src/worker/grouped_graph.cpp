@@ -99,7 +99,8 @@ std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends, const std::vector
 
 GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options)
     : description_(checked(std::move(description), options)),
-      most_changes_(options.graph.changes_per_job) {
+      most_changes_(options.graph.changes_per_job),
+      dry_jobs_(2 * std::size_t{options.graph.jobs_in_flight}) {
   const std::vector<std::optional<PluginDescription>> said = group(options);
   // All at once, because each takes a while.
   std::vector<std::future<std::unique_ptr<GraphClient>>> started;
@@ -284,20 +285,9 @@ void GroupedGraph::keep_aligned() {
   if (!latencies_.empty()) lose_step();  // the delays begin anew, with silence
   latency_ = plan_latency(wiring_, latencies);
   std::uint64_t all_bytes = 0;
-  const auto line = [&](Index value, std::uint64_t delay) -> std::optional<HostDelayLine> {
-    if (delay == 0) return {};
+  const auto line = [&](Index value, std::uint64_t delay) {
     const std::uint32_t own = wiring_.values[value].format.channels;
-    const std::uint32_t channels = own != 0 ? own : sizes_.max_height;
-    // A process says how large its latency is, and this process pays for it.
-    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
-    all_bytes += delay * channels * sizeof(float);
-    if (all_bytes > most_bytes) {
-      throw Error(ErrorKind::out_of_memory,
-                  "graph: the delays between its processes take more than " +
-                      std::to_string(most_bytes) +
-                      " bytes, because the plug-ins report such latencies");
-    }
-    return HostDelayLine(delay, sizes_.max_width, channels);
+    return delay_by(delay, sizes_.max_width, own != 0 ? own : sizes_.max_height, all_bytes);
   };
   for (Index n = 0; n < steps_.size(); ++n) {
     steps_[n].lines.clear();

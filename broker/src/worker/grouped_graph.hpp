@@ -123,6 +123,8 @@ class GroupedGraph {
   std::vector<std::uint64_t> latencies_;  // of the steps, for which latency_ and the lines are
   LatencyPlan latency_;
   std::vector<std::optional<HostDelayLine>> output_lines_;
+  bool is_dry_ = false;                        // a process had the dry signal for the last job
+  std::vector<std::uint64_t> dry_jobs_;        // those of the last submitted ones, by their numbers
   std::optional<std::uint32_t> goes_on_with_;  // the channels of the last block, if all went well
   JobInfo regions_of_;                         // what the host was told last, and for which job
   std::vector<ImageRegion> regions_;

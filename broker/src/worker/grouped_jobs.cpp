@@ -59,6 +59,12 @@ std::uint64_t time_left(const JobInfo& job, Clock::time_point begin) {
   return passed < job.deadline_ns ? job.deadline_ns - passed : 1;
 }
 
+// What a job is if one of its processes had the dry signal.
+JobOutcome as_a_whole(JobOutcome of_last, bool is_dry) noexcept {
+  const bool is_there = of_last == JobOutcome::done || of_last == JobOutcome::late;
+  return is_dry && is_there ? JobOutcome::dry : of_last;
+}
+
 std::uint32_t rows_of(const Format& format, const JobInfo& job) noexcept {
   return format.channels != 0 ? format.channels : job.height;
 }
@@ -274,8 +280,9 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
   check(buffers, job, events);
   for (Index g = 0; g < clients_.size(); ++g) {  // a plug-in can have another latency now
     asked_last_ = g;
-    clients_[g]->set_up();
+    clients_[g]->get_ready();
   }
+  is_dry_ = false;
   prepare(job, events);
   if (wiring_.media == Media::image) {
     find_extents(job);
@@ -315,7 +322,8 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         goes_on_with_ = job.height;
         return result;
       }
-      client(node).process(step.buffers, step.job, step.events);
+      const JobOutcome outcome = client(node).process(step.buffers, step.job, step.events);
+      is_dry_ = is_dry_ || outcome == JobOutcome::dry;
     }
   } catch (...) {
     lose_step();  // some have had the job, and others not
@@ -344,6 +352,7 @@ std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job
         const std::uint64_t number = last.submit(own, info, its);
         // The last process does not know the blocks that the first one was lent.
         if (!is_direct || clients_.front()->is_any_lent(buffers.outputs)) last.finish(number);
+        dry_jobs_[number % dry_jobs_.size()] = is_dry_ ? number : 0;
         return number;
       });
 }
@@ -355,7 +364,7 @@ JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
   const auto run_once = [&] {
     return run(buffers, job, events,
                [&](const JobBuffers& own, const JobInfo& info, const WorkerJobEvents& its, bool) {
-                 return last.process(own, info, its);
+                 return as_a_whole(last.process(own, info, its), is_dry_);
                });
   };
   // A block of sound is repeated by the one process that has lost it. A picture begins anew,
@@ -372,7 +381,8 @@ JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
 
 JobOutcome GroupedGraph::finish(std::uint64_t job) {
   try {
-    return clients_.back()->finish(job);
+    const JobOutcome outcome = clients_.back()->finish(job);
+    return as_a_whole(outcome, dry_jobs_[job % dry_jobs_.size()] == job);
   } catch (...) {
     if (!is_whole()) lose_step();
     throw;

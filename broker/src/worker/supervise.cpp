@@ -364,6 +364,20 @@ void WorkerImpl::look_for_hang(WorkerProcess& process) {
   }
 }
 
+void WorkerImpl::note_failed_start(const std::string& why) noexcept {
+  try {
+    const std::string text = "it did not come back: " + why + "; WorkerGraph::pardon tries again";
+    {
+      const Lock lock(mutex_);
+      if (state_ != WorkerState::missing) return;
+      state_ = WorkerState::failed;
+      reason_ = "worker \"" + options_.name + "\": " + text;
+    }
+    tell(Severity::error, text);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then nobody hears why
+  }
+}
+
 WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, bool reaped) {
   WorkerEnd end;
   end.process_id = process.id;

@@ -108,6 +108,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   // Takes over what is known of the processes of another worker, which this one replaces, and says
   // so in `in_charge`. Returns false, and does nothing, when its own process has ended.
   bool follow(const WorkerImpl& before, std::atomic<bool>& in_charge);
+  // A process that was to replace this one's did not start.
+  void note_failed_start(const std::string& why) noexcept;
   void tell(Severity severity, std::string text) const;
 
  private:

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the blocks of a graph get while its process is away: the dry signal, as late as the
+// plug-ins' own would be.
+#include <cstring>
+
+#include "ctxbroker/error.hpp"
+#include "worker/graph_client.hpp"
+
+namespace ctxbroker::detail {
+
+bool GraphClient::becomes_dry(const Error& error) const noexcept {
+  return options_.dry_while_away && error.kind() == ErrorKind::context_lost;
+}
+
+void GraphClient::make_dry_lines() {
+  dry_lines_.clear();
+  if (!options_.dry_while_away) return;
+  std::uint64_t all_bytes = 0;
+  for (std::size_t o = 0; o < description_.outputs.size(); ++o) {
+    const std::uint32_t channels = description_.outputs[o].channels;
+    dry_lines_.push_back(delay_by(result_bytes(o) != 0 ? 0 : latency_, sizes_.max_width,
+                                  channels != 0 ? channels : sizes_.max_height, all_bytes));
+  }
+}
+
+// In memory that the worker cannot reach. Each output is the first input of its size, delayed, or
+// silence.
+void GraphClient::keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job) {
+  const bool is_new = job.discontinuity || job.height != dry_channels_;
+  dry_channels_ = job.height;
+  const std::size_t inputs = buffers.inputs.size();
+  slot.dry.resize(buffers.outputs.size());
+  for (std::size_t o = 0; o < slot.dry.size(); ++o) {
+    std::vector<std::byte>& dry = slot.dry[o];
+    const std::uint64_t bytes = sizes_of_[inputs + o];
+    dry.resize(bytes);
+    std::optional<HostDelayLine>& line = dry_lines_[o];
+    if (line && is_new) line->start_anew();
+    std::size_t source = 0;
+    while (source < inputs && sizes_of_[source] != bytes) ++source;
+    if (source == inputs || result_bytes(o) != 0) {
+      std::memset(dry.data(), 0, bytes);
+    } else if (line) {
+      const std::uint32_t channels = description_.outputs[o].channels;
+      line->add(static_cast<const float*>(buffers.inputs[source]), job.width,
+                channels != 0 ? channels : job.height);
+      line->give(reinterpret_cast<float*>(dry.data()));
+    } else {
+      std::memcpy(dry.data(), buffers.inputs[source], bytes);
+    }
+  }
+}
+
+void GraphClient::give_dry(Slot& slot) noexcept {
+  for (std::size_t o = 0; o < slot.dry.size(); ++o) {
+    std::memcpy(slot.outputs[o], slot.dry[o].data(), slot.dry[o].size());
+  }
+  end_slot(slot);
+  ++dry_jobs_;
+}
+
+// The process has them no more.
+void GraphClient::give_up_jobs() noexcept {
+  if (!options_.dry_while_away) return lose_jobs();
+  while (Slot* const slot = oldest()) {
+    outcomes_[slot->job % outcomes_.size()] = JobOutcome::dry;
+    give_dry(*slot);
+  }
+}
+
+// Nothing: the process is away, or ends with the job.
+std::optional<JobReply> GraphClient::start_or_dry(GraphCall type, Slot& slot,
+                                                  const JobBuffers& buffers, const JobInfo& job,
+                                                  const WorkerJobEvents& events) {
+  try {
+    if (!options_.dry_while_away || is_set_up()) return start(type, slot, buffers, job, events);
+  } catch (const Error& error) {
+    if (!becomes_dry(error)) throw;
+  }
+  give_up_jobs();
+  slot.lent.clear();  // it was not counted as their job
+  give_dry(slot);
+  keep_values(events, job.width);
+  return {};
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sound that goes on while a process of the graph is away: WorkerGraphOptions::dry_while_away.
+#include <csignal>
+#include <deque>
+#include <thread>
+
+#include "groups_fixture.hpp"
+#include "left.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::size_t all_samples = std::size_t{block} * channels;
+
+class WorkerDryTest : public WorkerGroupsTest {
+ protected:
+  using Block = std::vector<float>;
+  static constexpr ActivationSizes sizes{block, channels, 48000};
+
+  WorkerGraphOptions dry(WorkerGrouping grouping = WorkerGrouping::together) {
+    WorkerGraphOptions made = grouped(grouping);
+    made.dry_while_away = true;
+    made.worker.crash_limit = 0;
+    return made;
+  }
+  static WorkerGraph active(const WorkerGraphDescription& description,
+                            const WorkerGraphOptions& options) {
+    WorkerGraph graph(description, options);
+    graph.activate(sizes);
+    return graph;
+  }
+  static Block block_of(unsigned number) { return noise(all_samples, number + 1); }
+
+  // The next block of the sound. The first one is number 0.
+  struct Next {
+    unsigned number;
+    Block in, out;
+    JobOutcome outcome;
+  };
+  Next next(WorkerGraph& graph) {
+    Next made{number_++, {}, Block(all_samples, -1), JobOutcome::forgotten};
+    made.in = block_of(made.number);
+    made.outcome = graph.process({{made.in.data()}, {made.out.data()}}, job(made.number));
+    return made;
+  }
+  static JobInfo job(unsigned number) {
+    return {block, channels, std::int64_t{number} * block, 48000};
+  }
+  // Kills the process of a node, and returns when the graph knows it.
+  void end_process(WorkerGraph& graph, std::size_t node = 0) {
+    const std::size_t ended = ends().size();
+    kill(graph.process_id(node), SIGKILL);
+    wait_for_end(ended + 1);
+  }
+  // Until a block is done again, which it returns; calls `each` with those before.
+  template <typename Each>
+  Next until_done(WorkerGraph& graph, const Each& each) {
+    for (int i = 0; i < 6000; ++i) {
+      Next one = next(graph);
+      if (one.outcome == JobOutcome::done) return one;
+      EXPECT_EQ(one.outcome, JobOutcome::dry);
+      each(one);
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    ADD_FAILURE() << "it did not come back: " << graph.reason();
+    return next(graph);
+  }
+
+ private:
+  unsigned number_ = 0;
+};
+
+// What a plug-in in this process makes of a block.
+class Reference {
+ public:
+  explicit Reference(const std::string& plugin, const std::string& id = {}, double value = 0)
+      : graph_(row({plugin})) {
+    if (!id.empty()) set(id, value);
+    graph_.activate({block, channels, 48000});
+  }
+  void set(const std::string& id, double value) { graph_.instances[0].set_parameter(id, value); }
+  std::vector<float> operator()(const std::vector<float>& in, bool is_new = false) {
+    std::vector<float> out(in.size());
+    JobInfo job{block, channels, 0, 48000};
+    job.discontinuity = is_new;
+    graph_.graph->process({{in.data()}, {out.data()}}, job);
+    return out;
+  }
+
+ private:
+  InProcess graph_;
+};
+
+TEST_F(WorkerDryTest, BlocksAreDryUntilTheNextProcessIsThere) {
+  WorkerGraph graph = active(row({"gain"}), dry());
+  graph.set_parameter(0, "gain_db", -6);
+  Reference gain("gain", "gain_db", -6);
+  const Next first = next(graph);
+  EXPECT_EQ(first.outcome, JobOutcome::done);
+  EXPECT_EQ(first.out, gain(first.in));
+
+  end_process(graph);
+  const Next lost = next(graph);  // it does not wait for the start of a process
+  EXPECT_EQ(lost.outcome, JobOutcome::dry);
+  EXPECT_EQ(lost.out, lost.in);
+  graph.set_parameter(0, "gain_db", -12);
+  gain.set("gain_db", -12);
+  const Next back = until_done(graph, [](const Next& one) { EXPECT_EQ(one.out, one.in); });
+  EXPECT_EQ(back.out, gain(back.in));
+  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.state(), WorkerState::ready);
+  EXPECT_THAT(records(), Contains(HasSubstr("had the dry signal meanwhile")));
+}
+
+// The positive control.
+TEST_F(WorkerDryTest, WithoutTheOptionTheBlockFailsAndTheNextOneWaits) {
+  WorkerGraphOptions with = dry();
+  with.dry_while_away = false;
+  WorkerGraph graph = active(row({"gain"}), with);
+  kill(graph.process_id(), SIGSTOP);
+  error_of(ErrorKind::context_lost, [&] { next(graph); });
+  EXPECT_EQ(next(graph).outcome, JobOutcome::done);
+}
+
+TEST_F(WorkerDryTest, ABlockThatIsInTheProcessIsDry) {
+  WorkerGraph graph = active(row({"gain"}), dry());
+  next(graph);
+  kill(graph.process_id(), SIGSTOP);  // so that it cannot answer
+  const Next lost = next(graph);
+  EXPECT_EQ(lost.outcome, JobOutcome::dry);
+  EXPECT_EQ(lost.out, lost.in);
+  // In place, the output is the input's memory.
+  Block both = block_of(7);
+  EXPECT_EQ(graph.process({{both.data()}, {both.data()}}, job(7)), JobOutcome::dry);
+  EXPECT_EQ(both, block_of(7));
+}
+
+// As late as the plug-in's own sound, across both changes.
+TEST_F(WorkerDryTest, TheDrySignalIsDelayed) {
+  WorkerGraphDescription description = row({"fir"});
+  WorkerGraph graph(description, dry());
+  graph.set_parameter(0, "taps", 401);
+  graph.activate(sizes);
+  const std::uint64_t latency = graph.latency_frames();
+  ASSERT_GT(latency, 0U);
+  ASSERT_LT(latency, block);
+  const auto expect_delayed = [&](const Next& one) {
+    const Block before = one.number == 0 ? Block(all_samples) : block_of(one.number - 1);
+    Block expected(all_samples);
+    for (std::size_t i = 0; i < all_samples; ++i) {
+      const std::size_t frame = i % block, channel = i / block * block;
+      expected[i] = frame < latency ? before[channel + block - latency + frame]
+                                    : one.in[channel + frame - latency];
+    }
+    EXPECT_EQ(one.out, expected) << one.number;
+  };
+  for (int i = 0; i < 3; ++i) next(graph);
+  for (int times = 0; times < 2; ++times) {
+    end_process(graph);
+    const Next lost = next(graph);
+    EXPECT_EQ(lost.outcome, JobOutcome::dry);
+    expect_delayed(lost);
+    until_done(graph, expect_delayed);
+  }
+}
+
+// The process that is away is left out, and the plug-in behind it notices no gap.
+TEST_F(WorkerDryTest, OtherProcessesNoticeNothing) {
+  WorkerGraph graph(row({"gain", "delay"}), dry(WorkerGrouping::each_instance));
+  graph.set_parameter(0, "gain_db", -6);
+  graph.set_parameter(1, "time_ms", 10);
+  graph.activate(sizes);
+  Reference gain("gain", "gain_db", -6), echo("delay", "time_ms", 10);
+  const auto expect_right = [&](const Next& one) {
+    const bool is_dry = one.outcome == JobOutcome::dry;
+    EXPECT_EQ(one.out, echo(is_dry ? one.in : gain(one.in))) << one.number;
+  };
+  const int other = graph.process_id(1);
+  for (int i = 0; i < 4; ++i) expect_right(next(graph));
+  for (int times = 0; times < 3; ++times) {
+    end_process(graph, 0);
+    const Next lost = next(graph);
+    EXPECT_EQ(lost.outcome, JobOutcome::dry);
+    expect_right(lost);
+    expect_right(until_done(graph, expect_right));
+    expect_right(next(graph));
+  }
+  EXPECT_EQ(graph.process_id(1), other);
+  EXPECT_EQ(graph.ends(1), 0U);
+}
+
+TEST_F(WorkerDryTest, JobsInFlightAreDry) {
+  for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
+    WorkerGraphOptions with = dry(grouping);
+    with.graph.jobs_in_flight = 3;
+    WorkerGraph graph = active(row({"gain", "delay"}), with);
+    std::deque<Block> in, out;
+    std::vector<std::uint64_t> jobs;
+    const auto submit = [&] {
+      const auto number = static_cast<unsigned>(in.size());
+      in.push_back(block_of(number));
+      out.emplace_back(all_samples, -1.0F);
+      jobs.push_back(graph.submit({{in.back().data()}, {out.back().data()}}, job(number)));
+    };
+    for (int i = 0; i < 3; ++i) submit();
+    end_process(graph, 1);
+    submit();
+    submit();
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      EXPECT_EQ(graph.finish(jobs[i]), JobOutcome::dry) << i;
+      EXPECT_TRUE(graph.is_done(jobs[i]));
+      if (grouping == WorkerGrouping::together) {
+        EXPECT_EQ(out[i], in[i]) << i;
+      }
+    }
+  }
+}
+
+// Only the first process is away, so the last one has done the job.
+TEST_F(WorkerDryTest, AJobIsDryIfAnyProcessWasAway) {
+  WorkerGraph graph = active(row({"gain", "delay"}), dry(WorkerGrouping::each_instance));
+  end_process(graph, 0);
+  Block in = block_of(0), out(all_samples);
+  const std::uint64_t lost = graph.submit({{in.data()}, {out.data()}}, job(0));
+  EXPECT_EQ(graph.finish(lost), JobOutcome::dry);
+  EXPECT_EQ(graph.finish(lost), JobOutcome::dry);  // asked again
+  EXPECT_EQ(out, Reference("delay")(in));
+}
+
+TEST_F(WorkerDryTest, AutomationGoesOn) {
+  WorkerGraph graph = active(row({"gain"}), dry());
+  end_process(graph);
+  Block in = block_of(0), out(all_samples);
+  WorkerJobEvents events;
+  events.changes = {{0, 0, 5, -20}};
+  EXPECT_EQ(graph.process({{in.data()}, {out.data()}}, job(0), events), JobOutcome::dry);
+  EXPECT_EQ(graph.parameter_value(0, "gain_db"), ParameterValue(-20));
+  Reference gain("gain", "gain_db", -20);
+  const Next back = until_done(graph, [](const Next&) {});
+  EXPECT_EQ(back.out, gain(back.in));
+}
+
+TEST_F(WorkerDryTest, AStandByTakesOver) {
+  WorkerGraphOptions with = dry();
+  with.stand_by = true;
+  WorkerGraph graph = active(row({"gain"}), with);
+  graph.set_parameter(0, "gain_db", -3);
+  Reference gain("gain", "gain_db", -3);
+  for (int times = 0; times < 3; ++times) {
+    end_process(graph);
+    EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
+    const Next back = until_done(graph, [](const Next&) {});
+    EXPECT_EQ(back.out, gain(back.in));
+  }
+}
+
+TEST_F(WorkerDryTest, AQuarantinedProcessStaysAway) {
+  WorkerGraphOptions with = dry();
+  with.worker.crash_limit = 1;
+  WorkerGraph graph = active(row({"gain"}), with);
+  end_process(graph);
+  for (int i = 0; i < 20; ++i) {
+    const Next one = next(graph);
+    EXPECT_EQ(one.outcome, JobOutcome::dry);
+    EXPECT_EQ(one.out, one.in);
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(graph.state(), WorkerState::quarantined);
+  EXPECT_THAT(children(), IsEmpty());
+  graph.pardon();
+  until_done(graph, [](const Next&) {});
+}
+
+TEST_F(WorkerDryTest, AfterAFailedStartItStaysAwayUntilPardon) {
+  const auto library = folder() / "gain.so";
+  std::filesystem::copy_file(built("plugins/gain.so"), library);
+  WorkerGraph graph = active({{{"in"}}, {{"out"}}, {{"gain", library}}}, dry());
+  const auto away = folder() / "away.so";
+  std::filesystem::rename(library, away);
+  end_process(graph);
+  for (int i = 0; i < 2000 && graph.state() != WorkerState::failed; ++i) {
+    EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(graph.state(), WorkerState::failed);
+  EXPECT_THAT(graph.reason(), HasSubstr("it did not come back: "));
+  EXPECT_THAT(graph.reason(), HasSubstr(library.string()));
+  EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
+  EXPECT_THAT(children(), IsEmpty());  // it does not try with each block
+  std::filesystem::rename(away, library);
+  graph.pardon();
+  until_done(graph, [](const Next&) {});
+}
+
+// Whoever asks the process waits for it.
+TEST_F(WorkerDryTest, OtherCallsWait) {
+  WorkerGraph graph = active(row({"gain"}), dry());
+  graph.set_parameter(0, "gain_db", -6);
+  Reference gain("gain", "gain_db", -6);
+  end_process(graph);
+  EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
+  EXPECT_EQ(graph.node_state(0).lease.state, LeaseState::ready);
+  const Next back = next(graph);
+  EXPECT_EQ(back.outcome, JobOutcome::done);
+  EXPECT_EQ(back.out, gain(back.in));
+
+  end_process(graph);
+  EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
+  graph.deactivate();
+  EXPECT_EQ(std::get<double>(graph.save_preset(0).values.at("gain_db")), -6);
+  graph.activate({2 * block, channels, 48000});
+  EXPECT_EQ(next(graph).outcome, JobOutcome::done);
+
+  end_process(graph);
+  graph.activate(sizes);
+  EXPECT_EQ(next(graph).outcome, JobOutcome::done);
+}
+
+TEST_F(WorkerDryTest, AGraphMayEndWhileAProcessIsAway) {
+  const Left before = left();
+  for (const bool stand_by : {false, true}) {
+    WorkerGraphOptions with = dry();
+    with.stand_by = stand_by;
+    with.graph.jobs_in_flight = 2;
+    WorkerGraph graph = active(row({"gain"}), with);
+    Block in = block_of(0), out(all_samples);
+    graph.submit({{in.data()}, {out.data()}}, job(0));
+    end_process(graph);
+    if (stand_by) graph.submit({{in.data()}, {out.data()}}, job(1));
+  }
+  EXPECT_EQ(left(), before);
+}
+
+TEST_F(WorkerDryTest, RefusesWhatItIsNotFor) {
+  WorkerGraphOptions with = dry();
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { WorkerGraph(row({"blur"}), with); }),
+              HasSubstr("dry_while_away is for audio"));
+  with.retry = true;
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { WorkerGraph(row({"gain"}), with); }),
+              HasSubstr("retry and dry_while_away"));
+}
+
+}  // namespace
+}  // namespace ctxbroker
