@@ -148,20 +148,14 @@ class Dying {
   double back_at_work() {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the stand-by starts
     const auto start = Clock::now();
-    kill(graph_.process_id(), SIGKILL);
-    for (const std::uint64_t ends = graph_.ends(); graph_.ends() == ends;) {
-      std::this_thread::yield();
-    }
+    end_process();
     graph_.process(block_.data(), block_.data(), block_of(frames));
     return nanoseconds_since(start);
   }
 
   // The longest call from the kill until blocks are done again, in ns.
   double longest_call() {
-    kill(graph_.process_id(), SIGKILL);
-    for (const std::uint64_t ends = graph_.ends(); graph_.ends() == ends;) {
-      std::this_thread::yield();
-    }
+    end_process();
     for (double longest = 0;;) {
       const auto start = Clock::now();
       const JobOutcome outcome = graph_.process(block_.data(), block_.data(), block_of(frames));
@@ -172,6 +166,13 @@ class Dying {
   }
 
  private:
+  // Returns when the graph knows it.
+  void end_process() {
+    const std::uint64_t ends = graph_.ends();
+    kill(graph_.process_id(), SIGKILL);
+    while (graph_.ends() == ends) std::this_thread::yield();
+  }
+
   static constexpr std::uint32_t frames = 256;
   static WorkerGraphOptions options(bool stand_by, bool dry_while_away) {
     WorkerGraphOptions made;
