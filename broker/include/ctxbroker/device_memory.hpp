@@ -11,8 +11,9 @@
 namespace ctxbroker {
 
 namespace detail {
+struct Access;
 class TenantImpl;
-}
+}  // namespace detail
 class Tenant;
 
 /// A piece of device memory that a tenant holds. The destructor gives the memory back.
@@ -95,6 +96,7 @@ class CTXB_API DeviceMemory {
   [[nodiscard]] std::uint64_t detach() noexcept;
 
  private:
+  friend struct detail::Access;
   DeviceMemory(std::weak_ptr<detail::TenantImpl> tenant, std::uint64_t address,
                std::uint64_t bytes) noexcept;
 

@@ -19,8 +19,11 @@
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/preset.hpp"
 #include "ctxbroker/worker.hpp"
+#include "ctxbroker/worker_device_buffer.hpp"
 
 namespace ctxbroker {
+
+class DeviceMemory;
 
 namespace detail {
 class GroupedGraph;
@@ -58,12 +61,15 @@ struct WorkerNode {
 
 /// What a graph in a worker is made of.
 struct WorkerGraphDescription {
-  std::vector<GraphEnd> inputs;   ///< As GraphDescription::inputs, all in host memory.
+  /// As GraphDescription::inputs. If GraphEnd::on_device is set, the buffers of the end lie in
+  /// device memory from WorkerGraph::lend, and the graph is in one process.
+  std::vector<GraphEnd> inputs;
   std::vector<GraphEnd> outputs;  ///< Likewise.
   std::vector<WorkerNode> nodes;  ///< At least one, all for the same media.
   /// The connections. None: the nodes are in a row, from the one input through each one's first
   /// input and first output to the one output.
   std::vector<GraphEdge> edges{};
+  int device = 0;  ///< CUDA device ordinal of the memory for ends on the device.
 };
 
 /// How a graph in a worker runs.
@@ -96,10 +102,10 @@ struct WorkerGraphOptions {
   /// The destructor waits for a stand-by that is still starting.
   bool stand_by = false;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
-  /// the next process. This holds for jobs without a region and without lent inputs, when no other
-  /// job is in flight. A job that WorkerGraph::end has stopped is not repeated. With several
-  /// processes, a block of audio is repeated in the process that has lost it, and a picture in all
-  /// of them, where it is a discontinuity.
+  /// the next process. This holds for jobs without a region and without lent inputs (those on the
+  /// device are lent), when no other job is in flight. A job that WorkerGraph::end has stopped is
+  /// not repeated. With several processes, a block of audio is repeated in the process that has
+  /// lost it, and a picture in all of them, where it is a discontinuity.
   bool retry = false;
   /// For audio: no job waits for a process to start. A block that is in the process when it ends,
   /// and each block until the next process is ready, has the outcome JobOutcome::dry. Its outputs
@@ -110,7 +116,7 @@ struct WorkerGraphOptions {
   ///
   /// While the worker is quarantined, and after a start that failed, all blocks are dry until
   /// pardon. Functions that ask the process wait for it, so call `state` first. Cannot be combined
-  /// with `retry`.
+  /// with `retry` and with ends on the device.
   bool dry_while_away = false;
 };
 
@@ -141,7 +147,8 @@ struct WorkerNodeState {
 /// several (WorkerGraphOptions::grouping). The host's own process uses no GPU for them.
 ///
 /// Samples are copied into memory that both processes share. Buffers from lend are there already,
-/// and are not copied. A job is one message and one answer. With several processes, the host sends
+/// and are not copied. A host whose frames are in device memory lends that memory, and sets
+/// GraphEnd::on_device. A job is one message and one answer. With several processes, the host sends
 /// each of them one message for a block of audio, and four for a picture.
 ///
 /// If a process ends, the call that was in it throws `context_lost`. The text names the plug-in
@@ -290,8 +297,29 @@ class CTXB_API WorkerGraph {
   ///               block is better than many small ones. At most 4,000 are lent at a time.
   /// @throws Error  as Worker::lend, and what a restart of the process throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
+  /// Lends device memory of the host's, for the buffers of ends with GraphEnd::on_device. A buffer
+  /// is then a device address in it, as this process has it. Nothing is copied through host memory,
+  /// and every later process gets the same memory.
+  ///
+  /// No stream of the host's waits for the worker, or the worker for a stream. Wait until all of
+  /// the host's work on a buffer is done before you submit a job with it. Use the buffer again when
+  /// the job is finished: its outputs are complete then.
+  ///
+  /// The worker can write into the memory at any time, as it can into a lent block. So `retry` does
+  /// not repeat a job with an input on the device, and after the process has ended, the memory may
+  /// hold anything. It stays valid here.
+  ///
+  /// @param memory  from DeviceMemory::shareable, on WorkerGraphDescription::device. It stays the
+  ///                host's. Keep it until the result is destroyed. Lent memory takes a file
+  ///                descriptor of this process.
+  /// @return what takes it back, when it is destroyed.
+  /// @throws Error  `invalid_argument` for other memory, for memory of another device, and for a
+  ///                graph with several processes; what DeviceMemory::export_descriptor throws here
+  ///                and DeviceMemory::imported in the worker; what a restart of the process throws.
+  [[nodiscard]] WorkerDeviceBuffer lend(const DeviceMemory& memory);
 
-  /// As Graph::submit. The inputs are read before the call returns.
+  /// As Graph::submit. Inputs in host memory are read before the call returns. JobBuffers::after
+  /// must be null.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events = {});
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,

@@ -16,6 +16,12 @@ struct SharedMemory {
   std::uint64_t bytes = 0;  // whole units of the device
 };
 
+// What another process needs to import it.
+struct ExportedMemory {
+  int descriptor = -1;  // the caller's to close
+  int device = 0;
+};
+
 // These enter the lease themselves. They throw Error: lease_unavailable for a device without such
 // memory; out_of_memory, context_lost, driver_call. `bytes` is rounded up to whole units.
 SharedMemory make_shared_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);

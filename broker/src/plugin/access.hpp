@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
+#include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/tenant.hpp"
 
 namespace ctxbroker::detail {
+
+struct ExportedMemory;
 
 // What a graph was made from. Use `instances` instead of the description's, which the host may have
 // moved.
@@ -30,6 +33,8 @@ struct Access {
   static const GraphParts& of(const Graph& graph);
   // Throws Error (wrong_state) when the tenant is closed.
   static const std::shared_ptr<TenantImpl>& of(Tenant& tenant);
+  // Throws as DeviceMemory::export_descriptor.
+  static ExportedMemory exported(const ctxbroker::DeviceMemory& memory);
 };
 
 }  // namespace ctxbroker::detail

@@ -192,7 +192,7 @@ ctxb_status ctxb_tenant_allocate_shareable(ctxb_tenant* tenant, int32_t device, 
 ctxb_status ctxb_tenant_export_memory(ctxb_tenant* tenant, uint64_t address, int32_t* descriptor) {
   if (descriptor != nullptr) *descriptor = -1;
   return answered(tenant != nullptr && descriptor != nullptr, "tenant or descriptor is null", [&] {
-    *descriptor = ctxbroker::detail::Access::of(tenant->tenant)->export_memory(address);
+    *descriptor = ctxbroker::detail::Access::of(tenant->tenant)->export_memory(address).descriptor;
   });
 }
 

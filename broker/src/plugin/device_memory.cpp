@@ -31,15 +31,19 @@ DeviceMemory DeviceMemory::imported(Tenant& tenant, int descriptor, std::uint64_
   return {holder, made.address, made.bytes};
 }
 
-int DeviceMemory::export_descriptor() const {
-  const auto tenant = tenant_.lock();
-  if (address_ != 0 && tenant == nullptr) {
+detail::ExportedMemory detail::Access::exported(const ctxbroker::DeviceMemory& memory) {
+  const auto tenant = memory.tenant_.lock();
+  if (memory.address_ != 0 && tenant == nullptr) {
     throw Error(ErrorKind::wrong_state, "export_descriptor: the tenant is closed");
   }
   if (tenant == nullptr) {
     throw Error(ErrorKind::invalid_argument, "export_descriptor: the object holds no memory");
   }
-  return tenant->export_memory(address_);
+  return tenant->export_memory(memory.address_);
+}
+
+int DeviceMemory::export_descriptor() const {
+  return detail::Access::exported(*this).descriptor;
 }
 
 DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept

@@ -279,7 +279,7 @@ SharedMemory TenantImpl::import_memory(int descriptor, std::uint64_t bytes, int 
   return enter_shared(lease, import_shared_memory(lease, descriptor, bytes), nullptr);
 }
 
-int TenantImpl::export_memory(CUdeviceptr address) {
+ExportedMemory TenantImpl::export_memory(CUdeviceptr address) {
   if (is_closed()) throw Error(ErrorKind::wrong_state, "the tenant is closed");
   const auto held = ledger().find(Kind::mapping, address, holder());
   if (!held || held->budget == nullptr || held->given_up) {
@@ -288,7 +288,8 @@ int TenantImpl::export_memory(CUdeviceptr address) {
                     identity_->name + " has allocated to be shared",
                 {.tenant = identity_->name});
   }
-  return export_shared_memory(owned(held->lease->device_ordinal()), address);
+  const int device = held->lease->device_ordinal();
+  return {export_shared_memory(owned(device), address), device};
 }
 
 CUstream TenantImpl::create_stream(int device) {

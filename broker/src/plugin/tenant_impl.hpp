@@ -69,7 +69,7 @@ class TenantImpl final : private LeaseSource {
   // Device memory that processes share: see DeviceMemory.
   SharedMemory allocate_shareable(std::uint64_t bytes, int device);
   SharedMemory import_memory(int descriptor, std::uint64_t bytes, int device);
-  int export_memory(CUdeviceptr address);
+  ExportedMemory export_memory(CUdeviceptr address);
   void release(CUdeviceptr address);
   CUstream create_stream(int device);
   void destroy_stream(CUstream stream);

@@ -81,13 +81,6 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
   return options;
 }
 
-void must_be_in_host_memory(const std::vector<GraphEnd>& ends) {
-  for (const GraphEnd& end : ends) {
-    need(!end.on_device,
-         "GraphEnd::on_device is set; a worker's graph has its ends in host memory");
-  }
-}
-
 // The host may change its folder before the next process starts.
 WorkerGraphOptions with_whole_paths(WorkerGraphOptions options) {
   for (auto* path : {&options.worker.program, &options.software_device, &options.policy}) {
@@ -104,8 +97,6 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
   need(!description.edges.empty() ||
            (description.inputs.size() == 1 && description.outputs.size() == 1),
        "WorkerGraphDescription has no edges, so it is a row, which has one input and one output");
-  must_be_in_host_memory(description.inputs);
-  must_be_in_host_memory(description.outputs);
   const GraphOptions& graph = options.graph;
   need(!graph.on_done && graph.jobs_waiting == 0,
        "GraphOptions::on_done or jobs_waiting is set; a graph in a worker has neither");
@@ -134,8 +125,6 @@ void check_activation(const WorkerGraphDescription& graph, Media media,
   };
   need(same_names(inputs, graph.inputs) && same_names(outputs, graph.outputs),
        "graph: activate got other ends than the graph has");
-  must_be_in_host_memory(inputs);
-  must_be_in_host_memory(outputs);
   need(sizes.max_width != 0 && sizes.max_height != 0,
        "graph: ActivationSizes::max_width and max_height must be at least 1");
   need(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
@@ -154,6 +143,7 @@ GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions 
       options_(with_whole_paths(std::move(options))),
       in_charge_(std::make_shared<std::atomic<bool>>(role == Role::in_charge)),
       worker_(worker_options(options_, in_charge_)),
+      lent_devices_(std::make_shared<LentDevices>(*this)),
       slots_(options_.graph.jobs_in_flight),
       outcomes_(2 * std::size_t{options_.graph.jobs_in_flight}, JobOutcome::forgotten) {
   set_up();
@@ -314,6 +304,11 @@ void GraphClient::must_be_active() const {
 void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                            std::vector<GraphEnd> outputs) {
   check_activation(description_, nodes_.front().description.media, sizes, inputs, outputs);
+  const auto is_on_device = [](const GraphEnd& end) { return end.on_device; };
+  need(!options_.dry_while_away || (std::none_of(inputs.begin(), inputs.end(), is_on_device) &&
+                                    std::none_of(outputs.begin(), outputs.end(), is_on_device)),
+       "WorkerGraphOptions::dry_while_away is set, and an end is on the device; the dry signal is "
+       "made in host memory");
   deactivate();
   set_up();
   regions_of_ = {};
@@ -341,6 +336,7 @@ void GraphClient::send_activation() {
                            {"graph", to_json(options_.graph)},
                            {"inputs", to_json(description_.inputs)},
                            {"outputs", to_json(description_.outputs)},
+                           {"device", description_.device},
                            {"edges", std::move(edges)}});
   std::vector<JobInput> inputs;
   std::uint64_t latency = 0;

@@ -23,6 +23,7 @@
 #include "graph/delay_lines.hpp"
 #include "plugin/foreign_text.hpp"
 #include "worker/graph_wire.hpp"
+#include "worker/lent_devices.hpp"
 #include "worker/scheduling.hpp"
 
 namespace ctxbroker::detail {
@@ -31,8 +32,8 @@ namespace ctxbroker::detail {
 // member, when the options do not suit.
 WorkerGraphDescription checked(WorkerGraphDescription description,
                                const WorkerGraphOptions& options);
-// What an activation has to be, whatever a worker says: the ends have the graph's names and are in
-// host memory, and the sizes suit the media. Throws Error (invalid_argument).
+// What an activation has to be, whatever a worker says: the ends have the graph's names, and the
+// sizes suit the media. Throws Error (invalid_argument).
 void check_activation(const WorkerGraphDescription& graph, Media media,
                       const ActivationSizes& sizes, const std::vector<GraphEnd>& inputs,
                       const std::vector<GraphEnd>& outputs);
@@ -79,6 +80,9 @@ class GraphClient {
   std::uint64_t latency_before(std::size_t node) const;
 
   WorkerBuffer lend(std::size_t bytes);
+  WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
+  // The host has ended it, and no job uses it.
+  void take_back(LentDevice& device) noexcept;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);
   JobOutcome finish(std::uint64_t job);
@@ -118,8 +122,9 @@ class GraphClient {
     WorkerBuffer block;
     std::vector<BufferPlace> places;  // inputs, then outputs
     std::vector<void*> outputs;
-    std::vector<std::shared_ptr<LentBlock>> lent;  // which the job uses
-    std::vector<std::vector<std::byte>> dry;       // of each output, with dry_while_away
+    std::vector<std::shared_ptr<LentBlock>> lent;      // which the job uses
+    std::vector<std::shared_ptr<LentDevice>> devices;  // likewise
+    std::vector<std::vector<std::byte>> dry;           // of each output, with dry_while_away
   };
   // What a process is set to.
   struct Settings {
@@ -178,6 +183,11 @@ class GraphClient {
                  const WorkerJobEvents& events);
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
   BufferPlace place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
+  bool is_on_device(std::size_t buffer) const;
+  BufferPlace device_place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
+  bool has_device_inputs() const;
+  void give(const LentDevice& device);
+  static void end_devices(Slot& slot) noexcept;
   static void hold_blocks(const Slot& slot) noexcept;
   static void end_slot(Slot& slot) noexcept;
   void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
@@ -227,6 +237,7 @@ class GraphClient {
   JobInfo regions_of_;
   std::vector<ImageRegion> regions_;
 
+  std::shared_ptr<LentDevices> lent_devices_;
   std::vector<Slot> slots_;
   std::vector<std::uint64_t> sizes_of_;  // of the job's buffers
   std::vector<JobOutcome> outcomes_;     // of the last jobs, by their numbers

@@ -79,6 +79,7 @@ std::optional<JobReply> GraphClient::start_or_dry(GraphCall type, Slot& slot,
   }
   give_up_jobs();
   slot.lent.clear();  // it was not counted as their job
+  slot.devices.clear();
   give_dry(slot);
   keep_values(events, job.width);
   return {};

@@ -182,7 +182,7 @@ WorkerBuffer GraphClient::lend(std::size_t bytes) {
 // The place of a buffer from `lend`. Any other buffer gets block 0, and `start` gives it an offset.
 BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const {
   const auto block = worker_.impl_->find_block(buffer);
-  if (!block) return {0, 0, bytes};
+  if (!block) return {0, 0, bytes, 0};
   const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
                                                  static_cast<std::byte*>(block->memory.get()));
   if (bytes > block->memory.bytes() - offset) {
@@ -191,12 +191,13 @@ BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Slot&
                std::to_string(block->memory.bytes()) + "; lend more, or begin earlier");
   }
   slot.lent.push_back(block);
-  return {block->handle, offset, bytes};
+  return {block->handle, offset, bytes, 0};
 }
 
 // The worker keeps a block that the host has ended until no job in flight uses it.
 void GraphClient::hold_blocks(const Slot& slot) noexcept {
   for (const auto& block : slot.lent) ++block->jobs;
+  for (const auto& device : slot.devices) ++device->jobs;
 }
 
 void GraphClient::end_slot(Slot& slot) noexcept {
@@ -206,6 +207,7 @@ void GraphClient::end_slot(Slot& slot) noexcept {
     if (const auto owner = block->find_owner()) owner->take_back(*block);
   }
   slot.lent.clear();
+  end_devices(slot);
 }
 
 // Before the worker sees it.
@@ -236,10 +238,12 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
                         events.changes.size() * sizeof(WorkerParameterChange);
   slot.places.clear();
   slot.lent.clear();
+  slot.devices.clear();
   const std::size_t inputs = buffers.inputs.size();
   for (std::size_t i = 0; i < sizes_of_.size(); ++i) {
-    BufferPlace place =
-        place_of(i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs], sizes_of_[i], slot);
+    const void* const buffer = i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs];
+    BufferPlace place = is_on_device(i) ? device_place_of(buffer, sizes_of_[i], slot)
+                                        : place_of(buffer, sizes_of_[i], slot);
     if (place.block == 0) {
       place.offset = aligned(bytes);
       bytes = place.offset + place.bytes;
@@ -427,7 +431,10 @@ bool GraphClient::is_lent(const void* buffer) const {
 
 bool GraphClient::can_repeat(const JobInfo& job, const Error& error) const {
   const bool is_part = job.region.width != 0 || !job.extents.empty();
-  if (!options_.retry || is_part || error.kind() != ErrorKind::context_lost) return false;
+  if (!options_.retry || is_part || has_device_inputs() ||
+      error.kind() != ErrorKind::context_lost) {
+    return false;
+  }
   const auto end = worker_.last_end();
   const WorkerState state = worker_.state();  // ready: a process that knows of no graph
   const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;
@@ -459,6 +466,7 @@ JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& j
   const auto outcome = static_cast<JobOutcome>(reply->outcome);
   copy_outputs(slot, outcome);
   slot.lent.clear();
+  slot.devices.clear();
   return outcome;
 }
 

@@ -109,6 +109,7 @@ bool GraphClient::take_next() {
 
 void GraphClient::restore_all() {
   for (std::size_t i = 0; i < nodes_.size(); ++i) restore(i);
+  for (const auto& device : lent_devices_->all) give(*device);
   if (active_) send_activation();
 }
 
@@ -116,6 +117,7 @@ void GraphClient::restore_all() {
 // and deactivated the graph. For all else it has to wait for the process.
 void GraphClient::bring_up_to_date(const GraphClient& next) {
   if (next.active_ && !active_) ask(graph_deactivate, Json::object());
+  for (const auto& device : lent_devices_->all) give(*device);
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     const Node& is = nodes_[n];
     const Node& was = next.nodes_[n];

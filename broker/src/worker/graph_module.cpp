@@ -57,6 +57,10 @@ Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text)
       return served->activate(ask);
     case graph_timeline:
       return served->write_timeline(ask);
+    case graph_lend_device:
+      return served->lend_device(ask);
+    case graph_take_back_device:
+      return served->take_back_device(ask);
     case graph_deactivate:
       return served->deactivate();
     default:

@@ -58,6 +58,7 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
   }
   graph_.reset();  // of a set-up that has failed
   nodes_.clear();
+  devices_ = {};
   broker_.reset();
   BrokerOptions options;
   options.host_name = ask.at("host").get<std::string>();
@@ -232,6 +233,7 @@ Json Served::connect(const Json& ask) {
   for (const Json& edge : ask.at("edges")) {
     description.edges.push_back({edge.at(0).get<std::string>(), edge.at(1).get<std::string>()});
   }
+  devices_.describe(*broker_, whole<int>(ask.at("device")), description);
   if (description.edges.empty()) {
     need_of_message(description.inputs.size() == 1 && description.outputs.size() == 1,
                     "a row has two ends");
@@ -239,10 +241,13 @@ Json Served::connect(const Json& ask) {
   } else {
     graph_.emplace(*broker_, description, sizes, options);
   }
+  on_device_.clear();
   Json inputs = Json::array();
   for (const JobInput& input : graph_->job_inputs()) {
     inputs.push_back(Json::array({input.input, input.frame}));
+    on_device_.push_back(description.inputs[input.input].on_device);
   }
+  for (const GraphEnd& end : description.outputs) on_device_.push_back(end.on_device);
   Json before = Json::array();
   for (std::size_t i = 0; i < nodes_.size(); ++i) before.push_back(graph_->latency_before(i));
   return {{"job_inputs", std::move(inputs)},
@@ -263,6 +268,19 @@ Json Served::deactivate() {
     states.push_back(std::move(state));
   }
   return states;
+}
+
+Json Served::lend_device(const Json& ask) {
+  const Descriptor file(host_->take_descriptor(ask.at("file").get<std::uint64_t>()));
+  need_of_message(file.get() >= 0, "the descriptor of the device memory has not come");
+  devices_.lend(*broker_, ask.at("handle").get<std::uint64_t>(), file.get(),
+                ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
+  return {};
+}
+
+Json Served::take_back_device(const Json& ask) {
+  devices_.take_back(ask.at("handle").get<std::uint64_t>());
+  return {};
 }
 
 Json Served::write_timeline(const Json& ask) {
@@ -302,9 +320,15 @@ void Served::read_table(const JobMessage& message) {
   for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
     BufferPlace place;
     take(place);
+    need_of_message(i < on_device_.size() && on_device_[i] == (place.on_device != 0),
+                    "a buffer is not where its end is");
     void* block = memory;
     std::uint64_t bytes = message.bytes;
-    if (place.block != 0) {
+    if (place.on_device != 0) {
+      const ctxbroker::DeviceMemory& lent = devices_.at(place.block);
+      block = reinterpret_cast<void*>(lent.address());
+      bytes = lent.bytes();
+    } else if (place.block != 0) {
       need_of_message(host_->buffer(place.block, &block, &bytes) == CTXB_OK,
                       "a buffer's block is not lent");
     }

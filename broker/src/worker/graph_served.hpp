@@ -11,6 +11,7 @@
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/worker_module.h"
 #include "worker/graph_wire.hpp"
+#include "worker/served_devices.hpp"
 
 namespace ctxbroker::detail {
 
@@ -40,6 +41,8 @@ class Served {
   Json activate(const Json& ask);
   Json deactivate();
   Json write_timeline(const Json& ask);
+  Json lend_device(const Json& ask);
+  Json take_back_device(const Json& ask);
   void run(std::uint32_t type, const JobMessage& message, JobReply& reply);
   void poll() {
     if (broker_) broker_->poll();
@@ -60,8 +63,10 @@ class Served {
   const ctxb_worker_host* host_;
   std::uint64_t epoch_ = 0;
   std::optional<Broker> broker_;
+  ServedDevices devices_;
   std::vector<LoadedNode> nodes_;
   std::optional<Graph> graph_;
+  std::vector<bool> on_device_;  // each buffer of a job: inputs, then outputs
   // Of the last job, so that the next one allocates nothing.
   JobInfo job_;
   JobBuffers buffers_;

@@ -61,7 +61,8 @@ Json to_json(const std::vector<GraphEnd>& ends) {
   for (const GraphEnd& end : ends) {
     array.push_back({{"name", end.name},
                      {"channels", end.channels},
-                     {"samples", static_cast<std::uint32_t>(end.samples)}});
+                     {"samples", static_cast<std::uint32_t>(end.samples)},
+                     {"on_device", end.on_device}});
   }
   return array;
 }
@@ -73,6 +74,7 @@ std::vector<GraphEnd> read_ends(const Json& json) {
     end.name = one.at("name").get<std::string>();
     end.channels = whole<std::uint32_t>(one.at("channels"));
     end.samples = enumerator(one.at("samples"), SampleType::float16);
+    end.on_device = one.at("on_device").get<bool>();
     ends.push_back(std::move(end));
   }
   return ends;

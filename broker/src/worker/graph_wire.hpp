@@ -10,6 +10,9 @@
 // buffers are not lent. The answer is a JobReply, and the outputs are in the blocks. A job that
 // is only submitted has two messages.
 //
+// DEVICE MEMORY of the host's comes by descriptor, with a document that gives it a handle. These
+// handles count separately from those of blocks.
+//
 // ERRORS of a job come behind its JobReply, and those of a document in its text, both as JSON. If
 // CUDA has ended, the worker answers CTXB_ERROR_CONTEXT_LOST instead, and is ended.
 #pragma once
@@ -40,6 +43,8 @@ enum GraphCall : std::uint32_t {
   graph_activate,
   graph_deactivate,
   graph_timeline,
+  graph_lend_device,
+  graph_take_back_device,
   graph_more,     // the answer that has not fitted
   graph_process,  // jobs
   graph_submit,
@@ -84,6 +89,7 @@ static_assert(std::is_trivially_copyable_v<JobMessage>);
 struct BufferPlace {
   std::uint64_t block = 0;  // 0: the job's own
   std::uint64_t offset = 0, bytes = 0;
+  std::uint64_t on_device = 0;  // 1: `block` names device memory of the host's that is lent
 };
 
 struct JobReply {

@@ -146,6 +146,8 @@ std::vector<std::optional<PluginDescription>> GroupedGraph::group(
                 "GraphOptions::late is not deliver, and a graph in several processes can only "
                 "deliver; use WorkerGrouping::together");
   }
+  must_be_in_host_memory(description_.inputs);
+  must_be_in_host_memory(description_.outputs);
   if (groups_.size() > 1) return said;
   groups_.assign(1, {{}, description_, {}, {}});
   for (std::size_t n = 0; n < said.size(); ++n) groups_.front().nodes.push_back(n);
@@ -167,10 +169,32 @@ void GroupedGraph::must_be_active() const {
   if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
 }
 
+// Between processes, the samples go through host memory.
+void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) const {
+  for (const GraphEnd& end : ends) {
+    if (!end.on_device || groups_.size() <= 1) continue;
+    throw Error(ErrorKind::invalid_argument,
+                "graph: the end \"" + end.name + "\" is on the device, and the graph is in " +
+                    std::to_string(groups_.size()) +
+                    " processes, which take host memory; use WorkerGrouping::together, or clear "
+                    "GraphEnd::on_device");
+  }
+}
+
+WorkerDeviceBuffer GroupedGraph::lend(const ctxbroker::DeviceMemory& memory) {
+  if (is_whole()) return clients_.front()->lend(memory);
+  throw Error(ErrorKind::invalid_argument,
+              "graph: it is in " + std::to_string(clients_.size()) +
+                  " processes, and device memory can be lent to one only; use "
+                  "WorkerGrouping::together, or host memory");
+}
+
 void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                             std::vector<GraphEnd> outputs) {
   check_activation(description_, place(0).client.description(place(0).node).media, sizes, inputs,
                    outputs);
+  must_be_in_host_memory(inputs);
+  must_be_in_host_memory(outputs);
   if (is_whole()) {
     active_ = false;
     clients_.front()->activate(sizes, inputs, outputs);

@@ -49,6 +49,7 @@ class GroupedGraph {
   std::uint64_t latency_before(std::size_t node);
 
   WorkerBuffer lend(std::size_t bytes) { return clients_.front()->lend(bytes); }
+  WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);
   JobOutcome finish(std::uint64_t job);
@@ -81,6 +82,7 @@ class GroupedGraph {
   }
   std::vector<std::optional<PluginDescription>> group(const WorkerGraphOptions& options);
   void must_be_active() const;
+  void must_be_in_host_memory(const std::vector<GraphEnd>& ends) const;
   template <typename Work>
   void for_all(const Work& work);
   void make_steps(const Wiring& whole);

@@ -120,6 +120,8 @@ std::string message_in_words(std::uint32_t type) {
                              "an activation",
                              "a deactivation",
                              "the timeline",
+                             "lent device memory",
+                             "device memory that was taken back",
                              "an answer"};
   constexpr std::array own{"the module's start", "the module's stop", "a lent block",
                            "a block that was taken back"};

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "ctxbroker/error.hpp"
 #include "observe/enum_names.hpp"
 #include "observe/whole_file.hpp"
 #include "worker/grouped_graph.hpp"
@@ -15,6 +16,14 @@ namespace {
 
 // In the order of the enumeration.
 constexpr std::array grouping_names{"together", "by-vendor", "by-plug-in", "each-instance"};
+
+// A stream of this process cannot hold up work of another one.
+void must_not_wait(const JobBuffers& buffers) {
+  if (buffers.after == nullptr) return;
+  throw Error(ErrorKind::invalid_argument,
+              "graph: JobBuffers::after is set, and a job in a worker waits for no stream of the "
+              "host's; synchronise the stream before submit, and leave `after` null");
+}
 
 }  // namespace
 
@@ -140,8 +149,12 @@ std::uint64_t WorkerGraph::latency_before(std::size_t node) const {
 WorkerBuffer WorkerGraph::lend(std::size_t bytes) {
   return impl_->lend(bytes);
 }
+WorkerDeviceBuffer WorkerGraph::lend(const DeviceMemory& memory) {
+  return impl_->lend(memory);
+}
 std::uint64_t WorkerGraph::submit(const JobBuffers& buffers, const JobInfo& job,
                                   const WorkerJobEvents& events) {
+  must_not_wait(buffers);
   return impl_->submit(buffers, job, events);
 }
 JobOutcome WorkerGraph::finish(std::uint64_t job) {
@@ -152,6 +165,7 @@ bool WorkerGraph::is_done(std::uint64_t job) {
 }
 JobOutcome WorkerGraph::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {
+  must_not_wait(buffers);
   return impl_->process(buffers, job, events);
 }
 JobOutcome WorkerGraph::process(const float* input, float* output, const JobInfo& job,

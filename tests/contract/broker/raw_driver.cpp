@@ -44,6 +44,14 @@ CUresult RawDriver::fetch(std::vector<float>& values, CUdeviceptr address, CUstr
   return function<CUresult(CUstream)>("cuStreamSynchronize")(stream);
 }
 
+CUresult RawDriver::store(const std::vector<float>& values, CUdeviceptr address,
+                          CUstream stream) const {
+  must(function<CUresult(CUdeviceptr, const void*, std::size_t, CUstream)>("cuMemcpyHtoDAsync_v2")(
+           address, values.data(), values.size() * sizeof(float), stream),
+       "cuMemcpyHtoDAsync_v2");
+  return function<CUresult(CUstream)>("cuStreamSynchronize")(stream);
+}
+
 void RawDriver::init() const {
   must(function<CUresult(unsigned int)>("cuInit")(0), "cuInit");
 }

@@ -36,6 +36,8 @@ class RawDriver {
   CUresult fill(CUdeviceptr address, float value, std::size_t count, CUstream stream) const;
   // Reads device memory after all work in the stream.
   CUresult fetch(std::vector<float>& values, CUdeviceptr address, CUstream stream) const;
+  // Writes it after all work in the stream, and waits.
+  CUresult store(const std::vector<float>& values, CUdeviceptr address, CUstream stream) const;
   CUresult launch_host_function(CUstream stream, CUhostFn function, void* data) const;
   void set_current(CUcontext context) const;
   void push(CUcontext context) const;

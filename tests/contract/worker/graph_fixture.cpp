@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph_fixture.hpp"
 
+#include <fstream>
+
 namespace ctxbroker {
 
 std::filesystem::path built(const std::string& name) {
@@ -57,6 +59,18 @@ void InProcess::activate(const ActivationSizes& sizes, const GraphOptions& optio
   } else {
     graph.emplace(broker, description, sizes, options);
   }
+}
+
+std::size_t lent_bytes() {
+  std::size_t sum = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:ctxbroker-lent") == std::string::npos) continue;
+    std::size_t end = 0;
+    const std::size_t begin = std::stoull(line, &end, 16);
+    sum += std::stoull(line.substr(end + 1), nullptr, 16) - begin;
+  }
+  return sum;
 }
 
 std::vector<float> noise(std::size_t count, unsigned seed) {

@@ -43,6 +43,9 @@ struct InProcess {
   std::optional<Graph> graph;
 };
 
+// What this process maps of the blocks that it lends to workers.
+std::size_t lent_bytes();
+
 // Samples that no two places share.
 std::vector<float> noise(std::size_t count, unsigned seed);
 

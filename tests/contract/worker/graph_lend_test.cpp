@@ -2,7 +2,6 @@
 // Buffers of jobs that lie in memory which the host and the worker share.
 #include <algorithm>
 #include <csignal>
-#include <fstream>
 #include <string>
 
 #include "graph_fixture.hpp"
@@ -16,19 +15,6 @@ using ::testing::HasSubstr;
 constexpr std::uint32_t edge = 256;
 constexpr std::size_t samples = std::size_t{edge} * edge * 4;
 constexpr std::size_t bytes = samples * sizeof(float);
-
-// What this process maps of the blocks that it lends.
-std::size_t lent_bytes() {
-  std::size_t sum = 0;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("memfd:ctxbroker-lent") == std::string::npos) continue;
-    std::size_t end = 0;
-    const std::size_t begin = std::stoull(line, &end, 16);
-    sum += std::stoull(line.substr(end + 1), nullptr, 16) - begin;
-  }
-  return sum;
-}
 
 JobInfo large_job() {
   JobInfo job;

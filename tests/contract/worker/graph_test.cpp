@@ -360,9 +360,6 @@ TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
   bad.inputs.clear();
   refused(bad, graph_options(), ErrorKind::invalid_argument, "no edges");
   bad = good;
-  bad.inputs[0].on_device = true;
-  refused(bad, graph_options(), ErrorKind::invalid_argument, "on_device");
-  bad = good;
   bad.nodes[0].library = built("test_plugins/no_such.so");
   refused(bad, graph_options(), ErrorKind::plugin_not_found, "no_such.so");
   bad = good;
@@ -412,7 +409,7 @@ TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
     graph.process({{pixels.data()}, {pixels.data()}}, job, {{{5, 0, 0, 0}}, {}});
   });
   error_of(ErrorKind::invalid_argument, [&] {
-    graph.activate({wide, high}, {{"in", 0, SampleType::float32, true}}, {{"out"}});
+    graph.activate({wide, high}, {{"in"}}, {{"another"}});
   });
   EXPECT_TRUE(graph.active());
   job.width = job.height = 1U << 14U;  // beyond the end of the pixels, which nobody may read

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers of jobs that lie in the host's device memory.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "context/shared_memory.hpp"
+#include "ctxbroker/device_memory.hpp"
+#include "ctxbroker/error.hpp"
+#include "plugin/access.hpp"
+#include "worker/graph_client.hpp"
+#include "worker/worker_impl.hpp"
+
+namespace ctxbroker {
+namespace detail {
+namespace {
+
+bool is_end_on_device(const GraphEnd& end) noexcept {
+  return end.on_device;
+}
+
+std::shared_ptr<LentDevice> lent_device(const ctxbroker::DeviceMemory& memory) {
+  auto lent = std::make_shared<LentDevice>();
+  try {
+    const ExportedMemory exported = Access::exported(memory);
+    lent->file = Descriptor(exported.descriptor);
+    lent->device = exported.device;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_argument) throw;
+    throw Error(ErrorKind::invalid_argument,
+                "graph: the memory cannot be lent, because only memory from "
+                "DeviceMemory::shareable can: " +
+                    std::string(error.what()));
+  }
+  lent->address = memory.address();
+  lent->bytes = memory.bytes();
+  return lent;
+}
+
+}  // namespace
+
+WorkerDeviceBuffer GraphClient::lend(const ctxbroker::DeviceMemory& memory) {
+  const std::shared_ptr<LentDevice> lent = lent_device(memory);
+  if (lent->device != description_.device) {
+    throw Error(ErrorKind::invalid_argument,
+                "graph: the memory is on device " + std::to_string(lent->device) +
+                    ", and the ends of the graph are on device " +
+                    std::to_string(description_.device) + " (WorkerGraphDescription::device)");
+  }
+  set_up();
+  lent->owner = lent_devices_;
+  lent->handle = ++lent_devices_->last_handle;
+  give(*lent);
+  lent_devices_->all.push_back(lent);
+  return WorkerDeviceBuffer(lent);
+}
+
+// To the process that there is.
+void GraphClient::give(const LentDevice& device) {
+  ask(graph_lend_device, {{"file", worker_.pass_descriptor(device.file.get())},
+                          {"handle", device.handle},
+                          {"bytes", device.bytes},
+                          {"device", device.device}});
+}
+
+void GraphClient::take_back(LentDevice& device) noexcept {
+  std::erase_if(lent_devices_->all, [&](const auto& one) { return one.get() == &device; });
+  device.file.close();
+  try {
+    if (is_set_up()) ask(graph_take_back_device, {{"handle", device.handle}});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the process is at its end, and was told of
+  }
+}
+
+void GraphClient::end_devices(Slot& slot) noexcept {
+  for (const auto& device : slot.devices) {
+    if (--device->jobs != 0 || !device->is_over) continue;
+    if (const auto owner = device->owner.lock()) owner->client.take_back(*device);
+  }
+  slot.devices.clear();
+}
+
+// A buffer of a job: inputs, then outputs.
+bool GraphClient::is_on_device(std::size_t buffer) const {
+  const std::size_t inputs = job_inputs_.size();
+  return buffer < inputs ? description_.inputs[job_inputs_[buffer].input].on_device
+                         : description_.outputs[buffer - inputs].on_device;
+}
+
+bool GraphClient::has_device_inputs() const {
+  const auto& inputs = description_.inputs;
+  return std::any_of(inputs.begin(), inputs.end(), is_end_on_device);
+}
+
+// What the host has ended counts no more, because its address may be that of other memory now.
+BufferPlace GraphClient::device_place_of(const void* buffer, std::uint64_t bytes,
+                                         Slot& slot) const {
+  const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(buffer));
+  const auto& all = lent_devices_->all;
+  const auto found = std::find_if(all.rbegin(), all.rend(), [&](const auto& one) {
+    return !one->is_over && address >= one->address && address - one->address < one->bytes;
+  });
+  if (found == all.rend()) {
+    throw Error(ErrorKind::invalid_argument,
+                "graph: a buffer of an end on the device, at address " + std::to_string(address) +
+                    ", is in no device memory that is lent; call WorkerGraph::lend with its "
+                    "DeviceMemory, and keep the result");
+  }
+  const std::uint64_t offset = address - (*found)->address;
+  if (bytes > (*found)->bytes - offset) {
+    throw Error(ErrorKind::invalid_argument,
+                "graph: a buffer of " + std::to_string(bytes) + " bytes begins at byte " +
+                    std::to_string(offset) + " of lent device memory that has " +
+                    std::to_string((*found)->bytes) + "; lend more, or begin earlier");
+  }
+  slot.devices.push_back(*found);
+  return {(*found)->handle, offset, bytes, 1};
+}
+
+}  // namespace detail
+
+WorkerDeviceBuffer& WorkerDeviceBuffer::operator=(WorkerDeviceBuffer&& other) noexcept {
+  WorkerDeviceBuffer taken(std::move(other));
+  std::swap(memory_, taken.memory_);
+  return *this;
+}
+WorkerDeviceBuffer::~WorkerDeviceBuffer() {
+  if (!memory_) return;
+  memory_->is_over = true;
+  if (memory_->jobs != 0) return;
+  if (const auto owner = memory_->owner.lock()) owner->client.take_back(*memory_);
+}
+std::uint64_t WorkerDeviceBuffer::address() const noexcept {
+  return memory_ ? memory_->address : 0;
+}
+std::uint64_t WorkerDeviceBuffer::bytes() const noexcept {
+  return memory_ ? memory_->bytes : 0;
+}
+
+}  // namespace ctxbroker

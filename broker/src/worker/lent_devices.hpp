@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of the host's that is lent to a graph in a worker. Only the thread that calls the
+// graph uses this.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "process/child.hpp"
+
+namespace ctxbroker::detail {
+
+class GraphClient;
+struct LentDevices;
+
+struct LentDevice {
+  std::weak_ptr<LentDevices> owner;  // it ends with its graph
+  std::uint64_t handle = 0;
+  Descriptor file;  // of the memory, for each process to come
+  std::uint64_t address = 0, bytes = 0;
+  int device = 0;
+  unsigned jobs = 0;     // which use it
+  bool is_over = false;  // and is taken back when they have ended
+};
+
+// What a graph is lent. A stand-by that takes over changes the process, and not the graph.
+struct LentDevices {
+  explicit LentDevices(GraphClient& its) : client(its) {}
+
+  GraphClient& client;
+  std::vector<std::shared_ptr<LentDevice>> all;
+  std::uint64_t last_handle = 0;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/served_devices.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "worker/graph_served.hpp"
+
+namespace ctxbroker::detail {
+
+// A shared lease costs nothing, and its memory is that of most plug-ins' leases.
+Tenant& ServedDevices::tenant(Broker& broker) {
+  if (!tenant_) {
+    TenantOptions options;
+    options.lease = LeaseChoice(LeaseKind::shared);
+    tenant_ = broker.open_tenant("host's device memory", options);
+  }
+  return *tenant_;
+}
+
+void ServedDevices::lend(Broker& broker, std::uint64_t handle, int descriptor, std::uint64_t bytes,
+                         int device) {
+  need_of_message(memory_.find(handle) == memory_.end(), "this device memory is lent already");
+  memory_.emplace(handle,
+                  ctxbroker::DeviceMemory::imported(tenant(broker), descriptor, bytes, device));
+}
+
+void ServedDevices::take_back(std::uint64_t handle) {
+  need_of_message(memory_.erase(handle) == 1, "this device memory is not lent");
+}
+
+const ctxbroker::DeviceMemory& ServedDevices::at(std::uint64_t handle) const {
+  const auto found = memory_.find(handle);
+  need_of_message(found != memory_.end(), "a buffer's device memory is not lent");
+  return found->second;
+}
+
+void ServedDevices::describe(Broker& broker, int device, GraphDescription& graph) {
+  const auto on_device = [](const GraphEnd& end) { return end.on_device; };
+  if (std::none_of(graph.inputs.begin(), graph.inputs.end(), on_device) &&
+      std::none_of(graph.outputs.begin(), graph.outputs.end(), on_device)) {
+    return;
+  }
+  graph.tenant = &tenant(broker);
+  graph.device = device;
+  if (!graph.edges.empty()) return;
+  need_of_message(graph.inputs.size() == 1 && graph.outputs.size() == 1, "a row has two ends");
+  std::string from = graph.inputs.front().name = "in";
+  graph.outputs.front().name = "out";
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    GraphNode& node = graph.nodes[n];
+    node.name = std::to_string(n + 1) + " " + node.instance->description().short_name;
+    graph.edges.push_back({from, node.name});
+    from = node.name;
+  }
+  graph.edges.push_back({from, graph.outputs.front().name});
+}
+
+}  // namespace ctxbroker::detail
