@@ -3,11 +3,11 @@
 // two sides look before they sleep, against the same bytes through two pipes and a process that
 // sends them back. The module answers with the message and uses no GPU.
 //
-// Then a block of audio through the sample plug-in gain, and a picture through exposure: a graph in
-// this process, and the same graph in a worker; eight plug-ins in this process, and in one worker
-// or in eight; a block in a worker alone, and beside another worker that keeps the device busy.
-// Last, the time from the end of a worker to the next block that is done, with a stand-by against
-// without.
+// Then a block of audio through the sample plug-in gain, and a picture through exposure, in host
+// memory or in device memory: a graph in this process, and the same graph in a worker; eight
+// plug-ins in this process, and in one worker or in eight; a block in a worker alone, and beside
+// another worker that keeps the device busy. Last, the time from the end of a worker to the next
+// block that is done, with a stand-by against without.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +22,10 @@
 #include <utility>
 #include <vector>
 
+#include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/graph.hpp"
+#include "ctxbroker/stream.hpp"
+#include "ctxbroker/tenant.hpp"
 #include "ctxbroker/worker.hpp"
 #include "ctxbroker/worker_graph.hpp"
 #include "support/benchmark_main.hpp"
@@ -364,11 +367,19 @@ double beside_a_hog(Session& session, std::uint32_t frames, benchmark::State& st
   return report(state, comparison);
 }
 
+constexpr std::uint32_t width = 1920, height = 1080;
+constexpr std::size_t samples = std::size_t{width} * height * 4;
+
+JobInfo one_picture() {
+  JobInfo job;
+  job.width = width;
+  job.height = height;
+  return job;
+}
+
 // A float RGBA picture of 1920 x 1080, in this process and in a worker, whose buffers are copied or
 // lent.
 double picture(Session& session, bool lent, benchmark::State& state) {
-  constexpr std::uint32_t width = 1920, height = 1080;
-  constexpr std::size_t samples = std::size_t{width} * height * 4;
   Broker& broker = session.broker();
   PluginInstance exposure = broker.create(broker.load(sample_plugin("exposure")), "exposure");
   exposure.activate({width, height});
@@ -378,9 +389,7 @@ double picture(Session& session, bool lent, benchmark::State& state) {
   const WorkerBuffer block = there.lend(2 * samples * sizeof(float));
   std::vector<float> own(2 * samples);
   float* const shared = lent ? static_cast<float*>(block.data()) : own.data();
-  JobInfo job;
-  job.width = width;
-  job.height = height;
+  const JobInfo job = one_picture();
   const auto in_process = [&] { here.process(own.data(), own.data() + samples, job); };
   const auto in_worker = [&] { there.process(shared, shared + samples, job); };
   in_process();
@@ -389,6 +398,28 @@ double picture(Session& session, bool lent, benchmark::State& state) {
   return report(state, compare(
                            session.rounds(20), [&] { return median_of(count, in_process); },
                            [&] { return median_of(count, in_worker); }));
+}
+
+// The same picture in this process's device memory, on which both graphs work.
+double picture_on_device(Session& session, benchmark::State& state) {
+  const GraphEnd in{"in", 4, SampleType::float32, true}, out{"out", 4, SampleType::float32, true};
+  Broker& broker = session.broker();
+  Tenant frames = broker.open_tenant("frames");
+  const Stream stream(frames);
+  const DeviceMemory memory = DeviceMemory::shareable(frames, 2 * samples * sizeof(float));
+  float* const from = reinterpret_cast<float*>(memory.address());
+  PluginInstance exposure = broker.create(broker.load(sample_plugin("exposure")), "exposure");
+  exposure.activate({width, height});
+  const GraphDescription description{
+      {in}, {out}, {{"exposure", &exposure}}, {{"in", "exposure"}, {"exposure", "out"}}, &frames};
+  Graph here(broker, description, {width, height});
+  WorkerGraph there({{in}, {out}, {{"exposure", sample_plugin("exposure")}}});
+  there.activate({width, height});
+  const WorkerDeviceBuffer lent = there.lend(memory);
+  const JobInfo job = one_picture();
+  const auto in_process = [&] { here.process({{from}, {from + samples}, stream.get()}, job); };
+  const auto in_worker = [&] { there.process({{from}, {from + samples}}, job); };
+  return compare_jobs(session, session.quick() ? 1 : 20, in_process, in_worker, state);
 }
 
 void enrol(Session& session) {
@@ -412,6 +443,8 @@ void enrol(Session& session) {
         std::string("picture/1080p/") + (lent ? "lent" : "copied"), benchmark::kMillisecond,
         [&session, lent](benchmark::State& state) { return picture(session, lent, state); });
   }
+  measure_once("picture/1080p/on_device", benchmark::kMillisecond,
+               [&session](benchmark::State& state) { return picture_on_device(session, state); });
   for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
     for (const int spin : {50, 1000}) {
       measure_once(

@@ -183,8 +183,9 @@ class GraphClient {
                  const WorkerJobEvents& events);
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
   BufferPlace place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
-  bool is_on_device(std::size_t buffer) const;
-  BufferPlace device_place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
+  const GraphEnd& end_of(std::size_t buffer) const;
+  BufferPlace device_place_of(const GraphEnd& end, const void* buffer, std::uint64_t bytes,
+                              Slot& slot) const;
   bool has_device_inputs() const;
   void give(const LentDevice& device);
   static void end_devices(Slot& slot) noexcept;

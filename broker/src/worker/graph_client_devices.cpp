@@ -80,11 +80,11 @@ void GraphClient::end_devices(Slot& slot) noexcept {
   slot.devices.clear();
 }
 
-// A buffer of a job: inputs, then outputs.
-bool GraphClient::is_on_device(std::size_t buffer) const {
+// The buffers of a job are inputs, then outputs.
+const GraphEnd& GraphClient::end_of(std::size_t buffer) const {
   const std::size_t inputs = job_inputs_.size();
-  return buffer < inputs ? description_.inputs[job_inputs_[buffer].input].on_device
-                         : description_.outputs[buffer - inputs].on_device;
+  return buffer < inputs ? description_.inputs[job_inputs_[buffer].input]
+                         : description_.outputs[buffer - inputs];
 }
 
 bool GraphClient::has_device_inputs() const {
@@ -93,25 +93,27 @@ bool GraphClient::has_device_inputs() const {
 }
 
 // What the host has ended counts no more, because its address may be that of other memory now.
-BufferPlace GraphClient::device_place_of(const void* buffer, std::uint64_t bytes,
-                                         Slot& slot) const {
+BufferPlace GraphClient::device_place_of(const GraphEnd& end, const void* buffer,
+                                         std::uint64_t bytes, Slot& slot) const {
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(buffer));
   const auto& all = lent_devices_->all;
   const auto found = std::find_if(all.rbegin(), all.rend(), [&](const auto& one) {
     return !one->is_over && address >= one->address && address - one->address < one->bytes;
   });
-  if (found == all.rend()) {
+  const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::invalid_argument,
-                "graph: a buffer of an end on the device, at address " + std::to_string(address) +
-                    ", is in no device memory that is lent; call WorkerGraph::lend with its "
-                    "DeviceMemory, and keep the result");
+                "graph: a buffer of the end \"" + end.name + "\", " + why);
+  };
+  if (found == all.rend()) {
+    refuse("at device address " + std::to_string(address) +
+           ", is in no device memory that is lent; call WorkerGraph::lend with its DeviceMemory, "
+           "and keep the result");
   }
   const std::uint64_t offset = address - (*found)->address;
   if (bytes > (*found)->bytes - offset) {
-    throw Error(ErrorKind::invalid_argument,
-                "graph: a buffer of " + std::to_string(bytes) + " bytes begins at byte " +
-                    std::to_string(offset) + " of lent device memory that has " +
-                    std::to_string((*found)->bytes) + "; lend more, or begin earlier");
+    refuse("which has " + std::to_string(bytes) + " bytes, begins at byte " +
+           std::to_string(offset) + " of lent device memory that has " +
+           std::to_string((*found)->bytes) + "; lend more, or begin earlier");
   }
   slot.devices.push_back(*found);
   return {(*found)->handle, offset, bytes, 1};

@@ -242,8 +242,9 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
   const std::size_t inputs = buffers.inputs.size();
   for (std::size_t i = 0; i < sizes_of_.size(); ++i) {
     const void* const buffer = i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs];
-    BufferPlace place = is_on_device(i) ? device_place_of(buffer, sizes_of_[i], slot)
-                                        : place_of(buffer, sizes_of_[i], slot);
+    const GraphEnd& end = end_of(i);
+    BufferPlace place = end.on_device ? device_place_of(end, buffer, sizes_of_[i], slot)
+                                      : place_of(buffer, sizes_of_[i], slot);
     if (place.block == 0) {
       place.offset = aligned(bytes);
       bytes = place.offset + place.bytes;
