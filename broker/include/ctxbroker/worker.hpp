@@ -155,6 +155,7 @@ class CTXB_API WorkerBuffer {
 
  private:
   friend class Worker;
+  friend class detail::GraphClient;
   explicit WorkerBuffer(std::shared_ptr<detail::LentBlock> block) : block_(std::move(block)) {}
   std::shared_ptr<detail::LentBlock> block_;
 };

@@ -108,15 +108,18 @@ struct WorkerGraphOptions {
   /// lost it, and a picture in all of them, where it is a discontinuity.
   bool retry = false;
   /// For audio: no job waits for a process to start. A block that is in the process when it ends,
-  /// and each block until the next process is ready, has the outcome JobOutcome::dry. Its outputs
-  /// are as LateJobs::dry says, and they fit to the blocks before and after. With several
-  /// processes, only the plug-ins of the process that is away are left out, and the others notice
-  /// nothing. The next process starts on another thread, or the stand-by is prepared there. It gets
-  /// the parameters that were set meanwhile, and its first job is a discontinuity.
+  /// and each block until the next process is ready, has the outcome JobOutcome::dry instead of an
+  /// error. Its outputs are as LateJobs::dry says, and they fit to the blocks before and after.
+  /// With several processes, only the plug-ins of the process that is away are left out, and the
+  /// others notice nothing. The next process starts on another thread, or the stand-by is prepared
+  /// there. The first job after that takes it over, with the parameters that were set meanwhile.
+  /// This job is a discontinuity for the plug-ins of the process.
   ///
-  /// While the worker is quarantined, and after a start that failed, all blocks are dry until
-  /// pardon. Functions that ask the process wait for it, so call `state` first. Cannot be combined
-  /// with `retry` and with ends on the device.
+  /// A plug-in that hangs still holds its job for `worker.call_timeout`, so set that to a few
+  /// blocks. While the worker is quarantined, and after a start that has failed, all blocks are dry
+  /// until pardon. Functions other than jobs wait for the process that they ask. The destructor
+  /// waits for a process that is starting. Cannot be combined with `retry`, nor with ends on the
+  /// device.
   bool dry_while_away = false;
 };
 
@@ -151,11 +154,12 @@ struct WorkerNodeState {
 /// GraphEnd::on_device. A job is one message and one answer. With several processes, the host sends
 /// each of them one message for a block of audio, and four for a picture.
 ///
-/// If a process ends, the call that was in it throws `context_lost`. The text names the plug-in
-/// and its function if one was running, and WorkerEnd::running has them too. The next call goes on
-/// in a new process, or in the stand-by, with all parameters and with the state that load_preset,
-/// save_preset, deactivate or activate has seen last. The first job there is a discontinuity. A
-/// worker that ends too often is quarantined: see WorkerOptions::crash_limit and pardon.
+/// If a process ends, the call that was in it throws `context_lost` (but see dry_while_away). The
+/// text names the plug-in and its function if one was running, and WorkerEnd::running has them too.
+/// The next call goes on in a new process, or in the stand-by, with all parameters and with the
+/// state that load_preset, save_preset, deactivate or activate has seen last. The first job there
+/// is a discontinuity. A worker that ends too often is quarantined: see WorkerOptions::crash_limit
+/// and pardon.
 ///
 /// Functions that Graph and PluginInstance also have do the same here, and throw the same errors.
 /// Functions that ask the process also throw what Worker::call throws. The host checks what comes
@@ -323,7 +327,7 @@ class CTXB_API WorkerGraph {
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events = {});
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,
-  /// and no job is in flight any more.
+  /// and no job is in flight any more. With dry_while_away, it returns JobOutcome::dry.
   JobOutcome finish(std::uint64_t job);
   /// As Graph::is_done. If the worker has ended, it returns true, and finish says so.
   [[nodiscard]] bool is_done(std::uint64_t job);

@@ -82,7 +82,7 @@ HostDelayLine::HostDelayLine(std::uint64_t delay, std::uint32_t longest, std::ui
 std::optional<HostDelayLine> delay_by(std::uint64_t delay, std::uint32_t longest,
                                       std::uint32_t rows, std::uint64_t& all_bytes) {
   if (delay == 0) return {};
-  constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
+  constexpr std::uint64_t most_bytes = std::uint64_t{1} << 26;
   all_bytes += delay * rows * sizeof(float);
   if (all_bytes > most_bytes) {
     throw Error(ErrorKind::out_of_memory,

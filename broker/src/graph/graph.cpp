@@ -11,6 +11,7 @@
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
 #include "graph/job_check.hpp"
+#include "graph/row.hpp"
 #include "observe/enum_names.hpp"
 #include "observe/span.hpp"
 #include "plugin/access.hpp"
@@ -100,27 +101,6 @@ Wiring wire_active(const GraphDescription& description, const BrokerImpl& broker
     frames.push_back(Access::of(*node.instance).frames());
   }
   return wire(description, plugins, sizes, frames);
-}
-
-// The nodes have the plug-ins' short names, with a number where a name repeats: "blur", "blur_2".
-GraphDescription in_a_row(const std::vector<PluginInstance*>& instances, SampleType samples) {
-  if (instances.empty()) refuse("it has no node; give it at least one plug-in instance");
-  GraphDescription row;
-  row.inputs = {{"host input", 0, samples}};
-  row.outputs = {{"host output", 0, samples}};
-  std::string before = row.inputs[0].name;
-  for (PluginInstance* const instance : instances) {
-    if (instance == nullptr) refuse("an instance is null");
-    const std::string name = instance->description().short_name;
-    const auto same = std::count_if(row.nodes.begin(), row.nodes.end(), [&](const GraphNode& one) {
-      return one.instance->description().short_name == name;
-    });
-    row.nodes.push_back({same == 0 ? name : name + '_' + std::to_string(same + 1), instance});
-    row.edges.push_back({before, row.nodes.back().name});
-    before = row.nodes.back().name;
-  }
-  row.edges.push_back({before, row.outputs[0].name});
-  return row;
 }
 
 // Before anything is allocated for so many.
@@ -297,7 +277,7 @@ Graph::Graph(Broker& broker, const GraphDescription& description, const Activati
     : impl_(std::make_unique<Impl>(Access::of(broker), description, sizes, options)) {}
 Graph::Graph(Broker& broker, const std::vector<PluginInstance*>& row, const ActivationSizes& sizes,
              const GraphOptions& options, SampleType samples)
-    : Graph(broker, in_a_row(row, samples), sizes, options) {}
+    : Graph(broker, detail::in_a_row(row, samples), sizes, options) {}
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 Graph::~Graph() = default;

@@ -129,6 +129,12 @@ void check_activation(const WorkerGraphDescription& graph, Media media,
        "graph: ActivationSizes::max_width and max_height must be at least 1");
   need(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
        "graph: ActivationSizes::sample_rate must be a finite number of Hz, 0 for images");
+  const auto has_other_samples = [&](const GraphEnd& end) {
+    return sizes.sample_rate > 0 && end.samples != SampleType::float32;
+  };
+  need(std::none_of(inputs.begin(), inputs.end(), has_other_samples) &&
+           std::none_of(outputs.begin(), outputs.end(), has_other_samples),
+       "graph: an end has samples of another type than float32, which audio has");
   // The sizes of the host's buffers follow from its media, so the worker does not decide it.
   const bool is_audio = sizes.sample_rate > 0;
   if (is_audio == (media == Media::audio)) return;
@@ -373,19 +379,18 @@ void GraphClient::send_activation() {
 
 void GraphClient::take_activation(std::vector<JobInput> inputs, std::uint64_t latency,
                                   std::vector<std::uint64_t> before) {
-  const bool is_later = std::exchange(latency_, latency) != latency;
-  latency_before_ = std::move(before);
-  if (!active_ || is_later) make_dry_lines();
-  if (!active_) {
-    job_inputs_ = std::move(inputs);
-  } else if (!std::equal(inputs.begin(), inputs.end(), job_inputs_.begin(), job_inputs_.end(),
-                         [](const JobInput& a, const JobInput& b) {
-                           return a.input == b.input && a.frame == b.frame;
-                         })) {  // the host's buffers are not for these
+  if (active_ && !std::equal(inputs.begin(), inputs.end(), job_inputs_.begin(), job_inputs_.end(),
+                             [](const JobInput& a, const JobInput& b) {
+                               return a.input == b.input && a.frame == b.frame;
+                             })) {  // the host's buffers are not for these
     throw Error(ErrorKind::wrong_state,
                 "graph: since the worker's restart, the plug-ins need other frames; call activate "
                 "again");
   }
+  if (!active_ || latency != latency_) dry_lines_ = make_dry_lines(latency);
+  job_inputs_ = std::move(inputs);
+  latency_ = latency;
+  latency_before_ = std::move(before);
 }
 
 // The states are kept, because a plug-in cannot be asked for its state while it is active. A graph

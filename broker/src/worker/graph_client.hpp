@@ -71,7 +71,7 @@ class GraphClient {
   // process is not ready.
   bool get_ready();
   // The next job does not follow the last one.
-  void mark_discontinuity() noexcept { discontinuity_ = true; }
+  void mark_discontinuity() noexcept { discontinuity_ = dry_begins_anew_ = true; }
 
   const std::vector<JobInput>& job_inputs() const;
   std::vector<ImageRegion> output_extents(const JobInfo& job);
@@ -121,6 +121,7 @@ class GraphClient {
     std::uint64_t in_worker = 0;
     WorkerBuffer block;
     std::vector<BufferPlace> places;  // inputs, then outputs
+    std::uint64_t bytes = 0;          // of all that goes into the block
     std::vector<void*> outputs;
     std::vector<std::shared_ptr<LentBlock>> lent;      // which the job uses
     std::vector<std::shared_ptr<LentDevice>> devices;  // likewise
@@ -144,7 +145,7 @@ class GraphClient {
   void start_process();
   bool take_next();
   void take_settings(const Settings& settings);
-  void bring_up_to_date(const GraphClient& next);
+  void bring_up_to_date(GraphClient& next);
   void arrive();
   void restore_all();
   void prepare_stand_by() noexcept;
@@ -181,6 +182,7 @@ class GraphClient {
                  const WorkerJobEvents& events);
   void check_job(Slot& slot, const JobBuffers& buffers, const JobInfo& job,
                  const WorkerJobEvents& events);
+  void check_changes(const JobInfo& job, const WorkerJobEvents& events) const;
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
   BufferPlace place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
   const GraphEnd& end_of(std::size_t buffer) const;
@@ -204,7 +206,7 @@ class GraphClient {
 
   // The dry signal.
   bool becomes_dry(const Error& error) const noexcept;
-  void make_dry_lines();
+  std::vector<std::optional<HostDelayLine>> make_dry_lines(std::uint64_t latency) const;
   void keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job);
   void give_dry(Slot& slot) noexcept;
   void give_up_jobs() noexcept;
@@ -219,7 +221,10 @@ class GraphClient {
   Worker worker_;
   std::future<std::unique_ptr<GraphClient>> next_;
   bool next_has_settings_ = false;  // it is no stand-by, but what dry_while_away waits for
-  const Scheduling scheduling_;     // of the thread that has made the graph
+  // What it has replaced. Its end may take a while, so another thread than that of the jobs does
+  // it.
+  std::unique_ptr<GraphClient> retired_;
+  const Scheduling scheduling_;  // of the thread that has made the graph
   DriverInfo driver_;
   std::vector<DeviceInfo> devices_;
   std::vector<Node> nodes_;
@@ -247,6 +252,7 @@ class GraphClient {
   // With dry_while_away: of each output, if the plug-ins have a latency.
   std::vector<std::optional<HostDelayLine>> dry_lines_;
   std::uint32_t dry_channels_ = 0;  // of the last job
+  bool dry_begins_anew_ = false;    // the next job does not follow the last one
   std::uint64_t dry_jobs_ = 0;      // since the process is away
 };
 

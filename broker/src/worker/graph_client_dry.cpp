@@ -2,32 +2,41 @@
 // What the blocks of a graph get while its process is away: the dry signal, as late as the
 // plug-ins' own would be.
 #include <cstring>
+#include <utility>
 
 #include "ctxbroker/error.hpp"
 #include "worker/graph_client.hpp"
 
 namespace ctxbroker::detail {
+namespace {
+
+bool has_format_of(const GraphEnd& a, const GraphEnd& b) noexcept {
+  return a.channels == b.channels && a.samples == b.samples;
+}
+
+}  // namespace
 
 bool GraphClient::becomes_dry(const Error& error) const noexcept {
   return options_.dry_while_away && error.kind() == ErrorKind::context_lost;
 }
 
-void GraphClient::make_dry_lines() {
-  dry_lines_.clear();
-  if (!options_.dry_while_away) return;
+std::vector<std::optional<HostDelayLine>> GraphClient::make_dry_lines(std::uint64_t latency) const {
+  std::vector<std::optional<HostDelayLine>> lines;
+  if (!options_.dry_while_away) return lines;
   std::uint64_t all_bytes = 0;
   for (std::size_t o = 0; o < description_.outputs.size(); ++o) {
     const std::uint32_t channels = description_.outputs[o].channels;
-    dry_lines_.push_back(delay_by(result_bytes(o) != 0 ? 0 : latency_, sizes_.max_width,
-                                  channels != 0 ? channels : sizes_.max_height, all_bytes));
+    lines.push_back(delay_by(result_bytes(o) != 0 ? 0 : latency, sizes_.max_width,
+                             channels != 0 ? channels : sizes_.max_height, all_bytes));
   }
+  return lines;
 }
 
-// In memory that the worker cannot reach. Each output is the first input of its size, delayed, or
+// In memory that the worker cannot reach. Each output is the first input of its format, delayed, or
 // silence.
 void GraphClient::keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job) {
-  const bool is_new = job.discontinuity || job.height != dry_channels_;
-  dry_channels_ = job.height;
+  const bool is_new = std::exchange(dry_begins_anew_, false) || job.discontinuity ||
+                      std::exchange(dry_channels_, job.height) != job.height;
   const std::size_t inputs = buffers.inputs.size();
   slot.dry.resize(buffers.outputs.size());
   for (std::size_t o = 0; o < slot.dry.size(); ++o) {
@@ -36,14 +45,14 @@ void GraphClient::keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo&
     dry.resize(bytes);
     std::optional<HostDelayLine>& line = dry_lines_[o];
     if (line && is_new) line->start_anew();
+    const GraphEnd& end = description_.outputs[o];
     std::size_t source = 0;
-    while (source < inputs && sizes_of_[source] != bytes) ++source;
+    while (source < inputs && !has_format_of(end_of(source), end)) ++source;
     if (source == inputs || result_bytes(o) != 0) {
       std::memset(dry.data(), 0, bytes);
     } else if (line) {
-      const std::uint32_t channels = description_.outputs[o].channels;
       line->add(static_cast<const float*>(buffers.inputs[source]), job.width,
-                channels != 0 ? channels : job.height);
+                end.channels != 0 ? end.channels : job.height);
       line->give(reinterpret_cast<float*>(dry.data()));
     } else {
       std::memcpy(dry.data(), buffers.inputs[source], bytes);

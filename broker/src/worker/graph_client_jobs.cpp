@@ -14,30 +14,6 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr std::uint64_t alignment = 64;
-constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40;  // of one job
-
-[[noreturn]] void refuse_job(const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, "graph: " + why);
-}
-
-std::uint64_t aligned(std::uint64_t bytes) noexcept {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-// Of pixels or frames. What does not fit into a number is too much in any case.
-std::uint64_t buffer_bytes(std::uint64_t width, std::uint64_t height, std::uint64_t channels,
-                           SampleType samples) {
-  std::uint64_t bytes = samples == SampleType::float16 ? 2 : 4;
-  for (const std::uint64_t factor : {width, height, channels}) {
-    if (factor != 0 && bytes > most_bytes / factor) {
-      refuse_job("a buffer of the job has more than 1 TiB");
-    }
-    bytes *= factor;
-  }
-  return bytes;
-}
-
 // What a parameter is after the block, as plugin_events.h says.
 double value_after(const WorkerParameterChange& change, std::int64_t frames) noexcept {
   const auto ramp = static_cast<std::int64_t>(change.ramp_frames);
@@ -80,86 +56,11 @@ std::vector<ImageRegion> GraphClient::input_regions(const JobInfo& job) {
   return regions_;
 }
 
-// The results of an analyser, if the output gets them; else 0.
-std::uint32_t GraphClient::result_bytes(std::size_t output) const {
-  if (description_.edges.empty()) return nodes_.back().description.outputs.front().result_bytes;
-  for (const GraphEdge& edge : description_.edges) {
-    if (edge.to != description_.outputs[output].name) continue;
-    const std::size_t dot = edge.from.find('.');
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (description_.nodes[i].name != edge.from.substr(0, dot)) continue;
-      for (const PortDescription& port : nodes_[i].description.outputs) {
-        if (dot == std::string::npos || edge.from.substr(dot + 1) == port.id) {
-          return port.result_bytes;
-        }
-      }
-    }
-  }
-  return 0;
-}
-
-// The bytes of each buffer, from what the host knows: its ends, its job, and what input_regions has
-// told it.
-void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job) {
-  if (buffers.inputs.size() != job_inputs_.size() ||
-      buffers.outputs.size() != description_.outputs.size()) {
-    refuse_job("the job has " + std::to_string(buffers.inputs.size()) + " inputs and " +
-               std::to_string(buffers.outputs.size()) + " outputs, and the graph needs " +
-               std::to_string(job_inputs_.size()) + " and " +
-               std::to_string(description_.outputs.size()));
-  }
-  const auto is_null = [](const void* buffer) { return buffer == nullptr; };
-  if (std::any_of(buffers.inputs.begin(), buffers.inputs.end(), is_null) ||
-      std::any_of(buffers.outputs.begin(), buffers.outputs.end(), is_null)) {
-    refuse_job("a buffer of the job is null");
-  }
-  const bool is_audio = sizes_.sample_rate > 0;
-  const bool is_part = job.region.width != 0 || !job.extents.empty();
-  if (is_part && !asks_the_same(job, regions_of_)) {
-    refuse_job("the job has a region or extents; call input_regions for it right before");
-  }
-  if (is_part && regions_.size() != job_inputs_.size()) {
-    throw Error(
-        ErrorKind::context_lost,
-        "graph: the worker has started again since input_regions; call input_regions again");
-  }
-  const auto must_fit = [&](std::uint32_t width, std::uint32_t height) {
-    if (width <= sizes_.max_width && height <= sizes_.max_height) return;
-    const auto text = [](std::uint32_t x, std::uint32_t y) {
-      return std::to_string(x) + " x " + std::to_string(y);
-    };
-    refuse_job("a job of " + text(width, height) + " does not fit into " +
-               text(sizes_.max_width, sizes_.max_height) +
-               ", the max_width and max_height of the graph");
-  };
-  const auto bytes_of = [&](const GraphEnd& end, std::uint32_t width, std::uint32_t height) {
-    must_fit(width, height);  // the host's buffer, too, may end there
-    if (is_audio) {
-      return buffer_bytes(width, 1, end.channels != 0 ? end.channels : job.height, end.samples);
-    }
-    return buffer_bytes(width, height, end.channels != 0 ? end.channels : 4, end.samples);
-  };
-  sizes_of_.clear();
-  for (std::size_t i = 0; i < job_inputs_.size(); ++i) {
-    const GraphEnd& end = description_.inputs[job_inputs_[i].input];
-    sizes_of_.push_back(is_part ? bytes_of(end, regions_[i].width, regions_[i].height)
-                                : bytes_of(end, job.width, job.height));
-  }
-  const bool has_region = job.region.width != 0;
-  for (std::size_t i = 0; i < description_.outputs.size(); ++i) {
-    const std::uint32_t results = result_bytes(i);
-    sizes_of_.push_back(results != 0 ? results
-                                     : bytes_of(description_.outputs[i],
-                                                has_region ? job.region.width : job.width,
-                                                has_region ? job.region.height : job.height));
-  }
-}
-
 JobReply GraphClient::send_job(GraphCall type, const JobMessage& message) {
   alignas(JobReply) std::array<char, 4096> answer;
   const std::size_t got =
       worker_.impl_->call({type, message.job, &message, sizeof message}, answer.data(),
-                          answer.size(), options_.worker.call_timeout);
+                          answer.size(), options_.worker.call_timeout, WorkerImpl::Absent::refuse);
   JobReply reply;
   if (got < sizeof reply) refuse("it answered a job with a length that cannot be right");
   std::memcpy(&reply, answer.data(), sizeof reply);
@@ -179,21 +80,6 @@ WorkerBuffer GraphClient::lend(std::size_t bytes) {
   return worker_.lend(bytes);
 }
 
-// The place of a buffer from `lend`. Any other buffer gets block 0, and `start` gives it an offset.
-BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const {
-  const auto block = worker_.impl_->find_block(buffer);
-  if (!block) return {0, 0, bytes, 0};
-  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
-                                                 static_cast<std::byte*>(block->memory.get()));
-  if (bytes > block->memory.bytes() - offset) {
-    refuse_job("a buffer of " + std::to_string(bytes) + " bytes begins at byte " +
-               std::to_string(offset) + " of a lent block that has " +
-               std::to_string(block->memory.bytes()) + "; lend more, or begin earlier");
-  }
-  slot.lent.push_back(block);
-  return {block->handle, offset, bytes, 0};
-}
-
 // The worker keeps a block that the host has ended until no job in flight uses it.
 void GraphClient::hold_blocks(const Slot& slot) noexcept {
   for (const auto& block : slot.lent) ++block->jobs;
@@ -210,49 +96,13 @@ void GraphClient::end_slot(Slot& slot) noexcept {
   end_devices(slot);
 }
 
-// Before the worker sees it.
-void GraphClient::check_job(Slot& slot, const JobBuffers& buffers, const JobInfo& job,
-                            const WorkerJobEvents& events) {
-  measure_buffers(buffers, job);
-  if (events.changes.size() > options_.graph.changes_per_job) {
-    refuse_job("the job has " + std::to_string(events.changes.size()) +
-               " changes, and the graph takes " + std::to_string(options_.graph.changes_per_job) +
-               " (GraphOptions::changes_per_job)");
-  }
-  for (const WorkerParameterChange& change : events.changes) {
-    if (change.node < nodes_.size() &&
-        change.parameter < nodes_[change.node].description.parameters.size()) {
-      continue;
-    }
-    refuse_job("a change is for a node or a parameter that there is not");
-  }
-  slot.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
-  if (options_.dry_while_away) keep_dry(slot, buffers, job);
-}
-
 // Copies the inputs that are not lent, and sends the job. After check_job.
 JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffers,
                             const JobInfo& job, const WorkerJobEvents& events) {
-  std::uint64_t bytes = sizes_of_.size() * sizeof(BufferPlace) +
-                        job.extents.size() * sizeof(ImageRegion) +
-                        events.changes.size() * sizeof(WorkerParameterChange);
-  slot.places.clear();
-  slot.lent.clear();
-  slot.devices.clear();
-  const std::size_t inputs = buffers.inputs.size();
-  for (std::size_t i = 0; i < sizes_of_.size(); ++i) {
-    const void* const buffer = i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs];
-    const GraphEnd& end = end_of(i);
-    BufferPlace place = end.on_device ? device_place_of(end, buffer, sizes_of_[i], slot)
-                                      : place_of(buffer, sizes_of_[i], slot);
-    if (place.block == 0) {
-      place.offset = aligned(bytes);
-      bytes = place.offset + place.bytes;
-    }
-    slot.places.push_back(place);
+  if (slot.block.bytes() < slot.bytes) {
+    slot.block = WorkerBuffer(worker_.impl_->lend(slot.bytes, WorkerImpl::Absent::refuse));
   }
-  if (bytes > most_bytes) refuse_job("the job's buffers have more than 1 TiB together");
-  if (slot.block.bytes() < bytes) slot.block = worker_.lend(aligned(bytes));
+  const std::size_t inputs = buffers.inputs.size();
 
   auto* const begin = static_cast<std::byte*>(slot.block.data());
   std::byte* at = begin;
@@ -272,7 +122,7 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
   JobMessage message;
   message.epoch = epoch_;
   message.block = slot.block.handle();
-  message.bytes = bytes;
+  message.bytes = slot.bytes;
   message.width = job.width;
   message.height = job.height;
   message.position = job.position;
@@ -398,7 +248,8 @@ std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
 
 void GraphClient::must_be_submitted(std::uint64_t job) const {
   if (job == 0 || job > last_job_) {
-    refuse_job("job " + std::to_string(job) + " was not submitted");
+    throw Error(ErrorKind::invalid_argument,
+                "graph: job " + std::to_string(job) + " was not submitted");
   }
 }
 

@@ -49,8 +49,8 @@ bool GraphClient::get_ready() {
   }
   give_up_jobs();
   const WorkerState state = worker_.state();
-  if (state == WorkerState::ready) worker_.impl_->end("it knows nothing of the graph");
-  if (state != WorkerState::missing) return false;
+  // A process that is ready knows nothing of the graph, because another call has failed half-way.
+  if (state != WorkerState::missing && state != WorkerState::ready) return false;
   if (!next_has_settings_) prepare_return();
   if (!next_.valid() || next_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     return false;
@@ -59,7 +59,8 @@ bool GraphClient::get_ready() {
   try {
     if (!take_next()) return false;
   } catch (const std::exception& error) {
-    worker_.impl_->note_failed_start(error.what());
+    worker_.impl_->give_up("it did not come back: " + std::string(error.what()) +
+                           "; WorkerGraph::pardon tries again");
     return false;
   }
   discontinuity_ = true;
@@ -74,7 +75,6 @@ bool GraphClient::take_next() {
   std::unique_ptr<GraphClient> next;
   try {
     next = next_.get();
-    if (!next->is_set_up()) next->stale();
   } catch (const std::exception& error) {
     if (has_settings) throw;
     worker_.impl_->tell(Severity::warning,
@@ -83,8 +83,10 @@ bool GraphClient::take_next() {
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, next->nodes_[i]);
   const std::uint64_t ends = worker_.ends();
-  if (!next->worker_.impl_->follow(*worker_.impl_, *next->in_charge_)) {
-    if (has_settings) next->stale();
+  if (!next->is_set_up() || !next->worker_.impl_->follow(*worker_.impl_, *next->in_charge_)) {
+    // It was there, and has ended since. Otherwise a plug-in that ends it at once would do so
+    // without end.
+    if (has_settings) worker_.impl_->count_end_of(*next->worker_.impl_);
     return false;
   }
   {
@@ -100,7 +102,8 @@ bool GraphClient::take_next() {
   for (Slot& slot : slots_) slot.block = {};            // they belong to the earlier process
   worker_.impl_->take_blocks_of(*next->worker_.impl_);  // from WorkerGraph::lend
   if (has_settings) {
-    bring_up_to_date(*next);
+    retired_ = std::move(next);
+    bring_up_to_date(*retired_);
   } else {
     restore_all();
   }
@@ -115,7 +118,7 @@ void GraphClient::restore_all() {
 
 // The process has the settings of `next`. Since they were taken, the host may have set parameters
 // and deactivated the graph. For all else it has to wait for the process.
-void GraphClient::bring_up_to_date(const GraphClient& next) {
+void GraphClient::bring_up_to_date(GraphClient& next) {
   if (next.active_ && !active_) ask(graph_deactivate, Json::object());
   for (const auto& device : lent_devices_->all) give(*device);
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
@@ -131,11 +134,10 @@ void GraphClient::bring_up_to_date(const GraphClient& next) {
     }
   }
   if (!active_) return;
-  if (next.active_) {
-    take_activation(next.job_inputs_, next.latency_, next.latency_before_);
-  } else {
-    send_activation();
-  }
+  if (!next.active_) return send_activation();
+  if (next.latency_ != latency_) dry_lines_.swap(next.dry_lines_);  // it has made them for this
+  latency_ = next.latency_;
+  take_activation(next.job_inputs_, next.latency_, next.latency_before_);
 }
 
 void GraphClient::take_settings(const Settings& settings) {
@@ -153,12 +155,14 @@ void GraphClient::take_settings(const Settings& settings) {
 void GraphClient::prepare_return() noexcept {
   try {
     WorkerGraphOptions options = options_;
-    options.stand_by = options.dry_while_away = false;
-    auto make = [stand_by = std::move(next_), description = description_, options,
+    options.stand_by = false;
+    auto make = [retired = std::move(retired_), stand_by = std::move(next_),
+                 description = description_, options,
                  settings =
                      Settings{nodes_, description_.inputs, description_.outputs, sizes_, active_},
                  scheduling = scheduling_]() mutable {
       scheduling.apply();
+      retired.reset();
       std::unique_ptr<GraphClient> next;
       try {
         if (stand_by.valid()) next = stand_by.get();
@@ -173,7 +177,8 @@ void GraphClient::prepare_return() noexcept {
     next_ = std::async(std::launch::async, std::move(make));
     next_has_settings_ = true;
   } catch (const std::exception& error) {
-    worker_.impl_->note_failed_start(error.what());
+    worker_.impl_->give_up("no process can be started: " + std::string(error.what()) +
+                           "; WorkerGraph::pardon tries again");
   }
 }
 
@@ -181,7 +186,7 @@ void GraphClient::prepare_stand_by() noexcept {
   if (!options_.stand_by || next_.valid()) return;
   try {
     WorkerGraphOptions options = options_;
-    options.stand_by = options.dry_while_away = false;
+    options.stand_by = false;
     const auto make = [description = description_, options, scheduling = scheduling_] {
       scheduling.apply();  // this thread is started by whoever calls, on whatever processor
       return std::make_unique<GraphClient>(description, options, Role::stand_by);

@@ -11,6 +11,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
+#include "graph/row.hpp"
 #include "plugin/base64.hpp"
 #include "scan/description_json.hpp"
 #include "worker/packet.hpp"
@@ -233,14 +234,17 @@ Json Served::connect(const Json& ask) {
   for (const Json& edge : ask.at("edges")) {
     description.edges.push_back({edge.at(0).get<std::string>(), edge.at(1).get<std::string>()});
   }
-  devices_.describe(*broker_, whole<int>(ask.at("device")), description);
   if (description.edges.empty()) {
     need_of_message(description.inputs.size() == 1 && description.outputs.size() == 1,
                     "a row has two ends");
-    graph_.emplace(*broker_, row, sizes, options, description.inputs.front().samples);
-  } else {
-    graph_.emplace(*broker_, description, sizes, options);
+    GraphDescription connected = in_a_row(row, description.inputs[0].samples);
+    description.inputs[0].name = connected.inputs[0].name;
+    description.outputs[0].name = connected.outputs[0].name;
+    description.nodes = std::move(connected.nodes);
+    description.edges = std::move(connected.edges);
   }
+  devices_.describe(*broker_, whole<int>(ask.at("device")), description);
+  graph_.emplace(*broker_, description, sizes, options);
   on_device_.clear();
   Json inputs = Json::array();
   for (const JobInput& input : graph_->job_inputs()) {

@@ -43,17 +43,6 @@ void ServedDevices::describe(Broker& broker, int device, GraphDescription& graph
   }
   graph.tenant = &tenant(broker);
   graph.device = device;
-  if (!graph.edges.empty()) return;
-  need_of_message(graph.inputs.size() == 1 && graph.outputs.size() == 1, "a row has two ends");
-  std::string from = graph.inputs.front().name = "in";
-  graph.outputs.front().name = "out";
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    GraphNode& node = graph.nodes[n];
-    node.name = std::to_string(n + 1) + " " + node.instance->description().short_name;
-    graph.edges.push_back({from, node.name});
-    from = node.name;
-  }
-  graph.edges.push_back({from, graph.outputs.front().name});
 }
 
 }  // namespace ctxbroker::detail

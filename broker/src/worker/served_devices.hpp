@@ -21,7 +21,7 @@ class ServedDevices {
   // May wait for work.
   void take_back(std::uint64_t handle);
   const ctxbroker::DeviceMemory& at(std::uint64_t handle) const;
-  // If an end is on the device, names the tenant for it, and connects a row by edges.
+  // If an end is on the device, names the tenant for it.
   void describe(Broker& broker, int device, GraphDescription& graph);
 
  private:

@@ -366,20 +366,6 @@ void WorkerImpl::look_for_hang(WorkerProcess& process) {
   }
 }
 
-void WorkerImpl::note_failed_start(const std::string& why) noexcept {
-  try {
-    const std::string text = "it did not come back: " + why + "; WorkerGraph::pardon tries again";
-    {
-      const Lock lock(mutex_);
-      if (state_ != WorkerState::missing) return;
-      state_ = WorkerState::failed;
-      reason_ = "worker \"" + options_.name + "\": " + text;
-    }
-    tell(Severity::error, text);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then nobody hears why
-  }
-}
-
 WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, bool reaped) {
   WorkerEnd end;
   end.process_id = process.id;
@@ -443,21 +429,11 @@ bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
     const auto now = Clock::now();
     ++ends_;
     if (end.cause != WorkerEndCause::by_host) {
-      // One is forgiven for each quiet interval, and whatever is older than the window.
-      if (!crashes_.empty() && options_.quiet_interval.count() > 0) {
-        const auto quiet =
-            static_cast<std::size_t>((now - crashes_.back()) / options_.quiet_interval);
-        crashes_.erase(crashes_.begin(), crashes_.begin() + static_cast<std::ptrdiff_t>(
-                                                                std::min(quiet, crashes_.size())));
-      }
-      std::erase_if(crashes_, [&](auto at) { return now - at > options_.crash_window; });
-      crashes_.push_back(now);
+      count_crash(now);
     }
-    const bool spent = options_.crash_limit != 0 && crashes_.size() >= options_.crash_limit;
+    const bool spent = is_budget_spent();
     if (spent) {
-      end.next = "it has ended " + std::to_string(crashes_.size()) + " times within " +
-                 std::to_string(options_.crash_window.count()) +
-                 " ms, so it is quarantined until Worker::pardon";
+      end.next = quarantine_in_words();
     } else if (state_ == WorkerState::starting) {
       end.next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
     }

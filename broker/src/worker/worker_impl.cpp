@@ -143,7 +143,7 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
 }
 
 std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::size_t capacity,
-                             std::chrono::microseconds timeout) {
+                             std::chrono::microseconds timeout, Absent absent) {
   if (message.bytes > options_.message_bytes) {
     throw Error(ErrorKind::invalid_argument, "the message has " + std::to_string(message.bytes) +
                                                  " bytes, and WorkerOptions::message_bytes is " +
@@ -155,7 +155,7 @@ std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::siz
     throw Error(ErrorKind::invalid_argument,
                 "data or reply is null although it has bytes, or the timeout is negative");
   }
-  const Process process = ready_process(false);
+  const Process process = present_process(absent);
   const Clock::duration time = timeout.count() != 0 ? timeout : options_.call_timeout;
   return own_call(process, message, reply, std::min(capacity, options_.message_bytes),
                   Clock::now() + time);
@@ -174,6 +174,15 @@ void WorkerImpl::refuse(const std::string& why) {
 
 void WorkerImpl::start() {
   static_cast<void>(ready_process(true));
+}
+
+WorkerImpl::Process WorkerImpl::present_process(Absent absent) {
+  if (absent == Absent::start) return ready_process(false);
+  const Lock lock(mutex_);
+  if (state_ == WorkerState::ready) return process_;
+  throw Error(ErrorKind::context_lost,
+              reason_.empty() ? "worker \"" + options_.name + "\": there is no process" : reason_,
+              {.tenant = options_.name});
 }
 
 WorkerImpl::Process WorkerImpl::ready_process(bool asked_by_host) {
@@ -235,17 +244,7 @@ WorkerImpl::Process WorkerImpl::start_process() {
   if (failure.empty()) failure = reason_;
   if (state_ == WorkerState::starting) {  // the process lives, but it is of no use
     failure = "worker \"" + options_.name + "\" cannot start: " + failure;
-    state_ = WorkerState::failed;
-    reason_ = failure;
-    if (process) {
-      process->peaceful = true;
-      if (!process->asked) {
-        process->asked = WorkerEndCause::by_host;
-        process->asked_at = Clock::now();
-      }
-      ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
-    }
-    changed_.notify_all();
+    end_in_failure(process, failure);
   }
   throw Error(ErrorKind::plugin_load, failure);
 }
@@ -279,9 +278,9 @@ void WorkerImpl::send_descriptor(WorkerProcess& process, std::uint64_t number, i
   }
 }
 
-std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes) {
+std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes, Absent absent) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
-  const Process process = ready_process(false);
+  const Process process = present_process(absent);
   auto block = std::make_shared<LentBlock>();
   try {
     block->file = sealed_memory("ctxbroker-lent", bytes);
@@ -327,7 +326,7 @@ void WorkerImpl::take_blocks_of(WorkerImpl& before) {
   }
   try {
     const Process process = ready_process(false);
-    const auto deadline = Clock::now() + options_.start_timeout;
+    const auto deadline = Clock::now() + options_.call_timeout;
     for (const auto& block : blocks) give_block(process, *block, deadline);
   } catch (...) {
     end("it could not take over the blocks that were lent to the process before");
@@ -433,24 +432,6 @@ void WorkerImpl::end(const std::string& reason) {
   if (std::this_thread::get_id() == supervisor_.get_id()) return;
   Lock lock(mutex_);
   changed_.wait_for(lock, end_patience, [&] { return process->ended; });
-}
-
-void WorkerImpl::pardon() {
-  const Lock lock(mutex_);
-  crashes_.clear();
-  if (state_ != WorkerState::quarantined && state_ != WorkerState::failed) return;
-  state_ = WorkerState::missing;
-  reason_.clear();
-}
-
-bool WorkerImpl::follow(const WorkerImpl& before, std::atomic<bool>& in_charge) {
-  const std::scoped_lock both(mutex_, before.mutex_);
-  if (state_ != WorkerState::ready) return false;
-  in_charge = true;
-  crashes_ = before.crashes_;
-  ends_ = before.ends_;
-  last_end_ = before.last_end_;
-  return true;
 }
 
 void WorkerImpl::close() noexcept {

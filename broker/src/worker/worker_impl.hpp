@@ -85,9 +85,11 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void start();
   // Ends the process that there is, because an answer of its cannot be right.
   [[noreturn]] void refuse(const std::string& why);
+  // Whether it starts a process that is not there, or throws Error (context_lost).
+  enum class Absent : std::uint8_t { start, refuse };
   std::size_t call(const WorkerMessage& message, void* reply, std::size_t capacity,
-                   std::chrono::microseconds timeout);
-  std::shared_ptr<LentBlock> lend(std::size_t bytes);
+                   std::chrono::microseconds timeout, Absent absent = Absent::start);
+  std::shared_ptr<LentBlock> lend(std::size_t bytes, Absent absent = Absent::start);
   void take_back(const LentBlock& block) noexcept;
   // The block that this address lies in, or null.
   std::shared_ptr<LentBlock> find_block(const void* address) const;
@@ -108,8 +110,10 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   // Takes over what is known of the processes of another worker, which this one replaces, and says
   // so in `in_charge`. Returns false, and does nothing, when its own process has ended.
   bool follow(const WorkerImpl& before, std::atomic<bool>& in_charge);
-  // A process that was to replace this one's did not start.
-  void note_failed_start(const std::string& why) noexcept;
+  // The process of `other` was to replace this one's, and has ended before that.
+  void count_end_of(const WorkerImpl& other);
+  // No process replaces this one's: the worker has failed, until pardon or start.
+  void give_up(const std::string& why) noexcept;
   void tell(Severity severity, std::string text) const;
 
  private:
@@ -118,6 +122,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
 
   // Calls.
   Process ready_process(bool asked_by_host);
+  Process present_process(Absent absent);
   Process start_process();
   void start_module(const Process& process);
   void add_block(const std::shared_ptr<LentBlock>& block);
@@ -141,6 +146,12 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void finish(WorkerProcess& process, bool reaped);
   WorkerEnd describe(WorkerProcess& process, int status, bool reaped);
   bool publish(WorkerProcess& process, WorkerEnd& end);
+  void end_in_failure(const Process& process, std::string why);
+
+  // The crash budget, with the lock.
+  void count_crash(Clock::time_point now);
+  bool is_budget_spent() const;
+  std::string quarantine_in_words() const;
   void wake() const noexcept;
 
   const WorkerOptions options_;

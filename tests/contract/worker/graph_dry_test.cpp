@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sound that goes on while a process of the graph is away: WorkerGraphOptions::dry_while_away.
+#include <atomic>
 #include <csignal>
 #include <deque>
+#include <fstream>
 #include <thread>
+#include <utility>
 
 #include "groups_fixture.hpp"
 #include "left.hpp"
@@ -14,6 +17,8 @@ using std::chrono::milliseconds;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
 
 constexpr std::size_t all_samples = std::size_t{block} * channels;
 
@@ -243,6 +248,113 @@ TEST_F(WorkerDryTest, AutomationGoesOn) {
   Reference gain("gain", "gain_db", -20);
   const Next back = until_done(graph, [](const Next&) {});
   EXPECT_EQ(back.out, gain(back.in));
+}
+
+// It is refused as with a process, and the plug-ins come back.
+TEST_F(WorkerDryTest, ABadJobIsRefusedWhileTheProcessIsAway) {
+  WorkerGraph graph(row({"fir"}), dry());
+  graph.set_parameter(0, "taps", 401);
+  graph.activate(sizes);
+  const std::uint64_t latency = graph.latency_frames();
+  std::vector<std::pair<JobInfo, WorkerJobEvents>> bad(6, {job(1), {}});
+  bad[0].second.changes = {{0, 0, 5, 1e9}};
+  bad[1].second.changes = {{0, 0, block + 1, 0}};
+  bad[2].second.changes = {{0, 99, 5, 0}};
+  bad[3].second.changes = {{1, 0, 5, 0}};
+  bad[4].first.sample_rate = 44100;
+  bad[5].first.width = 0;
+  Block in = block_of(9), out(all_samples);
+  const auto refusals = [&] {
+    std::vector<std::string> texts;
+    for (const auto& [info, events] : bad) {
+      try {
+        graph.process({{in.data()}, {out.data()}}, info, events);
+        texts.emplace_back("taken");
+      } catch (const Error& error) {
+        texts.emplace_back(error.what());
+      }
+    }
+    return texts;
+  };
+  const auto texts = refusals();
+  EXPECT_THAT(texts, Not(Contains("taken")));
+  const Block before = next(graph).in;
+  end_process(graph);
+  EXPECT_EQ(refusals(), texts);
+  // None of these blocks is in the delayed sound.
+  const Next one = next(graph);
+  EXPECT_EQ(one.outcome, JobOutcome::dry);
+  for (std::size_t frame = 0; frame < latency; ++frame) {
+    ASSERT_EQ(one.out[frame], before[block - latency + frame]) << frame;
+  }
+  until_done(graph, [](const Next&) {});
+}
+
+// A process that ends before a job has taken it over counts as an end.
+TEST_F(WorkerDryTest, TheNextProcessMayEndBeforeItsFirstJob) {
+  WorkerGraphOptions with = dry();
+  with.worker.crash_limit = 3;
+  WorkerGraph graph = active(row({"gain"}), with);
+  end_process(graph);
+  EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
+  std::this_thread::sleep_for(milliseconds(sanitized ? 6000 : 1500));  // it is ready
+  ASSERT_THAT(children(), SizeIs(1));
+  kill(children()[0], SIGKILL);
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
+  EXPECT_EQ(graph.ends(), 2U);
+  EXPECT_EQ(graph.state(), WorkerState::missing);
+  until_done(graph, [](const Next&) {});
+  end_process(graph);
+  EXPECT_EQ(graph.state(), WorkerState::quarantined);
+}
+
+// The next process lies about what the plug-ins are. The graph stays away, and each later process
+// that lies costs a pardon.
+TEST_F(WorkerDryTest, ANextProcessThatLiesIsRefused) {
+  const auto mark = folder() / "mark";
+  for (const char* lie : {"later_latency", "later_inputs"}) {
+    WorkerGraphOptions with = dry();
+    with.worker.program = worker_file("worker_graph_liar");
+    with.worker.environment.push_back(std::string("TEST_GRAPH_LIE=") + lie);
+    with.worker.environment.push_back("TEST_GRAPH_MARK=" + mark.string());
+    WorkerGraph graph =
+        active({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so"), "liar"}}}, with);
+    EXPECT_EQ(next(graph).outcome, JobOutcome::done) << lie;
+    std::ofstream(mark).put('x');
+    for (int times = 0; times < 2; ++times) {
+      if (times == 0) {
+        end_process(graph);
+      } else {
+        graph.pardon();
+      }
+      for (int i = 0; i < 2000 && graph.state() != WorkerState::failed; ++i) {
+        const Next one = next(graph);
+        EXPECT_EQ(one.outcome, JobOutcome::dry) << lie;
+        EXPECT_EQ(one.out, one.in) << lie;
+        std::this_thread::sleep_for(milliseconds(5));
+      }
+      EXPECT_EQ(graph.state(), WorkerState::failed) << lie;
+    }
+    std::filesystem::remove(mark);
+    graph.pardon();
+    until_done(graph, [](const Next&) {});
+  }
+}
+
+// A host's callback may wait for the thread that runs the jobs.
+TEST_F(WorkerDryTest, AnEndThatTakesLongHoldsNoJobUp) {
+  WorkerGraphOptions with = dry();
+  std::atomic<bool> is_over{false}, goes_on{false};
+  with.worker.on_end = [&](const WorkerEnd&) {
+    is_over = true;
+    while (!goes_on) std::this_thread::sleep_for(milliseconds(1));
+  };
+  WorkerGraph graph = active(row({"gain"}), with);
+  kill(graph.process_id(), SIGKILL);
+  while (!is_over) std::this_thread::sleep_for(milliseconds(1));
+  until_done(graph, [](const Next&) {});
+  goes_on = true;
 }
 
 TEST_F(WorkerDryTest, AStandByTakesOver) {

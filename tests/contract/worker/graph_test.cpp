@@ -447,5 +447,16 @@ TEST_F(WorkerGraphTest, ErrorsOfPluginsAreTheSame) {
   EXPECT_EQ(there.ends(), 0U);
 }
 
+// As a graph with edges has them.
+TEST_F(WorkerGraphTest, ARowHasTheFormatsOfItsEnds) {
+  WorkerGraph graph({{{"in", 1}}, {{"out", 1}}, {node_of("exposure")}}, graph_options());
+  graph.set_parameter(0, "stops", 1);
+  graph.activate({width, height});
+  const std::vector<float> grey(width * height, 0.25F);
+  std::vector<float> out(grey.size());
+  graph.process(grey.data(), out.data(), picture_job());
+  EXPECT_THAT(out, ::testing::Each(0.5F));
+}
+
 }  // namespace
 }  // namespace ctxbroker

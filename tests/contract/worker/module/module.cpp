@@ -252,7 +252,7 @@ Value read(const ctxb_worker_message* message) {
 
 ctxb_status give(ctxb_worker_reply* reply, const void* data, std::size_t bytes) {
   if (bytes > reply->capacity) return CTXB_ERROR_INVALID_ARGUMENT;
-  std::memcpy(reply->data, data, bytes);
+  if (bytes != 0) std::memcpy(reply->data, data, bytes);
   reply->bytes = bytes;
   return CTXB_OK;
 }
