@@ -311,6 +311,7 @@ class Hog {
     description.nodes.resize(nodes_, {"", sample_plugin("blur")});
     WorkerGraphOptions options;
     options.graph.measure = true;
+    options.worker.call_timeout = std::chrono::minutes(1);
     return WorkerGraph(std::move(description), options);
   }
   void work() {
