@@ -2,7 +2,6 @@
 // What the blocks of a graph get while its process is away: the dry signal, as late as the
 // plug-ins' own would be.
 #include <cstring>
-#include <utility>
 
 #include "ctxbroker/error.hpp"
 #include "worker/graph_client.hpp"
@@ -35,8 +34,9 @@ std::vector<std::optional<HostDelayLine>> GraphClient::make_dry_lines(std::uint6
 // In memory that the worker cannot reach. Each output is the first input of its format, delayed, or
 // silence.
 void GraphClient::keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job) {
-  const bool is_new = std::exchange(dry_begins_anew_, false) || job.discontinuity ||
-                      std::exchange(dry_channels_, job.height) != job.height;
+  const bool is_new = dry_begins_anew_ || job.discontinuity || job.height != dry_channels_;
+  dry_begins_anew_ = false;
+  dry_channels_ = job.height;
   const std::size_t inputs = buffers.inputs.size();
   slot.dry.resize(buffers.outputs.size());
   for (std::size_t o = 0; o < slot.dry.size(); ++o) {
