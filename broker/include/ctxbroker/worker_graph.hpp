@@ -111,9 +111,9 @@ struct WorkerGraphOptions {
   /// and each block until the next process is ready, has the outcome JobOutcome::dry instead of an
   /// error. Its outputs are as LateJobs::dry says, and they fit to the blocks before and after.
   /// With several processes, only the plug-ins of the process that is away are left out, and the
-  /// others have no discontinuity. The next process starts on another thread, or the stand-by is prepared
-  /// there. The first job after that takes it over, with the parameters that were set meanwhile.
-  /// This job is a discontinuity for the plug-ins of the process.
+  /// others have no discontinuity. The next process starts on another thread, or the stand-by is
+  /// prepared there. The first job after that takes it over, with the parameters that were set
+  /// meanwhile. This job is a discontinuity for the plug-ins of the process.
   ///
   /// The block that is in the process when it ends waits until the system has ended the process,
   /// about 70 ms on a GPU after a crash. If a plug-in hangs, this begins after

@@ -310,9 +310,7 @@ void GraphClient::must_be_active() const {
 void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                            std::vector<GraphEnd> outputs) {
   check_activation(description_, nodes_.front().description.media, sizes, inputs, outputs);
-  const auto is_on_device = [](const GraphEnd& end) { return end.on_device; };
-  need(!options_.dry_while_away || (std::none_of(inputs.begin(), inputs.end(), is_on_device) &&
-                                    std::none_of(outputs.begin(), outputs.end(), is_on_device)),
+  need(!options_.dry_while_away || (!any_on_device(inputs) && !any_on_device(outputs)),
        "WorkerGraphOptions::dry_while_away is set, and an end is on the device; the dry signal is "
        "made in host memory");
   deactivate();

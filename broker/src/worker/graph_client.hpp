@@ -188,7 +188,6 @@ class GraphClient {
   const GraphEnd& end_of(std::size_t buffer) const;
   BufferPlace device_place_of(const GraphEnd& end, const void* buffer, std::uint64_t bytes,
                               Slot& slot) const;
-  bool has_device_inputs() const;
   void give(const LentDevice& device);
   static void end_devices(Slot& slot) noexcept;
   static void hold_blocks(const Slot& slot) noexcept;

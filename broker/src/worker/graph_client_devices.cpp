@@ -15,10 +15,6 @@ namespace ctxbroker {
 namespace detail {
 namespace {
 
-bool is_end_on_device(const GraphEnd& end) noexcept {
-  return end.on_device;
-}
-
 std::shared_ptr<LentDevice> lent_device(const ctxbroker::DeviceMemory& memory) {
   auto lent = std::make_shared<LentDevice>();
   try {
@@ -85,11 +81,6 @@ const GraphEnd& GraphClient::end_of(std::size_t buffer) const {
   const std::size_t inputs = job_inputs_.size();
   return buffer < inputs ? description_.inputs[job_inputs_[buffer].input]
                          : description_.outputs[buffer - inputs];
-}
-
-bool GraphClient::has_device_inputs() const {
-  const auto& inputs = description_.inputs;
-  return std::any_of(inputs.begin(), inputs.end(), is_end_on_device);
 }
 
 // What the host has ended counts no more, because its address may be that of other memory now.

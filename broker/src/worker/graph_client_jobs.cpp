@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <string>
 
 #include "ctxbroker/error.hpp"
-#include "graph/rectangle.hpp"
 #include "worker/graph_client.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -283,7 +281,7 @@ bool GraphClient::is_lent(const void* buffer) const {
 
 bool GraphClient::can_repeat(const JobInfo& job, const Error& error) const {
   const bool is_part = job.region.width != 0 || !job.extents.empty();
-  if (!options_.retry || is_part || has_device_inputs() ||
+  if (!options_.retry || is_part || any_on_device(description_.inputs) ||
       error.kind() != ErrorKind::context_lost) {
     return false;
   }

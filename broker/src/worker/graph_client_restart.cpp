@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a graph in a worker comes into a process, now and after each end of one.
 #include <chrono>
-#include <cstring>
+#include <string>
 #include <utility>
 
 #include "ctxbroker/error.hpp"

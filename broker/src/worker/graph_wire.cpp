@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/graph_wire.hpp"
 
+#include <algorithm>
+
 #include "ctxbroker/error.hpp"
 #include "plugin/foreign_text.hpp"
 
@@ -54,6 +56,10 @@ Error read_error(const Json& json) {
     throw json::DocumentError("a process whose context is lost ends, and this one goes on");
   }
   return {kind, text("message"), origin};
+}
+
+bool any_on_device(const std::vector<GraphEnd>& ends) noexcept {
+  return std::any_of(ends.begin(), ends.end(), [](const GraphEnd& end) { return end.on_device; });
 }
 
 Json to_json(const std::vector<GraphEnd>& ends) {

@@ -122,6 +122,7 @@ Json to_json(const Error& error);
 // Throws DocumentError or a JSON exception for anything else.
 Error read_error(const Json& json);
 
+bool any_on_device(const std::vector<GraphEnd>& ends) noexcept;
 Json to_json(const std::vector<GraphEnd>& ends);
 std::vector<GraphEnd> read_ends(const Json& json);
 Json to_json(const InstanceOptions& options);

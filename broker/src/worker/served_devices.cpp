@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/served_devices.hpp"
 
-#include <algorithm>
 #include <string>
 
 #include "worker/graph_served.hpp"
@@ -36,11 +35,7 @@ const ctxbroker::DeviceMemory& ServedDevices::at(std::uint64_t handle) const {
 }
 
 void ServedDevices::describe(Broker& broker, int device, GraphDescription& graph) {
-  const auto on_device = [](const GraphEnd& end) { return end.on_device; };
-  if (std::none_of(graph.inputs.begin(), graph.inputs.end(), on_device) &&
-      std::none_of(graph.outputs.begin(), graph.outputs.end(), on_device)) {
-    return;
-  }
+  if (!any_on_device(graph.inputs) && !any_on_device(graph.outputs)) return;
   graph.tenant = &tenant(broker);
   graph.device = device;
 }
