@@ -78,6 +78,9 @@ class Engine {
   virtual std::unique_ptr<Engine> move_to_worker() { return nullptr; }
 };
 
+// The broker of this process. Throws Error.
+Broker open_broker(const Options& options);
+
 // The plan's ends with the channels of this activation; none given: as usual.
 std::vector<GraphEnd> graph_ends(const std::vector<PlannedEnd>& ends,
                                  const std::vector<std::uint32_t>& channels, SampleType samples);

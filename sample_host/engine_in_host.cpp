@@ -15,8 +15,6 @@
 
 namespace ctxbroker::sample_host {
 
-namespace {
-
 Broker open_broker(const Options& options) {
   BrokerOptions broker_options;
   broker_options.host_name = "sample_host";
@@ -29,6 +27,8 @@ Broker open_broker(const Options& options) {
   if (!options.trace.empty()) broker.start_timeline(TimelineOptions{trace_memory});
   return broker;
 }
+
+namespace {
 
 // Known before plug-ins are loaded.
 void check_device(const Broker& broker, const std::optional<Placement>& placement) {

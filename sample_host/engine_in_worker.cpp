@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "catalogue.hpp"
+#include "ctxbroker/policy.hpp"
 #include "ctxbroker/worker_graph.hpp"
 #include "engine.hpp"
 #include "exit_code.hpp"
@@ -96,10 +98,29 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
   return made;
 }
 
+// Whether the user wants plug-ins in this process.
+bool has_some_in_host(const Options& options) {
+  if (options.isolate == WorkerGrouping::in_host) return true;
+  if (options.policy.empty()) return false;
+  const Policy policy = read_policy(options.policy);
+  return policy.for_all.process == WorkerGrouping::in_host ||
+         std::any_of(policy.by_id.begin(), policy.by_id.end(),
+                     [](const auto& one) { return one.second.process == WorkerGrouping::in_host; });
+}
+
 class InWorker final : public Engine {
  public:
   InWorker(const Options& options, const GraphPlan& plan) : nodes_(plan.nodes.size()) {
-    told([&] { graph_.emplace(describe_graph(options, plan), worker_options(options, plan)); });
+    if (has_some_in_host(options)) broker_.emplace(open_broker(options));
+    WorkerGraphOptions with = worker_options(options, plan);
+    with.broker = broker_ ? &*broker_ : nullptr;
+    told([&] { graph_.emplace(describe_graph(options, plan), with); });
+    if (options.trace.empty() || graph_->processes() == 1) return;
+    throw Failure(ExitCode::usage,
+                  "--trace writes the timeline of one process, and the plug-ins "
+                  "are in " +
+                      std::to_string(graph_->processes()) +
+                      "; use --isolate=together, and a policy without \"process\"");
   }
   InWorker(const Options& options, const GraphPlan& plan, Graph&& graph)
       : nodes_(plan.nodes.size()) {
@@ -160,13 +181,15 @@ class InWorker final : public Engine {
   std::uint64_t latency_before(std::size_t node) override {
     return graph_->active() ? graph_->latency_before(node) : 0;
   }
-  void poll() override {}  // the worker does it with each message
+  void poll() override {  // a worker does it with each message
+    if (broker_) broker_->poll();
+  }
 
   DriverInfo driver() override { return graph_->driver(); }
   std::vector<DeviceInfo> devices() override { return graph_->devices(); }
   LeaseInfo lease(std::size_t node) override {
     LeaseInfo lease = told([&] { return graph_->node_state(node).lease; });
-    lease.tenant = in_process(lease.tenant, graph_->process_of(node));
+    lease.tenant = in_process(lease.tenant, process_of(node));
     return lease;
   }
   Metrics metrics(std::size_t node) override {
@@ -177,11 +200,11 @@ class InWorker final : public Engine {
     for (const std::size_t node : one_of_each_process()) {
       BrokerMetrics its = told([&] { return graph_->metrics(node); });
       for (TenantMetrics& tenant : its.tenants) {
-        tenant.id = in_process(tenant.id, graph_->process_of(node));
+        tenant.id = in_process(tenant.id, process_of(node));
         all.tenants.push_back(std::move(tenant));
       }
       for (PutOffMetrics& put_off : its.put_off) {
-        put_off.tenant = in_process(put_off.tenant, graph_->process_of(node));
+        put_off.tenant = in_process(put_off.tenant, process_of(node));
         all.put_off.push_back(std::move(put_off));
       }
     }
@@ -210,6 +233,7 @@ class InWorker final : public Engine {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::context_lost) throw;
       const auto end = graph_ ? first_end() : std::nullopt;
+      if (!end && broker_) throw;  // of a plug-in in this process
       if (!end) throw Error(ErrorKind::context_lost, error.message(), {.call = worker_process});
       std::string library;
       if (!end->running.empty()) {
@@ -222,10 +246,21 @@ class InWorker final : public Engine {
     }
   }
 
+  // This process has one number, even if the graph goes through it several times.
+  std::size_t process_of(std::size_t node) const {
+    std::size_t first = node;
+    if (graph_->process_id(node) == ::getpid()) {
+      for (first = 0; graph_->process_id(first) != ::getpid();) ++first;
+    }
+    return graph_->process_of(first);
+  }
+
   std::vector<std::size_t> one_of_each_process() const {
-    std::vector<std::size_t> nodes(graph_->processes());
-    for (std::size_t node = nodes_; node-- > 0;) nodes[graph_->process_of(node)] = node;
-    return nodes;
+    std::map<std::size_t, std::size_t> nodes;
+    for (std::size_t node = 0; node < nodes_; ++node) nodes.emplace(process_of(node), node);
+    std::vector<std::size_t> all;
+    for (const auto& [process, node] : nodes) all.push_back(node);
+    return all;
   }
 
   // The command ends after the first end of a process.
@@ -254,6 +289,7 @@ class InWorker final : public Engine {
   }
 
   std::size_t nodes_;
+  std::optional<Broker> broker_;  // for plug-ins in this process
   std::optional<WorkerGraph> graph_;
 };
 

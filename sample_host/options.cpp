@@ -174,14 +174,16 @@ void add_run(CLI::App& command, Raw& raw, const char* input_help, const char* ou
       command
           .add_flag("--isolate{together}", raw.isolate,
                     "Run the plug-ins in a process of their own: together, or in several processes "
-                    "with by-vendor, by-plug-in or each-instance. If one of them crashes or hangs, "
-                    "the command ends with an error that names it, and with exit code 5")
+                    "with by-vendor, by-plug-in or each-instance, or in this one with in-host. A "
+                    "policy can choose otherwise for a plug-in. If one of them crashes or hangs "
+                    "elsewhere, the command ends with an error that names it, and with exit code 5")
           ->type_name("[=GROUPING]")
           ->check(CLI::Validator(
               [](const std::string& text) {
                 if (parse_worker_grouping(text)) return std::string();
                 return "\"" + text +
-                       "\" is no grouping; use together, by-vendor, by-plug-in or each-instance";
+                       "\" is no grouping; use together, by-vendor, by-plug-in, each-instance or "
+                       "in-host";
               },
               ""));
   command
@@ -387,11 +389,6 @@ Options finish(const CLI::App& app, Raw raw) {
   if (!raw.driver.empty()) options.driver = parse_driver_choice(raw.driver);
   options.policy = raw.policy;
   options.isolate = parse_worker_grouping(raw.isolate);
-  if (!raw.trace.empty() &&
-      options.isolate.value_or(WorkerGrouping::together) != WorkerGrouping::together) {
-    throw Failure(ExitCode::usage, "--trace writes the timeline of one process, and --isolate=" +
-                                       raw.isolate + " can start several; use --isolate=together");
-  }
   options.move_on_fault = raw.on_fault == "move";
   if (!raw.frames.empty()) options.frames = parse_frame_range(raw.frames);
   options.device = parse_placement(raw.device);

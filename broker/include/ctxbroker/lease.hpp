@@ -22,7 +22,9 @@ enum class LeaseKind {
   shared,       ///< The device's retained primary context, which other leases share.
   private_own,  ///< A context of the tenant's own. Its name in text is "private".
   green,        ///< A green context: its own streams and, on request, its own multiprocessors.
-  worker,       ///< A process of its own. This version grants `automatic` instead and says so.
+  /// A process of its own, which a WorkerGraph gives (WorkerGrouping). A lease within a process is
+  /// taken as `automatic`, and the reason says so.
+  worker,
 };
 
 /// Returns "auto", "shared", "private", "green" or "worker". Static text. Thread-safe.

@@ -14,6 +14,7 @@
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
 #include "ctxbroker/placement.hpp"
+#include "ctxbroker/worker_grouping.hpp"
 
 namespace ctxbroker {
 
@@ -31,6 +32,8 @@ struct PluginPolicy {
   std::optional<std::uint64_t> driver_memory_budget;
   /// The same for pinned memory, streams, events, graphs, modules and contexts.
   DriverLimits driver_limits{};
+  /// Which plug-ins it shares a process with, in a WorkerGraph. A Broker takes no notice.
+  std::optional<WorkerGrouping> process{};
 };
 
 /// Decisions for plug-ins by their ids. What the host itself asks for (InstanceOptions,

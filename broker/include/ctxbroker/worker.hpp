@@ -23,6 +23,7 @@ namespace ctxbroker {
 
 namespace detail {
 class GraphClient;
+class HostPart;
 class WorkerImpl;
 struct LentBlock;
 }  // namespace detail
@@ -156,6 +157,7 @@ class CTXB_API WorkerBuffer {
  private:
   friend class Worker;
   friend class detail::GraphClient;
+  friend class detail::HostPart;
   explicit WorkerBuffer(std::shared_ptr<detail::LentBlock> block) : block_(std::move(block)) {}
   std::shared_ptr<detail::LentBlock> block_;
 };

@@ -20,6 +20,7 @@
 #include "ctxbroker/preset.hpp"
 #include "ctxbroker/worker.hpp"
 #include "ctxbroker/worker_device_buffer.hpp"
+#include "ctxbroker/worker_grouping.hpp"
 
 namespace ctxbroker {
 
@@ -29,34 +30,17 @@ namespace detail {
 class GroupedGraph;
 }
 
-/// Which plug-ins of a graph share a process. A crash ends only the plug-ins of its process, and
-/// only they are suspects.
-///
-/// In one process, plug-ins hand their results to each other on the device. Between two processes,
-/// the samples go through host memory. Two plug-ins do not share a process if the processes would
-/// then wait for each other: in a row of A, B and A, the second A has a process of its own. If a
-/// plug-in needs frames around the job's own one, every plug-in in the processes that feed it runs
-/// once for each of these frames.
-enum class WorkerGrouping {
-  together,       ///< All of them do. This is the fastest.
-  by_vendor,      ///< Those of one vendor do. Without a vendor, as by_plugin.
-  by_plugin,      ///< The instances of one plug-in do.
-  each_instance,  ///< Each plug-in has a process of its own.
-};
-
-/// Returns "together", "by-vendor", "by-plug-in" or "each-instance". Static text. Thread-safe.
-[[nodiscard]] CTXB_API const char* to_string(WorkerGrouping grouping) noexcept;
-/// Reads what to_string returns. Returns nothing for any other text. Thread-safe.
-[[nodiscard]] CTXB_API std::optional<WorkerGrouping> parse_worker_grouping(
-    std::string_view text) noexcept;
-
-/// A plug-in of a graph in a worker. The host does not load its library.
+/// A plug-in of a graph in a worker. Unless the plug-in is in the host's process, the host does not
+/// load its library.
 struct WorkerNode {
   std::string name;               ///< As the edges call it: "blur".
   std::filesystem::path library;  ///< The plug-in library's file.
   /// The plug-in's id or short name. Empty: the only plug-in of the library.
   std::string plugin{};
-  InstanceOptions options{};  ///< Its device, lease and limits in the worker.
+  InstanceOptions options{};  ///< Its device, lease and limits in its process.
+  /// Which plug-ins it shares a process with. Not given: the policy decides
+  /// (PluginPolicy::process), then WorkerGraphOptions::grouping.
+  std::optional<WorkerGrouping> grouping{};
 };
 
 /// What a graph in a worker is made of.
@@ -85,6 +69,10 @@ struct WorkerGraphOptions {
   /// "graph: 1 exposure, 2 blur". A graph without edges names its nodes like this. `on_end` can run
   /// on several threads at once.
   WorkerGrouping grouping = WorkerGrouping::together;
+  /// The host's broker, for plug-ins with WorkerGrouping::in_host. Borrowed; it must outlive the
+  /// graph. Null: no plug-in may be in the host. It has its own driver, policy, timeouts and
+  /// timeline, and what is below does not change them.
+  Broker* broker = nullptr;
   /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, `late` must
   /// be LateJobs::deliver. `submit` then returns when all processes but the last have done the job,
   /// and sometimes it also waits for the last one. The outputs of the earlier processes are
@@ -92,7 +80,8 @@ struct WorkerGraphOptions {
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
-  std::filesystem::path policy{};  ///< A policy file, which the worker reads. May be empty.
+  /// A policy file, which each worker reads. The graph reads `process` in it. May be empty.
+  std::filesystem::path policy{};
   std::chrono::milliseconds job_timeout{0};     ///< As BrokerOptions::job_timeout.
   std::chrono::milliseconds end_timeout{2000};  ///< As BrokerOptions::end_timeout.
   /// Records a timeline in each process from its start. Not given: none.
@@ -149,7 +138,8 @@ struct WorkerNodeState {
 };
 
 /// Plug-ins that are loaded, connected and run in a worker process with a broker of its own, or in
-/// several (WorkerGraphOptions::grouping). The host's own process uses no GPU for them.
+/// several (WorkerGraphOptions::grouping). The host's own process uses no GPU for them, unless the
+/// host chooses WorkerGrouping::in_host for some.
 ///
 /// Samples are copied into memory that both processes share. Buffers from lend are there already,
 /// and are not copied. A host whose frames are in device memory lends that memory, and sets
@@ -168,8 +158,10 @@ struct WorkerNodeState {
 /// from the process, and ends a process whose answer cannot be right.
 ///
 /// Move-only; a moved-from graph can only be destroyed or assigned to. Threads: any thread may call
-/// it, but only one at a time. state, reason, last_end, ends and process_id can be called at any
-/// time. Name the process by any of its nodes.
+/// it, but only one at a time. With plug-ins in the host's process, use the thread that opened the
+/// broker, or serialise the calls with it. state, reason, last_end, ends and process_id can be
+/// called at any time. Name the process by any of its nodes. The host's own process is always
+/// `ready`, and has no ends here.
 class CTXB_API WorkerGraph {
  public:
   /// Starts the worker, loads the libraries and creates the plug-ins there.
@@ -209,6 +201,23 @@ class CTXB_API WorkerGraph {
   ///                After one of those errors, the old graph is moved from; its instances keep
   ///                their parameters, and can be activated again unless CUDA has ended.
   [[nodiscard]] static WorkerGraph from(Graph&& graph, WorkerGraphOptions options = {});
+  /// Moves the plug-ins of a graph to other processes, with their parameters and states: to find a
+  /// culprit among those that share a process, to give up a process that is not needed any more, or
+  /// to take plug-ins out of the host's process after a kernel's fault. If the old graph is active,
+  /// the new one is active for the same sizes and ends. What a plug-in remembers of earlier jobs is
+  /// lost, so the first job is a discontinuity.
+  ///
+  /// The new processes start before the old ones end. A plug-in whose process has ended moves with
+  /// the state that was seen last.
+  ///
+  /// @param graph     the host gives up its unfinished jobs. Afterwards it is moved from.
+  /// @param options   for the new graph. None of the old graph's options is taken over.
+  /// @param of_nodes  the grouping of each node. Empty: WorkerNode::grouping is as it was.
+  /// @throws Error  `wrong_state` for a graph that was moved from; what the constructor,
+  ///                load_preset and activate throw. After an error, the old graph still holds its
+  ///                plug-ins and their parameters. It may not be active any more.
+  [[nodiscard]] static WorkerGraph from(WorkerGraph&& graph, const WorkerGraphOptions& options,
+                                        const std::vector<WorkerGrouping>& of_nodes = {});
   WorkerGraph(WorkerGraph&&) noexcept;
   WorkerGraph& operator=(WorkerGraph&&) noexcept;
   /// Destroys the plug-ins and ends the worker.

@@ -65,7 +65,7 @@ int strength(LeaseKind kind) noexcept {
 LeaseDecision wanted(const LeaseRequest& request) {
   if (request.asked.kind == LeaseKind::worker) {
     return {LeaseChoice(),
-            request.asked_by + " asked for worker, which this version cannot grant; taken as auto"};
+            request.asked_by + " asked for worker, which a WorkerGraph grants; taken as auto here"};
   }
   if (request.asked.kind != LeaseKind::automatic) {
     return {request.asked, request.asked_by + " asked for " + to_string(request.asked)};
@@ -73,7 +73,7 @@ LeaseDecision wanted(const LeaseRequest& request) {
   const std::string wisher = request.wished_by.empty() ? "the plug-in" : request.wished_by;
   if (request.wish.kind == LeaseKind::worker) {
     return {LeaseChoice(),
-            wisher + " wishes worker, which this version cannot grant; taken as auto"};
+            wisher + " wishes worker, which a WorkerGraph grants; taken as auto here"};
   }
   if (request.wish.kind != LeaseKind::automatic) {
     return {request.wish, wisher + " wishes " + to_string(request.wish)};

@@ -242,7 +242,10 @@ class Instance {
   std::uint64_t launches_before_job_ = 0;  // the last one's
 };
 
-// A preset of its parameters, without its state.
+// A preset of a plug-in's parameters, without its state. The texts are those of parameters that are
+// text, and the values those of the others.
+Preset preset_of(const PluginDescription& plugin, const std::vector<ParameterValue>& values,
+                 const std::vector<std::string>& texts);
 Preset values_of(const Instance& instance);
 
 template <typename Function>

@@ -85,6 +85,17 @@ void read_budget(const Json& value, const Location& location, PluginPolicy& poli
   }
 }
 
+void read_process(const Json& value, const Location& location, PluginPolicy& policy) {
+  if (value.is_string()) {
+    policy.process = parse_worker_grouping(value.get_ref<const std::string&>());
+  }
+  if (!policy.process) {
+    location.refuse(described(value) +
+                    " is no choice of a process; allowed are \"in-host\", \"together\", "
+                    "\"by-vendor\", \"by-plug-in\" and \"each-instance\"");
+  }
+}
+
 using LimitReader = void (*)(const Json&, const Location&, DriverLimits&);
 constexpr std::array<std::pair<const char*, LimitReader>, 6> limit_members{
     {{"pinned_memory", read_limit<&DriverLimits::pinned_memory>},
@@ -99,12 +110,13 @@ void read_limits(const Json& value, const Location& location, PluginPolicy& poli
 }
 
 using PluginReader = void (*)(const Json&, const Location&, PluginPolicy&);
-constexpr std::array<std::pair<const char*, PluginReader>, 5> plugin_members{
+constexpr std::array<std::pair<const char*, PluginReader>, 6> plugin_members{
     {{"lease", read_lease},
      {"placement", read_placement},
      {"memory_budget", read_budget<&PluginPolicy::memory_budget>},
      {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>},
-     {"driver_limits", read_limits}}};
+     {"driver_limits", read_limits},
+     {"process", read_process}}};
 
 // parse_document has looked at it.
 void read_schema(const Json&, const Location&, Policy&) {}

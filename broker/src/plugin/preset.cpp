@@ -161,15 +161,26 @@ void tell_state(const PluginInstance& instance, const Preset& preset,
 
 }  // namespace
 
-Preset detail::values_of(const Instance& instance) {
-  const PluginDescription& plugin = instance.description();
+Preset detail::preset_of(const PluginDescription& plugin, const std::vector<ParameterValue>& values,
+                         const std::vector<std::string>& texts) {
   Preset preset{plugin.id, plugin.version, {}, {}};
-  for (const ParameterDescription& parameter : plugin.parameters) {
-    preset.values[parameter.id] = parameter.is_text()
-                                      ? PresetValue(instance.text(parameter.id))
-                                      : saved(parameter, instance.parameter_value(parameter.id));
+  for (std::size_t i = 0; i < plugin.parameters.size(); ++i) {
+    const ParameterDescription& parameter = plugin.parameters[i];
+    preset.values[parameter.id] =
+        parameter.is_text() ? PresetValue(texts[i]) : saved(parameter, values[i]);
   }
   return preset;
+}
+
+Preset detail::values_of(const Instance& instance) {
+  std::vector<ParameterValue> values;
+  std::vector<std::string> texts;
+  for (const ParameterDescription& parameter : instance.description().parameters) {
+    const bool is_text = parameter.is_text();
+    values.push_back(is_text ? ParameterValue() : instance.parameter_value(parameter.id));
+    texts.push_back(is_text ? std::string(instance.text(parameter.id)) : std::string());
+  }
+  return preset_of(instance.description(), values, texts);
 }
 
 Preset save_preset(const PluginInstance& instance) {

@@ -6,7 +6,6 @@
 // then checked, and lengths of the host's own buffers never come from an answer to a job.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include "ctxbroker/worker_graph.hpp"
 #include "graph/delay_lines.hpp"
 #include "plugin/foreign_text.hpp"
+#include "worker/graph_part.hpp"
 #include "worker/graph_wire.hpp"
 #include "worker/lent_devices.hpp"
 #include "worker/scheduling.hpp"
@@ -38,71 +38,65 @@ void check_activation(const WorkerGraphDescription& graph, Media media,
                       const ActivationSizes& sizes, const std::vector<GraphEnd>& inputs,
                       const std::vector<GraphEnd>& outputs);
 
-class GraphClient {
+class GraphClient final : public GraphPart {
  public:
   // A stand-by has its plug-ins, and waits for its turn.
   enum class Role : std::uint8_t { in_charge, stand_by };
   GraphClient(WorkerGraphDescription description, WorkerGraphOptions options,
               Role role = Role::in_charge);
-  GraphClient(const GraphClient&) = delete;
-  GraphClient& operator=(const GraphClient&) = delete;
   // Ends the jobs in flight, whose outputs nobody waits for any more.
-  ~GraphClient();
+  ~GraphClient() override;
 
-  WorkerNodeState node_state(std::size_t node);
-  BrokerMetrics metrics();
-  TimelineSummary write_timeline(const TimelineSink& sink);
-  void poll();
-  void set_parameter(std::size_t node, std::string_view id, const ParameterValue& value);
-  void set_text(std::size_t node, std::string_view id, std::string_view text);
-  ParameterValue parameter_value(std::size_t node, std::string_view id) const;
-  std::string text(std::size_t node, std::string_view id) const;
-  ParameterValue from_text(std::size_t node, std::string_view id, std::string_view text);
-  std::string to_text(std::size_t node, std::string_view id, const ParameterValue& value);
-  Preset save_preset(std::size_t node);
-  std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset);
+  WorkerNodeState node_state(std::size_t node) override;
+  BrokerMetrics metrics() override;
+  TimelineSummary write_timeline(const TimelineSink& sink) override;
+  void poll() override;
+  void set_parameter(std::size_t node, std::string_view id, const ParameterValue& value) override;
+  void set_text(std::size_t node, std::string_view id, std::string_view text) override;
+  ParameterValue parameter_value(std::size_t node, std::string_view id) const override;
+  std::string text(std::size_t node, std::string_view id) const override;
+  ParameterValue from_text(std::size_t node, std::string_view id, std::string_view text) override;
+  std::string to_text(std::size_t node, std::string_view id, const ParameterValue& value) override;
+  Preset save_preset(std::size_t node) override;
+  std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset) override;
+  Preset last_preset(std::size_t node) const override;
 
   void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                std::vector<GraphEnd> outputs);
-  void deactivate();
+                std::vector<GraphEnd> outputs) override;
+  void deactivate() override;
   // Starts the process, if there is none, and brings it to where the last one was.
   void set_up();
   // The same for a job. With dry_while_away, it does not wait: it returns false as long as the next
   // process is not ready.
-  bool get_ready();
-  // The next job does not follow the last one.
-  void mark_discontinuity() noexcept { discontinuity_ = dry_begins_anew_ = true; }
+  bool get_ready() override;
+  void mark_discontinuity() noexcept override { discontinuity_ = dry_begins_anew_ = true; }
 
-  const std::vector<JobInput>& job_inputs() const;
-  std::vector<ImageRegion> output_extents(const JobInfo& job);
-  std::vector<ImageRegion> input_regions(const JobInfo& job);
-  std::uint64_t latency_frames() const;
-  std::uint64_t latency_before(std::size_t node) const;
+  const std::vector<JobInput>& job_inputs() const override;
+  std::vector<ImageRegion> output_extents(const JobInfo& job) override;
+  std::vector<ImageRegion> input_regions(const JobInfo& job) override;
+  std::uint64_t latency_frames() const override;
+  std::uint64_t latency_before(std::size_t node) const override;
 
-  WorkerBuffer lend(std::size_t bytes);
-  WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
+  WorkerBuffer lend(std::size_t bytes) override;
+  WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
   // The host has ended it, and no job uses it.
   void take_back(LentDevice& device) noexcept;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
-                       const WorkerJobEvents& events);
-  JobOutcome finish(std::uint64_t job);
-  bool is_done(std::uint64_t job);
-  JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
-  // Whether a job that failed can be done once more, in the next process. Its inputs are not lent.
-  bool can_repeat(const JobInfo& job, const Error& error) const;
-  bool has_jobs() const noexcept { return oldest() != nullptr; }
-  // Whether one of these buffers lies in a block from `lend`.
-  template <typename Buffers>
-  bool is_any_lent(const Buffers& buffers) const {
-    return std::any_of(buffers.begin(), buffers.end(),
-                       [&](const void* buffer) { return is_lent(buffer); });
-  }
+                       const WorkerJobEvents& events) override;
+  JobOutcome finish(std::uint64_t job) override;
+  bool is_done(std::uint64_t job) override;
+  JobOutcome process(const JobBuffers& buffers, const JobInfo& job,
+                     const WorkerJobEvents& events) override;
+  bool can_repeat(const JobInfo& job, const Error& error) const override;
+  bool has_jobs() const noexcept override { return oldest() != nullptr; }
+  bool is_lent(const void* buffer) const override;
 
-  const PluginDescription& description(std::size_t node) const { return at(node).description; }
-  const DriverInfo& driver() const noexcept { return driver_; }
-  const std::vector<DeviceInfo>& devices() const noexcept { return devices_; }
-  // On any thread.
-  std::shared_ptr<WorkerImpl> worker() const {
+  const PluginDescription& description(std::size_t node) const override {
+    return at(node).description;
+  }
+  const DriverInfo& driver() const override { return driver_; }
+  const std::vector<DeviceInfo>& devices() const override { return devices_; }
+  std::shared_ptr<WorkerImpl> worker() const override {
     const std::lock_guard lock(worker_mutex_);
     return worker_.impl_;
   }
@@ -195,7 +189,6 @@ class GraphClient {
   void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
   void copy_outputs(const Slot& slot, JobOutcome outcome) const;
   std::uint32_t result_bytes(std::size_t output) const;
-  bool is_lent(const void* buffer) const;
   const Slot* oldest() const noexcept;
   Slot* oldest() noexcept { return const_cast<Slot*>(std::as_const(*this).oldest()); }
   Slot& free_slot();

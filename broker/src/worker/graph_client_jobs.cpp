@@ -299,7 +299,7 @@ JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
   try {
     return process_once(buffers, job, events);
   } catch (const Error& error) {
-    if (is_any_lent(buffers.inputs) || !can_repeat(job, error)) throw;
+    if (is_any_lent(*this, buffers.inputs) || !can_repeat(job, error)) throw;
   }
   return process_once(buffers, job, events);
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "plugin/instance.hpp"
 #include "plugin/option_check.hpp"
 #include "worker/graph_client.hpp"
 #include "worker/packet.hpp"
@@ -144,6 +145,13 @@ std::vector<PresetRemark> GraphClient::load_preset(std::size_t node, const Prese
   if (one.has_state && preset.state) set.state = preset.state;
   one = std::move(set);
   return remarks;
+}
+
+Preset GraphClient::last_preset(std::size_t node) const {
+  const Node& one = at(node);
+  Preset preset = preset_of(one.description, one.values, one.texts);
+  preset.state = one.state;
+  return preset;
 }
 
 WorkerNodeState GraphClient::node_state(std::size_t node) {

@@ -11,7 +11,6 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
-#include "graph/row.hpp"
 #include "plugin/base64.hpp"
 #include "scan/description_json.hpp"
 #include "worker/packet.hpp"
@@ -44,7 +43,7 @@ Json values_of(const PluginInstance& instance) {
 
 }  // namespace
 
-Served::LoadedNode& Served::node(const Json& ask) {
+LoadedNode& Served::node(const Json& ask) {
   const auto index = ask.at("node").get<std::size_t>();
   need_of_message(index < nodes_.size(), "there is no such node");
   return nodes_[index];
@@ -99,14 +98,13 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
 }
 
 Json Served::create(const Json& ask) {
-  const PluginLibrary library = broker_->load(ask.at("library").get<std::string>());
-  PluginInstance instance = broker_->create(library, ask.at("plugin").get<std::string>(),
-                                            read_instance_options(ask.at("options")));
-  nodes_.push_back({ask.at("name").get<std::string>(), library, std::move(instance)});
-  const PluginInstance& made = nodes_.back().instance;
-  return {{"plugins", to_json(std::vector<PluginDescription>{made.description()})},
-          {"path", library.path().string()},
-          {"has_state", made.has_state()}};
+  nodes_.push_back(load_node(
+      *broker_, {ask.at("name").get<std::string>(), ask.at("library").get<std::string>(),
+                 ask.at("plugin").get<std::string>(), read_instance_options(ask.at("options"))}));
+  const LoadedNode& made = nodes_.back();
+  return {{"plugins", to_json(std::vector<PluginDescription>{made.instance.description()})},
+          {"path", made.library.path().string()},
+          {"has_state", made.instance.has_state()}};
 }
 
 // What the plug-in was set to in the process before this one.
@@ -198,18 +196,14 @@ Json Served::set(const Json& ask) {
   return {};
 }
 
-void Served::deactivate_all() {
-  graph_.reset();
-  for (LoadedNode& one : nodes_) one.instance.deactivate();
-}
-
 // All are active afterwards, or none.
 Json Served::activate(const Json& ask) {
-  deactivate_all();
+  graph_.reset();
+  deactivate_all(nodes_);
   try {
     return connect(ask);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::context_lost) deactivate_all();
+    if (error.kind() != ErrorKind::context_lost) deactivate_all(nodes_);
     throw;
   }
 }
@@ -221,46 +215,36 @@ Json Served::connect(const Json& ask) {
   sizes.max_height = given.at(1).get<std::uint32_t>();
   sizes.sample_rate = given.at(2).get<double>();
   sizes.realtime = given.at(3).get<bool>();
-  std::vector<PluginInstance*> row;
-  GraphDescription description;
-  for (LoadedNode& one : nodes_) {
-    one.instance.activate(sizes);
-    row.push_back(&one.instance);
-    description.nodes.push_back({one.name, &one.instance});
-  }
   const GraphOptions options = read_graph_options(ask.at("graph"));
-  description.inputs = read_ends(ask.at("inputs"));
-  description.outputs = read_ends(ask.at("outputs"));
+  std::vector<GraphEdge> edges;
   for (const Json& edge : ask.at("edges")) {
-    description.edges.push_back({edge.at(0).get<std::string>(), edge.at(1).get<std::string>()});
+    edges.push_back({edge.at(0).get<std::string>(), edge.at(1).get<std::string>()});
   }
-  if (description.edges.empty()) {
-    need_of_message(description.inputs.size() == 1 && description.outputs.size() == 1,
-                    "a row has two ends");
-    GraphDescription connected = in_a_row(row, description.inputs[0].samples);
-    description.inputs[0].name = connected.inputs[0].name;
-    description.outputs[0].name = connected.outputs[0].name;
-    description.nodes = std::move(connected.nodes);
-    description.edges = std::move(connected.edges);
-  }
+  std::vector<GraphEnd> inputs = read_ends(ask.at("inputs"));
+  std::vector<GraphEnd> outputs = read_ends(ask.at("outputs"));
+  need_of_message(!edges.empty() || (inputs.size() == 1 && outputs.size() == 1),
+                  "a row has two ends");
+  GraphDescription description =
+      activate_all(nodes_, sizes, std::move(inputs), std::move(outputs), edges);
   devices_.describe(*broker_, whole<int>(ask.at("device")), description);
   graph_.emplace(*broker_, description, sizes, options);
   on_device_.clear();
-  Json inputs = Json::array();
+  Json job_inputs = Json::array();
   for (const JobInput& input : graph_->job_inputs()) {
-    inputs.push_back(Json::array({input.input, input.frame}));
+    job_inputs.push_back(Json::array({input.input, input.frame}));
     on_device_.push_back(description.inputs[input.input].on_device);
   }
   for (const GraphEnd& end : description.outputs) on_device_.push_back(end.on_device);
   Json before = Json::array();
   for (std::size_t i = 0; i < nodes_.size(); ++i) before.push_back(graph_->latency_before(i));
-  return {{"job_inputs", std::move(inputs)},
+  return {{"job_inputs", std::move(job_inputs)},
           {"latency", graph_->latency_frames()},
           {"before", std::move(before)}};
 }
 
 Json Served::deactivate() {
-  deactivate_all();
+  graph_.reset();
+  deactivate_all(nodes_);
   Json states = Json::array();
   for (LoadedNode& one : nodes_) {
     Json state;

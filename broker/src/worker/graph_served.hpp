@@ -11,6 +11,7 @@
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/worker_module.h"
 #include "worker/graph_wire.hpp"
+#include "worker/loaded_nodes.hpp"
 #include "worker/served_devices.hpp"
 
 namespace ctxbroker::detail {
@@ -49,15 +50,8 @@ class Served {
   }
 
  private:
-  struct LoadedNode {
-    std::string name;
-    PluginLibrary library;
-    PluginInstance instance;
-  };
-
   LoadedNode& node(const Json& ask);
   Json connect(const Json& ask);
-  void deactivate_all();
   void read_table(const JobMessage& message);
 
   const ctxb_worker_host* host_;

@@ -9,7 +9,10 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/manifest.hpp"
+#include "ctxbroker/policy.hpp"
 #include "scan/description_json.hpp"
+#include "worker/graph_client.hpp"
+#include "worker/host_part.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -45,18 +48,36 @@ void ask_for_descriptions(const WorkerGraphDescription& graph, WorkerGraphOption
   }
 }
 
-std::string key_of(WorkerGrouping grouping, const PluginDescription& plugin, std::size_t node) {
-  switch (grouping) {
-    case WorkerGrouping::by_vendor:
-      return plugin.vendor.empty() ? "plug-in " + plugin.id : "vendor " + plugin.vendor;
-    case WorkerGrouping::by_plugin:
-      return plugin.id;
-    case WorkerGrouping::each_instance:
-      return std::to_string(node);
-    case WorkerGrouping::together:
-      break;
-  }
-  return {};
+// Nothing: neither the host nor the policy has chosen for this plug-in.
+std::optional<WorkerGrouping> chosen(const WorkerNode& node, const PluginDescription& plugin,
+                                     const Policy& policy) {
+  if (node.grouping) return node.grouping;
+  const auto entry = policy.by_id.find(plugin.id);
+  if (entry != policy.by_id.end() && entry->second.process) return entry->second.process;
+  return policy.for_all.process;
+}
+
+WorkerGrouping grouping_of(const WorkerNode& node, const PluginDescription& plugin,
+                           const Policy& policy, WorkerGrouping otherwise) {
+  if (const auto choice = chosen(node, plugin, policy)) return *choice;
+  const bool asks_for_worker =
+      node.options.lease.kind == LeaseKind::worker ||
+      (node.options.lease.kind == LeaseKind::automatic && plugin.lease_wish == LeaseKind::worker);
+  return asks_for_worker && otherwise == WorkerGrouping::in_host ? WorkerGrouping::by_plugin
+                                                                 : otherwise;
+}
+
+// Whether one choice holds for all plug-ins, whatever they are.
+bool is_together(const WorkerGraphDescription& graph, const Policy& policy,
+                 WorkerGrouping grouping) {
+  const auto differs = [](const std::optional<WorkerGrouping>& one) {
+    return one && *one != WorkerGrouping::together;
+  };
+  return grouping == WorkerGrouping::together && !differs(policy.for_all.process) &&
+         std::none_of(policy.by_id.begin(), policy.by_id.end(),
+                      [&](const auto& one) { return differs(one.second.process); }) &&
+         std::none_of(graph.nodes.begin(), graph.nodes.end(),
+                      [&](const WorkerNode& node) { return differs(node.grouping); });
 }
 
 // "sample_host: blur, merge"; in a row, "sample_host: 1 blur, 2 merge".
@@ -102,41 +123,57 @@ GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraph
       most_changes_(options.graph.changes_per_job),
       dry_jobs_(2 * std::size_t{options.graph.jobs_in_flight}) {
   const std::vector<std::optional<PluginDescription>> said = group(options);
-  // All at once, because each takes a while.
-  std::vector<std::future<std::unique_ptr<GraphClient>>> started;
+  start(options);
+  place_.resize(description_.nodes.size());
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::size_t i = 0; i < groups_[g].nodes.size(); ++i) {
+      const Index n = groups_[g].nodes[i];
+      place_[n] = {g, i};
+      if (said[n]) must_be_as_described(parts_[g]->description(i), *said[n]);
+    }
+  }
+}
+
+// The processes all at once, because each takes a while.
+void GroupedGraph::start(const WorkerGraphOptions& options) {
+  std::vector<std::future<std::unique_ptr<GraphPart>>> started;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     WorkerGraphOptions own = options;
     if (groups_.size() > 1) own.worker.name = name_of(options.worker.name, groups_[g]);
     if (g + 1 < groups_.size()) own.graph.jobs_in_flight = 1;  // the host waits for each job
-    const auto how = groups_.size() == 1 ? std::launch::deferred : std::launch::async;
-    started.push_back(std::async(how, [graph = groups_[g].graph, own = std::move(own)]() mutable {
-      return std::make_unique<GraphClient>(std::move(graph), std::move(own));
-    }));
+    const bool is_async = groups_.size() > 1 && !groups_[g].in_host;
+    started.push_back(
+        std::async(is_async ? std::launch::async : std::launch::deferred,
+                   [graph = groups_[g].graph, own = std::move(own),
+                    in_host = groups_[g].in_host]() mutable -> std::unique_ptr<GraphPart> {
+                     if (!in_host)
+                       return std::make_unique<GraphClient>(std::move(graph), std::move(own));
+                     return std::make_unique<HostPart>(*own.broker, std::move(graph), own.graph);
+                   }));
   }
-  place_.resize(description_.nodes.size());
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    clients_.push_back(started[g].get());
-    for (std::size_t i = 0; i < groups_[g].nodes.size(); ++i) {
-      const Index n = groups_[g].nodes[i];
-      place_[n] = {g, i};
-      if (said[n]) must_be_as_described(clients_[g]->description(i), *said[n]);
-    }
-  }
+  for (auto& one : started) parts_.push_back(one.get());
 }
 
 // Returns what the plug-ins are said to be, if that had to be known.
 std::vector<std::optional<PluginDescription>> GroupedGraph::group(
     const WorkerGraphOptions& options) {
   std::vector<std::optional<PluginDescription>> said(description_.nodes.size());
-  if (options.grouping != WorkerGrouping::together) {
+  const Policy policy = options.policy.empty() ? Policy() : read_policy(options.policy);
+  if (!is_together(description_, policy, options.grouping)) {
     std::transform(description_.nodes.begin(), description_.nodes.end(), said.begin(),
                    read_description);
     ask_for_descriptions(description_, options, said);
     std::vector<const PluginDescription*> plugins;
     std::vector<std::string> keys;
     for (std::size_t n = 0; n < said.size(); ++n) {
+      const WorkerNode& node = description_.nodes[n];
       plugins.push_back(&*said[n]);
-      keys.push_back(key_of(options.grouping, *said[n], n));
+      keys.push_back(group_key(grouping_of(node, *said[n], policy, options.grouping), *said[n], n));
+      if (keys.back() != host_key || options.broker != nullptr) continue;
+      throw Error(ErrorKind::invalid_argument,
+                  "graph: the plug-in of node \"" + node.name +
+                      "\" is to be in the host's process, and WorkerGraphOptions::broker is null; "
+                      "set it to the host's broker, or choose another WorkerGrouping");
     }
     wired_ = with_edges(description_, plugins);
     groups_ = group_nodes(wired_, connect(graph_of(wired_), plugins), keys);
@@ -149,7 +186,8 @@ std::vector<std::optional<PluginDescription>> GroupedGraph::group(
   must_be_in_host_memory(description_.inputs);
   must_be_in_host_memory(description_.outputs);
   if (groups_.size() > 1) return said;
-  groups_.assign(1, {{}, description_, {}, {}});
+  const bool in_host = !groups_.empty() && groups_.front().in_host;
+  groups_.assign(1, {in_host, {}, description_, {}, {}});
   for (std::size_t n = 0; n < said.size(); ++n) groups_.front().nodes.push_back(n);
   return said;
 }
@@ -158,11 +196,11 @@ GroupedGraph::Place GroupedGraph::place(std::size_t node) const {
   if (node >= place_.size()) {
     throw Error(ErrorKind::invalid_argument, "graph: there is no node " + std::to_string(node));
   }
-  return {*clients_[place_[node].first], place_[node].second, place_[node].first};
+  return {*parts_[place_[node].first], place_[node].second, place_[node].first};
 }
 
 void GroupedGraph::mark_discontinuity() noexcept {
-  for (const auto& client : clients_) client->mark_discontinuity();
+  for (const auto& part : parts_) part->mark_discontinuity();
 }
 
 void GroupedGraph::must_be_active() const {
@@ -182,22 +220,23 @@ void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) con
 }
 
 WorkerDeviceBuffer GroupedGraph::lend(const ctxbroker::DeviceMemory& memory) {
-  if (is_whole()) return clients_.front()->lend(memory);
+  if (is_whole()) return parts_.front()->lend(memory);
   throw Error(ErrorKind::invalid_argument,
-              "graph: it is in " + std::to_string(clients_.size()) +
+              "graph: it is in " + std::to_string(parts_.size()) +
                   " processes, and device memory can be lent to one only; use "
                   "WorkerGrouping::together, or host memory");
 }
 
 void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                             std::vector<GraphEnd> outputs) {
-  check_activation(description_, place(0).client.description(place(0).node).media, sizes, inputs,
+  check_activation(description_, place(0).part.description(place(0).node).media, sizes, inputs,
                    outputs);
   must_be_in_host_memory(inputs);
   must_be_in_host_memory(outputs);
+  sizes_ = sizes;
   if (is_whole()) {
     active_ = false;
-    clients_.front()->activate(sizes, inputs, outputs);
+    parts_.front()->activate(sizes, inputs, outputs);
   } else {
     deactivate();
     GraphDescription graph = graph_of(wired_);
@@ -205,16 +244,15 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
     take_formats(graph.outputs, outputs);
     std::vector<const PluginDescription*> plugins;
     for (std::size_t n = 0; n < place_.size(); ++n) {
-      plugins.push_back(&place(n).client.description(place(n).node));
+      plugins.push_back(&place(n).part.description(place(n).node));
     }
     const Wiring whole = wire(graph, plugins, sizes);
     try {
       for (std::size_t g = 0; g < groups_.size(); ++g) {
         const Group& group = groups_[g];
-        clients_[g]->activate(sizes, with_formats(group.graph.inputs, group.inputs, whole),
-                              with_formats(group.graph.outputs, group.outputs, whole));
+        parts_[g]->activate(sizes, with_formats(group.graph.inputs, group.inputs, whole),
+                            with_formats(group.graph.outputs, group.outputs, whole));
       }
-      sizes_ = sizes;
       make_steps(whole);
     } catch (...) {
       const std::exception_ptr why = std::current_exception();
@@ -234,9 +272,9 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
 template <typename Work>
 void GroupedGraph::for_all(const Work& work) {
   std::exception_ptr first;
-  for (const auto& client : clients_) {
+  for (const auto& part : parts_) {
     try {
-      work(*client);
+      work(*part);
     } catch (...) {
       if (!first) first = std::current_exception();
     }
@@ -245,19 +283,19 @@ void GroupedGraph::for_all(const Work& work) {
 }
 
 void GroupedGraph::poll() {
-  for_all([](GraphClient& client) { client.poll(); });
+  for_all([](GraphPart& part) { part.poll(); });
 }
 
 void GroupedGraph::deactivate() {
   active_ = false;
-  for_all([](GraphClient& client) { client.deactivate(); });
+  for_all([](GraphPart& part) { part.deactivate(); });
 }
 
 void GroupedGraph::make_steps(const Wiring& whole) {
   std::vector<FrameRanges> frames;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     FrameRanges ranges(groups_[g].inputs.size());
-    for (const JobInput& input : clients_[g]->job_inputs()) {
+    for (const JobInput& input : parts_[g]->job_inputs()) {
       FrameRange& range = ranges[input.input];
       range.first = std::min(range.first, input.frame);
       range.last = std::max(range.last, input.frame);
@@ -275,7 +313,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
   steps_.clear();
   for (const WiredNode& node : wiring_.nodes) {
     Step& step = steps_.emplace_back();
-    for (const JobInput& input : client(node).job_inputs()) {
+    for (const JobInput& input : part(node).job_inputs()) {
       const auto feed = std::find_if(node.feeds.begin(), node.feeds.end(), [&](const Feed& one) {
         return one.port == input.input && one.frame == input.frame;
       });
@@ -296,7 +334,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
 // Also after a restart, when a plug-in can have another latency.
 void GroupedGraph::keep_aligned() {
   if (wiring_.media != Media::audio) return;
-  const auto latency_of = [&](const WiredNode& node) { return client(node).latency_frames(); };
+  const auto latency_of = [&](const WiredNode& node) { return part(node).latency_frames(); };
   const auto is_as_before = [&](const WiredNode& node, std::uint64_t latency) {
     return latency_of(node) == latency;
   };
@@ -332,13 +370,13 @@ void GroupedGraph::keep_aligned() {
 }
 
 const std::vector<JobInput>& GroupedGraph::job_inputs() const {
-  if (is_whole()) return clients_.front()->job_inputs();
+  if (is_whole()) return parts_.front()->job_inputs();
   must_be_active();
   return job_inputs_;
 }
 
 std::uint64_t GroupedGraph::latency_frames() {
-  if (is_whole()) return clients_.front()->latency_frames();
+  if (is_whole()) return parts_.front()->latency_frames();
   must_be_active();
   keep_aligned();
   return latency_.total;
@@ -346,10 +384,10 @@ std::uint64_t GroupedGraph::latency_frames() {
 
 std::uint64_t GroupedGraph::latency_before(std::size_t node) {
   const Place at = place(node);
-  if (is_whole()) return at.client.latency_before(node);
+  if (is_whole()) return at.part.latency_before(node);
   must_be_active();
   keep_aligned();
-  const std::uint64_t inside = at.client.latency_before(at.node);
+  const std::uint64_t inside = at.part.latency_before(at.node);
   return wiring_.media == Media::audio ? latency_.before[at.process] + inside : inside;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph behind a WorkerGraph: its nodes are in one process, or in several as the host groups
 // them. With one process, each call goes straight to that. With several, a job goes from process to
-// process through host memory, here.
+// process through host memory, here. The host's own process is one of them if plug-ins are in it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 #include "graph/delay_lines.hpp"
 #include "graph/rectangle.hpp"
 #include "graph/wiring.hpp"
-#include "worker/graph_client.hpp"
+#include "worker/graph_part.hpp"
 #include "worker/grouping.hpp"
 
 namespace ctxbroker::detail {
@@ -27,18 +27,19 @@ class GroupedGraph {
 
   // Where a node is.
   struct Place {
-    GraphClient& client;
+    GraphPart& part;
     std::size_t node = 0;     // its number there
-    std::size_t process = 0;  // of the client
+    std::size_t process = 0;  // of the part
   };
   Place place(std::size_t node) const;
   const WorkerGraphDescription& graph() const noexcept { return description_; }
-  const std::vector<std::unique_ptr<GraphClient>>& clients() const noexcept { return clients_; }
+  const std::vector<std::unique_ptr<GraphPart>>& parts() const noexcept { return parts_; }
 
   void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                 std::vector<GraphEnd> outputs);
   void deactivate();
   bool active() const noexcept { return active_; }
+  const ActivationSizes& sizes() const noexcept { return sizes_; }
   void mark_discontinuity() noexcept;
   void poll();
 
@@ -48,12 +49,12 @@ class GroupedGraph {
   std::uint64_t latency_frames();
   std::uint64_t latency_before(std::size_t node);
 
-  WorkerBuffer lend(std::size_t bytes) { return clients_.front()->lend(bytes); }
+  WorkerBuffer lend(std::size_t bytes) { return parts_.front()->lend(bytes); }
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);
   JobOutcome finish(std::uint64_t job);
-  bool is_done(std::uint64_t job) { return clients_.back()->is_done(job); }
+  bool is_done(std::uint64_t job) { return parts_.back()->is_done(job); }
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
 
  private:
@@ -75,12 +76,13 @@ class GroupedGraph {
     Rectangle extent{}, wanted{};    // the whole, and what others need of it
   };
 
-  bool is_whole() const noexcept { return clients_.size() == 1; }
-  GraphClient& client(const WiredNode& node) noexcept {
+  bool is_whole() const noexcept { return parts_.size() == 1; }
+  GraphPart& part(const WiredNode& node) noexcept {
     asked_last_ = node.origin;
-    return *clients_[asked_last_];
+    return *parts_[asked_last_];
   }
   std::vector<std::optional<PluginDescription>> group(const WorkerGraphOptions& options);
+  void start(const WorkerGraphOptions& options);
   void must_be_active() const;
   void must_be_in_host_memory(const std::vector<GraphEnd>& ends) const;
   template <typename Work>
@@ -110,13 +112,13 @@ class GroupedGraph {
   WorkerGraphDescription wired_;  // the same with edges, if there are several groups
   std::uint32_t most_changes_;    // of a job
   std::vector<Group> groups_;     // in the order in which they run
-  std::vector<std::unique_ptr<GraphClient>> clients_;       // of each group
+  std::vector<std::unique_ptr<GraphPart>> parts_;           // of each group
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // of each node: its group, and where
   bool active_ = false;
+  ActivationSizes sizes_;       // of the last activation
   std::size_t asked_last_ = 0;  // a group
 
   // Of several processes, while the graph is active.
-  ActivationSizes sizes_;
   std::vector<PluginDescription> ports_;  // of the groups, for wiring_
   Wiring wiring_;
   std::vector<Step> steps_;

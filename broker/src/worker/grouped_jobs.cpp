@@ -86,7 +86,7 @@ void GroupedGraph::check(const JobBuffers& buffers, const JobInfo& job,
     const Place at = place(change.node);
     check_change(
         {nullptr, change.parameter, change.offset, change.value, change.ramp_frames, change.from},
-        at.client.description(at.node), job.width);
+        at.part.description(at.node), job.width);
     check_order(before, change.offset);
     before = change.offset;
   }
@@ -136,7 +136,7 @@ void GroupedGraph::find_extents(const JobInfo& job) {
       }
       known = image_region(extent);
     }
-    const std::vector<ImageRegion> extents = client(node).output_extents(own);
+    const std::vector<ImageRegion> extents = part(node).output_extents(own);
     for (std::size_t end = 0; end < node.outputs.size(); ++end) {
       const Index value = node.outputs[end];
       if (!is_image(value)) continue;
@@ -171,7 +171,7 @@ void GroupedGraph::find_regions(const JobInfo& job) {
                  (node.outputs.size() == 1 ? "" : "; use another WorkerGrouping"));
     }
     step.job.region = image_region(region);
-    const std::vector<ImageRegion> needs = client(node).input_regions(step.job);
+    const std::vector<ImageRegion> needs = part(node).input_regions(step.job);
     for (std::size_t i = 0; i < step.feeds.size(); ++i) {
       step.needs[i] = rectangle(needs[i]);
       Rectangle& wanted = samples_[*node.inputs[step.feeds[i]]].wanted;
@@ -203,7 +203,7 @@ void GroupedGraph::must_be_as_told(const JobInfo& job) const {
 
 void GroupedGraph::must_need_the_same(Index n) {
   const Step& step = steps_[n];
-  const std::vector<ImageRegion> needs = client(wiring_.nodes[n]).input_regions(step.job);
+  const std::vector<ImageRegion> needs = part(wiring_.nodes[n]).input_regions(step.job);
   for (std::size_t i = 0; i < step.feeds.size(); ++i) {
     if (equal(rectangle(needs[i]), step.needs[i])) continue;
     throw Error(ErrorKind::plugin_failed,
@@ -278,9 +278,9 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
                        const Last& last) {
   const auto begin = Clock::now();
   check(buffers, job, events);
-  for (Index g = 0; g < clients_.size(); ++g) {  // a plug-in can have another latency now
+  for (Index g = 0; g < parts_.size(); ++g) {  // a plug-in can have another latency now
     asked_last_ = g;
-    clients_[g]->get_ready();
+    parts_[g]->get_ready();
   }
   is_dry_ = false;
   prepare(job, events);
@@ -322,7 +322,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         goes_on_with_ = job.height;
         return result;
       }
-      const JobOutcome outcome = client(node).process(step.buffers, step.job, step.events);
+      const JobOutcome outcome = part(node).process(step.buffers, step.job, step.events);
       is_dry_ = is_dry_ || outcome == JobOutcome::dry;
     }
   } catch (...) {
@@ -344,14 +344,14 @@ void GroupedGraph::start_lines_anew() noexcept {
 
 std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job,
                                    const WorkerJobEvents& events) {
-  GraphClient& last = *clients_.back();
+  GraphPart& last = *parts_.back();
   if (is_whole()) return last.submit(buffers, job, events);
   return run(
       buffers, job, events,
       [&](const JobBuffers& own, const JobInfo& info, const WorkerJobEvents& its, bool is_direct) {
         const std::uint64_t number = last.submit(own, info, its);
         // The last process does not know the blocks that the first one was lent.
-        if (!is_direct || clients_.front()->is_any_lent(buffers.outputs)) last.finish(number);
+        if (!is_direct || is_any_lent(*parts_.front(), buffers.outputs)) last.finish(number);
         dry_jobs_[number % dry_jobs_.size()] = is_dry_ ? number : 0;
         return number;
       });
@@ -359,7 +359,7 @@ std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job
 
 JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
                                  const WorkerJobEvents& events) {
-  GraphClient& last = *clients_.back();
+  GraphPart& last = *parts_.back();
   if (is_whole()) return last.process(buffers, job, events);
   const auto run_once = [&] {
     return run(buffers, job, events,
@@ -370,18 +370,18 @@ JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
   // A block of sound is repeated by the one process that has lost it. A picture begins anew,
   // because each process gets it with a region.
   const bool can_begin_anew = wiring_.media == Media::image && !last.has_jobs() &&
-                              !clients_.front()->is_any_lent(buffers.inputs);
+                              !is_any_lent(*parts_.front(), buffers.inputs);
   try {
     return run_once();
   } catch (const Error& error) {
-    if (!can_begin_anew || !clients_[asked_last_]->can_repeat(job, error)) throw;
+    if (!can_begin_anew || !parts_[asked_last_]->can_repeat(job, error)) throw;
   }
   return run_once();
 }
 
 JobOutcome GroupedGraph::finish(std::uint64_t job) {
   try {
-    const JobOutcome outcome = clients_.back()->finish(job);
+    const JobOutcome outcome = parts_.back()->finish(job);
     return as_a_whole(outcome, dry_jobs_[job % dry_jobs_.size()] == job);
   } catch (...) {
     if (!is_whole()) lose_step();
@@ -396,7 +396,7 @@ void GroupedGraph::lose_step() noexcept {
 }
 
 std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
-  if (is_whole()) return clients_.front()->output_extents(job);
+  if (is_whole()) return parts_.front()->output_extents(job);
   must_ask_images(job);
   prepare(job, {});
   find_extents(job);
@@ -408,7 +408,7 @@ std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
 }
 
 std::vector<ImageRegion> GroupedGraph::input_regions(const JobInfo& job) {
-  if (is_whole()) return clients_.front()->input_regions(job);
+  if (is_whole()) return parts_.front()->input_regions(job);
   must_ask_images(job);
   prepare(job, {});
   find_extents(job);

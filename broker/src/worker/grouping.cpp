@@ -167,13 +167,35 @@ GraphDescription graph_of(const WorkerGraphDescription& whole) {
   return graph;
 }
 
+const char* const host_key = "in host";
+
+std::string group_key(WorkerGrouping grouping, const PluginDescription& plugin, Index node) {
+  switch (grouping) {
+    case WorkerGrouping::by_vendor:
+      if (!plugin.vendor.empty()) return "vendor " + plugin.vendor;
+      [[fallthrough]];
+    case WorkerGrouping::by_plugin:
+      return "plug-in " + plugin.id;
+    case WorkerGrouping::each_instance:
+      return "node " + std::to_string(node);
+    case WorkerGrouping::in_host:
+      return host_key;
+    case WorkerGrouping::together:
+      break;
+  }
+  return {};
+}
+
 std::vector<Group> group_nodes(const WorkerGraphDescription& whole, const Wiring& wiring,
                                const std::vector<std::string>& keys) {
   Chooser chooser(wiring, keys);
   const std::vector<Index> group_of = chooser.choose();
   const Describer describer(whole, wiring, group_of);
   std::vector<Group> groups;
-  for (const Index group : chooser.order()) groups.push_back(describer.describe(group));
+  for (const Index group : chooser.order()) {
+    groups.push_back(describer.describe(group));
+    groups.back().in_host = keys[groups.back().nodes.front()] == host_key;
+  }
   return groups;
 }
 

@@ -11,8 +11,9 @@
 
 namespace ctxbroker::detail {
 
-// The nodes of one process.
+// The nodes of one process, or of the host.
 struct Group {
+  bool in_host = false;
   std::vector<Index> nodes;            // of the whole graph, in their order
   WorkerGraphDescription graph;        // of these nodes; the ends have no formats yet
   std::vector<Index> inputs, outputs;  // of each end: the whole graph's value
@@ -24,6 +25,12 @@ WorkerGraphDescription with_edges(WorkerGraphDescription graph,
 
 // As `wire` takes it, without instances.
 GraphDescription graph_of(const WorkerGraphDescription& whole);
+
+// Which plug-ins share a process with this one, if `grouping` holds for all: those with an equal
+// key.
+std::string group_key(WorkerGrouping grouping, const PluginDescription& plugin, Index node);
+// The key of the plug-ins in the host's process.
+extern const char* const host_key;
 
 // Nodes with equal keys share a process, unless a node of another process stands between them. The
 // groups are in the order in which they run. `wiring` is from `connect`.

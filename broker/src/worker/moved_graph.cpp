@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves a graph of this process into a worker.
+// Moves plug-ins to other processes: a graph of this process, or one in workers.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -7,9 +7,11 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/worker_graph.hpp"
+#include "observe/recorder.hpp"
 #include "plugin/access.hpp"
 #include "plugin/instance.hpp"
 #include "worker/grouped_graph.hpp"
+#include "worker/host_part.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -53,35 +55,29 @@ WorkerGraphOptions options_for(const GraphParts& graph, WorkerGraphOptions optio
   return options;
 }
 
+std::string moves(const PluginDescription& plugin, const std::string& text) {
+  return "plug-in " + plugin.short_name + " moves to another process: " + text;
+}
+
 void warn(const Instance& instance, const std::string& text) {
-  instance.tenant().log(
-      Severity::warning, "plugin",
-      "plug-in " + instance.description().short_name + " moves to a worker: " + text);
+  instance.tenant().log(Severity::warning, "plugin", moves(instance.description(), text));
 }
 
-Preset saved(Instance& instance) {
-  Preset preset = values_of(instance);
-  try {
-    if (instance.has_state()) preset.state = instance.save_state();
-  } catch (const Error& error) {
-    warn(instance, std::string("its state is lost: ") + error.what());
-  }
-  return preset;
-}
-
-void restore(const Instance& instance, Preset preset, WorkerGraph& worker, std::size_t node) {
-  const bool has_lost_state = instance.has_state() && !preset.state;
+// `tell` gets what is lost.
+template <typename Tell>
+void restore(Preset preset, bool has_lost_state, WorkerGraph& graph, std::size_t node,
+             const Tell& tell) {
   std::vector<PresetRemark> remarks;
   try {
-    remarks = worker.load_preset(node, preset);
+    remarks = graph.load_preset(node, preset);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::plugin_failed || !preset.state) throw;
-    warn(instance, std::string("its state is lost: ") + error.what());
+    tell(std::string("its state is lost: ") + error.what());
     preset.state.reset();
-    worker.load_preset(node, preset);
+    graph.load_preset(node, preset);
   }
   for (const PresetRemark& remark : remarks) {
-    if (remark.kind != PresetRemark::Kind::state || !has_lost_state) warn(instance, remark.text);
+    if (remark.kind != PresetRemark::Kind::state || !has_lost_state) tell(remark.text);
   }
 }
 
@@ -99,7 +95,11 @@ WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options) {
   { const Graph ended = std::move(graph); }
   for (Instance* const instance : parts.instances) instance->deactivate();
   for (std::size_t i = 0; i < parts.instances.size(); ++i) {
-    restore(*parts.instances[i], saved(*parts.instances[i]), made, i);
+    Instance& instance = *parts.instances[i];
+    Preset preset = detail::saved_or_warned(instance);
+    const bool has_lost_state = instance.has_state() && !preset.state;
+    restore(std::move(preset), has_lost_state, made, i,
+            [&](const std::string& text) { warn(instance, text); });
   }
   ActivationSizes sizes = parts.sizes;
   if (parts.instances[0]->description().media == Media::image) sizes.sample_rate = 0;
@@ -107,5 +107,50 @@ WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options) {
   made.impl_->mark_discontinuity();
   return made;
 }
+
+WorkerGraph WorkerGraph::from(WorkerGraph&& graph, const WorkerGraphOptions& options,
+                              const std::vector<WorkerGrouping>& of_nodes) {
+  if (!graph.impl_) throw Error(ErrorKind::wrong_state, "the graph was moved from");
+  detail::GroupedGraph& old = *graph.impl_;
+  WorkerGraphDescription description = old.graph();
+  if (!of_nodes.empty() && of_nodes.size() != description.nodes.size()) {
+    refuse("there are " + std::to_string(of_nodes.size()) + " groupings for " +
+           std::to_string(description.nodes.size()) + " nodes; give none, or one for each node");
+  }
+  for (std::size_t i = 0; i < of_nodes.size(); ++i) description.nodes[i].grouping = of_nodes[i];
+  WorkerGraph made(std::move(description), options);
+  const bool was_active = old.active();
+  try {
+    old.deactivate();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::context_lost) throw;  // the states that were seen last count
+  }
+  const detail::Recorder recorder(options.worker.records);
+  for (std::size_t i = 0; i < old.graph().nodes.size(); ++i) {
+    const auto place = old.place(i);
+    restore(place.part.last_preset(place.node), false, made, i, [&](const std::string& text) {
+      recorder.record(Severity::warning, host_tenant, options.worker.name, "worker",
+                      moves(made.description(i), text));
+    });
+  }
+  if (was_active) made.activate(old.sizes());
+  made.impl_->mark_discontinuity();
+  { const WorkerGraph ended = std::move(graph); }
+  return made;
+}
+
+namespace detail {
+
+Preset saved_or_warned(Instance& instance) {
+  Preset preset = values_of(instance);
+  try {
+    if (instance.has_state()) preset.state = instance.save_state();
+  } catch (const Error& error) {
+    warn(instance, std::string("its state is lost: ") + error.what());
+  }
+  return preset;
+}
+
+}  // namespace detail
 
 }  // namespace ctxbroker

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctxbroker/worker_graph.hpp"
 
+#include <unistd.h>
+
 #include <array>
 #include <utility>
 
@@ -15,7 +17,8 @@ namespace ctxbroker {
 namespace {
 
 // In the order of the enumeration.
-constexpr std::array grouping_names{"together", "by-vendor", "by-plug-in", "each-instance"};
+constexpr std::array grouping_names{"together", "by-vendor", "by-plug-in", "each-instance",
+                                    "in-host"};
 
 // A stream of this process cannot hold up work of another one.
 void must_not_wait(const JobBuffers& buffers) {
@@ -42,10 +45,10 @@ WorkerGraph& WorkerGraph::operator=(WorkerGraph&&) noexcept = default;
 WorkerGraph::~WorkerGraph() = default;
 
 const DriverInfo& WorkerGraph::driver() const {
-  return impl_->clients().front()->driver();
+  return impl_->parts().front()->driver();
 }
 const std::vector<DeviceInfo>& WorkerGraph::devices() const {
-  return impl_->clients().front()->devices();
+  return impl_->parts().front()->devices();
 }
 const std::vector<GraphEnd>& WorkerGraph::inputs() const {
   return impl_->graph().inputs;
@@ -57,21 +60,21 @@ const std::vector<GraphEnd>& WorkerGraph::outputs() const {
 
 const PluginDescription& WorkerGraph::description(std::size_t node) const {
   const auto at = impl_->place(node);
-  return at.client.description(at.node);
+  return at.part.description(at.node);
 }
 WorkerNodeState WorkerGraph::node_state(std::size_t node) {
   const auto at = impl_->place(node);
-  return at.client.node_state(at.node);
+  return at.part.node_state(at.node);
 }
 
 BrokerMetrics WorkerGraph::metrics(std::size_t node) {
-  return impl_->place(node).client.metrics();
+  return impl_->place(node).part.metrics();
 }
 void WorkerGraph::poll() {
   impl_->poll();
 }
 TimelineSummary WorkerGraph::write_timeline(const TimelineSink& sink, std::size_t node) {
-  return impl_->place(node).client.write_timeline(sink);
+  return impl_->place(node).part.write_timeline(sink);
 }
 TimelineSummary WorkerGraph::write_timeline(const std::filesystem::path& path, std::size_t node) {
   TimelineSummary summary;
@@ -83,37 +86,37 @@ TimelineSummary WorkerGraph::write_timeline(const std::filesystem::path& path, s
 void WorkerGraph::set_parameter(std::size_t node, std::string_view id,
                                 const ParameterValue& value) {
   const auto at = impl_->place(node);
-  at.client.set_parameter(at.node, id, value);
+  at.part.set_parameter(at.node, id, value);
 }
 void WorkerGraph::set_text(std::size_t node, std::string_view id, std::string_view text) {
   const auto at = impl_->place(node);
-  at.client.set_text(at.node, id, text);
+  at.part.set_text(at.node, id, text);
 }
 ParameterValue WorkerGraph::parameter_value(std::size_t node, std::string_view id) const {
   const auto at = impl_->place(node);
-  return at.client.parameter_value(at.node, id);
+  return at.part.parameter_value(at.node, id);
 }
 std::string WorkerGraph::text(std::size_t node, std::string_view id) const {
   const auto at = impl_->place(node);
-  return at.client.text(at.node, id);
+  return at.part.text(at.node, id);
 }
 ParameterValue WorkerGraph::from_text(std::size_t node, std::string_view id,
                                       std::string_view text) {
   const auto at = impl_->place(node);
-  return at.client.from_text(at.node, id, text);
+  return at.part.from_text(at.node, id, text);
 }
 std::string WorkerGraph::to_text(std::size_t node, std::string_view id,
                                  const ParameterValue& value) {
   const auto at = impl_->place(node);
-  return at.client.to_text(at.node, id, value);
+  return at.part.to_text(at.node, id, value);
 }
 Preset WorkerGraph::save_preset(std::size_t node) {
   const auto at = impl_->place(node);
-  return at.client.save_preset(at.node);
+  return at.part.save_preset(at.node);
 }
 std::vector<PresetRemark> WorkerGraph::load_preset(std::size_t node, const Preset& preset) {
   const auto at = impl_->place(node);
-  return at.client.load_preset(at.node, preset);
+  return at.part.load_preset(at.node, preset);
 }
 
 void WorkerGraph::activate(const ActivationSizes& sizes) {
@@ -174,31 +177,40 @@ JobOutcome WorkerGraph::process(const float* input, float* output, const JobInfo
 }
 
 std::size_t WorkerGraph::processes() const {
-  return impl_->clients().size();
+  return impl_->parts().size();
 }
 std::size_t WorkerGraph::process_of(std::size_t node) const {
   return impl_->place(node).process;
 }
 WorkerState WorkerGraph::state(std::size_t node) const {
-  return impl_->place(node).client.worker()->state();
+  const auto worker = impl_->place(node).part.worker();
+  return worker ? worker->state() : WorkerState::ready;
 }
 std::string WorkerGraph::reason(std::size_t node) const {
-  return impl_->place(node).client.worker()->reason();
+  const auto worker = impl_->place(node).part.worker();
+  return worker ? worker->reason() : std::string();
 }
 std::optional<WorkerEnd> WorkerGraph::last_end(std::size_t node) const {
-  return impl_->place(node).client.worker()->last_end();
+  const auto worker = impl_->place(node).part.worker();
+  return worker ? worker->last_end() : std::nullopt;
 }
 std::uint64_t WorkerGraph::ends(std::size_t node) const {
-  return impl_->place(node).client.worker()->ends();
+  const auto worker = impl_->place(node).part.worker();
+  return worker ? worker->ends() : 0;
 }
 int WorkerGraph::process_id(std::size_t node) const {
-  return impl_->place(node).client.worker()->process_id();
+  const auto worker = impl_->place(node).part.worker();
+  return worker ? worker->process_id() : ::getpid();
 }
 void WorkerGraph::end(const std::string& reason) {
-  for (const auto& client : impl_->clients()) client->worker()->end(reason);
+  for (const auto& part : impl_->parts()) {
+    if (const auto worker = part->worker()) worker->end(reason);
+  }
 }
 void WorkerGraph::pardon() {
-  for (const auto& client : impl_->clients()) client->worker()->pardon();
+  for (const auto& part : impl_->parts()) {
+    if (const auto worker = part->worker()) worker->pardon();
+  }
 }
 
 }  // namespace ctxbroker

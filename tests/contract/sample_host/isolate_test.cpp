@@ -21,7 +21,7 @@ class IsolateCommand : public CommandTest {
       std::filesystem::remove(folder / name);
     }
     arguments.emplace_back();
-    for (const char* isolate : {"--isolate=each-instance", "--isolate"}) {
+    for (const char* isolate : {"--isolate=each-instance", "--isolate=in-host", "--isolate"}) {
       arguments.back() = isolate;
       run_well(arguments);
       for (std::size_t i = 0; i < made.size(); ++i) {
@@ -153,6 +153,26 @@ TEST_F(IsolateCommand, ACrashIsAMessageWithTheName) {
             SIGSEGV);
 }
 
+// The user trusts all plug-ins but one.
+TEST_F(IsolateCommand, APolicyIsolatesOnePlugin) {
+  png("in.png", 16, 16);
+  const std::string policy = file("policy.json", R"({"schema": "ctxbroker.policy/1", "by_id": {
+      "com.example.test.deaths": {"process": "each-instance"}}})");
+  const auto with = [&](const char* way) {
+    return std::vector<std::string>{
+        "image",    at("in.png"), "-o",        at("out.png"),     "--plugin",
+        "exposure", "--plugin",   deaths(way), "--plugin",        "exposure",
+        "--policy", policy,       "--json",    at("report.json"), "--isolate=in-host"};
+  };
+  run_well(with("none"));
+  const nlohmann::json report = json_at("report.json");
+  ASSERT_EQ(report["leases"].size(), 2U);  // both exposures are of one tenant in this process
+  Start start;
+  start.arguments = with("segv");
+  start.environment = signals_stay_signals;
+  expect_error(start, ExitCode::plugin, {"in process of plug-in com.example.test.deaths"});
+}
+
 TEST_F(IsolateCommand, ThePluginFindsTheVariablesOfTheCommand) {
   png("in.png", 16, 16);
   Start start;
@@ -185,8 +205,9 @@ TEST_F(IsolateCommand, SaysWhatItCannotDo) {
     expect_error(start, code, parts);
   };
   refused({"--plugin", "exposure", "--isolate=alone"}, ExitCode::usage, {"alone", "each-instance"});
-  refused({"--plugin", "exposure", "--isolate=by-vendor", "--trace", at("t.json")}, ExitCode::usage,
-          {"--trace", "--isolate=together"});
+  refused(
+      {"--plugin", "exposure", "--plugin", "blur", "--isolate=by-plug-in", "--trace", at("t.json")},
+      ExitCode::usage, {"--trace", "in 2", "--isolate=together"});
   refused({"--plugin", "nobody"}, ExitCode::plugin, {"there is no plug-in \"nobody\""});
   refused({"--plugin", "exposure:stops=x"}, ExitCode::usage, {"stops", "a number from -16"});
   refused({"--plugin", "exposure:nobody=1"}, ExitCode::usage, {"no parameter \"nobody\""});

@@ -11,8 +11,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(WorkerGrouping, HasNames) {
-  for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::by_vendor,
-                              WorkerGrouping::by_plugin, WorkerGrouping::each_instance}) {
+  for (const auto grouping :
+       {WorkerGrouping::together, WorkerGrouping::by_vendor, WorkerGrouping::by_plugin,
+        WorkerGrouping::each_instance, WorkerGrouping::in_host}) {
     EXPECT_EQ(parse_worker_grouping(to_string(grouping)), grouping);
   }
   EXPECT_EQ(parse_worker_grouping("alone"), std::nullopt);
@@ -274,8 +275,16 @@ class RandomGraph {
 
 class AnyGraphTest : public WorkerGroupsTest, public ::testing::WithParamInterface<unsigned> {
  protected:
-  WorkerGrouping grouping() const {
-    return GetParam() % 2 == 0 ? WorkerGrouping::by_plugin : WorkerGrouping::each_instance;
+  // From seed 13 on, some of the plug-ins are in the host.
+  WorkerGraph in_processes(RandomGraph& random, Broker& host) {
+    WorkerGraphOptions how =
+        grouped(GetParam() % 2 == 0 ? WorkerGrouping::by_plugin : WorkerGrouping::each_instance);
+    how.broker = &host;
+    WorkerGraphDescription graph = random.graph;
+    for (WorkerNode& node : graph.nodes) {
+      if (GetParam() > 12 && random.draw(2) == 0) node.grouping = WorkerGrouping::in_host;
+    }
+    return WorkerGraph(graph, how);
   }
   static JobBuffers buffers_of(const std::vector<float>& input,
                                std::vector<std::vector<float>>& outputs) {
@@ -288,7 +297,7 @@ class AnyGraphTest : public WorkerGroupsTest, public ::testing::WithParamInterfa
 TEST_P(AnyGraphTest, GivesTheSamePictures) {
   RandomGraph random(GetParam(), {"exposure", "blur", "vignette"}, "merge", {".a", ".b"});
   InProcess here(random.graph);
-  WorkerGraph there(random.graph, grouped(grouping()));
+  WorkerGraph there = in_processes(random, here.broker);
   here.activate({width, height});
   there.activate({width, height});
   for (int round = 0; round < 4; ++round) {
@@ -320,7 +329,7 @@ TEST_P(AnyGraphTest, GivesTheSamePictures) {
 TEST_P(AnyGraphTest, GivesTheSameSound) {
   RandomGraph random(GetParam(), {"gain", "fir"}, "mix", {".in_1", ".in_2"});
   InProcess here(random.graph);
-  WorkerGraph there(random.graph, grouped(grouping()));
+  WorkerGraph there = in_processes(random, here.broker);
   for (std::size_t n = 0; n < random.graph.nodes.size(); ++n) {
     if (random.graph.nodes[n].plugin != "fir") continue;
     const double taps = 1 + 2 * random.draw(60);
@@ -351,7 +360,7 @@ TEST_P(AnyGraphTest, GivesTheSameSound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, AnyGraphTest, ::testing::Range(1U, 13U));
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyGraphTest, ::testing::Range(1U, 25U));
 
 // From one process of the host's into several.
 TEST_F(WorkerGroupsTest, AGraphMovesIntoSeveral) {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/host_part.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+#include "worker/packet.hpp"
+#include "worker/worker_impl.hpp"
+
+namespace ctxbroker::detail {
+
+HostPart::HostPart(Broker& broker, WorkerGraphDescription description, const GraphOptions& options)
+    : broker_(broker), description_(std::move(description)), options_(options) {
+  for (const WorkerNode& node : description_.nodes) nodes_.push_back(load_node(broker, node));
+}
+
+HostPart::~HostPart() {
+  graph_.reset();  // before its instances
+}
+
+const PluginInstance& HostPart::at(std::size_t node) const {
+  if (node < nodes_.size()) return nodes_[node].instance;
+  throw Error(ErrorKind::invalid_argument, "graph: there is no node " + std::to_string(node));
+}
+
+const Graph& HostPart::graph() const {
+  if (graph_) return *graph_;
+  throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
+}
+
+WorkerNodeState HostPart::node_state(std::size_t node) {
+  const PluginInstance& instance = at(node);
+  WorkerNodeState state{instance.lease(), instance.metrics(), instance.restart_requested()};
+  state.lease.context = nullptr;
+  return state;
+}
+
+void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
+                        std::vector<GraphEnd> outputs) {
+  deactivate();
+  try {
+    graph_.emplace(
+        broker_,
+        activate_all(nodes_, sizes, std::move(inputs), std::move(outputs), description_.edges),
+        sizes, options_);
+  } catch (...) {
+    deactivate();
+    throw;
+  }
+  submitted_ = finished_ = 0;
+}
+
+void HostPart::deactivate() {
+  graph_.reset();
+  deactivate_all(nodes_);
+}
+
+// No other process is to reach it.
+WorkerBuffer HostPart::lend(std::size_t bytes) {
+  if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
+  auto block = std::make_shared<LentBlock>();
+  try {
+    block->file = sealed_memory("ctxbroker-lent", bytes);
+    block->memory = Mapping(block->file.get(), bytes);
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::out_of_memory, error.what());
+  }
+  return WorkerBuffer(std::move(block));
+}
+
+WorkerDeviceBuffer HostPart::lend(const ctxbroker::DeviceMemory&) {
+  throw Error(ErrorKind::invalid_argument,
+              "graph: its plug-ins are in the host, and device memory is lent to a worker; use a "
+              "Graph, whose ends can be on the device");
+}
+
+std::uint64_t HostPart::submit(const JobBuffers& buffers, const JobInfo& job,
+                               const WorkerJobEvents& events) {
+  job_ = job;
+  job_.discontinuity = job.discontinuity || discontinuity_;
+  events_.transport = events.transport;
+  events_.changes.clear();
+  for (const WorkerParameterChange& one : events.changes) {
+    events_.changes.push_back(
+        {&at(one.node), one.parameter, one.offset, one.value, one.ramp_frames, one.from});
+  }
+  submitted_ = graph().submit(buffers, job_, events_);
+  discontinuity_ = false;
+  return submitted_;
+}
+
+JobOutcome HostPart::finish(std::uint64_t job) {
+  const std::uint64_t before =
+      std::exchange(finished_, submitted_);  // after an error, none is left
+  const JobOutcome outcome = graph().finish(job);
+  finished_ = std::max(before, job);
+  return outcome;
+}
+
+}  // namespace ctxbroker::detail
