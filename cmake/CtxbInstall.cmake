@@ -49,7 +49,8 @@ if(TARGET ctxbroker_gate)
           DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT dev)
 endif()
 
-install(TARGETS ctxbroker_worker RUNTIME DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT runtime)
+install(TARGETS ctxbroker_worker ctxbroker_mps
+        RUNTIME DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT runtime)
 install(TARGETS sample_host ctxb-validate
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 # A host needs it beside the broker's library, to look for plug-ins.

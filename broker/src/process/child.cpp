@@ -51,7 +51,11 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (options.input >= 0) {
+    posix_spawn_file_actions_adddup2(&actions, options.input, STDIN_FILENO);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  }
   posix_spawn_file_actions_adddup2(&actions, options.output, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, options.output, STDERR_FILENO);
   constexpr int first_free = STDERR_FILENO + 1;

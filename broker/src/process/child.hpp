@@ -33,14 +33,15 @@ class Descriptor {
 };
 
 struct ChildOptions {
+  int input = -1;             // becomes standard input; -1: an empty one
   int output = -1;            // becomes standard output and standard error
   int lent = -1;              // becomes descriptor 3
   bool nothing_else = false;  // the child gets no other descriptor, and a process group of its own
   std::optional<std::vector<std::string>> environment;  // "NAME=VALUE"; unset: the process's own
 };
 
-// Starts the program with an empty standard input. The caller waits for its end. Throws
-// std::system_error when the program cannot be started.
+// Starts the program. The caller waits for its end. Throws std::system_error when the program
+// cannot be started.
 pid_t start_child(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                   const ChildOptions& options);
 
