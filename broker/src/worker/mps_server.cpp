@@ -6,8 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "ctxbroker/error.hpp"
 #include "driver/driver_file.hpp"
@@ -137,10 +136,8 @@ class MpsKeeper {
   std::vector<std::string> environment() const {
     std::vector<std::string> all =
         worker_environment({variable(), "CUDA_MPS_LOG_DIRECTORY=" + folder_.logs().string()});
-    const auto chooses = [](const std::string& one) {
-      return one.rfind("CUDA_VISIBLE_DEVICES=", 0) == 0;
-    };
-    all.erase(std::remove_if(all.begin(), all.end(), chooses), all.end());
+    std::erase_if(
+        all, [](const std::string& one) { return one.rfind("CUDA_VISIBLE_DEVICES=", 0) == 0; });
     return all;
   }
 

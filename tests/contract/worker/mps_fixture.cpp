@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -68,6 +69,7 @@ FakeMps::FakeMps(const FakeMpsWays& ways) {
 }
 
 FakeMps::~FakeMps() {
+  for (const int process : alive()) ::kill(process, SIGKILL);
   std::filesystem::remove_all(folder_);
 }
 

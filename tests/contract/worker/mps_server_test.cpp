@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -22,6 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -196,6 +198,19 @@ TEST(MpsServer, GetsNothingOfTheHostsEnvironmentThatChangesIt) {
                     HasSubstr(server.variable() + "\n"),
                     HasSubstr("CUDA_MPS_LOG_DIRECTORY=" + folder_of(server).string() + "/log\n"),
                     HasSubstr("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n")));
+}
+
+// The host then ends the process group, in which NVIDIA's server is, too.
+TEST(MpsServer, EndsWithTheHostThoughItsKeeperWasKilled) {
+  const FakeMps fake;
+  const std::vector<int> before = children();
+  std::optional<MpsServer> server(fake.options());
+  for (const int child : children()) {
+    if (std::find(before.begin(), before.end(), child) == before.end()) kill(child, SIGKILL);
+  }
+  server.reset();
+  EXPECT_THAT(fake.alive(), Not(Contains(fake.started().at(0))));
+  EXPECT_EQ(fake.folders(), 0U);
 }
 
 // A host that is killed while it has a server, or while it starts one.
