@@ -154,7 +154,7 @@ class MpsKeeper {
     }
   }
 
-  // What it has started is in its process group, too, should it end otherwise.
+  // The daemon is in its process group, which ends with it even if it was killed.
   void end() noexcept {
     ::shutdown(program_.socket(), SHUT_WR);
     program_.end(keeper_patience);

@@ -200,7 +200,7 @@ TEST(MpsServer, GetsNothingOfTheHostsEnvironmentThatChangesIt) {
                     HasSubstr("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n")));
 }
 
-// The host then ends the process group, in which NVIDIA's server is, too.
+// The host then ends the process group that the daemon is in.
 TEST(MpsServer, EndsWithTheHostThoughItsKeeperWasKilled) {
   const FakeMps fake;
   const std::vector<int> before = children();
