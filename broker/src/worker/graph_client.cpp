@@ -402,6 +402,7 @@ void GraphClient::deactivate() {
   }
   const bool was_active = std::exchange(active_, false);
   give_up_jobs();
+  links_.clear();
   if (!is_set_up() || !was_active) return;
   const Json states = ask(graph_deactivate, Json::object());
   read([&] {

@@ -79,6 +79,9 @@ class GraphClient final : public GraphPart {
 
   WorkerBuffer lend(std::size_t bytes) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
+  Descriptor make_link(std::uint64_t bytes, int device) override;
+  void take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
+                 int device) override;
   // The host has ended it, and no job uses it.
   void take_back(LentDevice& device) noexcept;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
@@ -183,6 +186,7 @@ class GraphClient final : public GraphPart {
   BufferPlace device_place_of(const GraphEnd& end, const void* buffer, std::uint64_t bytes,
                               Slot& slot) const;
   void give(const LentDevice& device);
+  WorkerDeviceBuffer lend(std::shared_ptr<LentDevice> lent);
   static void end_devices(Slot& slot) noexcept;
   static void hold_blocks(const Slot& slot) noexcept;
   static void end_slot(Slot& slot) noexcept;
@@ -236,6 +240,7 @@ class GraphClient final : public GraphPart {
   std::vector<ImageRegion> regions_;
 
   std::shared_ptr<LentDevices> lent_devices_;
+  std::vector<WorkerDeviceBuffer> links_;
   std::vector<Slot> slots_;
   std::vector<std::uint64_t> sizes_of_;  // of the job's buffers
   std::vector<JobOutcome> outcomes_;     // of the last jobs, by their numbers

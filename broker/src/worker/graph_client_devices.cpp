@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers of jobs that lie in the host's device memory.
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "context/shared_memory.hpp"
@@ -43,12 +49,44 @@ WorkerDeviceBuffer GraphClient::lend(const ctxbroker::DeviceMemory& memory) {
                     ", and the ends of the graph are on device " +
                     std::to_string(description_.device) + " (WorkerGraphDescription::device)");
   }
+  return lend(lent);
+}
+
+WorkerDeviceBuffer GraphClient::lend(std::shared_ptr<LentDevice> lent) {
   set_up();
   lent->owner = lent_devices_;
   lent->handle = ++lent_devices_->last_handle;
   give(*lent);
   lent_devices_->all.push_back(lent);
-  return WorkerDeviceBuffer(lent);
+  return WorkerDeviceBuffer(std::move(lent));
+}
+
+Descriptor GraphClient::make_link(std::uint64_t bytes, int device) {
+  set_up();
+  const std::uint64_t number = ++lent_devices_->last_handle;
+  ask(graph_make_device, {{"file", number}, {"bytes", bytes}, {"device", device}});
+  // It comes another way than the answer, so it may be later.
+  constexpr int most_looks = 1000;
+  for (int look = 0; look < most_looks; ++look) {
+    Descriptor file(worker_.take_descriptor(number));
+    if (file.get() >= 0) return file;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  refuse("it has made device memory, and did not pass its descriptor");
+}
+
+void GraphClient::take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
+                            int device) {
+  auto lent = std::make_shared<LentDevice>();
+  lent->file = Descriptor(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
+  if (lent->file.get() < 0) {
+    throw Error(ErrorKind::out_of_memory, "graph: this process can have no more descriptors: " +
+                                              std::generic_category().message(errno));
+  }
+  lent->address = reinterpret_cast<std::uintptr_t>(name);
+  lent->bytes = bytes;
+  lent->device = device;
+  links_.push_back(lend(std::move(lent)));
 }
 
 // To the process that there is.

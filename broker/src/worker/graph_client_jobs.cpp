@@ -281,10 +281,7 @@ bool GraphClient::is_lent(const void* buffer) const {
 
 bool GraphClient::can_repeat(const JobInfo& job, const Error& error) const {
   const bool is_part = job.region.width != 0 || !job.extents.empty();
-  if (!options_.retry || is_part || any_on_device(description_.inputs) ||
-      error.kind() != ErrorKind::context_lost) {
-    return false;
-  }
+  if (!options_.retry || is_part || error.kind() != ErrorKind::context_lost) return false;
   const auto end = worker_.last_end();
   const WorkerState state = worker_.state();  // ready: a process that knows of no graph
   const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;
@@ -299,7 +296,8 @@ JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
   try {
     return process_once(buffers, job, events);
   } catch (const Error& error) {
-    if (is_any_lent(*this, buffers.inputs) || !can_repeat(job, error)) throw;
+    const bool has_lent = is_any_lent(*this, buffers.inputs) || any_on_device(description_.inputs);
+    if (has_lent || !can_repeat(job, error)) throw;
   }
   return process_once(buffers, job, events);
 }

@@ -61,6 +61,8 @@ Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text)
       return served->lend_device(ask);
     case graph_take_back_device:
       return served->take_back_device(ask);
+    case graph_make_device:
+      return served->make_device(ask);
     case graph_deactivate:
       return served->deactivate();
     default:

@@ -13,6 +13,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/worker_graph.hpp"
+#include "process/child.hpp"
 
 namespace ctxbroker::detail {
 
@@ -63,6 +64,11 @@ class GraphPart {
 
   virtual WorkerBuffer lend(std::size_t bytes) = 0;
   virtual WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) = 0;
+  // Device memory between parts. `make_link` makes some, and `take_link` maps it. In jobs, `name`
+  // then stands for it, until `deactivate`.
+  virtual Descriptor make_link(std::uint64_t bytes, int device) = 0;
+  virtual void take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
+                         int device) = 0;
   virtual std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                                const WorkerJobEvents& events) = 0;
   virtual JobOutcome finish(std::uint64_t job) = 0;

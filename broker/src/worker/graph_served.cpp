@@ -271,6 +271,15 @@ Json Served::take_back_device(const Json& ask) {
   return {};
 }
 
+Json Served::make_device(const Json& ask) {
+  const Descriptor file =
+      devices_.make(*broker_, ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
+  need_of_message(
+      host_->pass_descriptor(ask.at("file").get<std::uint64_t>(), file.get()) == CTXB_OK,
+      "the host does not read descriptors");
+  return {};
+}
+
 Json Served::write_timeline(const Json& ask) {
   const Descriptor file(host_->take_descriptor(ask.at("file").get<std::uint64_t>()));
   need_of_message(file.get() >= 0, "the timeline's file has not come");

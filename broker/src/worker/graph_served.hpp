@@ -12,7 +12,7 @@
 #include "ctxbroker/worker_module.h"
 #include "worker/graph_wire.hpp"
 #include "worker/loaded_nodes.hpp"
-#include "worker/served_devices.hpp"
+#include "worker/shared_devices.hpp"
 
 namespace ctxbroker::detail {
 
@@ -44,6 +44,7 @@ class Served {
   Json write_timeline(const Json& ask);
   Json lend_device(const Json& ask);
   Json take_back_device(const Json& ask);
+  Json make_device(const Json& ask);
   void run(std::uint32_t type, const JobMessage& message, JobReply& reply);
   void poll() {
     if (broker_) broker_->poll();
@@ -57,7 +58,7 @@ class Served {
   const ctxb_worker_host* host_;
   std::uint64_t epoch_ = 0;
   std::optional<Broker> broker_;
-  ServedDevices devices_;
+  SharedDevices devices_;
   std::vector<LoadedNode> nodes_;
   std::optional<Graph> graph_;
   std::vector<bool> on_device_;  // each buffer of a job: inputs, then outputs

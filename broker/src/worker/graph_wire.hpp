@@ -10,8 +10,9 @@
 // buffers are not lent. The answer is a JobReply, and the outputs are in the blocks. A job that
 // is only submitted has two messages.
 //
-// DEVICE MEMORY of the host's comes by descriptor, with a document that gives it a handle. These
-// handles count separately from those of blocks.
+// DEVICE MEMORY comes by descriptor, with a document that gives it a handle. It is the host's, or
+// one of the processes has made it for the pictures between two of them. These handles count
+// separately from those of blocks.
 //
 // ERRORS of a job come behind its JobReply, and those of a document in its text, both as JSON. If
 // CUDA has ended, the worker answers CTXB_ERROR_CONTEXT_LOST instead, and is ended.
@@ -45,8 +46,9 @@ enum GraphCall : std::uint32_t {
   graph_timeline,
   graph_lend_device,
   graph_take_back_device,
-  graph_more,     // the answer that has not fitted
-  graph_process,  // jobs
+  graph_make_device,  // for processes that the host lends it to; comes by descriptor
+  graph_more,         // the answer that has not fitted
+  graph_process,      // jobs
   graph_submit,
   graph_is_done,  // the answer's outcome is 0 or 1
   graph_finish,

@@ -106,8 +106,9 @@ void take_formats(std::vector<GraphEnd>& ends, const std::vector<GraphEnd>& from
 }
 
 std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends, const std::vector<Index>& values,
-                                   const Wiring& wiring) {
+                                   const Wiring& wiring, const std::vector<bool>& links) {
   for (std::size_t i = 0; i < ends.size(); ++i) {
+    ends[i].on_device = links[values[i]];
     const Format& format = wiring.values[values[i]].format;
     if (format.result_bytes != 0) continue;
     ends[i].channels = format.channels;
@@ -116,11 +117,17 @@ std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends, const std::vector
   return ends;
 }
 
+bool reads(const Group& group, Index value) {
+  return std::count(group.inputs.begin(), group.inputs.end(), value) != 0;
+}
+
 }  // namespace
 
 GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options)
     : description_(checked(std::move(description), options)),
       most_changes_(options.graph.changes_per_job),
+      recorder_(options.worker.records),
+      name_(options.worker.name.empty() ? "graph" : options.worker.name),
       dry_jobs_(2 * std::size_t{options.graph.jobs_in_flight}) {
   const std::vector<std::optional<PluginDescription>> said = group(options);
   start(options);
@@ -247,25 +254,84 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
       plugins.push_back(&place(n).part.description(place(n).node));
     }
     const Wiring whole = wire(graph, plugins, sizes);
+    const std::vector<bool> links = find_links(whole);
+    const bool has_links = std::count(links.begin(), links.end(), true) != 0;
     try {
-      for (std::size_t g = 0; g < groups_.size(); ++g) {
-        const Group& group = groups_[g];
-        parts_[g]->activate(sizes, with_formats(group.graph.inputs, group.inputs, whole),
-                            with_formats(group.graph.outputs, group.outputs, whole));
-      }
-      make_steps(whole);
-    } catch (...) {
-      const std::exception_ptr why = std::current_exception();
-      try {
-        deactivate();
-      } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error counts
-      }
-      std::rethrow_exception(why);
+      activate_parts(whole, links);
+    } catch (const Error& error) {
+      if (!has_links) throw;
+      recorder_.record(
+          Severity::info, host_tenant, name_, "worker",
+          std::string("pictures go from process to process through host memory: ") + error.what());
+      activate_parts(whole, std::vector<bool>(links.size()));
     }
   }
   description_.inputs = std::move(inputs);
   description_.outputs = std::move(outputs);
   active_ = true;
+}
+
+// All, or none.
+void GroupedGraph::activate_parts(const Wiring& whole, const std::vector<bool>& links) {
+  try {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const Group& group = groups_[g];
+      parts_[g]->activate(sizes_, with_formats(group.graph.inputs, group.inputs, whole, links),
+                          with_formats(group.graph.outputs, group.outputs, whole, links));
+    }
+    make_steps(whole);
+    make_links(links);
+  } catch (...) {
+    const std::exception_ptr why = std::current_exception();
+    try {
+      deactivate();
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error counts
+    }
+    std::rethrow_exception(why);
+  }
+}
+
+// The whole graph's values that stay on the device between two parts: pictures that one part makes,
+// and one other reads. That one needs exactly what there is, so nothing has to be cut out.
+std::vector<bool> GroupedGraph::find_links(const Wiring& whole) const {
+  std::vector<bool> links(whole.values.size());
+  if (whole.media != Media::image) return links;
+  for (const Group& group : groups_) {
+    if (group.outputs.size() != 1) continue;
+    const Index value = group.outputs.front();
+    const auto readers = std::count_if(groups_.begin(), groups_.end(),
+                                       [&](const Group& other) { return reads(other, value); });
+    links[value] = readers == 1 && !whole.values[value].goes_to_host &&
+                   whole.values[value].format.result_bytes == 0;
+  }
+  return links;
+}
+
+void GroupedGraph::make_links(const std::vector<bool>& links) {
+  std::uint64_t all = 0;
+  std::size_t count = 0;
+  last_reads_link_ = false;
+  for (Index v = 0; v < wiring_.values.size(); ++v) {
+    const Value& value = wiring_.values[v];
+    if (!value.node) continue;
+    const Index from = wiring_.nodes[*value.node].origin;
+    const Index known_as = groups_[from].outputs[value.port];
+    if (!links[known_as]) continue;
+    const std::vector<std::byte>& name = samples_[v].storage;
+    const Descriptor file = parts_[from]->make_link(name.size(), description_.device);
+    for (Index part = 0; part < parts_.size(); ++part) {
+      if (part != from && !reads(groups_[part], known_as)) continue;
+      parts_[part]->take_link(file, name.data(), name.size(), description_.device);
+    }
+    last_reads_link_ = last_reads_link_ || reads(groups_.back(), known_as);
+    all += name.size();
+    ++count;
+  }
+  if (count == 0) return;
+  recorder_.record(Severity::debug, host_tenant, name_, "worker",
+                   std::to_string(count) + " pictures between processes stay on device " +
+                       std::to_string(description_.device) + ", and take " + std::to_string(all) +
+                       " bytes of its memory");
 }
 
 // Also when one fails. Then it throws the first error.

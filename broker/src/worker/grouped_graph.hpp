@@ -16,6 +16,7 @@
 #include "graph/delay_lines.hpp"
 #include "graph/rectangle.hpp"
 #include "graph/wiring.hpp"
+#include "observe/recorder.hpp"
 #include "worker/graph_part.hpp"
 #include "worker/grouping.hpp"
 
@@ -70,7 +71,7 @@ class GroupedGraph {
   };
   // One of wiring_.values.
   struct Samples {
-    std::vector<std::byte> storage;  // for what a process makes
+    std::vector<std::byte> storage;  // for what a process makes; of a link, only its name
     const void* data = nullptr;      // what there is for this job
     Rectangle region{};              // of a picture: the part that there is
     Rectangle extent{}, wanted{};    // the whole, and what others need of it
@@ -87,6 +88,9 @@ class GroupedGraph {
   void must_be_in_host_memory(const std::vector<GraphEnd>& ends) const;
   template <typename Work>
   void for_all(const Work& work);
+  std::vector<bool> find_links(const Wiring& whole) const;
+  void activate_parts(const Wiring& whole, const std::vector<bool>& links);
+  void make_links(const std::vector<bool>& links);
   void make_steps(const Wiring& whole);
   void keep_aligned();
 
@@ -111,7 +115,9 @@ class GroupedGraph {
   WorkerGraphDescription description_;
   WorkerGraphDescription wired_;  // the same with edges, if there are several groups
   std::uint32_t most_changes_;    // of a job
-  std::vector<Group> groups_;     // in the order in which they run
+  const Recorder recorder_;
+  const std::string name_;
+  std::vector<Group> groups_;                               // in the order in which they run
   std::vector<std::unique_ptr<GraphPart>> parts_;           // of each group
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // of each node: its group, and where
   bool active_ = false;
@@ -128,6 +134,8 @@ class GroupedGraph {
   LatencyPlan latency_;
   std::vector<std::optional<HostDelayLine>> output_lines_;
   bool is_dry_ = false;                        // a process had the dry signal for the last job
+  bool last_reads_link_ = false;               // the last process does
+  std::uint64_t last_submitted_ = 0;           // a job of the last process
   std::vector<std::uint64_t> dry_jobs_;        // those of the last submitted ones, by their numbers
   std::optional<std::uint32_t> goes_on_with_;  // the channels of the last block, if all went well
   JobInfo regions_of_;                         // what the host was told last, and for which job

@@ -278,6 +278,8 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
                        const Last& last) {
   const auto begin = Clock::now();
   check(buffers, job, events);
+  // What its jobs read on the device is about to be written anew.
+  if (last_reads_link_ && parts_.back()->has_jobs()) parts_.back()->finish(last_submitted_);
   for (Index g = 0; g < parts_.size(); ++g) {  // a plug-in can have another latency now
     asked_last_ = g;
     parts_[g]->get_ready();
@@ -349,7 +351,7 @@ std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job
   return run(
       buffers, job, events,
       [&](const JobBuffers& own, const JobInfo& info, const WorkerJobEvents& its, bool is_direct) {
-        const std::uint64_t number = last.submit(own, info, its);
+        const std::uint64_t number = last_submitted_ = last.submit(own, info, its);
         // The last process does not know the blocks that the first one was lent.
         if (!is_direct || is_any_lent(*parts_.front(), buffers.outputs)) last.finish(number);
         dry_jobs_[number % dry_jobs_.size()] = is_dry_ ? number : 0;

@@ -40,11 +40,13 @@ WorkerNodeState HostPart::node_state(std::size_t node) {
 void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                         std::vector<GraphEnd> outputs) {
   deactivate();
+  description_.inputs = inputs;
+  description_.outputs = outputs;
   try {
-    graph_.emplace(
-        broker_,
-        activate_all(nodes_, sizes, std::move(inputs), std::move(outputs), description_.edges),
-        sizes, options_);
+    GraphDescription graph =
+        activate_all(nodes_, sizes, std::move(inputs), std::move(outputs), description_.edges);
+    devices_.describe(broker_, description_.device, graph);
+    graph_.emplace(broker_, graph, sizes, options_);
   } catch (...) {
     deactivate();
     throw;
@@ -55,6 +57,8 @@ void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inpu
 void HostPart::deactivate() {
   graph_.reset();
   deactivate_all(nodes_);
+  for (const auto& [name, handle] : links_) devices_.take_back(handle);
+  links_.clear();
 }
 
 // No other process is to reach it.
@@ -76,6 +80,19 @@ WorkerDeviceBuffer HostPart::lend(const ctxbroker::DeviceMemory&) {
               "Graph, whose ends can be on the device");
 }
 
+void HostPart::take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
+                         int device) {
+  const std::uint64_t handle = links_.size() + 1;
+  devices_.lend(broker_, handle, file.get(), bytes, device);
+  links_[name] = handle;
+}
+
+// What a buffer's name stands for.
+void* HostPart::there(const GraphEnd& end, const void* buffer) const {
+  if (!end.on_device) return const_cast<void*>(buffer);
+  return reinterpret_cast<void*>(devices_.at(links_.at(buffer)).address());
+}
+
 std::uint64_t HostPart::submit(const JobBuffers& buffers, const JobInfo& job,
                                const WorkerJobEvents& events) {
   job_ = job;
@@ -86,7 +103,16 @@ std::uint64_t HostPart::submit(const JobBuffers& buffers, const JobInfo& job,
     events_.changes.push_back(
         {&at(one.node), one.parameter, one.offset, one.value, one.ramp_frames, one.from});
   }
-  submitted_ = graph().submit(buffers, job_, events_);
+  buffers_.inputs.clear();
+  buffers_.outputs.clear();
+  for (std::size_t i = 0; i < buffers.inputs.size(); ++i) {
+    buffers_.inputs.push_back(
+        there(description_.inputs[job_inputs().at(i).input], buffers.inputs[i]));
+  }
+  for (std::size_t i = 0; i < buffers.outputs.size(); ++i) {
+    buffers_.outputs.push_back(there(description_.outputs.at(i), buffers.outputs[i]));
+  }
+  submitted_ = graph().submit(buffers_, job_, events_);
   discontinuity_ = false;
   return submitted_;
 }

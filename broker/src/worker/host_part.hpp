@@ -2,6 +2,7 @@
 // Plug-ins of a WorkerGraph in the host's process, in the host's broker.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "plugin/access.hpp"
 #include "worker/graph_part.hpp"
 #include "worker/loaded_nodes.hpp"
+#include "worker/shared_devices.hpp"
 
 namespace ctxbroker::detail {
 
@@ -82,6 +84,11 @@ class HostPart final : public GraphPart {
 
   WorkerBuffer lend(std::size_t bytes) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
+  Descriptor make_link(std::uint64_t bytes, int device) override {
+    return devices_.make(broker_, bytes, device);
+  }
+  void take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
+                 int device) override;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events) override;
   JobOutcome finish(std::uint64_t job) override;
@@ -100,18 +107,23 @@ class HostPart final : public GraphPart {
   PluginInstance& at(std::size_t node) {
     return const_cast<PluginInstance&>(std::as_const(*this).at(node));
   }
+  void* there(const GraphEnd& end, const void* buffer) const;
   const Graph& graph() const;
   Graph& graph() { return const_cast<Graph&>(std::as_const(*this).graph()); }
 
   Broker& broker_;
-  const WorkerGraphDescription description_;
+  WorkerGraphDescription description_;
   const GraphOptions options_;
   std::vector<LoadedNode> nodes_;
+  SharedDevices devices_;
+  std::map<const void*, std::uint64_t> links_;  // by their names: the handles in devices_
   std::optional<Graph> graph_;
   bool discontinuity_ = false;
   std::uint64_t submitted_ = 0, finished_ = 0;  // the last job
-  JobInfo job_;       // of the last job, so that the next one allocates nothing
-  JobEvents events_;  // likewise
+  // Of the last job, so that the next one allocates nothing.
+  JobInfo job_;
+  JobBuffers buffers_;
+  JobEvents events_;
 };
 
 }  // namespace ctxbroker::detail

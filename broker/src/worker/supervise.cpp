@@ -122,6 +122,7 @@ std::string message_in_words(std::uint32_t type) {
                              "the timeline",
                              "lent device memory",
                              "device memory that was taken back",
+                             "device memory between processes",
                              "an answer"};
   constexpr std::array own{"the module's start", "the module's stop", "a lent block",
                            "a block that was taken back"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of the host's in the worker: what it has lent, and a tenant whose memory it is
-// here.
+// Device memory that this process shares with others: what it was lent, and a tenant whose memory
+// it is here.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,15 @@
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/tenant.hpp"
+#include "process/child.hpp"
 
 namespace ctxbroker::detail {
 
-class ServedDevices {
+class SharedDevices {
  public:
+  // Memory for processes that get it by `lend`. It lasts as long as there is a descriptor. Throws
+  // what DeviceMemory::shareable throws.
+  Descriptor make(Broker& broker, std::uint64_t bytes, int device);
   // Throws what DeviceMemory::imported throws.
   void lend(Broker& broker, std::uint64_t handle, int descriptor, std::uint64_t bytes, int device);
   // May wait for work.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/served_devices.hpp"
+#include "worker/shared_devices.hpp"
 
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace ctxbroker::detail {
 
 // A shared lease costs nothing, and its memory is that of most plug-ins' leases.
-Tenant& ServedDevices::tenant(Broker& broker) {
+Tenant& SharedDevices::tenant(Broker& broker) {
   if (!tenant_) {
     TenantOptions options;
     options.lease = LeaseChoice(LeaseKind::shared);
@@ -17,24 +17,29 @@ Tenant& ServedDevices::tenant(Broker& broker) {
   return *tenant_;
 }
 
-void ServedDevices::lend(Broker& broker, std::uint64_t handle, int descriptor, std::uint64_t bytes,
+Descriptor SharedDevices::make(Broker& broker, std::uint64_t bytes, int device) {
+  const auto memory = ctxbroker::DeviceMemory::shareable(tenant(broker), bytes, device);
+  return Descriptor(memory.export_descriptor());
+}
+
+void SharedDevices::lend(Broker& broker, std::uint64_t handle, int descriptor, std::uint64_t bytes,
                          int device) {
   need_of_message(memory_.find(handle) == memory_.end(), "this device memory is lent already");
   memory_.emplace(handle,
                   ctxbroker::DeviceMemory::imported(tenant(broker), descriptor, bytes, device));
 }
 
-void ServedDevices::take_back(std::uint64_t handle) {
+void SharedDevices::take_back(std::uint64_t handle) {
   need_of_message(memory_.erase(handle) == 1, "this device memory is not lent");
 }
 
-const ctxbroker::DeviceMemory& ServedDevices::at(std::uint64_t handle) const {
+const ctxbroker::DeviceMemory& SharedDevices::at(std::uint64_t handle) const {
   const auto found = memory_.find(handle);
   need_of_message(found != memory_.end(), "a buffer's device memory is not lent");
   return found->second;
 }
 
-void ServedDevices::describe(Broker& broker, int device, GraphDescription& graph) {
+void SharedDevices::describe(Broker& broker, int device, GraphDescription& graph) {
   if (!any_on_device(graph.inputs) && !any_on_device(graph.outputs)) return;
   graph.tenant = &tenant(broker);
   graph.device = device;

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures between the processes of a graph stay on the device.
+#include <csignal>
+
+#include "groups_fixture.hpp"
+#include "left.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class WorkerLinksTest : public WorkerGroupsTest {
+ protected:
+  static std::vector<float> run(WorkerGraph& graph, const std::vector<float>& input) {
+    std::vector<float> output(input.size());
+    graph.process(input.data(), output.data(), picture_job());
+    return output;
+  }
+  // How many pictures stay there.
+  auto has_links(const std::string& count) {
+    return Contains(HasSubstr(count + " pictures between processes stay on device 0"));
+  }
+
+  const std::vector<float> input = noise(std::size_t{width} * height * 4, 7);
+};
+
+// Also when one process after the other, or all of them, have ended.
+TEST_F(WorkerLinksTest, ARowStaysOnTheDevice) {
+  const WorkerGraphDescription three = row({"exposure", "blur", "vignette"});
+  InProcess here(three);
+  here.activate({width, height});
+  std::vector<float> expected(input.size());
+  here.graph->process(input.data(), expected.data(), picture_job());
+  for (const bool retry : {false, true}) {
+    WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
+    with.retry = retry;
+    WorkerGraph graph(three, with);
+    graph.activate({width, height});
+    EXPECT_THAT(records(), has_links("2"));
+    EXPECT_EQ(run(graph, input), expected);
+    for (const std::size_t node : {0U, 1U, 2U}) {
+      kill(graph.process_id(node), SIGKILL);
+      if (!retry) error_of(ErrorKind::context_lost, [&] { run(graph, input); });
+      EXPECT_EQ(run(graph, input), expected) << node;
+      EXPECT_EQ(graph.ends(node), 1U);
+    }
+    graph.end("all of them");
+    EXPECT_EQ(run(graph, input), expected);
+  }
+}
+
+// The last process still reads the picture of one job when the next job begins.
+TEST_F(WorkerLinksTest, JobsInFlightDoNotMix) {
+  WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
+  with.graph.jobs_in_flight = 4;
+  WorkerGraph graph(row({"exposure", "blur"}), with);
+  graph.set_parameter(1, "radius", 12);
+  graph.activate({width, height});
+  constexpr unsigned jobs = 12;
+  std::vector<std::vector<float>> inputs, expected, got;
+  for (unsigned i = 0; i < jobs; ++i) {
+    inputs.push_back(noise(input.size(), i));
+    expected.push_back(run(graph, inputs.back()));
+    got.emplace_back(input.size());
+  }
+  std::vector<std::uint64_t> numbers;
+  for (unsigned i = 0; i < jobs; ++i) {
+    numbers.push_back(graph.submit({{inputs[i].data()}, {got[i].data()}}, picture_job()));
+  }
+  EXPECT_EQ(graph.finish(numbers.back()), JobOutcome::done);
+  EXPECT_EQ(graph.finish(numbers[jobs - 2]), JobOutcome::done);
+  EXPECT_EQ(got, expected);
+}
+
+// Each frame that a plug-in needs has its own memory.
+TEST_F(WorkerLinksTest, FramesStayOnTheDevice) {
+  const WorkerGraphDescription frames = row({"exposure", "time_blur"});
+  InProcess here(frames);
+  WorkerGraph graph(frames, grouped(WorkerGrouping::each_instance));
+  here.activate({width, height});
+  graph.activate({width, height});
+  ASSERT_GT(graph.job_inputs().size(), 1U);
+  EXPECT_THAT(records(), has_links(std::to_string(graph.job_inputs().size())));
+  std::vector<std::vector<float>> pictures;
+  JobBuffers buffers, buffers_here;
+  std::vector<float> expected(input.size()), got(input.size());
+  for (unsigned i = 0; i < graph.job_inputs().size(); ++i) {
+    pictures.push_back(noise(input.size(), i));
+  }
+  for (const auto& picture : pictures) buffers.inputs.push_back(picture.data());
+  buffers_here = buffers;
+  buffers.outputs = {got.data()};
+  buffers_here.outputs = {expected.data()};
+  here.graph->process(buffers_here, picture_job());
+  graph.process(buffers, picture_job());
+  EXPECT_EQ(got, expected);
+}
+
+// A picture that several read, or that the host gets, is in host memory. So is sound.
+TEST_F(WorkerLinksTest, OthersGoThroughHostMemory) {
+  WorkerGraph pictures({{{"in"}},
+                        {{"out"}, {"sharp"}},
+                        {node_of("exposure"), node_of("blur"), node_of("merge")},
+                        {{"in", "exposure"},
+                         {"exposure", "blur"},
+                         {"blur", "merge.a"},
+                         {"exposure", "merge.b"},
+                         {"merge", "out"},
+                         {"exposure", "sharp"}}},
+                       grouped(WorkerGrouping::each_instance));
+  pictures.activate({width, height});
+  EXPECT_THAT(records(), has_links("1"));  // from blur to merge
+  WorkerGraph sound(row({"gain", "gain"}), grouped(WorkerGrouping::each_instance));
+  sound.activate({block, channels, 48000});
+  EXPECT_THAT(records(), Not(has_links("2")));
+}
+
+// On a device that there is not, the pictures go through host memory, and a record says why.
+TEST_F(WorkerLinksTest, WithoutSuchMemoryItWorksToo) {
+  WorkerGraphDescription graph = row({"exposure", "blur"});
+  WorkerGraph links(graph, grouped(WorkerGrouping::each_instance));
+  links.activate({width, height});
+  graph.device = 99;
+  WorkerGraph none(graph, grouped(WorkerGrouping::each_instance));
+  none.activate({width, height});
+  EXPECT_THAT(records(), Contains(HasSubstr("through host memory: ")));
+  EXPECT_EQ(run(none, input), run(links, input));
+}
+
+TEST_F(WorkerLinksTest, NothingIsLeft) {
+  const Left before = left();
+  {
+    WorkerGraph graph(row({"exposure", "blur", "vignette"}),
+                      grouped(WorkerGrouping::each_instance));
+    Left active{};
+    for (int round = 0; round < 4; ++round) {
+      graph.activate({width, height});
+      run(graph, input);
+      if (round == 0) active = left();
+    }
+    EXPECT_EQ(left(), active);
+  }
+  EXPECT_EQ(left(), before);
+}
+
+}  // namespace
+}  // namespace ctxbroker
