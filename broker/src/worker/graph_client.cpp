@@ -184,7 +184,8 @@ DocumentReply GraphClient::send_document(GraphCall type, std::size_t bytes) {
   DocumentReply reply;
   const std::size_t got = worker_.impl_->call(
       {type, 0, &message, sizeof message}, &reply, sizeof reply,
-      type == graph_question ? options_.worker.call_timeout : options_.worker.start_timeout);
+      type == graph_question ? options_.worker.call_timeout : options_.worker.start_timeout,
+      WorkerImpl::Absent::refuse);
   if (got != sizeof reply || reply.bytes > longest_document ||
       (reply.fits != 0 && reply.bytes > document_.bytes())) {
     refuse("it answered with a length that cannot be right");
@@ -197,7 +198,9 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
   const std::string text = dumped(question);
   constexpr std::size_t least = 65536;
   const auto make_room = [&](std::size_t bytes) {
-    if (document_.bytes() < bytes) document_ = worker_.lend(std::max(least, bytes));
+    if (document_.bytes() >= bytes) return;
+    document_ =
+        WorkerBuffer(worker_.impl_->lend(std::max(least, bytes), WorkerImpl::LentTo::this_process));
   };
   make_room(text.size());
   std::memcpy(document_.data(), text.data(), text.size());
@@ -214,8 +217,15 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
   throw read([&] { return read_error(answer); });
 }
 
+// The process before can still be leaving, and write into its blocks.
+void GraphClient::drop_blocks() noexcept {
+  document_ = {};
+  for (Slot& slot : slots_) slot.block = {};
+}
+
 void GraphClient::start_process() {
   ++epoch_;
+  drop_blocks();
   worker_.start();  // also when the last start has failed
   ends_ = worker_.ends();
   open();

@@ -140,6 +140,7 @@ class GraphClient final : public GraphPart {
   // The process.
   bool is_set_up() const;
   void start_process();
+  void drop_blocks() noexcept;
   bool take_next();
   void take_settings(const Settings& settings);
   void bring_up_to_date(GraphClient& next);

@@ -98,7 +98,7 @@ void GraphClient::end_slot(Slot& slot) noexcept {
 JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffers,
                             const JobInfo& job, const WorkerJobEvents& events) {
   if (slot.block.bytes() < slot.bytes) {
-    slot.block = WorkerBuffer(worker_.impl_->lend(slot.bytes, WorkerImpl::Absent::refuse));
+    slot.block = WorkerBuffer(worker_.impl_->lend(slot.bytes, WorkerImpl::LentTo::this_process));
   }
   const std::size_t inputs = buffers.inputs.size();
 

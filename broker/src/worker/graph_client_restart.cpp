@@ -98,11 +98,13 @@ bool GraphClient::take_next() {
   ends_ = ends;
   driver_ = next->driver_;
   devices_ = next->devices_;
+  // If it lives, it has failed half-way. It must not write into the blocks of the next process.
+  if (!has_settings && next->worker_.process_id() != 0) next->worker_.close();
+  drop_blocks();
   document_ = std::exchange(next->document_, {});
-  for (Slot& slot : slots_) slot.block = {};            // they belong to the earlier process
   worker_.impl_->take_blocks_of(*next->worker_.impl_);  // from WorkerGraph::lend
+  retired_ = std::move(next);
   if (has_settings) {
-    retired_ = std::move(next);
     bring_up_to_date(*retired_);
   } else {
     restore_all();
@@ -187,11 +189,13 @@ void GraphClient::prepare_stand_by() noexcept {
   try {
     WorkerGraphOptions options = options_;
     options.stand_by = false;
-    const auto make = [description = description_, options, scheduling = scheduling_] {
+    auto make = [retired = std::move(retired_), description = description_, options,
+                 scheduling = scheduling_]() mutable {
       scheduling.apply();  // this thread is started by whoever calls, on whatever processor
+      retired.reset();
       return std::make_unique<GraphClient>(description, options, Role::stand_by);
     };
-    next_ = std::async(std::launch::async, make);
+    next_ = std::async(std::launch::async, std::move(make));
   } catch (const std::exception& error) {  // no thread or no memory is to be had
     worker_.impl_->tell(Severity::warning,
                         std::string("the stand-by did not start: ") + error.what());

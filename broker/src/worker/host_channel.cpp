@@ -5,9 +5,12 @@
 #include <cstdio>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
+
+constexpr std::chrono::milliseconds between_looks{5};
 
 void say(CallResult& result, const char* text) noexcept {
   std::snprintf(result.text.data(), result.text.size(), "%s", text);
@@ -30,8 +33,9 @@ SlotState state_of(const SlotHead& slot, std::memory_order order) noexcept {
 
 }  // namespace
 
-HostChannel::HostChannel(std::byte* memory, const Shape& shape, Clock::duration spin)
-    : memory_(memory), shape_(shape), spin_(spin) {}
+HostChannel::HostChannel(std::byte* memory, const Shape& shape, Clock::duration spin,
+                         std::function<void()> look)
+    : memory_(memory), shape_(shape), spin_(spin), look_(std::move(look)) {}
 
 bool HostChannel::take_ticket(std::uint32_t& slot, Clock::time_point deadline) noexcept {
   for (;;) {
@@ -62,12 +66,20 @@ CallEnd HostChannel::wait(SlotHead& slot, Clock::time_point deadline, const char
   };
   const auto now = Clock::now();
   bool done = spin_until(std::min(spin_, deadline - now), settled);
+  auto look_at = now + between_looks;
   while (!done) {
-    const auto left = deadline - Clock::now();
-    if (left <= Clock::duration::zero()) return CallEnd::late;
+    const auto before = Clock::now();
+    if (before >= deadline) return CallEnd::late;
+    if (before >= look_at) {
+      if (look_) look_();
+      look_at = before + between_looks;
+    }
     slot.host_sleeps.store(1);
     done = settled();
-    if (!done) futex_wait(slot.state, static_cast<std::uint32_t>(seen), left);
+    if (!done) {
+      futex_wait(slot.state, static_cast<std::uint32_t>(seen),
+                 std::min(deadline, look_at) - before);
+    }
     slot.host_sleeps.store(0, std::memory_order_relaxed);
     if (!done) done = settled();
   }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ctxbroker/worker.hpp"
@@ -32,8 +33,10 @@ struct CallResult {
 
 class HostChannel {
  public:
-  // The memory is zero and outlives this. Call `end` before its end.
-  HostChannel(std::byte* memory, const Shape& shape, Clock::duration spin);
+  // The memory is zero and outlives this. Call `end` before its end. A call that gets no answer
+  // calls `look` every few milliseconds, because the process may be dying. It must not throw.
+  HostChannel(std::byte* memory, const Shape& shape, Clock::duration spin,
+              std::function<void()> look = {});
 
   // Any thread. After `late` and `lie`, the process has to be ended: the slot stays in use.
   CallResult call(const WorkerMessage& message, void* reply, std::size_t capacity,
@@ -66,6 +69,7 @@ class HostChannel {
   std::byte* memory_;
   Shape shape_;
   Clock::duration spin_;
+  std::function<void()> look_;
   std::array<Ticket, most_slots> tickets_;
   std::atomic<std::uint32_t> sequence_{0};
   SharedWord freed_{0};  // in the host's own memory: how many tickets came back

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Supervision: starts a worker's processes, watches them, and says how they ended.
+// Supervision: starts a worker's processes and watches them. worker_ends.cpp says how they end.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -13,10 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 
 #include "driver/driver_file.hpp"
@@ -28,33 +25,14 @@ namespace ctxbroker::detail {
 namespace {
 
 constexpr std::chrono::milliseconds tick{100};
-constexpr std::chrono::seconds kill_patience{2};
+constexpr std::chrono::milliseconds short_tick{2};  // while a process is about to end
 constexpr std::size_t most_output = 4096;
 constexpr unsigned most_lines = 200;
 
-bool is_ready(int descriptor, short events, int milliseconds) noexcept {
-  pollfd waiting{descriptor, events, 0};
-  return ::poll(&waiting, 1, milliseconds) > 0;
-}
-
-// The letter and the flags of a process's main thread in /proc; '?' when they cannot be read.
-std::pair<char, unsigned long> look_at(int id) {
-  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return {'?', 0};
-  std::istringstream rest(text.substr(name_end + 1));
-  char state = '?';
-  long parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
-  unsigned long flags = 0;
-  rest >> state >> parent >> group >> session >> terminal >> foreground >> flags;
-  return {state, flags};
-}
-
+// A process that cannot be looked at has gone, as far as anybody can tell.
 bool is_dying(int id) {
-  constexpr unsigned long exiting = 4;  // PF_EXITING
-  const auto [state, flags] = look_at(id);
-  return state == '?' || state == 'Z' || state == 'X' || (flags & exiting) != 0;
+  const ProcessLook look = look_at(id);
+  return look.is_dying || look.state == '?';
 }
 
 void limit(int id, int what, std::uint64_t value) noexcept {
@@ -62,98 +40,12 @@ void limit(int id, int what, std::uint64_t value) noexcept {
   ::prlimit(id, static_cast<__rlimit_resource>(what), &both, nullptr);
 }
 
-std::string signal_name(int number) {
-  const char* const name = sigabbrev_np(number);
-  return "signal " + std::to_string(number) +
-         (name != nullptr ? " (SIG" + std::string(name) + ")" : std::string());
-}
-
-std::string in_words(const std::vector<WorkerCallInFlight>& calls) {
-  std::string text;
-  for (const auto& call : calls) {
-    text += (text.empty() ? " while it handled " : " and ") + message_in_words(call.type);
-    if (call.type < first_own_type) text += " of subject " + std::to_string(call.subject);
-  }
-  return text;
-}
-
-template <std::size_t Size>
-std::string text_of(const char (&text)[Size]) {
-  char copy[Size];  // the process can be alive, if the system cannot end it
-  std::memcpy(copy, text, Size);
-  copy[Size - 1] = '\0';
-  return take_message(copy);
-}
-
-std::vector<RunningCall> read_running(std::byte* memory) {
-  std::vector<RunningCall> all;
-  for (const RunningCopy& copy : running_of(memory).copies) {
-    std::string plugin = text_of(copy.plugin), function = text_of(copy.function);
-    // What a process writes over these names is no name: '?' stands for bytes that are no text.
-    const bool is_name = plugin.empty() || is_reverse_dns(plugin);
-    if (function.empty() || function.find('?') != std::string::npos || !is_name) continue;
-    const auto thread = static_cast<std::uint64_t>(copy.thread.load());
-    all.push_back({std::move(plugin), text_of(copy.library), std::move(function), thread, {}});
-  }
-  return all;
-}
-
-std::string in_words(const std::vector<RunningCall>& calls) {
-  std::string text;
-  for (const RunningCall& call : calls) {
-    text += (text.empty() ? " in " : " and in ") + call.function + " of ";
-    text += !call.plugin.empty() ? "plug-in " + call.plugin : "library \"" + call.library + "\"";
-  }
-  return text;
-}
-
 }  // namespace
 
-std::string message_in_words(std::uint32_t type) {
-  constexpr std::array graph{"the graph's set-up",
-                             "a plug-in's creation",
-                             "a plug-in's restoration",
-                             "a question",
-                             "a preset",
-                             "a preset",
-                             "a parameter",
-                             "an activation",
-                             "a deactivation",
-                             "the timeline",
-                             "lent device memory",
-                             "device memory that was taken back",
-                             "device memory between processes",
-                             "an answer"};
-  constexpr std::array own{"the module's start", "the module's stop", "a lent block",
-                           "a block that was taken back"};
-  const auto named = [](const auto& names, std::uint32_t index, const char* others) {
-    return index < names.size() ? names[index] : others;
-  };
-  if (type >= first_graph_type) return named(graph, type - first_graph_type, "a job");
-  if (type >= first_own_type) return named(own, type - first_own_type, "a call of the library's");
-  return "message " + std::to_string(type);
-}
-
-std::uint64_t oom_kills() noexcept {
-  try {
-    std::ifstream own("/proc/self/cgroup");
-    for (std::string line; std::getline(own, line);) {
-      if (line.rfind("0::", 0) != 0) continue;
-      std::ifstream events("/sys/fs/cgroup" + line.substr(3) + "/memory.events");
-      std::string name;
-      for (std::uint64_t count = 0; events >> name >> count;) {
-        if (name == "oom_kill") return count;
-      }
-    }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): then nobody counts
-  }
-  return 0;
-}
-
-WorkerProcess::WorkerProcess(const Shape& shape, Clock::duration spin)
+WorkerProcess::WorkerProcess(const Shape& shape, Clock::duration spin, std::function<void()> look)
     : memory_file(sealed_memory("ctxbroker-worker", channel_bytes(shape))),
       memory(memory_file.get(), channel_bytes(shape)),
-      channel(memory.get(), shape, spin) {}
+      channel(memory.get(), shape, spin, std::move(look)) {}
 
 void WorkerImpl::wake() const noexcept {
   const std::uint64_t one = 1;
@@ -170,11 +62,12 @@ void WorkerImpl::supervise() noexcept {
     bool start = false;
     {
       const Lock lock(mutex_);
-      if (close_wanted_) return;
+      if (close_wanted_) break;
       start = std::exchange(start_wanted_, false);
     }
     if (!start) {
-      static_cast<void>(is_ready(wake_.get(), POLLIN, -1));
+      pollfd waiting{wake_.get(), POLLIN, 0};
+      wait_for({&waiting, 1}, std::chrono::milliseconds(-1));
       std::uint64_t rung = 0;
       static_cast<void>(!::read(wake_.get(), &rung, sizeof rung));
       continue;
@@ -190,16 +83,31 @@ void WorkerImpl::supervise() noexcept {
       continue;
     }
     try {
-      watch(*process);
+      watch(process);
     } catch (const std::exception& error) {  // no memory for what there is to tell
       ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
-      finish(*process, is_ready(process->pidfd.get(), POLLIN, 2000));
+      finish(process, reap(*process, kill_patience));
     }
   }
+  see_off();
+}
+
+// Waits for one of these files, or for the time, which may be -1. Reaps the leaving processes that
+// have gone.
+void WorkerImpl::wait_for(std::span<pollfd> files, std::chrono::milliseconds time) noexcept {
+  polled_.assign(files.begin(), files.end());
+  for (const Process& process : leaving_) polled_.push_back({process->pidfd.get(), POLLIN, 0});
+  ::poll(polled_.data(), polled_.size(), static_cast<int>(time.count()));
+  std::copy_n(polled_.begin(), files.size(), files.begin());
+  std::erase_if(leaving_, [](const Process& process) {
+    return reap(*process, std::chrono::milliseconds(0)).has_value();
+  });
 }
 
 void WorkerImpl::spawn() {
-  auto process = std::make_shared<WorkerProcess>(shape_, options_.spin);
+  leaving_.reserve(leaving_.size() + 1);
+  polled_.reserve(leaving_.size() + 1 + most_polled);
+  auto process = std::make_shared<WorkerProcess>(shape_, options_.spin, [this] { wake(); });
   std::array<int, 2> ends{-1, -1};
   std::array<int, 2> pipe{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -261,25 +169,30 @@ void WorkerImpl::spawn() {
   changed_.notify_all();
 }
 
-void WorkerImpl::watch(WorkerProcess& process) {
-  for (;;) {
-    std::array<pollfd, 4> files{{{process.pidfd.get(), POLLIN, 0},
-                                 {process.socket_ended ? -1 : process.socket.get(), POLLIN, 0},
-                                 {process.output.get(), POLLIN, 0},
-                                 {wake_.get(), POLLIN, 0}}};
-    ::poll(files.data(), files.size(), static_cast<int>(tick.count()));
-    if (files[0].revents != 0) return finish(process, true);
-    if (files[3].revents != 0) {
+void WorkerImpl::watch(const Process& watched) {
+  WorkerProcess& process = *watched;
+  for (bool is_ending = false;;) {
+    std::array<pollfd, most_polled> files{
+        {{process.pidfd.get(), POLLIN, 0},
+         {process.socket_ended ? -1 : process.socket.get(), POLLIN, 0},
+         {process.output.get(), POLLIN, 0},
+         {wake_.get(), POLLIN, 0}}};
+    wait_for(files, is_ending ? short_tick : tick);
+    if (files[0].revents != 0) return finish(watched, reap(process, kill_patience));
+    const bool is_rung = files[3].revents != 0;
+    if (is_rung) {
       std::uint64_t rung = 0;
       static_cast<void>(!::read(wake_.get(), &rung, sizeof rung));
     }
     if (files[2].revents != 0 && !read_output(process, false)) process.output.close();
     if (files[1].revents != 0) read_packets(process);
     if (Clock::now() - process.looked_at >= tick) look_for_hang(process);
+    is_ending = is_about_to_end(process);
+    if ((is_rung || is_ending) && finish_early(watched)) return;
     const Lock lock(mutex_);
-    if (process.asked && Clock::now() - process.asked_at > kill_patience) break;
+    if (process.asked && Clock::now() - process.killed_at > kill_patience) break;
   }
-  finish(process, false);
+  finish(watched, {});
 }
 
 void WorkerImpl::read_packets(WorkerProcess& process) {
@@ -358,103 +271,13 @@ void WorkerImpl::look_for_hang(WorkerProcess& process) {
     return;
   }
   if (options_.heartbeat_timeout.count() == 0 || is_dying(process.id)) return;
-  if (look_at(process.id).first == 'T') {
+  if (look_at(process.id).state == 'T') {
     return ask_end(process, WorkerEndCause::stopped, "it was stopped by a signal");
   }
   if (now - process.beat_at > options_.heartbeat_timeout) {
     ask_end(process, WorkerEndCause::stopped,
             "it did not run for " + std::to_string(options_.heartbeat_timeout.count()) + " ms");
   }
-}
-
-WorkerEnd WorkerImpl::describe(WorkerProcess& process, int status, bool reaped) {
-  WorkerEnd end;
-  end.process_id = process.id;
-  end.in_flight = process.channel.in_flight();
-  end.running = read_running(process.memory.get());
-  std::replace(process.last_output.begin(), process.last_output.end(), '\0', ' ');
-  end.output = take_message(process.last_output.c_str());
-  if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
-  std::optional<WorkerEndCause> asked;
-  std::string text;
-  {
-    const Lock lock(mutex_);
-    asked = process.asked;
-    text = process.asked_text;
-  }
-  // What was asked for is the cause, unless the process was faster.
-  if (asked && (!reaped || status == -1 || end.signal == SIGKILL)) {
-    end.cause = *asked;
-    if (!reaped) text += ", and the system has not ended it yet";
-  } else if (end.signal != 0) {
-    end.cause = WorkerEndCause::signal;
-    text = "it was ended by " + signal_name(end.signal);
-    if (end.signal == SIGKILL ? oom_kills() > process.oom_kills : process.channel.memory_short()) {
-      end.cause = WorkerEndCause::out_of_memory;
-      text += end.signal == SIGKILL ? ", because the system was short of memory"
-                                    : " when no more memory was to be had";
-    }
-  } else if (status == -1) {
-    text = "it ended; how is not known, because other code of the host waited for it";
-  } else {
-    text = "it ended itself with exit status " + std::to_string(end.exit_status);
-  }
-  end.text = text + in_words(end.running) + in_words(end.in_flight);
-  return end;
-}
-
-void WorkerImpl::finish(WorkerProcess& process, bool reaped) {
-  ::kill(-process.id, SIGKILL);  // its children, as far as they are still in its group
-  int status = 0;
-  if (reaped && ::waitpid(process.id, &status, 0) != process.id) status = -1;
-  if (process.output.get() >= 0) static_cast<void>(read_output(process, true));
-  WorkerEnd end = describe(process, status, reaped);
-  const bool crash = publish(process, end);
-  process.channel.end();
-  // It dies when the system lets it; somebody has to wait for it then.
-  if (!reaped) std::thread([id = process.id] { ::waitpid(id, nullptr, 0); }).detach();
-  if (!crash || !options_.on_end) return;
-  try {
-    options_.on_end(end);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a host's callback must not end supervision
-  }
-}
-
-// Returns whether the end is one that the host has to hear of.
-bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
-  Lock lock(mutex_);
-  const bool crash = !process.peaceful;
-  end.next = "the next call starts it again";
-  if (crash) {
-    const auto now = Clock::now();
-    ++ends_;
-    if (end.cause != WorkerEndCause::by_host) {
-      count_crash(now);
-    }
-    const bool spent = is_budget_spent();
-    if (spent) {
-      end.next = quarantine_in_words();
-    } else if (state_ == WorkerState::starting) {
-      end.next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
-    }
-    if (state_ != WorkerState::closed) {
-      state_ = spent                             ? WorkerState::quarantined
-               : state_ == WorkerState::starting ? WorkerState::failed
-                                                 : WorkerState::missing;
-    }
-    end.text = "worker \"" + options_.name + "\": " + end.text;
-    reason_ = end.text + "; " + end.next;
-    last_end_ = end;
-  }
-  process.end_text = crash ? reason_ : end.text;
-  process.ended = true;
-  if (process_.get() == &process) process_.reset();
-  for (auto& one : descriptors_) one = {0, Descriptor()};
-  changed_.notify_all();
-  lock.unlock();
-  if (crash) tell(Severity::error, end.text + "; " + end.next);
-  return crash;
 }
 
 }  // namespace ctxbroker::detail

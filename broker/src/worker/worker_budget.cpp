@@ -70,9 +70,10 @@ void WorkerImpl::end_in_failure(const Process& process, std::string why) {
     process->peaceful = true;
     if (!process->asked) {
       process->asked = WorkerEndCause::by_host;
-      process->asked_at = Clock::now();
+      process->killed_at = Clock::now();
     }
     ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
+    wake();
   }
   changed_.notify_all();
 }

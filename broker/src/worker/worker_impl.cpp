@@ -79,6 +79,7 @@ WorkerImpl::WorkerImpl(WorkerOptions options)
       recorder_(options_.records),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  polled_.reserve(most_polled);
   supervisor_ = std::thread([this] { supervise(); });
 }
 
@@ -92,9 +93,10 @@ void WorkerImpl::ask_end(WorkerProcess& process, WorkerEndCause cause, const std
     if (process.ended || process.asked) return;
     process.asked = cause;
     process.asked_text = text;
-    process.asked_at = Clock::now();
+    process.killed_at = Clock::now();
   }
   ::syscall(SYS_pidfd_send_signal, process.pidfd.get(), SIGKILL, nullptr, 0);
+  wake();
 }
 
 void WorkerImpl::throw_end(const Process& process) {
@@ -262,26 +264,32 @@ void WorkerImpl::start_module(const Process& process) {
 
 void WorkerImpl::give_block(const Process& process, const LentBlock& block,
                             Clock::time_point deadline) {
-  send_descriptor(*process, block.handle, block.file.get(), deadline);
+  send_descriptor(process, block.handle, block.file.get(), deadline);
   const BlockName name{block.handle, block.memory.bytes()};
   own_call(process, {lend_type, block.handle, &name, sizeof name}, nullptr, 0, deadline);
 }
 
-void WorkerImpl::send_descriptor(WorkerProcess& process, std::uint64_t number, int descriptor,
+void WorkerImpl::send_descriptor(const Process& process, std::uint64_t number, int descriptor,
                                  Clock::time_point deadline) {
+  Lock lock(mutex_);
+  const bool is_leaving = process->is_leaving;  // then it must not get anything more
+  lock.unlock();
+  if (is_leaving) throw_end(process);
   PacketHead head;
   head.kind = PacketKind::descriptor;
   head.number = number;
-  while (!send_packet(process.socket.get(), head, nullptr, descriptor)) {
+  while (!send_packet(process->socket.get(), head, nullptr, descriptor)) {
     if (errno != EAGAIN || Clock::now() >= deadline) return;  // the call that follows tells why
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes, Absent absent) {
+std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes, LentTo to) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
-  const Process process = present_process(absent);
+  const bool is_private = to == LentTo::this_process;
+  const Process process = present_process(is_private ? Absent::refuse : Absent::start);
   auto block = std::make_shared<LentBlock>();
+  block->is_private = is_private;
   try {
     block->file = sealed_memory("ctxbroker-lent", bytes);
     block->memory = Mapping(block->file.get(), bytes);
@@ -383,8 +391,9 @@ std::uint64_t WorkerImpl::pass_descriptor(int descriptor) {
   {
     const Lock lock(mutex_);
     number = next_handle_++;
+    process->has_descriptors = true;
   }
-  send_descriptor(*process, number, descriptor, Clock::now() + options_.call_timeout);
+  send_descriptor(process, number, descriptor, Clock::now() + options_.call_timeout);
   return number;
 }
 
@@ -458,7 +467,7 @@ void WorkerImpl::close() noexcept {
     process = process_;
     if (process && !process->asked) {
       process->asked = WorkerEndCause::by_host;
-      process->asked_at = Clock::now();
+      process->killed_at = Clock::now();
     }
   }
   if (process) ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);

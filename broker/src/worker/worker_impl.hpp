@@ -11,17 +11,26 @@
 //
 // The worker's thread (supervise) starts each process, because a process gets PR_SET_PDEATHSIG for
 // the THREAD that started it. It reads the process's output and packets, notices its end within
-// milliseconds by its pidfd, looks for hangs, and is the only one that waits for the process. Who
-// calls only asks it for an end, and kills.
+// milliseconds, looks for hangs, and is the only one that waits for the process. Who calls only
+// asks it for an end, and kills.
+//
+// On a GPU, the system needs up to a second to end a process, because the driver gives back what
+// it has there. Until then, kernels and copies may still write into memory that it was lent. If it
+// was lent none, its end is told as soon as /proc says that it is dying. It is then a leaving
+// process, and the next one can start.
 #pragma once
+
+#include <poll.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,12 +44,16 @@ namespace ctxbroker::detail {
 
 class WorkerImpl;
 
+constexpr std::chrono::seconds kill_patience{2};  // with the system
+constexpr std::size_t most_polled = 4;            // by supervision, besides leaving processes
+
 struct LentBlock {
   std::mutex mutex;                 // for the owner
   std::weak_ptr<WorkerImpl> owner;  // a graph's stand-by takes it over
   std::atomic<std::uint64_t> handle{0};
   std::atomic<unsigned> jobs{0};     // of a graph, which use it
   std::atomic<bool> is_over{false};  // and is taken back when they have ended
+  bool is_private = false;           // of the library, which drops it when the process ends
   Descriptor file;
   Mapping memory;
 
@@ -52,7 +65,7 @@ struct LentBlock {
 
 // One process.
 struct WorkerProcess {
-  WorkerProcess(const Shape& shape, Clock::duration spin);
+  WorkerProcess(const Shape& shape, Clock::duration spin, std::function<void()> look);
 
   int id = 0;
   Descriptor pidfd, socket, output;
@@ -62,7 +75,7 @@ struct WorkerProcess {
   std::uint64_t oom_kills = 0;  // of the control group, when it started
 
   // Supervision only.
-  bool socket_ended = false;
+  bool socket_ended = false, is_reaped = false;
   std::uint32_t heartbeat = 0;
   Clock::time_point beat_at, looked_at;
   std::string last_output, line;
@@ -72,8 +85,10 @@ struct WorkerProcess {
   bool peaceful = false;                // its end is no crash: close, or a start that failed
   std::optional<WorkerEndCause> asked;  // somebody has killed it, for this reason
   std::string asked_text;
-  Clock::time_point asked_at;
-  bool ended = false;  // all is known about its end
+  Clock::time_point killed_at;
+  bool has_descriptors = false;  // from the host. They may be of device memory
+  bool is_leaving = false;       // its end is told before the system has ended it
+  bool ended = false;            // all is known about its end
   std::string end_text;
 };
 
@@ -89,7 +104,9 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   enum class Absent : std::uint8_t { start, refuse };
   std::size_t call(const WorkerMessage& message, void* reply, std::size_t capacity,
                    std::chrono::microseconds timeout, Absent absent = Absent::start);
-  std::shared_ptr<LentBlock> lend(std::size_t bytes, Absent absent = Absent::start);
+  // A block for the process that there is, which is the library's own, or for each one to come.
+  enum class LentTo : std::uint8_t { each_process, this_process };
+  std::shared_ptr<LentBlock> lend(std::size_t bytes, LentTo to = LentTo::each_process);
   void take_back(const LentBlock& block) noexcept;
   // The block that this address lies in, or null.
   std::shared_ptr<LentBlock> find_block(const void* address) const;
@@ -133,18 +150,23 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
                        std::size_t capacity, Clock::time_point deadline);
   void ask_end(WorkerProcess& process, WorkerEndCause cause, const std::string& text);
   [[noreturn]] void throw_end(const Process& process);
-  void send_descriptor(WorkerProcess& process, std::uint64_t number, int descriptor,
+  void send_descriptor(const Process& process, std::uint64_t number, int descriptor,
                        Clock::time_point deadline);
 
   // Supervision, on the worker's thread.
   void supervise() noexcept;
   void spawn();
-  void watch(WorkerProcess& process);
+  void watch(const Process& process);
+  void wait_for(std::span<pollfd> files, std::chrono::milliseconds time) noexcept;
   void read_packets(WorkerProcess& process);
   bool read_output(WorkerProcess& process, bool all);
   void look_for_hang(WorkerProcess& process);
-  void finish(WorkerProcess& process, bool reaped);
-  WorkerEnd describe(WorkerProcess& process, int status, bool reaped);
+  bool is_about_to_end(const WorkerProcess& process) const;
+  bool may_leave(const WorkerProcess& process) const;
+  bool finish_early(const Process& process);
+  void finish(const Process& process, std::optional<int> status);
+  void see_off() noexcept;
+  WorkerEnd describe(WorkerProcess& process, std::optional<int> status);
   bool publish(WorkerProcess& process, WorkerEnd& end);
   void end_in_failure(const Process& process, std::string why);
 
@@ -159,6 +181,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   Recorder recorder_;
   Packet packet_;  // what arrives; supervision only
   Descriptor wake_;
+  std::vector<Process> leaving_;  // whose end is told. Supervision only, as the next one
+  std::vector<pollfd> polled_;    // has room for all of them
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -184,5 +208,16 @@ std::string message_in_words(std::uint32_t type);
 // The environment of a worker. It finds no MPS server, unless `added` names one.
 std::vector<std::string> worker_environment(std::vector<std::string> added);
 std::uint64_t oom_kills() noexcept;  // in this process's control group; 0 when nobody counts
+
+// What /proc says about the main thread of a process.
+struct ProcessLook {
+  char state = '?';  // '?': it cannot be read
+  bool is_dying = false;
+  int status = 0;  // how it ends, as waitpid tells it; 0 also when that is not known
+};
+ProcessLook look_at(int id);
+// Waits until the system has ended the process. Returns its status, -1 when other code of the host
+// has waited for it, or nothing when it takes longer.
+std::optional<int> reap(WorkerProcess& process, std::chrono::milliseconds patience) noexcept;
 
 }  // namespace ctxbroker::detail

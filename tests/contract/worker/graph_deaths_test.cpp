@@ -340,7 +340,7 @@ TEST_F(WorkerGraphTest, NothingIsLeftOfGraphs) {
                [&] { graph.process(input.data(), output.data(), picture_job()); });
       graph.set_parameter(0, "way", 0);
       EXPECT_EQ(run(graph, input), input);
-      EXPECT_EQ(left(), running) << way;
+      EXPECT_EQ(left_after_all(running), running) << way;
     }
     for (std::uint32_t i = 1; i < 4; ++i) {  // larger blocks replace smaller ones
       graph.activate({width * i, height});

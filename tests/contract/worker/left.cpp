@@ -47,4 +47,14 @@ Left left() {
   return {children().size(), count_mappings(), state.descriptors, state.threads};
 }
 
+Left left_after_all(const Left& expected) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  Left now = left();
+  while (!(now == expected) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    now = left();
+  }
+  return now;
+}
+
 }  // namespace ctxbroker

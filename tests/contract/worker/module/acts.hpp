@@ -36,7 +36,9 @@ enum Act : std::uint32_t {
   mallocs,    // by malloc, with a write through null at the end
   reserves,   // by malloc, without a write, and aborts at the end
   forks_and_ends,
-  closes_all,  // descriptors
+  ends_alone,    // its thread, and no other one
+  ends_alone_7,  // likewise, with this exit status
+  closes_all,    // descriptors
   device_trap,
   device_fault,
 

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a worker's process ended: what is known of it, who is told, and when.
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "plugin/foreign_text.hpp"
+#include "worker/worker_impl.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+std::string signal_name(int number) {
+  const char* const name = sigabbrev_np(number);
+  return "signal " + std::to_string(number) +
+         (name != nullptr ? " (SIG" + std::string(name) + ")" : std::string());
+}
+
+std::string in_words(const std::vector<WorkerCallInFlight>& calls) {
+  std::string text;
+  for (const auto& call : calls) {
+    text += (text.empty() ? " while it handled " : " and ") + message_in_words(call.type);
+    if (call.type < first_own_type) text += " of subject " + std::to_string(call.subject);
+  }
+  return text;
+}
+
+template <std::size_t Size>
+std::string text_of(const char (&text)[Size]) {
+  char copy[Size];  // the process can be alive, if the system cannot end it
+  std::memcpy(copy, text, Size);
+  copy[Size - 1] = '\0';
+  return take_message(copy);
+}
+
+std::vector<RunningCall> read_running(std::byte* memory) {
+  std::vector<RunningCall> all;
+  for (const RunningCopy& copy : running_of(memory).copies) {
+    std::string plugin = text_of(copy.plugin), function = text_of(copy.function);
+    // What a process writes over these names is no name: '?' stands for bytes that are no text.
+    const bool is_name = plugin.empty() || is_reverse_dns(plugin);
+    if (function.empty() || function.find('?') != std::string::npos || !is_name) continue;
+    const auto thread = static_cast<std::uint64_t>(copy.thread.load());
+    all.push_back({std::move(plugin), text_of(copy.library), std::move(function), thread, {}});
+  }
+  return all;
+}
+
+std::string in_words(const std::vector<RunningCall>& calls) {
+  std::string text;
+  for (const RunningCall& call : calls) {
+    text += (text.empty() ? " in " : " and in ") + call.function + " of ";
+    text += !call.plugin.empty() ? "plug-in " + call.plugin : "library \"" + call.library + "\"";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string message_in_words(std::uint32_t type) {
+  constexpr std::array graph{"the graph's set-up",
+                             "a plug-in's creation",
+                             "a plug-in's restoration",
+                             "a question",
+                             "a preset",
+                             "a preset",
+                             "a parameter",
+                             "an activation",
+                             "a deactivation",
+                             "the timeline",
+                             "lent device memory",
+                             "device memory that was taken back",
+                             "device memory between processes",
+                             "an answer"};
+  constexpr std::array own{"the module's start", "the module's stop", "a lent block",
+                           "a block that was taken back"};
+  const auto named = [](const auto& names, std::uint32_t index, const char* others) {
+    return index < names.size() ? names[index] : others;
+  };
+  if (type >= first_graph_type) return named(graph, type - first_graph_type, "a job");
+  if (type >= first_own_type) return named(own, type - first_own_type, "a call of the library's");
+  return "message " + std::to_string(type);
+}
+
+std::uint64_t oom_kills() noexcept {
+  try {
+    std::ifstream own("/proc/self/cgroup");
+    for (std::string line; std::getline(own, line);) {
+      if (line.rfind("0::", 0) != 0) continue;
+      std::ifstream events("/sys/fs/cgroup" + line.substr(3) + "/memory.events");
+      std::string name;
+      for (std::uint64_t count = 0; events >> name >> count;) {
+        if (name == "oom_kill") return count;
+      }
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): then nobody counts
+  }
+  return 0;
+}
+
+ProcessLook look_at(int id) {
+  constexpr unsigned long exiting = 4;  // PF_EXITING
+  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  ProcessLook look;
+  if (name_end == std::string::npos) return look;
+  std::istringstream rest(text.substr(name_end + 1));
+  rest >> look.state;
+  long skipped = 0;
+  for (int field = 4; field < 9; ++field) rest >> skipped;
+  unsigned long flags = 0;
+  rest >> flags;
+  std::string last;  // the field 52 is the exit code
+  int field = 9;
+  while (rest >> last) ++field;
+  look.is_dying = look.state == 'Z' || look.state == 'X' || (flags & exiting) != 0;
+  if (look.is_dying && field == 52) look.status = std::atoi(last.c_str());
+  return look;
+}
+
+std::optional<int> reap(WorkerProcess& process, std::chrono::milliseconds patience) noexcept {
+  if (process.is_reaped) return -1;
+  pollfd waiting{process.pidfd.get(), POLLIN, 0};
+  if (::poll(&waiting, 1, static_cast<int>(patience.count())) <= 0) return {};
+  ::kill(-process.id, SIGKILL);  // its children, as far as they are still in its group
+  process.is_reaped = true;
+  int status = 0;
+  return ::waitpid(process.id, &status, 0) == process.id ? status : -1;
+}
+
+// Before the worker's thread ends. A process dies when the system lets it; somebody has to wait for
+// it then.
+void WorkerImpl::see_off() noexcept {
+  const auto may_wait = [](const Process& process) {
+    return Clock::now() - process->killed_at < kill_patience;
+  };
+  while (std::any_of(leaving_.begin(), leaving_.end(), may_wait)) {
+    wait_for({}, std::chrono::milliseconds(100));
+  }
+  for (const Process& process : leaving_) {
+    std::thread([id = process->id] { ::waitpid(id, nullptr, 0); }).detach();
+  }
+  leaving_.clear();
+}
+
+// With the lock. What the host has lent to the process must be safe when its end is told. Also, the
+// signal of finish_early would stop the system from writing a core file.
+bool WorkerImpl::may_leave(const WorkerProcess& process) const {
+  return options_.core_limit == 0 && !process.has_descriptors &&
+         std::all_of(lent_.begin(), lent_.end(), [](const auto& one) { return one->is_private; });
+}
+
+bool WorkerImpl::is_about_to_end(const WorkerProcess& process) const {
+  const Lock lock(mutex_);
+  return (process.asked || process.socket_ended) && may_leave(process);
+}
+
+// Tells the end of a process that is dying, if it is known how it ends. Code in a process can end
+// its main thread alone, so all of it is killed first.
+bool WorkerImpl::finish_early(const Process& process) {
+  const ProcessLook look = look_at(process->id);
+  pollfd waiting{process->pidfd.get(), POLLIN, 0};
+  const bool is_gone = ::poll(&waiting, 1, 0) > 0;  // then this may be another one's look
+  if (!look.is_dying || is_gone || options_.core_limit != 0) return false;
+  ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
+  int status = look.status;
+  {
+    const Lock lock(mutex_);
+    if (!may_leave(*process)) return false;
+    if (status == 0 && process->asked) status = SIGKILL;
+    if (status == 0) return false;
+    if (!process->asked) process->killed_at = Clock::now();
+    process->is_leaving = true;
+  }
+  finish(process, status);
+  return true;
+}
+
+WorkerEnd WorkerImpl::describe(WorkerProcess& process, std::optional<int> known) {
+  const int status = known.value_or(0);
+  WorkerEnd end;
+  end.process_id = process.id;
+  end.in_flight = process.channel.in_flight();
+  end.running = read_running(process.memory.get());
+  std::replace(process.last_output.begin(), process.last_output.end(), '\0', ' ');
+  end.output = take_message(process.last_output.c_str());
+  if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+  std::optional<WorkerEndCause> asked;
+  std::string text;
+  {
+    const Lock lock(mutex_);
+    asked = process.asked;
+    text = process.asked_text;
+  }
+  // What was asked for is the cause, unless the process was faster.
+  if (asked && (!known || status == -1 || end.signal == SIGKILL)) {
+    end.cause = *asked;
+    if (!known) text += ", and the system has not ended it yet";
+  } else if (end.signal != 0) {
+    end.cause = WorkerEndCause::signal;
+    text = "it was ended by " + signal_name(end.signal);
+    if (end.signal == SIGKILL ? oom_kills() > process.oom_kills : process.channel.memory_short()) {
+      end.cause = WorkerEndCause::out_of_memory;
+      text += end.signal == SIGKILL ? ", because the system was short of memory"
+                                    : " when no more memory was to be had";
+    }
+  } else if (status == -1) {
+    text = "it ended; how is not known, because other code of the host waited for it";
+  } else {
+    text = "it ended itself with exit status " + std::to_string(end.exit_status);
+  }
+  end.text = text + in_words(end.running) + in_words(end.in_flight);
+  return end;
+}
+
+// Nothing: the system does not end the process.
+void WorkerImpl::finish(const Process& process, std::optional<int> status) {
+  if (!process->is_reaped) ::kill(-process->id, SIGKILL);  // its children, as in reap
+  if (process->output.get() >= 0) static_cast<void>(read_output(*process, true));
+  WorkerEnd end = describe(*process, status);
+  const bool crash = publish(*process, end);
+  process->channel.end();
+  if (!process->is_reaped) leaving_.push_back(process);
+  if (!crash || !options_.on_end) return;
+  try {
+    options_.on_end(end);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a host's callback must not end supervision
+  }
+}
+
+// Returns whether the end is one that the host has to hear of.
+bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
+  Lock lock(mutex_);
+  const bool crash = !process.peaceful;
+  end.next = "the next call starts it again";
+  if (crash) {
+    const auto now = Clock::now();
+    ++ends_;
+    if (end.cause != WorkerEndCause::by_host) {
+      count_crash(now);
+    }
+    const bool spent = is_budget_spent();
+    if (spent) {
+      end.next = quarantine_in_words();
+    } else if (state_ == WorkerState::starting) {
+      end.next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
+    }
+    if (state_ != WorkerState::closed) {
+      state_ = spent                             ? WorkerState::quarantined
+               : state_ == WorkerState::starting ? WorkerState::failed
+                                                 : WorkerState::missing;
+    }
+    end.text = "worker \"" + options_.name + "\": " + end.text;
+    reason_ = end.text + "; " + end.next;
+    last_end_ = end;
+  }
+  process.end_text = crash ? reason_ : end.text;
+  process.ended = true;
+  if (process_.get() == &process) process_.reset();
+  std::erase_if(lent_, [](const auto& block) { return block->is_private; });
+  for (auto& one : descriptors_) one = {0, Descriptor()};
+  changed_.notify_all();
+  lock.unlock();
+  if (crash) tell(Severity::error, end.text + "; " + end.next);
+  return crash;
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "held_process.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+namespace ctxbroker {
+
+HeldProcess::HeldProcess(int process) : process_(process) {
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
+    const pid_t thread = std::stoi(task.path().filename());
+    if (thread != process) thread_ = thread;
+  }
+  EXPECT_NE(thread_, 0);
+  EXPECT_EQ(ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr), 0) << std::strerror(errno);
+}
+
+void HeldProcess::release() {
+  if (thread_ == 0) return;
+  int status = 0;
+  while (waitpid(thread_, &status, __WALL) == thread_ && WIFSTOPPED(status)) {
+    ptrace(PTRACE_CONT, thread_, nullptr, nullptr);
+  }
+  thread_ = 0;
+}
+
+bool exists(int process) {
+  return kill(process, 0) == 0;
+}
+
+bool goes(int process) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (exists(process) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return !exists(process);
+}
+
+}  // namespace ctxbroker
