@@ -172,6 +172,11 @@ class CTXB_API WorkerBuffer {
 /// rules of the channel, it is ended, the calls in it throw `context_lost` with the reason, and
 /// `on_end` and a record say who, why, and what comes next. No other worker notices.
 ///
+/// The end of a process is told as soon as it is known, and the next process can then start, even
+/// if the system still ends the first one. If the two sides share memory, by lend or by a
+/// descriptor that either has passed, the end is told only when the system has ended the process:
+/// its work on a GPU may write there until then.
+///
 /// Threads: all functions but close, moves and the destructor may be called on any thread, several
 /// at once. The worker's own thread runs the callbacks.
 class CTXB_API Worker {
@@ -244,8 +249,9 @@ class CTXB_API Worker {
   /// Forgives all ends and a failed start, and lifts a quarantine.
   void pardon();
 
-  /// Ends the process in peace: `stop` is called, and force is used after a second. A second call
-  /// does nothing. No other call may run.
+  /// Ends the process in peace: `stop` is called, and force is used after a second. Waits up to two
+  /// seconds for processes that the system has not ended yet. A second call does nothing. No other
+  /// call may run.
   void close() noexcept;
 
  private:

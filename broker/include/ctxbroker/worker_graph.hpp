@@ -104,9 +104,10 @@ struct WorkerGraphOptions {
   /// prepared there. The first job after that takes it over, with the parameters that were set
   /// meanwhile. This job is a discontinuity for the plug-ins of the process.
   ///
-  /// The block that is in the process when it ends waits until the system has ended the process,
-  /// about 70 ms on a GPU after a crash. If a plug-in hangs, this begins after
-  /// `worker.call_timeout`, so set that to a few blocks. While the worker is quarantined, all
+  /// The block that is in the process when it ends waits until the end is known, some milliseconds
+  /// after a crash. If a plug-in hangs, that is after `worker.call_timeout`, so set it to a few
+  /// blocks. If memory is lent to the graph, the block waits until the system has ended the
+  /// process, as Worker says. While the worker is quarantined, all
   /// blocks are dry until pardon. After a start that has failed, they are dry until pardon or
   /// until another function starts the process. Functions other than jobs wait for the process
   /// that they ask. The destructor waits for a process that is starting. Cannot be combined with
