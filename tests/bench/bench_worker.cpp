@@ -7,13 +7,13 @@
 // memory or in device memory: a graph in this process, and the same graph in a worker; eight
 // plug-ins in this process, and in one worker or in eight; a block in a worker alone, and beside
 // another worker that keeps the device busy. Last, the time from the end of a worker to the next
-// block that is done, with a stand-by against without.
+// block that is done, with a stand-by against without, and how long the end of a worker holds up
+// the blocks.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <csignal>
 #include <cstddef>
 #include <deque>
 #include <stdexcept>
@@ -28,6 +28,7 @@
 #include "ctxbroker/tenant.hpp"
 #include "ctxbroker/worker.hpp"
 #include "ctxbroker/worker_graph.hpp"
+#include "dying_worker.hpp"
 #include "support/benchmark_main.hpp"
 
 namespace ctxbroker::bench {
@@ -124,71 +125,6 @@ double round_trips(const Session& session, std::size_t bytes, std::chrono::micro
   return report(state, comparison);
 }
 
-constexpr std::uint32_t channels = 2;
-
-JobInfo block_of(std::uint32_t frames) {
-  JobInfo job;
-  job.width = frames;
-  job.height = channels;
-  job.sample_rate = 48000;
-  return job;
-}
-
-WorkerGraph gain_in_worker(const WorkerGraphOptions& options, std::uint32_t frames) {
-  WorkerGraph graph({{{"in"}}, {{"out"}}, {{"gain", sample_plugin("gain")}}}, options);
-  graph.activate({frames, channels, 48000, false});
-  return graph;
-}
-
-// A worker that is killed again and again.
-class Dying {
- public:
-  // Either option, or none.
-  Dying(bool stand_by, bool dry_while_away)
-      : graph_(gain_in_worker(options(stand_by, dry_while_away), frames)) {}
-
-  // From the kill to the next block that is done, in ns.
-  double back_at_work() {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the stand-by starts
-    const auto start = Clock::now();
-    end_process();
-    graph_.process(block_.data(), block_.data(), block_of(frames));
-    return nanoseconds_since(start);
-  }
-
-  // The longest call from the kill until blocks are done again, in ns.
-  double longest_call() {
-    end_process();
-    for (double longest = 0;;) {
-      const auto start = Clock::now();
-      const JobOutcome outcome = graph_.process(block_.data(), block_.data(), block_of(frames));
-      longest = std::max(longest, nanoseconds_since(start));
-      if (outcome == JobOutcome::done) return longest;
-      std::this_thread::sleep_for(std::chrono::microseconds(5333));  // until the next block
-    }
-  }
-
- private:
-  // Returns when the graph knows it.
-  void end_process() {
-    const std::uint64_t ends = graph_.ends();
-    kill(graph_.process_id(), SIGKILL);
-    while (graph_.ends() == ends) std::this_thread::yield();
-  }
-
-  static constexpr std::uint32_t frames = 256;
-  static WorkerGraphOptions options(bool stand_by, bool dry_while_away) {
-    WorkerGraphOptions made;
-    made.stand_by = stand_by;
-    made.dry_while_away = dry_while_away;
-    made.worker.crash_limit = 0;
-    return made;
-  }
-
-  WorkerGraph graph_;
-  std::vector<float> block_ = std::vector<float>(std::size_t{frames} * channels);
-};
-
 double restarts(const Session& session, benchmark::State& state) {
   Dying without(false, false), with(true, false);
   return report(state, compare(
@@ -202,6 +138,15 @@ double held_up(const Session& session, benchmark::State& state) {
   return report(state, compare(
                            session.rounds(20), [&] { return waits.longest_call(); },
                            [&] { return is_dry.longest_call(); }));
+}
+
+// How long the block waits that is in a process when it ends: with lent memory, and without.
+double held_up_in_process(const Session& session, benchmark::State& state) {
+  Dying lends(false, true), shares_nothing(false, true);
+  lends.lend();
+  return report(state, compare(
+                           session.rounds(20), [&] { return lends.block_in_process(); },
+                           [&] { return shares_nothing.block_in_process(); }));
 }
 
 // Compares jobs in this process with the same jobs in workers.
@@ -477,6 +422,8 @@ void enrol(Session& session) {
                [&session](benchmark::State& state) { return restarts(session, state); });
   measure_once("restart/dry_while_away", benchmark::kMillisecond,
                [&session](benchmark::State& state) { return held_up(session, state); });
+  measure_once("restart/block_in_process", benchmark::kMillisecond,
+               [&session](benchmark::State& state) { return held_up_in_process(session, state); });
 }
 
 }  // namespace

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block of sound through a plug-in in a worker, and what becomes of it when the worker is killed.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "ctxbroker/worker_graph.hpp"
+#include "support/benchmark_main.hpp"
+
+namespace ctxbroker::bench {
+
+inline constexpr std::uint32_t channels = 2;
+
+inline JobInfo block_of(std::uint32_t frames) {
+  JobInfo job;
+  job.width = frames;
+  job.height = channels;
+  job.sample_rate = 48000;
+  return job;
+}
+
+inline WorkerGraph gain_in_worker(const WorkerGraphOptions& options, std::uint32_t frames) {
+  WorkerGraph graph({{{"in"}}, {{"out"}}, {{"gain", sample_plugin("gain")}}}, options);
+  graph.activate({frames, channels, 48000, false});
+  return graph;
+}
+
+// A worker that is killed again and again.
+class Dying {
+ public:
+  // Either option, or none.
+  Dying(bool stand_by, bool dry_while_away)
+      : graph_(gain_in_worker(options(stand_by, dry_while_away), frames)) {}
+
+  // From the kill to the next block that is done, in ns.
+  double back_at_work() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the stand-by starts
+    const auto start = Clock::now();
+    end_process();
+    process();
+    return nanoseconds_since(start);
+  }
+
+  // The longest call from the kill until blocks are done again, in ns.
+  double longest_call() {
+    end_process();
+    for (double longest = 0;;) {
+      const auto start = Clock::now();
+      const JobOutcome outcome = process();
+      longest = std::max(longest, nanoseconds_since(start));
+      if (outcome == JobOutcome::done) return longest;
+      std::this_thread::sleep_for(std::chrono::microseconds(5333));  // until the next block
+    }
+  }
+
+  // From the kill until the block that is in the process is dry, in ns.
+  double block_in_process() {
+    while (process() != JobOutcome::done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    kill(graph_.process_id(), SIGSTOP);  // so that a block stays in it
+    Clock::time_point killed;
+    std::thread killer([&, id = graph_.process_id()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      killed = Clock::now();
+      kill(id, SIGKILL);
+    });
+    while (process() == JobOutcome::done) continue;
+    const auto back = Clock::now();
+    killer.join();
+    // It is stopped for long enough that the supervision may have noticed that before.
+    return std::max(1.0, std::chrono::duration<double, std::nano>(back - killed).count());
+  }
+
+  // Then the system has to end each process before the graph knows of it.
+  void lend() { lent_ = graph_.lend(4096); }
+
+ private:
+  JobOutcome process() { return graph_.process(block_.data(), block_.data(), block_of(frames)); }
+  // Returns when the graph knows it.
+  void end_process() {
+    const std::uint64_t ends = graph_.ends();
+    kill(graph_.process_id(), SIGKILL);
+    while (graph_.ends() == ends) std::this_thread::yield();
+  }
+
+  static constexpr std::uint32_t frames = 256;
+  static WorkerGraphOptions options(bool stand_by, bool dry_while_away) {
+    WorkerGraphOptions made;
+    made.stand_by = stand_by;
+    made.dry_while_away = dry_while_away;
+    made.worker.crash_limit = 0;
+    return made;
+  }
+
+  WorkerGraph graph_;
+  WorkerBuffer lent_;
+  std::vector<float> block_ = std::vector<float>(std::size_t{frames} * channels);
+};
+
+}  // namespace ctxbroker::bench
