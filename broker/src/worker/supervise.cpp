@@ -224,6 +224,7 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
     } else if (packet_.head.kind == PacketKind::descriptor && packet_.descriptor.get() >= 0 &&
                packet_.head.bytes == 0) {
       const Lock lock(mutex_);
+      process.has_descriptors = true;
       descriptors_[next_descriptor_++ % descriptors_.size()] = {packet_.head.number,
                                                                 std::move(packet_.descriptor)};
     } else {

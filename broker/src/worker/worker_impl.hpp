@@ -86,7 +86,7 @@ struct WorkerProcess {
   std::optional<WorkerEndCause> asked;  // somebody has killed it, for this reason
   std::string asked_text;
   Clock::time_point killed_at;
-  bool has_descriptors = false;  // from the host. They may be of device memory
+  bool has_descriptors = false;  // one has been passed, by whatever side: it may be of memory
   bool is_leaving = false;       // its end is told before the system has ended it
   bool ended = false;            // all is known about its end
   std::string end_text;

@@ -3,13 +3,16 @@
 
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -23,6 +26,18 @@ HeldProcess::HeldProcess(int process) : process_(process) {
   }
   EXPECT_NE(thread_, 0);
   EXPECT_EQ(ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr), 0) << std::strerror(errno);
+}
+
+// The seized thread must not get the signal, because its tracer would have to pass it on.
+void HeldProcess::stop() const {
+  syscall(SYS_tgkill, process_, process_, SIGSTOP);
+  std::string text;
+  for (int i = 0; i < 20'000 && text.find(") T ") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::ifstream file("/proc/" + std::to_string(process_) + "/stat");
+    std::getline(file, text);
+  }
+  EXPECT_NE(text.find(") T "), std::string::npos) << text;
 }
 
 void HeldProcess::release() {

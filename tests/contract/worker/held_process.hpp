@@ -15,6 +15,8 @@ class HeldProcess {
   HeldProcess(const HeldProcess&) = delete;
   HeldProcess& operator=(const HeldProcess&) = delete;
 
+  // Stops the process, which cannot answer any more.
+  void stop() const;
   // Waits until the thread has ended, so the process has to be dying.
   void release();
   int process() const { return process_; }

@@ -103,13 +103,20 @@ TEST_F(WorkerLeavingTest, ItsEndIsKnownWithin10Milliseconds) {
 
 // What is on the device may write there until then.
 TEST_F(WorkerLeavingTest, AProcessThatWasLentMemoryHasGoneWhenItsEndIsTold) {
-  enum class Lent { block, taken_back_block, descriptor };
-  for (const Lent what : {Lent::block, Lent::taken_back_block, Lent::descriptor}) {
+  enum class Lent { block, taken_back_block, descriptor, descriptor_of_worker };
+  for (const Lent what :
+       {Lent::block, Lent::taken_back_block, Lent::descriptor, Lent::descriptor_of_worker}) {
     for (const Act act : {Act::segfault, Act::bad_sequence}) {
       Worker worker(options());
       WorkerBuffer block;
-      if (what != Lent::descriptor) block = worker.lend(4096);
+      if (what == Lent::block || what == Lent::taken_back_block) block = worker.lend(4096);
       if (what == Lent::taken_back_block) block = {};
+      if (what == Lent::descriptor_of_worker) {
+        worker.call({Act::gives});
+        int given = -1;
+        while (given < 0) given = worker.take_descriptor(5);
+        close(given);
+      }
       if (what == Lent::descriptor) static_cast<void>(worker.pass_descriptor(STDIN_FILENO));
       worker.start();
       const std::size_t told = ends().size();

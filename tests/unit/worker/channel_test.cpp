@@ -113,6 +113,18 @@ TEST(Channel, ACallWithoutAWorkerIsLateAndStaysASuspect) {
   EXPECT_FALSE(host.touched_idle_slot());
 }
 
+TEST(Channel, ACallThatGetsNoAnswerForLongAsksForALook) {
+  const Memory memory;
+  int looks = 0;
+  HostChannel host(memory.get(), shape, {}, [&] { ++looks; });
+  std::string answer;
+  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(1)).end, CallEnd::late);
+  EXPECT_EQ(looks, 0);
+  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(500)).end, CallEnd::late);
+  EXPECT_GE(looks, 1);
+  EXPECT_LE(looks, 100);
+}
+
 TEST(Channel, TheFifthCallOfFourFindsNoRoom) {
   const Memory memory;
   HostChannel host(memory.get(), shape, {});

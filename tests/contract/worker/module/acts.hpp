@@ -14,6 +14,7 @@ enum Act : std::uint32_t {
   throws,       // a C++ exception
   notifies,     // sends the message as a notification of type 7
   passes_back,  // {number}: takes a descriptor and passes it back under number + 1
+  gives,        // passes a descriptor of its own under the number 5
   environment,  // {name}: the variable's value
   descriptors,  // the open descriptors, as one 64-bit mask
   group,        // its process id and its group
