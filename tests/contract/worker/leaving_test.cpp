@@ -27,9 +27,9 @@ double milliseconds_since(Time::time_point start) {
 class WorkerLeavingTest : public WorkerTest {
  protected:
   // Returns when the call has thrown.
-  static std::string crash(Worker& worker, Act act = Act::segfault) {
+  static std::string crash(Worker& worker, Act act = Act::segfault, milliseconds timeout = {}) {
     return error_of(ErrorKind::context_lost, [&] {
-      worker.call({static_cast<std::uint32_t>(act), 0, nullptr, 0});
+      worker.call({static_cast<std::uint32_t>(act), 0, nullptr, 0}, nullptr, 0, timeout);
     });
   }
   static std::future<std::string> crash_on_another_thread(Worker& worker, Act act) {
@@ -44,9 +44,7 @@ struct SlowDeath {
 };
 
 TEST_F(WorkerLeavingTest, ItsEndIsToldAndTheNextProcessWorks) {
-  WorkerOptions with = options();
-  with.call_timeout = milliseconds(400);
-  Worker worker(with);
+  Worker worker(options());
   std::size_t number = 0;
   for (const SlowDeath& death :
        {SlowDeath{Act::segfault, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
@@ -56,7 +54,8 @@ TEST_F(WorkerLeavingTest, ItsEndIsToldAndTheNextProcessWorks) {
         SlowDeath{Act::bad_sequence, WorkerEndCause::lie, "that nobody has made"}}) {
     worker.start();
     HeldProcess held(worker.process_id());
-    const std::string text = crash(worker, death.act);
+    const bool is_late = death.cause == WorkerEndCause::late;
+    const std::string text = crash(worker, death.act, milliseconds(is_late ? 400 : 5000));
     EXPECT_TRUE(exists(held.process())) << text;
     EXPECT_THAT(text, HasSubstr(death.text));
     EXPECT_THAT(text, Not(HasSubstr("not ended it yet")));
