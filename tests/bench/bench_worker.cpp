@@ -5,10 +5,11 @@
 //
 // Then a block of audio through the sample plug-in gain, and a picture through exposure, in host
 // memory or in device memory: a graph in this process, and the same graph in a worker; eight
-// plug-ins in this process, and in one worker or in eight; a block in a worker alone, and beside
-// another worker that keeps the device busy. Last, the time from the end of a worker to the next
-// block that is done, with a stand-by against without, and how long the end of a worker holds up
-// the blocks.
+// plug-ins in this process, and in one worker or in eight; a picture through three, whose processes
+// hand it over on the device or in host memory; a block in a worker alone, and beside another
+// worker that keeps the device busy. Last, the time from the end of a worker to the next block that
+// is done, with a stand-by against without, how long the end of a worker holds up the blocks, and
+// the time after a kernel's fault.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +17,10 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,6 +32,7 @@
 #include "ctxbroker/worker.hpp"
 #include "ctxbroker/worker_graph.hpp"
 #include "dying_worker.hpp"
+#include "faulting_worker.hpp"
 #include "support/benchmark_main.hpp"
 
 namespace ctxbroker::bench {
@@ -149,6 +153,14 @@ double held_up_in_process(const Session& session, benchmark::State& state) {
                            [&] { return shares_nothing.block_in_process(); }));
 }
 
+// From the begin of a job that faults: until the driver says so in a process without a worker, and
+// until a worker is back at work.
+double after_a_fault(const Session& session, bool stand_by, benchmark::State& state) {
+  Faulting there(stand_by);
+  return report(
+      state, compare(session.rounds(9), time_of_fault_here, [&] { return there.back_at_work(); }));
+}
+
 // Compares jobs in this process with the same jobs in workers.
 template <typename Here, typename There>
 double compare_jobs(const Session& session, int count, const Here& here, const There& there,
@@ -183,33 +195,60 @@ double audio(Session& session, std::uint32_t frames, std::chrono::microseconds s
   return compare_jobs(session, session.quick() ? 20 : 500, in_process, in_worker, state);
 }
 
-// A block through eight plug-ins in a row: in this process, and in workers.
+// What a job goes through in a row: in this process, and in workers.
+class Row {
+ public:
+  Row(Broker& broker, const std::string& plugin, std::size_t count, const ActivationSizes& sizes)
+      : sizes_(sizes), library_(broker.load(sample_plugin(plugin))) {
+    std::vector<PluginInstance*> row;
+    for (std::size_t i = 0; i < count; ++i) {
+      row.push_back(&instances_.emplace_back(broker.create(library_, plugin)));
+      row.back()->activate(sizes);
+    }
+    here_.emplace(broker, row, sizes);
+    description_.nodes.resize(count, {"", sample_plugin(plugin)});
+  }
+  double compare(Session& session, int jobs, const WorkerGraphOptions& options, const JobInfo& job,
+                 benchmark::State& state) {
+    WorkerGraph there(description_, options);
+    there.activate(sizes_);
+    std::vector<float> samples(std::size_t{job.width} * job.height * (job.sample_rate > 0 ? 1 : 4));
+    const auto in_process = [&] { here_->process(samples.data(), samples.data(), job); };
+    const auto in_workers = [&] { there.process(samples.data(), samples.data(), job); };
+    return compare_jobs(session, jobs, in_process, in_workers, state);
+  }
+  // With a device that there is not, pictures between processes go through host memory.
+  void set_device(int device) { description_.device = device; }
+
+ private:
+  ActivationSizes sizes_;
+  PluginLibrary library_;
+  std::deque<PluginInstance> instances_;
+  std::optional<Graph> here_;
+  WorkerGraphDescription description_{{{"in"}}, {{"out"}}, {}};
+};
+
+// A block through eight plug-ins.
 double eight(Session& session, WorkerGrouping grouping, std::chrono::microseconds spin,
              benchmark::State& state) {
-  constexpr std::size_t count = 8;
   constexpr std::uint32_t frames = 256;
-  const ActivationSizes sizes{frames, channels, 48000, false};
-  Broker& broker = session.broker();
-  const PluginLibrary library = broker.load(sample_plugin("gain"));
-  std::deque<PluginInstance> instances;
-  std::vector<PluginInstance*> row;
-  for (std::size_t i = 0; i < count; ++i) {
-    row.push_back(&instances.emplace_back(broker.create(library, "gain")));
-    row.back()->activate(sizes);
-  }
-  Graph here(broker, row, sizes);
-  WorkerGraphDescription description{{{"in"}}, {{"out"}}, {}};
-  description.nodes.resize(count, {"", sample_plugin("gain")});
+  Row row(session.broker(), "gain", 8, {frames, channels, 48000, false});
   WorkerGraphOptions options;
   options.grouping = grouping;
   options.worker.spin = spin;
-  WorkerGraph there(std::move(description), options);
-  there.activate(sizes);
-  std::vector<float> block(std::size_t{frames} * channels);
-  const JobInfo job = block_of(frames);
-  const auto in_process = [&] { here.process(block.data(), block.data(), job); };
-  const auto in_workers = [&] { there.process(block.data(), block.data(), job); };
-  return compare_jobs(session, session.quick() ? 2 : 200, in_process, in_workers, state);
+  return row.compare(session, session.quick() ? 2 : 200, options, block_of(frames), state);
+}
+
+// A picture of 1920 x 1080 through three plug-ins with a process each.
+double three_pictures(Session& session, bool on_device, benchmark::State& state) {
+  JobInfo job;
+  job.width = session.quick() ? 64 : 1920;
+  job.height = session.quick() ? 64 : 1080;
+  Row row(session.broker(), "exposure", 3, {job.width, job.height});
+  if (!on_device) row.set_device(99);
+  WorkerGraphOptions options;
+  options.grouping = WorkerGrouping::each_instance;
+  return row.compare(session, session.quick() ? 2 : 20, options, job, state);
 }
 
 // A worker whose pictures keep the device busy while it runs.
@@ -412,6 +451,13 @@ void enrol(Session& session) {
           });
     }
   }
+  for (const bool on_device : {false, true}) {
+    measure_once(
+        std::string("three_pictures/each-instance/") + (on_device ? "on_device" : "in_host_memory"),
+        benchmark::kMillisecond, [&session, on_device](benchmark::State& state) {
+          return three_pictures(session, on_device, state);
+        });
+  }
   for (const std::uint32_t frames : {64U, 256U}) {
     measure_once("beside_a_hog/" + std::to_string(frames) + "_frames", benchmark::kMicrosecond,
                  [&session, frames](benchmark::State& state) {
@@ -424,11 +470,19 @@ void enrol(Session& session) {
                [&session](benchmark::State& state) { return held_up(session, state); });
   measure_once("restart/block_in_process", benchmark::kMillisecond,
                [&session](benchmark::State& state) { return held_up_in_process(session, state); });
+  for (const bool stand_by : {false, true}) {
+    measure_once(std::string("after_a_fault/") + (stand_by ? "stand_by" : "new_process"),
+                 benchmark::kMillisecond, [&session, stand_by](benchmark::State& state) {
+                   return after_a_fault(session, stand_by, state);
+                 });
+  }
 }
 
 }  // namespace
 }  // namespace ctxbroker::bench
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--fault-here")
+    return ctxbroker::bench::fault_here();
   return ctxbroker::bench::benchmark_main(argc, argv, "bench_worker", ctxbroker::bench::enrol);
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel that faults: how long until the driver says so, and until a worker is back at work.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ctxbroker/broker.hpp"
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/graph.hpp"
+#include "ctxbroker/worker_graph.hpp"
+#include "dying_worker.hpp"
+#include "support/benchmark_main.hpp"
+
+namespace ctxbroker::bench {
+
+inline std::filesystem::path this_program() {
+  return std::filesystem::read_symlink("/proc/self/exe");
+}
+
+inline std::filesystem::path faulting_plugin() {
+  return this_program().parent_path().parent_path() / "test_plugins" / "hostile_sound.so";
+}
+
+// Runs the job, which has to fail.
+template <typename Job>
+void fail(const Job& job) {
+  try {
+    job();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::context_lost) return;
+    throw;
+  }
+  throw std::runtime_error("the kernel did not fault");
+}
+
+inline constexpr std::uint32_t fault_frames = 256;
+
+// What `bench_worker --fault-here` does: it prints how long a job takes that faults in its process,
+// in ns. CUDA ends in this process.
+inline int fault_here() {
+  Broker broker = Broker::open();
+  PluginInstance plugin = broker.create(broker.load(faulting_plugin()), "hostile_sound");
+  plugin.activate({fault_frames, channels, 48000, false});
+  Graph graph(broker, {&plugin}, {fault_frames, channels, 48000, false});
+  std::vector<float> block(std::size_t{fault_frames} * channels);
+  const auto job = [&] { graph.process(block.data(), block.data(), block_of(fault_frames)); };
+  job();
+  plugin.set_parameter("faults", true);
+  const auto start = Clock::now();
+  fail(job);
+  std::printf("%.0f\n", nanoseconds_since(start));
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
+inline double time_of_fault_here() {
+  FILE* const output = ::popen(("'" + this_program().string() + "' --fault-here").c_str(), "r");
+  double time = 0;
+  const bool is_read = output != nullptr && std::fscanf(output, "%lf", &time) == 1;
+  if (output != nullptr) ::pclose(output);
+  if (!is_read) throw std::runtime_error("bench_worker --fault-here has failed");
+  return time;
+}
+
+// A worker whose kernel faults again and again.
+class Faulting {
+ public:
+  explicit Faulting(bool stand_by) {
+    WorkerGraphOptions options;
+    options.stand_by = stand_by;
+    options.worker.crash_limit = 0;
+    graph_.emplace(WorkerGraphDescription{{{"in"}}, {{"out"}}, {{"sound", faulting_plugin()}}},
+                   options);
+    graph_->activate({fault_frames, channels, 48000, false});
+    process();
+  }
+
+  // From the begin of the job that faults until the next job is done, in ns.
+  double back_at_work() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // the stand-by starts
+    graph_->set_parameter(0, "faults", true);
+    const auto start = Clock::now();
+    fail([&] { process(); });
+    graph_->set_parameter(0, "faults", false);
+    process();
+    return nanoseconds_since(start);
+  }
+
+ private:
+  void process() { graph_->process(block_.data(), block_.data(), block_of(fault_frames)); }
+
+  std::optional<WorkerGraph> graph_;
+  std::vector<float> block_ = std::vector<float>(std::size_t{fault_frames} * channels);
+};
+
+}  // namespace ctxbroker::bench
