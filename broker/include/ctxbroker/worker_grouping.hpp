@@ -14,7 +14,8 @@ namespace ctxbroker {
 /// and only they are suspects.
 ///
 /// In one process, plug-ins hand their results to each other on the device. Between two processes,
-/// the samples go through host memory. Two plug-ins do not share a process if the processes would
+/// so do pictures that one process makes and one other reads. All else goes through host memory,
+/// and so do these pictures on a device that cannot share memory. Two plug-ins do not share a process if the processes would
 /// then wait for each other: in a row of A, B and A, the second A has a process of its own. If a
 /// plug-in needs frames around the job's own one, every plug-in in the processes that feed it runs
 /// once for each of these frames.
