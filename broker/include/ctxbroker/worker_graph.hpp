@@ -221,7 +221,8 @@ class CTXB_API WorkerGraph {
                                         const std::vector<WorkerGrouping>& of_nodes = {});
   WorkerGraph(WorkerGraph&&) noexcept;
   WorkerGraph& operator=(WorkerGraph&&) noexcept;
-  /// Destroys the plug-ins and ends the worker.
+  /// Destroys the plug-ins and ends the worker. Keep the outputs of jobs in flight until it
+  /// returns.
   ~WorkerGraph();
 
   /// The driver in the worker, or in the first one of several. It lives as long as the graph.

@@ -105,7 +105,7 @@ bool wait_for_end(pid_t child, std::chrono::steady_clock::time_point deadline, i
 // Each that ends leaves its own children to this process, so there may be several rounds.
 std::size_t end_what_is_left(pid_t child) {
   std::size_t count = 0;
-  ::kill(-child, SIGKILL);
+  if (child > 0) ::kill(-child, SIGKILL);
   for (int round = 0; round < 1000; ++round) {
     for (const pid_t one : own_children()) ::kill(one, SIGKILL);
     pid_t ended = 0;

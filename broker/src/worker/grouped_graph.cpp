@@ -214,14 +214,17 @@ void GroupedGraph::must_be_active() const {
   if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
 }
 
-// Between processes, the samples go through host memory.
+// Only one worker takes ends on the device.
 void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) const {
   for (const GraphEnd& end : ends) {
-    if (!end.on_device || groups_.size() <= 1) continue;
+    const bool in_host = !groups_.empty() && groups_.front().in_host;
+    if (!end.on_device || (groups_.size() <= 1 && !in_host)) continue;
+    const std::string where =
+        groups_.size() > 1 ? "the graph is in " + std::to_string(groups_.size()) + " processes"
+                           : "the plug-ins are in the host";
     throw Error(ErrorKind::invalid_argument,
-                "graph: the end \"" + end.name + "\" is on the device, and the graph is in " +
-                    std::to_string(groups_.size()) +
-                    " processes, which take host memory; use WorkerGrouping::together, or clear "
+                "graph: the end \"" + end.name + "\" is on the device, and " + where +
+                    ", which takes host memory; use WorkerGrouping::together, or clear "
                     "GraphEnd::on_device");
   }
 }
@@ -254,16 +257,18 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
       plugins.push_back(&place(n).part.description(place(n).node));
     }
     const Wiring whole = wire(graph, plugins, sizes);
-    const std::vector<bool> links = find_links(whole);
-    const bool has_links = std::count(links.begin(), links.end(), true) != 0;
+    const std::vector<bool> links = find_links(whole), none(links.size());
+    activate_parts(whole, links);
+    // Known only now, because the plug-ins have said which frames they need.
+    const std::vector<bool> usable = read_once(links);
+    if (usable != links) activate_parts(whole, usable);
     try {
-      activate_parts(whole, links);
+      make_links(usable);
     } catch (const Error& error) {
-      if (!has_links) throw;
       recorder_.record(
           Severity::info, host_tenant, name_, "worker",
           std::string("pictures go from process to process through host memory: ") + error.what());
-      activate_parts(whole, std::vector<bool>(links.size()));
+      activate_parts(whole, none);
     }
   }
   description_.inputs = std::move(inputs);
@@ -280,7 +285,6 @@ void GroupedGraph::activate_parts(const Wiring& whole, const std::vector<bool>& 
                           with_formats(group.graph.outputs, group.outputs, whole, links));
     }
     make_steps(whole);
-    make_links(links);
   } catch (...) {
     const std::exception_ptr why = std::current_exception();
     try {
@@ -295,7 +299,15 @@ void GroupedGraph::activate_parts(const Wiring& whole, const std::vector<bool>& 
 // and one other reads. That one needs exactly what there is, so nothing has to be cut out.
 std::vector<bool> GroupedGraph::find_links(const Wiring& whole) const {
   std::vector<bool> links(whole.values.size());
-  if (whole.media != Media::image) return links;
+  const auto has_device = [&](const auto& part) {
+    const auto& all = part->devices();
+    return std::any_of(all.begin(), all.end(), [&](const DeviceInfo& device) {
+      return device.ordinal == description_.device;
+    });
+  };
+  if (whole.media != Media::image || !std::all_of(parts_.begin(), parts_.end(), has_device)) {
+    return links;
+  }
   for (const Group& group : groups_) {
     if (group.outputs.size() != 1) continue;
     const Index value = group.outputs.front();
@@ -307,24 +319,37 @@ std::vector<bool> GroupedGraph::find_links(const Wiring& whole) const {
   return links;
 }
 
+// Which of the whole graph's values this is.
+Index GroupedGraph::link_of(const Value& value) const {
+  return groups_[wiring_.nodes[*value.node].origin].outputs[value.port];
+}
+
+// Those links that one job of one part reads. Several jobs may need different parts of the picture.
+std::vector<bool> GroupedGraph::read_once(std::vector<bool> links) const {
+  for (const Value& value : wiring_.values) {
+    if (value.node && value.readers.size() > 1) links[link_of(value)] = false;
+  }
+  return links;
+}
+
 void GroupedGraph::make_links(const std::vector<bool>& links) {
   std::uint64_t all = 0;
   std::size_t count = 0;
   last_reads_link_ = false;
   for (Index v = 0; v < wiring_.values.size(); ++v) {
     const Value& value = wiring_.values[v];
-    if (!value.node) continue;
+    if (!value.node || !links[link_of(value)]) continue;
     const Index from = wiring_.nodes[*value.node].origin;
-    const Index known_as = groups_[from].outputs[value.port];
-    if (!links[known_as]) continue;
-    const std::vector<std::byte>& name = samples_[v].storage;
-    const Descriptor file = parts_[from]->make_link(name.size(), description_.device);
+    const std::uint64_t bytes = samples_[v].storage.size();
+    const Descriptor file = parts_[from]->make_link(bytes, description_.device);
+    samples_[v].link = Mapping::only_addresses(bytes);
+    samples_[v].storage = {};
     for (Index part = 0; part < parts_.size(); ++part) {
-      if (part != from && !reads(groups_[part], known_as)) continue;
-      parts_[part]->take_link(file, name.data(), name.size(), description_.device);
+      if (part != from && !reads(groups_[part], link_of(value))) continue;
+      parts_[part]->take_link(file, samples_[v].link.get(), bytes, description_.device);
     }
-    last_reads_link_ = last_reads_link_ || reads(groups_.back(), known_as);
-    all += name.size();
+    last_reads_link_ = last_reads_link_ || reads(groups_.back(), link_of(value));
+    all += bytes;
     ++count;
   }
   if (count == 0) return;

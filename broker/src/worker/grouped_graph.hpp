@@ -19,6 +19,7 @@
 #include "observe/recorder.hpp"
 #include "worker/graph_part.hpp"
 #include "worker/grouping.hpp"
+#include "worker/packet.hpp"
 
 namespace ctxbroker::detail {
 
@@ -71,10 +72,14 @@ class GroupedGraph {
   };
   // One of wiring_.values.
   struct Samples {
-    std::vector<std::byte> storage;  // for what a process makes; of a link, only its name
-    const void* data = nullptr;      // what there is for this job
-    Rectangle region{};              // of a picture: the part that there is
-    Rectangle extent{}, wanted{};    // the whole, and what others need of it
+    std::vector<std::byte> storage;  // for what a process makes, unless it is a link
+    Mapping link;                    // the name of one
+    void* room() noexcept {
+      return storage.empty() ? static_cast<void*>(link.get()) : storage.data();
+    }
+    const void* data = nullptr;    // what there is for this job
+    Rectangle region{};            // of a picture: the part that there is
+    Rectangle extent{}, wanted{};  // the whole, and what others need of it
   };
 
   bool is_whole() const noexcept { return parts_.size() == 1; }
@@ -89,6 +94,8 @@ class GroupedGraph {
   template <typename Work>
   void for_all(const Work& work);
   std::vector<bool> find_links(const Wiring& whole) const;
+  std::vector<bool> read_once(std::vector<bool> links) const;
+  Index link_of(const Value& value) const;
   void activate_parts(const Wiring& whole, const std::vector<bool>& links);
   void make_links(const std::vector<bool>& links);
   void make_steps(const Wiring& whole);

@@ -248,7 +248,7 @@ void* GroupedGraph::output_of(Index value, bool is_last, const JobBuffers& host,
                           (!is_image(value) || equal(samples_[value].region, wanted_of(job)));
     if (is_ready) return host.outputs[end];
   }
-  return samples_[value].storage.data();
+  return samples_[value].room();
 }
 
 void GroupedGraph::give_outputs(const JobBuffers& host, const JobInfo& job) {
@@ -313,7 +313,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         step.buffers.outputs.push_back(to);
         samples_[value].data = to;
         const auto ends = std::count(wiring_.outputs.begin(), wiring_.outputs.end(), value);
-        is_direct = is_direct && to != samples_[value].storage.data() && ends == 1;
+        is_direct = is_direct && to != samples_[value].room() && ends == 1;
       }
       // It may have answered for another frame since, or have started again.
       if (wiring_.media == Media::image) must_need_the_same(n);

@@ -2,6 +2,7 @@
 #include "worker/host_part.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -51,7 +52,6 @@ void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inpu
     deactivate();
     throw;
   }
-  submitted_ = finished_ = 0;
 }
 
 void HostPart::deactivate() {
@@ -59,19 +59,31 @@ void HostPart::deactivate() {
   deactivate_all(nodes_);
   for (const auto& [name, handle] : links_) devices_.take_back(handle);
   links_.clear();
+  finished_ = before_activation_ = submitted_;
 }
 
-// No other process is to reach it.
+// No other process gets it. A job may still use a block that the host has given back.
 WorkerBuffer HostPart::lend(std::size_t bytes) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
+  if (!has_jobs()) std::erase_if(lent_, [](const auto& block) { return block->is_over.load(); });
   auto block = std::make_shared<LentBlock>();
   try {
-    block->file = sealed_memory("ctxbroker-lent", bytes);
-    block->memory = Mapping(block->file.get(), bytes);
+    const Descriptor file = sealed_memory("ctxbroker-lent", bytes);
+    block->memory = Mapping(file.get(), bytes);
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::out_of_memory, error.what());
   }
+  lent_.push_back(block);
   return WorkerBuffer(std::move(block));
+}
+
+bool HostPart::is_lent(const void* buffer) const {
+  const std::less<const std::byte*> before;  // of any two addresses
+  const auto* const at = static_cast<const std::byte*>(buffer);
+  return std::any_of(lent_.begin(), lent_.end(), [&](const auto& block) {
+    const std::byte* const begin = block->memory.get();
+    return !before(at, begin) && before(at, begin + block->memory.bytes());
+  });
 }
 
 WorkerDeviceBuffer HostPart::lend(const ctxbroker::DeviceMemory&) {
@@ -87,10 +99,24 @@ void HostPart::take_link(const Descriptor& file, const void* name, std::uint64_t
   links_[name] = handle;
 }
 
-// What a buffer's name stands for.
-void* HostPart::there(const GraphEnd& end, const void* buffer) const {
-  if (!end.on_device) return const_cast<void*>(buffer);
-  return reinterpret_cast<void*>(devices_.at(links_.at(buffer)).address());
+// What the names of links stand for. With links, the graph has several parts, and the numbers of
+// the buffers are checked.
+const JobBuffers& HostPart::there(const JobBuffers& buffers) {
+  if (links_.empty()) return buffers;
+  const auto address = [&](const GraphEnd& end, const void* buffer) {
+    if (!end.on_device) return const_cast<void*>(buffer);
+    return reinterpret_cast<void*>(devices_.at(links_.at(buffer)).address());
+  };
+  buffers_.inputs.clear();
+  buffers_.outputs.clear();
+  for (std::size_t i = 0; i < buffers.inputs.size(); ++i) {
+    const std::size_t input = job_inputs().at(i).input;
+    buffers_.inputs.push_back(address(description_.inputs[input], buffers.inputs[i]));
+  }
+  for (std::size_t i = 0; i < buffers.outputs.size(); ++i) {
+    buffers_.outputs.push_back(address(description_.outputs.at(i), buffers.outputs[i]));
+  }
+  return buffers_;
 }
 
 std::uint64_t HostPart::submit(const JobBuffers& buffers, const JobInfo& job,
@@ -103,26 +129,30 @@ std::uint64_t HostPart::submit(const JobBuffers& buffers, const JobInfo& job,
     events_.changes.push_back(
         {&at(one.node), one.parameter, one.offset, one.value, one.ramp_frames, one.from});
   }
-  buffers_.inputs.clear();
-  buffers_.outputs.clear();
-  for (std::size_t i = 0; i < buffers.inputs.size(); ++i) {
-    buffers_.inputs.push_back(
-        there(description_.inputs[job_inputs().at(i).input], buffers.inputs[i]));
-  }
-  for (std::size_t i = 0; i < buffers.outputs.size(); ++i) {
-    buffers_.outputs.push_back(there(description_.outputs.at(i), buffers.outputs[i]));
-  }
-  submitted_ = graph().submit(buffers_, job_, events_);
+  submitted_ = before_activation_ + graph().submit(there(buffers), job_, events_);
   discontinuity_ = false;
   return submitted_;
 }
 
+void HostPart::must_be_submitted(std::uint64_t job) const {
+  if (job != 0 && job <= submitted_) return;
+  throw Error(ErrorKind::invalid_argument,
+              "graph: job " + std::to_string(job) + " was not submitted");
+}
+
 JobOutcome HostPart::finish(std::uint64_t job) {
+  must_be_submitted(job);
+  if (job <= before_activation_) return JobOutcome::forgotten;
   const std::uint64_t before =
       std::exchange(finished_, submitted_);  // after an error, none is left
-  const JobOutcome outcome = graph().finish(job);
+  const JobOutcome outcome = graph().finish(job - before_activation_);
   finished_ = std::max(before, job);
   return outcome;
+}
+
+bool HostPart::is_done(std::uint64_t job) {
+  must_be_submitted(job);
+  return job <= before_activation_ || graph().is_done(job - before_activation_);
 }
 
 }  // namespace ctxbroker::detail

@@ -92,14 +92,14 @@ class HostPart final : public GraphPart {
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events) override;
   JobOutcome finish(std::uint64_t job) override;
-  bool is_done(std::uint64_t job) override { return graph().is_done(job); }
+  bool is_done(std::uint64_t job) override;
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job,
                      const WorkerJobEvents& events) override {
     return finish(submit(buffers, job, events));
   }
   bool can_repeat(const JobInfo&, const Error&) const override { return false; }
   bool has_jobs() const noexcept override { return submitted_ != finished_; }
-  bool is_lent(const void*) const override { return false; }
+  bool is_lent(const void* buffer) const override;
   std::shared_ptr<WorkerImpl> worker() const override { return nullptr; }
 
  private:
@@ -107,7 +107,8 @@ class HostPart final : public GraphPart {
   PluginInstance& at(std::size_t node) {
     return const_cast<PluginInstance&>(std::as_const(*this).at(node));
   }
-  void* there(const GraphEnd& end, const void* buffer) const;
+  void must_be_submitted(std::uint64_t job) const;
+  const JobBuffers& there(const JobBuffers& buffers);
   const Graph& graph() const;
   Graph& graph() { return const_cast<Graph&>(std::as_const(*this).graph()); }
 
@@ -119,7 +120,9 @@ class HostPart final : public GraphPart {
   std::map<const void*, std::uint64_t> links_;  // by their names: the handles in devices_
   std::optional<Graph> graph_;
   bool discontinuity_ = false;
-  std::uint64_t submitted_ = 0, finished_ = 0;  // the last job
+  // The last jobs, by their numbers. A graph counts anew with each activation.
+  std::uint64_t submitted_ = 0, finished_ = 0, before_activation_ = 0;
+  std::vector<std::shared_ptr<LentBlock>> lent_;
   // Of the last job, so that the next one allocates nothing.
   JobInfo job_;
   JobBuffers buffers_;

@@ -128,7 +128,9 @@ WorkerGraph WorkerGraph::from(WorkerGraph&& graph, const WorkerGraphOptions& opt
   const detail::Recorder recorder(options.worker.records);
   for (std::size_t i = 0; i < old.graph().nodes.size(); ++i) {
     const auto place = old.place(i);
-    restore(place.part.last_preset(place.node), false, made, i, [&](const std::string& text) {
+    Preset preset = place.part.last_preset(place.node);
+    const bool has_no_state = !preset.state;  // of a host part, a record has said so
+    restore(std::move(preset), has_no_state, made, i, [&](const std::string& text) {
       recorder.record(Severity::warning, host_tenant, options.worker.name, "worker",
                       moves(made.description(i), text));
     });

@@ -103,6 +103,18 @@ Mapping::Mapping(int descriptor, std::size_t bytes) : bytes_(bytes) {
   memory_ = static_cast<std::byte*>(memory);
 }
 
+Mapping Mapping::only_addresses(std::size_t bytes) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw std::system_error(errno, std::generic_category(), "cannot reserve addresses");
+  }
+  Mapping mapping;
+  mapping.memory_ = static_cast<std::byte*>(memory);
+  mapping.bytes_ = bytes;
+  return mapping;
+}
+
 Mapping::~Mapping() {
   if (memory_ != nullptr) ::munmap(memory_, bytes_);
 }

@@ -42,6 +42,8 @@ class Mapping {
  public:
   Mapping() = default;
   Mapping(int descriptor, std::size_t bytes);  // throws std::system_error
+  // Addresses that nothing else in this process has. There is no memory behind them.
+  static Mapping only_addresses(std::size_t bytes);  // throws std::system_error
   Mapping(Mapping&& other) noexcept
       : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Mapping& operator=(Mapping&& other) noexcept {

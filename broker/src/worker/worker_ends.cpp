@@ -270,9 +270,10 @@ bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
   process.ended = true;
   if (process_.get() == &process) process_.reset();
   std::erase_if(lent_, [](const auto& block) { return block->is_private; });
-  for (auto& one : descriptors_) one = {0, Descriptor()};
+  auto passed = std::exchange(descriptors_, decltype(descriptors_)());
   changed_.notify_all();
   lock.unlock();
+  for (auto& one : passed) one.second.close();  // the process has chosen them, and it may take long
   if (crash) tell(Severity::error, end.text + "; " + end.next);
   return crash;
 }

@@ -132,6 +132,42 @@ TEST_F(HostPartTest, JobsInTheHostAreInFlightTogether) {
   error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(graph.lend(0)); });
 }
 
+// The memory stays until the job has written its outputs there.
+TEST_F(HostPartTest, LentMemoryCanGoWhileAJobUsesIt) {
+  WorkerGraphDescription worker_last = row({"exposure", "blur"});
+  worker_last.nodes[1].grouping = WorkerGrouping::by_plugin;
+  for (const WorkerGraphDescription& graph : {row({"exposure", "blur"}), worker_last}) {
+    WorkerGraphOptions with = in_host();
+    with.graph.jobs_in_flight = 2;
+    WorkerGraph made(graph, with);
+    made.activate({width, height});
+    WorkerBuffer block = made.lend(input.size() * sizeof(float));
+    const auto job = made.submit({{input.data()}, {block.data()}}, picture_job());
+    block = {};
+    EXPECT_EQ(made.finish(job), JobOutcome::done);
+  }
+}
+
+// They count on over activations, as those of a worker do.
+TEST_F(HostPartTest, JobsHaveNumbers) {
+  WorkerGraph graph(row({"exposure", "blur"}), in_host());
+  graph.activate({width, height});
+  std::vector<float> output(input.size());
+  const auto submit = [&] {
+    return graph.submit({{input.data()}, {output.data()}}, picture_job());
+  };
+  EXPECT_EQ(submit(), 1U);
+  EXPECT_EQ(submit(), 2U);
+  error_of(ErrorKind::invalid_argument, [&] { graph.finish(99); });
+  error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(graph.is_done(3)); });
+  EXPECT_EQ(graph.finish(2), JobOutcome::done);
+  graph.activate({width, height});
+  EXPECT_TRUE(graph.is_done(2));
+  EXPECT_EQ(graph.finish(2), JobOutcome::forgotten);
+  EXPECT_EQ(submit(), 3U);
+  EXPECT_EQ(graph.finish(3), JobOutcome::done);
+}
+
 // A plug-in in the host remembers the sound before, while the process of another one is away.
 TEST_F(HostPartTest, ThePluginInTheHostGoesOn) {
   WorkerGraphDescription sound = row({"delay", "gain"});
@@ -203,7 +239,19 @@ TEST_F(HostPartTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { WorkerGraph(row({"blur"}), with); }),
               HasSubstr("WorkerGraphOptions::broker"));
   with = in_host();
+  WorkerGraphDescription on_device = row({"blur"});
+  on_device.inputs[0].on_device = true;
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { WorkerGraph(on_device, with); }),
+              HasSubstr("in the host"));
   WorkerGraph graph(row({"blur"}), with);
+  graph.activate({width, height});
+  std::vector<float> output(input.size());
+  error_of(ErrorKind::invalid_argument, [&] {
+    graph.process({{input.data(), input.data()}, {output.data()}}, picture_job());
+  });
+  error_of(ErrorKind::invalid_argument, [&] {
+    graph.process({{input.data()}, {}}, picture_job());
+  });
   Tenant tenant = broker.open_tenant("frames");
   const DeviceMemory memory(tenant, 4096);
   EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(graph.lend(memory)); }),

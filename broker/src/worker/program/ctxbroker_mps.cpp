@@ -77,12 +77,13 @@ bool takes_commands(const std::filesystem::path& program, Clock::time_point dead
 }
 
 // What the host gets: "ready", or how the start failed.
-std::string wait_for_start(const std::filesystem::path& program, pid_t daemon,
+std::string wait_for_start(const std::filesystem::path& program, pid_t& daemon,
                            milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   for (;;) {
     int status = -1;
     if (wait_for_end(daemon, Clock::now(), status)) {
+      daemon = 0;
       return "it ended with " + in_words(status) +
              "; it needs NVIDIA's driver and a GPU that this user may use";
     }
@@ -120,7 +121,7 @@ void run_daemon(const std::filesystem::path& program, const std::filesystem::pat
   if (answer == "ready") {
     send_command(program, "quit -t 1\n");  // clients that still live get a second
     int status = -1;
-    static_cast<void>(wait_for_end(daemon, Clock::now() + quit_patience, status));
+    if (wait_for_end(daemon, Clock::now() + quit_patience, status)) daemon = 0;
   }
 }
 
@@ -136,13 +137,13 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path folder = argv[2];
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // the daemon's servers are left to this process
-  pid_t daemon = -1;
+  pid_t daemon = 0;                    // 0: none, or its end is known
   try {
     run_daemon(argv[1], folder, milliseconds(std::stoll(argv[3])), daemon);
   } catch (const std::exception& error) {
     tell_host(error.what());
   }
-  if (daemon > 0) end_what_is_left(daemon);
+  end_what_is_left(daemon);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   return 0;
