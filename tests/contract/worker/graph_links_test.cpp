@@ -61,18 +61,21 @@ TEST_F(WorkerLinksTest, JobsInFlightDoNotMix) {
   WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
   with.graph.jobs_in_flight = 4;
   WorkerGraph graph(row({"exposure", "blur"}), with);
-  graph.set_parameter(1, "radius", 12);
-  graph.activate({width, height});
-  constexpr unsigned jobs = 12;
+  constexpr std::uint32_t edge = 192;  // so that the blur takes longer than what comes before it
+  const JobInfo job{edge, edge};
+  graph.set_parameter(1, "radius", 32);
+  graph.activate({edge, edge});
+  constexpr unsigned jobs = 8;
   std::vector<std::vector<float>> inputs, expected, got;
   for (unsigned i = 0; i < jobs; ++i) {
-    inputs.push_back(noise(input.size(), i));
-    expected.push_back(run(graph, inputs.back()));
-    got.emplace_back(input.size());
+    inputs.push_back(noise(std::size_t{edge} * edge * 4, i));
+    expected.emplace_back(inputs.back().size());
+    got.emplace_back(inputs.back().size());
+    graph.process(inputs[i].data(), expected[i].data(), job);
   }
   std::vector<std::uint64_t> numbers;
   for (unsigned i = 0; i < jobs; ++i) {
-    numbers.push_back(graph.submit({{inputs[i].data()}, {got[i].data()}}, picture_job()));
+    numbers.push_back(graph.submit({{inputs[i].data()}, {got[i].data()}}, job));
   }
   EXPECT_EQ(graph.finish(numbers.back()), JobOutcome::done);
   EXPECT_EQ(graph.finish(numbers[jobs - 2]), JobOutcome::done);
