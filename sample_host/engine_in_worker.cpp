@@ -124,7 +124,12 @@ class InWorker final : public Engine {
   }
   InWorker(const Options& options, const GraphPlan& plan, Graph&& graph)
       : nodes_(plan.nodes.size()) {
-    told([&] { graph_ = WorkerGraph::from(std::move(graph), worker_options(options, plan)); });
+    // A timeline is that of one process.
+    const std::size_t in_one = options.trace.empty() ? 0 : nodes_;
+    told([&] {
+      graph_ = WorkerGraph::from(std::move(graph), worker_options(options, plan),
+                                 std::vector(in_one, WorkerGrouping::together));
+    });
   }
 
   const PluginDescription& description(std::size_t node) const override {

@@ -22,8 +22,8 @@ enum class LeaseKind {
   shared,       ///< The device's retained primary context, which other leases share.
   private_own,  ///< A context of the tenant's own. Its name in text is "private".
   green,        ///< A green context: its own streams and, on request, its own multiprocessors.
-  /// A process of its own, which a WorkerGraph gives (WorkerGrouping). A lease within a process is
-  /// taken as `automatic`, and the reason says so.
+  /// Never granted. It asks for another process than the host's, which a WorkerGraph can give (see
+  /// WorkerGrouping). Within a process, it counts as `automatic`, and the reason says so.
   worker,
 };
 

@@ -41,10 +41,11 @@ class CTXB_API MpsServer {
  public:
   /// Starts the server, and waits until it takes commands.
   ///
-  /// @throws Error  `plugin_not_found` when there is no such program; `plugin_load` when it does
-  /// not
-  ///                start, with the end of its log; `output_file` when its folder cannot be made;
-  ///                `invalid_argument`. No process and no folder is left.
+  /// @throws Error  `plugin_not_found` if there is no such program; `plugin_load` if it or
+  ///                ctxbroker-mps does not start, with the end of its log; `output_file` if its
+  ///                folder cannot be made; `invalid_argument` if the folder's path is too long for
+  ///                a socket, or start_timeout is not positive or above a day. After an error, no
+  ///                process and no folder is left.
   explicit MpsServer(const MpsServerOptions& options = {});
   MpsServer(MpsServer&& other) noexcept;
   MpsServer& operator=(MpsServer&& other) noexcept;

@@ -172,10 +172,11 @@ class CTXB_API WorkerBuffer {
 /// rules of the channel, it is ended, the calls in it throw `context_lost` with the reason, and
 /// `on_end` and a record say who, why, and what comes next. No other worker notices.
 ///
-/// The end of a process is told as soon as it is known, and the next process can then start, even
-/// if the system still ends the first one. If the two sides share memory, by lend or by a
-/// descriptor that either has passed, the end is told only when the system has ended the process:
-/// its work on a GPU may write there until then.
+/// The worker reports the end of a process as soon as it knows it. The next process can then start,
+/// even if the system is still ending the old one. If the two sides share memory, by lend or by a
+/// descriptor that either has passed, the report waits until the old process is gone, because its
+/// work on a GPU may write there until then. It also waits for an exit with status 0, and with
+/// WorkerOptions::core_limit.
 ///
 /// Threads: all functions but close, moves and the destructor may be called on any thread, several
 /// at once. The worker's own thread runs the callbacks.

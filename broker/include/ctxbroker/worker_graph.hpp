@@ -70,8 +70,9 @@ struct WorkerGraphOptions {
   /// on several threads at once.
   WorkerGrouping grouping = WorkerGrouping::together;
   /// The host's broker, for plug-ins with WorkerGrouping::in_host. Borrowed; it must outlive the
-  /// graph. Null: no plug-in may be in the host. It has its own driver, policy, timeouts and
-  /// timeline, and what is below does not change them.
+  /// graph. Plug-ins there use its driver, policy, timeouts and timeline, and not those below.
+  /// Null: the constructor throws `invalid_argument` if a plug-in is to be in the host, and
+  /// `in-host` in the policy has no effect.
   Broker* broker = nullptr;
   /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, `late` must
   /// be LateJobs::deliver. `submit` then returns when all processes but the last have done the job,
@@ -104,14 +105,14 @@ struct WorkerGraphOptions {
   /// prepared there. The first job after that takes it over, with the parameters that were set
   /// meanwhile. This job is a discontinuity for the plug-ins of the process.
   ///
-  /// The block that is in the process when it ends waits until the end is known, some milliseconds
-  /// after a crash. If a plug-in hangs, that is after `worker.call_timeout`, so set it to a few
-  /// blocks. If memory is lent to the graph, the block waits until the system has ended the
-  /// process, as Worker says. While the worker is quarantined, all
-  /// blocks are dry until pardon. After a start that has failed, they are dry until pardon or
-  /// until another function starts the process. Functions other than jobs wait for the process
-  /// that they ask. The destructor waits for a process that is starting. Cannot be combined with
-  /// `retry`, nor with ends on the device.
+  /// The block that is in the process when it ends waits until the end is known, which takes some
+  /// milliseconds at most after a crash. If a plug-in hangs, the block waits for
+  /// `worker.call_timeout`, so set that to the length of a few blocks. If memory is lent to the
+  /// graph, the block waits until the system has ended the process, as Worker says. While the
+  /// worker is quarantined, all blocks are dry until pardon. After a start that has failed, they
+  /// are dry until pardon or until another function starts the process. Functions other than jobs
+  /// wait for the process that they ask. The destructor waits for a process that is starting.
+  /// Cannot be combined with `retry`, nor with ends on the device.
   bool dry_while_away = false;
 };
 
@@ -196,12 +197,14 @@ class CTXB_API WorkerGraph {
   ///                 `on_done` and `jobs_waiting`. If `options.driver` is not set, it is the driver
   ///                 of the graph's broker. Set `policy`, `job_timeout` and the rest again, because
   ///                 the broker's options are not taken over.
+  /// @param of_nodes  the grouping of each node. Empty: the policy and `options.grouping` decide.
   /// @throws Error  `wrong_state` for a graph that was moved from; `invalid_argument` for a graph
   ///                that cannot move; what the constructor throws. After one of these errors, the
   ///                old graph is as it was. It also throws what load_preset and activate throw.
   ///                After one of those errors, the old graph is moved from; its instances keep
   ///                their parameters, and can be activated again unless CUDA has ended.
-  [[nodiscard]] static WorkerGraph from(Graph&& graph, WorkerGraphOptions options = {});
+  [[nodiscard]] static WorkerGraph from(Graph&& graph, WorkerGraphOptions options = {},
+                                        const std::vector<WorkerGrouping>& of_nodes = {});
   /// Moves the plug-ins of a graph to other processes, with their parameters and states: to find a
   /// culprit among those that share a process, to give up a process that is not needed any more, or
   /// to take plug-ins out of the host's process after a kernel's fault. If the old graph is active,

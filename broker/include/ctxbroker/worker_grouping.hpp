@@ -14,11 +14,11 @@ namespace ctxbroker {
 /// and only they are suspects.
 ///
 /// In one process, plug-ins hand their results to each other on the device. Between two processes,
-/// so do pictures that one process makes and one other reads. All else goes through host memory,
-/// and so do these pictures on a device that cannot share memory. Two plug-ins do not share a process if the processes would
-/// then wait for each other: in a row of A, B and A, the second A has a process of its own. If a
-/// plug-in needs frames around the job's own one, every plug-in in the processes that feed it runs
-/// once for each of these frames.
+/// a picture stays on the device if it is the only output of its process, and exactly one other
+/// process reads it, once per job. Everything else goes through host memory. Two plug-ins do not
+/// share a process if the processes would then wait for each other: in a row of A, B and A, the
+/// second A has a process of its own. If a plug-in needs frames around the job's own one, every
+/// plug-in in the processes that feed it runs once for each of these frames.
 enum class WorkerGrouping {
   together,       ///< All of them do. This is the fastest.
   by_vendor,      ///< Those of one vendor do. Without a vendor, as by_plugin.

@@ -57,6 +57,15 @@ std::optional<WorkerGrouping> chosen(const WorkerNode& node, const PluginDescrip
   return policy.for_all.process;
 }
 
+// This host does not run plug-ins itself, whatever its users want.
+void forget_host(Policy& policy) {
+  const auto forget = [](PluginPolicy& one) {
+    if (one.process == WorkerGrouping::in_host) one.process.reset();
+  };
+  forget(policy.for_all);
+  for (auto& [id, one] : policy.by_id) forget(one);
+}
+
 WorkerGrouping grouping_of(const WorkerNode& node, const PluginDescription& plugin,
                            const Policy& policy, WorkerGrouping otherwise) {
   if (const auto choice = chosen(node, plugin, policy)) return *choice;
@@ -165,7 +174,8 @@ void GroupedGraph::start(const WorkerGraphOptions& options) {
 std::vector<std::optional<PluginDescription>> GroupedGraph::group(
     const WorkerGraphOptions& options) {
   std::vector<std::optional<PluginDescription>> said(description_.nodes.size());
-  const Policy policy = options.policy.empty() ? Policy() : read_policy(options.policy);
+  Policy policy = options.policy.empty() ? Policy() : read_policy(options.policy);
+  if (options.broker == nullptr) forget_host(policy);
   if (!is_together(description_, policy, options.grouping)) {
     std::transform(description_.nodes.begin(), description_.nodes.end(), said.begin(),
                    read_description);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs of a graph in several processes: one process after the other, through host memory.
+// The jobs of a graph in several processes: one process after the other.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

@@ -20,7 +20,7 @@ using detail::GraphParts;
 using detail::Instance;
 
 [[noreturn]] void refuse(const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, "the graph cannot move into a worker: " + why);
+  throw Error(ErrorKind::invalid_argument, "the graph cannot move: " + why);
 }
 
 void must_be_movable(const GraphParts& graph) {
@@ -45,6 +45,14 @@ WorkerNode described(const std::string& name, const Instance& instance) {
   node.options.memory_budget = settings.memory_budget;
   node.options.job_graphs = settings.job_graphs;
   return node;
+}
+
+void group(WorkerGraphDescription& graph, const std::vector<WorkerGrouping>& of_nodes) {
+  if (!of_nodes.empty() && of_nodes.size() != graph.nodes.size()) {
+    refuse("there are " + std::to_string(of_nodes.size()) + " groupings for " +
+           std::to_string(graph.nodes.size()) + " nodes; give none, or one for each node");
+  }
+  for (std::size_t i = 0; i < of_nodes.size(); ++i) graph.nodes[i].grouping = of_nodes[i];
 }
 
 WorkerGraphOptions options_for(const GraphParts& graph, WorkerGraphOptions options) {
@@ -83,7 +91,8 @@ void restore(Preset preset, bool has_lost_state, WorkerGraph& graph, std::size_t
 
 }  // namespace
 
-WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options) {
+WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options,
+                              const std::vector<WorkerGrouping>& of_nodes) {
   const GraphParts parts = detail::Access::of(graph);
   must_be_movable(parts);
   WorkerGraphDescription description{
@@ -91,6 +100,7 @@ WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options) {
   for (std::size_t i = 0; i < parts.instances.size(); ++i) {
     description.nodes.push_back(described(parts.description.nodes[i].name, *parts.instances[i]));
   }
+  group(description, of_nodes);
   WorkerGraph made(std::move(description), options_for(parts, std::move(options)));
   { const Graph ended = std::move(graph); }
   for (Instance* const instance : parts.instances) instance->deactivate();
@@ -113,11 +123,7 @@ WorkerGraph WorkerGraph::from(WorkerGraph&& graph, const WorkerGraphOptions& opt
   if (!graph.impl_) throw Error(ErrorKind::wrong_state, "the graph was moved from");
   detail::GroupedGraph& old = *graph.impl_;
   WorkerGraphDescription description = old.graph();
-  if (!of_nodes.empty() && of_nodes.size() != description.nodes.size()) {
-    refuse("there are " + std::to_string(of_nodes.size()) + " groupings for " +
-           std::to_string(description.nodes.size()) + " nodes; give none, or one for each node");
-  }
-  for (std::size_t i = 0; i < of_nodes.size(); ++i) description.nodes[i].grouping = of_nodes[i];
+  group(description, of_nodes);
   WorkerGraph made(std::move(description), options);
   const bool was_active = old.active();
   try {

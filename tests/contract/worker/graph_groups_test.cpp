@@ -377,5 +377,18 @@ TEST_F(WorkerGroupsTest, AGraphMovesIntoSeveral) {
   EXPECT_EQ(got, expected);
 }
 
+TEST_F(WorkerGroupsTest, TheHostCanGroupWhatMoves) {
+  InProcess here(row({"exposure", "blur"}));
+  here.activate({width, height});
+  const std::vector each(2, WorkerGrouping::each_instance);
+  const auto move = [&](std::vector<WorkerGrouping> nodes) {
+    return WorkerGraph::from(std::move(*here.graph), graph_options(), nodes).processes();
+  };
+  EXPECT_THAT(error_of(ErrorKind::invalid_argument,
+                       [&] { static_cast<void>(move({WorkerGrouping::together})); }),
+              HasSubstr("1 groupings for 2 nodes"));
+  EXPECT_EQ(move(each), 2U);
+}
+
 }  // namespace
 }  // namespace ctxbroker

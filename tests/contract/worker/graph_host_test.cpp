@@ -213,6 +213,11 @@ TEST_F(HostPartTest, ThePolicyDecidesWhatIsLeftOpen) {
               ElementsAre(1, 1, 1));
   graph.nodes[1].grouping = WorkerGrouping::together;
   EXPECT_THAT(of(graph, policy(blur), WorkerGrouping::in_host), ElementsAre(1, 0, 1));
+  {  // a host that runs no plug-ins itself
+    WorkerGraphOptions with = graph_options();
+    with.policy = policy(blur);
+    EXPECT_EQ(WorkerGraph(row({"exposure", "blur"}), with).processes(), 1U);
+  }
   EXPECT_THAT(
       error_of(ErrorKind::policy, [&] { of(graph, policy(R"("a.b": {"process": "alone"})"), {}); }),
       HasSubstr("each-instance"));
