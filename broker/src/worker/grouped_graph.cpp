@@ -234,7 +234,7 @@ void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) con
                            : "the plug-ins are in the host";
     throw Error(ErrorKind::invalid_argument,
                 "graph: the end \"" + end.name + "\" is on the device, and " + where +
-                    ", which takes host memory; use WorkerGrouping::together, or clear "
+                    ", so it has to be in host memory; use WorkerGrouping::together, or clear "
                     "GraphEnd::on_device");
   }
 }

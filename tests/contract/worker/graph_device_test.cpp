@@ -324,7 +324,7 @@ TEST_F(WorkerDeviceTest, SeveralProcessesTakeHostMemory) {
   WorkerGraphDescription description = row({"exposure", "blur"});
   const auto each = grouped(WorkerGrouping::each_instance);
   constexpr const char* why =
-      "the graph is in 2 processes, which take host memory; use "
+      "the graph is in 2 processes, so it has to be in host memory; use "
       "WorkerGrouping::together, or clear GraphEnd::on_device";
   for (const bool input : {true, false}) {
     WorkerGraphDescription on_device = description;

@@ -53,7 +53,7 @@ TEST(LeaseDecisionTest, AWorkerIsTakenAsAutoAndSaysSo) {
   EXPECT_THAT(decision.reason, HasSubstr("worker"));
   const LeaseDecision asked = decide(request(worker, {}), all);
   EXPECT_EQ(asked.choice, green);
-  EXPECT_THAT(asked.reason, HasSubstr("cannot grant"));
+  EXPECT_THAT(asked.reason, HasSubstr("which a WorkerGraph grants"));
 }
 
 TEST(LeaseDecisionTest, TheStrongerOfTwoWishesCounts) {
