@@ -264,6 +264,7 @@ class InWorker final : public Engine {
     std::map<std::size_t, std::size_t> nodes;
     for (std::size_t node = 0; node < nodes_; ++node) nodes.emplace(process_of(node), node);
     std::vector<std::size_t> all;
+    all.reserve(nodes.size());
     for (const auto& [process, node] : nodes) all.push_back(node);
     return all;
   }

@@ -16,6 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <deque>
 #include <optional>
 #include <stdexcept>
@@ -481,8 +482,11 @@ void enrol(Session& session) {
 }  // namespace
 }  // namespace ctxbroker::bench
 
-int main(int argc, char** argv) {
-  if (argc == 2 && std::string_view(argv[1]) == "--fault-here")
-    return ctxbroker::bench::fault_here();
-  return ctxbroker::bench::benchmark_main(argc, argv, "bench_worker", ctxbroker::bench::enrol);
+int main(int argc, char** argv) try {
+  using namespace ctxbroker::bench;
+  if (argc == 2 && std::string_view(argv[1]) == "--fault-here") return fault_here();
+  return benchmark_main(argc, argv, "bench_worker", enrol);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "bench_worker: %s\n", error.what());
+  return 1;
 }

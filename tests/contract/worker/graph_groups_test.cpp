@@ -381,7 +381,7 @@ TEST_F(WorkerGroupsTest, TheHostCanGroupWhatMoves) {
   InProcess here(row({"exposure", "blur"}));
   here.activate({width, height});
   const std::vector each(2, WorkerGrouping::each_instance);
-  const auto move = [&](std::vector<WorkerGrouping> nodes) {
+  const auto move = [&](const std::vector<WorkerGrouping>& nodes) {
     return WorkerGraph::from(std::move(*here.graph), graph_options(), nodes).processes();
   };
   EXPECT_THAT(error_of(ErrorKind::invalid_argument,
