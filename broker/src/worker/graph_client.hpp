@@ -186,6 +186,7 @@ class GraphClient final : public GraphPart {
   const GraphEnd& end_of(std::size_t buffer) const;
   BufferPlace device_place_of(const GraphEnd& end, const void* buffer, std::uint64_t bytes,
                               Slot& slot) const;
+  std::uint64_t pass(const Descriptor& file);
   void give(const LentDevice& device);
   WorkerDeviceBuffer lend(std::shared_ptr<LentDevice> lent);
   static void end_devices(Slot& slot) noexcept;

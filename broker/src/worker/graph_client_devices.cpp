@@ -89,9 +89,13 @@ void GraphClient::take_link(const Descriptor& file, const void* name, std::uint6
   links_.push_back(lend(std::move(lent)));
 }
 
-// To the process that there is.
+// Only to the process that knows the graph.
+std::uint64_t GraphClient::pass(const Descriptor& file) {
+  return worker_.impl_->pass_descriptor(file.get(), WorkerImpl::Absent::refuse);
+}
+
 void GraphClient::give(const LentDevice& device) {
-  ask(graph_lend_device, {{"file", worker_.pass_descriptor(device.file.get())},
+  ask(graph_lend_device, {{"file", pass(device.file)},
                           {"handle", device.handle},
                           {"bytes", device.bytes},
                           {"device", device.device}});

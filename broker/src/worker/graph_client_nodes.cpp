@@ -211,7 +211,7 @@ TimelineSummary GraphClient::write_timeline(const TimelineSink& sink) {
     throw Error(ErrorKind::out_of_memory,
                 "the timeline: " + std::generic_category().message(errno));
   }
-  const Json answer = ask(graph_timeline, {{"file", worker_.pass_descriptor(file.get())}});
+  const Json answer = ask(graph_timeline, {{"file", pass(file)}});
   const TimelineSummary summary = read([&] {
     return TimelineSummary{whole<std::uint64_t>(answer.at(0)), whole<std::uint64_t>(answer.at(1)),
                            whole<std::uint64_t>(answer.at(2))};

@@ -381,12 +381,12 @@ bool WorkerImpl::is_lent(std::uint64_t handle, std::uint64_t bytes) const {
   });
 }
 
-std::uint64_t WorkerImpl::pass_descriptor(int descriptor) {
+std::uint64_t WorkerImpl::pass_descriptor(int descriptor, Absent absent) {
   if (::fcntl(descriptor, F_GETFD) < 0) {
     throw Error(ErrorKind::invalid_argument,
                 std::to_string(descriptor) + " is not an open descriptor");
   }
-  const Process process = ready_process(false);
+  const Process process = present_process(absent);
   std::uint64_t number = 0;
   {
     const Lock lock(mutex_);

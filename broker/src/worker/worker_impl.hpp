@@ -114,7 +114,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   // not take them all, it is ended.
   void take_blocks_of(WorkerImpl& before);
   bool is_lent(std::uint64_t handle, std::uint64_t bytes) const;
-  std::uint64_t pass_descriptor(int descriptor);
+  std::uint64_t pass_descriptor(int descriptor, Absent absent = Absent::start);
   int take_descriptor(std::uint64_t number);
   WorkerState state() const;
   std::string reason() const;

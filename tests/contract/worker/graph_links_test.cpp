@@ -2,6 +2,7 @@
 // Pictures between the processes of a graph stay on the device.
 #include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "groups_fixture.hpp"
 #include "left.hpp"
@@ -80,6 +81,49 @@ TEST_F(WorkerLinksTest, JobsInFlightDoNotMix) {
   EXPECT_EQ(graph.finish(numbers.back()), JobOutcome::done);
   EXPECT_EQ(graph.finish(numbers[jobs - 2]), JobOutcome::done);
   EXPECT_EQ(got, expected);
+}
+
+// A process that ends again while the graph comes back into it is lost, and nothing else.
+TEST_F(WorkerLinksTest, AnEndDuringTheReturnIsALoss) {
+  WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
+  with.worker.crash_limit = 0;
+  WorkerGraph graph(row({"exposure", "blur"}), with);
+  graph.activate({width, height});
+  const auto expected = run(graph, input);
+  const auto try_it = [&] {
+    try {
+      EXPECT_EQ(run(graph, input), expected);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::context_lost) << error.what();
+    }
+  };
+  // On a GPU, each start takes a while.
+  const int rounds = graph.driver().kind == DriverChoice::software ? 60 : 8;
+  for (int round = 0; round < rounds; ++round) {
+    const int old = graph.process_id(1);
+    kill(old, SIGKILL);
+    std::thread again([&, until = std::chrono::steady_clock::now() + std::chrono::seconds(10)] {
+      const auto is_there = [&] {
+        const int now = graph.process_id(1);
+        return now != 0 && now != old && graph.state(1) == WorkerState::ready;
+      };
+      while (!is_there() && std::chrono::steady_clock::now() < until) continue;
+      std::this_thread::sleep_for(std::chrono::microseconds(200 * round));
+      const int now = graph.process_id(1);
+      if (now != 0 && now != old) kill(now, SIGKILL);
+    });
+    try_it();
+    try_it();
+    again.join();
+    while (true) {  // until it is back
+      try {
+        run(graph, input);
+        break;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.kind(), ErrorKind::context_lost) << error.what();
+      }
+    }
+  }
 }
 
 // Each frame that a plug-in needs has its own memory. A frame that is needed several times goes
