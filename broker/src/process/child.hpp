@@ -49,9 +49,9 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
 // somebody else in this process has waited for it.
 bool wait_for_end(pid_t child, std::chrono::steady_clock::time_point deadline, int& status);
 
-// Ends the process group of a child that was not waited for (0: there is none), and every process that has been left to this
-// one, which has to be a subreaper (PR_SET_CHILD_SUBREAPER). Returns how many were left. For a
-// process with one thread.
+// Ends the process group of a child that was not waited for (0: there is none), and every process
+// that has been left to this one, which has to be a subreaper (PR_SET_CHILD_SUBREAPER). Returns how
+// many were left. For a process with one thread.
 std::size_t end_what_is_left(pid_t child);
 
 }  // namespace ctxbroker::detail

@@ -126,6 +126,12 @@ std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends, const std::vector
   return ends;
 }
 
+std::unique_ptr<GraphPart> make_part(WorkerGraphDescription graph, WorkerGraphOptions options,
+                                     bool in_host) {
+  if (in_host) return std::make_unique<HostPart>(*options.broker, std::move(graph), options.graph);
+  return std::make_unique<GraphClient>(std::move(graph), std::move(options));
+}
+
 bool reads(const Group& group, Index value) {
   return std::count(group.inputs.begin(), group.inputs.end(), value) != 0;
 }
@@ -157,15 +163,10 @@ void GroupedGraph::start(const WorkerGraphOptions& options) {
     WorkerGraphOptions own = options;
     if (groups_.size() > 1) own.worker.name = name_of(options.worker.name, groups_[g]);
     if (g + 1 < groups_.size()) own.graph.jobs_in_flight = 1;  // the host waits for each job
-    const bool is_async = groups_.size() > 1 && !groups_[g].in_host;
-    started.push_back(
-        std::async(is_async ? std::launch::async : std::launch::deferred,
-                   [graph = groups_[g].graph, own = std::move(own),
-                    in_host = groups_[g].in_host]() mutable -> std::unique_ptr<GraphPart> {
-                     if (!in_host)
-                       return std::make_unique<GraphClient>(std::move(graph), std::move(own));
-                     return std::make_unique<HostPart>(*own.broker, std::move(graph), own.graph);
-                   }));
+    const bool in_host = groups_[g].in_host;
+    const bool is_async = groups_.size() > 1 && !in_host;
+    started.push_back(std::async(is_async ? std::launch::async : std::launch::deferred, make_part,
+                                 groups_[g].graph, std::move(own), in_host));
   }
   for (auto& one : started) parts_.push_back(one.get());
 }

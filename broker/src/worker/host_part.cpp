@@ -2,7 +2,6 @@
 #include "worker/host_part.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -15,10 +14,6 @@ namespace ctxbroker::detail {
 HostPart::HostPart(Broker& broker, WorkerGraphDescription description, const GraphOptions& options)
     : broker_(broker), description_(std::move(description)), options_(options) {
   for (const WorkerNode& node : description_.nodes) nodes_.push_back(load_node(broker, node));
-}
-
-HostPart::~HostPart() {
-  graph_.reset();  // before its instances
 }
 
 const PluginInstance& HostPart::at(std::size_t node) const {
@@ -78,12 +73,8 @@ WorkerBuffer HostPart::lend(std::size_t bytes) {
 }
 
 bool HostPart::is_lent(const void* buffer) const {
-  const std::less<const std::byte*> before;  // of any two addresses
-  const auto* const at = static_cast<const std::byte*>(buffer);
-  return std::any_of(lent_.begin(), lent_.end(), [&](const auto& block) {
-    const std::byte* const begin = block->memory.get();
-    return !before(at, begin) && before(at, begin + block->memory.bytes());
-  });
+  return std::any_of(lent_.begin(), lent_.end(),
+                     [&](const auto& block) { return block->holds(buffer); });
 }
 
 WorkerDeviceBuffer HostPart::lend(const ctxbroker::DeviceMemory&) {

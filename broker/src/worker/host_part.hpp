@@ -24,7 +24,6 @@ class HostPart final : public GraphPart {
  public:
   // Borrows the broker. Throws what Broker::load and Broker::create throw.
   HostPart(Broker& broker, WorkerGraphDescription description, const GraphOptions& options);
-  ~HostPart() override;
 
   const PluginDescription& description(std::size_t node) const override {
     return at(node).description();
@@ -118,7 +117,7 @@ class HostPart final : public GraphPart {
   std::vector<LoadedNode> nodes_;
   SharedDevices devices_;
   std::map<const void*, std::uint64_t> links_;  // by their names: the handles in devices_
-  std::optional<Graph> graph_;
+  std::optional<Graph> graph_;                  // after what it uses
   bool discontinuity_ = false;
   // The last jobs, by their numbers. A graph counts anew with each activation.
   std::uint64_t submitted_ = 0, finished_ = 0, before_activation_ = 0;

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -343,12 +342,9 @@ void WorkerImpl::take_blocks_of(WorkerImpl& before) {
 }
 
 std::shared_ptr<LentBlock> WorkerImpl::find_block(const void* address) const {
-  const std::less<const std::byte*> before;  // of any two addresses
-  const auto* const at = static_cast<const std::byte*>(address);
   const Lock lock(mutex_);
   for (const auto& block : lent_) {
-    const auto* const begin = static_cast<const std::byte*>(block->memory.get());
-    if (!before(at, begin) && before(at, begin + block->memory.bytes())) return block;
+    if (block->holds(address)) return block;
   }
   return nullptr;
 }

@@ -57,6 +57,12 @@ struct LentBlock {
   Descriptor file;
   Mapping memory;
 
+  bool holds(const void* address) const noexcept {
+    const std::less<const std::byte*> before;  // of any two addresses
+    const auto* const at = static_cast<const std::byte*>(address);
+    const std::byte* const begin = memory.get();
+    return !before(at, begin) && before(at, begin + memory.bytes());
+  }
   std::shared_ptr<WorkerImpl> find_owner() {
     const std::lock_guard lock(mutex);
     return owner.lock();

@@ -200,7 +200,7 @@ typedef struct ctxb_port {
 #define CTXB_LEASE_SHARED 1  /**< the device's primary context, shared with others */
 #define CTXB_LEASE_PRIVATE 2 /**< a context of the plug-in's own */
 #define CTXB_LEASE_GREEN 3   /**< a green context: its own streams, perhaps its own SMs */
-#define CTXB_LEASE_WORKER 4  /**< a process of its own, where the host uses some; elsewhere as AUTO */
+#define CTXB_LEASE_WORKER 4  /**< a process of its own, if the host uses some; else as AUTO */
 
 /** How many instances may be in `process` at once. */
 #define CTXB_CONCURRENCY_INSTANCES 0 /**< any number, each on one thread at a time */

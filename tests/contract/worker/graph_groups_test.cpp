@@ -124,15 +124,7 @@ INSTANTIATE_TEST_SUITE_P(InFlight, GroupedSoundTest, ::testing::Values(1, 3));
 
 TEST_F(WorkerGroupsTest, PicturesAndTilesAreTheSame) {
   constexpr std::uint32_t wide = 64, high = 48;
-  const WorkerGraphDescription graph{{{"in"}},
-                                     {{"out"}, {"sharp"}},
-                                     {node_of("exposure"), node_of("blur"), node_of("merge")},
-                                     {{"in", "exposure"},
-                                      {"exposure", "blur"},
-                                      {"blur", "merge.a"},
-                                      {"exposure", "merge.b"},
-                                      {"merge", "out"},
-                                      {"exposure", "sharp"}}};
+  const WorkerGraphDescription graph = sharp_and_blurred();
   InProcess here(graph);
   WorkerGraph there(graph, grouped(WorkerGrouping::each_instance));
   here.instances[0].set_parameter("stops", 1.5);

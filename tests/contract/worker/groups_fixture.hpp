@@ -46,6 +46,19 @@ inline WorkerGraphDescription row(const std::vector<std::string>& plugins) {
   return made;
 }
 
+// Pictures of which one is read by a plug-in and by the host.
+inline WorkerGraphDescription sharp_and_blurred() {
+  return {{{"in"}},
+          {{"out"}, {"sharp"}},
+          {node_of("exposure"), node_of("blur"), node_of("merge")},
+          {{"in", "exposure"},
+           {"exposure", "blur"},
+           {"blur", "merge.a"},
+           {"exposure", "merge.b"},
+           {"merge", "out"},
+           {"exposure", "sharp"}}};
+}
+
 // Sound whose one branch is late, and meets the other one in a plug-in and at the outputs.
 inline WorkerGraphDescription late_and_early() {
   return {{{"in"}},
