@@ -4,12 +4,12 @@
 // sends them back. The module answers with the message and uses no GPU.
 //
 // Then a block of audio through the sample plug-in gain, and a picture through exposure, in host
-// memory or in device memory: a graph in this process, and the same graph in a worker; eight
-// plug-ins in this process, and in one worker or in eight; a picture through three, whose processes
-// hand it over on the device or in host memory; a block in a worker alone, and beside another
-// worker that keeps the device busy. Last, the time from the end of a worker to the next block that
-// is done, with a stand-by against without, how long the end of a worker holds up the blocks, and
-// the time after a kernel's fault.
+// memory or in device memory: a graph in this process, or raw launches, and the same graph in a
+// worker; eight plug-ins in this process, and in one worker or in eight; a picture through three,
+// whose processes hand it over on the device or in host memory; a block in a worker alone, and
+// beside another worker that keeps the device busy. Last, the time from the end of a worker to the
+// next block that is done, with a stand-by against without, how long the end of a worker holds up
+// the blocks, and the time after a kernel's fault.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +34,8 @@
 #include "ctxbroker/worker_graph.hpp"
 #include "dying_worker.hpp"
 #include "faulting_worker.hpp"
+#include "hog_worker.hpp"
+#include "raw_graph.hpp"
 #include "support/benchmark_main.hpp"
 
 namespace ctxbroker::bench {
@@ -130,8 +132,8 @@ double round_trips(const Session& session, std::size_t bytes, std::chrono::micro
   return report(state, comparison);
 }
 
-double restarts(const Session& session, benchmark::State& state) {
-  Dying without(false, false), with(true, false);
+double restarts(const Session& session, StandBy stand_by, benchmark::State& state) {
+  Dying without(StandBy::none, false), with(stand_by, false);
   return report(state, compare(
                            session.rounds(20), [&] { return without.back_at_work(); },
                            [&] { return with.back_at_work(); }));
@@ -139,7 +141,7 @@ double restarts(const Session& session, benchmark::State& state) {
 
 // How long a thread that plays sound is held up by an end.
 double held_up(const Session& session, benchmark::State& state) {
-  Dying waits(false, false), is_dry(false, true);
+  Dying waits(StandBy::none, false), is_dry(StandBy::none, true);
   return report(state, compare(
                            session.rounds(20), [&] { return waits.longest_call(); },
                            [&] { return is_dry.longest_call(); }));
@@ -147,7 +149,7 @@ double held_up(const Session& session, benchmark::State& state) {
 
 // How long the block waits that is in a process when it ends: with lent memory, and without.
 double held_up_in_process(const Session& session, benchmark::State& state) {
-  Dying lends(false, true), shares_nothing(false, true);
+  Dying lends(StandBy::none, true), shares_nothing(StandBy::none, true);
   lends.lend();
   return report(state, compare(
                            session.rounds(20), [&] { return lends.block_in_process(); },
@@ -156,10 +158,12 @@ double held_up_in_process(const Session& session, benchmark::State& state) {
 
 // From the begin of a job that faults: until the driver says so in a process without a worker, and
 // until a worker is back at work.
-double after_a_fault(const Session& session, bool stand_by, benchmark::State& state) {
+double after_a_fault(const Session& session, StandBy stand_by, benchmark::State& state) {
   Faulting there(stand_by);
-  return report(
-      state, compare(session.rounds(9), time_of_fault_here, [&] { return there.back_at_work(); }));
+  const Comparison comparison =
+      compare(session.rounds(9), time_of_fault_here, [&] { return there.back_at_work(); });
+  state.counters["since_known_ns"] = percentile(there.since_known(), 0.5);
+  return report(state, comparison);
 }
 
 // Compares jobs in this process with the same jobs in workers.
@@ -177,21 +181,26 @@ double compare_jobs(const Session& session, int count, const Here& here, const T
   return report(state, comparison);
 }
 
-// A block of audio, in this process and in a worker.
-double audio(Session& session, std::uint32_t frames, std::chrono::microseconds spin,
+// A block of audio, in this process, or by the raw driver in this process, and in a worker.
+double audio(Session& session, bool against_raw, std::chrono::microseconds spin,
              benchmark::State& state) {
+  constexpr std::uint32_t frames = 256;
   const ActivationSizes sizes{frames, channels, 48000, false};
   Broker& broker = session.broker();
   PluginInstance gain = broker.create(broker.load(sample_plugin("gain")), "gain");
   gain.activate(sizes);
   Graph here(broker, {&gain}, sizes);
+  RawGraph raw(session, {"", "gain", frames, channels, 1, 48000, 1, true});
   WorkerGraphOptions options;
   options.worker.name = "audio";
   options.worker.spin = spin;
   WorkerGraph there = gain_in_worker(options, frames);
   std::vector<float> block(std::size_t{frames} * channels);
   const JobInfo job = block_of(frames);
-  const auto in_process = [&] { here.process(block.data(), block.data(), job); };
+  const auto in_process = [&] {
+    if (against_raw) return raw.process(block.data(), block.data());
+    here.process(block.data(), block.data(), job);
+  };
   const auto in_worker = [&] { there.process(block.data(), block.data(), job); };
   return compare_jobs(session, session.quick() ? 20 : 500, in_process, in_worker, state);
 }
@@ -251,80 +260,6 @@ double three_pictures(Session& session, bool on_device, benchmark::State& state)
   options.grouping = WorkerGrouping::each_instance;
   return row.compare(session, session.quick() ? 2 : 20, options, job, state);
 }
-
-// A worker whose pictures keep the device busy while it runs.
-class Hog {
- public:
-  explicit Hog(bool quick) : edge_(quick ? 64 : 2048), nodes_(quick ? 1 : 32) {
-    for (std::size_t node = 0; node < nodes_; ++node) graph_.set_parameter(node, "radius", 64);
-    graph_.activate({edge_, edge_});
-    pixels_ = graph_.lend(std::size_t{edge_} * edge_ * 4 * sizeof(float));
-    thread_ = std::thread([this] { work(); });
-  }
-  ~Hog() {
-    ends_ = true;
-    run(true);
-    thread_.join();
-  }
-  Hog(const Hog&) = delete;
-  Hog& operator=(const Hog&) = delete;
-
-  void run(bool now) {
-    const std::uint64_t before = pictures_;
-    runs_ = now;
-    runs_.notify_all();
-    // Its last picture ends, or its first two have ended.
-    while (!ends_ && (now ? pictures_ < before + 2 : is_working_.load())) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
-  // While it does not run: for how long the device has worked for it.
-  double device_seconds() {
-    double all = 0;
-    for (std::size_t node = 0; node < nodes_; ++node) {
-      all += graph_.node_state(node).metrics.device_seconds;
-    }
-    return all;
-  }
-  // How long it has run.
-  double seconds() const { return seconds_; }
-
- private:
-  WorkerGraph make_graph() const {
-    WorkerGraphDescription description{{{"in"}}, {{"out"}}, {}};
-    description.nodes.resize(nodes_, {"", sample_plugin("blur")});
-    WorkerGraphOptions options;
-    options.graph.measure = true;
-    options.worker.call_timeout = std::chrono::minutes(1);
-    return WorkerGraph(std::move(description), options);
-  }
-  void work() {
-    auto* const pixels = static_cast<float*>(pixels_.data());
-    JobInfo job;
-    job.width = job.height = edge_;
-    for (;;) {
-      is_working_ = runs_.load();
-      runs_.wait(false);
-      if (ends_) return;
-      is_working_ = true;
-      const auto begin = std::chrono::steady_clock::now();
-      graph_.process(pixels, pixels, job);
-      seconds_ = seconds_ +
-                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      ++pictures_;
-    }
-  }
-
-  const std::uint32_t edge_;
-  const std::size_t nodes_;
-  WorkerGraph graph_ = make_graph();
-  WorkerBuffer pixels_;
-  std::atomic<bool> runs_{false}, is_working_{false}, ends_{false};
-  std::atomic<std::uint64_t> pictures_{0};
-  std::atomic<double> seconds_{0};
-  std::thread thread_;
-};
 
 // A block in a worker: alone, and beside a hog in another worker.
 double beside_a_hog(Session& session, std::uint32_t frames, benchmark::State& state) {
@@ -421,11 +356,14 @@ double picture_on_device(Session& session, benchmark::State& state) {
 }
 
 void enrol(Session& session) {
-  for (const int spin : {0, 50, 1000}) {
-    measure_once("audio/256_frames/spin_" + std::to_string(spin) + "_us", benchmark::kMicrosecond,
-                 [&session, spin](benchmark::State& state) {
-                   return audio(session, 256, std::chrono::microseconds(spin), state);
-                 });
+  for (const bool against_raw : {false, true}) {
+    for (const int spin : {0, 50, 1000}) {
+      measure_once(std::string(against_raw ? "audio_against_raw" : "audio") + "/256_frames/spin_" +
+                       std::to_string(spin) + "_us",
+                   benchmark::kMicrosecond, [&session, against_raw, spin](benchmark::State& state) {
+                     return audio(session, against_raw, std::chrono::microseconds(spin), state);
+                   });
+    }
   }
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{2048}}) {
     for (const int spin : {0, 50, 1000}) {
@@ -465,15 +403,19 @@ void enrol(Session& session) {
                    return beside_a_hog(session, frames, state);
                  });
   }
-  measure_once("restart/stand_by", benchmark::kMillisecond,
-               [&session](benchmark::State& state) { return restarts(session, state); });
+  for (const StandBy stand_by : {StandBy::loaded, StandBy::activated}) {
+    measure_once(std::string("restart/") + name_of(stand_by), benchmark::kMillisecond,
+                 [&session, stand_by](benchmark::State& state) {
+                   return restarts(session, stand_by, state);
+                 });
+  }
   measure_once("restart/dry_while_away", benchmark::kMillisecond,
                [&session](benchmark::State& state) { return held_up(session, state); });
   measure_once("restart/block_in_process", benchmark::kMillisecond,
                [&session](benchmark::State& state) { return held_up_in_process(session, state); });
-  for (const bool stand_by : {false, true}) {
-    measure_once(std::string("after_a_fault/") + (stand_by ? "stand_by" : "new_process"),
-                 benchmark::kMillisecond, [&session, stand_by](benchmark::State& state) {
+  for (const StandBy stand_by : {StandBy::none, StandBy::loaded, StandBy::activated}) {
+    measure_once(std::string("after_a_fault/") + name_of(stand_by), benchmark::kMillisecond,
+                 [&session, stand_by](benchmark::State& state) {
                    return after_a_fault(session, stand_by, state);
                  });
   }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "ctxbroker/error.hpp"
 #include "ctxbroker/worker_graph.hpp"
 #include "support/benchmark_main.hpp"
 
@@ -31,19 +32,33 @@ inline WorkerGraph gain_in_worker(const WorkerGraphOptions& options, std::uint32
   return graph;
 }
 
+enum class StandBy : std::uint8_t { none, loaded, activated };
+
+inline const char* name_of(StandBy stand_by) {
+  return stand_by == StandBy::none     ? "new_process"
+         : stand_by == StandBy::loaded ? "stand_by"
+                                       : "activated_stand_by";
+}
+
+inline void set(WorkerGraphOptions& options, StandBy stand_by) {
+  options.stand_by = stand_by != StandBy::none;
+  options.stand_by_memory = stand_by == StandBy::activated ? std::uint64_t{1} << 30 : 0;
+}
+
 // A worker that is killed again and again.
 class Dying {
  public:
   // Either option, or none.
-  Dying(bool stand_by, bool dry_while_away)
+  Dying(StandBy stand_by, bool dry_while_away)
       : graph_(gain_in_worker(options(stand_by, dry_while_away), frames)) {}
 
   // From the kill to the next block that is done, in ns.
   double back_at_work() {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the stand-by starts
+    const std::uint64_t ends = graph_.ends();
     const auto start = Clock::now();
-    end_process();
-    process();
+    kill(graph_.process_id(), SIGKILL);
+    while (!is_back(ends)) continue;
     return nanoseconds_since(start);
   }
 
@@ -81,6 +96,16 @@ class Dying {
 
  private:
   JobOutcome process() { return graph_.process(block_.data(), block_.data(), block_of(frames)); }
+  // Whether a block is done, by another process.
+  bool is_back(std::uint64_t ends) {
+    try {
+      process();
+      return graph_.ends() != ends;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::context_lost) throw;
+      return false;
+    }
+  }
   // Returns when the graph knows it.
   void end_process() {
     const std::uint64_t ends = graph_.ends();
@@ -89,9 +114,9 @@ class Dying {
   }
 
   static constexpr std::uint32_t frames = 256;
-  static WorkerGraphOptions options(bool stand_by, bool dry_while_away) {
+  static WorkerGraphOptions options(StandBy stand_by, bool dry_while_away) {
     WorkerGraphOptions made;
-    made.stand_by = stand_by;
+    set(made, stand_by);
     made.dry_while_away = dry_while_away;
     made.worker.crash_limit = 0;
     return made;

@@ -73,9 +73,9 @@ inline double time_of_fault_here() {
 // A worker whose kernel faults again and again.
 class Faulting {
  public:
-  explicit Faulting(bool stand_by) {
+  explicit Faulting(StandBy stand_by) {
     WorkerGraphOptions options;
-    options.stand_by = stand_by;
+    set(options, stand_by);
     options.worker.crash_limit = 0;
     graph_.emplace(WorkerGraphDescription{{{"in"}}, {{"out"}}, {{"sound", faulting_plugin()}}},
                    options);
@@ -89,15 +89,20 @@ class Faulting {
     graph_->set_parameter(0, "faults", true);
     const auto start = Clock::now();
     fail([&] { process(); });
+    const auto known = Clock::now();
     graph_->set_parameter(0, "faults", false);
     process();
+    since_known_.push_back(nanoseconds_since(known));
     return nanoseconds_since(start);
   }
+  // The part of each of these times in which the host knew of the fault.
+  std::vector<double>& since_known() noexcept { return since_known_; }
 
  private:
   void process() { graph_->process(block_.data(), block_.data(), block_of(fault_frames)); }
 
   std::optional<WorkerGraph> graph_;
+  std::vector<double> since_known_;
   std::vector<float> block_ = std::vector<float>(std::size_t{fault_frames} * channels);
 };
 

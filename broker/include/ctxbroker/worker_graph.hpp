@@ -91,6 +91,10 @@ struct WorkerGraphOptions {
   /// costs the memory of the host and of the device that plug-ins take before they are activated.
   /// The destructor waits for a stand-by that is still starting.
   bool stand_by = false;
+  /// How much device memory the stand-by may take, in bytes. If the plug-ins of the first process
+  /// and the buffers of its jobs take no more when they are activated, the stand-by is activated as
+  /// well, on another thread. So it takes over sooner. 0: it is activated when it takes over.
+  std::uint64_t stand_by_memory = 0;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
   /// the next process. This holds for jobs without a region and without lent inputs (those on the
   /// device are lent), when no other job is in flight. A job that WorkerGraph::end has stopped is

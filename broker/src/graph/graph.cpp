@@ -180,6 +180,10 @@ void Graph::Impl::build() {
   if (ends.tenant != nullptr) ends.lease = ends.tenant->lease(ends.device).shared_from_this();
   plan = plan_buffers(wiring, home, sizes);
   for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, ends, sizes, options);
+  made_from.buffer_bytes = 0;
+  for (const BufferPlan::Buffer& buffer : plan.buffers) {
+    made_from.buffer_bytes += slots.size() * buffer.bytes;
+  }
   // A timeline may begin at any job, and a job in real time must not allocate.
   for (JobSlot& slot : slots) {
     for (Index n = 0; is_realtime && n < nodes.size(); ++n) slot.times.emplace_back(leases[n]);

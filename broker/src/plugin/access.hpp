@@ -2,6 +2,7 @@
 // Gives the broker's own code the implementations behind the public classes.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct GraphParts {
   ActivationSizes sizes;
   GraphOptions options;
   std::vector<Instance*> instances;  // of each node
+  std::uint64_t buffer_bytes = 0;    // the device memory of its jobs' buffers
 };
 
 struct Access {

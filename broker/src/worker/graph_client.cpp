@@ -64,7 +64,7 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
     if (given.worker.records) {
       options.records = [sink = given.worker.records, in_charge](const Record& record) {
         Record named = record;
-        if (!*in_charge) named.text = "stand-by of " + named.text;
+        if (!*in_charge) named.text = "stand-by: " + named.text;
         sink(named);
       };
     }
@@ -337,6 +337,9 @@ void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> i
     throw;
   }
   active_ = true;
+  ++settings_;
+  stand_by_fits_ = fits_stand_by();
+  if (stand_by_fits_) prepare_stand_by();
 }
 
 void GraphClient::send_activation() {
@@ -381,6 +384,7 @@ void GraphClient::send_activation() {
     for (const Json& one : answer.at("before")) before.push_back(latency_of(one));
     if (before.size() != nodes_.size()) throw json::DocumentError("latencies are missing");
     latency = latency_of(answer.at("latency"));
+    memory_ = whole<std::uint64_t>(answer.at("memory"));
   });
   take_activation(std::move(inputs), latency, std::move(before));
 }

@@ -124,13 +124,15 @@ class GraphClient final : public GraphPart {
     std::vector<std::shared_ptr<LentDevice>> devices;  // likewise
     std::vector<std::vector<std::byte>> dry;           // of each output, with dry_while_away
   };
-  // What a process is set to.
+  // What a process is activated with.
   struct Settings {
     std::vector<Node> nodes;
     std::vector<GraphEnd> inputs, outputs;
     ActivationSizes sizes;
-    bool active = false;
+    std::uint64_t number = 0;
   };
+  // What the next process is for.
+  enum class For : std::uint8_t { stand_by, return_ };
 
   const Node& at(std::size_t node) const;
   Node& at(std::size_t node) { return const_cast<Node&>(std::as_const(*this).at(node)); }
@@ -146,8 +148,10 @@ class GraphClient final : public GraphPart {
   void bring_up_to_date(GraphClient& next);
   void arrive();
   void restore_all();
+  void prepare_next(For purpose);
   void prepare_stand_by() noexcept;
   void prepare_return() noexcept;
+  bool fits_stand_by() const;
   void open();
   void create(std::size_t index);
   void must_be_unchanged(std::size_t index, const Node& made) const;
@@ -218,7 +222,8 @@ class GraphClient final : public GraphPart {
   mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
   Worker worker_;
   std::future<std::unique_ptr<GraphClient>> next_;
-  bool next_has_settings_ = false;  // it is no stand-by, but what dry_while_away waits for
+  bool next_is_return_ = false;  // dry_while_away waits for it
+  bool stand_by_fits_ = false;   // the stand-by is activated, too
   // What it has replaced. Its end may take a while, so another thread than that of the jobs does
   // it.
   std::unique_ptr<GraphClient> retired_;
@@ -233,10 +238,12 @@ class GraphClient final : public GraphPart {
   WorkerBuffer document_;
 
   bool active_ = false;
+  std::uint64_t settings_ = 0;  // number of the activation. Of a next process: the one that it has
   ActivationSizes sizes_;
   std::vector<JobInput> job_inputs_;
   std::uint64_t latency_ = 0;
   std::vector<std::uint64_t> latency_before_;
+  std::uint64_t memory_ = 0;  // of the device, in bytes, that the plug-ins and their jobs take
   // What the host was told last, and for which job: its buffers are of these sizes.
   JobInfo regions_of_;
   std::vector<ImageRegion> regions_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a graph in a worker comes into a process, now and after each end of one.
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -38,7 +39,7 @@ void GraphClient::arrive() {
                                             " jobs had the dry signal meanwhile");
     dry_jobs_ = 0;
   }
-  prepare_stand_by();
+  if (!next_.valid()) prepare_stand_by();
 }
 
 bool GraphClient::get_ready() {
@@ -51,7 +52,7 @@ bool GraphClient::get_ready() {
   const WorkerState state = worker_.state();
   // A process that is ready knows nothing of the graph, because another call has failed half-way.
   if (state != WorkerState::missing && state != WorkerState::ready) return false;
-  if (!next_has_settings_) prepare_return();
+  if (!next_is_return_) prepare_return();
   if (!next_.valid() || next_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     return false;
   }
@@ -71,12 +72,12 @@ bool GraphClient::get_ready() {
 // A stand-by that is still starting is there sooner than a new process.
 bool GraphClient::take_next() {
   if (!next_.valid() || worker_.state() == WorkerState::quarantined) return false;
-  const bool has_settings = std::exchange(next_has_settings_, false);
+  const bool is_return = std::exchange(next_is_return_, false);
   std::unique_ptr<GraphClient> next;
   try {
     next = next_.get();
   } catch (const std::exception& error) {
-    if (has_settings) throw;
+    if (is_return) throw;
     worker_.impl_->tell(Severity::warning,
                         std::string("the stand-by did not start: ") + error.what());
     return false;
@@ -86,7 +87,7 @@ bool GraphClient::take_next() {
   if (!next->is_set_up() || !next->worker_.impl_->follow(*worker_.impl_, *next->in_charge_)) {
     // It was there, and has ended since. Otherwise a plug-in that ends it at once would do so
     // without end.
-    if (has_settings) worker_.impl_->count_end_of(*next->worker_.impl_);
+    if (is_return) worker_.impl_->count_end_of(*next->worker_.impl_);
     return false;
   }
   {
@@ -99,14 +100,15 @@ bool GraphClient::take_next() {
   driver_ = next->driver_;
   devices_ = next->devices_;
   // If it lives, it has failed half-way. It must not write into the blocks of the next process.
-  if (!has_settings && next->worker_.process_id() != 0) next->worker_.close();
+  if (!is_return && next->worker_.process_id() != 0) next->worker_.close();
   drop_blocks();
   document_ = std::exchange(next->document_, {});
   worker_.impl_->take_blocks_of(*next->worker_.impl_);  // from WorkerGraph::lend
   retired_ = std::move(next);
-  if (has_settings) {
+  if (active_ && retired_->settings_ == settings_) {
     bring_up_to_date(*retired_);
   } else {
+    if (retired_->active_) ask(graph_deactivate, Json::object());
     restore_all();
   }
   return true;
@@ -118,10 +120,8 @@ void GraphClient::restore_all() {
   if (active_) send_activation();
 }
 
-// The process has the settings of `next`. Since they were taken, the host may have set parameters
-// and deactivated the graph. For all else it has to wait for the process.
+// The process is activated as `next` was. Since then, the host can have set parameters only.
 void GraphClient::bring_up_to_date(GraphClient& next) {
-  if (next.active_ && !active_) ask(graph_deactivate, Json::object());
   for (const auto& device : lent_devices_->all) give(*device);
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     const Node& is = nodes_[n];
@@ -135,68 +135,89 @@ void GraphClient::bring_up_to_date(GraphClient& next) {
                       {"value", is_text ? Json(is.texts[i]) : to_json(is.values[i])}});
     }
   }
-  if (!active_) return;
-  if (!next.active_) return send_activation();
   if (next.latency_ != latency_) dry_lines_.swap(next.dry_lines_);  // it has made them for this
   latency_ = next.latency_;
   take_activation(next.job_inputs_, next.latency_, next.latency_before_);
 }
 
 void GraphClient::take_settings(const Settings& settings) {
+  if (active_ && settings_ == settings.number) return;
+  if (std::exchange(active_, false)) ask(graph_deactivate, Json::object());
   for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, settings.nodes[i]);
   nodes_ = settings.nodes;
   description_.inputs = settings.inputs;
   description_.outputs = settings.outputs;
   sizes_ = settings.sizes;
   for (std::size_t i = 0; i < nodes_.size(); ++i) restore(i);
-  if (settings.active) send_activation();
-  active_ = settings.active;
+  send_activation();
+  active_ = true;
+  settings_ = settings.number;
 }
 
-// With the settings of now, so that a job need not wait for them.
+// Starts the next process on another thread, unless one waits. It can be activated there, too.
+void GraphClient::prepare_next(For purpose) {
+  WorkerGraphOptions options = options_;
+  options.stand_by = false;
+  std::optional<Settings> settings;
+  if (active_ && (purpose == For::return_ || stand_by_fits_)) {
+    settings = Settings{nodes_, description_.inputs, description_.outputs, sizes_, settings_};
+  }
+  auto make = [purpose, retired = std::move(retired_), waiting = std::move(next_),
+               description = description_, options, settings = std::move(settings),
+               scheduling = scheduling_]() mutable {
+    scheduling.apply();  // this thread is started by whoever calls, on whatever processor
+    retired.reset();
+    std::unique_ptr<GraphClient> next;
+    try {
+      if (waiting.valid()) next = waiting.get();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): another one is made
+    }
+    if (!next || !next->is_set_up()) {
+      next = std::make_unique<GraphClient>(std::move(description), options, Role::stand_by);
+    }
+    if (!settings) return next;
+    try {
+      next->take_settings(*settings);
+      if (purpose == For::stand_by) {
+        next->worker_.impl_->tell(Severity::debug, "it is activated, and waits");
+      }
+    } catch (const std::exception& error) {
+      if (purpose == For::return_) throw;
+      next->worker_.impl_->tell(Severity::warning,
+                                std::string("it cannot be activated yet: ") + error.what());
+    }
+    return next;
+  };
+  next_ = std::async(std::launch::async, std::move(make));
+}
+
+// By what the process says about itself.
+bool GraphClient::fits_stand_by() const {
+  if (!options_.stand_by || options_.stand_by_memory == 0) return false;
+  if (memory_ <= options_.stand_by_memory) return true;
+  worker_.impl_->tell(Severity::info, "its stand-by is not activated, because the graph takes " +
+                                          std::to_string(memory_) +
+                                          " bytes of device memory, and "
+                                          "WorkerGraphOptions::stand_by_memory is " +
+                                          std::to_string(options_.stand_by_memory));
+  return false;
+}
+
 void GraphClient::prepare_return() noexcept {
   try {
-    WorkerGraphOptions options = options_;
-    options.stand_by = false;
-    auto make = [retired = std::move(retired_), stand_by = std::move(next_),
-                 description = description_, options,
-                 settings =
-                     Settings{nodes_, description_.inputs, description_.outputs, sizes_, active_},
-                 scheduling = scheduling_]() mutable {
-      scheduling.apply();
-      retired.reset();
-      std::unique_ptr<GraphClient> next;
-      try {
-        if (stand_by.valid()) next = stand_by.get();
-      } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): another one is made
-      }
-      if (!next || !next->is_set_up()) {
-        next = std::make_unique<GraphClient>(std::move(description), options, Role::stand_by);
-      }
-      next->take_settings(settings);
-      return next;
-    };
-    next_ = std::async(std::launch::async, std::move(make));
-    next_has_settings_ = true;
-  } catch (const std::exception& error) {
+    prepare_next(For::return_);
+    next_is_return_ = true;
+  } catch (const std::exception& error) {  // no thread or no memory is to be had
     worker_.impl_->give_up("no process can be started: " + std::string(error.what()) +
                            "; WorkerGraph::pardon tries again");
   }
 }
 
 void GraphClient::prepare_stand_by() noexcept {
-  if (!options_.stand_by || next_.valid()) return;
+  if (!options_.stand_by) return;
   try {
-    WorkerGraphOptions options = options_;
-    options.stand_by = false;
-    auto make = [retired = std::move(retired_), description = description_, options,
-                 scheduling = scheduling_]() mutable {
-      scheduling.apply();  // this thread is started by whoever calls, on whatever processor
-      retired.reset();
-      return std::make_unique<GraphClient>(description, options, Role::stand_by);
-    };
-    next_ = std::async(std::launch::async, std::move(make));
-  } catch (const std::exception& error) {  // no thread or no memory is to be had
+    prepare_next(For::stand_by);
+  } catch (const std::exception& error) {
     worker_.impl_->tell(Severity::warning,
                         std::string("the stand-by did not start: ") + error.what());
   }

@@ -11,6 +11,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
+#include "plugin/access.hpp"
 #include "plugin/base64.hpp"
 #include "scan/description_json.hpp"
 #include "worker/packet.hpp"
@@ -39,6 +40,16 @@ Json values_of(const PluginInstance& instance) {
                                          : to_json(instance.parameter_value(parameter.id)));
   }
   return values;
+}
+
+// The device memory that all tenants hold.
+std::uint64_t memory_of(const BrokerMetrics& metrics) {
+  std::uint64_t bytes = 0;
+  for (const TenantMetrics& tenant : metrics.tenants) {
+    bytes += tenant.held_bytes;
+    for (const LeaseMetrics& lease : tenant.leases) bytes += lease.memory_bytes;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -239,6 +250,7 @@ Json Served::connect(const Json& ask) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) before.push_back(graph_->latency_before(i));
   return {{"job_inputs", std::move(job_inputs)},
           {"latency", graph_->latency_frames()},
+          {"memory", memory_of(broker_->metrics()) + Access::of(*graph_).buffer_bytes},
           {"before", std::move(before)}};
 }
 

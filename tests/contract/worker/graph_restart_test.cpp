@@ -31,9 +31,10 @@ class WorkerRestartTest : public WorkerGraphTest {
     graph.activate({width, height});
     return graph;
   }
-  // The first plug-in crashes in process when the trap is set.
-  WorkerGraphOptions options_with_trap() {
-    return graph_options({"CTXB_TEST_CRASH=process:segv", "CTXB_TEST_TRAP=" + trap_.string()});
+  // The first plug-in crashes in this function when the trap is set.
+  WorkerGraphOptions options_with_trap(const std::string& function = "process") {
+    return graph_options(
+        {"CTXB_TEST_CRASH=" + function + ":segv", "CTXB_TEST_TRAP=" + trap_.string()});
   }
   void set_trap() const { std::ofstream(trap_).put('x'); }
 
@@ -41,6 +42,20 @@ class WorkerRestartTest : public WorkerGraphTest {
     std::vector<float> output(input.size());
     EXPECT_EQ(graph.process(input.data(), output.data(), picture_job()), JobOutcome::done);
     return output;
+  }
+  void wait_for_record(const std::string& text) const {
+    for (int i = 0; i < 2000; ++i) {
+      for (const std::string& record : records()) {
+        if (record.find(text) != std::string::npos) return;
+      }
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    ADD_FAILURE() << "there is no record \"" << text << '"';
+  }
+  static void wait_until_gone(int process) {
+    for (int i = 0; i < 2000 && kill(process, 0) == 0; ++i) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
   }
   // Waits until there is a child besides this one, and runs its program; returns its id.
   static int other_child(int process) {
@@ -59,11 +74,9 @@ class WorkerRestartTest : public WorkerGraphTest {
     return 0;
   }
 
-  const std::vector<float> input = noise(width * height * 4, 5);
-
- private:
   const std::filesystem::path trap_ =
       std::filesystem::temp_directory_path() / ("ctxb_trap_" + std::to_string(getpid()));
+  const std::vector<float> input = noise(width * height * 4, 5);
 };
 
 TEST_F(WorkerRestartTest, AStandByTakesOver) {
@@ -191,6 +204,89 @@ TEST_F(WorkerRestartTest, AStandByDoesNotHideAQuarantine) {
   graph.pardon();
   EXPECT_EQ(run(graph), expected);
   EXPECT_EQ(graph.ends(), 2U);
+}
+
+// A plug-in that crashes in activate tells whether the stand-by is activated when it takes over.
+TEST_F(WorkerRestartTest, AStandByWithinItsMemoryIsActivated) {
+  std::size_t end = 0;
+  for (const bool is_activated : {true, false}) {
+    WorkerGraphOptions with = options_with_trap("activate");
+    with.stand_by = true;
+    with.stand_by_memory = is_activated ? std::uint64_t{1} << 30 : 1;
+    WorkerGraph graph = graph_with(with);
+    const auto expected = run(graph);
+    const int first = graph.process_id();
+    if (is_activated) {
+      wait_for_record("stand-by: it is activated");
+    } else {
+      wait_for_record("its stand-by is not activated, because the graph takes ");
+      other_child(first);
+    }
+    graph.set_parameter(1, "stops", 2);
+    const auto brighter = run(graph);
+    EXPECT_NE(brighter, expected);
+    set_trap();
+    kill(first, SIGKILL);
+    wait_for_end(++end);
+    if (is_activated) {
+      EXPECT_EQ(run(graph), brighter);
+      EXPECT_EQ(graph.ends(), 1U);
+    } else {
+      EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(graph); }), HasSubstr("in activate"));
+    }
+    std::filesystem::remove(trap_);
+  }
+}
+
+// The stand-by follows, or is activated anew when it takes over.
+TEST_F(WorkerRestartTest, AnActivatedStandByIsNotBehind) {
+  WorkerGraphOptions with = graph_options();
+  with.stand_by = true;
+  with.stand_by_memory = std::uint64_t{1} << 30;
+  with.worker.crash_limit = 0;
+  WorkerGraph graph = graph_with(with);
+  const auto expected = run(graph);
+  std::size_t end = 0;
+  const auto next_process = [&] {
+    kill(graph.process_id(), SIGKILL);
+    wait_for_end(++end);
+  };
+  wait_for_record("stand-by: it is activated");
+  graph.deactivate();
+  next_process();
+  error_of(ErrorKind::wrong_state, [&] { run(graph); });
+  EXPECT_THAT(graph.to_text(1, "stops", 1), HasSubstr("1"));  // in the stand-by
+  graph.activate({2 * width, height});
+  EXPECT_EQ(run(graph), expected);
+  next_process();  // whatever the next stand-by has done so far
+  EXPECT_EQ(run(graph), expected);
+  graph.activate({width, height});
+  graph.activate({2 * width, height});
+  next_process();
+  EXPECT_EQ(run(graph), expected);
+  JobInfo wide = picture_job();
+  wide.width = 2 * width;
+  std::vector<float> twice(2 * input.size());
+  EXPECT_EQ(graph.process(twice.data(), twice.data(), wide), JobOutcome::done);
+  EXPECT_THAT(records(), Not(Contains(HasSubstr("stand-by: it cannot be activated"))));
+}
+
+// Some plug-ins hold what only one process can have.
+TEST_F(WorkerRestartTest, AStandByThatCannotBeActivatedYetTakesOverLater) {
+  WorkerGraphOptions with =
+      graph_options({"CTXB_TEST_CRASH=activate:licence", "CTXB_TEST_LICENCE=" + trap_.string()});
+  with.stand_by = true;
+  with.stand_by_memory = std::uint64_t{1} << 30;
+  WorkerGraph graph = graph_with(with);
+  const auto expected = run(graph);
+  const int first = graph.process_id();
+  const int second = other_child(first);
+  wait_for_record("stand-by: it cannot be activated yet: ");
+  kill(first, SIGKILL);
+  wait_until_gone(first);
+  EXPECT_EQ(run(graph), expected);
+  EXPECT_EQ(graph.process_id(), second);
+  EXPECT_EQ(graph.ends(), 1U);
 }
 
 TEST_F(WorkerRestartTest, AStandByThatDoesNotStartIsAWarning) {

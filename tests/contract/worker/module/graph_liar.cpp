@@ -48,7 +48,7 @@ std::string sound_answer(std::uint32_t type) {
     case graph_timeline:
       return "[1, 0, 1]";
     case graph_activate:
-      return R"({"job_inputs": [[0, 0]], "latency": 0, "before": [0]})";
+      return R"({"job_inputs": [[0, 0]], "latency": 0, "before": [0], "memory": 0})";
     case graph_deactivate:
       return R"([null])";
     case graph_save_preset:
@@ -130,35 +130,40 @@ std::string answer_to(std::uint32_t type) {
   }
   if (type == graph_activate) {
     if (is("later_latency") && is_later()) {
-      return R"({"job_inputs": [[0, 0]], "latency": 268435456, "before": [0]})";
+      return R"({"job_inputs": [[0, 0]], "latency": 268435456, "before": [0], "memory": 0})";
     }
     if (is("later_inputs") && is_later()) {
-      return R"({"job_inputs": [[0, 0], [0, 1]], "latency": 0, "before": [0]})";
+      return R"({"job_inputs": [[0, 0], [0, 1]], "latency": 0, "before": [0], "memory": 0})";
     }
     if (is("swapped_inputs")) {
-      return R"({"job_inputs": [[1, 0], [0, 0]], "latency": 0, "before": [0]})";
+      return R"({"job_inputs": [[1, 0], [0, 0]], "latency": 0, "before": [0], "memory": 0})";
     }
     if (is("missing_input")) {
-      return R"({"job_inputs": [[0, 0], [0, 1]], "latency": 0, "before": [0]})";
+      return R"({"job_inputs": [[0, 0], [0, 1]], "latency": 0, "before": [0], "memory": 0})";
     }
     static int times = 0;
     if (is("other_frames")) {  // in each process but the first
       const char* const mark = std::getenv("TEST_GRAPH_MARK");
       if (mark == nullptr) _exit(1);
       if (times++ == 0 && access(mark, F_OK) == 0) {
-        return R"({"job_inputs": [[0, 0], [0, 1], [1, 0]], "latency": 0, "before": [0]})";
+        return R"({"job_inputs": [[0, 0], [0, 1], [1, 0]], "latency": 0, "before": [0], "memory": 0})";
       }
       close(creat(mark, 0600));
-      return R"({"job_inputs": [[0, 0], [1, 0], [1, 1]], "latency": 0, "before": [0]})";
+      return R"({"job_inputs": [[0, 0], [1, 0], [1, 1]], "latency": 0, "before": [0], "memory": 0})";
     }
-    if (is("job_input")) return R"({"job_inputs": [[7, 0]], "latency": 0, "before": [0]})";
+    if (is("job_input"))
+      return R"({"job_inputs": [[7, 0]], "latency": 0, "before": [0], "memory": 0})";
     if (is("frames_far")) {
-      return R"({"job_inputs": [[0, -2147483647], [0, 2147483647]], "latency": 0, "before": [0]})";
+      return R"({"job_inputs": [[0, -2147483647], [0, 2147483647]], "latency": 0, "before": [0], "memory": 0})";
     }
-    if (is("negative_input")) return R"({"job_inputs": [[-1, 0]], "latency": 0, "before": [0]})";
+    if (is("negative_input"))
+      return R"({"job_inputs": [[-1, 0]], "latency": 0, "before": [0], "memory": 0})";
     if (is("latency")) return R"({"job_inputs": [[0, 0]], "latency": -1, "before": [0]})";
     if (is("latency_huge")) {
-      return R"({"job_inputs": [[0, 0]], "latency": 1000000000000, "before": [0]})";
+      return R"({"job_inputs": [[0, 0]], "latency": 1000000000000, "before": [0], "memory": 0})";
+    }
+    if (is("memory")) {
+      return R"({"job_inputs": [[0, 0]], "latency": 0, "before": [0], "memory": -1})";
     }
     if (is("latencies")) return R"({"job_inputs": [[0, 0]], "latency": 0, "before": []})";
   }
