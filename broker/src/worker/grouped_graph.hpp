@@ -57,6 +57,8 @@ class GroupedGraph {
                        const WorkerJobEvents& events);
   JobOutcome finish(std::uint64_t job);
   bool is_done(std::uint64_t job) { return parts_.back()->is_done(job); }
+  JobOutcome process(const float* input, float* output, const JobInfo& job,
+                     const WorkerJobEvents& events);
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
 
  private:
@@ -147,6 +149,7 @@ class GroupedGraph {
   std::optional<std::uint32_t> goes_on_with_;  // the channels of the last block, if all went well
   JobInfo regions_of_;                         // what the host was told last, and for which job
   std::vector<ImageRegion> regions_;
+  JobBuffers one_;  // of a job with one input and one output
 };
 
 }  // namespace ctxbroker::detail

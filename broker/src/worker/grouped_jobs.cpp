@@ -381,6 +381,13 @@ JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
   return run_once();
 }
 
+JobOutcome GroupedGraph::process(const float* input, float* output, const JobInfo& job,
+                                 const WorkerJobEvents& events) {
+  one_.inputs.assign(1, input);
+  one_.outputs.assign(1, output);
+  return process(one_, job, events);
+}
+
 JobOutcome GroupedGraph::finish(std::uint64_t job) {
   try {
     const JobOutcome outcome = parts_.back()->finish(job);

@@ -173,7 +173,7 @@ JobOutcome WorkerGraph::process(const JobBuffers& buffers, const JobInfo& job,
 }
 JobOutcome WorkerGraph::process(const float* input, float* output, const JobInfo& job,
                                 const WorkerJobEvents& events) {
-  return impl_->process({{input}, {output}}, job, events);
+  return impl_->process(input, output, job, events);
 }
 
 std::size_t WorkerGraph::processes() const {

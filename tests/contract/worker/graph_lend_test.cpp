@@ -5,6 +5,7 @@
 #include <string>
 
 #include "graph_fixture.hpp"
+#include "support/allocation_count.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -189,6 +190,41 @@ TEST_F(WorkerLendTest, AJobWithALentInputIsNotDoneOnceMore) {
   // The control.
   error_of(ErrorKind::context_lost, [&] { process(graph, own.data(), floats(block)); });
   EXPECT_EQ(graph.ends(), 3U);
+}
+
+// The host's thread may be one that plays sound.
+TEST_F(WorkerLendTest, ABlockAllocatesNothing) {
+  if (!bench::allocations_are_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
+  const WorkerGraphDescription two{{{"in"}}, {{"out"}}, {node_of("gain"), node_of("gain")}};
+  for (const bool is_dry : {false, true}) {
+    for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
+      WorkerGraphOptions with = graph_options();
+      with.dry_while_away = is_dry;
+      with.grouping = grouping;
+      WorkerGraph graph(two, with);
+      graph.activate({block, channels, 48000, true});
+      const WorkerBuffer lent = graph.lend(block * channels * sizeof(float));
+      std::vector<float> own(std::size_t{block} * channels);
+      const JobBuffers copied{{own.data()}, {own.data()}}, shared{{lent.data()}, {lent.data()}};
+      WorkerJobEvents events;
+      events.changes = {{0, 0, 3, 0.5, 16, 1}, {1, 0, 5, 0.25}};
+      events.transport.emplace();
+      JobInfo job;
+      job.width = block;
+      job.height = channels;
+      job.sample_rate = 48000;
+      const auto run = [&] {
+        graph.process(copied, job, events);
+        graph.process(shared, job, events);
+        graph.process(own.data(), own.data(), job, events);
+        graph.finish(graph.submit(copied, job, events));
+      };
+      run();
+      const std::uint64_t before = bench::allocations_of_this_thread();
+      for (int i = 0; i < 10; ++i) run();
+      EXPECT_EQ(bench::allocations_of_this_thread(), before) << is_dry << to_string(grouping);
+    }
+  }
 }
 
 }  // namespace
