@@ -2,6 +2,7 @@
 #include "player.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 
 #include "child_process.hpp"
@@ -27,6 +28,7 @@ WorkerGraph made(int number, const PlayerOptions& options) {
   with.worker.memory_limit = options.memory_limit;
   with.worker.crash_limit = options.crash_limit;
   with.stand_by = options.stand_by;
+  with.stand_by_memory = std::uint64_t{1} << 30;  // much more than a block takes
   // No end is forgiven while the campaign runs, so that the quarantines are known in advance.
   with.worker.crash_window = with.worker.quiet_interval = std::chrono::hours(24);
   // A kernel that hangs is named by the broker in the worker, before the host's patience ends.
