@@ -34,6 +34,13 @@ void GraphClient::set_up() {
 void GraphClient::arrive() {
   set_up_ = true;
   regions_.clear();
+  for (const Node& node : nodes_) {
+    if (!discontinuity_ || !node.has_state || node.state) continue;
+    worker_.impl_->tell(Severity::info,
+                        "plug-in " + node.description.short_name +
+                            " has the state of a new instance, because the process before ended "
+                            "before its state was seen");
+  }
   if (dry_jobs_ != 0) {
     worker_.impl_->tell(Severity::info, "it is back; " + std::to_string(dry_jobs_) +
                                             " jobs had the dry signal meanwhile");

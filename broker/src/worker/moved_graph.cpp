@@ -12,6 +12,7 @@
 #include "plugin/instance.hpp"
 #include "worker/grouped_graph.hpp"
 #include "worker/host_part.hpp"
+#include "worker/worker_impl.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -71,10 +72,11 @@ void warn(const Instance& instance, const std::string& text) {
   instance.tenant().log(Severity::warning, "plugin", moves(instance.description(), text));
 }
 
-// `tell` gets what is lost.
+// `tell` gets what is lost. Of a state that is not there, it gets this text; null: it is known.
 template <typename Tell>
-void restore(Preset preset, bool has_lost_state, WorkerGraph& graph, std::size_t node,
+void restore(Preset preset, const char* without_state, WorkerGraph& graph, std::size_t node,
              const Tell& tell) {
+  const bool has_no_state = !preset.state;
   std::vector<PresetRemark> remarks;
   try {
     remarks = graph.load_preset(node, preset);
@@ -85,7 +87,9 @@ void restore(Preset preset, bool has_lost_state, WorkerGraph& graph, std::size_t
     graph.load_preset(node, preset);
   }
   for (const PresetRemark& remark : remarks) {
-    if (remark.kind != PresetRemark::Kind::state || !has_lost_state) tell(remark.text);
+    const bool is_of_state = has_no_state && remark.kind == PresetRemark::Kind::state;
+    if (!is_of_state) tell(remark.text);
+    if (is_of_state && without_state != nullptr) tell(without_state);
   }
 }
 
@@ -106,9 +110,7 @@ WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options,
   for (Instance* const instance : parts.instances) instance->deactivate();
   for (std::size_t i = 0; i < parts.instances.size(); ++i) {
     Instance& instance = *parts.instances[i];
-    Preset preset = detail::saved_or_warned(instance);
-    const bool has_lost_state = instance.has_state() && !preset.state;
-    restore(std::move(preset), has_lost_state, made, i,
+    restore(detail::saved_or_warned(instance), nullptr, made, i,
             [&](const std::string& text) { warn(instance, text); });
   }
   ActivationSizes sizes = parts.sizes;
@@ -134,9 +136,12 @@ WorkerGraph WorkerGraph::from(WorkerGraph&& graph, const WorkerGraphOptions& opt
   const detail::Recorder recorder(options.worker.records);
   for (std::size_t i = 0; i < old.graph().nodes.size(); ++i) {
     const auto place = old.place(i);
-    Preset preset = place.part.last_preset(place.node);
-    const bool has_no_state = !preset.state;  // of a host part, a record has said so
-    restore(std::move(preset), has_no_state, made, i, [&](const std::string& text) {
+    const auto worker = place.part.worker();  // without one, a record has said it
+    const bool has_ended = worker && worker->state() != WorkerState::ready;
+    const char* const without_state =
+        has_ended ? "its state is lost, because its process ended before the state was seen"
+                  : nullptr;
+    restore(place.part.last_preset(place.node), without_state, made, i, [&](const auto& text) {
       recorder.record(Severity::warning, host_tenant, options.worker.name, "worker",
                       moves(made.description(i), text));
     });

@@ -2,6 +2,7 @@
 // A plug-in that ends its process ends the worker: the host lives, gets the plug-in's name, and its
 // next job is right, with all parameters and states. In the host's own process, the same plug-in
 // ends the host.
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -231,6 +232,37 @@ TEST_F(WorkerGraphTest, RestoresStates) {
     graph.activate({128, 1, 48000, false});
     runs(i);
   }
+}
+
+TEST_F(WorkerGraphTest, TellsOfAStateThatWasNotSeen) {
+  const auto told = [&](const char* text) {
+    const auto all = records();
+    return std::count_if(all.begin(), all.end(), [&](const std::string& record) {
+      return record.find(text) != std::string::npos;
+    });
+  };
+  WorkerGraphOptions with = graph_options();
+  WorkerGraph graph({{{"in"}}, {{"out"}}, {node_of("fir")}}, with);
+  graph.activate({128, 1, 48000, false});
+  std::vector<float> samples(128);
+  const auto run_after_kill = [&](std::size_t end) {
+    kill(graph.process_id(), SIGKILL);
+    wait_for_end(end);
+    graph.process(samples.data(), samples.data(), sound_job(0));
+  };
+  run_after_kill(1);
+  EXPECT_EQ(told("plug-in fir has the state of a new instance"), 1);
+  kill(graph.process_id(), SIGKILL);
+  wait_for_end(2);
+  graph = WorkerGraph::from(std::move(graph), with);
+  EXPECT_EQ(told("plug-in fir moves to another process: its state is lost"), 1);
+  // The control: it is seen here.
+  graph.deactivate();
+  graph.activate({128, 1, 48000, false});
+  run_after_kill(3);
+  EXPECT_EQ(told("has the state of a new instance"), 1);
+  graph = WorkerGraph::from(std::move(graph), with);
+  EXPECT_EQ(told("its state is lost"), 1);
 }
 
 TEST_F(WorkerGraphTest, JobsInFlightAreLostWithTheWorker) {
