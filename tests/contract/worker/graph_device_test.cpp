@@ -198,6 +198,7 @@ TEST_F(WorkerDeviceTest, TheNextProcessHasTheMemoryToo) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = graph_options();
     with.stand_by = stand_by;
+    with.stand_by_memory = std::uint64_t{1} << 30;
     WorkerGraph graph = active_graph(brightening(), with);
     const DeviceMemory in = shareable(frame), out = shareable(frame);
     const WorkerDeviceBuffer lent_in = graph.lend(in), lent_out = graph.lend(out);

@@ -440,6 +440,7 @@ TEST_F(WorkerDryTest, AGraphMayEndWhileAProcessIsAway) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = dry();
     with.stand_by = stand_by;
+    with.stand_by_memory = std::uint64_t{1} << 30;
     with.graph.jobs_in_flight = 2;
     WorkerGraph graph = active(row({"gain"}), with);
     Block in = block_of(0), out(all_samples);

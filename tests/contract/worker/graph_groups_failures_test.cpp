@@ -63,6 +63,7 @@ TEST_F(WorkerGroupsTest, ACrashEndsOneProcess) {
 TEST_F(WorkerGroupsTest, AStandByAndARetryServeEachProcess) {
   WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
   with.stand_by = true;
+  with.stand_by_memory = std::uint64_t{1} << 30;
   with.retry = true;
   WorkerGraph there(row({"exposure", "blur"}), with);
   there.activate({width, height});

@@ -317,6 +317,7 @@ TEST_F(WorkerRestartTest, NothingIsLeftOfStandBys) {
   {
     WorkerGraphOptions with = graph_options();
     with.stand_by = true;
+    with.stand_by_memory = std::uint64_t{1} << 30;
     WorkerGraph graph = graph_with(with);
     run(graph);
     kill(graph.process_id(), SIGKILL);
