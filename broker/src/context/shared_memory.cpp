@@ -2,15 +2,60 @@
 #include "context/shared_memory.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace ctxbroker::detail {
 namespace {
 
+using How = SharedMemory::How;
+
 constexpr auto by_descriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+// A smaller allocation may lie in a block with others, which would be shared too.
+constexpr std::uint64_t least_allocation = std::uint64_t{2} << 20;
+
+// What the descriptor of memory that is allocated leads to: a sealed file in memory.
+struct IpcFile {
+  std::array<char, 16> magic;  // with the version of what follows
+  CUuuid device;
+  CUipcMemHandle memory;
+};
+constexpr std::array<char, 16> ipc_magic{"ctxbroker IPC 1"};
+constexpr int all_seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+int write_ipc_file(const IpcFile& content) {
+  const int file = memfd_create("ctxbroker-ipc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file >= 0 && write(file, &content, sizeof content) == sizeof content &&
+      fcntl(file, F_ADD_SEALS, all_seals) == 0) {
+    return file;
+  }
+  const int why = errno;
+  if (file >= 0) close(file);
+  throw Error(ErrorKind::out_of_memory, "no descriptor of shared memory can be made: " +
+                                            std::generic_category().message(why));
+}
+
+// Any process may have sent the descriptor. Only files in memory have seals, and reading these
+// never waits.
+std::optional<IpcFile> read_ipc_file(int descriptor, const struct stat& status) {
+  IpcFile content{};
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0 || (seals & all_seals) != all_seals || status.st_size != sizeof content ||
+      pread(descriptor, &content, sizeof content, 0) != sizeof content ||
+      content.magic != ipc_magic) {
+    return std::nullopt;
+  }
+  return content;
+}
 
 CUdevice handle_of(const Lease& lease) {
   return lease.driver().handles[static_cast<std::size_t>(lease.device_ordinal())];
@@ -25,12 +70,15 @@ class Maker {
       lease_.report_status(guard_.status());
       throw lease_.entry_error(guard_.status(), "the lease cannot be entered");
     }
-    must_be_supported();
     properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties_.location = {CU_MEM_LOCATION_TYPE_DEVICE, {handle_of(lease_)}};
     properties_.requestedHandleTypes = by_descriptor;
   }
   ~Maker() {
+    if (made_.how != How::mapped) {
+      if (made_.address != 0) end_shared_memory(driver_, made_);
+      return;
+    }
     if (is_mapped_) driver_.mem_unmap(made_.address, made_.bytes);
     if (made_.address != 0) driver_.mem_address_free(made_.address, made_.bytes);
     if (physical_ != 0) driver_.mem_release(physical_);
@@ -38,35 +86,71 @@ class Maker {
   Maker(const Maker&) = delete;
   Maker& operator=(const Maker&) = delete;
 
+  bool has_descriptors() const {
+    int can = 0;
+    const CUresult asked = driver_.device_get_attribute(
+        &can, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, handle_of(lease_));
+    return asked == CUDA_SUCCESS && can != 0;
+  }
+
   void round_up(std::uint64_t bytes) {
     std::size_t unit = 0;
     must(driver_.mem_get_allocation_granularity(&unit, &properties_,
                                                 CU_MEM_ALLOC_GRANULARITY_MINIMUM),
          "cuMemGetAllocationGranularity", "the size of shared memory cannot be found out");
+    round_up(bytes, unit);
+  }
+  void round_up(std::uint64_t bytes, std::uint64_t unit) {
     if (bytes > UINT64_MAX - unit) throw refusal(std::to_string(bytes) + " bytes are too many");
     made_.bytes = (bytes + unit - 1) / unit * unit;
   }
 
   void create() {
-    const auto try_it = [&] {
-      return driver_.mem_create(&physical_, made_.bytes, &properties_, 0);
-    };
-    CUresult status = try_it();
-    if (status == CUDA_ERROR_OUT_OF_MEMORY && lease_.device().relieve()) status = try_it();
-    must(status, "cuMemCreate",
-         "cannot make shared memory of " + std::to_string(made_.bytes) + " bytes");
+    take("cuMemCreate",
+         [&] { return driver_.mem_create(&physical_, made_.bytes, &properties_, 0); });
   }
 
-  void import(int descriptor) {
-    const std::string who = "descriptor " + std::to_string(descriptor);
-    struct stat file {};
-    if (fstat(descriptor, &file) != 0) throw refusal(who + " is not open in this process");
+  void allocate() {
+    made_.how = How::allocated;
+    take("cuMemAlloc_v2", [&] { return driver_.mem_alloc(&made_.address, made_.bytes); });
+    CUipcMemHandle handle{};
+    const CUresult status = driver_.ipc_get_mem_handle(&handle, made_.address);
+    if (status == CUDA_SUCCESS || loses_context(status)) {
+      return must(status, "cuIpcGetMemHandle", "shared memory cannot be exported");
+    }
+    throw error(ErrorKind::lease_unavailable,
+                "device " + std::to_string(lease_.device_ordinal()) +
+                    " cannot share memory with other processes; copy through host memory",
+                "cuIpcGetMemHandle", status);
+  }
+
+  void open(const IpcFile& file, const std::string& who, const std::string& too_small) {
+    const CUuuid device = device_id();
+    if (std::memcmp(&device, &file.device, sizeof device) != 0) {
+      throw refusal(who + " is memory of another device; import it there");
+    }
+    made_.how = How::opened;
+    must_suit(driver_.ipc_open_mem_handle(&made_.address, file.memory,
+                                          CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+              "cuIpcOpenMemHandle_v2",
+              "the memory of " + who +
+                  " cannot be opened; a process cannot import what it has made itself on this "
+                  "device, or what another one has given back");
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    must(driver_.mem_get_address_range(&base, &size, made_.address), "cuMemGetAddressRange_v2",
+         "the size of shared memory cannot be found out");
+    if (made_.bytes > size - (made_.address - base)) throw refusal(too_small);
+  }
+
+  void import(int descriptor, const std::string& who) {
     void* const shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
     must_suit(driver_.mem_import(&physical_, shareable, by_descriptor),
               "cuMemImportFromShareableHandle",
               who +
                   " is not device memory that a driver has exported "
-                  "(cuMemExportToShareableHandle) on a device of this process");
+                  "(DeviceMemory::export_descriptor, cuMemExportToShareableHandle) on a device of "
+                  "this process");
     CUmemAllocationProp found{};
     must(driver_.mem_get_properties(&found, physical_), "cuMemGetAllocationPropertiesFromHandle",
          "the imported memory cannot be looked at");
@@ -88,9 +172,9 @@ class Maker {
          "the device gets no access to shared memory");
   }
 
-  // The mapping keeps the memory without its handle.
+  // A mapping keeps the memory without its handle.
   SharedMemory keep() noexcept {
-    driver_.mem_release(std::exchange(physical_, 0));
+    if (physical_ != 0) driver_.mem_release(std::exchange(physical_, 0));
     is_mapped_ = false;
     return std::exchange(made_, {});
   }
@@ -105,24 +189,43 @@ class Maker {
     return descriptor;
   }
 
-  std::uint64_t bytes() const noexcept { return made_.bytes; }
+  int export_allocated(CUdeviceptr address) {
+    IpcFile file{ipc_magic, device_id(), {}};
+    must(driver_.ipc_get_mem_handle(&file.memory, address), "cuIpcGetMemHandle",
+         "shared memory cannot be exported");
+    return write_ipc_file(file);
+  }
 
- private:
   Error refusal(const std::string& why) const {
     return {ErrorKind::invalid_argument,
             why,
             {.device = lease_.device_ordinal(), .tenant = lease_.tenant().name}};
   }
 
-  void must_be_supported() const {
-    int can = 0;
-    const CUresult asked = driver_.device_get_attribute(
-        &can, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, handle_of(lease_));
-    if (asked == CUDA_SUCCESS && can != 0) return;
-    throw Error(ErrorKind::lease_unavailable,
-                "device " + std::to_string(lease_.device_ordinal()) +
-                    " cannot share memory by file descriptor; copy through host memory",
-                {.device = lease_.device_ordinal(), .tenant = lease_.tenant().name});
+ private:
+  Error error(ErrorKind kind, const std::string& why, const char* call, CUresult status) const {
+    return {kind,
+            why,
+            {.call = call,
+             .status = static_cast<int>(status),
+             .status_name = status_name(driver_, status),
+             .device = lease_.device_ordinal(),
+             .tenant = lease_.tenant().name}};
+  }
+
+  CUuuid device_id() {
+    CUuuid id{};
+    must(driver_.device_get_uuid(&id, handle_of(lease_)), "cuDeviceGetUuid_v2",
+         "the device cannot be identified");
+    return id;
+  }
+
+  // Once more when others have given some back.
+  template <typename Try>
+  void take(const char* call, const Try& try_it) {
+    CUresult status = try_it();
+    if (status == CUDA_ERROR_OUT_OF_MEMORY && lease_.device().relieve()) status = try_it();
+    must(status, call, "cannot make shared memory of " + std::to_string(made_.bytes) + " bytes");
   }
 
   // Nothing that the host may get wrong says anything about the lease.
@@ -136,12 +239,7 @@ class Maker {
     if (status == CUDA_SUCCESS || loses_context(status) || status == CUDA_ERROR_OUT_OF_MEMORY) {
       return must(status, call, wrong);
     }
-    throw Error(ErrorKind::invalid_argument, wrong,
-                {.call = call,
-                 .status = static_cast<int>(status),
-                 .status_name = status_name(driver_, status),
-                 .device = lease_.device_ordinal(),
-                 .tenant = lease_.tenant().name});
+    throw error(ErrorKind::invalid_argument, wrong, call, status);
   }
 
   Lease& lease_;
@@ -157,28 +255,45 @@ class Maker {
 
 SharedMemory make_shared_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
   Maker maker(lease);
-  maker.round_up(bytes);
-  maker.create();
-  maker.map("shared memory cannot be mapped");
+  if (maker.has_descriptors()) {
+    maker.round_up(bytes);
+    maker.create();
+    maker.map("shared memory cannot be mapped");
+  } else {
+    maker.round_up(bytes, least_allocation);
+    maker.allocate();
+  }
   return maker.keep();
 }
 
 SharedMemory import_shared_memory(const std::shared_ptr<Lease>& lease, int descriptor,
                                   std::uint64_t bytes) {
   Maker maker(lease);
-  maker.round_up(bytes);
-  maker.import(descriptor);
-  maker.map("the memory of descriptor " + std::to_string(descriptor) + " has not " +
-            std::to_string(maker.bytes()) +
-            " bytes; give the size that the other side has allocated");
+  const std::string who = "descriptor " + std::to_string(descriptor);
+  const std::string too_small = "the memory of " + who + " has not " + std::to_string(bytes) +
+                                " bytes; give the size that the other side has allocated";
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) throw maker.refusal(who + " is not open in this process");
+  if (const auto file = read_ipc_file(descriptor, status)) {
+    maker.round_up(bytes, least_allocation);
+    maker.open(*file, who, too_small);
+  } else {
+    maker.import(descriptor, who);
+    maker.round_up(bytes);
+    maker.map(too_small);
+  }
   return maker.keep();
 }
 
-int export_shared_memory(const std::shared_ptr<Lease>& lease, CUdeviceptr address) {
-  return Maker(lease).export_from(address);
+int export_shared_memory(const std::shared_ptr<Lease>& lease, const SharedMemory& memory) {
+  Maker maker(lease);
+  return memory.how == How::allocated ? maker.export_allocated(memory.address)
+                                      : maker.export_from(memory.address);
 }
 
 CUresult end_shared_memory(const DriverTable& driver, const SharedMemory& memory) noexcept {
+  if (memory.how == How::allocated) return driver.mem_free(memory.address);
+  if (memory.how == How::opened) return driver.ipc_close_mem_handle(memory.address);
   const CUresult unmapped = driver.mem_unmap(memory.address, memory.bytes);
   const CUresult freed = driver.mem_address_free(memory.address, memory.bytes);
   return unmapped != CUDA_SUCCESS ? unmapped : freed;

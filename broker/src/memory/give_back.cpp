@@ -21,6 +21,8 @@ CUresult end_made_in_lease(const Holding& holding) noexcept {
       return driver.stream_destroy(reinterpret_cast<CUstream>(holding.handle));
     case Kind::mapping:
       return end_shared_memory(driver, {holding.handle, holding.extent});
+    case Kind::ipc_memory:
+      return driver.ipc_close_mem_handle(holding.handle);
     default:
       return driver.mem_free(holding.handle);
   }

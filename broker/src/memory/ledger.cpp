@@ -29,6 +29,8 @@ void Ledger::enter(Holding holding, bool is_one_more_hold) {
       }
     }
     const auto added = entries_.emplace(key, std::move(holding));
+    // The driver has one address for all that have opened it, and ends it with the last of them.
+    if (key.first == Kind::ipc_memory) return;
     for (auto one = entries_.lower_bound(key); one != added;) {
       const auto older = one++;
       const Holding& held = older->second;
@@ -209,7 +211,10 @@ CUstream enter(Stream stream, const Holder& holder) {
 
 CUdeviceptr enter(const SharedMemory& memory, const std::shared_ptr<Lease>& lease,
                   const Holder& holder, Budget* budget) {
-  Holding holding{.kind = Kind::mapping,
+  using How = SharedMemory::How;
+  Holding holding{.kind = memory.how == How::mapped      ? Kind::mapping
+                          : memory.how == How::allocated ? Kind::memory
+                                                         : Kind::ipc_memory,
                   .holder = holder,
                   .handle = memory.address,
                   .bytes = budget != nullptr ? memory.bytes : 0,

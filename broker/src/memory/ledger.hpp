@@ -21,7 +21,8 @@ namespace ctxbroker::detail {
 class Ledger {
  public:
   // Replaces an older entry of the same handle, whose end nobody saw, unless that has ended with
-  // its lease and is another holder's. Throws std::bad_alloc.
+  // its lease and is another holder's. Memory of another process can have several. Throws
+  // std::bad_alloc.
   void add(Holding holding) { enter(std::move(holding), false); }
   // Nothing: nobody holds it, or not that holder.
   using IfHeldBy = std::optional<Holder>;

@@ -239,7 +239,7 @@ CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
 
 void TenantImpl::release(CUdeviceptr address) {
   if (address == 0) return;
-  for (const Kind kind : {Kind::memory, Kind::mapping}) {
+  for (const Kind kind : {Kind::memory, Kind::mapping, Kind::ipc_memory}) {
     const auto held = ledger().find(kind, address, holder());
     if (!held) continue;
     std::unique_lock lock(mutex_);
@@ -281,15 +281,24 @@ SharedMemory TenantImpl::import_memory(int descriptor, std::uint64_t bytes, int 
 
 ExportedMemory TenantImpl::export_memory(CUdeviceptr address) {
   if (is_closed()) throw Error(ErrorKind::wrong_state, "the tenant is closed");
-  const auto held = ledger().find(Kind::mapping, address, holder());
-  if (!held || held->budget == nullptr || held->given_up) {
-    throw Error(ErrorKind::invalid_argument,
-                "export_descriptor: address " + std::to_string(address) + " is no memory that " +
-                    identity_->name + " has allocated to be shared",
-                {.tenant = identity_->name});
+  for (const auto how : {SharedMemory::How::mapped, SharedMemory::How::allocated}) {
+    const bool is_mapped = how == SharedMemory::How::mapped;
+    const auto held = ledger().find(is_mapped ? Kind::mapping : Kind::memory, address, holder());
+    if (!held || held->budget == nullptr || held->extent == 0 || held->given_up) continue;
+    const int device = held->lease->device_ordinal();
+    if (!is_mapped && held->lease->lost()) {
+      throw Error(ErrorKind::context_lost,
+                  "export_descriptor: the memory has ended with its lease; allocate it anew",
+                  {.device = device, .tenant = identity_->name});
+    }
+    return {
+        export_shared_memory(is_mapped ? owned(device) : held->lease, {address, held->extent, how}),
+        device};
   }
-  const int device = held->lease->device_ordinal();
-  return {export_shared_memory(owned(device), address), device};
+  throw Error(ErrorKind::invalid_argument,
+              "export_descriptor: address " + std::to_string(address) + " is no memory that " +
+                  identity_->name + " has allocated to be shared",
+              {.tenant = identity_->name});
 }
 
 CUstream TenantImpl::create_stream(int device) {

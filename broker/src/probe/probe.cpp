@@ -25,10 +25,7 @@ namespace {
 
 std::string uuid_of(const Driver& driver, CUdevice device) {
   CUuuid uuid{};
-  if (driver.table.device_get_uuid == nullptr ||
-      driver.table.device_get_uuid(&uuid, device) != CUDA_SUCCESS) {
-    return {};
-  }
+  if (driver.table.device_get_uuid(&uuid, device) != CUDA_SUCCESS) return {};
   std::string text;
   for (const char byte : uuid.bytes) {
     char two[3] = {};

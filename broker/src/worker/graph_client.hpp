@@ -79,9 +79,9 @@ class GraphClient final : public GraphPart {
 
   WorkerBuffer lend(std::size_t bytes) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
-  Descriptor make_link(std::uint64_t bytes, int device) override;
-  void take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
-                 int device) override;
+  void make_link(const void* name, std::uint64_t bytes, int device) override;
+  Descriptor new_link(const void* name) override;
+  void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) override;
   // The host has ended it, and no job uses it.
   void take_back(LentDevice& device) noexcept;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
@@ -191,8 +191,8 @@ class GraphClient final : public GraphPart {
   BufferPlace device_place_of(const GraphEnd& end, const void* buffer, std::uint64_t bytes,
                               Slot& slot) const;
   std::uint64_t pass(const Descriptor& file);
-  void give(const LentDevice& device);
-  WorkerDeviceBuffer lend(std::shared_ptr<LentDevice> lent);
+  void give(LentDevice& device);
+  WorkerDeviceBuffer enter(std::shared_ptr<LentDevice> lent);
   static void end_devices(Slot& slot) noexcept;
   static void hold_blocks(const Slot& slot) noexcept;
   static void end_slot(Slot& slot) noexcept;

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers of jobs that lie in the host's device memory.
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -49,44 +45,44 @@ WorkerDeviceBuffer GraphClient::lend(const ctxbroker::DeviceMemory& memory) {
                     ", and the ends of the graph are on device " +
                     std::to_string(description_.device) + " (WorkerGraphDescription::device)");
   }
-  return lend(lent);
+  set_up();
+  WorkerDeviceBuffer buffer = enter(lent);
+  give(*lent);
+  return buffer;
 }
 
-WorkerDeviceBuffer GraphClient::lend(std::shared_ptr<LentDevice> lent) {
-  set_up();
+WorkerDeviceBuffer GraphClient::enter(std::shared_ptr<LentDevice> lent) {
   lent->owner = lent_devices_;
   lent->handle = ++lent_devices_->last_handle;
-  give(*lent);
   lent_devices_->all.push_back(lent);
   return WorkerDeviceBuffer(std::move(lent));
 }
 
-Descriptor GraphClient::make_link(std::uint64_t bytes, int device) {
+void GraphClient::make_link(const void* name, std::uint64_t bytes, int device) {
   set_up();
-  const std::uint64_t number = ++lent_devices_->last_handle;
-  ask(graph_make_device, {{"file", number}, {"bytes", bytes}, {"device", device}});
-  // It comes another way than the answer, so it may be later.
-  constexpr int most_looks = 1000;
-  for (int look = 0; look < most_looks; ++look) {
-    Descriptor file(worker_.take_descriptor(number));
-    if (file.get() >= 0) return file;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  refuse("it has made device memory, and did not pass its descriptor");
+  take_link(Descriptor(), name, bytes, device);
 }
 
-void GraphClient::take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
-                            int device) {
-  auto lent = std::make_shared<LentDevice>();
-  lent->file = Descriptor(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
-  if (lent->file.get() < 0) {
-    throw Error(ErrorKind::out_of_memory, "graph: this process can have no more descriptors: " +
-                                              std::generic_category().message(errno));
-  }
-  lent->address = reinterpret_cast<std::uintptr_t>(name);
+Descriptor GraphClient::new_link(const void* name) {
+  const auto& all = lent_devices_->all;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
+    return one->is_made && one->address == reinterpret_cast<std::uintptr_t>(name);
+  });
+  return found != all.end() ? std::move((*found)->file) : Descriptor();
+}
+
+// Without a file, the process makes it.
+void GraphClient::take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) {
+  const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(name));
+  std::erase_if(links_, [&](const auto& one) { return one.address() == address; });
+  const auto lent = std::make_shared<LentDevice>();
+  lent->is_made = file.get() < 0;
+  lent->file = std::move(file);
+  lent->address = address;
   lent->bytes = bytes;
   lent->device = device;
-  links_.push_back(lend(std::move(lent)));
+  links_.push_back(enter(lent));
+  if (is_set_up()) give(*lent);
 }
 
 // Only to the process that knows the graph.
@@ -94,11 +90,21 @@ std::uint64_t GraphClient::pass(const Descriptor& file) {
   return worker_.impl_->pass_descriptor(file.get(), WorkerImpl::Absent::refuse);
 }
 
-void GraphClient::give(const LentDevice& device) {
-  ask(graph_lend_device, {{"file", pass(device.file)},
-                          {"handle", device.handle},
-                          {"bytes", device.bytes},
-                          {"device", device.device}});
+void GraphClient::give(LentDevice& device) {
+  const std::uint64_t file = device.is_made ? ++lent_devices_->last_handle : pass(device.file);
+  ask(device.is_made ? graph_make_device : graph_lend_device, {{"file", file},
+                                                               {"handle", device.handle},
+                                                               {"bytes", device.bytes},
+                                                               {"device", device.device}});
+  if (!device.is_made) return;
+  // It comes another way than the answer, so it may be later.
+  constexpr int most_looks = 1000;
+  for (int look = 0; look < most_looks; ++look) {
+    device.file = Descriptor(worker_.take_descriptor(file));
+    if (device.file.get() >= 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  refuse("it has made device memory, and did not pass its descriptor");
 }
 
 void GraphClient::take_back(LentDevice& device) noexcept {

@@ -64,11 +64,13 @@ class GraphPart {
 
   virtual WorkerBuffer lend(std::size_t bytes) = 0;
   virtual WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) = 0;
-  // Device memory between parts. `make_link` makes some, and `take_link` maps it. In jobs, `name`
-  // then stands for it, until `deactivate`.
-  virtual Descriptor make_link(std::uint64_t bytes, int device) = 0;
-  virtual void take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
-                         int device) = 0;
+  // Device memory between two parts. In jobs, `name` stands for it, until `deactivate`. One part
+  // makes it, and makes it anew when its process has started again.
+  virtual void make_link(const void* name, std::uint64_t bytes, int device) = 0;
+  // After that: what the other part has to take. None, if it was asked for already.
+  virtual Descriptor new_link(const void* name) = 0;
+  // Replaces what it has taken under that name. If there is no process now, the next one gets it.
+  virtual void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) = 0;
   virtual std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                                const WorkerJobEvents& events) = 0;
   virtual JobOutcome finish(std::uint64_t job) = 0;

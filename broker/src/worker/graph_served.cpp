@@ -285,7 +285,8 @@ Json Served::take_back_device(const Json& ask) {
 
 Json Served::make_device(const Json& ask) {
   const Descriptor file =
-      devices_.make(*broker_, ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
+      devices_.make(*broker_, ask.at("handle").get<std::uint64_t>(),
+                    ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
   need_of_message(
       host_->pass_descriptor(ask.at("file").get<std::uint64_t>(), file.get()) == CTXB_OK,
       "the host does not read descriptors");

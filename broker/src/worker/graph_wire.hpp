@@ -11,8 +11,8 @@
 // is only submitted has two messages.
 //
 // DEVICE MEMORY comes by descriptor, with a document that gives it a handle. It is the host's, or
-// one of the processes has made it for the pictures between two of them. These handles count
-// separately from those of blocks.
+// one of the processes makes it for the pictures between two of them, and the host passes its
+// descriptor on. These handles count separately from those of blocks.
 //
 // ERRORS of a job come behind its JobReply, and those of a document in its text, both as JSON. If
 // CUDA has ended, the worker answers CTXB_ERROR_CONTEXT_LOST instead, and is ended.
@@ -46,7 +46,7 @@ enum GraphCall : std::uint32_t {
   graph_timeline,
   graph_lend_device,
   graph_take_back_device,
-  graph_make_device,  // for processes that the host lends it to; comes by descriptor
+  graph_make_device,  // its descriptor comes back, for another process
   graph_more,         // the answer that has not fitted
   graph_process,      // jobs
   graph_submit,

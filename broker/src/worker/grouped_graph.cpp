@@ -132,10 +132,6 @@ std::unique_ptr<GraphPart> make_part(WorkerGraphDescription graph, WorkerGraphOp
   return std::make_unique<GraphClient>(std::move(graph), std::move(options));
 }
 
-bool reads(const Group& group, Index value) {
-  return std::count(group.inputs.begin(), group.inputs.end(), value) != 0;
-}
-
 }  // namespace
 
 GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options)
@@ -279,6 +275,7 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
       recorder_.record(
           Severity::info, host_tenant, name_, "worker",
           std::string("pictures go from process to process through host memory: ") + error.what());
+      deactivate();
       activate_parts(whole, none);
     }
   }
@@ -306,77 +303,14 @@ void GroupedGraph::activate_parts(const Wiring& whole, const std::vector<bool>& 
   }
 }
 
-// The whole graph's values that stay on the device between two parts: pictures that one part makes,
-// and one other reads. That one needs exactly what there is, so nothing has to be cut out.
-std::vector<bool> GroupedGraph::find_links(const Wiring& whole) const {
-  std::vector<bool> links(whole.values.size());
-  const auto has_device = [&](const auto& part) {
-    const auto& all = part->devices();
-    return std::any_of(all.begin(), all.end(), [&](const DeviceInfo& device) {
-      return device.ordinal == description_.device;
-    });
-  };
-  if (whole.media != Media::image || !std::all_of(parts_.begin(), parts_.end(), has_device)) {
-    return links;
-  }
-  for (const Group& group : groups_) {
-    if (group.outputs.size() != 1) continue;
-    const Index value = group.outputs.front();
-    const auto readers = std::count_if(groups_.begin(), groups_.end(),
-                                       [&](const Group& other) { return reads(other, value); });
-    links[value] = readers == 1 && !whole.values[value].goes_to_host &&
-                   whole.values[value].format.result_bytes == 0;
-  }
-  return links;
-}
-
-// Which of the whole graph's values this is.
-Index GroupedGraph::link_of(const Value& value) const {
-  return groups_[wiring_.nodes[*value.node].origin].outputs[value.port];
-}
-
-// Those links that one job of one part reads. Several jobs may need different parts of the picture.
-std::vector<bool> GroupedGraph::read_once(std::vector<bool> links) const {
-  for (const Value& value : wiring_.values) {
-    if (value.node && value.readers.size() > 1) links[link_of(value)] = false;
-  }
-  return links;
-}
-
-void GroupedGraph::make_links(const std::vector<bool>& links) {
-  std::uint64_t all = 0;
-  std::size_t count = 0;
-  last_reads_link_ = false;
-  for (Index v = 0; v < wiring_.values.size(); ++v) {
-    const Value& value = wiring_.values[v];
-    if (!value.node || !links[link_of(value)]) continue;
-    const Index from = wiring_.nodes[*value.node].origin;
-    const std::uint64_t bytes = samples_[v].storage.size();
-    const Descriptor file = parts_[from]->make_link(bytes, description_.device);
-    samples_[v].link = Mapping::only_addresses(bytes);
-    samples_[v].storage = {};
-    for (Index part = 0; part < parts_.size(); ++part) {
-      if (part != from && !reads(groups_[part], link_of(value))) continue;
-      parts_[part]->take_link(file, samples_[v].link.get(), bytes, description_.device);
-    }
-    last_reads_link_ = last_reads_link_ || reads(groups_.back(), link_of(value));
-    all += bytes;
-    ++count;
-  }
-  if (count == 0) return;
-  recorder_.record(Severity::debug, host_tenant, name_, "worker",
-                   std::to_string(count) + " pictures between processes stay on device " +
-                       std::to_string(description_.device) + ", and take " + std::to_string(all) +
-                       " bytes of its memory");
-}
-
-// Also when one fails. Then it throws the first error.
+// Also when one fails. Then it throws the first error. Who reads a link comes before who has made
+// it, because memory that another process has opened is not to be given back.
 template <typename Work>
 void GroupedGraph::for_all(const Work& work) {
   std::exception_ptr first;
-  for (const auto& part : parts_) {
+  for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
     try {
-      work(*part);
+      work(**part);
     } catch (...) {
       if (!first) first = std::current_exception();
     }

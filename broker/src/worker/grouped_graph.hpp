@@ -76,6 +76,7 @@ class GroupedGraph {
   struct Samples {
     std::vector<std::byte> storage;  // for what a process makes, unless it is a link
     Mapping link;                    // the name of one
+    std::size_t link_to = 0;         // the process that reads it
     void* room() noexcept {
       return storage.empty() ? static_cast<void*>(link.get()) : storage.data();
     }
@@ -100,6 +101,7 @@ class GroupedGraph {
   Index link_of(const Value& value) const;
   void activate_parts(const Wiring& whole, const std::vector<bool>& links);
   void make_links(const std::vector<bool>& links);
+  void pass_links(Index from, Index step);
   void make_steps(const Wiring& whole);
   void keep_aligned();
 

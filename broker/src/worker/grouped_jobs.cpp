@@ -283,6 +283,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
   for (Index g = 0; g < parts_.size(); ++g) {  // a plug-in can have another latency now
     asked_last_ = g;
     parts_[g]->get_ready();
+    pass_links(g, 0);
   }
   is_dry_ = false;
   prepare(job, events);
@@ -325,6 +326,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         return result;
       }
       const JobOutcome outcome = part(node).process(step.buffers, step.job, step.events);
+      pass_links(node.origin, n);  // it may have started again
       is_dry_ = is_dry_ || outcome == JobOutcome::dry;
     }
   } catch (...) {

@@ -52,7 +52,6 @@ void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inpu
 void HostPart::deactivate() {
   graph_.reset();
   deactivate_all(nodes_);
-  for (const auto& [name, handle] : links_) devices_.take_back(handle);
   links_.clear();
   finished_ = before_activation_ = submitted_;
 }
@@ -83,11 +82,18 @@ WorkerDeviceBuffer HostPart::lend(const ctxbroker::DeviceMemory&) {
               "Graph, whose ends can be on the device");
 }
 
-void HostPart::take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
-                         int device) {
-  const std::uint64_t handle = links_.size() + 1;
-  devices_.lend(broker_, handle, file.get(), bytes, device);
-  links_[name] = handle;
+void HostPart::make_link(const void* name, std::uint64_t bytes, int device) {
+  Link& link = links_[name];
+  link.memory = ctxbroker::DeviceMemory::shareable(devices_.tenant(broker_), bytes, device);
+  link.file = Descriptor(link.memory.export_descriptor());
+}
+
+// If it fails, the graph refuses jobs, because their address is 0.
+void HostPart::take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) {
+  Link& link = links_[name];
+  link.memory.reset();
+  link.memory =
+      ctxbroker::DeviceMemory::imported(devices_.tenant(broker_), file.get(), bytes, device);
 }
 
 // What the names of links stand for. With links, the graph has several parts, and the numbers of
@@ -96,7 +102,7 @@ const JobBuffers& HostPart::there(const JobBuffers& buffers) {
   if (links_.empty()) return buffers;
   const auto address = [&](const GraphEnd& end, const void* buffer) {
     if (!end.on_device) return const_cast<void*>(buffer);
-    return reinterpret_cast<void*>(devices_.at(links_.at(buffer)).address());
+    return reinterpret_cast<void*>(links_.at(buffer).memory.address());
   };
   buffers_.inputs.clear();
   buffers_.outputs.clear();

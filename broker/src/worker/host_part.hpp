@@ -83,11 +83,9 @@ class HostPart final : public GraphPart {
 
   WorkerBuffer lend(std::size_t bytes) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
-  Descriptor make_link(std::uint64_t bytes, int device) override {
-    return devices_.make(broker_, bytes, device);
-  }
-  void take_link(const Descriptor& file, const void* name, std::uint64_t bytes,
-                 int device) override;
+  void make_link(const void* name, std::uint64_t bytes, int device) override;
+  Descriptor new_link(const void* name) override { return std::move(links_[name].file); }
+  void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) override;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events) override;
   JobOutcome finish(std::uint64_t job) override;
@@ -102,6 +100,11 @@ class HostPart final : public GraphPart {
   std::shared_ptr<WorkerImpl> worker() const override { return nullptr; }
 
  private:
+  struct Link {
+    ctxbroker::DeviceMemory memory;
+    Descriptor file;  // if it was made here, until it is passed on
+  };
+
   const PluginInstance& at(std::size_t node) const;
   PluginInstance& at(std::size_t node) {
     return const_cast<PluginInstance&>(std::as_const(*this).at(node));
@@ -116,8 +119,8 @@ class HostPart final : public GraphPart {
   const GraphOptions options_;
   std::vector<LoadedNode> nodes_;
   SharedDevices devices_;
-  std::map<const void*, std::uint64_t> links_;  // by their names: the handles in devices_
-  std::optional<Graph> graph_;                  // after what it uses
+  std::map<const void*, Link> links_;  // by their names
+  std::optional<Graph> graph_;         // after what it uses
   bool discontinuity_ = false;
   // The last jobs, by their numbers. A graph counts anew with each activation.
   std::uint64_t submitted_ = 0, finished_ = 0, before_activation_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of the host's that is lent to a graph in a worker. Only the thread that calls the
-// graph uses this.
+// Device memory that a graph in a worker shares: the host's, which is lent, and links between
+// processes. Only the thread that calls the graph uses this.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,11 @@ struct LentDevices;
 struct LentDevice {
   std::weak_ptr<LentDevices> owner;  // it ends with its graph
   std::uint64_t handle = 0;
-  Descriptor file;  // of the memory, for each process to come
   std::uint64_t address = 0, bytes = 0;
   int device = 0;
+  bool is_made = false;  // each process makes it anew, for another one
+  // Of the memory, for each process to come. If it is made there, until it is passed on.
+  Descriptor file;
   unsigned jobs = 0;     // which use it
   bool is_over = false;  // and is taken back when they have ended
 };

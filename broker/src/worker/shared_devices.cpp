@@ -2,6 +2,7 @@
 #include "worker/shared_devices.hpp"
 
 #include <string>
+#include <utility>
 
 #include "worker/graph_served.hpp"
 
@@ -17,16 +18,22 @@ Tenant& SharedDevices::tenant(Broker& broker) {
   return *tenant_;
 }
 
-Descriptor SharedDevices::make(Broker& broker, std::uint64_t bytes, int device) {
-  const auto memory = ctxbroker::DeviceMemory::shareable(tenant(broker), bytes, device);
-  return Descriptor(memory.export_descriptor());
+void SharedDevices::keep(std::uint64_t handle, ctxbroker::DeviceMemory memory) {
+  need_of_message(memory_.emplace(handle, std::move(memory)).second,
+                  "this device memory is lent already");
+}
+
+Descriptor SharedDevices::make(Broker& broker, std::uint64_t handle, std::uint64_t bytes,
+                               int device) {
+  auto memory = ctxbroker::DeviceMemory::shareable(tenant(broker), bytes, device);
+  Descriptor file(memory.export_descriptor());
+  keep(handle, std::move(memory));
+  return file;
 }
 
 void SharedDevices::lend(Broker& broker, std::uint64_t handle, int descriptor, std::uint64_t bytes,
                          int device) {
-  need_of_message(memory_.find(handle) == memory_.end(), "this device memory is lent already");
-  memory_.emplace(handle,
-                  ctxbroker::DeviceMemory::imported(tenant(broker), descriptor, bytes, device));
+  keep(handle, ctxbroker::DeviceMemory::imported(tenant(broker), descriptor, bytes, device));
 }
 
 void SharedDevices::take_back(std::uint64_t handle) {

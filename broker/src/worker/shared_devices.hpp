@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that this process shares with others: what it was lent, and a tenant whose memory
-// it is here.
+// Device memory that this process shares with others: what it was lent or has made for them, and a
+// tenant whose memory it is here.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace ctxbroker::detail {
 
 class SharedDevices {
  public:
-  // Memory for processes that get it by `lend`. It lasts as long as there is a descriptor. Throws
-  // what DeviceMemory::shareable throws.
-  Descriptor make(Broker& broker, std::uint64_t bytes, int device);
+  // Memory that another process gets by `lend`, with the descriptor. Throws what
+  // DeviceMemory::shareable throws.
+  Descriptor make(Broker& broker, std::uint64_t handle, std::uint64_t bytes, int device);
   // Throws what DeviceMemory::imported throws.
   void lend(Broker& broker, std::uint64_t handle, int descriptor, std::uint64_t bytes, int device);
   // May wait for work.
@@ -27,9 +27,10 @@ class SharedDevices {
   const ctxbroker::DeviceMemory& at(std::uint64_t handle) const;
   // If an end is on the device, names the tenant for it.
   void describe(Broker& broker, int device, GraphDescription& graph);
+  Tenant& tenant(Broker& broker);
 
  private:
-  Tenant& tenant(Broker& broker);
+  void keep(std::uint64_t handle, ctxbroker::DeviceMemory memory);
 
   std::optional<Tenant> tenant_;
   std::map<std::uint64_t, ctxbroker::DeviceMemory> memory_;

@@ -1,28 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that two processes share: one makes it and sends its descriptor over a Unix socket,
-// the other one runs a job on it in place.
-#include <fcntl.h>
-#include <gmock/gmock.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstdint>
+// Device memory that processes share: the other one makes it, and this one runs a job on it in
+// place.
 #include <cstdlib>
-#include <cstring>
-#include <future>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "broker_fixture.hpp"
-#include "child_process.hpp"
-#include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/host.h"
-#include "ctxbroker/stream.hpp"
-#include "raw_driver.hpp"
+#include "no_descriptors.hpp"
+#include "shared_memory_fixture.hpp"
 #include "software_controls.hpp"
 
 namespace ctxbroker {
@@ -31,108 +14,9 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t width = 64, height = 64;
-constexpr std::size_t samples = std::size_t{width} * height * 4;
-constexpr std::uint64_t bytes = samples * sizeof(float);
-constexpr const char* socket_variable = "CTXB_TEST_SOCKET";
-
-// A file descriptor that is closed at the end.
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  int get() const noexcept { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-// One end of a connection between two processes. A step that takes a minute fails.
-class Connection {
- public:
-  explicit Connection(int socket) : socket_(socket) {
-    const timeval minute{60, 0};
-    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof minute);
-  }
-
-  // A size, and a descriptor where there is one.
-  void send(std::uint64_t size, int descriptor = -1) const {
-    Message message(size);
-    if (descriptor >= 0) {
-      cmsghdr& header = *CMSG_FIRSTHDR(&message.header);
-      header = {CMSG_LEN(sizeof descriptor), SOL_SOCKET, SCM_RIGHTS};
-      std::memcpy(CMSG_DATA(&header), &descriptor, sizeof descriptor);
-    } else {
-      message.header.msg_control = nullptr;
-      message.header.msg_controllen = 0;
-    }
-    ASSERT_EQ(sendmsg(socket_.get(), &message.header, MSG_NOSIGNAL), sizeof size)
-        << std::strerror(errno);
-  }
-  std::pair<std::uint64_t, Descriptor> receive() const {
-    Message message(0);
-    const ssize_t got = recvmsg(socket_.get(), &message.header, MSG_CMSG_CLOEXEC);
-    EXPECT_EQ(got, sizeof message.size) << "the other process has ended, or takes too long";
-    int descriptor = -1;
-    const cmsghdr* const header = CMSG_FIRSTHDR(&message.header);
-    if (header != nullptr) std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-    return {message.size, Descriptor(descriptor)};
-  }
-
- private:
-  struct Message {
-    explicit Message(std::uint64_t what) : size(what) {
-      part = {&size, sizeof size};
-      header.msg_iov = &part;
-      header.msg_iovlen = 1;
-      header.msg_control = control.data();
-      header.msg_controllen = control.size();
-    }
-    Message(const Message&) = delete;
-    Message& operator=(const Message&) = delete;
-
-    std::uint64_t size;
-    iovec part{};
-    msghdr header{};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  };
-
-  Descriptor socket_;
-};
-
-class SharedMemoryTest : public BrokerTest {
- protected:
-  // Waits until it is done, because no other stream does.
-  void fill(Tenant& tenant, const DeviceMemory& memory, float value) {
-    const Stream stream(tenant);
-    tenant.run(0, [&] {
-      ASSERT_EQ(driver.fill(memory.address(), value, samples, stream.get()), CUDA_SUCCESS);
-    });
-    EXPECT_THAT(fetch(tenant, memory, stream), Each(value));
-  }
-  std::vector<float> fetch(Tenant& tenant, const DeviceMemory& memory, const Stream& stream) {
-    std::vector<float> got(samples);
-    tenant.run(0,
-               [&] { EXPECT_EQ(driver.fetch(got, memory.address(), stream.get()), CUDA_SUCCESS); });
-    return got;
-  }
-  std::vector<float> fetch(Tenant& tenant, const DeviceMemory& memory) {
-    return fetch(tenant, memory, Stream(tenant));
-  }
-  static Descriptor exported(const DeviceMemory& memory) {
-    return Descriptor(memory.export_descriptor());
-  }
-
-  RawDriver driver{broker.driver().path};
-};
-
 // The other process. It gives its memory back when it is told to, and ends.
 TEST_F(SharedMemoryTest, DISABLED_MakesAndSendsIt) {
-  const char* const socket = std::getenv(socket_variable);
+  const char* const socket = std::getenv(shared_memory_socket);
   ASSERT_NE(socket, nullptr) << "only the test below starts it";
   const Connection parent(std::atoi(socket));
   Tenant tenant = broker.open_tenant("maker");
@@ -149,23 +33,11 @@ class SharedFramesTest : public SharedMemoryTest,
                          public ::testing::WithParamInterface<LeaseKind> {};
 
 TEST_P(SharedFramesTest, AJobRunsInPlaceOnMemoryOfAnotherProcess) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-  const Connection connection(ends[0]);
-  const Descriptor childs(ends[1]);
-  auto child = std::async(std::launch::async, [&] {
-    return run_child("SharedMemoryTest.DISABLED_MakesAndSendsIt",
-                     {{socket_variable, std::to_string(ends[1])}});
-  });
-
+  OtherProcess other;
   Tenant tenant = broker.open_tenant("frames", {LeaseChoice(GetParam())});
-  DeviceMemory memory;
-  {
-    const auto [size, descriptor] = connection.receive();
-    memory = DeviceMemory::imported(tenant, descriptor.get(), size);
-    EXPECT_EQ(memory.bytes(), size);
-  }
+  DeviceMemory memory = DeviceMemory::imported(tenant, other.file->get(), other.bytes);
+  other.file.reset();
+  EXPECT_EQ(memory.bytes(), other.bytes);
   EXPECT_EQ(tenant.memory_bytes(), 0U) << "it is the other process's";
   PluginInstance instance = create("affine");
   instance.set_parameter("factor", 2);
@@ -184,10 +56,11 @@ TEST_P(SharedFramesTest, AJobRunsInPlaceOnMemoryOfAnotherProcess) {
   EXPECT_EQ(graph.process({{frame}, {frame}}, job), JobOutcome::done);
   EXPECT_THAT(fetch(tenant, memory), Each(6.0F));
 
-  connection.send(0);
-  const ChildResult ended = child.get();
+  if (!has_descriptors()) memory.reset();
+  const ChildResult ended = other.end();
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("[  PASSED  ] 1 test"));
+  if (!has_descriptors()) return;
   graph.process({{frame}, {frame}}, job);
   EXPECT_THAT(fetch(tenant, memory), Each(12.0F)) << "it outlives the process that made it";
 }
@@ -284,13 +157,6 @@ TEST_F(SharedMemoryTest, WhatFailsHalfwayIsUndone) {
   const auto import = [&] {
     static_cast<void>(DeviceMemory::imported(tenant, descriptor.get(), bytes));
   };
-  EXPECT_THAT(
-      error_text(ErrorKind::lease_unavailable,
-                 [&] {
-                   controls.fail_call("cuDeviceGetAttribute", 1, CUDA_ERROR_INVALID_VALUE);
-                   make();
-                 }),
-      HasSubstr("device 0 cannot share memory by file descriptor; copy through host memory"));
   for (const char* const call :
        {"cuMemGetAllocationGranularity", "cuMemCreate", "cuMemImportFromShareableHandle",
         "cuMemGetAllocationPropertiesFromHandle", "cuMemAddressReserve", "cuMemMap",

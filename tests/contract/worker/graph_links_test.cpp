@@ -129,6 +129,45 @@ TEST_F(WorkerLinksTest, AnEndDuringTheReturnIsALoss) {
   }
 }
 
+// A process that ends between two frames of a job makes its memory anew, and what was in it is
+// lost.
+TEST_F(WorkerLinksTest, AnEndDuringAJobIsALoss) {
+  for (const bool retry : {false, true}) {
+    WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
+    with.worker.crash_limit = 0;
+    with.retry = retry;
+    WorkerGraph graph(row({"exposure", "time_blur"}), with);
+    graph.activate({width, height});
+    const std::vector<const void*> inputs(graph.job_inputs().size(), input.data());
+    ASSERT_GT(inputs.size(), 2U);
+    std::vector<float> expected(input.size());
+    graph.process({inputs, {expected.data()}}, picture_job());
+    const int rounds = graph.driver().kind == DriverChoice::software ? 100 : 20;
+    for (int round = 0; round < rounds; ++round) {
+      std::thread killer([&, process = graph.process_id(0)] {
+        std::this_thread::sleep_for(std::chrono::microseconds(20 * round));
+        kill(process, SIGKILL);
+      });
+      std::vector<float> got(input.size());
+      try {
+        graph.process({inputs, {got.data()}}, picture_job());
+        EXPECT_EQ(got, expected) << round;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::context_lost) << error.what();
+        EXPECT_FALSE(retry) << error.what();
+      }
+      killer.join();
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (graph.ends(0) <= static_cast<unsigned>(round) &&
+             std::chrono::steady_clock::now() < until) {
+        continue;
+      }
+      graph.process({inputs, {got.data()}}, picture_job());
+      EXPECT_EQ(got, expected) << round;
+    }
+  }
+}
+
 // Each frame that a plug-in needs has its own memory. A frame that is needed several times goes
 // through host memory, because it can be needed in different parts.
 TEST_P(FrameLinksTest, FramesStayOnTheDevice) {

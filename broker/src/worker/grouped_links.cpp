@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures that stay on the device between the processes of a graph. The process that writes one
+// makes its memory, and the one that reads it gets that from here.
+#include "worker/grouped_graph.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "ctxbroker/error.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+bool reads(const Group& group, Index value) {
+  return std::count(group.inputs.begin(), group.inputs.end(), value) != 0;
+}
+
+}  // namespace
+
+// The whole graph's values that stay on the device between two parts: pictures that one part makes,
+// and one other reads. That one needs exactly what there is, so nothing has to be cut out.
+std::vector<bool> GroupedGraph::find_links(const Wiring& whole) const {
+  std::vector<bool> links(whole.values.size());
+  const auto has_device = [&](const auto& part) {
+    const auto& all = part->devices();
+    return std::any_of(all.begin(), all.end(), [&](const DeviceInfo& device) {
+      return device.ordinal == description_.device;
+    });
+  };
+  if (whole.media != Media::image || !std::all_of(parts_.begin(), parts_.end(), has_device)) {
+    return links;
+  }
+  for (const Group& group : groups_) {
+    if (group.outputs.size() != 1) continue;
+    const Index value = group.outputs.front();
+    const auto readers = std::count_if(groups_.begin(), groups_.end(),
+                                       [&](const Group& other) { return reads(other, value); });
+    links[value] = readers == 1 && !whole.values[value].goes_to_host &&
+                   whole.values[value].format.result_bytes == 0;
+  }
+  return links;
+}
+
+// Which of the whole graph's values this is.
+Index GroupedGraph::link_of(const Value& value) const {
+  return groups_[wiring_.nodes[*value.node].origin].outputs[value.port];
+}
+
+// Those links that one job of one part reads. Several jobs may need different parts of the picture.
+std::vector<bool> GroupedGraph::read_once(std::vector<bool> links) const {
+  for (const Value& value : wiring_.values) {
+    if (value.node && value.readers.size() > 1) links[link_of(value)] = false;
+  }
+  return links;
+}
+
+void GroupedGraph::make_links(const std::vector<bool>& links) {
+  std::uint64_t all = 0;
+  std::size_t count = 0;
+  last_reads_link_ = false;
+  for (Index v = 0; v < wiring_.values.size(); ++v) {
+    const Value& value = wiring_.values[v];
+    if (!value.node || !links[link_of(value)]) continue;
+    const Index from = wiring_.nodes[*value.node].origin;
+    Samples& samples = samples_[v];
+    const std::uint64_t bytes = samples.storage.size();
+    samples.link = Mapping::only_addresses(bytes);
+    samples.storage = {};
+    while (!reads(groups_[samples.link_to], link_of(value))) ++samples.link_to;
+    parts_[from]->make_link(samples.link.get(), bytes, description_.device);
+    pass_links(from, 0);
+    last_reads_link_ = last_reads_link_ || samples.link_to + 1 == parts_.size();
+    all += bytes;
+    ++count;
+  }
+  if (count == 0) return;
+  recorder_.record(Severity::debug, host_tenant, name_, "worker",
+                   std::to_string(count) + " pictures between processes stay on device " +
+                       std::to_string(description_.device) + ", and take " + std::to_string(all) +
+                       " bytes of its memory");
+}
+
+// What a process has made anew goes to those that read it. `step` is the one that is done last.
+void GroupedGraph::pass_links(Index from, Index step) {
+  bool is_lost = false;
+  for (Index v = 0; v < samples_.size(); ++v) {
+    const Samples& samples = samples_[v];
+    if (samples.link.get() == nullptr || wiring_.nodes[*wiring_.values[v].node].origin != from) {
+      continue;
+    }
+    Descriptor file = parts_[from]->new_link(samples.link.get());
+    if (file.get() < 0) continue;
+    asked_last_ = samples.link_to;
+    parts_[asked_last_]->take_link(std::move(file), samples.link.get(), samples.link.bytes(),
+                                   description_.device);
+    is_lost = is_lost || *wiring_.values[v].node < step;
+  }
+  asked_last_ = from;
+  if (!is_lost) return;
+  throw Error(ErrorKind::context_lost,
+              "graph: a process has ended, and pictures of this job were in its device memory");
+}
+
+}  // namespace ctxbroker::detail
