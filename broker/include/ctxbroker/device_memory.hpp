@@ -26,6 +26,12 @@ class Tenant;
 /// descriptor to be sent over a Unix socket, and imported maps it in the other process. Nobody
 /// waits for the other process's work, so tell each other when the memory can be used.
 ///
+/// Some devices cannot share memory by file descriptor, but only by CUDA's legacy IPC
+/// (`cuIpcGetMemHandle`). The functions are the same there, but such memory ends with a loss of the
+/// lease, like other memory. The process that has made it cannot import it, and has to keep it
+/// until the others have given it back. In each of these, only one context can have it at a time:
+/// that of the shared leases, or of one private lease.
+///
 /// Do not give its address to Tenant::release; call reset, or take it out with detach.
 ///
 /// Threads: the rules of Tenant::allocate and Tenant::release.
@@ -44,18 +50,18 @@ class CTXB_API DeviceMemory {
   /// Allocates memory that other processes can import: see export_descriptor.
   ///
   /// A loss of the lease leaves such memory and its address as they are, because it belongs to the
-  /// device and to no context.
+  /// device and to no context. With legacy IPC, it ends then.
   ///
   /// @param tenant  the tenant that holds it.
   /// @param bytes   its size, at least 1. It is rounded up to whole units of the device, 2 MiB on
   ///                many GPUs.
   /// @param device  CUDA device ordinal.
-  /// @throws Error  as Tenant::allocate; `lease_unavailable` when the device cannot share memory by
-  ///                file descriptor.
+  /// @throws Error  as Tenant::allocate; `lease_unavailable` when the device cannot share memory.
   [[nodiscard]] static DeviceMemory shareable(Tenant& tenant, std::uint64_t bytes, int device = 0);
   /// Maps memory of another process. What either process writes there, the other one sees. The
   /// memory lives on when the other process gives it back or ends. It counts as the other
-  /// process's: Tenant::memory_bytes leaves it out. A loss of the lease leaves it as it is.
+  /// process's: Tenant::memory_bytes leaves it out. A loss of the lease leaves it as it is. With
+  /// legacy IPC, neither holds.
   ///
   /// @param tenant      the tenant that holds the mapping.
   /// @param descriptor  what export_descriptor or cuMemExportToShareableHandle gave in the other
@@ -64,7 +70,8 @@ class CTXB_API DeviceMemory {
   /// @param bytes       the size that the other process has allocated.
   /// @param device      CUDA device ordinal here of the device that has the memory.
   /// @throws Error  `invalid_argument` for a descriptor of something else, for memory of another
-  ///                device, and for more bytes than the memory has; else as shareable.
+  ///                device, for more bytes than the memory has, and for this process's own memory
+  ///                with legacy IPC; else as shareable.
   [[nodiscard]] static DeviceMemory imported(Tenant& tenant, int descriptor, std::uint64_t bytes,
                                              int device = 0);
 
@@ -80,11 +87,13 @@ class CTXB_API DeviceMemory {
   [[nodiscard]] explicit operator bool() const noexcept { return address_ != 0; }
 
   /// Makes a file descriptor of memory from shareable, for imported in another process. The memory
-  /// stays until its last descriptor is closed and its last mapping has ended.
+  /// stays until its last descriptor is closed and its last mapping has ended. With legacy IPC, it
+  /// stays until this process gives it back.
   ///
   /// @return a new descriptor. The caller closes it.
   /// @throws Error  `invalid_argument` for memory that is not from shareable; `wrong_state` after
-  ///                the tenant's close; `driver_call`.
+  ///                the tenant's close; `context_lost` for memory that has ended with its lease;
+  ///                `out_of_memory` when there can be no more descriptors; `driver_call`.
   [[nodiscard]] int export_descriptor() const;
 
   /// Gives the memory back, as Tenant::release does. The object then holds nothing. After the

@@ -32,11 +32,13 @@ CTXB_EXPORT uint64_t ctxb_tenant_memory_bytes(const ctxb_tenant* tenant);
 /* ---- Memory that processes share -------------------------------------------------------------*/
 
 /** Allocates device memory that other processes can import. The tenant holds it until
- * ctxb_tenant_release or close. A loss of the lease leaves it and its address as they are.
+ * ctxb_tenant_release or close. A loss of the lease leaves it and its address as they are. Some
+ * devices share memory by CUDA's legacy IPC only, and the memory differs then, as
+ * ctxbroker::DeviceMemory says.
  *
  * @param bytes    the size, at least 1. Gets the real size, in whole units of the device.
  * @param address  gets the CUdeviceptr.
- * @return CTXB_ERROR_UNAVAILABLE for a device that cannot share memory by file descriptor; else as
+ * @return CTXB_ERROR_UNAVAILABLE for a device that cannot share memory; else as
  *         ctxb_tenant_allocate. */
 CTXB_EXPORT ctxb_status ctxb_tenant_allocate_shareable(ctxb_tenant* tenant, int32_t device,
                                                        uint64_t* bytes, uint64_t* address);
