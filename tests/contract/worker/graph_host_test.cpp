@@ -15,6 +15,7 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -54,6 +55,7 @@ TEST_F(HostPartTest, MixesTheHostAndAWorker) {
   EXPECT_EQ(mixed.process_id(2), getpid());
   mixed.set_parameter(0, "stops", 1);
   mixed.activate({width, height});
+  EXPECT_THAT(records(), Contains(HasSubstr("2 pictures between processes stay on device 0")));
   const auto expected = run(mixed);
   InProcess here(graph);
   here.instances[0].set_parameter("stops", 1);

@@ -27,7 +27,7 @@ TEST_F(NoDescriptorsGraphTest, TheHostsMemoryIsLent) {
 }
 
 TEST_F(NoDescriptorsGraphTest, PicturesStayOnTheDevice) {
-  passes("WorkerLinksTest.*:*FrameLinksTest.*");
+  passes("WorkerLinksTest.*:*FrameLinksTest.*:HostPartTest.MixesTheHostAndAWorker");
 }
 
 TEST_F(NoDescriptorsGraphTest, OrGoThroughHostMemory) {
