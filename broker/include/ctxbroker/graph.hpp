@@ -128,7 +128,8 @@ enum class LateJobs {
 enum class JobOutcome {
   done,       ///< Its outputs are complete. Finish did not have to wait beyond its deadline.
   late,       ///< Its outputs are complete, but finish waited for them beyond its deadline.
-  dry,        ///< It was late, or the worker was away. Its outputs are as LateJobs::dry says.
+  dry,        ///< It was late, and its outputs are as LateJobs::dry says. Or a worker was away, and
+              ///< they are as WorkerGraphOptions::dry_while_away says.
   dropped,    ///< It was late, and its outputs were not written.
   forgotten,  ///< It was finished too long ago, or it was lost in a failure of an older job.
   cancelled,  ///< Graph::cancel took it back before it began. Its outputs were not written.

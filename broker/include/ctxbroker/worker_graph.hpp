@@ -74,10 +74,10 @@ struct WorkerGraphOptions {
   /// Null: the constructor throws `invalid_argument` if a plug-in is to be in the host, and
   /// `in-host` in the policy has no effect.
   Broker* broker = nullptr;
-  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, `late` must
-  /// be LateJobs::deliver. `submit` then returns when all processes but the last have done the job,
-  /// and sometimes it also waits for the last one. The outputs of the earlier processes are
-  /// complete when it returns.
+  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, and for
+  /// pictures with dry_while_away, `late` must be LateJobs::deliver. `submit` then returns when all
+  /// processes but the last have done the job, and sometimes it also waits for the last one. The
+  /// outputs of the earlier processes are complete when it returns.
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
@@ -101,22 +101,35 @@ struct WorkerGraphOptions {
   /// not repeated. With several processes, a block of audio is repeated in the process that has
   /// lost it, and a picture in all of them, where it is a discontinuity.
   bool retry = false;
-  /// For audio: no job waits for a process to start. A block that is in the process when it ends,
-  /// and each block until the next process is ready, has the outcome JobOutcome::dry instead of an
-  /// error. Its outputs are as LateJobs::dry says, and they fit to the blocks before and after.
-  /// With several processes, only the plug-ins of the process that is away are left out, and the
-  /// others have no discontinuity. The next process starts on another thread, or the stand-by is
-  /// prepared there. The first job after that takes it over, with the parameters that were set
-  /// meanwhile. This job is a discontinuity for the plug-ins of the process.
+  /// No job waits for a process to start. A job that is in the process when it ends, and each job
+  /// until the next process is ready, has the outcome JobOutcome::dry instead of an error. With
+  /// several processes, only the plug-ins of the process that is away are left out. The next
+  /// process starts on another thread, or the stand-by is prepared there. The first job after that
+  /// takes it over, with the parameters that were set meanwhile. This job is a discontinuity for
+  /// the plug-ins of the process.
   ///
-  /// The block that is in the process when it ends waits until the end is known, which takes some
-  /// milliseconds at most after a crash. If a plug-in hangs, the block waits for
-  /// `worker.call_timeout`, so set that to the length of a few blocks. If memory is lent to the
-  /// graph, the block waits until the system has ended the process, as Worker says. While the
-  /// worker is quarantined, all blocks are dry until pardon. After a start that has failed, they
-  /// are dry until pardon or until another function starts the process. Functions other than jobs
-  /// wait for the process that they ask. The destructor waits for a process that is starting.
-  /// Cannot be combined with `retry`, nor with ends on the device.
+  /// Audio is as LateJobs::dry says, and fits to the blocks before and after. The other processes
+  /// have no discontinuity.
+  ///
+  /// A picture that the process would have made is the first input of the process that has the same
+  /// format, at the same frame. Where that input has no pixels, and without such an input, the
+  /// picture is transparent black. Results are zeros. If a process ends in a job, the job begins
+  /// anew without it, which is a discontinuity for the others. If an input is lent, or if another
+  /// job is in flight, the job throws `context_lost` instead, and so does `finish` if the process
+  /// ends after `submit`. The next job is then dry. output_extents and input_regions do not wait:
+  /// they answer without the plug-ins that are away. A process that comes back after input_regions
+  /// has no part in that job. If one ends then, the job goes on with the pixels that the host has
+  /// been asked for, and the others are transparent. Pictures between processes go through host
+  /// memory.
+  ///
+  /// The job that is in the process when it ends waits until the end is known, which takes some
+  /// milliseconds at most after a crash. If a plug-in hangs, the job waits for
+  /// `worker.call_timeout`, so set that to the length of a few jobs. If memory is lent to the
+  /// graph, the job waits until the system has ended the process, as Worker says. While the worker
+  /// is quarantined, all jobs are dry until pardon. After a start that has failed, they are dry
+  /// until pardon or until another function starts the process. Other functions wait for the
+  /// process that they ask. The destructor waits for a process that is starting. Cannot be combined
+  /// with `retry`, nor with ends on the device.
   bool dry_while_away = false;
 };
 
@@ -150,7 +163,8 @@ struct WorkerNodeState {
 /// Samples are copied into memory that both processes share. Buffers from lend are there already,
 /// and are not copied. A host whose frames are in device memory lends that memory, and sets
 /// GraphEnd::on_device. A job is one message and one answer. With several processes, the host sends
-/// each of them one message for a block of audio, and four for a picture.
+/// each of them one message for a block of audio, and four for a picture. With dry_while_away, one
+/// process gets four, too.
 ///
 /// If a process ends, the call that was in it throws `context_lost` (but see dry_while_away). The
 /// text names the plug-in and its function if one was running, and WorkerEnd::running has them too.
@@ -347,7 +361,7 @@ class CTXB_API WorkerGraph {
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events = {});
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,
-  /// and no job is in flight any more. With dry_while_away, it returns JobOutcome::dry.
+  /// and no job is in flight any more. For audio with dry_while_away, it returns JobOutcome::dry.
   JobOutcome finish(std::uint64_t job);
   /// As Graph::is_done. If the worker has ended, it returns true, and finish says so.
   [[nodiscard]] bool is_done(std::uint64_t job);

@@ -50,6 +50,16 @@ inline Rectangle around(const Rectangle& a, const Rectangle& b) noexcept {
           static_cast<std::uint32_t>(std::max(end(a.y, a.height), end(b.y, b.height)) - y)};
 }
 
+// What both have; empty if that is nothing. Either of them may be empty.
+inline Rectangle common(const Rectangle& a, const Rectangle& b) noexcept {
+  const auto end = [](std::int64_t first, std::int64_t length) { return first + length; };
+  const std::int32_t x = std::max(a.x, b.x), y = std::max(a.y, b.y);
+  const std::int64_t width = std::min(end(a.x, a.width), end(b.x, b.width)) - x;
+  const std::int64_t height = std::min(end(a.y, a.height), end(b.y, b.height)) - y;
+  if (width <= 0 || height <= 0) return {};
+  return {x, y, static_cast<std::uint32_t>(width), static_cast<std::uint32_t>(height)};
+}
+
 // "12 x 8 pixels at (-2, 3)"
 inline std::string to_text(const Rectangle& one) {
   return std::to_string(one.width) + " x " + std::to_string(one.height) + " pixels at (" +

@@ -153,9 +153,6 @@ GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions 
       slots_(options_.graph.jobs_in_flight),
       outcomes_(2 * std::size_t{options_.graph.jobs_in_flight}, JobOutcome::forgotten) {
   set_up();
-  need(!options_.dry_while_away || nodes_.front().description.media == Media::audio,
-       "WorkerGraphOptions::dry_while_away is for audio, and the plug-ins are for pictures; use "
-       "retry, or do the job again");
 }
 
 const GraphClient::Node& GraphClient::at(std::size_t node) const {

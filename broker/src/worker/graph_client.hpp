@@ -69,6 +69,7 @@ class GraphClient final : public GraphPart {
   // The same for a job. With dry_while_away, it does not wait: it returns false as long as the next
   // process is not ready.
   bool get_ready() override;
+  std::uint64_t skip_job() override;
   void mark_discontinuity() noexcept override { discontinuity_ = dry_begins_anew_ = true; }
 
   const std::vector<JobInput>& job_inputs() const override;
@@ -206,12 +207,14 @@ class GraphClient final : public GraphPart {
   void finish_oldest();
   void lose_jobs() noexcept;
 
-  // The dry signal.
+  // The dry signal. Of pictures, GroupedGraph makes it.
+  bool has_dry_sound() const noexcept;
   bool becomes_dry(const Error& error) const noexcept;
   std::vector<std::optional<HostDelayLine>> make_dry_lines(std::uint64_t latency) const;
   void keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job);
   void give_dry(Slot& slot) noexcept;
   void give_up_jobs() noexcept;
+  void tell_of_lost_jobs();
   std::optional<JobReply> start_or_dry(GraphCall type, Slot& slot, const JobBuffers& buffers,
                                        const JobInfo& job, const WorkerJobEvents& events);
   void must_be_submitted(std::uint64_t job) const;

@@ -176,7 +176,7 @@ void GraphClient::check_job(Slot& slot, const JobBuffers& buffers, const JobInfo
   if (bytes > most_bytes) refuse_job("the job's buffers have more than 1 TiB together");
   slot.bytes = aligned(bytes);
   slot.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
-  if (options_.dry_while_away) keep_dry(slot, buffers, job);
+  if (has_dry_sound()) keep_dry(slot, buffers, job);
 }
 
 }  // namespace ctxbroker::detail

@@ -15,13 +15,17 @@ bool has_format_of(const GraphEnd& a, const GraphEnd& b) noexcept {
 
 }  // namespace
 
+bool GraphClient::has_dry_sound() const noexcept {
+  return options_.dry_while_away && nodes_.front().description.media == Media::audio;
+}
+
 bool GraphClient::becomes_dry(const Error& error) const noexcept {
-  return options_.dry_while_away && error.kind() == ErrorKind::context_lost;
+  return has_dry_sound() && error.kind() == ErrorKind::context_lost;
 }
 
 std::vector<std::optional<HostDelayLine>> GraphClient::make_dry_lines(std::uint64_t latency) const {
   std::vector<std::optional<HostDelayLine>> lines;
-  if (!options_.dry_while_away) return lines;
+  if (!has_dry_sound()) return lines;
   std::uint64_t all_bytes = 0;
   for (std::size_t o = 0; o < description_.outputs.size(); ++o) {
     const std::uint32_t channels = description_.outputs[o].channels;
@@ -70,11 +74,24 @@ void GraphClient::give_dry(Slot& slot) noexcept {
 
 // The process has them no more.
 void GraphClient::give_up_jobs() noexcept {
-  if (!options_.dry_while_away) return lose_jobs();
+  if (!has_dry_sound()) return lose_jobs();
   while (Slot* const slot = oldest()) {
     outcomes_[slot->job % outcomes_.size()] = JobOutcome::dry;
     give_dry(*slot);
   }
+}
+
+void GraphClient::tell_of_lost_jobs() {
+  if (oldest() == nullptr) return;
+  give_up_jobs();
+  if (!has_dry_sound()) stale();
+}
+
+std::uint64_t GraphClient::skip_job() {
+  ++dry_jobs_;
+  const std::uint64_t number = ++last_job_;
+  outcomes_[number % outcomes_.size()] = JobOutcome::dry;
+  return number;
 }
 
 // Nothing: the process is away, or ends with the job.
@@ -82,7 +99,7 @@ std::optional<JobReply> GraphClient::start_or_dry(GraphCall type, Slot& slot,
                                                   const JobBuffers& buffers, const JobInfo& job,
                                                   const WorkerJobEvents& events) {
   try {
-    if (!options_.dry_while_away || is_set_up()) return start(type, slot, buffers, job, events);
+    if (!has_dry_sound() || is_set_up()) return start(type, slot, buffers, job, events);
   } catch (const Error& error) {
     if (!becomes_dry(error)) throw;
   }

@@ -25,7 +25,7 @@ double value_after(const WorkerParameterChange& change, std::int64_t frames) noe
 std::vector<ImageRegion> GraphClient::regions(const char* what, const JobInfo& job,
                                               std::size_t count) {
   must_be_active();
-  set_up();
+  get_ready();
   const Json answer = ask(graph_question, {{"what", what}, {"job", to_json(job)}});
   return read([&] {
     std::vector<ImageRegion> all;

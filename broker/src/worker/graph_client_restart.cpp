@@ -17,10 +17,7 @@ bool GraphClient::is_set_up() const {
 
 void GraphClient::set_up() {
   if (is_set_up()) return;
-  if (oldest() != nullptr) {  // the host has to hear of them
-    give_up_jobs();
-    if (!options_.dry_while_away) stale();
-  }
+  tell_of_lost_jobs();
   set_up_ = false;
   const bool again = !nodes_.empty();
   if (!take_next()) {
@@ -55,7 +52,7 @@ bool GraphClient::get_ready() {
     set_up();
     return true;
   }
-  give_up_jobs();
+  tell_of_lost_jobs();
   const WorkerState state = worker_.state();
   // A process that is ready knows nothing of the graph, because another call has failed half-way.
   if (state != WorkerState::missing && state != WorkerState::ready) return false;

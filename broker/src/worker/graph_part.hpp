@@ -51,8 +51,11 @@ class GraphPart {
   virtual void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                         std::vector<GraphEnd> outputs) = 0;
   virtual void deactivate() = 0;
-  // Before a job. False: the plug-ins are away, and the job gets the dry signal.
+  // Before a job. False: the plug-ins are away. A block of sound gets the dry signal all the same,
+  // and a picture is not for them.
   virtual bool get_ready() = 0;
+  // Counts a picture that the plug-ins do not get while they are away. Its outcome is dry.
+  virtual std::uint64_t skip_job() { return 0; }
   // The next job does not follow the last one.
   virtual void mark_discontinuity() noexcept = 0;
 

@@ -150,6 +150,17 @@ GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraph
       if (said[n]) must_be_as_described(parts_[g]->description(i), *said[n]);
     }
   }
+  if (options.dry_while_away) allow_dry_pictures();
+  if (is_whole() || options.graph.late == LateJobs::deliver) return;
+  throw Error(ErrorKind::invalid_argument,
+              "GraphOptions::late is not deliver, and a graph in several processes, or of pictures "
+              "with dry_while_away, can only deliver; set it to deliver");
+}
+
+std::vector<const PluginDescription*> GroupedGraph::plugins() const {
+  std::vector<const PluginDescription*> all;
+  for (const auto& [process, node] : place_) all.push_back(&parts_[process]->description(node));
+  return all;
 }
 
 // The processes all at once, because each takes a while.
@@ -192,11 +203,6 @@ std::vector<std::optional<PluginDescription>> GroupedGraph::group(
     wired_ = with_edges(description_, plugins);
     groups_ = group_nodes(wired_, connect(graph_of(wired_), plugins), keys);
   }
-  if (groups_.size() > 1 && options.graph.late != LateJobs::deliver) {
-    throw Error(ErrorKind::invalid_argument,
-                "GraphOptions::late is not deliver, and a graph in several processes can only "
-                "deliver; use WorkerGrouping::together");
-  }
   must_be_in_host_memory(description_.inputs);
   must_be_in_host_memory(description_.outputs);
   if (groups_.size() > 1) return said;
@@ -221,23 +227,24 @@ void GroupedGraph::must_be_active() const {
   if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
 }
 
-// Only one worker takes ends on the device.
+// Only one worker takes ends on the device, and the dry signal is made in host memory.
 void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) const {
   for (const GraphEnd& end : ends) {
     const bool in_host = !groups_.empty() && groups_.front().in_host;
-    if (!end.on_device || (groups_.size() <= 1 && !in_host)) continue;
-    const std::string where =
-        groups_.size() > 1 ? "the graph is in " + std::to_string(groups_.size()) + " processes"
-                           : "the plug-ins are in the host";
+    if (!end.on_device || (groups_.size() <= 1 && !in_host && !has_dry_pictures_)) continue;
+    const std::string why = groups_.size() > 1
+                                ? "the graph is in " + std::to_string(groups_.size()) + " processes"
+                            : in_host ? "the plug-ins are in the host"
+                                      : "WorkerGraphOptions::dry_while_away is set";
     throw Error(ErrorKind::invalid_argument,
-                "graph: the end \"" + end.name + "\" is on the device, and " + where +
-                    ", so it has to be in host memory; use WorkerGrouping::together, or clear "
-                    "GraphEnd::on_device");
+                "graph: the end \"" + end.name + "\" is on the device, and " + why +
+                    ", so it has to be in host memory; use WorkerGrouping::together without "
+                    "dry_while_away, or clear GraphEnd::on_device");
   }
 }
 
 WorkerDeviceBuffer GroupedGraph::lend(const ctxbroker::DeviceMemory& memory) {
-  if (is_whole()) return parts_.front()->lend(memory);
+  if (parts_.size() == 1) return parts_.front()->lend(memory);
   throw Error(ErrorKind::invalid_argument,
               "graph: it is in " + std::to_string(parts_.size()) +
                   " processes, and device memory can be lent to one only; use "
@@ -259,11 +266,7 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
     GraphDescription graph = graph_of(wired_);
     take_formats(graph.inputs, inputs);
     take_formats(graph.outputs, outputs);
-    std::vector<const PluginDescription*> plugins;
-    for (std::size_t n = 0; n < place_.size(); ++n) {
-      plugins.push_back(&place(n).part.description(place(n).node));
-    }
-    const Wiring whole = wire(graph, plugins, sizes);
+    const Wiring whole = wire(graph, plugins(), sizes);
     const std::vector<bool> links = find_links(whole), none(links.size());
     activate_parts(whole, links);
     // Known only now, because the plug-ins have said which frames they need.

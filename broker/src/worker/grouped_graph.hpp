@@ -2,6 +2,8 @@
 // The graph behind a WorkerGraph: its nodes are in one process, or in several as the host groups
 // them. With one process, each call goes straight to that. With several, a job goes from process to
 // process through host memory, here. The host's own process is one of them if plug-ins are in it.
+// While a process of pictures is away, its part of a job is made here, so such a graph goes the
+// second way even if it has one process.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +24,11 @@
 #include "worker/packet.hpp"
 
 namespace ctxbroker::detail {
+
+// Copies a part of a picture to memory without gaps. `from` holds the part `there`, and where that
+// has no pixels, the copy has zeros.
+void cut_out(void* to, const Rectangle& wanted, const void* from, const Rectangle& there,
+             const Format& format);
 
 class GroupedGraph {
  public:
@@ -85,12 +92,14 @@ class GroupedGraph {
     Rectangle extent{}, wanted{};  // the whole, and what others need of it
   };
 
-  bool is_whole() const noexcept { return parts_.size() == 1; }
+  bool is_whole() const noexcept { return parts_.size() == 1 && !has_dry_pictures_; }
   GraphPart& part(const WiredNode& node) noexcept {
     asked_last_ = node.origin;
     return *parts_[asked_last_];
   }
   std::vector<std::optional<PluginDescription>> group(const WorkerGraphOptions& options);
+  std::vector<const PluginDescription*> plugins() const;
+  void allow_dry_pictures();
   void start(const WorkerGraphOptions& options);
   void must_be_active() const;
   void must_be_in_host_memory(const std::vector<GraphEnd>& ends) const;
@@ -106,6 +115,7 @@ class GroupedGraph {
   void keep_aligned();
 
   // Jobs of several processes.
+  void get_ready();
   bool is_image(Index value) const noexcept;
   void lose_step() noexcept;
   void check(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events) const;
@@ -113,7 +123,8 @@ class GroupedGraph {
   void must_ask_images(const JobInfo& job) const;
   void find_extents(const JobInfo& job);
   void find_regions(const JobInfo& job);
-  void must_be_as_told(const JobInfo& job) const;
+  void must_be_as_told(const JobInfo& job);
+  bool fits(const Rectangle& picture) const noexcept;
   void must_need_the_same(Index n);
   void start_lines_anew() noexcept;
   const void* input_of(Index n, std::size_t input);
@@ -123,6 +134,14 @@ class GroupedGraph {
   auto run(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events,
            const Last& last);
 
+  // Pictures without a process that is away.
+  Maybe source_of(const WiredNode& node, Index output) const noexcept;
+  void find_dry_extents(const WiredNode& node, const JobInfo& job) noexcept;
+  void find_dry_regions(const WiredNode& node) noexcept;
+  void make_dry(const WiredNode& node);
+  template <typename Work>
+  auto without_ended(const JobBuffers& buffers, const JobInfo& job, const Work& work);
+
   WorkerGraphDescription description_;
   WorkerGraphDescription wired_;  // the same with edges, if there are several groups
   std::uint32_t most_changes_;    // of a job
@@ -131,6 +150,7 @@ class GroupedGraph {
   std::vector<Group> groups_;                               // in the order in which they run
   std::vector<std::unique_ptr<GraphPart>> parts_;           // of each group
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // of each node: its group, and where
+  bool has_dry_pictures_ = false;                           // with dry_while_away
   bool active_ = false;
   ActivationSizes sizes_;       // of the last activation
   std::size_t asked_last_ = 0;  // a group
@@ -145,12 +165,14 @@ class GroupedGraph {
   LatencyPlan latency_;
   std::vector<std::optional<HostDelayLine>> output_lines_;
   bool is_dry_ = false;                        // a process had the dry signal for the last job
+  std::vector<bool> left_out_;                 // of each part: it has no part in this picture
   bool last_reads_link_ = false;               // the last process does
   std::uint64_t last_submitted_ = 0;           // a job of the last process
   std::vector<std::uint64_t> dry_jobs_;        // those of the last submitted ones, by their numbers
   std::optional<std::uint32_t> goes_on_with_;  // the channels of the last block, if all went well
   JobInfo regions_of_;                         // what the host was told last, and for which job
   std::vector<ImageRegion> regions_;
+  std::vector<bool> left_out_there_;  // without which parts
   JobBuffers one_;  // of a job with one input and one output
 };
 

@@ -39,18 +39,6 @@ void must_be_sound(const Rectangle& one, const std::string& what) {
               "graph: the answer for " + what + ", " + to_text(one) + ", is out of range");
 }
 
-// Copies `part`, which lies in `whole`, to memory without gaps.
-void cut_out(void* to, const Rectangle& part, const void* from, const Rectangle& whole,
-             const Format& format) {
-  const std::uint64_t row = row_bytes(format, part.width), pitch = row_bytes(format, whole.width);
-  const auto* source = static_cast<const std::byte*>(from) +
-                       static_cast<std::uint64_t>(part.y - whole.y) * pitch +
-                       row_bytes(format, static_cast<std::uint32_t>(part.x - whole.x));
-  for (std::uint32_t y = 0; y < part.height; ++y, source += pitch) {
-    std::memcpy(static_cast<std::byte*>(to) + y * row, source, row);
-  }
-}
-
 // What is left of the job's time. 1 ns: nothing.
 std::uint64_t time_left(const JobInfo& job, Clock::time_point begin) {
   if (job.deadline_ns == 0) return 0;
@@ -73,6 +61,36 @@ std::uint32_t rows_of(const Format& format, const JobInfo& job) noexcept {
 
 bool GroupedGraph::is_image(Index value) const noexcept {
   return wiring_.media == Media::image && wiring_.values[value].format.result_bytes == 0;
+}
+
+void GroupedGraph::get_ready() {
+  for (Index g = 0; g < parts_.size(); ++g) {
+    asked_last_ = g;
+    if (!parts_[g]->get_ready() && has_dry_pictures_) left_out_[g] = true;
+    pass_links(g, 0);
+  }
+  is_dry_ = std::count(left_out_.begin(), left_out_.end(), true) != 0;
+}
+
+// With dry_while_away, a process that ends meanwhile is left out, and the work begins anew. A job
+// in flight there is lost, and the host has to hear of it.
+template <typename Work>
+auto GroupedGraph::without_ended(const JobBuffers& buffers, const JobInfo& job, const Work& work) {
+  // A process that is back since has not said what it needs.
+  const bool was_told = is_part(job) && asks_the_same(job, regions_of_);
+  left_out_.assign(parts_.size(), false);
+  if (was_told) left_out_ = left_out_there_;
+  const bool can_begin_anew = has_dry_pictures_ && !parts_.back()->has_jobs() &&
+                              !is_any_lent(*parts_.front(), buffers.inputs);
+  for (;;) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      const bool is_away = error.kind() == ErrorKind::context_lost && !groups_[asked_last_].in_host;
+      if (!can_begin_anew || !is_away || left_out_[asked_last_]) throw;
+    }
+    left_out_[asked_last_] = true;
+  }
 }
 
 // Before any process sees the job, so that a refused one changes nothing.
@@ -136,6 +154,10 @@ void GroupedGraph::find_extents(const JobInfo& job) {
       }
       known = image_region(extent);
     }
+    if (left_out_[node.origin]) {
+      find_dry_extents(node, job);
+      continue;
+    }
     const std::vector<ImageRegion> extents = part(node).output_extents(own);
     for (std::size_t end = 0; end < node.outputs.size(); ++end) {
       const Index value = node.outputs[end];
@@ -158,8 +180,16 @@ void GroupedGraph::find_regions(const JobInfo& job) {
   for (Index n = steps_.size(); n-- > 0;) {
     Step& step = steps_[n];
     const WiredNode& node = wiring_.nodes[n];
+    if (left_out_[node.origin]) {
+      find_dry_regions(node);
+      continue;
+    }
     Rectangle region{};  // one for all outputs
     for (const Index value : node.outputs) region = around(region, samples_[value].wanted);
+    // Without a process before, the pictures may be smaller than the host has been told.
+    for (const Index value : node.outputs) {
+      if (is_dry_ && is_image(value)) region = common(region, samples_[value].extent);
+    }
     for (const Index value : node.outputs) {
       if (!is_image(value)) continue;
       const Rectangle& extent = samples_[value].extent;
@@ -186,14 +216,16 @@ void GroupedGraph::find_regions(const JobInfo& job) {
   }
 }
 
-// The host's buffers of a part are as long as it was told.
-void GroupedGraph::must_be_as_told(const JobInfo& job) const {
+// The host's buffers of a part are as long as it was told. Without a process that has ended since,
+// something else is needed, and what is not there is transparent.
+void GroupedGraph::must_be_as_told(const JobInfo& job) {
   if (!is_part(job)) return;
   if (!asks_the_same(job, regions_of_) || regions_.size() != job_inputs_.size()) {
     refuse_job("the job has a region or extents; call input_regions for it right before");
   }
   for (Index v = 0; v < job_inputs_.size(); ++v) {
-    if (equal(rectangle(regions_[v]), samples_[v].wanted)) continue;
+    if (is_dry_) samples_[v].region = rectangle(regions_[v]);
+    if (is_dry_ || equal(rectangle(regions_[v]), samples_[v].wanted)) continue;
     throw Error(ErrorKind::plugin_failed, "graph: the job needs " + to_text(samples_[v].wanted) +
                                               " of " + wiring_.values[v].name +
                                               ", and input_regions said " +
@@ -228,7 +260,7 @@ const void* GroupedGraph::input_of(Index n, std::size_t input) {
   }
   const Rectangle& need = step.needs[input];
   if (is_empty(need) || equal(need, from.region)) return from.data;
-  if (!contains(from.region, need)) {
+  if (!contains(from.region, need) && !(is_dry_ && fits(need))) {
     throw Error(ErrorKind::plugin_failed, "graph: " + wiring_.nodes[n].name + " needs " +
                                               to_text(need) + " of " + wiring_.values[value].name +
                                               ", and there are " + to_text(from.region));
@@ -280,12 +312,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
   check(buffers, job, events);
   // What its jobs read on the device is about to be written anew.
   if (last_reads_link_ && parts_.back()->has_jobs()) parts_.back()->finish(last_submitted_);
-  for (Index g = 0; g < parts_.size(); ++g) {  // a plug-in can have another latency now
-    asked_last_ = g;
-    parts_[g]->get_ready();
-    pass_links(g, 0);
-  }
-  is_dry_ = false;
+  get_ready();  // a plug-in can have another latency now
   prepare(job, events);
   if (wiring_.media == Media::image) {
     find_extents(job);
@@ -301,23 +328,27 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
     for (Index n = 0;; ++n) {
       Step& step = steps_[n];
       const WiredNode& node = wiring_.nodes[n];
-      const bool is_last = n + 1 == steps_.size();
+      const bool is_last = n + 1 == steps_.size(), is_left_out = left_out_[node.origin];
       bool is_direct = is_last;
       asked_last_ = node.origin;
       step.buffers.inputs.clear();
       step.buffers.outputs.clear();
-      for (std::size_t i = 0; i < step.feeds.size(); ++i) {
+      for (std::size_t i = 0; i < step.feeds.size() && !is_left_out; ++i) {
         step.buffers.inputs.push_back(input_of(n, i));
       }
       for (const Index value : node.outputs) {
-        void* const to = output_of(value, is_last, buffers, job);
+        void* const to = output_of(value, is_last && !is_left_out, buffers, job);
         step.buffers.outputs.push_back(to);
         samples_[value].data = to;
         const auto ends = std::count(wiring_.outputs.begin(), wiring_.outputs.end(), value);
         is_direct = is_direct && to != samples_[value].room() && ends == 1;
       }
-      // It may have answered for another frame since, or have started again.
-      if (wiring_.media == Media::image) must_need_the_same(n);
+      if (is_left_out) {
+        make_dry(node);
+      } else if (wiring_.media == Media::image) {
+        // It may have answered for another frame since, or have started again.
+        must_need_the_same(n);
+      }
       step.job.deadline_ns = time_left(job, begin);
       if (is_last) {
         const auto result = last(step.buffers, step.job, step.events, is_direct);
@@ -325,7 +356,9 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         goes_on_with_ = job.height;
         return result;
       }
-      const JobOutcome outcome = part(node).process(step.buffers, step.job, step.events);
+      GraphPart& one = part(node);
+      const JobOutcome outcome = is_left_out ? one.finish(one.skip_job())
+                                             : one.process(step.buffers, step.job, step.events);
       pass_links(node.origin, n);  // it may have started again
       is_dry_ = is_dry_ || outcome == JobOutcome::dry;
     }
@@ -350,26 +383,30 @@ std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job
                                    const WorkerJobEvents& events) {
   GraphPart& last = *parts_.back();
   if (is_whole()) return last.submit(buffers, job, events);
-  return run(
-      buffers, job, events,
-      [&](const JobBuffers& own, const JobInfo& info, const WorkerJobEvents& its, bool is_direct) {
-        const std::uint64_t number = last_submitted_ = last.submit(own, info, its);
-        // The last process does not know the blocks that the first one was lent.
-        if (!is_direct || is_any_lent(*parts_.front(), buffers.outputs)) last.finish(number);
-        dry_jobs_[number % dry_jobs_.size()] = is_dry_ ? number : 0;
-        return number;
-      });
+  const auto submit_last = [&](const JobBuffers& own, const JobInfo& info,
+                               const WorkerJobEvents& its, bool is_direct) {
+    const std::uint64_t number = last_submitted_ =
+        left_out_.back() ? last.skip_job() : last.submit(own, info, its);
+    // The last process does not know the blocks that the first one was lent.
+    if (!is_direct || is_any_lent(*parts_.front(), buffers.outputs)) last.finish(number);
+    dry_jobs_[number % dry_jobs_.size()] = is_dry_ ? number : 0;
+    return number;
+  };
+  return without_ended(buffers, job, [&] { return run(buffers, job, events, submit_last); });
 }
 
 JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
                                  const WorkerJobEvents& events) {
   GraphPart& last = *parts_.back();
   if (is_whole()) return last.process(buffers, job, events);
+  const auto process_last = [&](const JobBuffers& own, const JobInfo& info,
+                                const WorkerJobEvents& its, bool) {
+    const JobOutcome outcome =
+        left_out_.back() ? last.finish(last.skip_job()) : last.process(own, info, its);
+    return as_a_whole(outcome, is_dry_);
+  };
   const auto run_once = [&] {
-    return run(buffers, job, events,
-               [&](const JobBuffers& own, const JobInfo& info, const WorkerJobEvents& its, bool) {
-                 return as_a_whole(last.process(own, info, its), is_dry_);
-               });
+    return without_ended(buffers, job, [&] { return run(buffers, job, events, process_last); });
   };
   // A block of sound is repeated by the one process that has lost it. A picture begins anew,
   // because each process gets it with a region.
@@ -409,8 +446,11 @@ void GroupedGraph::lose_step() noexcept {
 std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
   if (is_whole()) return parts_.front()->output_extents(job);
   must_ask_images(job);
-  prepare(job, {});
-  find_extents(job);
+  without_ended({}, job, [&] {
+    get_ready();
+    prepare(job, {});
+    find_extents(job);
+  });
   std::vector<ImageRegion> extents;
   for (const Index value : wiring_.outputs) {
     extents.push_back(is_image(value) ? image_region(samples_[value].extent) : ImageRegion());
@@ -421,9 +461,14 @@ std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
 std::vector<ImageRegion> GroupedGraph::input_regions(const JobInfo& job) {
   if (is_whole()) return parts_.front()->input_regions(job);
   must_ask_images(job);
-  prepare(job, {});
-  find_extents(job);
-  find_regions(job);
+  regions_of_ = {};
+  without_ended({}, job, [&] {
+    get_ready();
+    prepare(job, {});
+    find_extents(job);
+    find_regions(job);
+  });
+  left_out_there_ = left_out_;
   regions_.clear();
   for (Index v = 0; v < job_inputs_.size(); ++v) {
     regions_.push_back(image_region(samples_[v].region));

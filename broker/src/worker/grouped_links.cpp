@@ -22,6 +22,7 @@ bool reads(const Group& group, Index value) {
 // and one other reads. That one needs exactly what there is, so nothing has to be cut out.
 std::vector<bool> GroupedGraph::find_links(const Wiring& whole) const {
   std::vector<bool> links(whole.values.size());
+  if (has_dry_pictures_) return links;  // the host makes those of a process that is away
   const auto has_device = [&](const auto& part) {
     const auto& all = part->devices();
     return std::any_of(all.begin(), all.end(), [&](const DeviceInfo& device) {
