@@ -90,8 +90,9 @@ void GroupedGraph::make_dry(const WiredNode& node) {
                       ", which do not fit into max_width and max_height of the graph");
     }
     const Maybe source = source_of(node, value);
-    const Samples none, &from = source ? samples_[*source] : none;
-    cut_out(made.room(), made.region, from.data, from.region, format);
+    const void* const from = source ? samples_[*source].data : nullptr;
+    const Rectangle there = source ? samples_[*source].region : Rectangle{};
+    cut_out(made.room(), made.region, from, there, format);
   }
 }
 

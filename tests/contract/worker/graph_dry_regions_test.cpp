@@ -34,6 +34,22 @@ TEST_F(WorkerDryPicturesTest, APictureMayBeLargerThanItsInput) {
   }
 }
 
+// Where the input has no pixels, there are none.
+TEST_F(WorkerDryPicturesTest, AnInputMayBeSmallerThanTheFrame) {
+  JobInfo job = picture_job();
+  constexpr ImageRegion there{2, 2, 20, 10};
+  job.extents = {there};
+  WorkerGraph graph = active(row({"exposure", "exposure"}), until_pardon(WorkerGrouping::together));
+  end_process(graph);
+  const ImageRegion extent = graph.output_extents(job)[0];
+  EXPECT_EQ(extent.x, there.x);
+  EXPECT_EQ(extent.width, there.width);
+  job.region = whole_frame;
+  EXPECT_EQ(graph.input_regions(job)[0].height, there.height);
+  const Pixels in = seen_in(there, picture(0));
+  expect(JobOutcome::dry, seen_in(whole_frame, in, there), process(graph, {in}, job));
+}
+
 // What the host was told has room for the blur's reach.
 TEST_F(WorkerDryPicturesTest, AProcessMayEndAfterItWasAsked) {
   JobInfo job = picture_job();
@@ -239,6 +255,24 @@ TEST_F(WorkerDryPicturesTest, WithoutAnInputThePictureIsTransparent) {
   Pixels out(samples_of(whole_frame), -1);
   EXPECT_EQ(half.process({{halves.data()}, {out.data()}}, picture_job()), JobOutcome::dry);
   EXPECT_THAT(out, Each(0));
+}
+
+TEST_F(WorkerDryPicturesTest, ResultsAreZeros) {
+  const WorkerGraphDescription description{
+      {{"in"}},
+      {{"colours"}, {"out"}},
+      {{"largest", built("test_plugins/pictures.so"), "largest"}, node_of("exposure")},
+      {{"in", "largest"}, {"in", "exposure"}, {"largest", "colours"}, {"exposure", "out"}}};
+  WorkerGraph graph = active(description, dry(WorkerGrouping::each_instance));
+  const Pixels in = picture(0);
+  Pixels colours(4), out(in.size());
+  const JobBuffers buffers{{in.data()}, {colours.data(), out.data()}};
+  EXPECT_EQ(graph.process(buffers, picture_job()), JobOutcome::done);
+  EXPECT_NE(colours, Pixels(4));
+  end_process(graph, 0);
+  EXPECT_EQ(graph.process(buffers, picture_job()), JobOutcome::dry);
+  EXPECT_EQ(colours, Pixels(4));
+  EXPECT_EQ(out, in);
 }
 
 TEST_F(WorkerDryPicturesTest, HalfSamplesAreCopied) {
