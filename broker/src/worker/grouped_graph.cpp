@@ -219,10 +219,6 @@ GroupedGraph::Place GroupedGraph::place(std::size_t node) const {
   return {*parts_[place_[node].first], place_[node].second, place_[node].first};
 }
 
-void GroupedGraph::mark_discontinuity() noexcept {
-  for (const auto& part : parts_) part->mark_discontinuity();
-}
-
 void GroupedGraph::must_be_active() const {
   if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
 }
@@ -231,15 +227,17 @@ void GroupedGraph::must_be_active() const {
 void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) const {
   for (const GraphEnd& end : ends) {
     const bool in_host = !groups_.empty() && groups_.front().in_host;
-    if (!end.on_device || (groups_.size() <= 1 && !in_host && !has_dry_pictures_)) continue;
-    const std::string why = groups_.size() > 1
+    const bool is_one_worker = groups_.size() <= 1 && !in_host;
+    if (!end.on_device || (is_one_worker && !has_dry_pictures_)) continue;
+    const std::string why = is_one_worker ? "dry_while_away is set"
+                            : groups_.size() > 1
                                 ? "the graph is in " + std::to_string(groups_.size()) + " processes"
-                            : in_host ? "the plug-ins are in the host"
-                                      : "WorkerGraphOptions::dry_while_away is set";
+                                : "the plug-ins are in the host";
     throw Error(ErrorKind::invalid_argument,
                 "graph: the end \"" + end.name + "\" is on the device, and " + why +
-                    ", so it has to be in host memory; use WorkerGrouping::together without "
-                    "dry_while_away, or clear GraphEnd::on_device");
+                    ", so it has to be in host memory; " +
+                    (is_one_worker ? "clear one of them"
+                                   : "use WorkerGrouping::together, or clear GraphEnd::on_device"));
   }
 }
 

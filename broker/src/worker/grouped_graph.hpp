@@ -49,7 +49,9 @@ class GroupedGraph {
   void deactivate();
   bool active() const noexcept { return active_; }
   const ActivationSizes& sizes() const noexcept { return sizes_; }
-  void mark_discontinuity() noexcept;
+  void mark_discontinuity() noexcept {
+    for (const auto& part : parts_) part->mark_discontinuity();
+  }
   void poll();
 
   const std::vector<JobInput>& job_inputs() const;

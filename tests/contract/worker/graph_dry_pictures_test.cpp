@@ -290,7 +290,7 @@ TEST_F(WorkerDryPicturesTest, RefusesWhatItIsNotFor) {
   EXPECT_THAT(refused(row({"blur"}), with), HasSubstr("GraphOptions::late"));
   WorkerGraphDescription on_device = row({"blur"});
   on_device.inputs[0].on_device = true;
-  EXPECT_THAT(refused(on_device, dry()), HasSubstr("WorkerGraphOptions::dry_while_away is set"));
+  EXPECT_THAT(refused(on_device, dry()), HasSubstr("dry_while_away is set"));
 }
 
 }  // namespace
