@@ -14,7 +14,7 @@
 
 namespace ctxbroker::bench {
 
-// Its pictures do so while it runs.
+// While it runs, its large pictures keep the device busy.
 class Hog {
  public:
   explicit Hog(bool quick) : edge_(quick ? 64 : 2048), nodes_(quick ? 1 : 32) {
@@ -35,7 +35,7 @@ class Hog {
     const std::uint64_t before = pictures_;
     runs_ = now;
     runs_.notify_all();
-    // Its last picture ends, or its first two have ended.
+    // Waits until its last picture has ended, or until it has done two.
     while (!ends_ && (now ? pictures_ < before + 2 : is_working_.load())) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -19,18 +19,21 @@ class Tenant;
 /// A piece of device memory that a tenant holds. The destructor gives the memory back.
 ///
 /// The object may outlive the tenant. Closing the tenant gives the memory back, and the destructor
-/// then does nothing. The address is dead after that, and after a loss of the lease. The class is
-/// move-only, and a moved-from object holds nothing.
+/// then does nothing. The address is dead after that. After a loss of the lease it is dead too,
+/// except for memory that processes share by descriptor. The class is move-only, and a moved-from
+/// object holds nothing.
 ///
 /// Several processes can use one memory: shareable makes it, export_descriptor gives a file
 /// descriptor to be sent over a Unix socket, and imported maps it in the other process. Nobody
 /// waits for the other process's work, so tell each other when the memory can be used.
 ///
-/// Some devices cannot share memory by file descriptor, but only by CUDA's legacy IPC
-/// (`cuIpcGetMemHandle`). The functions are the same there, but such memory ends with a loss of the
-/// lease, like other memory. The process that has made it cannot import it, and has to keep it
-/// until the others have given it back. In each of these, only one context can have it at a time:
-/// that of the shared leases, or of one private lease.
+/// Some devices can share memory only by CUDA's legacy IPC (`cuIpcGetMemHandle`). The functions are
+/// the same there, with these limits:
+/// - The memory ends with a loss of the lease.
+/// - The process that made it cannot import it, and must keep it until all others have given it
+///   back.
+/// - In each other process, one context at a time can import it: that of the shared leases, or that
+///   of one private lease.
 ///
 /// Do not give its address to Tenant::release; call reset, or take it out with detach.
 ///
@@ -58,10 +61,10 @@ class CTXB_API DeviceMemory {
   /// @param device  CUDA device ordinal.
   /// @throws Error  as Tenant::allocate; `lease_unavailable` when the device cannot share memory.
   [[nodiscard]] static DeviceMemory shareable(Tenant& tenant, std::uint64_t bytes, int device = 0);
-  /// Maps memory of another process. What either process writes there, the other one sees. The
-  /// memory lives on when the other process gives it back or ends. It counts as the other
-  /// process's: Tenant::memory_bytes leaves it out. A loss of the lease leaves it as it is. With
-  /// legacy IPC, neither holds.
+  /// Maps memory of another process. What either process writes there, the other one sees. It
+  /// counts as the other process's: Tenant::memory_bytes leaves it out. The memory lives on when
+  /// the other process gives it back or ends, and a loss of the lease leaves it as it is. With
+  /// legacy IPC, it ends with the other process's memory, and with a loss of the lease.
   ///
   /// @param tenant      the tenant that holds the mapping.
   /// @param descriptor  what export_descriptor or cuMemExportToShareableHandle gave in the other

@@ -91,9 +91,11 @@ struct WorkerGraphOptions {
   /// costs the memory of the host and of the device that plug-ins take before they are activated.
   /// The destructor waits for a stand-by that is still starting.
   bool stand_by = false;
-  /// How much device memory the stand-by may take, in bytes. If the plug-ins of the first process
-  /// and the buffers of its jobs take no more when they are activated, the stand-by is activated as
-  /// well, on another thread. So it takes over sooner. 0: it is activated when it takes over.
+  /// With stand_by: the stand-by is activated as well if the process that it stands by for holds at
+  /// most this many bytes of device memory after activate. It then takes over sooner. What plug-ins
+  /// hold and the buffers of jobs count. CUDA's own context and the pictures between processes do
+  /// not. If the stand-by cannot be activated, a record says so, and it is activated when it takes
+  /// over. 0: it is always activated when it takes over.
   std::uint64_t stand_by_memory = 0;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
   /// the next process. This holds for jobs without a region and without lent inputs (those on the
@@ -108,28 +110,31 @@ struct WorkerGraphOptions {
   /// takes it over, with the parameters that were set meanwhile. This job is a discontinuity for
   /// the plug-ins of the process.
   ///
-  /// Audio is as LateJobs::dry says, and fits to the blocks before and after. The other processes
-  /// have no discontinuity.
+  /// Each output of audio is a copy of the first input with its format. The copy is delayed by
+  /// latency_frames, so that it lines up with the blocks before and after. The other processes have
+  /// no discontinuity.
   ///
-  /// A picture that the process would have made is the first input of the process that has the same
-  /// format, at the same frame. Where that input has no pixels, and without such an input, the
-  /// picture is transparent black. Results are zeros. If a process ends in a job, the job begins
-  /// anew without it, which is a discontinuity for the others. If an input is lent, or if another
-  /// job is in flight, the job throws `context_lost` instead, and so does `finish` if the process
-  /// ends after `submit`. The next job is then dry. output_extents and input_regions do not wait:
-  /// they answer without the plug-ins that are away. A process that comes back after input_regions
-  /// has no part in that job. If one ends then, the job goes on with the pixels that the host has
-  /// been asked for, and the others are transparent. Pictures between processes go through host
-  /// memory.
+  /// While a process is away, each picture that it should make is a copy of its first input with
+  /// the same format, at the job's own frame. It is transparent black where that input has no
+  /// pixels, and everywhere if there is no such input. Results are zeros. If a process ends during
+  /// a job, the job starts again without it, which is a discontinuity for the others. If an input
+  /// is lent, or if another job is in flight, the job throws `context_lost` instead, and so does
+  /// `finish` if the last process ends after `submit`. The next job is then dry. output_extents and
+  /// input_regions do not wait for a process to start: they answer as if the plug-ins that are away
+  /// were not in the graph. A process that comes back after input_regions is left out of that job.
+  /// If one ends after it, the plug-ins behind may need pixels that the host was not asked for.
+  /// These are transparent black. A picture that does not fit max_width and max_height without the
+  /// plug-ins throws `invalid_argument`. Pictures between processes go through host memory.
   ///
   /// The job that is in the process when it ends waits until the end is known, which takes some
   /// milliseconds at most after a crash. If a plug-in hangs, the job waits for
   /// `worker.call_timeout`, so set that to the length of a few jobs. If memory is lent to the
-  /// graph, the job waits until the system has ended the process, as Worker says. While the worker
-  /// is quarantined, all jobs are dry until pardon. After a start that has failed, they are dry
-  /// until pardon or until another function starts the process. Other functions wait for the
-  /// process that they ask. The destructor waits for a process that is starting. Cannot be combined
-  /// with `retry`, nor with ends on the device.
+  /// graph, if `worker.core_limit` is set, or if the process exits with status 0, the job waits
+  /// until the system has ended the process. While the worker is quarantined, all jobs are dry
+  /// until pardon. After a start that has failed, they are dry until pardon or until another
+  /// function starts the process. Other functions wait for the process that they ask. The
+  /// destructor waits for a process that is starting. Cannot be combined with `retry`, nor with
+  /// ends on the device.
   bool dry_while_away = false;
 };
 
@@ -168,10 +173,11 @@ struct WorkerNodeState {
 ///
 /// If a process ends, the call that was in it throws `context_lost` (but see dry_while_away). The
 /// text names the plug-in and its function if one was running, and WorkerEnd::running has them too.
-/// The next call goes on in a new process, or in the stand-by, with all parameters and with the
-/// state that load_preset, save_preset, deactivate or activate has seen last. The first job there
-/// is a discontinuity. A worker that ends too often is quarantined: see WorkerOptions::crash_limit
-/// and pardon.
+/// The next call goes on in a new process, or in the stand-by, with all parameters, and with each
+/// plug-in's own state as it was at the last load_preset, save_preset or deactivate. An activate of
+/// a graph that is active already counts as a deactivate. Without such a call, a plug-in has the
+/// state of a new instance, and a record says so. The first job there is a discontinuity. A worker
+/// that ends too often is quarantined: see WorkerOptions::crash_limit and pardon.
 ///
 /// Functions that Graph and PluginInstance also have do the same here, and throw the same errors.
 /// Functions that ask the process also throw what Worker::call throws. The host checks what comes
@@ -361,7 +367,8 @@ class CTXB_API WorkerGraph {
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events = {});
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,
-  /// and no job is in flight any more. For audio with dry_while_away, it returns JobOutcome::dry.
+  /// and no job is in flight any more. With dry_while_away, it returns JobOutcome::dry for a job
+  /// that was made without a process, and for a block of audio whose process has ended since.
   JobOutcome finish(std::uint64_t job);
   /// As Graph::is_done. If the worker has ended, it returns true, and finish says so.
   [[nodiscard]] bool is_done(std::uint64_t job);

@@ -270,7 +270,8 @@ SharedMemory import_shared_memory(const std::shared_ptr<Lease>& lease, int descr
                                   std::uint64_t bytes) {
   Maker maker(lease);
   const std::string who = "descriptor " + std::to_string(descriptor);
-  const std::string too_small = "the memory of " + who + " has not " + std::to_string(bytes) +
+  const std::string too_small = "the memory of " + who + " is smaller than " +
+                                std::to_string(bytes) +
                                 " bytes; give the size that the other side has allocated";
   struct stat status {};
   if (fstat(descriptor, &status) != 0) throw maker.refusal(who + " is not open in this process");

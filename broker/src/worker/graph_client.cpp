@@ -102,10 +102,8 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
        "GraphOptions::on_done or jobs_waiting is set; a graph in a worker has neither");
   need(graph.jobs_in_flight >= 1 && graph.jobs_in_flight <= 64,
        "GraphOptions::jobs_in_flight must be 1 to 64");
-  need(
-      !options.retry || !options.dry_while_away,
-      "WorkerGraphOptions::retry and dry_while_away are both set; a job waits for the next process "
-      "or gets the dry signal");
+  need(!options.retry || !options.dry_while_away,
+       "WorkerGraphOptions::retry and dry_while_away cannot both be set; choose one");
   need(options.job_timeout.count() >= 0 && options.end_timeout.count() >= 0,
        "WorkerGraphOptions::job_timeout and end_timeout must not be negative");
   std::size_t number = 0;
@@ -318,8 +316,8 @@ void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> i
                            std::vector<GraphEnd> outputs) {
   check_activation(description_, nodes_.front().description.media, sizes, inputs, outputs);
   need(!options_.dry_while_away || (!any_on_device(inputs) && !any_on_device(outputs)),
-       "WorkerGraphOptions::dry_while_away is set, and an end is on the device; the dry signal is "
-       "made in host memory");
+       "WorkerGraphOptions::dry_while_away is set, and an end is on the device; clear "
+       "GraphEnd::on_device or dry_while_away");
   deactivate();
   set_up();
   regions_of_ = {};

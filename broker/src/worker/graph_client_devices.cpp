@@ -97,7 +97,7 @@ void GraphClient::give(LentDevice& device) {
                                                                {"bytes", device.bytes},
                                                                {"device", device.device}});
   if (!device.is_made) return;
-  // It comes another way than the answer, so it may be later.
+  // The descriptor is sent apart from the answer, so it may arrive later.
   constexpr int most_looks = 1000;
   for (int look = 0; look < most_looks; ++look) {
     device.file = Descriptor(worker_.take_descriptor(file));

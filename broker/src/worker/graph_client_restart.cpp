@@ -35,12 +35,12 @@ void GraphClient::arrive() {
     if (!discontinuity_ || !node.has_state || node.state) continue;
     worker_.impl_->tell(Severity::info,
                         "plug-in " + node.description.short_name +
-                            " has the state of a new instance, because the process before ended "
-                            "before its state was seen");
+                            " starts with the state of a new instance, because its last process "
+                            "ended before the state was saved");
   }
   if (dry_jobs_ != 0) {
     worker_.impl_->tell(Severity::info, "it is back; " + std::to_string(dry_jobs_) +
-                                            " jobs had the dry signal meanwhile");
+                                            " jobs ran without its plug-ins meanwhile");
     dry_jobs_ = 0;
   }
   if (!next_.valid()) prepare_stand_by();
@@ -199,7 +199,7 @@ void GraphClient::prepare_next(For purpose) {
 bool GraphClient::fits_stand_by() const {
   if (!options_.stand_by || options_.stand_by_memory == 0) return false;
   if (memory_ <= options_.stand_by_memory) return true;
-  worker_.impl_->tell(Severity::info, "its stand-by is not activated, because the graph takes " +
+  worker_.impl_->tell(Severity::info, "its stand-by is not activated, because the process holds " +
                                           std::to_string(memory_) +
                                           " bytes of device memory, and "
                                           "WorkerGraphOptions::stand_by_memory is " +

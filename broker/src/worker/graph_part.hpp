@@ -51,8 +51,8 @@ class GraphPart {
   virtual void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                         std::vector<GraphEnd> outputs) = 0;
   virtual void deactivate() = 0;
-  // Before a job. False: the plug-ins are away. A block of sound gets the dry signal all the same,
-  // and a picture is not for them.
+  // Before a job. Returns false if the plug-ins are away. A block of audio can still be given to
+  // the part, which makes it dry. A picture must not be: call skip_job.
   virtual bool get_ready() = 0;
   // Counts a picture that the plug-ins do not get while they are away. Its outcome is dry.
   virtual std::uint64_t skip_job() { return 0; }
@@ -70,7 +70,8 @@ class GraphPart {
   // Device memory between two parts. In jobs, `name` stands for it, until `deactivate`. One part
   // makes it, and makes it anew when its process has started again.
   virtual void make_link(const void* name, std::uint64_t bytes, int device) = 0;
-  // After that: what the other part has to take. None, if it was asked for already.
+  // Returns the descriptor of a link that was made since the last call, for take_link of the other
+  // part. Otherwise, returns an empty one.
   virtual Descriptor new_link(const void* name) = 0;
   // Replaces what it has taken under that name. If there is no process now, the next one gets it.
   virtual void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) = 0;

@@ -85,9 +85,10 @@ void GroupedGraph::make_dry(const WiredNode& node) {
     }
     if (!fits(made.region)) {
       throw Error(ErrorKind::invalid_argument,
-                  "graph: the job needs " + to_text(made.region) + " of " +
-                      wiring_.values[value].name +
-                      ", which do not fit into max_width and max_height of the graph");
+                  "graph: without the plug-ins that are away, the job needs " +
+                      to_text(made.region) + " of " + wiring_.values[value].name +
+                      ", which is larger than max_width and max_height; activate the graph with "
+                      "larger sizes");
     }
     const Maybe source = source_of(node, value);
     const void* const from = source ? samples_[*source].data : nullptr;

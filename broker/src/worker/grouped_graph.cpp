@@ -153,8 +153,8 @@ GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraph
   if (options.dry_while_away) allow_dry_pictures();
   if (is_whole() || options.graph.late == LateJobs::deliver) return;
   throw Error(ErrorKind::invalid_argument,
-              "GraphOptions::late is not deliver, and a graph in several processes, or of pictures "
-              "with dry_while_away, can only deliver; set it to deliver");
+              "GraphOptions::late must be LateJobs::deliver for a graph in several processes, and "
+              "for pictures with dry_while_away");
 }
 
 std::vector<const PluginDescription*> GroupedGraph::plugins() const {
@@ -236,7 +236,7 @@ void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) con
     throw Error(ErrorKind::invalid_argument,
                 "graph: the end \"" + end.name + "\" is on the device, and " + why +
                     ", so it has to be in host memory; " +
-                    (is_one_worker ? "clear one of them"
+                    (is_one_worker ? "clear GraphEnd::on_device or dry_while_away"
                                    : "use WorkerGrouping::together, or clear GraphEnd::on_device"));
   }
 }

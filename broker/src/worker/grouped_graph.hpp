@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph behind a WorkerGraph: its nodes are in one process, or in several as the host groups
-// them. With one process, each call goes straight to that. With several, a job goes from process to
-// process through host memory, here. The host's own process is one of them if plug-ins are in it.
-// While a process of pictures is away, its part of a job is made here, so such a graph goes the
-// second way even if it has one process.
+// them. With one process, each call goes straight to it. With several, a job is passed from process
+// to process here, on the device where that is possible (links) and through host memory otherwise.
+// The host's own process is one of them if plug-ins are in it. With dry_while_away, a graph of
+// pictures takes this second path even with one process, because the pictures of a process that is
+// away are made here.
 #pragma once
 
 #include <cstddef>
@@ -175,7 +176,7 @@ class GroupedGraph {
   JobInfo regions_of_;                         // what the host was told last, and for which job
   std::vector<ImageRegion> regions_;
   std::vector<bool> left_out_there_;  // without which parts
-  JobBuffers one_;  // of a job with one input and one output
+  JobBuffers one_;                    // of a job with one input and one output
 };
 
 }  // namespace ctxbroker::detail

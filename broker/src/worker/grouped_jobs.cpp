@@ -216,8 +216,8 @@ void GroupedGraph::find_regions(const JobInfo& job) {
   }
 }
 
-// The host's buffers of a part are as long as it was told. Without a process that has ended since,
-// something else is needed, and what is not there is transparent.
+// The host's buffers have the sizes that input_regions gave. If a process has ended since, the job
+// may need other pixels. Those that are missing are transparent.
 void GroupedGraph::must_be_as_told(const JobInfo& job) {
   if (!is_part(job)) return;
   if (!asks_the_same(job, regions_of_) || regions_.size() != job_inputs_.size()) {

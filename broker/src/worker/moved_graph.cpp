@@ -72,7 +72,8 @@ void warn(const Instance& instance, const std::string& text) {
   instance.tenant().log(Severity::warning, "plugin", moves(instance.description(), text));
 }
 
-// `tell` gets what is lost. Of a state that is not there, it gets this text; null: it is known.
+// Calls `tell` for each thing that is lost. For a missing state it passes `without_state`, or says
+// nothing if that is null, because a record has said it already.
 template <typename Tell>
 void restore(Preset preset, const char* without_state, WorkerGraph& graph, std::size_t node,
              const Tell& tell) {
@@ -139,7 +140,7 @@ WorkerGraph WorkerGraph::from(WorkerGraph&& graph, const WorkerGraphOptions& opt
     const auto worker = place.part.worker();  // without one, a record has said it
     const bool has_ended = worker && worker->state() != WorkerState::ready;
     const char* const without_state =
-        has_ended ? "its state is lost, because its process ended before the state was seen"
+        has_ended ? "its state is lost, because its process ended before the state was saved"
                   : nullptr;
     restore(place.part.last_preset(place.node), without_state, made, i, [&](const auto& text) {
       recorder.record(Severity::warning, host_tenant, options.worker.name, "worker",

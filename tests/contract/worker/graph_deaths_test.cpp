@@ -251,7 +251,7 @@ TEST_F(WorkerGraphTest, TellsOfAStateThatWasNotSeen) {
     graph.process(samples.data(), samples.data(), sound_job(0));
   };
   run_after_kill(1);
-  EXPECT_EQ(told("plug-in fir has the state of a new instance"), 1);
+  EXPECT_EQ(told("plug-in fir starts with the state of a new instance"), 1);
   kill(graph.process_id(), SIGKILL);
   wait_for_end(2);
   graph = WorkerGraph::from(std::move(graph), with);
@@ -260,7 +260,7 @@ TEST_F(WorkerGraphTest, TellsOfAStateThatWasNotSeen) {
   graph.deactivate();
   graph.activate({128, 1, 48000, false});
   run_after_kill(3);
-  EXPECT_EQ(told("has the state of a new instance"), 1);
+  EXPECT_EQ(told("starts with the state of a new instance"), 1);
   graph = WorkerGraph::from(std::move(graph), with);
   EXPECT_EQ(told("its state is lost"), 1);
 }

@@ -58,7 +58,7 @@ TEST_F(WorkerDryPicturesTest, APictureThatIsInTheProcessIsDry) {
   }
 }
 
-// Whichever it is, the others go on.
+// Whichever process ends, the others go on.
 TEST_F(WorkerDryPicturesTest, OnlyTheProcessThatIsAwayIsLeftOut) {
   const std::vector<std::string> all{"exposure", "vignette", "blur"};
   WorkerGraphOptions with = dry(WorkerGrouping::each_instance);
@@ -98,7 +98,7 @@ TEST_F(WorkerDryPicturesTest, AProcessThatEndsInTheJobIsLeftOut) {
   }
 }
 
-// Nobody starts the one that has ended when its turn comes.
+// A process that ends before its turn in the job is not started by the job.
 TEST_F(WorkerDryPicturesTest, AProcessMayEndWhileAnotherOneWorks) {
   WorkerGraph graph = active(row({"exposure", "blur"}), dry(WorkerGrouping::each_instance));
   const Pixels expected = made_here(row({"exposure"}), {picture(0)});
@@ -258,7 +258,8 @@ TEST_F(WorkerDryPicturesTest, AGraphMayEndWhileAProcessIsAway) {
   EXPECT_EQ(left_after_all(before), before);
 }
 
-// A bad job is refused as with a process. The answer of a process may not be believed.
+// A bad job is refused while a process is away, as it is otherwise. A wrong answer of a process is
+// refused, too.
 TEST_F(WorkerDryPicturesTest, RefusesBadJobs) {
   WorkerGraph graph = active(row({"exposure"}), dry());
   JobInfo large = picture_job(), part = picture_job();

@@ -70,7 +70,8 @@ TEST_F(WorkerDryPicturesTest, AProcessMayEndAfterItWasAsked) {
          process(graph, {seen_in(less, whole)}, job));
 }
 
-// It has not said what it needs, so it has no part in that job.
+// A process that comes back after input_regions has not said what it needs, so it is left out of
+// that job.
 TEST_F(WorkerDryPicturesTest, AProcessMayBeBackAfterTheOthersWereAsked) {
   JobInfo job = picture_job();
   job.region = {8, 4, 8, 4};
@@ -114,7 +115,7 @@ TEST_F(WorkerDryPicturesTest, MoreMayBeNeededThanTheHostWasAskedFor) {
   }
 }
 
-// Not even while another process is away.
+// A need that cannot be is refused, even while another process is away.
 TEST_F(WorkerDryPicturesTest, ANeedThatCannotBeIsRefused) {
   WorkerGraphOptions with = until_pardon(WorkerGrouping::each_instance);
   with.worker.environment.emplace_back("TEST_GRAPH_LIE=region_larger");

@@ -219,7 +219,7 @@ TEST_F(WorkerRestartTest, AStandByWithinItsMemoryIsActivated) {
     if (is_activated) {
       wait_for_record("stand-by: it is activated");
     } else {
-      wait_for_record("its stand-by is not activated, because the graph takes ");
+      wait_for_record("its stand-by is not activated, because the process holds ");
       other_child(first);
     }
     graph.set_parameter(1, "stops", 2);
