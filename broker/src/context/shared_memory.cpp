@@ -275,7 +275,8 @@ SharedMemory import_shared_memory(const std::shared_ptr<Lease>& lease, int descr
                                 " bytes; give the size that the other side has allocated";
   struct stat status {};
   if (fstat(descriptor, &status) != 0) throw maker.refusal(who + " is not open in this process");
-  if (const auto file = read_ipc_file(descriptor, status)) {
+  const auto file = maker.has_descriptors() ? std::nullopt : read_ipc_file(descriptor, status);
+  if (file) {
     maker.round_up(bytes, least_allocation);
     maker.open(*file, who, too_small);
   } else {

@@ -29,13 +29,15 @@ void Ledger::enter(Holding holding, bool is_one_more_hold) {
       }
     }
     const auto added = entries_.emplace(key, std::move(holding));
-    // The driver has one address for all that have opened it, and ends it with the last of them.
-    if (key.first == Kind::ipc_memory) return;
     for (auto one = entries_.lower_bound(key); one != added;) {
       const auto older = one++;
       const Holding& held = older->second;
       const bool is_gone = held.lease != nullptr && !held.lease->end_target(home_of(held));
-      if (!is_gone || held.holder == added->second.holder) replaced.insert(entries_.extract(older));
+      const bool is_same_holder = held.holder == added->second.holder;
+      // The driver has one address for all that have opened memory, and ends it with the last one.
+      const bool is_replaced =
+          key.first == Kind::ipc_memory ? is_gone && is_same_holder : !is_gone || is_same_holder;
+      if (is_replaced) replaced.insert(entries_.extract(older));
       gone(key.first);
     }
   }

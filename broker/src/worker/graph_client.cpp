@@ -410,6 +410,8 @@ void GraphClient::deactivate() {
     }
   }
   const bool was_active = std::exchange(active_, false);
+  if (was_active) ++settings_;
+  if (std::exchange(stand_by_fits_, false)) prepare_stand_by();  // which is deactivated, too
   give_up_jobs();
   links_.clear();
   if (!is_set_up() || !was_active) return;

@@ -146,6 +146,8 @@ class GraphClient final : public GraphPart {
   void drop_blocks() noexcept;
   bool take_next();
   void take_settings(const Settings& settings);
+  void leave_settings();
+  void stand_by_with(const std::optional<Settings>& settings) noexcept;
   void bring_up_to_date(GraphClient& next);
   void arrive();
   void restore_all();
@@ -241,7 +243,11 @@ class GraphClient final : public GraphPart {
   WorkerBuffer document_;
 
   bool active_ = false;
-  std::uint64_t settings_ = 0;  // number of the activation. Of a next process: the one that it has
+  // The number of the activation, or of what follows it. Of a next process: the one that it has.
+  std::uint64_t settings_ = 0;
+  std::shared_ptr<std::atomic<std::uint64_t>>
+      newest_ =  // for the threads that prepare the next one
+      std::make_shared<std::atomic<std::uint64_t>>(0);
   ActivationSizes sizes_;
   std::vector<JobInput> job_inputs_;
   std::uint64_t latency_ = 0;

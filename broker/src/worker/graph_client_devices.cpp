@@ -71,7 +71,7 @@ Descriptor GraphClient::new_link(const void* name) {
   return found != all.end() ? std::move((*found)->file) : Descriptor();
 }
 
-// Without a file, the process makes it.
+// Without a file, the process makes it. If the process ends here, the next one gets it.
 void GraphClient::take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) {
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(name));
   std::erase_if(links_, [&](const auto& one) { return one.address() == address; });
@@ -82,7 +82,12 @@ void GraphClient::take_link(Descriptor file, const void* name, std::uint64_t byt
   lent->bytes = bytes;
   lent->device = device;
   links_.push_back(enter(lent));
-  if (is_set_up()) give(*lent);
+  try {
+    if (is_set_up()) give(*lent);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::context_lost) links_.pop_back();
+    throw;
+  }
 }
 
 // Only to the process that knows the graph.

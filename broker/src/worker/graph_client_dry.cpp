@@ -89,6 +89,7 @@ void GraphClient::tell_of_lost_jobs() {
 
 std::uint64_t GraphClient::skip_job() {
   ++dry_jobs_;
+  discontinuity_ = true;  // also if the process is there, and has no part in this job
   const std::uint64_t number = ++last_job_;
   outcomes_[number % outcomes_.size()] = JobOutcome::dry;
   return number;

@@ -43,7 +43,9 @@ void GraphClient::arrive() {
                                             " jobs ran without its plug-ins meanwhile");
     dry_jobs_ = 0;
   }
-  if (!next_.valid()) prepare_stand_by();
+  if (next_.valid()) return;
+  stand_by_fits_ = fits_stand_by();
+  prepare_stand_by();
 }
 
 bool GraphClient::get_ready() {
@@ -141,63 +143,106 @@ void GraphClient::bring_up_to_date(GraphClient& next) {
   }
   if (next.latency_ != latency_) dry_lines_.swap(next.dry_lines_);  // it has made them for this
   latency_ = next.latency_;
+  memory_ = next.memory_;
   take_activation(next.job_inputs_, next.latency_, next.latency_before_);
 }
 
 void GraphClient::take_settings(const Settings& settings) {
   if (active_ && settings_ == settings.number) return;
-  if (std::exchange(active_, false)) ask(graph_deactivate, Json::object());
+  leave_settings();
   for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, settings.nodes[i]);
   nodes_ = settings.nodes;
   description_.inputs = settings.inputs;
   description_.outputs = settings.outputs;
   sizes_ = settings.sizes;
   for (std::size_t i = 0; i < nodes_.size(); ++i) restore(i);
-  send_activation();
+  try {
+    send_activation();
+  } catch (...) {
+    active_ = true;  // as far as this side knows
+    throw;
+  }
   active_ = true;
   settings_ = settings.number;
 }
 
+void GraphClient::leave_settings() {
+  settings_ = 0;
+  if (active_) ask(graph_deactivate, Json::object());
+  active_ = false;
+}
+
+// As a stand-by, on a thread of its own. If it cannot be activated now, it is when it takes over.
+void GraphClient::stand_by_with(const std::optional<Settings>& settings) noexcept {
+  try {
+    if (!settings) {
+      const bool was_active = active_;
+      leave_settings();
+      if (was_active) worker_.impl_->tell(Severity::debug, "it is deactivated, and waits");
+      return;
+    }
+    take_settings(*settings);
+    if (memory_ > options_.stand_by_memory) {
+      leave_settings();
+      throw Error(ErrorKind::out_of_memory, "it takes " + std::to_string(memory_) +
+                                                " bytes of device memory, which is more than "
+                                                "WorkerGraphOptions::stand_by_memory");
+    }
+    worker_.impl_->tell(Severity::debug, "it is activated, and waits");
+  } catch (const std::exception& error) {
+    worker_.impl_->tell(Severity::warning,
+                        std::string("it cannot be activated yet: ") + error.what());
+  }
+}
+
 // Starts the next process on another thread, unless one waits. It can be activated there, too.
 void GraphClient::prepare_next(For purpose) {
-  WorkerGraphOptions options = options_;
-  options.stand_by = false;
-  std::optional<Settings> settings;
+  struct Work {
+    WorkerGraphDescription description;
+    WorkerGraphOptions options;
+    std::optional<Settings> settings;
+    std::uint64_t number;
+    std::unique_ptr<GraphClient> retired{};
+    std::future<std::unique_ptr<GraphClient>> waiting{};
+  };
+  const auto work = std::make_shared<Work>(Work{description_, options_, {}, settings_});
+  work->options.stand_by = false;
   if (active_ && (purpose == For::return_ || stand_by_fits_)) {
-    settings = Settings{nodes_, description_.inputs, description_.outputs, sizes_, settings_};
+    work->settings = Settings{nodes_, description_.inputs, description_.outputs, sizes_, settings_};
   }
-  auto make = [purpose, retired = std::move(retired_), waiting = std::move(next_),
-               description = description_, options, settings = std::move(settings),
-               scheduling = scheduling_]() mutable {
+  *newest_ = settings_;
+  auto make = [purpose, work, newest = newest_, scheduling = scheduling_] {
     scheduling.apply();  // this thread is started by whoever calls, on whatever processor
-    retired.reset();
+    work->retired.reset();
     std::unique_ptr<GraphClient> next;
     try {
-      if (waiting.valid()) next = waiting.get();
+      if (work->waiting.valid()) next = work->waiting.get();
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): another one is made
     }
     if (!next || !next->is_set_up()) {
-      next = std::make_unique<GraphClient>(std::move(description), options, Role::stand_by);
+      next = std::make_unique<GraphClient>(work->description, work->options, Role::stand_by);
     }
-    if (!settings) return next;
-    try {
-      next->take_settings(*settings);
-      if (purpose == For::stand_by) {
-        next->worker_.impl_->tell(Severity::debug, "it is activated, and waits");
-      }
-    } catch (const std::exception& error) {
-      if (purpose == For::return_) throw;
-      next->worker_.impl_->tell(Severity::warning,
-                                std::string("it cannot be activated yet: ") + error.what());
+    if (purpose == For::return_) {
+      if (work->settings) next->take_settings(*work->settings);
+    } else if (work->number == *newest) {  // otherwise, another thread waits for this one
+      next->stand_by_with(work->settings);
     }
     return next;
   };
-  next_ = std::async(std::launch::async, std::move(make));
+  work->retired = std::move(retired_);
+  work->waiting = std::move(next_);
+  try {
+    next_ = std::async(std::launch::async, std::move(make));
+  } catch (...) {
+    retired_ = std::move(work->retired);
+    next_ = std::move(work->waiting);
+    throw;
+  }
 }
 
 // By what the process says about itself.
 bool GraphClient::fits_stand_by() const {
-  if (!options_.stand_by || options_.stand_by_memory == 0) return false;
+  if (!active_ || !options_.stand_by || options_.stand_by_memory == 0) return false;
   if (memory_ <= options_.stand_by_memory) return true;
   worker_.impl_->tell(Severity::info, "its stand-by is not activated, because the process holds " +
                                           std::to_string(memory_) +
@@ -218,7 +263,7 @@ void GraphClient::prepare_return() noexcept {
 }
 
 void GraphClient::prepare_stand_by() noexcept {
-  if (!options_.stand_by) return;
+  if (!options_.stand_by || next_is_return_) return;
   try {
     prepare_next(For::stand_by);
   } catch (const std::exception& error) {

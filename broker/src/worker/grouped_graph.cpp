@@ -272,7 +272,7 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> 
     if (usable != links) activate_parts(whole, usable);
     try {
       make_links(usable);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       recorder_.record(
           Severity::info, host_tenant, name_, "worker",
           std::string("pictures go from process to process through host memory: ") + error.what());
@@ -341,6 +341,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
   }
   wiring_ = wire_groups(groups_, whole, frames, ports_);
   samples_.clear();
+  last_reads_link_ = false;
   job_inputs_.clear();
   for (const Value& value : wiring_.values) {
     if (!value.node) job_inputs_.push_back({value.port, value.frame});

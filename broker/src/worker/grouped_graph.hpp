@@ -34,6 +34,12 @@ void cut_out(void* to, const Rectangle& wanted, const void* from, const Rectangl
 class GroupedGraph {
  public:
   GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options);
+  // Who reads a link ends before who has made it.
+  ~GroupedGraph() {
+    while (!parts_.empty()) parts_.pop_back();
+  }
+  GroupedGraph(const GroupedGraph&) = delete;
+  GroupedGraph& operator=(const GroupedGraph&) = delete;
 
   // Where a node is.
   struct Place {

@@ -193,7 +193,8 @@ void GroupedGraph::find_regions(const JobInfo& job) {
     for (const Index value : node.outputs) {
       if (!is_image(value)) continue;
       const Rectangle& extent = samples_[value].extent;
-      if (is_empty(region)) region = extent;  // nobody reads it, and it is made all the same
+      // It is made all the same, although nobody reads it, or nothing of it can be had.
+      if (is_empty(region)) region = is_dry_ ? Rectangle{extent.x, extent.y, 1, 1} : extent;
       samples_[value].region = region;
       if (contains(extent, region)) continue;
       refuse_job("the job needs " + to_text(region) + " of each output of the process of " +

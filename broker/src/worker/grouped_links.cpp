@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "worker/worker_impl.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -59,7 +60,6 @@ std::vector<bool> GroupedGraph::read_once(std::vector<bool> links) const {
 void GroupedGraph::make_links(const std::vector<bool>& links) {
   std::uint64_t all = 0;
   std::size_t count = 0;
-  last_reads_link_ = false;
   for (Index v = 0; v < wiring_.values.size(); ++v) {
     const Value& value = wiring_.values[v];
     if (!value.node || !links[link_of(value)]) continue;
@@ -93,8 +93,16 @@ void GroupedGraph::pass_links(Index from, Index step) {
     Descriptor file = parts_[from]->new_link(samples.link.get());
     if (file.get() < 0) continue;
     asked_last_ = samples.link_to;
-    parts_[asked_last_]->take_link(std::move(file), samples.link.get(), samples.link.bytes(),
-                                   description_.device);
+    try {
+      parts_[asked_last_]->take_link(std::move(file), samples.link.get(), samples.link.bytes(),
+                                     description_.device);
+    } catch (const Error& error) {
+      const auto maker = parts_[from]->worker();
+      if (error.kind() == ErrorKind::context_lost || !maker || !active_) throw;
+      asked_last_ = from;  // its next process makes the memory anew
+      maker->refuse("it has made device memory that another process cannot take: " +
+                    std::string(error.what()));
+    }
     is_lost = is_lost || *wiring_.values[v].node < step;
   }
   asked_last_ = from;

@@ -34,7 +34,7 @@ TEST_F(WorkerDryPicturesTest, PicturesAreDryUntilTheNextProcessIsThere) {
     EXPECT_EQ(until_done(graph, {picture(0)}), expected(2 + times));
   }
   EXPECT_EQ(graph.ends(), 2U);
-  EXPECT_THAT(records(), Contains(HasSubstr("had the dry signal meanwhile")));
+  EXPECT_THAT(records(), Contains(HasSubstr("ran without its plug-ins meanwhile")));
 }
 
 // The positive control.

@@ -34,6 +34,19 @@ TEST_F(WorkerDryPicturesTest, APictureMayBeLargerThanItsInput) {
   }
 }
 
+// Nothing is left of such a tile, so nothing is needed for it either.
+TEST_F(WorkerDryPicturesTest, ATileMayLieOutsideOfWhatIsLeft) {
+  JobInfo job = picture_job();
+  job.region = {-3, -3, 2, 2};
+  WorkerGraphDescription description{
+      {{"in"}}, {{"out"}}, {image_node("pads"), node_of("exposure")}};
+  WorkerGraph graph = active(description, until_pardon(WorkerGrouping::each_instance));
+  end_process(graph);
+  const ImageRegion told = graph.input_regions(job)[0];
+  EXPECT_LE(told.width * told.height, 1U);
+  expect(JobOutcome::dry, Pixels(std::size_t{2} * 2 * 4), process(graph, {Pixels(4)}, job));
+}
+
 // Where the input has no pixels, there are none.
 TEST_F(WorkerDryPicturesTest, AnInputMayBeSmallerThanTheFrame) {
   JobInfo job = picture_job();
@@ -124,7 +137,7 @@ TEST_F(WorkerDryPicturesTest, ANeedThatCannotBeIsRefused) {
   WorkerGraphDescription description{{{"in"}}, {{"out"}}, {liar, liar}};
   description.nodes[1].name = "second";
   const std::pair<std::size_t, const char*> cases[] = {
-      {0, "16 x 16 pixels at (0, 0) of 1 liar.out, which do not fit"},
+      {0, "16 x 16 pixels at (0, 0) of 1 liar.out, which is larger"},
       {1, "16 x 16 pixels at (0, 0) of in, and there are 8 x 8"}};
   for (const auto& [away, text] : cases) {
     WorkerGraph graph(description, with);

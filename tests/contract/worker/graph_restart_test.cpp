@@ -253,6 +253,7 @@ TEST_F(WorkerRestartTest, AnActivatedStandByIsNotBehind) {
   };
   wait_for_record("stand-by: it is activated");
   graph.deactivate();
+  wait_for_record("stand-by: it is deactivated");
   next_process();
   error_of(ErrorKind::wrong_state, [&] { run(graph); });
   EXPECT_THAT(graph.to_text(1, "stops", 1), HasSubstr("1"));  // in the stand-by

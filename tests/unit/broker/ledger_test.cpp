@@ -399,5 +399,20 @@ TEST_F(LedgerOfLeasesTest, MemoryOfTheNextGenerationReplacesThatOfTheOneBefore) 
   EXPECT_EQ(tenant->memory.held(), 0u);
 }
 
+// One address may be opened several times, but not together with what ended with the lease.
+TEST_F(LedgerOfLeasesTest, MemoryThatIsOpenedAgainReplacesThatOfTheGenerationBefore) {
+  const SharedMemory opened{4096, 1 << 21, SharedMemory::How::opened};
+  const auto held = [&] { return ledger().held_by(self); };
+  enter(opened, lease, self, nullptr);
+  enter(opened, lease, self, nullptr);
+  EXPECT_THAT(held(), SizeIs(2));
+  lease->report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  const auto next = lease_of(tenant);
+  enter(opened, next, self, nullptr);
+  ASSERT_THAT(held(), SizeIs(1));
+  EXPECT_EQ(held().front().lease, next);
+  ledger().remove(Kind::ipc_memory, opened.address, self);
+}
+
 }  // namespace
 }  // namespace ctxbroker::detail
