@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "groups_fixture.hpp"
@@ -58,6 +60,33 @@ TEST_F(WorkerLinksTest, ARowStaysOnTheDevice) {
     graph.end("all of them");
     EXPECT_EQ(run(graph, input), expected);
   }
+}
+
+// Whoever makes the memory is to blame, and nobody else.
+TEST_F(WorkerLinksTest, MemoryThatIsNoneEndsItsMaker) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer has to be loaded first";
+  const auto junk =
+      std::filesystem::temp_directory_path() / ("ctxb_junk_" + std::to_string(getpid()));
+  WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
+  with.worker.environment.push_back("LD_PRELOAD=" +
+                                    built("test_plugins/junk_descriptors.so").string());
+  with.worker.environment.push_back("CTXB_TEST_JUNK=" + junk.string());
+  WorkerGraph graph(row({"exposure", "blur"}), with);
+  graph.activate({width, height});
+  EXPECT_THAT(records(), has_links("1"));
+  const auto expected = run(graph, input);
+  std::ofstream(junk).put('x');
+  kill(graph.process_id(0), SIGKILL);
+  wait_for_end();
+  for (std::size_t end = 2; end <= 3; ++end) {
+    EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(graph, input); }),
+                HasSubstr("it has made device memory that another process cannot take"));
+    EXPECT_EQ(graph.last_end(0)->cause, WorkerEndCause::lie);
+    EXPECT_EQ(graph.ends(0), end);
+  }
+  std::filesystem::remove(junk);
+  EXPECT_EQ(run(graph, input), expected);
+  EXPECT_EQ(graph.ends(1), 0U);
 }
 
 // The last process still reads the picture of one job when the next job begins.
