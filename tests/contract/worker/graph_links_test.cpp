@@ -202,7 +202,7 @@ TEST_F(WorkerLinksTest, AnEndDuringAJobIsALoss) {
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (graph.ends(0) <= static_cast<unsigned>(round) &&
              std::chrono::steady_clock::now() < until) {
-        continue;
+        std::this_thread::yield();
       }
       EXPECT_EQ(run_one(1), expected[1]) << round;
     }
