@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "child_process.hpp"
@@ -201,6 +202,48 @@ JobInfo sound_job(int number) {
   job.position = number * 128;
   job.sample_rate = 48000;
   return job;
+}
+
+// Contexts of one process share their addresses. So a stray pointer reaches a neighbour there, and
+// not in another process.
+TEST_F(WorkerGraphTest, AStrayWriteDoesNotReachANeighbourInAnotherProcess) {
+  const auto table =
+      std::filesystem::temp_directory_path() / ("ctxb_table_" + std::to_string(getpid()));
+  const WorkerNode hostile = node_of("hostile", "test_plugins/");
+  WorkerGraphDescription description{
+      {{"in"}},
+      {{"neighbour"}, {"other"}},
+      {{"first", hostile.library}, {"second", hostile.library}},
+      {{"in", "first"}, {"in", "second"}, {"first", "neighbour"}, {"second", "other"}}};
+  const std::vector<float> in(std::size_t{width} * height * 4, 2);
+  for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
+    std::filesystem::remove(table);
+    WorkerGraphOptions with = graph_options({"CTXB_TEST_TABLE=" + table.string()});
+    with.grouping = grouping;
+    WorkerGraph graph(description, with);
+    graph.activate({width, height});
+    const auto neighbour = [&] {
+      std::vector<float> out(in.size()), other(in.size());
+      graph.process({{in.data()}, {out.data(), other.data()}}, picture_job());
+      return out;
+    };
+    const auto expected = neighbour();
+    graph.set_parameter(1, "kernel", 6);
+    try {
+      neighbour();
+    } catch (const Error& error) {  // in a process of its own, the address can be nobody's
+      EXPECT_EQ(error.kind(), ErrorKind::context_lost) << error.what();
+      EXPECT_EQ(grouping, WorkerGrouping::each_instance);
+    }
+    graph.set_parameter(1, "kernel", 0);
+    if (grouping == WorkerGrouping::together) {  // the control
+      EXPECT_NE(neighbour(), expected);
+    } else {
+      EXPECT_EQ(neighbour(), expected);
+    }
+    EXPECT_EQ(graph.ends(0), 0U);
+  }
+  std::filesystem::remove(table);
 }
 
 // The filter's state is its impulse response, and the worker knows it from a preset.
