@@ -155,6 +155,7 @@ LEFT_OUT = {
     "behaviours_unloadable": "a copy of behaviours",
     "foreign": "it needs device code that a test makes",
     "hopper": "its clusters take few sizes",
+    "junk_descriptors": "it is no plug-in, but preloaded into a worker",
     "launching": "a benchmark prepares what it needs",
     "many_modules": "it takes minutes",
     "scan_prints": "it only prints",
