@@ -47,8 +47,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_allocate_shareable(ctxb_tenant* tenant, int3
  *
  * @param descriptor  gets the descriptor.
  * @return CTXB_ERROR_INVALID_ARGUMENT for memory that is not from that function;
- *         CTXB_ERROR_CONTEXT_LOST for memory that has ended with its lease; CTXB_ERROR_OUT_OF_MEMORY
- *         when there can be no more descriptors; CTXB_ERROR_DRIVER. */
+ *         CTXB_ERROR_CONTEXT_LOST for memory that has ended with its lease;
+ *         CTXB_ERROR_OUT_OF_MEMORY if there can be no more descriptors; CTXB_ERROR_DRIVER. */
 CTXB_EXPORT ctxb_status ctxb_tenant_export_memory(ctxb_tenant* tenant, uint64_t address,
                                                   int32_t* descriptor);
 /** Maps memory of another process, until ctxb_tenant_release or close. What either process writes

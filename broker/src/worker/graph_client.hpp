@@ -132,8 +132,8 @@ class GraphClient final : public GraphPart {
     ActivationSizes sizes;
     std::uint64_t number = 0;
   };
-  // What the next process is for.
-  enum class For : std::uint8_t { stand_by, return_ };
+  // What the next process is for: it takes over if this one ends, or this one has ended already.
+  enum class Purpose : std::uint8_t { stand_by, replacement };
 
   const Node& at(std::size_t node) const;
   Node& at(std::size_t node) { return const_cast<Node&>(std::as_const(*this).at(node)); }
@@ -151,9 +151,9 @@ class GraphClient final : public GraphPart {
   void bring_up_to_date(GraphClient& next);
   void arrive();
   void restore_all();
-  void prepare_next(For purpose);
+  void prepare_next(Purpose purpose);
   void prepare_stand_by() noexcept;
-  void prepare_return() noexcept;
+  void prepare_replacement() noexcept;
   bool fits_stand_by() const;
   void open();
   void create(std::size_t index);
@@ -227,8 +227,8 @@ class GraphClient final : public GraphPart {
   mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
   Worker worker_;
   std::future<std::unique_ptr<GraphClient>> next_;
-  bool next_is_return_ = false;  // dry_while_away waits for it
-  bool stand_by_fits_ = false;   // the stand-by is activated, too
+  bool next_is_replacement_ = false;  // dry_while_away waits for it
+  bool stand_by_fits_ = false;        // the stand-by is activated, too
   // What it has replaced. Its end may take a while, so another thread than that of the jobs does
   // it.
   std::unique_ptr<GraphClient> retired_;
@@ -245,8 +245,8 @@ class GraphClient final : public GraphPart {
   bool active_ = false;
   // The number of the activation, or of what follows it. Of a next process: the one that it has.
   std::uint64_t settings_ = 0;
-  std::shared_ptr<std::atomic<std::uint64_t>>
-      newest_ =  // for the threads that prepare the next one
+  // The same as settings_, for the threads that prepare the next process.
+  std::shared_ptr<std::atomic<std::uint64_t>> newest_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   ActivationSizes sizes_;
   std::vector<JobInput> job_inputs_;

@@ -58,7 +58,7 @@ bool GraphClient::get_ready() {
   const WorkerState state = worker_.state();
   // A process that is ready knows nothing of the graph, because another call has failed half-way.
   if (state != WorkerState::missing && state != WorkerState::ready) return false;
-  if (!next_is_return_) prepare_return();
+  if (!next_is_replacement_) prepare_replacement();
   if (!next_.valid() || next_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     return false;
   }
@@ -78,12 +78,12 @@ bool GraphClient::get_ready() {
 // A stand-by that is still starting is there sooner than a new process.
 bool GraphClient::take_next() {
   if (!next_.valid() || worker_.state() == WorkerState::quarantined) return false;
-  const bool is_return = std::exchange(next_is_return_, false);
+  const bool is_replacement = std::exchange(next_is_replacement_, false);
   std::unique_ptr<GraphClient> next;
   try {
     next = next_.get();
   } catch (const std::exception& error) {
-    if (is_return) throw;
+    if (is_replacement) throw;
     worker_.impl_->tell(Severity::warning,
                         std::string("the stand-by did not start: ") + error.what());
     return false;
@@ -93,7 +93,7 @@ bool GraphClient::take_next() {
   if (!next->is_set_up() || !next->worker_.impl_->follow(*worker_.impl_, *next->in_charge_)) {
     // It was there, and has ended since. Otherwise a plug-in that ends it at once would do so
     // without end.
-    if (is_return) worker_.impl_->count_end_of(*next->worker_.impl_);
+    if (is_replacement) worker_.impl_->count_end_of(*next->worker_.impl_);
     return false;
   }
   {
@@ -106,7 +106,7 @@ bool GraphClient::take_next() {
   driver_ = next->driver_;
   devices_ = next->devices_;
   // If it lives, it has failed half-way. It must not write into the blocks of the next process.
-  if (!is_return && next->worker_.process_id() != 0) next->worker_.close();
+  if (!is_replacement && next->worker_.process_id() != 0) next->worker_.close();
   drop_blocks();
   document_ = std::exchange(next->document_, {});
   worker_.impl_->take_blocks_of(*next->worker_.impl_);  // from WorkerGraph::lend
@@ -196,7 +196,7 @@ void GraphClient::stand_by_with(const std::optional<Settings>& settings) noexcep
 }
 
 // Starts the next process on another thread, unless one waits. It can be activated there, too.
-void GraphClient::prepare_next(For purpose) {
+void GraphClient::prepare_next(Purpose purpose) {
   struct Work {
     WorkerGraphDescription description;
     WorkerGraphOptions options;
@@ -207,7 +207,7 @@ void GraphClient::prepare_next(For purpose) {
   };
   const auto work = std::make_shared<Work>(Work{description_, options_, {}, settings_});
   work->options.stand_by = false;
-  if (active_ && (purpose == For::return_ || stand_by_fits_)) {
+  if (active_ && (purpose == Purpose::replacement || stand_by_fits_)) {
     work->settings = Settings{nodes_, description_.inputs, description_.outputs, sizes_, settings_};
   }
   *newest_ = settings_;
@@ -222,7 +222,7 @@ void GraphClient::prepare_next(For purpose) {
     if (!next || !next->is_set_up()) {
       next = std::make_unique<GraphClient>(work->description, work->options, Role::stand_by);
     }
-    if (purpose == For::return_) {
+    if (purpose == Purpose::replacement) {
       if (work->settings) next->take_settings(*work->settings);
     } else if (work->number == *newest) {  // otherwise, another thread waits for this one
       next->stand_by_with(work->settings);
@@ -252,10 +252,10 @@ bool GraphClient::fits_stand_by() const {
   return false;
 }
 
-void GraphClient::prepare_return() noexcept {
+void GraphClient::prepare_replacement() noexcept {
   try {
-    prepare_next(For::return_);
-    next_is_return_ = true;
+    prepare_next(Purpose::replacement);
+    next_is_replacement_ = true;
   } catch (const std::exception& error) {  // no thread or no memory is to be had
     worker_.impl_->give_up("no process can be started: " + std::string(error.what()) +
                            "; WorkerGraph::pardon tries again");
@@ -263,9 +263,9 @@ void GraphClient::prepare_return() noexcept {
 }
 
 void GraphClient::prepare_stand_by() noexcept {
-  if (!options_.stand_by || next_is_return_) return;
+  if (!options_.stand_by || next_is_replacement_) return;
   try {
-    prepare_next(For::stand_by);
+    prepare_next(Purpose::stand_by);
   } catch (const std::exception& error) {
     worker_.impl_->tell(Severity::warning,
                         std::string("the stand-by did not start: ") + error.what());

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory that processes share where a device cannot do it by file descriptor. The tests run
 // in a child, whose driver says so.
-#include <sys/mman.h>
-
-#include <functional>
-
 #include "no_descriptors.hpp"
 #include "shared_memory_fixture.hpp"
-#include "software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -16,8 +11,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 class IpcMemoryTest : public SharedMemoryTest {
  protected:
@@ -28,13 +21,6 @@ class IpcMemoryTest : public SharedMemoryTest {
     std::string bytes(4096, 0);
     bytes.resize(static_cast<std::size_t>(pread(file.get(), bytes.data(), bytes.size(), 0)));
     return bytes;
-  }
-  static Descriptor file_of(const std::string& content, int with = seals) {
-    Descriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    EXPECT_EQ(write(file.get(), content.data(), content.size()),
-              static_cast<ssize_t>(content.size()));
-    EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, with), 0);
-    return file;
   }
   // The driver behind the one that has no descriptors.
   const SoftwareControls controls{std::getenv("CTXBROKER_TEST_DRIVER")};
@@ -128,28 +114,14 @@ TEST_F(IpcMemoryTest, DISABLED_WhatFailsHalfwayIsUndone) {
   Tenant tenant = broker.open_tenant("maker");
   const auto make = [&] { static_cast<void>(DeviceMemory::shareable(tenant, bytes)); };
   const auto open = [&] { static_cast<void>(import(tenant, other)); };
-  for (const char* const call : {"cuMemAlloc_v2", "cuIpcGetMemHandle", "cuDeviceGetUuid_v2",
-                                 "cuIpcOpenMemHandle_v2", "cuMemGetAddressRange_v2"}) {
-    for (const auto& work : {std::function<void()>(make), std::function<void()>(open)}) {
-      controls.start_counting();
-      controls.fail_call(call, 1, CUDA_ERROR_UNKNOWN);
-      try {
-        work();
-        EXPECT_EQ(controls.call_count(call), 0U) << call;
-      } catch (const Error& error) {
-        EXPECT_EQ(error.origin().call, call);
-      }
-      const auto done = [&](const std::string& name) {
-        const char* const failed = controls.failed_call();
-        const bool is_it = failed != nullptr && name == failed;
-        return controls.call_count(name.c_str()) - (is_it ? 1 : 0);
-      };
-      EXPECT_EQ(done("cuMemAlloc_v2"), done("cuMemFree_v2")) << call;
-      EXPECT_EQ(done("cuIpcOpenMemHandle_v2"), done("cuIpcCloseMemHandle")) << call;
-      EXPECT_EQ(tenant.memory_bytes(), 0U) << call;
-    }
-  }
-  controls.stop_counting();
+  fail_halfway(controls,
+               {"cuMemAlloc_v2", "cuIpcGetMemHandle", "cuDeviceGetUuid_v2", "cuIpcOpenMemHandle_v2",
+                "cuMemGetAddressRange_v2"},
+               {make, open}, [&](const char* call, const auto& done) {
+                 EXPECT_EQ(done("cuMemAlloc_v2"), done("cuMemFree_v2")) << call;
+                 EXPECT_EQ(done("cuIpcOpenMemHandle_v2"), done("cuIpcCloseMemHandle")) << call;
+                 EXPECT_EQ(tenant.memory_bytes(), 0U) << call;
+               });
   other.end();
 }
 

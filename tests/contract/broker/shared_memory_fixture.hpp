@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -23,6 +25,7 @@
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/stream.hpp"
 #include "raw_driver.hpp"
+#include "software_controls.hpp"
 
 namespace ctxbroker {
 
@@ -121,6 +124,40 @@ class SharedMemoryTest : public BrokerTest {
   }
   static Descriptor exported(const DeviceMemory& memory) {
     return Descriptor(memory.export_descriptor());
+  }
+
+  // A sealed file in memory.
+  static constexpr int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  static Descriptor file_of(const std::string& content, int with = seals) {
+    Descriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(write(file.get(), content.data(), content.size()),
+              static_cast<ssize_t>(content.size()));
+    EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, with), 0);
+    return file;
+  }
+  // Lets each call fail in each work. After that, `check` gets the call, and a function that tells
+  // how often a call has succeeded.
+  template <typename Check>
+  static void fail_halfway(const SoftwareControls& controls, const std::vector<const char*>& calls,
+                           const std::vector<std::function<void()>>& works, const Check& check) {
+    for (const char* const call : calls) {
+      for (const auto& work : works) {
+        controls.start_counting();
+        controls.fail_call(call, 1, CUDA_ERROR_UNKNOWN);
+        try {
+          work();
+          EXPECT_EQ(controls.call_count(call), 0U) << call;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.origin().call, call);
+        }
+        check(call, [&](const std::string& name) {
+          const char* const failed = controls.failed_call();
+          const bool is_it = failed != nullptr && name == failed;
+          return controls.call_count(name.c_str()) - (is_it ? 1 : 0);
+        });
+      }
+    }
+    controls.stop_counting();
   }
 
   RawDriver driver{broker.driver().path};

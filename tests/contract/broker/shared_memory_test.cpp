@@ -6,7 +6,6 @@
 #include "ctxbroker/host.h"
 #include "no_descriptors.hpp"
 #include "shared_memory_fixture.hpp"
-#include "software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -157,32 +156,29 @@ TEST_F(SharedMemoryTest, WhatFailsHalfwayIsUndone) {
   const auto import = [&] {
     static_cast<void>(DeviceMemory::imported(tenant, descriptor.get(), bytes));
   };
-  for (const char* const call :
-       {"cuMemGetAllocationGranularity", "cuMemCreate", "cuMemImportFromShareableHandle",
-        "cuMemGetAllocationPropertiesFromHandle", "cuMemAddressReserve", "cuMemMap",
-        "cuMemSetAccess"}) {
-    for (const auto& work : {std::function<void()>(make), std::function<void()>(import)}) {
-      controls.start_counting();
-      controls.fail_call(call, 1, CUDA_ERROR_UNKNOWN);
-      try {
-        work();
-        EXPECT_EQ(controls.call_count(call), 0U) << call;
-      } catch (const Error& error) {
-        EXPECT_EQ(error.origin().call, call);
-      }
-      const auto done = [&](const std::string& name) {
-        const char* const failed = controls.failed_call();
-        const bool is_it = failed != nullptr && name == failed;
-        return controls.call_count(name.c_str()) - (is_it ? 1 : 0);
-      };
-      EXPECT_EQ(done("cuMemAddressReserve"), done("cuMemAddressFree")) << call;
-      EXPECT_EQ(done("cuMemMap"), done("cuMemUnmap")) << call;
-      EXPECT_EQ(done("cuMemCreate") + done("cuMemImportFromShareableHandle"), done("cuMemRelease"))
-          << call;
-      EXPECT_EQ(tenant.memory_bytes(), made.bytes()) << call;
-    }
-  }
-  controls.stop_counting();
+  fail_halfway(controls,
+               {"cuMemGetAllocationGranularity", "cuMemCreate", "cuMemImportFromShareableHandle",
+                "cuMemGetAllocationPropertiesFromHandle", "cuMemAddressReserve", "cuMemMap",
+                "cuMemSetAccess"},
+               {make, import}, [&](const char* call, const auto& done) {
+                 EXPECT_EQ(done("cuMemAddressReserve"), done("cuMemAddressFree")) << call;
+                 EXPECT_EQ(done("cuMemMap"), done("cuMemUnmap")) << call;
+                 EXPECT_EQ(done("cuMemCreate") + done("cuMemImportFromShareableHandle"),
+                           done("cuMemRelease"))
+                     << call;
+                 EXPECT_EQ(tenant.memory_bytes(), made.bytes()) << call;
+               });
+}
+
+// Where there is no need for it, memory of another process's choice does not come in by legacy IPC.
+TEST_F(SharedMemoryTest, LegacyIpcIsForDevicesWithoutDescriptors) {
+  Tenant tenant = broker.open_tenant("user");
+  std::string content("ctxbroker IPC 1");
+  content.resize(16 + sizeof(CUuuid) + sizeof(CUipcMemHandle));
+  const Descriptor file = file_of(content);
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument,
+                         [&] { static_cast<void>(DeviceMemory::imported(tenant, file.get(), 1)); }),
+              HasSubstr("is not device memory that a driver has exported"));
 }
 
 TEST_F(SharedMemoryTest, HostsInCShareItToo) {
