@@ -74,10 +74,15 @@ struct WorkerGraphOptions {
   /// Null: the constructor throws `invalid_argument` if a plug-in is to be in the host, and
   /// `in-host` in the policy has no effect.
   Broker* broker = nullptr;
-  /// How the jobs run. Leave out `on_done` and `jobs_waiting`. With several processes, and for
-  /// pictures with dry_while_away, `late` must be LateJobs::deliver. `submit` then returns when all
-  /// processes but the last have done the job, and sometimes it also waits for the last one. The
-  /// outputs of the earlier processes are complete when it returns.
+  /// How the jobs run. Leave out `jobs_waiting`. With several processes, and for pictures with
+  /// dry_while_away, `late` must be LateJobs::deliver. `submit` then returns when all processes but
+  /// the last have done the job, and sometimes it also waits for the last one. The outputs of the
+  /// earlier processes are complete when it returns.
+  ///
+  /// `on_done` is called on a thread of the worker's, or in a call of the graph. It is not called
+  /// for jobs that are lost when their process ends: `worker.on_end` says so. With dry_while_away,
+  /// it is called for every job that becomes dry. If it is set, each job costs the worker one more
+  /// system call.
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
@@ -218,9 +223,10 @@ class CTXB_API WorkerGraph {
   /// @param graph    the host gives up its unfinished jobs. All its ends are in host memory, and
   ///                 each instance is in one node. Afterwards it is moved from.
   /// @param options  as above. `options.graph` does not count: the old graph's options do, without
-  ///                 `on_done` and `jobs_waiting`. If `options.driver` is not set, it is the driver
-  ///                 of the graph's broker. Set `policy`, `job_timeout` and the rest again, because
-  ///                 the broker's options are not taken over.
+  ///                 `jobs_waiting`. Jobs are numbered from 1 again, also for `on_done`. If
+  ///                 `options.driver` is not set, it is the driver of the graph's broker. Set
+  ///                 `policy`, `job_timeout` and the rest again, because the broker's options are
+  ///                 not taken over.
   /// @param of_nodes  the grouping of each node. Empty: the policy and `options.grouping` decide.
   /// @throws Error  `wrong_state` for a graph that was moved from; `invalid_argument` for a graph
   ///                that cannot move; what the constructor throws. After one of these errors, the

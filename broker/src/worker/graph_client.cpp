@@ -51,7 +51,8 @@ void pass_record(const RecordSink& sink, const std::string& worker, const void* 
 
 // A stand-by's end is not the graph's: records say so, and on_end does not hear of it.
 WorkerOptions worker_options(const WorkerGraphOptions& given,
-                             const std::shared_ptr<std::atomic<bool>>& in_charge) {
+                             const std::shared_ptr<std::atomic<bool>>& in_charge,
+                             const std::shared_ptr<DoneJobs>& done_jobs) {
   WorkerOptions options = given.worker;
   need(options.module.empty() && !options.on_notification,
        "WorkerGraphOptions::worker has a module or on_notification, which the graph sets itself");
@@ -60,22 +61,20 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
   options.message_bytes = 4096;
   options.calls_at_once = 1;
   options.threads = 1;
-  if (given.stand_by || !*in_charge) {
-    if (given.worker.records) {
-      options.records = [sink = given.worker.records, in_charge](const Record& record) {
-        Record named = record;
-        if (!*in_charge) named.text = "stand-by: " + named.text;
-        sink(named);
-      };
-    }
-    if (given.worker.on_end) {
-      options.on_end = [on_end = given.worker.on_end, in_charge](const WorkerEnd& end) {
-        if (*in_charge) on_end(end);
-      };
-    }
+  if (given.worker.records) {
+    options.records = [sink = given.worker.records, in_charge](const Record& record) {
+      Record named = record;
+      if (!*in_charge) named.text = "stand-by: " + named.text;
+      sink(named);
+    };
   }
-  options.on_notification = [sink = options.records, worker = options.name](
+  options.on_end = [on_end = given.worker.on_end, in_charge, done_jobs](const WorkerEnd& end) {
+    done_jobs->lose();
+    if (on_end && *in_charge) on_end(end);
+  };
+  options.on_notification = [sink = options.records, worker = options.name, done_jobs](
                                 std::uint32_t type, const void* data, std::size_t bytes) {
+    done_jobs->look();
     if (sink && type == record_notification) pass_record(sink, worker, data, bytes);
   };
   return options;
@@ -98,8 +97,8 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
            (description.inputs.size() == 1 && description.outputs.size() == 1),
        "WorkerGraphDescription has no edges, so it is a row, which has one input and one output");
   const GraphOptions& graph = options.graph;
-  need(!graph.on_done && graph.jobs_waiting == 0,
-       "GraphOptions::on_done or jobs_waiting is set; a graph in a worker has neither");
+  need(graph.jobs_waiting == 0,
+       "GraphOptions::jobs_waiting is set, and no job waits in a graph in a worker; set it to 0");
   need(graph.jobs_in_flight >= 1 && graph.jobs_in_flight <= 64,
        "GraphOptions::jobs_in_flight must be 1 to 64");
   need(!options.retry || !options.dry_while_away,
@@ -146,7 +145,8 @@ GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions 
     : description_(checked(std::move(description), options)),
       options_(with_whole_paths(std::move(options))),
       in_charge_(std::make_shared<std::atomic<bool>>(role == Role::in_charge)),
-      worker_(worker_options(options_, in_charge_)),
+      done_jobs_(std::make_shared<DoneJobs>(options_.graph.on_done)),
+      worker_(worker_options(options_, in_charge_, done_jobs_)),
       lent_devices_(std::make_shared<LentDevices>(*this)),
       slots_(options_.graph.jobs_in_flight),
       outcomes_(2 * std::size_t{options_.graph.jobs_in_flight}, JobOutcome::forgotten) {
@@ -215,6 +215,7 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
 // The process before can still be leaving, and write into its blocks.
 void GraphClient::drop_blocks() noexcept {
   document_ = {};
+  done_board_ = {};
   for (Slot& slot : slots_) slot.block = {};
 }
 
@@ -342,14 +343,22 @@ void GraphClient::send_activation() {
   for (const GraphEdge& edge : description_.edges) {
     edges.push_back(Json::array({edge.from, edge.to}));
   }
-  const Json answer =
-      ask(graph_activate, {{"sizes", Json::array({sizes_.max_width, sizes_.max_height,
-                                                  sizes_.sample_rate, sizes_.realtime})},
-                           {"graph", to_json(options_.graph)},
-                           {"inputs", to_json(description_.inputs)},
-                           {"outputs", to_json(description_.outputs)},
-                           {"device", description_.device},
-                           {"edges", std::move(edges)}});
+  Json question{{"sizes", Json::array({sizes_.max_width, sizes_.max_height, sizes_.sample_rate,
+                                       sizes_.realtime})},
+                {"graph", to_json(options_.graph)},
+                {"inputs", to_json(description_.inputs)},
+                {"outputs", to_json(description_.outputs)},
+                {"device", description_.device},
+                {"edges", std::move(edges)}};
+  if (done_jobs_->is_wanted()) {
+    if (!done_board_) {
+      done_board_ = worker_.impl_->lend(done_board_places * sizeof(std::uint64_t),
+                                        WorkerImpl::LentTo::this_process);
+    }
+    question["done_board"] = done_board_->handle.load();
+  }
+  const Json answer = ask(graph_activate, question);
+  done_jobs_->listen(done_board_, has_dry_sound());
   std::vector<JobInput> inputs;
   std::uint64_t latency = 0;
   std::vector<std::uint64_t> before;
@@ -416,6 +425,7 @@ void GraphClient::deactivate() {
   links_.clear();
   if (!is_set_up() || !was_active) return;
   const Json states = ask(graph_deactivate, Json::object());
+  done_jobs_->look();
   read([&] {
     if (states.size() != nodes_.size()) throw json::DocumentError("states are missing");
     for (std::size_t i = 0; i < nodes_.size(); ++i) {

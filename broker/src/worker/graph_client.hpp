@@ -21,6 +21,7 @@
 #include "ctxbroker/worker_graph.hpp"
 #include "graph/delay_lines.hpp"
 #include "plugin/foreign_text.hpp"
+#include "worker/done_jobs.hpp"
 #include "worker/graph_part.hpp"
 #include "worker/graph_wire.hpp"
 #include "worker/lent_devices.hpp"
@@ -224,7 +225,9 @@ class GraphClient final : public GraphPart {
   WorkerGraphDescription description_;
   WorkerGraphOptions options_;
   std::shared_ptr<std::atomic<bool>> in_charge_;
-  mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
+  std::shared_ptr<DoneJobs> done_jobs_;
+  std::shared_ptr<LentBlock> done_board_;  // if they are wanted. The process keeps it to its end
+  mutable std::mutex worker_mutex_;        // for the exchange of worker_ alone
   Worker worker_;
   std::future<std::unique_ptr<GraphClient>> next_;
   bool next_is_replacement_ = false;  // dry_while_away waits for it

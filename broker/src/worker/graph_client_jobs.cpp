@@ -20,6 +20,11 @@ double value_after(const WorkerParameterChange& change, std::int64_t frames) noe
   return change.from + (change.value - change.from) * (passed / static_cast<double>(ramp));
 }
 
+// Otherwise, its work can go on after its deadline.
+bool is_complete(JobOutcome outcome) noexcept {
+  return outcome == JobOutcome::done || outcome == JobOutcome::late;
+}
+
 }  // namespace
 
 std::vector<ImageRegion> GraphClient::regions(const char* what, const JobInfo& job,
@@ -151,9 +156,7 @@ void GraphClient::keep_values(const WorkerJobEvents& events, std::uint32_t frame
 }
 
 void GraphClient::copy_outputs(const Slot& slot, JobOutcome outcome) const {
-  const bool is_written =
-      outcome == JobOutcome::done || outcome == JobOutcome::late || outcome == JobOutcome::dry;
-  if (!is_written) return;
+  if (!is_complete(outcome) && outcome != JobOutcome::dry) return;
   const auto* const begin = static_cast<const std::byte*>(slot.block.data());
   const std::size_t inputs = slot.places.size() - slot.outputs.size();
   for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
@@ -196,6 +199,7 @@ JobOutcome GraphClient::end_job(const Slot& slot) {
 
 // The worker must not write into a block that it has no more.
 GraphClient::~GraphClient() {
+  done_jobs_->stop();
   try {
     if (next_.valid()) static_cast<void>(next_.get());
   } catch (...) {  // NOLINT(bugprone-empty-catch): nobody needs it any more
@@ -226,6 +230,7 @@ void GraphClient::finish_oldest() {
   }
   copy_outputs(slot, outcome);
   outcomes_[slot.job % outcomes_.size()] = outcome;
+  if (is_complete(outcome)) done_jobs_->tell_answered(slot.in_worker);
   end_slot(slot);
 }
 
@@ -238,9 +243,13 @@ std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
   const bool is_started = start_or_dry(graph_submit, slot, buffers, job, events).has_value();
   const std::uint64_t number = ++last_job_;
   outcomes_[number % outcomes_.size()] = is_started ? JobOutcome::forgotten : JobOutcome::dry;
-  if (!is_started) return number;
+  if (!is_started) {
+    done_jobs_->tell(number);
+    return number;
+  }
   slot.job = number;
   hold_blocks(slot);
+  done_jobs_->add(slot.in_worker, number);
   return number;
 }
 
@@ -310,11 +319,19 @@ JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& j
   Slot& slot = slots_.front();
   check_job(slot, buffers, job, events);
   const auto reply = start_or_dry(graph_process, slot, buffers, job, events);
-  if (!reply) return JobOutcome::dry;
-  const auto outcome = static_cast<JobOutcome>(reply->outcome);
-  copy_outputs(slot, outcome);
-  slot.lent.clear();
-  slot.devices.clear();
+  const auto outcome = reply ? static_cast<JobOutcome>(reply->outcome) : JobOutcome::dry;
+  const std::uint64_t number = ++last_job_;
+  outcomes_[number % outcomes_.size()] = outcome;
+  if (reply) {
+    copy_outputs(slot, outcome);
+    slot.lent.clear();
+    slot.devices.clear();
+  }
+  if (reply && !is_complete(outcome)) {
+    done_jobs_->add(reply->job, number);
+  } else {
+    done_jobs_->tell(number);
+  }
   return outcome;
 }
 

@@ -101,6 +101,7 @@ bool GraphClient::take_next() {
     worker_.impl_.swap(next->worker_.impl_);
   }
   in_charge_.swap(next->in_charge_);
+  done_jobs_.swap(next->done_jobs_);
   epoch_ = next->epoch_;
   ends_ = ends;
   driver_ = next->driver_;
@@ -109,6 +110,7 @@ bool GraphClient::take_next() {
   if (!is_replacement && next->worker_.process_id() != 0) next->worker_.close();
   drop_blocks();
   document_ = std::exchange(next->document_, {});
+  done_board_ = std::exchange(next->done_board_, {});
   worker_.impl_->take_blocks_of(*next->worker_.impl_);  // from WorkerGraph::lend
   retired_ = std::move(next);
   if (active_ && retired_->settings_ == settings_) {

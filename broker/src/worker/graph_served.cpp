@@ -3,8 +3,10 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -50,6 +52,21 @@ std::uint64_t memory_of(const BrokerMetrics& metrics) {
     for (const LeaseMetrics& lease : tenant.leases) bytes += lease.memory_bytes;
   }
   return bytes;
+}
+
+// The board is lent until the process ends.
+std::function<void(std::uint64_t)> teller(const ctxb_worker_host* host, std::uint64_t block) {
+  void* memory = nullptr;
+  std::uint64_t bytes = 0;
+  need_of_message(host->buffer(block, &memory, &bytes) == CTXB_OK &&
+                      bytes >= done_board_places * sizeof(std::uint64_t),
+                  "the board of done jobs is not lent, or too small");
+  std::memset(memory, 0, done_board_places * sizeof(std::uint64_t));
+  return [host, board = static_cast<std::uint64_t*>(memory)](std::uint64_t job) {
+    const std::atomic_ref place(board[job % done_board_places]);
+    place.store(job, std::memory_order_release);
+    host->notify(ring_notification, nullptr, 0);
+  };
 }
 
 }  // namespace
@@ -226,7 +243,10 @@ Json Served::connect(const Json& ask) {
   sizes.max_height = given.at(1).get<std::uint32_t>();
   sizes.sample_rate = given.at(2).get<double>();
   sizes.realtime = given.at(3).get<bool>();
-  const GraphOptions options = read_graph_options(ask.at("graph"));
+  GraphOptions options = read_graph_options(ask.at("graph"));
+  if (ask.contains("done_board")) {
+    options.on_done = teller(host_, ask.at("done_board").get<std::uint64_t>());
+  }
   std::vector<GraphEdge> edges;
   for (const Json& edge : ask.at("edges")) {
     edges.push_back({edge.at(0).get<std::string>(), edge.at(1).get<std::string>()});

@@ -169,7 +169,10 @@ void GroupedGraph::start(const WorkerGraphOptions& options) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     WorkerGraphOptions own = options;
     if (groups_.size() > 1) own.worker.name = name_of(options.worker.name, groups_[g]);
-    if (g + 1 < groups_.size()) own.graph.jobs_in_flight = 1;  // the host waits for each job
+    if (g + 1 < groups_.size()) {  // the host waits for each job
+      own.graph.jobs_in_flight = 1;
+      own.graph.on_done = nullptr;
+    }
     const bool in_host = groups_[g].in_host;
     const bool is_async = groups_.size() > 1 && !in_host;
     started.push_back(std::async(is_async ? std::launch::async : std::launch::deferred, make_part,

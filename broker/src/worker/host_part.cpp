@@ -42,7 +42,13 @@ void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inpu
     GraphDescription graph =
         activate_all(nodes_, sizes, std::move(inputs), std::move(outputs), description_.edges);
     devices_.describe(broker_, description_.device, graph);
-    graph_.emplace(broker_, graph, sizes, options_);
+    GraphOptions options = options_;
+    if (options.on_done) {
+      options.on_done = [tell = options_.on_done, before = before_activation_](std::uint64_t job) {
+        tell(before + job);
+      };
+    }
+    graph_.emplace(broker_, graph, sizes, options);
   } catch (...) {
     deactivate();
     throw;

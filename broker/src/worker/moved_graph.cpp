@@ -58,7 +58,6 @@ void group(WorkerGraphDescription& graph, const std::vector<WorkerGrouping>& of_
 
 WorkerGraphOptions options_for(const GraphParts& graph, WorkerGraphOptions options) {
   options.graph = graph.options;
-  options.graph.on_done = nullptr;
   options.graph.jobs_waiting = 0;
   if (!options.driver) options.driver = graph.instances[0]->broker().driver().info.kind;
   return options;
