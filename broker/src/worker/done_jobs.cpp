@@ -8,68 +8,71 @@
 namespace ctxbroker::detail {
 
 void DoneJobs::listen(std::shared_ptr<LentBlock> board, bool lost_are_done) noexcept {
+  if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
   board_ = std::move(board);
   lost_are_done_ = lost_are_done;
-  jobs_.fill({});
+  jobs_.clear();
 }
 
+// A sound process has said of the oldest one that it is done, before there are so many.
 void DoneJobs::add(std::uint64_t in_worker, std::uint64_t job) noexcept {
   if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
-  jobs_[in_worker % jobs_.size()] = {in_worker, job};
-  last_ = in_worker;
-  look_with_lock();
+  if (jobs_.size() == most_jobs) jobs_.erase(jobs_.begin());
+  jobs_.push_back({in_worker, job});
+  tell_until_last();
 }
 
 void DoneJobs::tell(std::uint64_t job) noexcept {
   if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
-  if (tell_) tell_(job);
-}
-
-void DoneJobs::tell_answered(std::uint64_t in_worker) noexcept {
-  if (!is_wanted_) return;
-  const std::lock_guard lock(mutex_);
-  tell_those([&](const Job& one) { return one.in_worker == in_worker; });
+  tell_those([&](const Job& one) { return one.job == job; });
 }
 
 void DoneJobs::look() noexcept {
   if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
-  look_with_lock();
+  tell_until_last();
 }
 
-void DoneJobs::look_with_lock() noexcept {
-  if (!board_) return;
-  auto* const board = reinterpret_cast<std::uint64_t*>(board_->memory.get());
-  tell_those([&](const Job& one) {
-    const std::atomic_ref last_there(board[one.in_worker % jobs_.size()]);
-    return last_there.load(std::memory_order_acquire) >= one.in_worker;
-  });
-}
-
-void DoneJobs::lose() noexcept {
+// A job that is added later has been submitted before.
+void DoneJobs::end() noexcept {
   if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
-  if (lost_are_done_) tell_those([](const Job&) { return true; });
-  jobs_.fill({});
+  board_.reset();
+  last_ = lost_are_done_ ? UINT64_MAX : 0;
+  tell_until_last();
+  jobs_.clear();
+}
+
+void DoneJobs::forget() noexcept {
+  if (!is_wanted_) return;
+  const std::lock_guard lock(mutex_);
+  jobs_.clear();
 }
 
 void DoneJobs::stop() noexcept {
+  if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
   tell_ = nullptr;
 }
 
-// In the order in which they were submitted.
 template <typename IsDone>
 void DoneJobs::tell_those(const IsDone& is_done) noexcept {
-  for (std::uint64_t i = 1; i <= jobs_.size(); ++i) {
-    Job& one = jobs_[(last_ + i) % jobs_.size()];
-    if (one.job == 0 || !is_done(one)) continue;
-    const std::uint64_t job = std::exchange(one, {}).job;
-    if (tell_) tell_(job);
+  std::erase_if(jobs_, [&](const Job& one) {
+    if (!is_done(one)) return false;
+    if (tell_) tell_(one.job);
+    return true;
+  });
+}
+
+void DoneJobs::tell_until_last() noexcept {
+  if (board_) {
+    auto* const board = reinterpret_cast<DoneBoard*>(board_->memory.get());
+    last_ = std::atomic_ref(*board).load();
   }
+  tell_those([&](const Job& one) { return one.in_worker <= last_; });
 }
 
 }  // namespace ctxbroker::detail

@@ -69,7 +69,7 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
     };
   }
   options.on_end = [on_end = given.worker.on_end, in_charge, done_jobs](const WorkerEnd& end) {
-    done_jobs->lose();
+    done_jobs->end();
     if (on_end && *in_charge) on_end(end);
   };
   options.on_notification = [sink = options.records, worker = options.name, done_jobs](
@@ -351,14 +351,14 @@ void GraphClient::send_activation() {
                 {"device", description_.device},
                 {"edges", std::move(edges)}};
   if (done_jobs_->is_wanted()) {
-    if (!done_board_) {
-      done_board_ = worker_.impl_->lend(done_board_places * sizeof(std::uint64_t),
-                                        WorkerImpl::LentTo::this_process);
+    if (done_board_.bytes() == 0) {
+      done_board_ =
+          WorkerBuffer(worker_.impl_->lend(sizeof(DoneBoard), WorkerImpl::LentTo::this_process));
     }
-    question["done_board"] = done_board_->handle.load();
+    question["done_board"] = done_board_.handle();
   }
   const Json answer = ask(graph_activate, question);
-  done_jobs_->listen(done_board_, has_dry_sound());
+  done_jobs_->listen(done_board_.block_, has_dry_sound());
   std::vector<JobInput> inputs;
   std::uint64_t latency = 0;
   std::vector<std::uint64_t> before;

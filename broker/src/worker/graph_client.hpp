@@ -226,8 +226,8 @@ class GraphClient final : public GraphPart {
   WorkerGraphOptions options_;
   std::shared_ptr<std::atomic<bool>> in_charge_;
   std::shared_ptr<DoneJobs> done_jobs_;
-  std::shared_ptr<LentBlock> done_board_;  // if they are wanted. The process keeps it to its end
-  mutable std::mutex worker_mutex_;        // for the exchange of worker_ alone
+  WorkerBuffer done_board_;          // before worker_, because late work can write there to the end
+  mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
   Worker worker_;
   std::future<std::unique_ptr<GraphClient>> next_;
   bool next_is_replacement_ = false;  // dry_while_away waits for it

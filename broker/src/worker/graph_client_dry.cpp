@@ -75,9 +75,9 @@ void GraphClient::give_dry(Slot& slot) noexcept {
 // The process has them no more.
 void GraphClient::give_up_jobs() noexcept {
   if (!has_dry_sound()) return lose_jobs();
-  done_jobs_->lose();
   while (Slot* const slot = oldest()) {
     outcomes_[slot->job % outcomes_.size()] = JobOutcome::dry;
+    done_jobs_->tell(slot->job);
     give_dry(*slot);
   }
 }
@@ -93,7 +93,7 @@ std::uint64_t GraphClient::skip_job() {
   discontinuity_ = true;  // also if the process is there, and has no part in this job
   const std::uint64_t number = ++last_job_;
   outcomes_[number % outcomes_.size()] = JobOutcome::dry;
-  done_jobs_->tell(number);
+  done_jobs_->add(0, number);
   return number;
 }
 

@@ -183,6 +183,7 @@ GraphClient::Slot& GraphClient::free_slot() {
 }
 
 void GraphClient::lose_jobs() noexcept {
+  done_jobs_->forget();
   for (Slot& slot : slots_) {
     if (slot.job != 0) end_slot(slot);
   }
@@ -230,7 +231,7 @@ void GraphClient::finish_oldest() {
   }
   copy_outputs(slot, outcome);
   outcomes_[slot.job % outcomes_.size()] = outcome;
-  if (is_complete(outcome)) done_jobs_->tell_answered(slot.in_worker);
+  if (is_complete(outcome)) done_jobs_->tell(slot.job);
   end_slot(slot);
 }
 
@@ -243,13 +244,11 @@ std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
   const bool is_started = start_or_dry(graph_submit, slot, buffers, job, events).has_value();
   const std::uint64_t number = ++last_job_;
   outcomes_[number % outcomes_.size()] = is_started ? JobOutcome::forgotten : JobOutcome::dry;
-  if (!is_started) {
-    done_jobs_->tell(number);
-    return number;
+  if (is_started) {
+    slot.job = number;
+    hold_blocks(slot);
   }
-  slot.job = number;
-  hold_blocks(slot);
-  done_jobs_->add(slot.in_worker, number);
+  done_jobs_->add(is_started ? slot.in_worker : 0, number);
   return number;
 }
 
@@ -327,11 +326,8 @@ JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& j
     slot.lent.clear();
     slot.devices.clear();
   }
-  if (reply && !is_complete(outcome)) {
-    done_jobs_->add(reply->job, number);
-  } else {
-    done_jobs_->tell(number);
-  }
+  const bool goes_on = reply && !is_complete(outcome);
+  done_jobs_->add(goes_on ? reply->job : 0, number);
   return outcome;
 }
 

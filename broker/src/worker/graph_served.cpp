@@ -16,6 +16,7 @@
 #include "plugin/access.hpp"
 #include "plugin/base64.hpp"
 #include "scan/description_json.hpp"
+#include "worker/done_jobs.hpp"
 #include "worker/packet.hpp"
 
 namespace ctxbroker::detail {
@@ -54,17 +55,19 @@ std::uint64_t memory_of(const BrokerMetrics& metrics) {
   return bytes;
 }
 
-// The board is lent until the process ends.
+// Writes on the board, and rings. The host takes the board back when there is no graph any more.
 std::function<void(std::uint64_t)> teller(const ctxb_worker_host* host, std::uint64_t block) {
   void* memory = nullptr;
   std::uint64_t bytes = 0;
-  need_of_message(host->buffer(block, &memory, &bytes) == CTXB_OK &&
-                      bytes >= done_board_places * sizeof(std::uint64_t),
+  need_of_message(host->buffer(block, &memory, &bytes) == CTXB_OK && bytes >= sizeof(DoneBoard),
                   "the board of done jobs is not lent, or too small");
-  std::memset(memory, 0, done_board_places * sizeof(std::uint64_t));
-  return [host, board = static_cast<std::uint64_t*>(memory)](std::uint64_t job) {
-    const std::atomic_ref place(board[job % done_board_places]);
-    place.store(job, std::memory_order_release);
+  auto* const board = static_cast<DoneBoard*>(memory);
+  *board = 0;
+  return [host, board](std::uint64_t job) {
+    const std::atomic_ref last(*board);
+    std::uint64_t before = last.load();
+    while (before < job && !last.compare_exchange_weak(before, job)) {
+    }
     host->notify(ring_notification, nullptr, 0);
   };
 }

@@ -18,7 +18,6 @@
 // CUDA has ended, the worker answers CTXB_ERROR_CONTEXT_LOST instead, and is ended.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -101,13 +100,10 @@ struct JobReply {
   std::uint32_t failed = 0;  // 1: the text of an error follows
 };
 
-// Notifications. The host looks at the board of done jobs (done_jobs.hpp) after each of them. A
-// worker that has nothing else to say rings: that one has no content.
+// Notifications. The host looks at the board of done jobs (done_jobs.hpp) after each of them. The
+// second kind has no content.
 constexpr std::uint32_t record_notification = 1;
 constexpr std::uint32_t ring_notification = 2;
-// Numbers of jobs, by their remainders. At most 64 jobs are in flight, so none is written over
-// before the host has had an occasion to see it.
-constexpr std::size_t done_board_places = 128;
 
 using json::Json;
 

@@ -4,17 +4,18 @@
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "groups_fixture.hpp"
+#include "left.hpp"
 
 namespace ctxbroker {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -61,9 +62,23 @@ class WorkerDoneTest : public WorkerGroupsTest {
     kill(graph.process_id(node), SIGKILL);
     wait_for_end(ended + 1);
   }
-  WorkerGraphDescription hostile() const {
+  // A worker that answers every message itself.
+  WorkerGraph liar(const std::vector<std::string>& environment, double sample_rate = 0) {
+    WorkerGraphOptions with = telling(graph_options(environment));
+    with.worker.program = worker_file("worker_graph_liar");
+    with.graph.jobs_in_flight = 2;
+    WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so"), "liar"}}},
+                      with);
+    graph.activate({8, 8, sample_rate});
+    return graph;
+  }
+  static WorkerGraphDescription hostile() {
     return {{{"in"}}, {{"out"}}, {node_of("hostile", "test_plugins/")}};
   }
+
+  std::vector<float> pixels = noise(8 * 8 * 4, 3);
+  const JobBuffers small{{pixels.data()}, {pixels.data()}};
+  const JobInfo small_job{8, 8};
 
  private:
   mutable std::mutex mutex_;
@@ -181,24 +196,30 @@ TEST_F(WorkerDoneTest, TheHostIsToldAlsoIfTheWorkerCannotRing) {
 TEST_F(WorkerDoneTest, AWorkerThatLiesAddsNoJobAndHidesNone) {
   for (const std::string lie : {"done_board", "none"}) {
     const std::size_t before = told().size();
-    WorkerGraphOptions with = telling(graph_options({"TEST_GRAPH_LIE=" + lie}));
-    with.worker.program = worker_file("worker_graph_liar");
-    with.graph.jobs_in_flight = 2;
-    WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so"), "liar"}}},
-                      with);
-    graph.activate({8, 8});
-    std::vector<float> pixels(8 * 8 * 4);
-    JobInfo job;
-    job.width = job.height = 8;
+    WorkerGraph graph = liar({"TEST_GRAPH_LIE=" + lie});
     std::vector<std::uint64_t> submitted;
-    for (int i = 0; i < 300; ++i) {
-      submitted.push_back(graph.submit({{pixels.data()}, {pixels.data()}}, job));
-    }
+    for (int i = 0; i < 300; ++i) submitted.push_back(graph.submit(small, small_job));
     graph.finish(submitted.back());
     const auto all = told();
     EXPECT_EQ(std::vector(all.begin() + static_cast<std::ptrdiff_t>(before), all.end()), submitted)
         << lie;
   }
+}
+
+// Each call sets the process up anew.
+TEST_F(WorkerDoneTest, SetUpsThatFailLeaveNothing) {
+  const auto mark = folder() / "mark";
+  WorkerGraph graph =
+      liar({"TEST_GRAPH_LIE=later_inputs", "TEST_GRAPH_MARK=" + mark.string()}, 48000);
+  const JobInfo sound{8, 8, 0, 48000};
+  EXPECT_EQ(graph.process(small, sound), JobOutcome::done);
+  std::ofstream(mark).put('x');
+  kill_process(graph);
+  const auto fails = [&] { static_cast<void>(graph.process(small, sound)); };
+  error_of(ErrorKind::wrong_state, fails);
+  const Left once = left();
+  for (int i = 0; i < 50; ++i) error_of(ErrorKind::wrong_state, fails);
+  EXPECT_EQ(left(), once);
 }
 
 // The host does not wait, and the work goes on.
