@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds and runs the host, the module and the plug-ins of docs/workers.md.
+# Builds and runs the host of docs/workers.md, and the host, the module and the plug-ins of docs/workers_own_format.md.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
@@ -13,7 +13,8 @@ includes=(-I"$CTXB_SOURCE/broker/include" -I"$CTXB_SOURCE/plugin_sdk/include" -i
 warnings=(-Wall -Wextra -Werror)
 cd "$scratch"
 code_of embedding.md halfwhite.c >halfwhite.c
-for file in crasher.c painter_module.cpp painter_host.cpp isolated_host.cpp; do code_of workers.md "$file" >"$file"; done
+code_of workers.md isolated_host.cpp >isolated_host.cpp
+for file in crasher.c painter_module.cpp painter_host.cpp; do code_of workers_own_format.md "$file" >"$file"; done
 # The plug-in needs the driver by its name alone.
 cc -shared -x c /dev/null -o libcuda.so -Wl,-soname,libcuda.so.1
 cc -shared -fPIC "${includes[@]}" "${warnings[@]}" halfwhite.c -o halfwhite.so -Wl,--no-as-needed -L. -lcuda

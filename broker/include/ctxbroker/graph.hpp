@@ -157,8 +157,13 @@ struct GraphOptions {
   /// May be empty. A thread of the driver's or one in a call of the graph calls it, perhaps before
   /// submit has returned. It must return quickly, throw nothing, and call neither CUDA nor the
   /// broker. Do not hold a lock that it takes during a call of any graph, because that call may
-  /// wait for it. It is not called for a job whose work fails, and not after the graph's end. With
-  /// it, submit takes a lock that the call holds too, so do without it on a real-time thread.
+  /// wait for it. With it, submit takes a lock that the call holds too, so do without it on a
+  /// real-time thread.
+  ///
+  /// It is not called for a job whose work fails, and not after the graph's end. So a loop that
+  /// waits for it needs a time limit. When the time is over, call finish, which throws the error.
+  /// A job has to be finished after the call, too. If `late` is not LateJobs::deliver, the call can
+  /// come after finish has returned.
   std::function<void(std::uint64_t)> on_done{};
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;

@@ -22,7 +22,7 @@ struct MpsServerOptions {
   /// NVIDIA's control program. A name without a folder is looked up in PATH.
   std::filesystem::path program{"nvidia-cuda-mps-control"};
   /// Where the server's own folder is made. Empty: the system's folder for temporary files. The
-  /// path must be short, because sockets lie there.
+  /// absolute path may have at most 57 bytes, because a socket's path cannot be long.
   std::filesystem::path folder{};
   std::chrono::milliseconds start_timeout{10'000};  ///< For the server, until it takes commands.
 };
@@ -30,11 +30,16 @@ struct MpsServerOptions {
 /// An MPS server of the host's own. Only processes that get its variable use it: the host does not,
 /// and neither do other workers.
 ///
-/// Its clients share the GPU without the time that a change of the process costs. But a fault of
-/// one ends CUDA in all of them, and no new process gets in until all of them have ended.
+/// Its clients run on the GPU at the same time, so the GPU need not change from one process to
+/// another. But a fault of one client ends CUDA in all of them, and no new process can use the
+/// server until all of them have ended.
+///
+/// A worker that cannot use the server runs without MPS, and no error says so. Check
+/// DeviceInfo::mps in WorkerGraph::devices.
 ///
 /// It is move-only. A moved-from server can only be destroyed or assigned to. It has a folder that
-/// only the user can open. Its processes end with the host, also when the host is killed.
+/// only the user can open. The program ctxbroker-mps ends the server and removes the folder when
+/// the host ends, even by a kill. They are left only if ctxbroker-mps is killed as well.
 ///
 /// Threads: the host's calls must not overlap.
 class CTXB_API MpsServer {
@@ -49,11 +54,12 @@ class CTXB_API MpsServer {
   explicit MpsServer(const MpsServerOptions& options = {});
   MpsServer(MpsServer&& other) noexcept;
   MpsServer& operator=(MpsServer&& other) noexcept;
-  /// Ends the server. Destroy the workers first: CUDA ends in those that are left, after a second.
+  /// Ends the server, and waits until it has ended. Destroy the workers first. If some are left,
+  /// the server gives them a second, and then CUDA ends in them.
   ~MpsServer();
 
-  /// Returns "CUDA_MPS_PIPE_DIRECTORY=...", for WorkerOptions::environment of each worker that
-  /// belongs to the group.
+  /// Returns "CUDA_MPS_PIPE_DIRECTORY=...". Add it to WorkerOptions::environment of each worker
+  /// that is to use this server.
   [[nodiscard]] std::string variable() const;
 
  private:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Worker processes for hosts whose plug-ins have a format of their own: a crash, a fault or a hang
-/// in a worker stops its plug-ins alone. worker_module.h is the other side, and docs/workers.md
-/// says what a worker costs and what it protects from.
+/// Worker processes for hosts whose plug-ins have a format of their own. If a plug-in crashes,
+/// hangs or ends CUDA, only the plug-ins of its worker stop. worker_module.h is the other side.
+/// docs/workers_own_format.md shows how to use both, and docs/workers.md says what a worker costs
+/// and what it protects from.
 #pragma once
 
 #include <chrono>
@@ -30,10 +31,12 @@ struct LentBlock;
 
 /// What a worker does at the moment.
 enum class WorkerState {
-  missing,      ///< There is no process. The next call starts one.
-  starting,     ///< The process is starting.
-  ready,        ///< It takes calls.
-  failed,       ///< Its last start failed. Calls fail until Worker::start succeeds.
+  missing,   ///< There is no process. The next call starts one.
+  starting,  ///< The process is starting.
+  ready,     ///< It takes calls.
+  /// Its last start failed. Worker::start tries again, and so does the next call after pardon. The
+  /// next call of a WorkerGraph tries again, unless it is a job with dry_while_away.
+  failed,
   quarantined,  ///< It has ended too often. Calls fail until Worker::pardon.
   closed,       ///< The host has closed it.
 };
@@ -48,7 +51,7 @@ enum class WorkerEndCause {
   out_of_memory,  ///< It ran into its memory limit, or the system killed it to get memory.
   late,           ///< A call did not end within its timeout.
   stopped,        ///< It was stopped (SIGSTOP), or did not run for heartbeat_timeout.
-  lie,            ///< It broke the rules of the channel.
+  lie,            ///< It broke the rules of the messages between the two processes.
   cuda_ended,     ///< It said that its CUDA context is lost: CUDA has ended in it, or work hangs.
   by_host,        ///< The host called Worker::end.
 };
@@ -66,15 +69,17 @@ struct WorkerCallInFlight {
 struct WorkerEnd {
   WorkerEndCause cause = WorkerEndCause::exited;
   int process_id = 0;
-  int exit_status = -1;                       ///< -1 when a signal ended the process.
-  int signal = 0;                             ///< The signal that ended the process, or 0.
-  std::vector<WorkerCallInFlight> in_flight;  ///< The messages that were in it.
-  /// The plug-in functions that were running in it: the suspects. The broker knows only plug-ins of
-  /// its own SDK here. `elapsed` is zero.
+  int exit_status = -1;  ///< -1 when a signal ended the process.
+  int signal = 0;        ///< The signal that ended the process, or 0.
+  /// The messages that were sent to the process and had no answer yet.
+  std::vector<WorkerCallInFlight> in_flight;
+  /// The functions of plug-ins that were running in the process. Their plug-ins are suspects. Only
+  /// functions of plug-ins that are written with ctxbroker's SDK are listed. `elapsed` is zero.
   std::vector<RunningCall> running{};
-  std::string text;    ///< The worker's name and all this in one sentence.
-  std::string next{};  ///< What comes next: "the next call starts it again". Errors say both.
-  std::string output;  ///< The last thing that the process printed, at most 4 KiB.
+  std::string text;  ///< One sentence with the worker's name and what the members above say.
+  /// What comes next: "the next call starts it again". The text of an error has `text` and `next`.
+  std::string next{};
+  std::string output;  ///< What the process printed last: at most 4 KiB.
 };
 
 /// Takes a notification of a worker's. The bytes are valid during the call, and untrusted.
@@ -94,8 +99,8 @@ struct WorkerOptions {
   std::size_t message_bytes = 4096;  ///< The longest message and answer: 256 bytes to 128 KiB.
   unsigned calls_at_once = 8;        ///< 1 to 64. Further calls wait for their turn.
   unsigned threads = 1;              ///< Threads of the worker that handle messages, 1 to 64.
-  /// How long a waiting side looks again and again before it sleeps. Longer is faster, and costs
-  /// processor time. Zero: it sleeps at once.
+  /// How long whoever waits for a message looks for it again and again before it sleeps. With a
+  /// longer time, answers come faster and take more processor time. Zero: it sleeps at once.
   std::chrono::microseconds spin{50};
 
   std::chrono::milliseconds start_timeout{10'000};  ///< For the process, `start` and lent blocks.
@@ -106,7 +111,7 @@ struct WorkerOptions {
   std::chrono::milliseconds heartbeat_timeout{2'000};
 
   std::uint64_t memory_limit = 0;  ///< Bytes of private memory (RLIMIT_DATA). 0: no limit.
-  std::uint64_t file_limit = 0;    ///< Open descriptors (RLIMIT_NOFILE). 0: as the host.
+  std::uint64_t file_limit = 0;    ///< Open descriptors (RLIMIT_NOFILE). 0: as many as the host.
   std::uint64_t core_limit = 0;    ///< Bytes of a core file (RLIMIT_CORE). 0: none is written.
 
   /// False: the process can open no sockets but Unix ones, and neither can its children. `socket`
@@ -116,23 +121,26 @@ struct WorkerOptions {
   /// memory is out of its reach. The start fails before Linux 6.12 and without Landlock.
   bool other_processes = true;
 
-  /// A worker that ends this often within crash_window is quarantined. 0: never.
+  /// A worker that ends this often within crash_window is quarantined. All causes count except
+  /// WorkerEndCause::by_host. A failed start counts if the process ended in it. 0: no limit.
   unsigned crash_limit = 3;
-  std::chrono::milliseconds crash_window{60'000};
-  /// One end is forgiven for each such time that passes without another.
+  std::chrono::milliseconds crash_window{60'000};  ///< Ends that are longer ago do not count.
+  /// For each such time that passes without an end, the oldest end is forgiven. 0: none is.
   std::chrono::milliseconds quiet_interval{30'000};
 
   RecordSink records{};  ///< Takes the worker's log. May be empty.
-  /// Called when the process has ended for another reason than close, on a thread of the worker's.
-  /// It must return quickly and must not call this worker. May be empty.
+  /// Called in the host's process when the worker's process has ended for another reason than
+  /// close, on a thread that the library has made for this worker. It must return quickly and must
+  /// not call this worker. May be empty.
   std::function<void(const WorkerEnd&)> on_end{};
-  WorkerNotification on_notification{};  ///< As on_end.
+  /// Called for each notification of the module, on the same thread and with the same rules.
+  WorkerNotification on_notification{};
 };
 
 /// One message for a worker.
 struct WorkerMessage {
   std::uint32_t type = 0;     ///< The host's own number, below 0xFFFF0000.
-  std::uint64_t subject = 0;  ///< Whom it concerns, in the host's own numbers: a suspect's name.
+  std::uint64_t subject = 0;  ///< The host's own number for the plug-in. Reports of ends name it.
   const void* data = nullptr;
   std::size_t bytes = 0;  ///< At most WorkerOptions::message_bytes.
 };
@@ -151,7 +159,8 @@ class CTXB_API WorkerBuffer {
 
   [[nodiscard]] void* data() const noexcept;         ///< Page-aligned; null after a move.
   [[nodiscard]] std::size_t bytes() const noexcept;  ///< 0 after a move.
-  /// What messages call the block. A worker never gives a handle twice.
+  /// The number that messages use for the block. A worker never uses a handle again for another
+  /// block.
   [[nodiscard]] std::uint64_t handle() const noexcept;
 
  private:
@@ -169,8 +178,8 @@ class CTXB_API WorkerBuffer {
 /// assigned to.
 ///
 /// The host trusts nothing that comes from the process. If the process crashes, hangs or breaks the
-/// rules of the channel, it is ended, the calls in it throw `context_lost` with the reason, and
-/// `on_end` and a record say who, why, and what comes next. No other worker notices.
+/// rules of the messages, it is ended, the calls in it throw `context_lost` with the reason, and
+/// `on_end` and a record say who, why, and what comes next. Other workers go on.
 ///
 /// The worker reports the end of a process as soon as it knows it. The next process can then start,
 /// even if the system is still ending the old one. If the two sides share memory, by lend or by a
@@ -179,7 +188,8 @@ class CTXB_API WorkerBuffer {
 /// WorkerOptions::core_limit.
 ///
 /// Threads: all functions but close, moves and the destructor may be called on any thread, several
-/// at once. The worker's own thread runs the callbacks.
+/// at once. The callbacks run in the host's process, on a thread that the library has made for this
+/// worker.
 class CTXB_API Worker {
  public:
   /// @throws Error  `invalid_argument`, which names the option; `plugin_not_found` when there is no
@@ -190,10 +200,11 @@ class CTXB_API Worker {
   /// Closes the worker.
   ~Worker();
 
-  /// Starts the process now, if there is none. Also after a failed start.
+  /// Starts the process now, if there is none. It tries again after a failed start.
   ///
   /// @throws Error  `plugin_load` when the process or the module cannot start, with the reason;
-  ///                `wrong_state` when the worker is quarantined or closed, or on its own thread.
+  ///                `wrong_state` when the worker is quarantined or closed, or in a callback of
+  ///                this worker.
   void start();
 
   /// Sends a message and waits for the answer. Allocates nothing when the worker is ready and
@@ -211,8 +222,8 @@ class CTXB_API Worker {
   std::size_t call(const WorkerMessage& message, void* reply = nullptr, std::size_t capacity = 0,
                    std::chrono::microseconds timeout = {});
 
-  /// Lends the worker a block of memory, filled with zeros. A process that starts later gets it
-  /// too, with the same handle and what it then holds. At most 4,096 blocks are lent at a time.
+  /// Lends the worker a block of memory, which is filled with zeros. Each later process gets the
+  /// same block with its handle and its contents. At most 4,096 blocks are lent at a time.
   ///
   /// @throws Error  `invalid_argument` for 0 bytes; `out_of_memory`; `wrong_state` for too many
   ///                blocks; what call throws.
@@ -242,12 +253,14 @@ class CTXB_API Worker {
   [[nodiscard]] std::uint64_t ends() const;
   [[nodiscard]] int process_id() const;  ///< 0 when there is no process.
 
-  /// Ends the process by force. Calls in it throw `context_lost`. It does not count as a crash.
+  /// Ends the process by force. Calls in it throw `context_lost`. The end does not count towards
+  /// crash_limit, and the next call starts a process again.
   ///
   /// @param reason  one sentence for records.
   void end(const std::string& reason);
 
-  /// Forgives all ends and a failed start, and lifts a quarantine.
+  /// Forgives all ends, and lifts a quarantine and the state after a failed start. The next call
+  /// starts the process.
   void pardon();
 
   /// Ends the process in peace: `stop` is called, and force is used after a second. Waits up to two

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A graph of plug-ins in a worker process: a crash, a fault or a hang of a plug-in ends the worker
-/// and not the host. docs/workers.md says what that costs and what it protects from.
+/// A graph of plug-ins in a worker process. If a plug-in crashes, hangs or ends CUDA, the worker
+/// ends and the host goes on. docs/workers.md says what that costs and what it protects from.
 #pragma once
 
 #include <chrono>
@@ -45,15 +45,15 @@ struct WorkerNode {
 
 /// What a graph in a worker is made of.
 struct WorkerGraphDescription {
-  /// As GraphDescription::inputs. If GraphEnd::on_device is set, the buffers of the end lie in
-  /// device memory from WorkerGraph::lend, and the graph is in one process.
+  /// As GraphDescription::inputs. If GraphEnd::on_device is set, the input's buffers lie in device
+  /// memory from WorkerGraph::lend, and the graph is in one process.
   std::vector<GraphEnd> inputs;
   std::vector<GraphEnd> outputs;  ///< Likewise.
   std::vector<WorkerNode> nodes;  ///< At least one, all for the same media.
   /// The connections. None: the nodes are in a row, from the one input through each one's first
   /// input and first output to the one output.
   std::vector<GraphEdge> edges{};
-  int device = 0;  ///< CUDA device ordinal of the memory for ends on the device.
+  int device = 0;  ///< CUDA device ordinal of the memory for inputs and outputs on the device.
 };
 
 /// How a graph in a worker runs.
@@ -76,13 +76,20 @@ struct WorkerGraphOptions {
   Broker* broker = nullptr;
   /// How the jobs run. Leave out `jobs_waiting`. With several processes, and for pictures with
   /// dry_while_away, `late` must be LateJobs::deliver. `submit` then returns when all processes but
-  /// the last have done the job, and sometimes it also waits for the last one. The outputs of the
-  /// earlier processes are complete when it returns.
+  /// the last have done the job, and the outputs of these processes are complete. It also waits for
+  /// the last process if an output cannot be written straight into the host's buffer. If the last
+  /// process reads pictures on the device, `submit` first waits until it has done the job before.
   ///
-  /// `on_done` is called on a thread of the worker's, or in a call of the graph. It is not called
-  /// for jobs that are lost when their process ends: `worker.on_end` says so. With dry_while_away,
-  /// it is called for every job that becomes dry. If it is set, each job costs the worker one more
-  /// system call.
+  /// `on_done` is called in the host's process, on a thread that the library has made for this
+  /// worker or in a call of the graph. If the last plug-ins are in the host's process, a thread of
+  /// the driver's calls it, too. It is not called for a job that fails, and not for jobs that are
+  /// lost when their process ends: `worker.on_end` says so. A kernel that faults or never ends is
+  /// noticed only when a call asks the worker. So wait with a time limit, and then call finish.
+  ///
+  /// With dry_while_away, `on_done` is called for each job whose outcome is dry. With several
+  /// processes, and for pictures with dry_while_away, it can also name a job whose submit then
+  /// throws or begins it anew. It is copied for each stand-by, so keep its state outside of the
+  /// function object. If it is set, each job costs the worker one more system call.
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
@@ -93,8 +100,8 @@ struct WorkerGraphOptions {
   /// Records a timeline in each process from its start. Not given: none.
   std::optional<TimelineOptions> timeline{};
   /// Keeps a second process with the same plug-ins, which takes over when the first one ends. It
-  /// costs the memory of the host and of the device that plug-ins take before they are activated.
-  /// The destructor waits for a stand-by that is still starting.
+  /// costs the memory of the host and of the device that plug-ins take before they are activated,
+  /// with CUDA's own context. The destructor waits for a stand-by that is still starting.
   bool stand_by = false;
   /// With stand_by: the stand-by is activated as well if the process that it stands by for holds at
   /// most this many bytes of device memory after activate. It then takes over sooner. What plug-ins
@@ -109,37 +116,21 @@ struct WorkerGraphOptions {
   /// lost it, and a picture in all of them, where it is a discontinuity.
   bool retry = false;
   /// No job waits for a process to start. A job that is in the process when it ends, and each job
-  /// until the next process is ready, has the outcome JobOutcome::dry instead of an error. With
-  /// several processes, only the plug-ins of the process that is away are left out. The next
-  /// process starts on another thread, or the stand-by is prepared there. The first job after that
-  /// takes it over, with the parameters that were set meanwhile. This job is a discontinuity for
-  /// the plug-ins of the process.
+  /// until the next process is ready, has the outcome JobOutcome::dry instead of an error. Sound is
+  /// a copy of the first input with the same format, delayed by latency_frames. A picture is a copy
+  /// of such an input, or transparent black. With several processes, only the plug-ins of the
+  /// process that is away are left out. The next process starts on another thread. When it is
+  /// ready, the next job runs in it, which is a discontinuity for its plug-ins.
   ///
-  /// Each output of audio is a copy of the first input with its format. The copy is delayed by
-  /// latency_frames, so that it lines up with the blocks before and after. The other processes have
-  /// no discontinuity.
+  /// A picture whose input is lent, or which was submitted to the last process before it ended,
+  /// throws `context_lost` all the same. The job that is in the process when it ends waits until
+  /// the host knows of the end. If a plug-in hangs, this takes `worker.call_timeout`, so set that
+  /// to the length of a few jobs. While the worker is quarantined, all jobs are dry until pardon.
+  /// After a failed start, they are dry until pardon or until another function starts the process.
+  /// The destructor waits for a process that is starting.
   ///
-  /// While a process is away, each picture that it should make is a copy of its first input with
-  /// the same format, at the job's own frame. It is transparent black where that input has no
-  /// pixels, and everywhere if there is no such input. Results are zeros. If a process ends during
-  /// a job, the job starts again without it, which is a discontinuity for the others. If an input
-  /// is lent, or if another job is in flight, the job throws `context_lost` instead, and so does
-  /// `finish` if the last process ends after `submit`. The next job is then dry. output_extents and
-  /// input_regions do not wait for a process to start: they answer as if the plug-ins that are away
-  /// were not in the graph. A process that comes back after input_regions is left out of that job.
-  /// If one ends after it, the plug-ins behind may need pixels that the host was not asked for.
-  /// These are transparent black. A picture that does not fit max_width and max_height without the
-  /// plug-ins throws `invalid_argument`. Pictures between processes go through host memory.
-  ///
-  /// The job that is in the process when it ends waits until the end is known, which takes some
-  /// milliseconds at most after a crash. If a plug-in hangs, the job waits for
-  /// `worker.call_timeout`, so set that to the length of a few jobs. If memory is lent to the
-  /// graph, if `worker.core_limit` is set, or if the process exits with status 0, the job waits
-  /// until the system has ended the process. While the worker is quarantined, all jobs are dry
-  /// until pardon. After a start that has failed, they are dry until pardon or until another
-  /// function starts the process. Other functions wait for the process that they ask. The
-  /// destructor waits for a process that is starting. Cannot be combined with `retry`, nor with
-  /// ends on the device.
+  /// You cannot combine it with `retry`, or with inputs or outputs on the device. docs/workers.md
+  /// says the rest under "Sound that goes on" and "Pictures that go on".
   bool dry_while_away = false;
 };
 
@@ -188,11 +179,13 @@ struct WorkerNodeState {
 /// Functions that ask the process also throw what Worker::call throws. The host checks what comes
 /// from the process, and ends a process whose answer cannot be right.
 ///
-/// Move-only; a moved-from graph can only be destroyed or assigned to. Threads: any thread may call
-/// it, but only one at a time. With plug-ins in the host's process, use the thread that opened the
-/// broker, or serialise the calls with it. state, reason, last_end, ends and process_id can be
-/// called at any time. Name the process by any of its nodes. The host's own process is always
-/// `ready`, and has no ends here.
+/// Move-only; a moved-from graph can only be destroyed or assigned to.
+///
+/// Threads: any thread may call it, but only one at a time. With plug-ins in the host's process,
+/// use the thread that opened the broker, or serialise the calls with it. Any thread can call
+/// state, reason, last_end, ends, process_id, end and pardon at any time, also during another call,
+/// but not while the graph is moved or destroyed. Name the process by any of its nodes. The host's
+/// own process is always `ready`, and never ends here.
 class CTXB_API WorkerGraph {
  public:
   /// Starts the worker, loads the libraries and creates the plug-ins there.
@@ -220,26 +213,26 @@ class CTXB_API WorkerGraph {
   /// Call it on the thread that opened the broker, or serialise it with that thread. No other
   /// thread uses the graph or its instances meanwhile.
   ///
-  /// @param graph    the host gives up its unfinished jobs. All its ends are in host memory, and
-  ///                 each instance is in one node. Afterwards it is moved from.
+  /// @param graph    the host gives up its unfinished jobs. All its inputs and outputs are in host
+  ///                 memory, and each instance is in one node. Afterwards it is moved from.
   /// @param options  as above. `options.graph` does not count: the old graph's options do, without
   ///                 `jobs_waiting`. Jobs are numbered from 1 again, also for `on_done`. If
   ///                 `options.driver` is not set, it is the driver of the graph's broker. Set
   ///                 `policy`, `job_timeout` and the rest again, because the broker's options are
   ///                 not taken over.
   /// @param of_nodes  the grouping of each node. Empty: the policy and `options.grouping` decide.
-  /// @throws Error  `wrong_state` for a graph that was moved from; `invalid_argument` for a graph
-  ///                that cannot move; what the constructor throws. After one of these errors, the
-  ///                old graph is as it was. It also throws what load_preset and activate throw.
-  ///                After one of those errors, the old graph is moved from; its instances keep
-  ///                their parameters, and can be activated again unless CUDA has ended.
+  /// @throws Error  before the move: `wrong_state` for a graph that was moved from,
+  ///                `invalid_argument` for a graph that cannot move, and what the constructor
+  ///                throws. The old graph is then as it was. During the move: what load_preset and
+  ///                activate throw. The old graph is then moved from. Its instances keep their
+  ///                parameters, and can be activated again unless CUDA has ended.
   [[nodiscard]] static WorkerGraph from(Graph&& graph, WorkerGraphOptions options = {},
                                         const std::vector<WorkerGrouping>& of_nodes = {});
   /// Moves the plug-ins of a graph to other processes, with their parameters and states: to find a
   /// culprit among those that share a process, to give up a process that is not needed any more, or
   /// to take plug-ins out of the host's process after a kernel's fault. If the old graph is active,
-  /// the new one is active for the same sizes and ends. What a plug-in remembers of earlier jobs is
-  /// lost, so the first job is a discontinuity.
+  /// the new one is active for the same sizes, inputs and outputs. What a plug-in remembers of
+  /// earlier jobs is lost, so the first job is a discontinuity.
   ///
   /// The new processes start before the old ones end. A plug-in whose process has ended moves with
   /// the state that was seen last.
@@ -262,9 +255,9 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] const DriverInfo& driver() const;
   /// The driver's devices.
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
-  /// The host's ends, as the last activate or the description has them.
+  /// The graph's inputs, as the last activate or the description has them.
   [[nodiscard]] const std::vector<GraphEnd>& inputs() const;
-  [[nodiscard]] const std::vector<GraphEnd>& outputs() const;  ///< Likewise.
+  [[nodiscard]] const std::vector<GraphEnd>& outputs() const;  ///< Likewise, the outputs.
   /// A plug-in's descriptor, as the worker says it. It lives as long as the graph. The results of
   /// an analyser have as many bytes as its port's `result_bytes`, so look there before you make a
   /// buffer, even if you know the plug-in.
@@ -304,12 +297,12 @@ class CTXB_API WorkerGraph {
   std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset);
 
   /// Activates all plug-ins and connects them. If the graph is active, it is deactivated first, and
-  /// the plug-ins' states are kept for a restart.
+  /// the plug-ins' states are kept for a restart. In a long session, this is the way to keep them.
   ///
   /// @param sizes  the largest jobs to come.
   /// @throws Error  also `invalid_argument` when sample_rate does not suit the plug-ins' media.
   void activate(const ActivationSizes& sizes);
-  /// The same with other formats of the ends, which must have the same names.
+  /// The same with other formats of the inputs and outputs, which must have the same names.
   void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
                 std::vector<GraphEnd> outputs);
   /// Waits for the jobs in flight, and deactivates all plug-ins.
@@ -347,7 +340,7 @@ class CTXB_API WorkerGraph {
   ///               block is better than many small ones. At most 4,000 are lent at a time.
   /// @throws Error  as Worker::lend, and what a restart of the process throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
-  /// Lends device memory of the host's, for the buffers of ends with GraphEnd::on_device. A buffer
+  /// Lends device memory of the host's, for inputs and outputs with GraphEnd::on_device. A buffer
   /// is then a device address in it, as this process has it. Nothing is copied through host memory,
   /// and every later process gets the same memory.
   ///
@@ -397,9 +390,14 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] std::optional<WorkerEnd> last_end(std::size_t node = 0) const;
   [[nodiscard]] std::uint64_t ends(std::size_t node = 0) const;  ///< As Worker::ends.
   [[nodiscard]] int process_id(std::size_t node = 0) const;      ///< As Worker::process_id.
-  /// As Worker::end, for all processes.
+  /// Ends all worker processes by force, for example when the user cancels. The call that is in a
+  /// process throws `context_lost`, but a job with dry_while_away becomes dry. These ends do not
+  /// count towards crash_limit. The next call starts the processes again.
+  ///
+  /// @param reason  one sentence for records.
   void end(const std::string& reason);
-  /// Forgives all ends of all processes, and lifts quarantines. The next call starts the processes.
+  /// Forgives all ends of all processes, and lifts quarantines and the state after a failed start.
+  /// The next call starts the processes.
   void pardon();
 
  private:

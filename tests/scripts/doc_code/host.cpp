@@ -50,6 +50,7 @@ struct Done {
   std::uint64_t last = 0;
 };
 GraphOptions tell(Done& done);
+JobOutcome wait_for(Graph& graph, std::uint64_t number, Done& done);
 GraphOptions options_of_a_viewer();
 int forget(Graph& graph, std::uint64_t first, std::uint64_t last);
 Graph on_device(Broker& broker, Tenant& host, PluginInstance& blur, const ActivationSizes& sizes);
@@ -196,6 +197,11 @@ void several(Broker& broker) {
   const bool told = done.changed.wait_for(lock, std::chrono::seconds(20),
                                           [&] { return done.last == frame_count; });
   check(told, "the host is told of the last job");
+  lock.unlock();
+  std::vector<float> one = frames[0];
+  const std::uint64_t number = graph.submit({{frames[0].data()}, {one.data()}}, image_job());
+  check(wait_for(graph, number, done) == JobOutcome::done && done.last == number,
+        "the host waits for a job until it is told");
   Graph viewer(broker, {&exposure.instance}, image_sizes(), options_of_a_viewer());
   std::vector<std::vector<float>> results(8, frames[0]);
   for (auto& result : results) viewer.submit({{frames[0].data()}, {result.data()}}, image_job());
