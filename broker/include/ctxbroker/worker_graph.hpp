@@ -88,8 +88,9 @@ struct WorkerGraphOptions {
   ///
   /// With dry_while_away, `on_done` is called for each job whose outcome is dry. With several
   /// processes, and for pictures with dry_while_away, it can also name a job whose submit then
-  /// throws or begins it anew. It is copied for each stand-by, so keep its state outside of the
-  /// function object. If it is set, each job costs the worker one more system call.
+  /// throws or begins it anew. It is copied for each process that is prepared on another thread, so
+  /// keep its state outside of the function object. If it is set, each job costs the worker one
+  /// more system call.
   GraphOptions graph{};
   std::optional<DriverChoice> driver{};     ///< As BrokerOptions::driver, in the worker.
   std::filesystem::path software_device{};  ///< As BrokerOptions::software_device.
