@@ -59,22 +59,35 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
       bytes);
 }
 
+namespace {
+
+template <typename Memory>
+Memory registered(const std::shared_ptr<Lease>& lease, void* pages, std::uint64_t bytes) {
+  return made<Memory, void*>(
+      lease, "cuMemHostRegister_v2", "a pinned host buffer of " + std::to_string(bytes) + " bytes",
+      [&](void** handle) {
+        *handle = pages;
+        return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+      },
+      bytes);
+}
+
+}  // namespace
+
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) throw std::bad_alloc();
   try {
-    return made<PinnedMemory, void*>(
-        lease, "cuMemHostRegister_v2",
-        "a pinned host buffer of " + std::to_string(bytes) + " bytes",
-        [&](void** handle) {
-          *handle = pages;
-          return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-        },
-        bytes);
+    return registered<PinnedMemory>(lease, pages, bytes);
   } catch (...) {
     munmap(pages, bytes);
     throw;
   }
+}
+
+RegisteredMemory register_memory(const std::shared_ptr<Lease>& lease, void* pages,
+                                 std::uint64_t bytes) {
+  return registered<RegisteredMemory>(lease, pages, bytes);
 }
 
 // A context that has ended may still have copies on their way, and the driver may still know the

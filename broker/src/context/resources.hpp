@@ -104,6 +104,14 @@ inline constexpr EndOf<void*> pinned_end{&DriverTable::mem_host_unregister,
                                          unmap_pages};
 using PinnedMemory = Owned<void*, pinned_end>;
 
+// The pages stay, and belong to somebody else.
+inline void keep_pages(void*, std::uint64_t, CUresult) noexcept {}
+
+inline constexpr EndOf<void*> registered_end{
+    &DriverTable::mem_host_unregister, Home::memory, true, &Holdings::allocations,
+    "registered host memory",          keep_pages};
+using RegisteredMemory = Owned<void*, registered_end>;
+
 // All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call.
 Stream create_stream(const std::shared_ptr<Lease>& lease);
 Event make_event(const std::shared_ptr<Lease>& lease);  // cheap, and without a time
@@ -113,5 +121,8 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
 // context: when somebody destroys that context behind the broker's back, what the broker writes
 // there next still goes to memory of its own.
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
+// The same for pages of somebody else, who keeps them for longer. They may be shared memory.
+RegisteredMemory register_memory(const std::shared_ptr<Lease>& lease, void* pages,
+                                 std::uint64_t bytes);
 
 }  // namespace ctxbroker::detail

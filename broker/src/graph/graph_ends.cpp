@@ -64,7 +64,7 @@ void Graph::Impl::upload(JobSlot& slot, Index node, Index value) {
   if (ends.inputs[wiring.values[value].port]) {
     copy_end(slot, node, to, device_address(slot.inputs[value]), bytes, false);
   } else {
-    must(node, driver.memcpy_htod_async(to, slot.uploads[value].get(), bytes, stream),
+    must(node, driver.memcpy_htod_async(to, slot.source(value), bytes, stream),
          "cuMemcpyHtoDAsync_v2", "the samples cannot be uploaded");
   }
   if (slot.uploaded[value]) {
@@ -91,8 +91,7 @@ void Graph::Impl::download(JobSlot& slot, Index node) {
       }
       continue;
     }
-    must(node,
-         at.lease->table().memcpy_dtoh_async(slot.downloads[end].get(), from, bytes, at.stream),
+    must(node, at.lease->table().memcpy_dtoh_async(slot.target(end), from, bytes, at.stream),
          "cuMemcpyDtoHAsync_v2", "the samples cannot be downloaded");
   }
 }

@@ -289,7 +289,7 @@ void Graph::Impl::count_late(const JobSlot& slot) noexcept {
 
 void Graph::Impl::give_outputs(JobSlot& slot) const noexcept {
   for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    if (!slot.downloads[end]) continue;
+    if (!slot.downloads[end] || slot.is_direct[slot.inputs.size() + end]) continue;
     const Index value = wiring.outputs[end];
     give_rows(slot, value, given_part(slot, value), slot.outputs[end], slot.downloads[end].get());
   }

@@ -282,7 +282,7 @@ void Graph::Impl::enqueue(JobSlot& slot, Index node) {
 
 void Graph::Impl::run(JobSlot& slot, const JobBuffers& buffers) {
   for (Index end = 0; end < buffers.inputs.size(); ++end) {
-    if (slot.uploads[end]) {
+    if (slot.uploads[end] && !slot.is_direct[end]) {
       std::memcpy(slot.uploads[end].get(), buffers.inputs[end], bytes_of(slot, end));
     }
   }
@@ -300,6 +300,15 @@ void Graph::Impl::begin(JobSlot& slot, std::uint64_t number, const JobBuffers& b
   slot.info = job;
   slot.inputs = buffers.inputs;
   slot.outputs = buffers.outputs;
+  slot.is_direct = is_direct;
+  slot.is_direct.resize(slot.inputs.size() + slot.outputs.size());
+  // Rows that lie apart on the device are put together in the graph's own memory.
+  for (Index end = 0; end < slot.outputs.size(); ++end) {
+    const Index value = wiring.outputs[end];
+    if (given_part(slot, value).pitch != given_row_bytes(slot, value)) {
+      slot.is_direct[slot.inputs.size() + end] = false;
+    }
+  }
   slot.is_given = buffers.after != nullptr;
   slot.is_timed = options.measure || timeline_observed();
   while (slot.is_timed && slot.times.size() < nodes.size()) {

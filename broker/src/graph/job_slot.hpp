@@ -79,6 +79,8 @@ struct JobSlot {
   std::vector<void*> outputs;       // likewise
 
   std::vector<DeviceMemory> buffers;    // of the plan
+  std::vector<bool> is_direct;          // each input, then each output: the host's own memory is
+                                        // registered, and takes part in the copy itself
   std::vector<PinnedMemory> uploads;    // of the graph's inputs in host memory; else empty
   std::vector<PinnedMemory> downloads;  // of its outputs, likewise
   std::vector<NodeTimes> times;         // of each node; none before the first job that is timed
@@ -92,6 +94,14 @@ struct JobSlot {
   // mark can still be read after a fault, when the driver answers nothing any more.
   PinnedMemory marks;
   std::vector<bool> makes_marks;  // of each node
+
+  // Where an input is uploaded from, and what an output is downloaded to.
+  const void* source(std::size_t value) const noexcept {
+    return is_direct[value] ? inputs[value] : uploads[value].get();
+  }
+  void* target(std::size_t end) const noexcept {
+    return is_direct[inputs.size() + end] ? outputs[end] : downloads[end].get();
+  }
 
   // The host knows that it can finish the job, although the event behind that call may be missing.
   bool is_told() const noexcept { return done_call != nullptr && done_call->has_told(job); }

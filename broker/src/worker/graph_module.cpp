@@ -149,7 +149,12 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
 }  // namespace
 
 const ctxb_worker_module graph_module{
-    sizeof(ctxb_worker_module), CTXB_WORKER_ABI, start, handle, nullptr, nullptr,
+    sizeof(ctxb_worker_module),
+    CTXB_WORKER_ABI,
+    start,
+    handle,
+    nullptr,
+    [](std::uint64_t block, void*) { served->forget_block(block); },
     [] { served.reset(); }};
 
 }  // namespace ctxbroker::detail

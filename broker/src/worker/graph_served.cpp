@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -87,7 +88,7 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
                                             ask.at("version").get<std::string>() +
                                             "; install one version of both");
   }
-  graph_.reset();  // of a set-up that has failed
+  end_graph();  // of a set-up that has failed
   nodes_.clear();
   devices_ = {};
   broker_.reset();
@@ -229,7 +230,7 @@ Json Served::set(const Json& ask) {
 
 // All are active afterwards, or none.
 Json Served::activate(const Json& ask) {
-  graph_.reset();
+  end_graph();
   deactivate_all(nodes_);
   try {
     return connect(ask);
@@ -277,8 +278,14 @@ Json Served::connect(const Json& ask) {
           {"before", std::move(before)}};
 }
 
-Json Served::deactivate() {
+// Before the leases of its plug-ins end.
+void Served::end_graph() {
   graph_.reset();
+  registered_.clear();
+}
+
+Json Served::deactivate() {
+  end_graph();
   deactivate_all(nodes_);
   Json states = Json::array();
   for (LoadedNode& one : nodes_) {
@@ -333,7 +340,29 @@ Json Served::write_timeline(const Json& ask) {
   return Json::array({summary.spans, summary.dropped, summary.threads});
 }
 
-void Served::read_table(const JobMessage& message) {
+// Pinned, so that CUDA copies from there and to there by itself. Any lease does, because all
+// contexts may use the memory.
+bool Served::is_registered(std::uint64_t block, void* memory, std::uint64_t bytes) {
+  const auto known = registered_.find(block);
+  if (known != registered_.end()) return static_cast<bool>(known->second);
+  RegisteredMemory& made = registered_[block];
+  try {
+    const auto& lease = Access::of(nodes_.front().instance).lease();
+    if (lease) made = register_memory(lease, memory, bytes);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::context_lost) throw;
+    Record record;
+    record.severity = Severity::warning;
+    record.topic = "graph";
+    record.text =
+        std::string("jobs are copied once more, because shared memory cannot be pinned: ") +
+        error.what();
+    pass_record(*host_, record);
+  }
+  return static_cast<bool>(made);
+}
+
+void Served::read_table(std::uint32_t type, const JobMessage& message) {
   void* memory = nullptr;
   std::uint64_t size = 0;
   need_of_message(host_->buffer(message.block, &memory, &size) == CTXB_OK, "its block is not lent");
@@ -350,6 +379,8 @@ void Served::read_table(const JobMessage& message) {
   };
   buffers_.inputs.clear();
   buffers_.outputs.clear();
+  is_direct_.clear();
+  lent_inputs_.clear();
   for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
     BufferPlace place;
     take(place);
@@ -368,11 +399,28 @@ void Served::read_table(const JobMessage& message) {
     need_of_message(place.offset <= bytes && place.bytes <= bytes - place.offset,
                     "a buffer lies outside of its block");
     std::byte* const buffer = static_cast<std::byte*>(block) + place.offset;
-    if (i < message.inputs) {
+    const bool is_input = i < message.inputs;
+    if (is_input) {
       buffers_.inputs.push_back(buffer);
     } else {
       buffers_.outputs.push_back(buffer);
     }
+    bool is_direct = place.on_device == 0;
+    if (place.block != 0 && is_input) {
+      // The host may write there as soon as the job is submitted.
+      is_direct = is_direct && type == graph_process;
+      lent_inputs_.push_back({buffer, place.bytes});
+    } else if (place.block != 0) {
+      // Work that reads an input must not find an output there.
+      is_direct = is_direct && std::none_of(lent_inputs_.begin(), lent_inputs_.end(),
+                                            [&](std::span<const std::byte> input) {
+                                              return buffer < input.data() + input.size() &&
+                                                     input.data() < buffer + place.bytes;
+                                            });
+    }
+    is_direct_.push_back(is_direct &&
+                         (place.block == 0 ? is_registered(message.block, memory, size)
+                                           : is_registered(place.block, block, bytes)));
   }
   job_.extents.resize(message.extents);
   for (ImageRegion& extent : job_.extents) take(extent);
@@ -405,7 +453,8 @@ void Served::run(std::uint32_t type, const JobMessage& message, JobReply& reply)
   job_.region = message.region;
   events_.transport.reset();
   if (message.has_transport != 0) events_.transport = message.transport;
-  read_table(message);
+  read_table(type, message);
+  Access::set_direct(*graph_, is_direct_);
   reply.job = graph_->submit(buffers_, job_, events_);
   if (type == graph_process) reply.outcome = static_cast<std::uint32_t>(graph_->finish(reply.job));
 }

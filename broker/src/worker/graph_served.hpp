@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "context/resources.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/worker_module.h"
@@ -26,7 +29,7 @@ class Served {
   Served(const Served&) = delete;
   Served& operator=(const Served&) = delete;
   ~Served() {
-    graph_.reset();
+    end_graph();
     nodes_.clear();
   }
 
@@ -46,6 +49,8 @@ class Served {
   Json take_back_device(const Json& ask);
   Json make_device(const Json& ask);
   void run(std::uint32_t type, const JobMessage& message, JobReply& reply);
+  // A block is about to be unmapped.
+  void forget_block(std::uint64_t block) { registered_.erase(block); }
   void poll() {
     if (broker_) broker_->poll();
   }
@@ -53,7 +58,9 @@ class Served {
  private:
   LoadedNode& node(const Json& ask);
   Json connect(const Json& ask);
-  void read_table(const JobMessage& message);
+  void end_graph();
+  void read_table(std::uint32_t type, const JobMessage& message);
+  bool is_registered(std::uint64_t block, void* memory, std::uint64_t bytes);
 
   const ctxb_worker_host* host_;
   std::uint64_t epoch_ = 0;
@@ -61,11 +68,15 @@ class Served {
   SharedDevices devices_;
   std::vector<LoadedNode> nodes_;
   std::optional<Graph> graph_;
+  // With CUDA, as long as there is the graph: the blocks that its jobs use. Empty if that failed.
+  std::map<std::uint64_t, RegisteredMemory> registered_;
   std::vector<bool> on_device_;  // each buffer of a job: inputs, then outputs
   // Of the last job, so that the next one allocates nothing.
   JobInfo job_;
   JobBuffers buffers_;
   JobEvents events_;
+  std::vector<std::span<const std::byte>> lent_inputs_;
+  std::vector<bool> is_direct_;  // the buffers, inputs and then outputs: see Access::set_direct
 };
 
 }  // namespace ctxbroker::detail

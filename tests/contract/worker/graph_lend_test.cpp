@@ -104,6 +104,68 @@ TEST_F(WorkerLendTest, SeveralJobsAreInFlight) {
 }
 
 // The next process has the same memory, also when it was there before.
+// The host may write into an input when submit has returned. The work that reads it may be behind
+// that of other jobs.
+TEST_F(WorkerLendTest, AnInputIsReadBeforeSubmitReturns) {
+  constexpr std::size_t jobs = 8;
+  WorkerGraphOptions with = graph_options();
+  with.graph.jobs_in_flight = jobs;
+  WorkerGraph graph = graph_with(with);
+  const WorkerBuffer block = graph.lend(2 * jobs * bytes);
+  const auto input = [&](std::size_t job) { return floats(block) + 2 * job * samples; };
+  std::vector<std::vector<float>> expected;
+  std::uint64_t last = 0;
+  for (std::size_t job = 0; job < jobs; ++job) {
+    fill(input(job));
+    expected.push_back(brighter(input(job)));
+  }
+  for (std::size_t job = 0; job < jobs; ++job) {
+    last = graph.submit({{input(job)}, {input(job) + samples}}, large_job());
+    std::fill_n(input(job), samples, -1.0F);
+  }
+  EXPECT_EQ(graph.finish(last), JobOutcome::done);
+  for (std::size_t job = 0; job < jobs; ++job) {
+    EXPECT_EQ(copy_of(input(job) + samples), expected[job]) << job;
+  }
+}
+
+// The first plug-in makes that output, and the last one reads the input.
+TEST_F(WorkerLendTest, AnOutputMayLieInAnInputThatIsReadLate) {
+  constexpr int between = 30;
+  WorkerGraphDescription description{{{"a"}, {"b"}},
+                                     {{"first"}, {"out"}},
+                                     {node_of("exposure"), node_of("merge")},
+                                     {{"a", "exposure"}, {"exposure", "first"}, {"b", "merge.a"}}};
+  std::string from = "exposure";
+  for (int i = 0; i < between; ++i) {
+    WorkerNode node = node_of("exposure");
+    node.name += std::to_string(i);
+    description.nodes.push_back(node);
+    description.edges.push_back({from, node.name});
+    from = node.name;
+  }
+  description.edges.insert(description.edges.end(), {{from, "merge.b"}, {"merge", "out"}});
+  WorkerGraph graph(description, graph_options());
+  graph.activate({width, height});
+  constexpr std::size_t small = std::size_t{width} * height * 4;
+  const WorkerBuffer block = graph.lend(3 * small * sizeof(float));
+  float* const a = floats(block);
+  float* const b = a + small;
+  float* const out = b + small;
+  const auto run = [&](float* first) {
+    const auto pixels = noise(2 * small, 3);
+    std::copy(pixels.begin(), pixels.end(), a);
+    graph.process({{a, b}, {first, out}}, picture_job());
+    return std::vector<float>(out, out + small);
+  };
+  std::vector<float> first(small);
+  const std::vector<float> expected = run(first.data());
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(run(b), expected);
+    EXPECT_EQ(std::vector<float>(b, b + small), first);
+  }
+}
+
 TEST_F(WorkerLendTest, BlocksOutliveTheirProcess) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = graph_options();
